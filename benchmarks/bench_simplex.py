@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from _timing import Report, compare
 
-from fedconvex.simplex import _project_rows, project_simplex, simplex_residual
+from fedconvex.simplex import project_simplex, simplex_residual
+from fedconvex.simplex.euclidean import project_rows
 
 SHAPES = [(1000, 10), (20, 1000), (1, 1_000_000)]
 BAR, RATIO, SMALL = 2.1, 1.2, 400.0  # ns per element, or times C; ns per row of ten
@@ -113,7 +114,7 @@ def case(report, library, name, v):
     out = np.empty_like(v)
 
     def kernel():
-        _project_rows(v, 1.0, out)
+        project_rows(v, 1.0, out)
         return out
 
     programs = {"compiled kernel": kernel} | ({} if library is None else {"C, Condat 2016": in_c(library, v)})
@@ -146,7 +147,7 @@ def main():
             for name, v in inputs(shape, rng):
                 case(report, library, name, np.ascontiguousarray(v))
     row, out = one[None], np.empty((1, 10))
-    timing = compare({"project_simplex": lambda: project_simplex(one), "kernel": lambda: _project_rows(row, 1.0, out)})
+    timing = compare({"project_simplex": lambda: project_simplex(one), "kernel": lambda: project_rows(row, 1.0, out)})
     report.row("p = 10, one row", "project_simplex", timing["project_simplex"], per=10)
     report.row("p = 10, one row", "compiled kernel, called from Python", timing["kernel"], per=10)
     report.write()

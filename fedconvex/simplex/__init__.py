@@ -1,0 +1,50 @@
+"""Exact projections onto the simplex and its relatives, Euclidean and Kullback-Leibler, with optimality residuals.
+
+Every set lies in {x >= 0, sum x = s} (or its weighted form); arrays are (..., p), and each row is projected. The
+argument stands in docs/simplex.md.
+"""
+
+from fedconvex.simplex.euclidean import (
+    project_capped_simplex,
+    project_l1_ball,
+    project_simplex,
+    project_weighted_simplex,
+)
+from fedconvex.simplex.kl import (
+    project_divergence_ball,
+    project_kl_capped_simplex,
+    project_kl_divergence_ball,
+    project_kl_polytope,
+    project_kl_simplex,
+)
+from fedconvex.simplex.polytope import Infeasible, project_polytope
+from fedconvex.simplex.residuals import (
+    divergence_ball_residual,
+    kl_divergence_ball_residual,
+    kl_polytope_residual,
+    kl_simplex_residual,
+    l1_ball_residual,
+    polytope_residual,
+    simplex_residual,
+)
+
+__all__ = [
+    "Infeasible",
+    "divergence_ball_residual",
+    "kl_divergence_ball_residual",
+    "kl_polytope_residual",
+    "kl_simplex_residual",
+    "l1_ball_residual",
+    "polytope_residual",
+    "project_capped_simplex",
+    "project_divergence_ball",
+    "project_kl_capped_simplex",
+    "project_kl_divergence_ball",
+    "project_kl_polytope",
+    "project_kl_simplex",
+    "project_l1_ball",
+    "project_polytope",
+    "project_simplex",
+    "project_weighted_simplex",
+    "simplex_residual",
+]
