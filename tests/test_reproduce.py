@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from fedconvex.cli import main
-from fedconvex.cli import reproduce as command
+from fedconvex.cli import progress
 from fedconvex.experiments import EXPERIMENTS, Claim, Experiment, Findings
 from fedconvex.experiments.style import blank
 
@@ -108,14 +108,20 @@ def test_progress_says_how_much_time_is_left(monkeypatch):
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    clock = iter([10.0, 20.0, 30.0])
-    monkeypatch.setattr(command.time, "perf_counter", lambda: next(clock))
-    tell = command._progress(0.0)
+    clock = iter([10.0, 10.0, 20.0, 20.05, 30.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    tell = progress.progress_line()
     tell(0.0, "starting")
     tell(0.5, "half way, " + "at length " * 30)
+    tell(0.6, "too soon to be shown")
     tell(1.0, "done")
     first, half, last = terminal.getvalue().split("\r\x1b[K")[1:]
     assert first == "  0%  starting"
-    assert half.startswith(" 50%  about 20 s left, half way")
+    assert half.startswith(" 50%, about 10 s left  half way")
     assert len(half) < 80
-    assert last == "100%  done\n"
+    assert last == ""
+
+
+def test_there_is_no_progress_without_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert progress.progress_line() is None

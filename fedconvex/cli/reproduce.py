@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import textwrap
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, count
+from fedconvex.cli.progress import progress_line
 
 __all__ = ["add_parser"]
 
@@ -56,7 +56,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     try:
         found = EXPERIMENTS[args.name].run(
-            quick=args.quick, seed=args.seed or 0, data=args.data, progress=_progress(began)
+            quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line()
         )
         files = write(found, out)
     except KeyboardInterrupt:
@@ -110,26 +110,3 @@ def _aligned(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _number(text: str) -> bool:
     return not text or text[0].isdigit() or text[0] in "+-."
-
-
-def _progress(began: float) -> Any:
-    """Return a line on stderr with the time left, or None where that is not a terminal."""
-    from fedconvex.experiments import terminal_progress
-
-    show = terminal_progress()
-    if show is None:
-        return None
-
-    shown = -1.0
-
-    def tell(share: float, doing: str) -> None:
-        nonlocal shown
-        spent = time.perf_counter() - began
-        if spent < shown + 0.1 and share < 1.0:
-            return
-        shown = spent
-        left = f"about {spent * (1.0 - share) / share:.0f} s left, " if 0.02 < share < 1.0 else ""
-        room = max(shutil.get_terminal_size((80, 24)).columns - 7, 20)
-        show(share, f"{left}{doing}"[:room])
-
-    return tell

@@ -7,13 +7,12 @@ import json
 import shutil
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import FAILED, OK, add_data, add_problem, count, number
 from fedconvex.cli.data import affordable, prepare, scaling_of
+from fedconvex.cli.progress import progress_line
 from fedconvex.cli.summary import formula_of
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _verify(args: argparse.Namespace) -> int:
         most=args.trajectories,
         curves=args.report is not None,
         tightness=args.data is None and args.theorem is None,
-        progress=_progress(),
+        progress=progress_line(),
     )
     if args.json:
         print(json.dumps(as_document(found), allow_nan=False))
@@ -139,21 +138,3 @@ def _own(args: argparse.Namespace) -> World:
     return own(
         problem, data.title.partition(" (")[0], f"{words}, weights {'n_k/n' if args.weights == 'size' else '1/K'}"
     )
-
-
-def _progress() -> Callable[[float, str], None] | None:
-    """Return a line on stderr with the time left, or None where that is not a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    began = time.perf_counter()
-
-    def show(share: float, doing: str) -> None:
-        spent = time.perf_counter() - began
-        if share >= 1.0:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            return
-        left = f", about {spent * (1.0 - share) / share:.0f} s left" if share > 0.05 else ""
-        room = max(shutil.get_terminal_size((80, 24)).columns - 1, 20)
-        print(f"\r\x1b[K{f'{share:4.0%}{left}  {doing}'[:room]}", end="", file=sys.stderr, flush=True)
-
-    return show
