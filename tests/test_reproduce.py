@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from fedconvex.cli import main
-from fedconvex.cli import progress
+from fedconvex.cli import main, progress
 from fedconvex.experiments import EXPERIMENTS, Claim, Experiment, Findings
 from fedconvex.experiments.style import blank
 
