@@ -22,6 +22,7 @@ from fedconvex.methods import DynamicFedAvg
 from fedconvex.methods.participation import ProportionalSampling
 from fedconvex.methods.steps import Decay
 from fedconvex.problems import Constants
+from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.dynamic import msd_paper, msd_refined, optimal_step, small_step, tracking_constants
 from fedconvex.theory.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
@@ -369,6 +370,42 @@ def worst_case_figure():
     return figure
 
 
+def agnostic_example_figure():
+    """Draw the log(2/sqrt 3) instance: losses of both domains over q; agnostic loss of the minimiser of every mixture."""
+    figure, (left, right) = blank(2)
+    q = np.linspace(0.04, 0.8, 500)
+    L = domain_losses(q)
+    left.plot(q, L[:, 0], color=COLOURS[0], linestyle=DASHED)
+    left.plot(q, L[:, 1], color=COLOURS[1], linestyle=DOTTED)
+    left.plot(q, L.mean(axis=1), color=COLOURS[2], linewidth=1.2)
+    left.plot(q, L.max(axis=1), **TRUE, zorder=1, alpha=0.35)
+    names = (("$L_1$", 0.66, 1.02, 0), ("$L_2$", 0.075, 1.42, 1), ("uniform mixture", 0.20, 0.49, 2))
+    for text, x, y, j in names:
+        left.text(x, y, text, color=COLOURS[j], fontsize=8)
+    left.text(0.135, 1.13, "max", fontsize=8, color="0.35")
+    for x, marker, text, place in (
+        (0.5, "o", "agnostic optimum\nlog 2", (0.45, 0.27)),
+        (0.25, "s", "optimum of the\nuniform mixture", (0.25, 1.12)),
+    ):
+        y = float(domain_losses(x).max())
+        left.plot([x], [y], marker, color="black", markersize=5)
+        left.annotate(text, (x, y), place, fontsize=8, arrowprops={"arrowstyle": "-", "color": "0.5", "linewidth": 0.7})
+    left.set_ylim(0.0, 1.6)
+    left.set_xlabel("q, the probability of class 0")
+    left.set_ylabel("cross-entropy (nats)")
+    mix = np.linspace(0.08, 1.0, 400)  # of the second domain: the mixture has class 0 with probability mix/2
+    right.plot(mix, domain_losses(mix / 2.0).max(axis=1) - np.log(2.0), **TRUE)
+    right.plot([0.5], [uniform_excess()], "s", color="black", markersize=5)
+    right.annotate("uniform: log(2/√3) = 0.144", (0.5, uniform_excess()), (0.51, 0.19), fontsize=8)
+    right.plot([1.0], [0.0], "o", color="black", markersize=5, clip_on=False)
+    right.annotate("agnostic", (1.0, 0.0), (0.97, 0.05), fontsize=8, ha="right")
+    right.set_xlim(0.0, 1.0)
+    right.set_ylim(0.0, 1.0)
+    right.set_xlabel("λ₂, the weight of the second domain in training")
+    right.set_ylabel("worst domain's loss above log 2 (nats)")
+    return figure
+
+
 FIGURES = {
     f.__name__.removesuffix("_figure"): f
     for f in (
@@ -378,6 +415,7 @@ FIGURES = {
         dynamic_figure,
         weight_divergence_figure,
         worst_case_figure,
+        agnostic_example_figure,
     )
 }
 
