@@ -371,7 +371,7 @@ def worst_case_figure():
 
 
 def agnostic_example_figure():
-    """Draw the log(2/sqrt 3) instance: losses of both domains over q; agnostic loss of the minimiser of every mixture."""
+    """Draw the log(2/sqrt 3) instance: both losses over q; agnostic loss of the minimiser of every mixture."""
     figure, (left, right) = blank(2)
     q = np.linspace(0.04, 0.8, 500)
     L = domain_losses(q)
@@ -379,7 +379,7 @@ def agnostic_example_figure():
     left.plot(q, L[:, 1], color=COLOURS[1], linestyle=DOTTED)
     left.plot(q, L.mean(axis=1), color=COLOURS[2], linewidth=1.2)
     left.plot(q, L.max(axis=1), **TRUE, zorder=1, alpha=0.35)
-    names = (("$L_1$", 0.66, 1.02, 0), ("$L_2$", 0.075, 1.42, 1), ("uniform mixture", 0.20, 0.49, 2))
+    names = (("$L_1$", 0.66, 1.02, 0), ("$L_2$", 0.075, 1.42, 1), ("uniform mixture", 0.13, 0.50, 2))
     for text, x, y, j in names:
         left.text(x, y, text, color=COLOURS[j], fontsize=8)
     left.text(0.135, 1.13, "max", fontsize=8, color="0.35")
