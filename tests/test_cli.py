@@ -177,6 +177,21 @@ def test_round_limit_is_explained(capsys, settings, words):
     assert words in facts["why"]
 
 
+def test_scaffold_has_no_drift_and_fedavg_says_so(capsys):
+    settings = ["--local-steps", "10", "--participation", "0.5", "--rounds", "1000"]
+    drift = _json(capsys, "solve", *settings)
+    assert drift["status"] == "ROUND_LIMIT"
+    assert drift["why"].endswith("--method scaffold has no drift.")
+    exact = _json(capsys, "solve", "--method", "scaffold", *settings)
+    assert exact["method"].startswith("SCAFFOLD, 10 local steps on all rows, 5 clients a round")
+    assert exact["status"] == "CONVERGED"
+    assert exact["gap"] <= 1e-6
+    slow = _json(capsys, "solve", "--method", "scaffold", *settings[:-1], "100", "--l2", "1e-4")
+    assert slow["status"] == "ROUND_LIMIT"
+    assert "drift" not in slow["why"]
+    assert "sampled" not in slow["why"]
+
+
 def test_divergence_is_exit_status_3_with_advice(capsys, tmp_path):
     argv = ["solve", "diabetes", "--step-size", "5", "--save", str(tmp_path / "out")]
     assert main(argv) == 3

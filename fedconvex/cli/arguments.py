@@ -37,7 +37,7 @@ LOSSES = {
     "smoothed-hinge": "SmoothedHinge",
     "exponential": "Exponential",
 }
-METHODS = {"fedavg": "FedAvg", "fedsgd": "FedSGD", "gd": "GradientDescent", "sgd": "SGD"}
+METHODS = {"fedavg": "FedAvg", "fedsgd": "FedSGD", "scaffold": "SCAFFOLD", "gd": "GradientDescent", "sgd": "SGD"}
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130

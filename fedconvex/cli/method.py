@@ -153,7 +153,8 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
     else:
         work["local_steps"] = args.local_steps or 1
         local = f"{work['local_steps']} local step{'s' if work['local_steps'] > 1 else ''} on {rows}"
-    return methods.FedAvg(step_size=step, **work), f"FedAvg, {local}, {who}, {shown}"
+    kind = methods.SCAFFOLD if args.method == "scaffold" else methods.FedAvg
+    return kind(step_size=step, **work), f"{kind.__name__}, {local}, {who}, {shown}"
 
 
 def check_settings(args: argparse.Namespace) -> None:

@@ -117,9 +117,12 @@ def _solve(args: argparse.Namespace) -> int:
             threads=args.threads,
             checkpoint=args.checkpoint,
         )
-    noisy = in_batches(args, fed) or sampled(args, fed.K)
-    drifting = args.method == "fedavg" and several_steps(args, fed)
+    several, corrected = several_steps(args, fed), args.method == "scaffold" and result.status is not Status.CONVERGED
+    noisy = in_batches(args, fed) or (sampled(args, fed.K) and not corrected)
+    drifting = several and args.method in ("fedavg", "scaffold") and not corrected
     sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
+    if args.method == "fedavg" and several and result.status is Status.ROUND_LIMIT:
+        sentence += " --method scaffold has no drift."
     diverged = result.status is Status.DIVERGED
     if diverged:
         sentence += f" 1/L here is {1.0 / smooth.client:.4g}; leave --step-size out to take what the constants allow."
