@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import itertools
+import sys
 import warnings
 
 import numpy as np
@@ -11,9 +14,9 @@ import scipy.optimize
 import scipy.sparse as sp
 
 import fedconvex.methods
-import fedconvex.methods.mocha as module
 from fedconvex import (
     DivergenceWarning,
+    Exponential,
     Federation,
     Hinge,
     Logistic,
@@ -25,6 +28,7 @@ from fedconvex import (
 )
 from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, JointMOCHA, MiniBatchSDCA, MiniBatchSGD
+from fedconvex.methods.nodes import CLOCK, REFRESH, accuracy
 from fedconvex.problems import (
     Clustered,
     Covariance,
@@ -120,7 +124,7 @@ def plain_mocha(problem, method, sigma, rounds, seed=0):
             X, y = rows_of(problem, k)
             n, full = len(y), max(1, round(method.epochs * len(y)))
             if method.clock is not None or method.drop:
-                clock = np.uint64(stream(key, 0, t, fed.ids[k], module.CLOCK))
+                clock = np.uint64(stream(key, 0, t, fed.ids[k], CLOCK))
                 if uniform(clock, 0) < method.drop:
                     continue
                 low, high = method.clock or (1.0, 1.0)
@@ -173,7 +177,7 @@ def test_state_is_that_of_the_dual_variables(rng):
             np.testing.assert_allclose(state.v[0], V, rtol=0, atol=1e-13 * size * (1 + t))
             np.testing.assert_allclose(state.w[0], problem.mbar @ state.v[0], rtol=1e-13, atol=1e-15)
             np.testing.assert_allclose(state.conjugate[0], problem.conjugates(alpha), rtol=1e-12, atol=1e-13)
-            if t % module.REFRESH == module.REFRESH - 1:
+            if t % REFRESH == REFRESH - 1:
                 np.testing.assert_allclose(state.v[0], V, rtol=0, atol=1e-15 * size)
 
 
@@ -368,6 +372,50 @@ def test_theta_is_bounded_by_what_is_reported(loss, rng):
             before, state0 = alpha.copy(), state
 
 
+@pytest.mark.parametrize("loss", [*LOSSES, Exponential()], ids=repr)
+def test_a_solved_subproblem_has_accuracy_zero(loss, rng):
+    """Where nothing is left but rounding theta_t is 0, not the 1 of a node that did nothing, and CoCoA does not go on.
+
+    Independent tasks are solved after one round of many passes, and start every other round at their solution: the
+    ratio of what is left to what there was is 0/0. Rounding alone makes it anything, 1 too, in the formula as it is.
+    """
+    problem = MultiTaskProblem(federation(rng, loss, 4, 2), loss, Independent(3.0), "mean")
+    states = [(state, alpha.copy()) for state, alpha in played(MOCHA(certify=True, epochs=200.0), problem, 12)]
+    thetas = np.array([state.theta[0] for state, _ in states])
+    np.testing.assert_array_equal(thetas[1:], 0.0)
+    dropped = run(MOCHA(certify=True, epochs=200.0, drop=(0.0, 1.0, 0.0, 0.0)), problem, rounds=5, tol=0).state.theta
+    np.testing.assert_array_equal(dropped, [[0.0, 1.0, 0.0, 0.0]])
+    steps = np.diff(run(CoCoA(theta=1e-3), problem, rounds=60, tol=0).trace.steps)
+    np.testing.assert_array_equal(steps[40:], problem.federation.n)  # one pass, which shows that there is nothing to do
+    plain = []  # the ratio without regard to rounding
+    for (before, a), (_, b) in itertools.pairwise(states[1:]):
+        for t in range(4):
+            X, y = rows_of(problem, t)
+            rows = slice(problem.federation.ptr[t], problem.federation.ptr[t + 1])
+            rho, w = before.sigma[0] * problem.mbar[t, t], before.w[0, t]
+            less = -subproblem(problem, t, w, rho, a[rows], b[rows])
+            u = w + rho * problem.c[t] * X.T @ (b[rows] - a[rows])
+            parts = [
+                loss.value(z, v) + loss.conjugate(-q, v) + q * z for z, v, q in zip(X @ u, y, b[rows], strict=True)
+            ]
+            gap = problem.c[t] * sum(parts)
+            plain.append(0.0 if gap <= 0.0 else gap / (gap + less) if less > 0.0 else 1.0)
+    assert max(plain) > 0.1
+
+
+@pytest.mark.parametrize(("gap", "noise", "less", "lost", "theta"), [
+    (1.0, 1e-9, 3.0, 0.0, 0.25),
+    (1.0, 1e-9, 4.0, 1.0, 0.25),  # what may be rounding does not count as gained
+    (1e-9, 1e-9, 3.0, 0.0, 0.0),  # solved
+    (1e-9, 2e-9, 0.0, 0.0, 0.0),  # was solved before
+    (-1e-9, 2e-9, -1.0, 0.0, 0.0),
+    (1.0, 1e-9, 1e-9, 1e-9, 1.0),  # not solved, and nothing gained beyond rounding
+    (np.nan, 0.0, 1.0, 0.0, np.nan),
+])  # fmt: skip
+def test_accuracy(gap, noise, less, lost, theta):
+    assert accuracy(gap, noise, less, lost) == pytest.approx(theta, nan_ok=True)
+
+
 def test_less_accuracy_takes_more_rounds_and_fewer_steps_each(rng):
     problem = MultiTaskProblem(federation(rng, Logistic()), Logistic(), MeanRegularised(1.0, 0.1))
     rounds = [run(CoCoA(theta=theta), problem, rounds=3000, tol=1e-7).rounds for theta in (0.05, 0.9)]
@@ -442,6 +490,12 @@ def test_joint_mocha_is_admm_when_nodes_solve_exactly(rng):
         Z = (A * x) @ B
         Y = Y + (U - Z) / eta
         np.testing.assert_allclose(state.w[0], Z, atol=1e-8)
+
+
+def test_a_given_sigma_is_kept_when_omega_changes(rng):
+    problem = MultiTaskProblem(federation(rng, Squared(), 3, 4), Squared(), Covariance(0.5), "mean")
+    for sigma in (3, 3.0, np.int64(3)):
+        assert run(MOCHA(sigma=sigma), problem, rounds=3, tol=0).state.sigma.tolist() == [3.0]
 
 
 def test_updates_of_omega_are_the_formula(rng):
@@ -545,9 +599,11 @@ def fits(name, problem):
         pytest.skip("not for this kind of relationship")
 
 
-def test_every_method_of_the_file_is_here():
-    mine = {v for v in vars(fedconvex.methods).values() if getattr(v, "__module__", "") == module.__name__}
-    assert {v for v in mine if hasattr(v, "measure")} == {type(v) for v in CONFIGURATIONS.values()}
+def test_every_method_with_nodes_is_here():
+    """All methods of files that know `fedconvex.methods.nodes`."""
+    methods = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "measure")}
+    mine = {v for v in methods if "nodes" in vars(sys.modules[v.__module__])}
+    assert mine == {type(v) for v in CONFIGURATIONS.values()}
 
 
 @each_method

@@ -168,8 +168,7 @@ def test_both_theorems_in_expectation_with_dropped_nodes(rng):
         drop, R, how = 0.4, 100, {"epochs": 40.0, "sigma": "pencil"}
         alone = run(MOCHA(certify=True, **how), problem, rounds=10, tol=0).trace
         best, c = problem.solve(), dual_constants(problem)
-        first = alone.theta[1:4]
-        theta_max = float(first[first < 1.0].max())  # of all nodes; 1 where a node's own gap is rounding
+        theta_max = float(alone.theta[1:].max())  # of all nodes in all rounds
         assert theta_max < 0.1
         trace = run(MOCHA(drop=drop, **how), problem, rounds=6, tol=0, trajectories=R).trace
         eps = best.value - trace.dual

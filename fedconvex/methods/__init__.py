@@ -4,6 +4,7 @@ from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSa
 from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
 from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
 from fedconvex.methods.centralised import SGD, GradientDescent
+from fedconvex.methods.cocoa import CoCoA
 from fedconvex.methods.dynamicfedavg import DynamicFedAvg
 from fedconvex.methods.fedavg import FedAvg
 from fedconvex.methods.fedmultiboost import FedMultiBoost
@@ -11,8 +12,12 @@ from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, 
 from fedconvex.methods.fedsam import FedSAM
 from fedconvex.methods.fedsgd import FedSGD
 from fedconvex.methods.fsvrg import FSVRG
-from fedconvex.methods.mocha import MOCHA, Clock, CoCoA, JointMOCHA, MiniBatchSDCA, MiniBatchSGD
+from fedconvex.methods.jointmocha import JointMOCHA
+from fedconvex.methods.minibatchsdca import MiniBatchSDCA
+from fedconvex.methods.minibatchsgd import MiniBatchSGD
+from fedconvex.methods.mocha import MOCHA
 from fedconvex.methods.multiboost import MultiBoost
+from fedconvex.methods.nodes import Clock, NodeWork
 from fedconvex.methods.optimizers import (
     Averaging,
     ClientAdam,
@@ -63,6 +68,7 @@ __all__ = [
     "MiniBatchSDCA",
     "MiniBatchSGD",
     "MultiBoost",
+    "NodeWork",
     "OptimisticAFL",
     "PlainSums",
     "Point",

@@ -14,10 +14,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex._jit import by_method, kernel, reduction
-from fedconvex._kernels import row_axpy, row_dot, value
+from fedconvex._kernels import row_axpy, row_dot, slope, value
 from fedconvex.draws import below
 
 # mypy: disable-error-code="no-untyped-def"
+
+ROUNDING = 4.0 * float(np.finfo(float).eps)  # of what a sum is made of
 
 
 @by_method
@@ -72,13 +74,18 @@ def conjugate_sum(loss, y, lo, hi, alpha):
 
 
 @reduction
-def local_gap(loss, X, y, lo, hi, alpha, u):
-    """Sum over rows lo:hi of l(z_i) + l*(-a_i) + a_i z_i, z_i = x_i'u."""
-    total = 0.0
+def local_gap(loss, X, y, norms, lo, hi, alpha, u):
+    """Sum over rows lo:hi of l(z_i) + l*(-a_i) + a_i z_i, z_i = x_i'u, and how far rounding may have moved it."""
+    total, size, length = 0.0, 0.0, 0.0
+    for j in range(u.size):
+        length += u[j] * u[j]
+    length = np.sqrt(length)
     for i in range(lo, hi):
         z = row_dot(X, i, u)
-        total += value(loss, z, y[i]) + conjugate(loss, -alpha[i], y[i]) + alpha[i] * z
-    return total
+        primal, dual = value(loss, z, y[i]), conjugate(loss, -alpha[i], y[i])
+        total += primal + dual + alpha[i] * z
+        size += abs(primal) + abs(dual) + (abs(alpha[i]) + abs(slope(loss, z, y[i]))) * np.sqrt(norms[i]) * length
+    return total, ROUNDING * size
 
 
 @reduction
@@ -129,3 +136,13 @@ def proximal_sweeps(loss, X, y, ptr, norms, c, W, eta, sweeps, keys, alpha, V, u
         coordinate_steps(loss, X, y, norms, ptr[t], n, 0, last, False, keys[t], eta * c[t], alpha, u, pool, rows)
         for j in range(u.size):
             V[t, j] += (u[j] - W[t, j]) / eta
+
+
+@reduction
+def ordered_steps(loss, X, y, norms, lo, hi, rho, alpha, u):
+    """One pass over rows lo:hi in their order: delta = dual_step; alpha_i += delta; u += rho delta x_i."""
+    for i in range(lo, hi):
+        delta = dual_step(loss, alpha[i], row_dot(X, i, u), rho * norms[i], y[i])
+        if delta != 0.0:
+            alpha[i] += delta
+            row_axpy(X, i, rho * delta, u)

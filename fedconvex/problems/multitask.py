@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import _kernels
-from fedconvex._check import among, bad, numeric, real, wrong_type
+from fedconvex._check import among, bad, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
@@ -34,7 +34,7 @@ __all__ = ["Balance", "MultiTaskProblem", "TaskMetrics"]
 
 _EPS = float(np.finfo(float).eps)
 _STACKED = 40_000_000  # entries of stacked features up to which they are formed
-_MAX_SWEEPS = 100_000
+_MAX_PASSES = 100_000
 
 
 class TaskMetrics(NamedTuple):
@@ -270,7 +270,7 @@ class MultiTaskProblem(Problem):
         return 4.0 * _EPS * (terms + float(reach.sum()))
 
     # ------------------------------------------------------------------ solutions
-    def solve(self, tol: float | None = None) -> Solution:
+    def solve(self, tol: float | None = None, start: Solution | None = None, passes: int = _MAX_PASSES) -> Solution:
         """Minimise P and certify the result; with a learned Omega over W and Omega together.
 
         Fixed relationships: where it is small enough the problem is that of one model u on features C_t (x) x_i with
@@ -281,6 +281,12 @@ class MultiTaskProblem(Problem):
         ----------
         tol : float, optional
             Stop once P(W) - min P <= tol (1 + |P|) is certified; default 1e-11, or 1e-9 for a learned Omega.
+        start : Solution, optional
+            Of the same rows with another relationship or weight, where a learned Omega or coordinate ascent begins:
+            from its models, and its dual variables times the factor that is best here. Paths of weights lam are
+            cheapest from large to small.
+        passes : int
+            Most passes over the rows by coordinate ascent; the gap says how far it came.
 
         Returns
         -------
@@ -289,22 +295,23 @@ class MultiTaskProblem(Problem):
         """
         if tol is not None:
             real("MultiTaskProblem.solve: tol", tol, low=0.0, strict=True)
+        most = whole("MultiTaskProblem.solve: passes", passes, low=1)
         if self._solution is None:
-            goal = tol or (1e-9 if self.relation.learned else 1e-11)
-            start = time.perf_counter()
-            found = self._jointly(goal, start) if self.relation.learned else self._fixed(goal, start)
-            if tol is not None:
+            goal, clock = tol or (1e-9 if self.relation.learned else 1e-11), time.perf_counter()
+            how = self._jointly if self.relation.learned else self._fixed
+            found = how(goal, clock, start, most)
+            if tol is not None or most < _MAX_PASSES:
                 return found
             self._solution = found
         return self._solution
 
-    def _fixed(self, goal: float, start: float) -> Solution:
+    def _fixed(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
         """Solve for the given Mbar."""
         fed, lam, U = self.federation, *np.linalg.eigh(self.mbar)
         keep = lam > 1e-15 * lam[-1]
         C = U[:, keep] * np.sqrt(lam[keep])
         if C.shape[1] * fed.d > DIRECT_SIZE or fed.n * C.shape[1] * fed.d > _STACKED:
-            return self._ascend(goal, start)
+            return self._ascend(goal, clock, start, most)
         task = np.repeat(np.arange(fed.K), fed.sizes)
         if fed.is_sparse:
             X: Any = sp.vstack([sp.kron(C[t : t + 1], fed.X[a:b]) for t, a, b in self._blocks()], format="csr")
@@ -316,28 +323,56 @@ class MultiTaskProblem(Problem):
         W = C @ found.w.reshape(-1, fed.d)
         value = float(self.value(W))
         lower = min(total * found.lower, value)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - clock
         return Solution(W, value, lower, found.certificate, True, True, found.iterations, seconds)
 
-    def _ascend(self, goal: float, start: float) -> Solution:
+    def _along(self, Z: np.ndarray) -> float:
+        """Return the s near 1 with the least P(s Z)."""
+        from scipy.optimize import minimize_scalar
+
+        z, penalty = self.task_scores(Z), self.relation.value(Z)  # R is homogeneous of degree 2
+        found = minimize_scalar(
+            lambda s: float(self._sums(self._losses(s * z)).sum()) + s * s * penalty,
+            bounds=(0.8, 1.25),
+            method="bounded",
+            options={"xatol": 1e-4},
+        )
+        return float(found.x) if found.fun < float(self._sums(self._losses(z)).sum()) + penalty else 1.0
+
+    def _scaled(self, start: Solution | None) -> np.ndarray:
+        """Return the dual variables of another solution times the factor in [0, 1] with the least D; zeros for none."""
+        if start is None or start.alpha is None:
+            return np.zeros(self.federation.n)
+        alpha = numeric("MultiTaskProblem.solve: start", start.alpha)
+        if alpha.shape != (self.federation.n,) or start.w.shape != self.model_shape:
+            raise bad("MultiTaskProblem.solve: start", "be a solution for the same rows", f"models {start.w.shape}")
+        from scipy.optimize import minimize_scalar
+
+        penalty = self.relation.conjugate(self.images(alpha))  # R* is homogeneous of degree 2
+        found = minimize_scalar(
+            lambda s: float(self.conjugates(s * alpha).sum()) + s * s * penalty, bounds=(0.0, 1.0), method="bounded"
+        )
+        return np.asarray(found.x * alpha)
+
+    def _ascend(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
         """Run sweeps of exact dual coordinate ascent until the gap is at most goal (1 + |P|)."""
         fed, loss, mbar = self.federation, self.loss, self.mbar
-        alpha, buffers = np.zeros(fed.n), self.buffers()
+        alpha, buffers = self._scaled(start), self.buffers()
         V, sweep = self.images(alpha), 0
         while True:
-            if sweep % 10 == 0:
+            if sweep % 10 == 0 or sweep >= most:
                 V = self.images(alpha)
                 W = mbar @ V
                 value, gap = self.certificate(W, V, self.conjugates(alpha), 0.5 * float(np.sum(W * V)))
-                if gap <= goal * (1.0 + abs(value)) or sweep >= _MAX_SWEEPS:
+                if gap <= goal * (1.0 + abs(value)) or sweep >= most:
                     break
             keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
             dual.dual_sweeps(loss, fed.rows, fed.y, fed.ptr, self.row_norms, self.c, mbar, keys, alpha, V, *buffers)
             sweep += 1
-        seconds = time.perf_counter() - start
-        return Solution(W, value, value - gap, "duality gap", True, True, sweep, seconds)
+        seconds = time.perf_counter() - clock
+        return Solution(W, value, value - gap, "duality gap", True, True, sweep, seconds, alpha)
 
-    def _jointly(self, goal: float, start: float) -> Solution:
+    def _jointly(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
         """Minimise over W and Omega together: the alternating direction method, each task by dual coordinate ascent.
 
         Z <- prox_{eta R}(Z + eta V); two passes over the rows of every task from w_t = (2 Z_new - Z_old)_t with rho =
@@ -345,18 +380,21 @@ class MultiTaskProblem(Problem):
         """
         relation, fed = self.relation, self.federation
         assert isinstance(relation, Covariance)
-        Z = W = np.zeros(self.model_shape)
-        alpha, V, buffers = np.zeros(fed.n), Z.copy(), self.buffers()
-        eta, balance = 10.0 / self.weighted_norm, Balance()
+        alpha, buffers = self._scaled(start), self.buffers()
+        Z = W = np.zeros(self.model_shape) if start is None else start.w
+        V, eta, balance = self.images(alpha), 10.0 / self.weighted_norm, Balance()
+        if Z.any() and V.any():
+            eta = 0.3 * float(np.linalg.norm(Z) / np.linalg.norm(V))  # 0.3: quickest on the HAR data, for all lam
         best_Z, best, lower, t = Z, math.inf, -math.inf, 0
         while True:
-            if t % 10 == 0:
+            if t % 10 == 0 or 2 * t >= most:
                 V = self.images(alpha)
-                value, gap = self.certificate(Z, V, self.conjugates(alpha))
+                scaled = self._along(Z) * Z
+                value, gap = self.certificate(scaled, V, self.conjugates(alpha))
                 lower = max(lower, value - gap)
                 if value < best:
-                    best_Z, best = Z, value
-                if best - lower <= goal * (1.0 + abs(best)) or t >= _MAX_SWEEPS:
+                    best_Z, best = scaled, value
+                if best - lower <= goal * (1.0 + abs(best)) or 2 * t >= most:
                     break
             keys = np.array([stream(0, 0, t, k, BATCHES) for k in fed.ids], dtype=np.uint64)
             before = V.copy()
@@ -367,8 +405,8 @@ class MultiTaskProblem(Problem):
             t += 1
             next_eta, balance = balance.step(t, eta, W + eta * (V - before), new, Z, V)
             W, Z, eta = 2.0 * new - Z, new, next_eta
-        seconds = time.perf_counter() - start
-        return Solution(best_Z.copy(), best, lower, "joint duality gap", True, False, 2 * t, seconds)
+        seconds = time.perf_counter() - clock
+        return Solution(best_Z.copy(), best, lower, "joint duality gap", True, False, 2 * t, seconds, alpha)
 
     @cached_property
     def weighted_norm(self) -> float:

@@ -534,6 +534,9 @@ class Problem:
 
 def _weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
     """X' diag(h) X for h >= 0 and dense X, half of it computed (BLAS syrk) in blocks that stay in cache."""
+    some = np.flatnonzero(h)
+    if 2 * some.size < len(X):  # smoothed hinges have few rows in their band
+        X, h = X[some], h[some]
     H = np.zeros((X.shape[1], X.shape[1]), order="F")
     root = np.sqrt(h)
     for lo in range(0, len(X), 2048):

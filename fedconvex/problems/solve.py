@@ -67,6 +67,8 @@ class Solution:
     iterations : int
         Gradient evaluations.
     seconds : float
+    alpha : array (n,), optional
+        Dual variables that a later solution may start from, where they are at hand.
     """
 
     w: np.ndarray
@@ -77,6 +79,7 @@ class Solution:
     unique: bool
     iterations: int
     seconds: float
+    alpha: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self.w.flags.writeable = False  # solutions are kept and shared

@@ -1,0 +1,129 @@
+"""Mini-batch subgradient steps on multi-task problems: a baseline of Smith et al. (NIPS 2017), without dual variables.
+
+P(W) = sum_t c_t sum_i l(x_i'w_t, y_i) + R(W), R a fixed relationship, finite everywhere.
+
+1. each round: node t, sent w_t, answers g_t, c_t n_t times the mean of l'(x_i'w_t) x_i over b_t of its rows
+2. server: W <- W - eta (g + grad R(W))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import bad, whole
+from fedconvex._jit import reduction
+from fedconvex._kernels import row_axpy, row_dot, slope
+from fedconvex.draws import BATCHES, Draws, stream
+from fedconvex.methods import nodes, participation, steps
+from fedconvex.methods.nodes import draw_batch
+from fedconvex.problems import Measure, MultiTaskProblem
+
+__all__ = ["MiniBatchSGD"]
+
+
+class Models(NamedTuple):
+    """What the server of MiniBatchSGD keeps."""
+
+    w: np.ndarray  # (R, m, d) W
+    qbar: np.ndarray  # (m, m) Qbar
+    t: int
+
+
+class OwnModel(NamedTuple):
+    """Server of MiniBatchSGD to nodes."""
+
+    w: np.ndarray  # (R, m, d)
+
+    @property
+    def per_client(self) -> tuple[str, ...]:
+        """Fields (R, m, ...) of which every node is sent its own part only."""
+        return ("w",)
+
+
+class Gradients(NamedTuple):
+    """Nodes of MiniBatchSGD to server."""
+
+    g: np.ndarray  # (R, k, d)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniBatchSGD:
+    """Mini-batch (sub)gradient steps on P(W), for fixed relationships with finite R.
+
+    The gap comes from the dual variables -l'(x_i'w_t): for the hinge it need not vanish.
+
+    Parameters
+    ----------
+    step_size : float, array (R,) or `Decay`
+        eta; a `Decay` counts rounds.
+    batch_size : int
+        Rows of a node in a round, without replacement; all of them at smaller nodes.
+
+    Examples
+    --------
+    >>> from fedconvex import Logistic, run
+    >>> from fedconvex.datasets import logistic_federation
+    >>> from fedconvex.methods import MiniBatchSGD
+    >>> from fedconvex.problems import MeanRegularised, MultiTaskProblem
+    >>> fed = logistic_federation(n_clients=5, seed=1).federation
+    >>> problem = MultiTaskProblem(fed, Logistic(), MeanRegularised(1.0, 1.0), normalisation="mean")
+    >>> bool(run(MiniBatchSGD(step_size=0.1, batch_size=10), problem, rounds=200).gap < 0.1)
+    True
+    """
+
+    step_size: Any
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step_size", steps.as_step_size("MiniBatchSGD", self.step_size))
+        whole("MiniBatchSGD.batch_size", self.batch_size, low=1)
+
+    def init(self, problem: MultiTaskProblem, w: np.ndarray) -> Models:
+        nodes.check_problem("MiniBatchSGD", problem)
+        steps.check_trajectories("MiniBatchSGD", self.step_size, len(w))
+        if problem.relation.learned:
+            raise bad("MiniBatchSGD", "have a fixed relationship", f"{problem.relation!r}", "use MOCHA")
+        return Models(w, problem.relation.qbar(problem.federation.K), 0)
+
+    def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+        return participation.participants(None, problem, draws)
+
+    def broadcast(self, state: Models) -> OwnModel:
+        return OwnModel(state.w)
+
+    def local(
+        self, problem: MultiTaskProblem, message: OwnModel, clients: np.ndarray, memory: Any, draws: Draws
+    ) -> tuple[Gradients, Any]:
+        fed, g = problem.federation, np.zeros((*clients.shape, problem.federation.d))
+        gradient_jobs(
+            problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.c, draws.key, draws.trajectory, draws.round,
+            clients, message.w, np.minimum(self.batch_size, fed.sizes), g, np.empty(int(fed.sizes.max()), np.int64),
+        )  # fmt: skip
+        return Gradients(g), memory  # 1
+
+    def aggregate(self, state: Models, clients: np.ndarray, weights: np.ndarray, reply: Gradients) -> Models:
+        g = state.qbar @ state.w
+        g[np.arange(len(clients))[:, None], clients] += reply.g
+        return state._replace(w=steps.descend(self.step_size, state.t, state.w, g), t=state.t + 1)  # 2
+
+    def measure(self, problem: MultiTaskProblem, state: Models) -> Measure:
+        return problem.measure(state.w)
+
+
+@reduction
+def gradient_jobs(  # type: ignore[no-untyped-def]
+    loss, X, y, ptr, ids, c, key, trajectories, round_, clients, W, sizes, g, pool
+):
+    """g_t += (c_t n_t/b_t) sum of l'(x_i'w_t) x_i over a batch."""
+    for r in range(clients.shape[0]):
+        for j in range(clients.shape[1]):
+            t = clients[r, j]
+            lo, n, b = ptr[t], ptr[t + 1] - ptr[t], sizes[t]
+            draw_batch(stream(key, trajectories[r], round_, ids[t], BATCHES), n, b, pool)
+            for e in range(b):
+                i = lo + pool[e]
+                s = slope(loss, row_dot(X, i, W[r, t]), y[i])
+                row_axpy(X, i, c[t] * n / b * s, g[r, j])

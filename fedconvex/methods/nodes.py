@@ -1,0 +1,467 @@
+"""What the dual methods of multi-task learning share: what nodes keep, do and answer, and what the server adds up.
+
+A node takes coordinate steps on its subproblem from u = w_t with rho_t: draw one of its rows i,
+delta <- argmin l*(-(alpha_i + delta)) + delta x_i'u + (rho_t c_t ‖x_i‖^2/2) delta^2, alpha_i <- alpha_i + delta,
+u <- u + rho_t c_t delta x_i; then v_t <- v_t + (u - w_t)/rho_t = c_t X_t'alpha_t, which it answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import among, bad, finite, flag, numeric, real, whole, wrong_type
+from fedconvex._jit import borrowing, kernel, reduction
+from fedconvex._kernels import row_axpy
+from fedconvex.draws import BATCHES, Draws, below, stream, uniform
+from fedconvex.losses import equal_by_type
+from fedconvex.methods import participation
+from fedconvex.problems import Covariance, Measure, MultiTaskProblem
+from fedconvex.problems.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
+from fedconvex.problems.relations import safe_sigma
+
+__all__ = [
+    "Clock",
+    "Memory",
+    "Message",
+    "NodeWork",
+    "Reply",
+    "State",
+    "answer",
+    "broadcast",
+    "check_accuracy",
+    "check_problem",
+    "check_sigma",
+    "draw_batch",
+    "empty_reply",
+    "fixed",
+    "join",
+    "measure",
+    "memory",
+    "observe",
+    "start",
+    "take_steps",
+    "work_to_accuracy",
+]
+
+CLOCK = 3  # purpose of the draws of clocks and drops
+REFRESH = 64  # rounds between recomputations of v from alpha
+RULES = ("pencil", "eigenvalue", "rows", "tasks")
+
+
+class State(NamedTuple):
+    """What the server keeps."""
+
+    w: np.ndarray  # (R, m, d) W
+    v: np.ndarray  # (R, m, d) V
+    conjugate: np.ndarray  # (R, m) c_t sum of l*(-alpha_i)
+    mbar: np.ndarray  # (R, m, m) Mbar
+    sigma: np.ndarray  # (R,) sigma'
+    theta: np.ndarray  # (R, m) bounds of theta_t of the last round: 0 solved, 1 did nothing, NaN not asked for
+    steps: np.ndarray  # (R, m) coordinate steps so far
+    prior: np.ndarray  # (2,) lam and sigma2 of a learned Omega, else (0,)
+    t: int
+
+
+class Message(NamedTuple):
+    """Server to nodes."""
+
+    w: np.ndarray  # (R, m, d) w_t
+    rho: np.ndarray  # (R, m) rho_t
+
+    @property
+    def per_client(self) -> tuple[str, ...]:
+        """Fields (R, m, ...) of which every node is sent its own part only."""
+        return ("w", "rho")
+
+
+class Reply(NamedTuple):
+    """Nodes to server."""
+
+    v: np.ndarray  # (R, k, d) v_t
+    conjugate: np.ndarray  # (R, k) c_t sum of l*(-alpha_i), for the certificate
+    theta: np.ndarray  # (R, k) a diagnostic
+    steps: np.ndarray  # (R, k) a diagnostic
+
+    @property
+    def not_sent(self) -> tuple[str, ...]:
+        """Fields that are kept for analysis and not counted as communication."""
+        return ("theta", "steps")
+
+
+class Memory(NamedTuple):
+    """What the nodes keep."""
+
+    alpha: np.ndarray  # (R, n) alpha_t over the rows of all nodes
+    v: np.ndarray  # (R, m, d) v_t
+
+    def locate(self, trajectories: np.ndarray, clients: np.ndarray) -> tuple[Memory, tuple[np.ndarray, np.ndarray]]:
+        """Return the memory and where nodes (R, k) have their places in it: threads may write, room is there."""
+        return self, (trajectories[:, None], clients)
+
+
+@equal_by_type
+class Clock(NamedTuple):
+    """How much of its full work a node manages in a round: a share drawn uniformly from [low, high].
+
+    Smith et al. (2017) simulate systems with high variability by [0.1, 1] and low by [0.9, 1] of the smallest n_t:
+    ``MOCHA(local_steps=int(federation.sizes.min()), clock=Clock(0.1, 1.0))``.
+
+    Parameters
+    ----------
+    low, high : float
+        0 < low <= high <= 1.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import MOCHA, Clock
+    >>> MOCHA(clock=Clock(0.1)).clock
+    Clock(low=0.1, high=1.0)
+    """
+
+    low: float
+    high: float = 1.0
+
+
+class Work(NamedTuple):
+    """What nodes are asked to do in a round."""
+
+    steps: np.ndarray  # (m,) full steps, or steps between looks at the accuracy
+    drop: np.ndarray  # (m,) probabilities of doing nothing
+    low: float
+    high: float
+    most: int  # looks at the accuracy
+    theta: float  # accuracy to reach; 0 if none is asked for
+    certify: bool
+    replacement: bool
+    fresh: bool  # recompute v
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeWork:
+    """What nodes are asked to do in a round: the part of `MOCHA` that `JointMOCHA` has in common with it.
+
+    Parameters
+    ----------
+    epochs, local_steps, theta, max_epochs, clock, drop, replacement, certify, participation
+        As for `MOCHA`.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import NodeWork
+    >>> NodeWork(epochs=2.0).local_steps is None
+    True
+    """
+
+    epochs: float = 1.0
+    local_steps: int | None = None
+    theta: float | None = None
+    max_epochs: int = 100
+    clock: Clock | None = None
+    drop: Any = 0.0
+    replacement: bool = False
+    certify: bool = False
+    participation: Any = 1.0
+
+    def __post_init__(self) -> None:
+        who, set_ = type(self).__name__, object.__setattr__
+        real(f"{who}.epochs", self.epochs, low=0.0, strict=True)
+        if self.local_steps is not None:
+            whole(f"{who}.local_steps", self.local_steps, low=1)
+            if self.epochs != 1.0:
+                raise bad(who, "be given local_steps or epochs", "both")
+        if self.theta is not None:
+            check_accuracy(f"{who}.theta", self.theta)
+            if self.clock is not None:
+                raise bad(who, "be given theta or clock", "both", "a clock cuts work short, an accuracy prolongs it")
+        whole(f"{who}.max_epochs", self.max_epochs, low=1)
+        if self.clock is not None:
+            if not isinstance(self.clock, Clock):
+                raise wrong_type(f"{who}.clock", "be a Clock", f"{self.clock!r}", "pass Clock(low, high)")
+            low = real(f"{who}.clock: low", self.clock.low, low=0.0, high=1.0, strict=True)
+            real(f"{who}.clock: high", self.clock.high, low=low, high=1.0)
+        set_(self, "drop", _probabilities(f"{who}.drop", self.drop))
+        for name in ("replacement", "certify"):
+            set_(self, name, flag(f"{who}.{name}", getattr(self, name)))
+        set_(self, "participation", _scheme(who, self.participation))
+
+    def check_fit(self, problem: MultiTaskProblem) -> None:
+        """Raise if participation or the probabilities of drops do not fit the problem."""
+        who, m = type(self).__name__, problem.federation.K
+        participation.check_participation(who, self.participation, problem)
+        if isinstance(self.drop, tuple) and len(self.drop) != m:
+            raise bad(f"{who}.drop", f"be one number, or one per node ({m})", f"{len(self.drop)}")
+
+    def asked(self, problem: MultiTaskProblem, round_: int) -> Work:
+        """Return what is asked of the nodes in a round."""
+        low, high = (1.0, 1.0) if self.clock is None else (float(self.clock.low), float(self.clock.high))
+        return Work(
+            full_steps(problem, self.epochs, self.local_steps),
+            np.broadcast_to(np.asarray(self.drop, dtype=float), problem.federation.K).copy(),
+            low,
+            high,
+            1 if self.theta is None else self.max_epochs,
+            0.0 if self.theta is None else float(self.theta),
+            self.certify or self.theta is not None,
+            self.replacement,
+            refreshes(round_),
+        )
+
+
+def work_to_accuracy(problem: MultiTaskProblem, theta: float, max_epochs: int, round_: int) -> Work:
+    """Return passes over the rows until theta_t <= theta, the same for all nodes."""
+    none = np.zeros(problem.federation.K)
+    return Work(
+        full_steps(problem, 1.0, None), none, 1.0, 1.0, max_epochs, float(theta), True, False, refreshes(round_)
+    )
+
+
+def refreshes(round_: int) -> bool:
+    """Whether nodes recompute v from alpha in a round."""
+    return round_ % REFRESH == REFRESH - 1
+
+
+def full_steps(problem: MultiTaskProblem, epochs: float, local_steps: int | None) -> np.ndarray:
+    """Return the full coordinate steps of every node, (m,)."""
+    sizes = problem.federation.sizes
+    if local_steps is not None:
+        return np.full(sizes.shape, local_steps, dtype=np.int64)
+    return np.maximum(np.rint(epochs * sizes), 1).astype(np.int64)
+
+
+def check_problem(who: str, problem: Any) -> None:
+    """Raise unless the problem is a `MultiTaskProblem`."""
+    if not isinstance(problem, MultiTaskProblem):
+        cure = "wrap it: MultiTaskProblem(federation, loss, relation)"
+        raise wrong_type(f"{who}: problem", "be a MultiTaskProblem", type(problem).__name__, cure)
+
+
+def start(who: str, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> State:
+    """Return the state with alpha = 0."""
+    check_problem(who, problem)
+    if w.any():
+        raise bad(f"{who}: start", "be zero, since models follow from dual variables", "other models")
+    relation, R = problem.relation, len(w)
+    if relation.learned and sigma == "pencil":
+        cure = "it would have to see the data whenever Omega changes: use 'eigenvalue'"
+        raise bad(f"{who}.sigma", "be free of the data for a learned Omega", "'pencil'", cure)
+    prior = [relation.lam, relation.sigma2] if isinstance(relation, Covariance) and relation.learned else []
+    conjugate = np.tile(problem.conjugates(np.zeros(problem.federation.n)), (R, 1))
+    mbar, unknown, none = np.tile(problem.mbar, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
+    sigmas = np.full(R, sigma_of(problem, sigma))
+    return State(w, np.zeros_like(w), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
+
+
+def sigma_of(problem: MultiTaskProblem, sigma: Any) -> float:
+    """Return sigma' by its rule."""
+    if isinstance(sigma, float):
+        return sigma
+    fed, fixed = problem.federation, not problem.relation.learned
+    small = np.minimum(fed.sizes, fed.d).sum() <= 1500 and (fed.sizes < fed.d).any()
+    if sigma == "pencil" or (sigma is None and fixed and small):
+        return min(problem.pencil_sigma(), safe_sigma(problem.mbar))
+    return safe_sigma(problem.mbar, sigma or "eigenvalue")
+
+
+def fixed(who: str, state: State) -> State:
+    """Return the state, or raise if Omega is to be learned."""
+    if state.prior.size:
+        raise bad(f"{who}: problem", "have a fixed relationship", "one that is learned", "use MOCHA")
+    return state
+
+
+def memory(problem: MultiTaskProblem, R: int) -> Memory:
+    """Return alpha = 0 and v = 0."""
+    return Memory(np.zeros((R, problem.federation.n)), np.zeros((R, *problem.model_shape)))
+
+
+def broadcast(state: State) -> Message:
+    """Return w_t and rho_t = sigma' Mbar_tt."""
+    return Message(state.w, state.sigma[:, None] * np.einsum("rtt->rt", state.mbar))
+
+
+def empty_reply(problem: MultiTaskProblem, clients: np.ndarray) -> Reply:
+    """Return a Reply to be written."""
+    return Reply(np.empty((*clients.shape, problem.federation.d)), *(np.empty(clients.shape) for _ in range(3)))
+
+
+def take_steps(
+    problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws, work: Work
+) -> Reply:
+    """Run the coordinate steps of the given nodes; memory is written in place."""
+    fed, reply = problem.federation, empty_reply(problem, clients)
+    node_jobs(
+        problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.row_norms, problem.c, draws.key, draws.trajectory,
+        draws.round, clients, message.w, message.rho, work, *memory, *reply, *problem.buffers(),
+    )  # fmt: skip
+    return reply
+
+
+def join(state: State, clients: np.ndarray, reply: Reply) -> State:
+    """Enter the answers, and form W = Mbar V."""
+    mine = np.arange(len(clients))[:, None], clients
+    v, conjugate, count = state.v.copy(), state.conjugate.copy(), state.steps.copy()
+    theta = np.full_like(state.theta, np.nan if np.isnan(reply.theta).all() else 1.0)
+    v[mine], conjugate[mine], theta[mine] = reply.v, reply.conjugate, reply.theta
+    count[mine] += reply.steps
+    return state._replace(w=state.mbar @ v, v=v, conjugate=conjugate, theta=theta, steps=count, t=state.t + 1)
+
+
+def measure(problem: MultiTaskProblem, state: State) -> Measure:
+    """Return P(W) and the duality gap, the joint one for a learned Omega."""
+    pairs = []
+    for w, v, conjugates in zip(state.w, state.v, state.conjugate, strict=True):
+        penalty = None if state.prior.size else 0.5 * float(np.sum(w * v))
+        pairs.append(problem.certificate(w, v, conjugates, penalty))
+    value, gap = np.array(pairs).T
+    return Measure(value, gap)
+
+
+def observe(problem: MultiTaskProblem, state: State) -> dict[str, np.ndarray]:
+    """Return dual, theta, steps, blocking and share, each (R,)."""
+    half = 0.5 * np.einsum("rtj,rtj->r", state.w, state.v)
+    parts = problem.client_values(state.w) + state.conjugate + np.einsum("rtj,rtj->rt", state.w, state.v)
+    block = parts.argmax(axis=1)
+    with np.errstate(invalid="ignore"):
+        return {
+            "dual": -(state.conjugate.sum(axis=1) + half),
+            "theta": state.theta.max(axis=1),
+            "steps": state.steps.sum(axis=1),
+            "blocking": block,
+            "share": np.clip(parts.max(axis=1) / parts.sum(axis=1), 0.0, 1.0),
+        }
+
+
+def check_accuracy(who: str, x: Any) -> None:
+    """Raise unless 0 < x < 1."""
+    if not 0.0 < real(who, x) < 1.0:
+        raise bad(who, "lie strictly between 0 and 1", x)
+
+
+def check_sigma(who: str, x: Any) -> Any:
+    """Return a rule of sigma', None, or a positive number as a float."""
+    if isinstance(x, str):
+        among(who, x, RULES)
+    return x if x is None or isinstance(x, str) else real(who, x, low=0.0, strict=True)
+
+
+def _scheme(who: str, x: Any) -> Any:
+    """Return a participation scheme that never draws a node twice."""
+    scheme = participation.as_participation(who, x)
+    if isinstance(scheme, participation.ProportionalSampling):
+        cure = "give a number or a share of different nodes"
+        raise bad(f"{who}.participation", "never draw a node twice in a round", f"{scheme}", cure)
+    return scheme
+
+
+def _probabilities(who: str, x: Any) -> Any:
+    """Return a probability, or a tuple of them, one per node."""
+    if not isinstance(x, (list, tuple)) and np.ndim(x) == 0:
+        return real(who, x.item() if isinstance(x, np.ndarray) else x, low=0.0, high=1.0)
+    p = numeric(who, x)
+    finite(who, p)
+    if p.ndim != 1 or p.size == 0 or (p < 0.0).any() or (p > 1.0).any():
+        raise bad(who, "be probabilities, one per node", f"{x!r}")
+    return tuple(p.tolist())
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@kernel
+def budget(work, key, trajectory, round_, id_, t):  # type: ignore[no-untyped-def]
+    """Return the steps of a node in a round: a share of its full ones, uniform on [low, high]; 0 if dropped."""
+    if work.drop[t] == 0.0 and work.low == 1.0:
+        return work.steps[t]
+    state = stream(key, trajectory, round_, id_, CLOCK)
+    if uniform(state, 0) < work.drop[t]:
+        return 0
+    share = work.low + (work.high - work.low) * uniform(state, 1)
+    return max(1, int(share * work.steps[t] + 0.5))
+
+
+@kernel
+def accuracy(gap, noise, less, lost):  # type: ignore[no-untyped-def]
+    """Bound theta = (G(delta) - min G)/(G(0) - min G) by the gap at delta and less = G(0) - G(delta), both rounded.
+
+    0 where the gap is rounding: the subproblem is solved. 1 where it is not, and less is.
+    """
+    if gap <= noise:
+        return 0.0
+    gain = less - lost
+    return gap / (gap + gain) if gain > 0.0 else 1.0
+
+
+@reduction
+def ascend(loss, X, y, norms, lo, hi, c, w, rho, full, work, state, alpha, u, pool, rows):  # type: ignore[no-untyped-def]
+    """Take the steps of one node from u = w; return a bound of theta (NaN if not asked for) and their number."""
+    for i in range(hi - lo):
+        pool[i] = i
+    for j in range(u.size):
+        u[j] = w[j]
+    before = conjugate_sum(loss, y, lo, hi, alpha) if work.certify else 0.0
+    theta, done = np.nan, 0
+    for _ in range(work.most):
+        coordinate_steps(
+            loss, X, y, norms, lo, hi - lo, done, done + full, work.replacement, state, rho * c, alpha, u, pool, rows
+        )
+        done += full
+        if work.certify:
+            after, squares, sizes = conjugate_sum(loss, y, lo, hi, alpha), 0.0, 0.0
+            for j in range(u.size):
+                squares += (u[j] - w[j]) * (u[j] + w[j])
+                sizes += u[j] * u[j] + w[j] * w[j]
+            gap, noise = local_gap(loss, X, y, norms, lo, hi, alpha, u)
+            lost = ROUNDING * (c * (abs(before) + abs(after)) + sizes / (2.0 * rho))
+            theta = accuracy(c * gap, c * noise, c * (before - after) - squares / (2.0 * rho), lost)
+            if theta <= work.theta:
+                break
+    return theta, done
+
+
+@borrowing
+def node_jobs(  # type: ignore[no-untyped-def]
+    loss, X, y, ptr, ids, norms, c, key, trajectories, round_, clients, W, rho, work, alpha, V, out, conj, theta, count,
+    u, pool, rows,
+):  # fmt: skip
+    """Take the steps of all nodes in all trajectories; alpha, V and the answers are written."""
+    for r in range(clients.shape[0]):
+        for j in range(clients.shape[1]):
+            t = clients[r, j]
+            lo, hi, w, v, a = ptr[t], ptr[t + 1], W[r, t], V[trajectories[r], t], alpha[trajectories[r]]
+            theta[r, j], count[r, j] = 1.0, 0.0
+            full = budget(work, key, trajectories[r], round_, ids[t], t)
+            if full > 0:
+                state = stream(key, trajectories[r], round_, ids[t], BATCHES)
+                theta[r, j], count[r, j] = ascend(
+                    loss, X, y, norms, lo, hi, c[t], w, rho[r, t], full, work, state, a, u, pool, rows
+                )
+                for q in range(u.size):
+                    v[q] += (u[q] - w[q]) / rho[r, t]
+            answer(loss, X, y, lo, hi, c[t], a, v, work.fresh, out[r, j])
+            conj[r, j] = c[t] * conjugate_sum(loss, y, lo, hi, a)
+
+
+@reduction
+def answer(loss, X, y, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
+    """out = v, or where fresh v = c X'alpha first."""
+    if fresh:
+        for q in range(v.size):
+            v[q] = 0.0
+        for i in range(lo, hi):
+            if alpha[i] != 0.0:
+                row_axpy(X, i, c * alpha[i], v)
+    for q in range(v.size):
+        out[q] = v[q]
+
+
+@kernel
+def draw_batch(state, n, b, pool):  # type: ignore[no-untyped-def]
+    """pool[:b] = b different numbers below n."""
+    for i in range(n):
+        pool[i] = i
+    for e in range(b):
+        i = e + below(state, e, n - e)
+        pool[e], pool[i] = pool[i], pool[e]
