@@ -1,20 +1,39 @@
 """The scikit-learn faces keep scikit-learn's conventions, and do what the methods below them do."""
 
+import pickle
+import warnings
+
+import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.sparse as sp
+import sklearn
 from sklearn.base import clone
 from sklearn.ensemble import AdaBoostClassifier
-from sklearn.model_selection import cross_val_score
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedconvex.estimators import MultiSourceBoostClassifier
+from fedconvex import Hinge, SmoothedHinge
+from fedconvex.estimators import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor, MultiSourceBoostClassifier
+from fedconvex.estimators.multitask import folds
+from fedconvex.problems import Covariance, MeanRegularised, Precision
 
 
 @parametrize_with_checks(
     [
         MultiSourceBoostClassifier(n_estimators=5),
         MultiSourceBoostClassifier(n_estimators=5, loss="logistic", smoothing=None, max_bins=16),
+        FederatedMultiTaskClassifier(),
+        FederatedMultiTaskClassifier("logistic", relation="mean", lam="cv", cv=2, lams=[0.001, 0.1]),
+        FederatedMultiTaskRegressor(),
+        FederatedMultiTaskRegressor(relation="global", fit_intercept=False, lam="cv", cv=3, random_state=0),
     ]
 )
 def test_conventions_of_scikit_learn(estimator, check):
@@ -59,8 +78,6 @@ def test_composes_with_scikit_learn(rng):
     X, y, domains = sources(rng, 120)
     model = clone(MultiSourceBoostClassifier(n_estimators=10, random_state=1, source_l2=0.1))
     assert cross_val_score(model, X, y, params={}, cv=3).mean() > 0.4
-    import sklearn
-
     with sklearn.config_context(enable_metadata_routing=True):
         routed = model.set_fit_request(domains=True)
         scores = cross_val_score(routed, X, y, params={"domains": domains}, cv=3)
@@ -86,3 +103,313 @@ def test_bad_settings(rng):
     three = np.arange(40) % 3
     with pytest.raises(ValueError, match="binary"):
         MultiSourceBoostClassifier().fit(X, three, domains)
+
+
+# ---------------------------------------------------------------- a model per client
+
+
+def tasks(rng, m=4, n=40, d=5, regression=False, apart=0.6, unequal=True):
+    """Rows of m clients in random order, their models around a common one; the last client's is its opposite."""
+    common, parts = rng.normal(size=d), []
+    for t in range(m):
+        N = n + 7 * t * unequal
+        X = rng.normal(size=(N, d)) + 0.3
+        z = X @ ((common + apart * rng.normal(size=d)) * (-1.0 if t == m - 1 else 1.0)) + 0.5 * rng.normal(size=N)
+        parts.append((X, z if regression else np.where(z > 0.2, "yes", "no"), np.full(N, "abcdefghij"[t])))
+    X, y, clients = (np.concatenate(p) for p in zip(*parts, strict=True))
+    order = rng.permutation(len(y))
+    return X[order], y[order], clients[order]
+
+
+def of_client(name, X, y, clients):
+    return X[clients == name], y[clients == name]
+
+
+PEERS = {  # of sums of losses + (lam/2) ‖w‖^2
+    "hinge": lambda lam: LinearSVC(
+        loss="hinge", C=1 / lam, tol=1e-10, max_iter=10**6, random_state=0, fit_intercept=False
+    ),
+    "logistic": lambda lam: LogisticRegression(C=1 / lam, tol=1e-14, solver="newton-cholesky", fit_intercept=False),
+    "squared": lambda lam: Ridge(lam, fit_intercept=False),
+}
+
+
+def peer_model(loss, lam, X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.ravel(PEERS[loss](lam).fit(np.c_[X, np.ones(len(X))], y).coef_)
+
+
+def estimator(loss, **how):
+    return (FederatedMultiTaskRegressor if loss == "squared" else FederatedMultiTaskClassifier)(loss, **how)
+
+
+def models(model):
+    return np.c_[model.coef_, model.intercept_]
+
+
+@pytest.mark.parametrize("loss", PEERS)
+@pytest.mark.parametrize("lam", [0.3, 4.0])
+def test_local_and_global_models_are_those_of_scikit_learn(loss, lam, rng):
+    """Sums of losses, C = 1/lam for every client alone; one model for all m is penalised m times."""
+    X, y, clients = tasks(rng, regression=loss == "squared")
+    local = estimator(loss, relation="local", lam=lam, normalisation="sum").fit(X, y, clients)
+    assert local.clients_.tolist() == list("abcd")
+    for t, name in enumerate("abcd"):
+        np.testing.assert_allclose(models(local)[t], peer_model(loss, lam, *of_client(name, X, y, clients)), atol=1e-6)
+    one = estimator(loss, relation="global", lam=lam, normalisation="sum").fit(X, y, clients)
+    np.testing.assert_allclose(models(one), np.tile(peer_model(loss, 4 * lam, X, y), (4, 1)), atol=1e-6)
+    alone = estimator(loss, lam=lam, normalisation="sum").fit(X, y)  # no clients: one task, nothing to learn of others
+    np.testing.assert_allclose(models(alone)[0], peer_model(loss, lam, X, y), atol=1e-6)
+    assert alone.relationship_.tolist() == [[1.0]]
+
+
+def test_mean_and_joint_relations_are_those_of_cvxpy(rng):
+    """Squared loss averaged per client; a common model w_0, and the squared nuclear norm."""
+    X, y, clients = tasks(rng, 4, 12, 3, regression=True)
+    for relation in ("mean", "joint"):
+        model = FederatedMultiTaskRegressor(relation=relation, lam=0.3, tol=1e-9).fit(X, y, clients)
+        W, w0 = cp.Variable((4, 4)), cp.Variable(4)
+        loss = 0
+        for t, name in enumerate("abcd"):
+            A, b = of_client(name, X, y, clients)
+            loss += cp.sum_squares(np.c_[A, np.ones(len(A))] @ W[t] - b) / (2 * len(b))
+        if relation == "mean":
+            penalty = cp.sum_squares(w0) + cp.sum_squares(W - cp.vstack([w0] * 4))
+        else:
+            penalty = cp.square(cp.normNuc(W))
+        problem = cp.Problem(cp.Minimize(loss + 0.15 * penalty))
+        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+        np.testing.assert_allclose(models(model), W.value, atol=1e-6 if relation == "mean" else 1e-4)
+        assert model.objective_ == pytest.approx(problem.value, rel=1e-8)
+        assert model.gap_ <= 1e-9 * model.objective_
+        assert np.trace(model.relationship_) == pytest.approx(1.0)
+        if relation == "joint":
+            root = np.real(scipy.linalg.sqrtm(models(model) @ models(model).T))
+            np.testing.assert_allclose(model.relationship_, root / np.trace(root), atol=1e-6)
+        else:  # w_t = w_0 + own part, of equal variances
+            np.testing.assert_allclose(model.correlations_, 0.5 + 0.5 * np.eye(4), atol=1e-12)
+
+
+def test_relationship_objects_and_functions(rng):
+    X, y, clients = tasks(rng, 3)
+    named = FederatedMultiTaskClassifier("logistic", relation="mean", lam=0.2).fit(X, y, clients)
+    own = FederatedMultiTaskClassifier("logistic", relation=MeanRegularised(0.1 * 0.75, 0.1 * 0.25)).fit(X, y, clients)
+    np.testing.assert_allclose(models(own), models(named), atol=1e-12)
+    assert (named.lam_, own.lam_) == (0.2, None)
+    path = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    chain = FederatedMultiTaskClassifier(relation=lambda lam: Precision.laplacian(path, lam, 0.1 * lam), lam=0.5)
+    found = chain.fit(X, y, clients).correlations_
+    assert found[0, 1] == pytest.approx(found[1, 2])
+    assert found[0, 1] > found[0, 2] > 0
+    given = np.diag([0.2, 0.3, 0.5])
+    found = FederatedMultiTaskClassifier(relation=Covariance(0.1, omega=given)).fit(X, y, clients)
+    np.testing.assert_allclose(found.relationship_, given, atol=1e-12)
+    smooth = [FederatedMultiTaskClassifier(loss).fit(X, y, clients) for loss in ("smoothed_hinge", SmoothedHinge(0.5))]
+    np.testing.assert_array_equal(smooth[0].coef_, smooth[1].coef_)
+
+
+def test_learned_relationship_finds_who_is_alike(rng):
+    """Three clients alike and one opposite: better than local and global models, and the signs are found."""
+    X, y, clients = tasks(rng, 4, 30, 20, apart=0.2)
+    train = np.arange(len(y)) % 2 == 0
+    score = {}
+    for relation in ("joint", "local", "global"):
+        model = FederatedMultiTaskClassifier("logistic", relation=relation, lam="cv", random_state=0)
+        model.fit(X[train], y[train], clients[train])
+        score[relation] = model.score(X[~train], y[~train], clients[~train])
+        if relation == "joint":
+            signs = np.sign(model.correlations_)
+            np.testing.assert_array_equal(signs, np.outer([1, 1, 1, -1], [1, 1, 1, -1]))
+    assert score["joint"] > max(score["local"], score["global"]) + 0.05
+
+
+def test_predictions_are_of_the_rows_own_client(rng):
+    X, y, clients = tasks(rng)
+    model = FederatedMultiTaskClassifier("logistic").fit(X, y, clients)
+    z = model.decision_function(X, clients)
+    by_hand = [
+        x @ model.coef_["abcd".index(c)] + model.intercept_["abcd".index(c)] for x, c in zip(X, clients, strict=True)
+    ]
+    np.testing.assert_allclose(z, by_hand, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(X, clients), model.classes_[(z >= 0).astype(int)])
+    P = model.predict_proba(X, clients)
+    np.testing.assert_allclose(P[:, 1], 1 / (1 + np.exp(-z)), atol=1e-15)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0)
+    assert not hasattr(FederatedMultiTaskClassifier("hinge"), "predict_proba")
+    share = {c: np.mean(model.predict(X, clients)[clients == c] == y[clients == c]) for c in "abcd"}
+    assert model.client_scores(X, y, clients) == pytest.approx(share)
+    assert model.score(X, y, clients) == pytest.approx(np.mean(model.predict(X, clients) == y))
+    only = clients == "b"
+    assert model.client_scores(X[only], y[only], clients[only]) == pytest.approx({"b": share["b"]})
+    sparse = clone(model).fit(sp.csr_matrix(X), y, clients)
+    np.testing.assert_allclose(sparse.decision_function(sp.csr_matrix(X), clients), z, rtol=0.02, atol=0.02)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).decision_function(X, clients), z)
+    names = {"a": 7, "b": 3, "c": 11, "d": 5}
+    other = clone(model).fit(X, y, [names[c] for c in clients])
+    assert other.clients_.tolist() == [3, 5, 7, 11]
+    found = other.decision_function(X, np.array([names[c] for c in clients], dtype=float))  # 3.0 is client 3
+    np.testing.assert_allclose(found, z, rtol=0.1, atol=0.1)  # tol is 1e-3, draws are by label
+
+
+def test_unknown_clients(rng):
+    X, y, clients = tasks(rng)
+    model = FederatedMultiTaskClassifier().fit(X, y, clients)
+    with pytest.raises(ValueError, match="among those of fit; got 'z': unknown='mean'"):
+        model.predict(X, np.where(clients == "b", "z", clients))
+    with pytest.raises(ValueError, match="whose of 4 models"):
+        model.predict(X)
+    model.set_params(unknown="mean")
+    z = model.decision_function(X, np.where(clients == "b", "z", clients))
+    mean = X @ model.coef_.mean(axis=0) + model.intercept_.mean()
+    np.testing.assert_allclose(z, np.where(clients == "b", mean, model.decision_function(X, clients)), atol=1e-12)
+    with pytest.raises(ValueError, match="whose of 4 models"):
+        model.predict(X)
+
+
+# ---------------------------------------------------------------- scikit-learn's tools
+
+
+def test_clients_are_routed(rng):
+    """Pipelines, searches and cross-validation hand the clients of the right rows on, without being asked twice."""
+    X, y, clients = tasks(rng, 3, 60, 4, apart=0.1)
+    pipe = make_pipeline(StandardScaler(), FederatedMultiTaskClassifier(lam=0.05))
+    folds_ = StratifiedKFold(3)
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = cross_val_score(pipe, X, y, params={"clients": clients}, cv=folds_)
+        wrong = cross_val_score(pipe, X, y, params={"clients": rng.permutation(clients)}, cv=folds_)
+        grid = {"federatedmultitaskclassifier__relation": ["joint", "global"]}
+        search = GridSearchCV(pipe, grid, cv=folds_).fit(X, y, clients=clients)
+        best = search.best_estimator_.predict(X, clients=clients)  # a search's own predict takes no metadata
+        assert search.score(X, y, clients=clients) == pytest.approx(np.mean(best == y))
+        asked = FederatedMultiTaskClassifier().set_fit_request(clients=True).set_predict_request(clients=True)
+        asked.set_score_request(clients=True).set_decision_function_request(clients=True)
+        assert cross_val_score(asked, X, y, params={"clients": clients}, cv=folds_).mean() > 0.85
+        silent = clone(asked).set_score_request(clients=False)
+        with pytest.raises(ValueError, match="clients"):
+            cross_val_score(silent, X, y, params={"clients": clients}, cv=folds_, error_score="raise")
+    by_hand = []
+    for train, test in folds_.split(X, y):
+        scaler = StandardScaler().fit(X[train])
+        model = FederatedMultiTaskClassifier(lam=0.05).fit(scaler.transform(X[train]), y[train], clients[train])
+        by_hand.append(np.mean(model.predict(scaler.transform(X[test]), clients[test]) == y[test]))
+    np.testing.assert_allclose(found, by_hand)
+    assert found.mean() > 0.85 > wrong.mean()
+    assert search.best_params_ == {"federatedmultitaskclassifier__relation": "joint"}
+
+
+def test_parameters_survive_cloning():
+    for cls in (FederatedMultiTaskClassifier, FederatedMultiTaskRegressor):
+        how = {"relation": "mean", "lam": 2.0, "tol": 1e-5, "normalisation": "sum", "cv": 4, "unknown": "mean"}
+        model = clone(cls(**how))
+        assert how.items() <= model.get_params().items()
+        assert "relation='mean'" in repr(model)
+    assert FederatedMultiTaskClassifier().get_params()["loss"] == "hinge"
+    assert FederatedMultiTaskRegressor().get_params()["loss"] == "squared"
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_folds_are_even_within_clients_and_classes(k, rng):
+    code, strata = rng.integers(0, 5, 200), rng.integers(0, 2, 200)
+    code = np.append(code, [5, 6, 6])  # one row, two rows
+    strata = np.append(strata, [0, 1, 0])
+    fold = folds(code, strata, k, np.random.RandomState(1))
+    assert fold[200] == -1
+    assert fold[201] != fold[202]
+    assert (fold[:200] >= 0).all()
+    for t in range(5):
+        for rows in (code == t, (code == t) & (strata == 0), (code == t) & (strata == 1)):
+            assert np.ptp(np.bincount(fold[rows], minlength=k)) <= 1
+    firsts = [folds(code, strata, k, np.random.RandomState(s))[0] for s in range(200)]
+    assert np.abs(np.bincount(firsts, minlength=k) / 200 - 1 / k).max() < 4.5 * np.sqrt(1 / k / 200)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_lam_is_chosen_by_held_out_rows(loss, rng):
+    """The choice, the scores and their spread are those of a plain loop over the same folds."""
+    X, y, clients = tasks(rng, 3, 14, 6, regression=loss == "squared")
+    lams, code = [1.0, 0.01, 0.1], np.unique(clients, return_inverse=True)[1]
+    how = {"relation": "mean", "cv": 4}
+    model = estimator(loss, lam="cv", lams=lams, random_state=3, **how).fit(X, y, clients)
+    strata = np.zeros(len(y), int) if loss == "squared" else (y == "yes").astype(int)
+    fold, scores = folds(code, strata, 4, np.random.RandomState(3)), np.empty((4, 3))
+    for j in range(4):
+        held = fold == j
+        for i, lam in enumerate([1.0, 0.1, 0.01]):
+            alone = estimator(loss, lam=lam, **how).fit(X[~held], y[~held], clients[~held])
+            guess = alone.predict(X[held], clients[held])
+            good = -((guess - y[held]) ** 2) if loss == "squared" else guess == y[held]
+            scores[j, i] = np.mean([good[code[held] == t].mean() for t in np.unique(code[held])])
+    found = model.cv_results_
+    np.testing.assert_array_equal(found["param_lam"], [1.0, 0.1, 0.01])
+    np.testing.assert_allclose(found["mean_test_score"], scores.mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(found["std_test_score"], scores.std(axis=0), atol=1e-9)
+    np.testing.assert_allclose(found["split2_test_score"], scores[2], atol=1e-9)
+    assert model.lam_ == [1.0, 0.1, 0.01][scores.mean(axis=0).argmax()]
+    assert found["largest_gap"].max() <= 0.01
+    again = estimator(loss, lam=model.lam_, relation="mean").fit(X, y, clients)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    assert not hasattr(clone(model).set_params(lam=0.1).fit(X, y, clients), "cv_results_")
+    assert not hasattr(model.set_params(lam=0.1).fit(X, y, clients), "cv_results_")
+
+
+def test_equal_scores_take_the_largest_lam():
+    X, y = np.tile([[1.0], [-1.0]], (20, 1)), np.tile([1, 0], 20)
+    model = FederatedMultiTaskClassifier(lam="cv", relation="local", lams=[0.1, 0.001, 0.01]).fit(X, y)
+    assert model.lam_ == 0.1
+
+
+def test_models_that_did_not_converge_are_reported_with_their_gap(rng):
+    X, y, clients = tasks(rng)
+    with pytest.warns(ConvergenceWarning, match=r"certified gap of"):
+        model = FederatedMultiTaskClassifier(lam=1e-3, tol=1e-8, max_iter=4).fit(X, y, clients)
+    assert model.n_iter_ == 4
+    best = FederatedMultiTaskClassifier(lam=1e-3, tol=1e-7, max_iter=100_000).fit(X, y, clients)
+    assert best.gap_ <= 1e-7 * best.objective_
+    assert model.gap_ > 1e-8 * model.objective_
+    assert 0 < model.objective_ - best.objective_ <= model.gap_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert FederatedMultiTaskClassifier(lam=1e-3).fit(X, y, clients).gap_ <= 1e-3 * best.objective_ * 1.01
+
+
+def test_bad_settings_of_multi_task_estimators(rng):
+    X, y, clients = tasks(rng)
+    for settings, text in [
+        ({"loss": "squared"}, "loss"),
+        ({"relation": "both"}, "relation"),
+        ({"relation": lambda lam: lam}, "relation"),
+        ({"relation": Precision(np.eye(3), 1.0, 1.0)}, "4 tasks"),
+        ({"relation": MeanRegularised(1.0, 1.0), "lam": "cv"}, "function of lam"),
+        ({"lam": 0.0}, "lam"),
+        ({"lam": "best"}, "lam"),
+        ({"lam": None}, "lam"),
+        ({"lam": "cv", "lams": [1.0, -1.0]}, "lams"),
+        ({"lam": "cv", "lams": []}, "lams"),
+        ({"lam": "cv", "cv": 1}, "cv"),
+        ({"normalisation": "none"}, "normalisation"),
+        ({"fit_intercept": "yes"}, "fit_intercept"),
+        ({"tol": 0.0}, "tol"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"unknown": "skip"}, "unknown"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=text):
+            FederatedMultiTaskClassifier(**settings).fit(X, y, clients)
+    for wrong, text in [
+        (clients[:5], "name the client of all"),
+        (np.tile(clients, (2, 1)).T, "name the client of all"),
+        (np.where(clients == "b", None, clients), "missing"),
+        (np.where(clients == "b", np.nan, 1.0), "missing"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            FederatedMultiTaskClassifier().fit(X, y, wrong)
+    with pytest.raises(ValueError, match=r"Only binary classification is supported. The type of the target is mult"):
+        FederatedMultiTaskClassifier().fit(X, np.arange(len(y)) % 3, clients)
+    with pytest.raises(ValueError, match="only one class"):
+        FederatedMultiTaskClassifier().fit(X, np.ones(len(y)), clients)
+    with pytest.raises(ValueError, match="NaN"):
+        FederatedMultiTaskRegressor().fit(np.where(X > 2, np.nan, X), np.arange(len(y)), clients)
+    one_class = FederatedMultiTaskClassifier(Hinge(), relation="mean").fit(
+        X, np.where(clients == "a", "no", y), clients
+    )
+    assert set(one_class.predict(X[clients == "a"], clients[clients == "a"])) == {"no"}

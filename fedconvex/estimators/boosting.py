@@ -1,4 +1,4 @@
-"""scikit-learn faces."""
+"""Boosting with multiple sources as a scikit-learn classifier."""
 
 from __future__ import annotations
 
