@@ -202,6 +202,100 @@ def test_smoothed_boosting_reaches_the_optimum_of_fifty_instances():
     assert not missed
 
 
+def test_corrections_reach_the_optimum_of_fifty_instances_without_exception():
+    """Also where the infimum lies at infinity (or at sum alpha = 100); a tenth of the rounds."""
+    mu, far = 100.0, 0
+    for seed in range(INSTANCES):
+        problem = instance(seed, loss=LOSSES[seed % 2])
+        value, alpha = reference(problem)
+        far += alpha.sum() > 20.0
+        result = quiet(MultiBoost(smoothing=mu, corrective=5), problem, rounds=100, tol=0, record_every=100)
+        assert result.trace.value[-1] <= value + np.log(problem.p) / mu + 1e-6, seed
+    assert far >= 1 or DISABLED
+
+
+@each_loss
+def test_corrections_are_optimal_on_the_coordinates_chosen(loss, rng):
+    """Against scipy's bounded quasi-Newton method; history, alpha, margins and ensemble stay the same function."""
+    from scipy.optimize import minimize
+
+    problem = instance(4, p=3, loss=loss, N=(5, 6))
+    for rounds in (3, 6):
+        result = quiet(MultiBoost(smoothing=30.0, corrective=3), problem, rounds=rounds, tol=0)
+        alpha, (stages, U, weights) = result.w, problem.directions(result.state.history[0])
+        used = stages[:, 1].astype(int)
+
+        def objective(a, used=used):
+            full = np.zeros(problem.federation.d)
+            full[used] = a
+            return np.logaddexp.reduce(30.0 * plain_losses(problem, full)) / 30.0
+
+        best = minimize(objective, alpha[used], method="L-BFGS-B", bounds=[(0.0, None)] * used.size)
+        assert objective(alpha[used]) <= best.fun + 1e-9
+        np.testing.assert_allclose(weights, alpha[used], rtol=0, atol=1e-12)
+        assert not np.delete(alpha, used).any()
+        np.testing.assert_allclose(U @ alpha[used], result.state.margins[0], rtol=0, atol=1e-12)
+        assert np.all(np.diff(result.trace.smoothed) <= 1e-14)
+
+
+def test_corrections_of_stumps_and_of_several_trajectories(rng):
+    X, y, domain = rows(rng, n=80, p=2)
+    fed = Federation.from_arrays(np.round(X), y, domain, domain)
+    problem = StumpProblem(fed)
+    result = quiet(MultiBoost(smoothing=30.0, corrective=4), problem, rounds=8, tol=0, trajectories=2)
+    np.testing.assert_array_equal(result.state.history[0], result.state.history[1])
+    f = problem.ensemble(result.state, 1).decision_function(fed.X)
+    np.testing.assert_allclose((fed.y * f)[problem.by_row], result.state.margins[1], rtol=0, atol=1e-10)
+    plain = quiet(MultiBoost(smoothing=30.0), problem, rounds=8, tol=0)
+    assert result.trace.smoothed[-1, 0] < plain.trace.smoothed[-1]
+
+
+def few_values(seed):
+    """Rows of 16 kinds with labels of both signs each: no ensemble of stumps separates them."""
+    rng = np.random.default_rng(seed)
+    X, domain = rng.integers(0, 4, (80, 2)).astype(float), np.arange(80) % 2
+    y = np.where(X[:, 0] + X[:, 1] * (domain - 0.5) + rng.normal(size=80) > 1.5, 1.0, -1.0)
+    return Federation.from_arrays(X, y, domain, domain), rng.dirichlet(3.0 * np.ones(2), 80)
+
+
+@each_loss
+def test_certificates_over_all_stumps_bound_the_true_gap(loss, monkeypatch):
+    """Against cvxpy on the list of all stumps, along runs and from random states; tight at the end."""
+    for seed in range(1 if DISABLED else 2):
+        fed, Q = few_values(seed)
+        listed, problem = EnsembleProblem(fed, _every_cut(fed), Q, loss), StumpProblem(fed, Q, loss)
+        optimum = reference(listed)[0]
+        for method in (MultiBoost(), MultiBoost(smoothing=20.0), MultiBoost(smoothing=1000.0, corrective=5)):
+            result = quiet(method, problem, rounds=60, tol=0, record_every=10)
+            trace = result.trace
+            assert np.all(trace.gap >= trace.value - optimum - 1e-7)
+            assert np.all(trace.gap <= trace.value)
+        assert trace.gap[-1] <= 1e-3
+        for mix in ([1.0, 0.0], [0.3, 0.7], None):  # the same bound from the list and from the search
+            value, lower = problem.certificate(result.state, mix)
+            assert problem.directions(result.state.history[0])[2].sum() < 100.0
+            assert value == pytest.approx(trace.value[-1], rel=1e-12)
+            assert lower <= optimum + 1e-7
+            assert lower == pytest.approx(listed.certified(result.state.margins[0], mix)[1], abs=1e-9)
+    monkeypatch.setattr(problem, "_largest_edge", lambda lam, slopes: 0.0)  # a search that misses the best stump
+    early = quiet(MultiBoost(smoothing=20.0), problem, rounds=5, tol=0).trace
+    assert np.any(early.gap < early.value - optimum - 1e-3)
+
+
+@each_loss
+def test_certificates_over_all_stumps_follow_an_ensemble_beyond_the_ball(loss):
+    """With sum alpha > 100 the bound is for that sum, and is never above the ensemble's own value."""
+    fed, Q = few_values(1)
+    problem = StumpProblem(fed, Q, loss)
+    state = quiet(MultiBoost(smoothing=20.0), problem, rounds=3, tol=0).state
+    history = state.history.copy()
+    history[:, :, 5] *= 150.0 / history[:, :, 5].sum()
+    _, U, weights = problem.directions(history[0])
+    assert weights.sum() == pytest.approx(150.0)
+    value, lower = problem.certificate(state._replace(history=history, margins=(U @ weights)[None]))
+    assert 0.0 <= lower <= value
+
+
 @each_loss
 def test_certificates_bound_the_true_gap_everywhere(loss, rng):
     for seed in range(12):
@@ -464,7 +558,7 @@ def test_fedmultiboost_passes_its_best_round(rng):
 
 
 def test_bad_settings_and_problems(rng):
-    for settings in ({"smoothing": 0.0}, {"max_step": np.inf}, {"own_classifiers": 1}):
+    for settings in ({"smoothing": 0.0}, {"max_step": np.inf}, {"own_classifiers": 1}, {"corrective": 0}):
         with pytest.raises((ValueError, TypeError), match="MultiBoost"):
             MultiBoost(**settings)
     for settings in ({"step_size": -1.0}, {"step_size": 1.0, "classifiers": 0}):
@@ -478,6 +572,8 @@ def test_bad_settings_and_problems(rng):
     h = Dictionary([[1.0, 1.0], [1.0, 1.0]], [0, 1])
     with pytest.raises(ValueError, match="rows of one domain"):
         run(FedMultiBoost(step_size=1.0), EnsembleProblem(fed, h))
+    with pytest.raises(ValueError, match="come with smoothing"):
+        run(MultiBoost(corrective=2), EnsembleProblem(fed, h))
     with pytest.raises(ValueError, match="nonnegative"):
         run(MultiBoost(), EnsembleProblem(fed, h), start=np.array([-1.0, 0.0]))
     with pytest.raises(ValueError, match="at most the 1 classifiers"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier
 
-from fedconvex.problems import Binned, Presorted, Stump
+from fedconvex.problems import Binned, Presorted, Stump, stumps
 
 
 def all_stumps(X):
@@ -89,6 +89,63 @@ def test_several_weights_in_one_pass(rng):
         for table in (Presorted(X), Binned(X)):
             for p in (1, 2, 5):
                 assert table.search_many(omega[:p]) == [table.search(w) for w in omega[:p]]
+
+
+def weights(rng, p, n, alike=True):
+    """Signed weights of p sources; those of boosting are alike in sign."""
+    if not alike:
+        return rng.normal(size=(p, n))
+    return rng.choice([-1.0, 1.0], n) * rng.exponential(size=n) * rng.dirichlet(np.ones(p), n).T
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_bounds_spare_scans_and_change_no_bit(levels, p, rng, monkeypatch):
+    """The same stumps and edges as from scanning every cut of every feature."""
+    X, _ = data(6, 400, 7, levels)
+    X[:, 4] = X[:, 1]  # ties between features
+    for alike in (True, False):
+        omega = weights(rng, p, 400, alike)
+        omega[:, :20] = 0.0
+        for table in (Presorted(X), Binned(X, 30)):
+            for criterion in ("error", "gini"):
+                answers = []
+                for few in (10**9, 0):
+                    monkeypatch.setattr(stumps, "_FEW", few)
+                    answers.append((table.search_many(omega, criterion), table.search_best(omega, criterion)))
+                assert answers[0] == answers[1]
+                many, (e, *best) = answers[0]
+                assert tuple(best) == many[e]
+                assert best[1] == max(edge for _, edge in many)
+
+
+def test_bounds_are_above_every_gain_and_below_where_wrong(rng, monkeypatch):
+    """Bounds hold for all features and leave few to scan; bounds that are too low would be seen in the stump."""
+    X, _ = data(8, 600, 12, 0)
+    omega = weights(rng, 2, 600) * np.where(X[:, 5] > 0.3, 1.5, 0.5)
+    omega = np.abs(omega) * np.sign(X[:, 5] - 0.3 + rng.normal(size=600))
+    monkeypatch.setattr(stumps, "_FEW", 0)
+    for table, criteria in ((Presorted(X), ("error", "gini")), (Binned(X), ("error",))):
+        for criterion in criteria:
+            tops = table._bounds(omega, criterion).tops
+            for e, w in enumerate(omega):
+                full = stumps._Scan(float(w.sum()), np.empty(12), np.empty(12, np.int64), np.empty(12))
+                table._scan_features(w, np.arange(12), criterion, full)
+                assert np.all(tops[e] >= full.gains)
+                assert np.sum(tops[e] >= full.gains.max()) < 6
+    table, right = Presorted(X), Presorted(X).search(omega[0])
+    true = table._bounds
+    table._bounds = lambda *args: (found := true(*args))._replace(tops=np.where(np.arange(12) == 5, 0.0, found.tops))
+    assert right[0].feature == 5 != table.search(omega[0])[0].feature
+
+
+def test_weights_that_are_not_finite_or_all_zero(monkeypatch):
+    monkeypatch.setattr(stumps, "_FEW", 0)
+    X, _ = data(1, 40, 3, 0)
+    for table in (Presorted(X), Binned(X)):
+        assert table.search(np.zeros(40)) == (Stump(0, np.inf, 1.0, 1.0), 0.0)
+        assert table.search_best(np.zeros((2, 40)))[1:] == (Stump(0, np.inf, 1.0, 1.0), 0.0)
+        table.search_best(np.full((2, 40), np.nan))  # a diverged run still ends
 
 
 def test_a_part_of_the_rows(rng):

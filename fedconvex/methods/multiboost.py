@@ -9,6 +9,7 @@ f = sum alpha_{l,j} Q(l|.) h_{l,j}, F_k(alpha) = mean over domain k of Phi(-y f(
      (l, j) = coordinate along which max over K_t of dF_k/dalpha_{l,j} = -(Z_{t,k}/m_k) (1 - 2 eps) is least
 5.   eta_t = argmin over eta of F(alpha + eta e_{l,j})
 6.   alpha_{l,j} += eta_t, f_t = f_{t-1} + eta_t Q(l|.) h_{l,j}
+7.   if asked for, every so many rounds: alpha = argmin of F over the coordinates chosen so far
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, wrong_type
+from fedconvex._check import bad, flag, real, whole, wrong_type
 from fedconvex._jit import kernel, reduction
 from fedconvex.draws import Draws
 from fedconvex.losses import exp
 from fedconvex.problems import EnsembleProblem, Measure, Pick
+from fedconvex.problems.ensemble import corrected
 
 __all__ = ["MultiBoost"]
 
@@ -56,6 +58,10 @@ class MultiBoost:
     own_classifiers : bool
         Choose among the classifiers of the worst domains only, as printed in the paper; False: of all sources. Smoothed
         objectives involve every domain, and hence every source.
+    corrective : int, optional
+        Every so many rounds all coordinates chosen so far are optimised together by Newton's method (totally corrective
+        boosting), with sum alpha <= 100; for smoothed objectives or one vertex. Coordinate descent alone is slow where
+        minima lie far out.
     max_step : float
         Largest step. A base classifier without error on the worst domain asks for an infinite one.
 
@@ -74,7 +80,7 @@ class MultiBoost:
     What differs from the printed algorithm: where several domains are worst, the derivative of the maximum is the
     largest of theirs, and the coordinate is chosen by it; if it is nowhere negative, a coordinate is taken that lowers
     some of the worst domains and raises none, by line search on their mean. A coordinate with alpha > 0 may also step
-    back (down to 0).
+    back (down to 0). A correction adds its changes to the history as further stages.
     The trace has ``event`` (0 progress, 1 step capped, 2 stalled at a kink, 3 no coordinate descends), ``active``
     (domains, or vertices, that attain the maximum), ``worst_error``, and with smoothing ``smoothed`` = F_mu.
 
@@ -82,6 +88,9 @@ class MultiBoost:
     ----------
     Cortes, Mohri, Storcheus, Suresh, "Boosting with multiple sources", NeurIPS 2021. Freund, Schapire, "A
     decision-theoretic generalization of on-line learning and an application to boosting", JCSS 1997 (one source).
+    Warmuth, Liao, Rätsch, "Totally corrective boosting algorithms that maximize the margin", ICML 2006, and
+    Shalev-Shwartz, Srebro, Zhang, "Trading accuracy for sparsity in optimization problems with sparsity constraints",
+    SIAM J. Optim. 2010 (corrections).
 
     Examples
     --------
@@ -99,18 +108,24 @@ class MultiBoost:
 
     smoothing: float | None = None
     own_classifiers: bool = True
+    corrective: int | None = None
     max_step: float = 20.0
 
     def __post_init__(self) -> None:
         if self.smoothing is not None:
             real("MultiBoost.smoothing", self.smoothing, low=0.0, strict=True)
         object.__setattr__(self, "own_classifiers", flag("MultiBoost.own_classifiers", self.own_classifiers))
+        if self.corrective is not None:
+            object.__setattr__(self, "corrective", whole("MultiBoost.corrective", self.corrective, low=1))
         real("MultiBoost.max_step", self.max_step, low=0.0, strict=True)
 
     def init(self, problem: EnsembleProblem, w: np.ndarray) -> State:
         if not isinstance(problem, EnsembleProblem):
             cure = "build an EnsembleProblem or a StumpProblem"
             raise wrong_type("MultiBoost: problem", "be one of boosting", type(problem).__name__, cure)
+        if self.corrective is not None and self.smoothing is None and len(problem.vertices) > 1:
+            cure = "pass smoothing=, for example 50"
+            raise bad("MultiBoost.corrective", "come with smoothing where several domains count", "none", cure)
         if (w < 0.0).any():
             raise bad("MultiBoost: start", "be nonnegative", f"{w.min():g}")
         margins = np.array([problem.margins(a) if a.size else np.zeros(problem.data.n) for a in w])  # 1
@@ -141,11 +156,40 @@ class MultiBoost:
                 w[r, pick.column] = max(w[r, pick.column] + eta, 0.0)
             stump = pick.stump or (pick.column, 0.0, 0.0, 0.0)
             history[r, -1] = (pick.source, pick.column, *stump[1:], eta)
+        if self.corrective is not None and (draws.round + 1) % self.corrective == 0:
+            history = self._correct(problem, w, margins, event, history)  # 7
         return State(w, margins, history, event)
 
+    def _correct(
+        self, problem: EnsembleProblem, w: np.ndarray, margins: np.ndarray, event: np.ndarray, history: np.ndarray
+    ) -> np.ndarray:
+        """Optimise the coordinates of every trajectory together, in place; return the history with the changes."""
+        mu = None if len(problem.vertices) == 1 else self.smoothing
+        changes = []
+        for r in range(len(w)):
+            stages, U, alpha = problem.directions(history[r])
+            better = corrected(problem, U, np.maximum(alpha, 0.0), mu) if alpha.size else alpha
+            margins[r] = U @ better if alpha.size else margins[r]
+            if w.shape[1]:
+                w[r] = 0.0
+                w[r, stages[:, 1].astype(int)] = better
+            changes.append(np.column_stack([stages, better - alpha]))
+            if event[r] >= KINK and np.abs(better - alpha).max(initial=0.0) > 1e-12:
+                event[r] = PROGRESS
+        out = np.zeros((len(w), history.shape[1] + max(map(len, changes)), 6))
+        out[:, : history.shape[1]] = history
+        for r, rows in enumerate(changes):
+            out[r, history.shape[1] : history.shape[1] + len(rows)] = rows
+        return out
+
     def measure(self, problem: EnsembleProblem, state: State) -> Measure:
-        value = np.array([problem.objective(problem.losses_of(m)[0]) for m in state.margins])
-        return Measure(value, np.maximum(value - problem.lower_bound, 0.0))
+        totals = (state.w if state.w.shape[1] else state.history[:, :, 5]).sum(axis=1)
+        value, lower = np.empty(len(totals)), np.empty(len(totals))
+        for r, m in enumerate(state.margins):
+            F = problem.losses_of(m)[0]
+            value[r] = problem.objective(F)
+            lower[r] = problem.lower(m, problem.worst(F, self.smoothing).mean(axis=0), float(totals[r]))
+        return Measure(value, np.maximum(value - lower, 0.0))
 
     def observe(self, problem: EnsembleProblem, state: State) -> dict[str, np.ndarray]:
         """Return event, active, worst_error and, with smoothing, smoothed: (R,) each."""
@@ -153,9 +197,7 @@ class MultiBoost:
         out = {"event": state.event, "active": np.array([len(problem.worst(f, None)) for f in F])}
         out["worst_error"] = np.array([problem.errors_of(m).max() for m in state.margins])
         if self.smoothing is not None:
-            Z, mu = F @ problem.vertices.T, self.smoothing
-            top = Z.max(axis=1)
-            out["smoothed"] = top + np.log(np.exp(mu * (Z - top[:, None])).sum(axis=1)) / mu
+            out["smoothed"] = problem.smoothed(F, self.smoothing)
         return out
 
     def _step(
@@ -203,14 +245,16 @@ def two_valued(u, slopes, bounds, weights):
     """If every u_i is -c, 0 or c: c, and the sums of weights_k slopes_i over u_i > 0 and over u_i < 0; else c = 0."""
     size = right = wrong = 0.0
     for i in range(u.size):
-        size = max(size, abs(u[i]))
+        if u[i] != 0.0:
+            size = abs(u[i])
+            break
+    others = 0
     for k in range(weights.size):
         for i in range(bounds[k], bounds[k + 1]):
-            if u[i] != 0.0 and abs(u[i]) != size:
-                return 0.0, right, wrong
+            others += 1 if u[i] != 0.0 and abs(u[i]) != size else 0
             right += weights[k] * slopes[i] if u[i] > 0.0 else 0.0
             wrong += weights[k] * slopes[i] if u[i] < 0.0 else 0.0
-    return size, right, wrong
+    return size if others == 0 else 0.0, right, wrong
 
 
 @reduction
@@ -307,24 +351,25 @@ def line_search(base2, m, u, bounds, vertices, mu, low, high, jets, models):
     Returns the end itself where the maximum still falls there, and 0 where nothing is below its value at 0.
     """
     end = high if high > 0.0 else low
-    count = vertex_models(base2, m, u, end, bounds, vertices, mu, jets, models)
-    if highest(models, count, 0.0)[1] * end < 0.0:
-        return end
     count = vertex_models(base2, m, u, 0.0, bounds, vertices, mu, jets, models)
     first, slope = highest(models, count, 0.0)
-    eta, value, before = 0.0, first, np.inf
+    eta, value, before, far = 0.0, first, np.inf, 0.25 * end
     for _ in range(200):
         s = model_step(models, count, low - eta, high - eta)
         if abs(s) > 0.5 * before:
             s = 0.5 * (low + high) - eta
-        before = abs(s)
         eta += s
+        if far != 0.0 and abs(eta) >= abs(far):  # steps that shrink by half end before
+            far = 0.0
+            count = vertex_models(base2, m, u, end, bounds, vertices, mu, jets, models)
+            if highest(models, count, 0.0)[1] * end < 0.0:
+                return end
+        if count == 1 and before < np.inf and abs(s) <= 1e-8 * (1.0 + abs(eta)):
+            break  # the next step would be its square
+        before = abs(s)
         count = vertex_models(base2, m, u, eta, bounds, vertices, mu, jets, models)
         value, slope = highest(models, count, 0.0)
         if abs(s) <= 1e-14 * (1.0 + abs(eta)):
             break
-        if slope > 0.0:
-            high = eta
-        else:
-            low = eta
+        low, high = (low, eta) if slope > 0.0 else (eta, high)
     return eta if value <= first else 0.0

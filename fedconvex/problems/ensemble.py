@@ -12,6 +12,15 @@ Certificate: for any mixture lambda and alpha, with g = sum_k lambda_k grad F_k(
 beta >= 0 with sum beta <= B
 
     F(beta) >= sum_k lambda_k F_k(alpha) - g'alpha - B max(0, max_j -g_j).
+
+The slopes s_i = Phi'(-m_i) of this bound are a point of the dual; so are c s_i, and the best c is taken. By Fenchel's
+inequality, with weights of rows v_i = lambda_k/m_k, M = -g'alpha = sum_i v_i s_i m_i and E = max(0, max_j -g_j),
+
+    F(beta) >= min over m of sum_i v_i (Phi(-m_i) + c s_i m_i)  - c B E,
+
+for Phi = exp at the best c: A exp((M - B E)/A) with A = sum_k lambda_k F_k(alpha).
+
+Only E refers to the classifiers: for all stumps it is the edge of the best one, which the search finds.
 """
 
 from __future__ import annotations
@@ -27,13 +36,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
-from fedconvex._jit import reduction
+from fedconvex._jit import kernel, reduction
 from fedconvex.federation import Federation
 from fedconvex.losses import Exponential, _check_signs, equal_by_type, exp
 from fedconvex.problems.q import QEnsemble, Tree, as_q
 from fedconvex.problems.risk import Measure, Problem
 from fedconvex.problems.solve import Solution
-from fedconvex.problems.stumps import Binned, Presorted, Stump, stump_predictions
+from fedconvex.problems.stumps import Binned, Presorted, Stump
 
 __all__ = ["Dictionary", "EnsembleProblem", "Logistic2", "Pick", "StumpProblem"]
 
@@ -286,6 +295,12 @@ class EnsembleProblem(Problem):
         """Return max over Lambda of sum_k lambda_k F_k, for F (..., p)."""
         return (F @ self.vertices.T).max(axis=-1)
 
+    def smoothed(self, F: np.ndarray, mu: float | None) -> Any:
+        """Return (1/mu) log sum_v exp(mu F_v) over the vertices, for F (..., p); without mu the maximum."""
+        Z = F @ self.vertices.T
+        top = Z.max(axis=-1)
+        return top if mu is None else top + np.log(np.exp(mu * (Z - top[..., None])).sum(axis=-1)) / mu
+
     def value(self, w: Any) -> Any:
         """F(alpha): a float, or (R,)."""
         return self.objective(self.domain_values(w))
@@ -383,17 +398,41 @@ class EnsembleProblem(Problem):
             lambda in Lambda; default the average of the vertices that attain the maximum.
         """
         a = numeric("EnsembleProblem.certificate: alpha", alpha)
-        F, slopes = self.losses_of(self.margins(a))
+        return self.certified(self.margins(a), mix)
+
+    def certified(self, margins: np.ndarray, mix: Any = None, radius: float = RADIUS) -> tuple[float, float]:
+        """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
+        F, slopes = self.losses_of(margins)
         lam = self.worst(F, None).mean(axis=0) if mix is None else numeric("EnsembleProblem.certificate: mix", mix)
-        g = -(self.signed.T @ (slopes * self.row_weights_of(lam)))
-        lower = float(lam @ F - g @ a) - RADIUS * max(0.0, float((-g).max()))
-        return float(self.objective(F)), max(0.0, lower - 1e-14 * (1.0 + float(np.abs(g) @ np.abs(a))))
+        weights = self.row_weights_of(lam) * slopes
+        edge, A = self._largest_edge(lam, slopes), float(lam @ F)
+        rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
+        rounding += 1e-16 * math.sqrt(margins.size) * radius * float(weights.sum())  # sums in the edge
+        if self.base2:
+            lower = logistic_bound(self.row_weights_of(lam), margins, radius * edge)
+        else:
+            lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
+        return float(self.objective(F)), max(0.0, lower - rounding)
+
+    def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
+        """E = max(0, max_j -g_j)."""
+        return max(0.0, float((self.signed.T @ (slopes * self.row_weights_of(lam))).max()))
+
+    def lower(self, margins: np.ndarray, mix: np.ndarray, total: float) -> float:
+        """Return a certified lower bound for an ensemble with sum alpha = total, by `solve` where affordable."""
+        if self._affordable:
+            return self.lower_bound
+        return self.certified(margins, mix, max(RADIUS, total))[1]
+
+    @property
+    def _affordable(self) -> bool:
+        n, N = self.federation.X.shape
+        return (n + N) * N * N <= _WORK
 
     @cached_property
     def lower_bound(self) -> float:
         """A certified lower bound of min F: by `solve` where that is affordable, else 0 (Phi > 0)."""
-        n, N = self.federation.X.shape
-        return self.solve().lower if (n + N) * N * N <= _WORK else 0.0
+        return self.solve().lower if self._affordable else 0.0
 
     def measure(self, w: np.ndarray) -> Measure:
         """Values of R ensembles and certified gaps; infinite where an alpha is negative."""
@@ -421,6 +460,15 @@ class EnsembleProblem(Problem):
         return self._solution
 
     # ------------------------------------------------------------------ models
+    def directions(self, history: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the distinct classifiers of a history (t, 6), their directions (n, A) and their weights (A,)."""
+        kept = history[history[:, 5] != 0.0]
+        stages, which = np.unique(kept[:, :5], axis=0, return_inverse=True)
+        return stages, self._columns_of(stages), np.bincount(which.ravel(), kept[:, 5], len(stages))
+
+    def _columns_of(self, stages: np.ndarray) -> np.ndarray:
+        return self.signed[:, stages[:, 1].astype(int)]
+
     def ensemble(self, state: Any, trajectory: int = 0) -> QEnsemble:
         """Return the predictor of a state of a boosting method, or of alpha (N,), with its stages in order."""
         members = self.dictionary.members
@@ -482,7 +530,9 @@ class StumpProblem(EnsembleProblem):
 
     Notes
     -----
-    There is no finite alpha to solve for: the certified gap is F itself, since Phi > 0.
+    Gaps refer to the minimum over all stumps that are searched (with `bins`: cuts between bins) with alpha >= 0 and
+    sum alpha <= 100, or the ensemble's own sum if that is larger. The bound comes from the edge of the best stump for
+    the present weights and costs one search per record. It is tight at the optimum and loose far from it.
 
     Examples
     --------
@@ -524,12 +574,14 @@ class StumpProblem(EnsembleProblem):
         If the maximum over the mixes falls along none of them, mixtures of the mixes are tried, weights moving to those
         that the last stump would raise. A stump that all miss may still exist.
         """
+        if len(mixes) == 1:  # the edge is the slope
+            return self._one_mix(mixes[0], slopes, own)
         weights = [slopes * self.row_weights_of(mix) for mix in mixes]
         best = None
         for mix in mixes:
             best = self._better(best, mix, slopes, weights, own)[0]
         tilt = np.zeros(len(mixes))
-        for _ in range(_TRIALS if len(mixes) > 1 else 0):
+        for _ in range(_TRIALS):
             if best is not None and best.slope < 0.0:
                 break
             share = np.exp(tilt - tilt.max())
@@ -537,25 +589,43 @@ class StumpProblem(EnsembleProblem):
             tilt += each / max(float(np.abs(each).max()), 1e-300)
         return best
 
-    def _better(
-        self, best: Pick | None, mix: np.ndarray, slopes: np.ndarray, weights: list[np.ndarray], own: bool
-    ) -> tuple[Pick | None, np.ndarray]:
-        """Return the better of a pick and the stumps that are best for one mix, and the derivatives of the first."""
+    def _one_mix(self, mix: np.ndarray, slopes: np.ndarray, own: bool) -> Pick | None:
+        """Return the best stump of all sources for one mix."""
+        table, sources, omega = self._weighted(mix, slopes, own)
+        i, stump, edge = table.search_best(omega, self.criterion)
+        if not edge > 0.0:
+            return None
+        return Pick(int(sources[i]), stump.feature, stump, self.direction(stump, sources[i]), True, -edge)
+
+    def _weighted(self, mix: np.ndarray, slopes: np.ndarray, own: bool) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Return the table of the rows that a mix weighs, the sources searched, and the signed weights of each."""
         support = np.flatnonzero(mix > 0.0)
         sources = support if own else np.arange(self.p)
         lo, hi, table = 0, self.data.n, self.table
         if len(support) == 1 and self.p > 1:
             k = int(support[0])
             lo, hi, table = int(self.bounds[k]), int(self.bounds[k + 1]), self._part(k)
-        omega = (slopes * self.row_weights_of(mix) * self.y_sorted)[lo:hi] * self.q_sorted[sources, lo:hi]
+        omega = np.empty((len(sources), hi - lo))
+        signed_weights(slopes, mix / self.counts, self.bounds, self.y_sorted, self.q_sorted, sources, lo, omega)
+        return table, sources, omega
+
+    def direction(self, stump: Stump, source: int) -> np.ndarray:
+        """y_i Q(l|x_i) h(x_i), (n,), rows sorted by domain."""
+        u = np.empty(self.data.n)
+        column, left, right = self.table.columns[stump.feature], stump.left, stump.right
+        stump_margins(column, stump.threshold, left, right, self.y_sorted, self.q_sorted[source], u)
+        return u
+
+    def _better(
+        self, best: Pick | None, mix: np.ndarray, slopes: np.ndarray, weights: list[np.ndarray], own: bool
+    ) -> tuple[Pick | None, np.ndarray]:
+        """Return the better of a pick and the stumps that are best for one mix, and the derivatives of the first."""
+        table, sources, omega = self._weighted(mix, slopes, own)
         found = list(zip(sources, table.search_many(omega, self.criterion), strict=True))
         found.sort(key=lambda pair: -pair[1][1])
-        if len(weights) == 1:  # the edge is the slope
-            found = found[:1]
         top = np.zeros(len(weights))
         for i, (source, (stump, _)) in enumerate(found):
-            h = stump_predictions(self.table.columns[stump.feature], stump)
-            u = self.y_sorted * self.q_sorted[source] * h
+            u = self.direction(stump, source)
             each = np.array([-float(w @ u) for w in weights])
             top = each if i == 0 else top
             slope = float(each.max())
@@ -576,6 +646,10 @@ class StumpProblem(EnsembleProblem):
             self._parts[k] = self.table.rows(int(self.bounds[k]), int(self.bounds[k + 1]))
         return self._parts[k]
 
+    def _columns_of(self, stages: np.ndarray) -> np.ndarray:
+        U = [self.direction(Stump(int(j), *cut), int(k)) for k, j, *cut in stages.tolist()]
+        return np.array(U).reshape(len(stages), self.data.n).T
+
     def ensemble(self, state: Any, trajectory: int = 0) -> QEnsemble:
         """Return the predictor of a state of `MultiBoost`, with its stages in order."""
         log = state.history[trajectory]
@@ -583,13 +657,33 @@ class StumpProblem(EnsembleProblem):
         members = [Stump(int(j), float(c), float(a), float(b)) for _, j, c, a, b, _ in log]
         return QEnsemble(members, log[:, 0].astype(np.int64), log[:, 5], self.q_model, self.p, self.domain_names)
 
+    def certificate(self, state: Any, mix: Any = None, trajectory: int = 0) -> tuple[float, float]:  # type: ignore[override]
+        """Return F and a lower bound of the minimum over all stumps, from a state of `MultiBoost` and any mixture.
+
+        Parameters
+        ----------
+        state : State
+            Of `MultiBoost`.
+        mix : array (p,), optional
+            lambda in Lambda; default the average of the vertices that attain the maximum.
+        trajectory : int
+        """
+        total = float(state.history[trajectory, :, 5].sum())
+        return self.certified(state.margins[trajectory], mix, max(RADIUS, total))
+
+    def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
+        table, _, omega = self._weighted(lam, slopes, False)
+        return float(table.search_best(omega)[2])
+
+    _affordable = False  # type: ignore[assignment]
+
     def _no_alpha(self, *_: Any, **__: Any) -> NoReturn:
         cure = "list the stumps: EnsembleProblem(federation, Dictionary.stumps(federation, cuts=...))"
         raise wrong_type("StumpProblem", "be measured by a method's state", "a vector alpha", cure)
 
     lower_bound = 0.0  # type: ignore[assignment]
     value = gradient = domain_values = domain_gradients = domain_errors = margins = _no_alpha  # type: ignore[assignment]
-    certificate = solve = measure = flatten = _no_alpha  # type: ignore[assignment]
+    solve = measure = flatten = _no_alpha  # type: ignore[assignment]
 
 
 # ---------------------------------------------------------------- exact optimum
@@ -610,10 +704,11 @@ def _barrier(problem: EnsembleProblem, goal: float) -> Solution:
             if decrement < 1e-3 or size == 0.0:
                 break
         t *= 8.0
+    t /= 8.0  # of the last centre, so that the multipliers sum to one
     room = tau - V @ problem.losses_of(problem.signed @ alpha)[0]
     point = _Point(alpha, tau, room, 1.0 / (t * room), 1.0 / (t * alpha), 1.0 / (t * (RADIUS - alpha.sum())))
     best, best_alpha, lower, since = math.inf, alpha, 0.0, 0
-    while since < 4 and steps < 1000:
+    while since < 15 and steps < 1000:
         mix = point.lam / point.lam.sum() @ V
         value, low = problem.certificate(point.alpha, mix)
         since = 0 if value - low < 0.5 * (best - lower) else since + 1
@@ -686,6 +781,58 @@ def _longest(x: np.ndarray, step: np.ndarray) -> float:
     """Return the longest step size up to 1 that keeps one percent of every positive entry."""
     down = step < 0.0
     return min(1.0, 0.99 * float((-x[down] / step[down]).min())) if down.any() else 1.0
+
+
+def corrected(problem: EnsembleProblem, U: np.ndarray, alpha: np.ndarray, mu: float | None) -> np.ndarray:
+    """Minimise the smoothed maximum (mu None: the only vertex) over alpha >= 0, sum alpha < 100, of U (n, A).
+
+    Columns of U are directions y_i Q(l|x_i) h(x_i), rows sorted by domain.
+    Newton's method on the coordinates that are positive or shall rise, projected (Bertsekas, SIAM J. Control Optim.
+    1982), with Armijo's rule and a shrinking barrier -eps log(100 - sum alpha). Returns alpha itself if that is better.
+    """
+    V, bounds, start = problem.vertices, problem.bounds, alpha
+
+    def objective(a: np.ndarray, eps: float) -> float:
+        room = RADIUS - float(a.sum())
+        if room <= 0.0:
+            return math.inf
+        return float(problem.smoothed(problem.losses_of(U @ a)[0], mu)) - (
+            eps * math.log(room / RADIUS) if eps else 0.0
+        )
+
+    alpha = alpha * min(1.0, 0.99 * RADIUS / max(float(alpha.sum()), 1e-300))
+    for eps in (1e-2, 1e-4, 1e-6, 1e-8, 1e-10):
+        value = objective(alpha, eps)
+        for _ in range(50):
+            F, slopes = problem.losses_of(U @ alpha)
+            J = V @ np.array([-(U[a:b].T @ slopes[a:b]) / (b - a) for a, b in pairwise(bounds.tolist())])
+            share = np.ones(1) if mu is None else np.exp(mu * (V @ F - (V @ F).max()))
+            share = share / share.sum()
+            room = RADIUS - float(alpha.sum())
+            g = share @ J + eps / room
+            free = (alpha > 1e-12) | (g < 0.0)
+            if not free.any() or np.abs(g[free]).max() <= 1e-12 * value:
+                break
+            bend = slopes * (1.0 - slopes * _LN2) if problem.base2 else slopes
+            G, A = J[:, free], U[:, free]
+            H = A.T @ ((problem.row_weights_of(share @ V) * bend)[:, None] * A) + eps / room**2
+            H += (mu or 0.0) * ((G.T * share) @ G - np.outer(share @ G, share @ G))
+            step, size = np.zeros_like(alpha), 1.0
+            step[free] = _solve_scaled(H, g[free])
+            new, after = alpha, value
+            while size > 1e-9:
+                new = np.maximum(alpha - size * step, 0.0)
+                after = objective(new, eps)
+                if after < value - 1e-4 * max(float(g @ (alpha - new)), 0.0):
+                    break
+                size *= 0.5
+            else:
+                break
+            alpha, shrunk, value = new, value - after, after
+            if shrunk <= 1e-14 * (1.0 + abs(value)):
+                break
+    here = float(problem.smoothed(problem.losses_of(U @ start)[0], mu))
+    return alpha if objective(alpha, 0.0) < here else start
 
 
 def _derivatives(problem: EnsembleProblem, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -791,3 +938,46 @@ def domain_losses(base2, m, bounds, F, slopes):
                 slopes[i] = (e if m[i] > 0.0 else 1.0) / ((1.0 + e) * 0.6931471805599453)
             total += math.log(product)
         F[k] = total / ((hi - lo) * 0.6931471805599453)
+
+
+@kernel
+def signed_weights(slopes, shares, bounds, y, q, sources, lo, omega):
+    """omega[e, i - lo] = lambda_k/m_k Phi'_i y_i Q(l_e|x_i) for the rows lo, lo + 1, ...; shares are lambda_k/m_k."""
+    for e in range(sources.size):
+        row = q[sources[e]]
+        for k in range(shares.size):
+            for i in range(max(bounds[k], lo), min(bounds[k + 1], lo + omega.shape[1])):
+                omega[e, i - lo] = slopes[i] * shares[k] * y[i] * row[i]
+
+
+@kernel
+def stump_margins(column, threshold, left, right, y, q, u):
+    """u_i = y_i Q(l|x_i) h(x_i)."""
+    for i in range(u.size):
+        u[i] = y[i] * q[i] * (left if column[i] <= threshold else right)
+
+
+@kernel
+def logistic_bound(weights, margins, cost):
+    """sum_i weights_i H(c s_i) - c cost at the best c <= 1: s_i = 1/(1 + e^m_i), H the entropy in bits.
+
+    Newton's method in log c on the derivative; every c gives a bound, and the best of those tried is returned.
+    """
+    best, tau = 0.0, 0.0
+    for _ in range(12):
+        c, value, slope, bend = math.exp(tau), 0.0, 0.0, 0.0
+        for i in range(margins.size):
+            e = exp(-abs(margins[i]))
+            p = c * (e if margins[i] > 0.0 else 1.0) / (1.0 + e)
+            rest = (1.0 - p) if c < 1.0 else (1.0 if margins[i] > 0.0 else e) / (1.0 + e)
+            if weights[i] > 0.0 and p > 1e-300 and rest > 1e-300:
+                a, b = math.log(p) / 0.6931471805599453, math.log(rest) / 0.6931471805599453
+                value -= weights[i] * (p * a + rest * b)
+                slope += weights[i] * p * (b - a)
+                bend += weights[i] * p / (rest * 0.6931471805599453)
+        best = max(best, value - c * cost)
+        step = (slope - c * cost) / max(bend, 1e-300)
+        if (tau == 0.0 and step >= 0.0) or abs(step) < 1e-9:
+            break
+        tau = min(tau + step, 0.0)
+    return best
