@@ -16,12 +16,11 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
-from fedconvex.theory.bound import AssumptionError, Bound
+from fedconvex.theory.bound import AssumptionError, Bound, require
 
 __all__ = [
     "THEOREMS",
@@ -114,12 +113,13 @@ def verify(
     theorem : Theorem or str
         One of `THEOREMS`, or your own.
     problem, method, rounds, start
-        The run.
+        The run. A theorem speaks about one kind of problem: `Problem`, `MultiTaskProblem` or `EnsembleProblem`; about
+        others its verdict is NOT_APPLICABLE.
     seed : int
         Seed of the Monte-Carlo trajectories.
     precision : float
         Trajectories are added until the confidence interval excludes the bound and its half width is at most this
-        share of the mean, or ``most`` were made.
+        share of the mean (or rounding), or ``most`` were made.
     confidence : float
         Of the interval (Student's t over independent trajectories), in (0, 1).
     most : int
@@ -152,7 +152,7 @@ def verify(
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
     setting = Setting(problem, method, limit, _start(problem, start), whole("verify: seed", seed))
     try:
-        bound = theorem.bound(setting)
+        bound = _bound(theorem, setting)
     except AssumptionError as error:
         seconds = time.perf_counter() - begin
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error), seconds=seconds)
@@ -160,8 +160,10 @@ def verify(
     limit_value = bound.value * (1.0 + 1e-10) + theorem.rounding(setting)
     if values is not None:
         value = float(values[0])
-        outcome = Outcome.HOLDS if value <= limit_value else Outcome.VIOLATED  # not a number is a violation
-        reason = "exact expectation" + (", up to rounding" if bound.value < value <= limit_value else "")
+        least = 2.0 * bound.value - limit_value if theorem.equation else -math.inf
+        outcome = Outcome.HOLDS if least <= value <= limit_value else Outcome.VIOLATED  # not a number is a violation
+        reason = "exact" if theorem.interval or theorem.equation else "exact expectation"
+        reason += ", up to rounding" if bound.value < value <= limit_value else ""
         seconds = time.perf_counter() - begin
         return Verdict(theorem.name, outcome, reason, value, value, value, bound, 0, seconds)
     if exact:
@@ -181,6 +183,11 @@ def _theorem(theorem: Theorem | str) -> Theorem:
     if theorem not in THEOREMS:
         raise bad("verify: theorem", "be one of " + ", ".join(THEOREMS), repr(theorem))
     return THEOREMS[theorem]
+
+
+def _bound(theorem: Theorem, s: Setting) -> Bound:
+    require(theorem.name, theorem.about(s.problem))
+    return theorem.bound(s)
 
 
 def _confidence(confidence: float) -> None:
@@ -208,17 +215,17 @@ def _monte_carlo(
     The interval is widened for the number of looks (Bonferroni), so that stopping early does not bias it.
     """
     values, size, looks = np.empty(0), 64, max(1, math.ceil(math.log2(most / 64)) + 1)
+    finest = theorem.rounding(s)  # narrower intervals say nothing more
     tail = (1.0 - confidence) / (2.0 * looks)
     while True:
         batch = min(size, most - values.size)
         values = np.concatenate([values, theorem.draw(s, [s.rounds], s.seed + values.size, batch)[0]])
         if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
             return math.inf, math.inf, math.inf, values.size
-        n, mean = values.size, float(values.mean())
-        half = float(stats.t.ppf(1.0 - tail, n - 1) * values.std(ddof=1) / math.sqrt(n))
-        clear = mean + half <= bound or mean - half > bound
-        if n >= most or (clear and half <= precision * abs(mean)):
-            return mean, mean - half, mean + half, n
+        n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
+        clear = high <= bound or low > bound
+        if n >= most or (clear and 0.5 * (high - low) <= max(precision * abs(mean), finest)):
+            return mean, low, high, n
         size = n
 
 
@@ -278,20 +285,21 @@ def curve(
     bounds = np.full(len(times), np.nan)
     for i, T in enumerate(times):
         try:
-            bounds[i] = theorem.bound(s._replace(rounds=T)).value
+            bounds[i] = _bound(theorem, s._replace(rounds=T)).value
         except AssumptionError:
             continue
     if np.isnan(bounds).all():
-        theorem.bound(s)  # tells why
+        _bound(theorem, s)  # tells why
     mean = None if exact is False else theorem.expectation(s, times)
     if mean is not None:
         return Curve(np.array(times), mean, mean, mean, bounds, True)
     if exact:
         raise bad("curve: exact", "be possible (squared loss, or a run without randomness)", f"{problem.loss!r}")
     values = theorem.draw(s, times, seed, trajectories)
-    mean = values.mean(axis=1)
-    half = stats.t.ppf(0.5 + 0.5 * confidence, trajectories - 1) * values.std(axis=1, ddof=1) / math.sqrt(trajectories)
-    return Curve(np.array(times), mean, mean - half, mean + half, bounds, False)
+    tail = 0.5 - 0.5 * confidence
+    limits = [theorem.estimate(s._replace(rounds=T), v, tail) for T, v in zip(times, values, strict=True)]
+    mean, low, high = np.array(limits).T
+    return Curve(np.array(times), mean, low, high, bounds, False)
 
 
 class Corners(NamedTuple):

@@ -17,9 +17,9 @@ from fedconvex.laboratory.plans import PLANS, Check, Plan, checks
 from fedconvex.laboratory.tightness import ROWS, exact_worst, no_worst, step_choice, tightness_claims, tightness_row
 from fedconvex.laboratory.ways import Way, smoothness
 from fedconvex.methods import ProportionalSampling, UniformSampling
-from fedconvex.problems import Constants, MovingTarget, Problem
+from fedconvex.problems import Constants, EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
 from fedconvex.report.checks import Constant, Examination, Finding, Note, Tightness, Worst
-from fedconvex.theory.bound import Quantity
+from fedconvex.theory.bound import AssumptionError, Quantity, require
 from fedconvex.verify import THEOREMS, Curve, Outcome, Setting, Theorem, Verdict, curve, verify
 
 __all__ = ["Progress", "examine"]
@@ -33,8 +33,21 @@ ONE_ROUND = {  # no curve over rounds
     Quantity.NEXT_VALUE,
     Quantity.LIMIT_BIAS,
     Quantity.LIMIT_TO_MINIMISERS,
+    Quantity.FLOATS,
+    Quantity.SOFTMAX_OPTIMUM,
+    Quantity.SEPARABILITY,
+    Quantity.LARGEST_INCREASE,
 }
-MODULES = {"fedsam": "sam"}  # of theory, where the name differs from the page's
+MODULES = {  # of theory, where the name differs from the page's
+    "fedsam": "sam",
+    "agnostic": "agnostic_generalisation",
+    "agnostic-rate": "agnostic_rate",
+    "agnostic-rate-any-steps": "agnostic_rate",
+    "agnostic-rate-entropic": "agnostic_rate",
+    "agnostic-floats": "agnostic_communication",
+    "agnostic-softmax": "agnostic_softmax",
+    "agnostic-softmax-optimum": "agnostic_softmax",
+}
 
 
 def _examined(check: Check, seed: int, precision: float, most: int, curves: bool) -> Finding:
@@ -42,6 +55,15 @@ def _examined(check: Check, seed: int, precision: float, most: int, curves: bool
     way = check.way or plan.way
     rounds = plan.rounds if check.rounds is None else check.rounds
     problem = check.world.make()
+    try:
+        if check.world.data == "yours" and plan.adapt is not None and _with_one_model(problem):
+            problem = plan.adapt(problem)
+        require(theorem.name, theorem.about(problem))
+    except AssumptionError as error:
+        return _refused(check, str(error))
+    except (TypeError, ValueError) as error:  # your rows cannot be what the theorem speaks about
+        why = f"{theorem.name} does not apply: needs rows that make {theorem.about(problem).text}, got: {error}"
+        return _refused(check, why)
     if plan.drift:
         problem = MovingTarget(problem, plan.drift)
     start = np.full(problem.model_shape, plan.start if check.start is None else check.start)
@@ -51,18 +73,28 @@ def _examined(check: Check, seed: int, precision: float, most: int, curves: bool
             theorem, problem, method, rounds=rounds, start=start, seed=seed, precision=precision, most=most
         )
     except ValueError as error:  # the method cannot run on the problem
-        why = f"{theorem.name} does not apply: needs a method that can run, got: {error}"
-        name, words, data = check.world.name, check.world.words, check.world.data
-        refused = Verdict(theorem.name, Outcome.NOT_APPLICABLE, why)
-        return Finding(check.theorem, name, words, data, refused, no_worst("the theorem does not apply"))
+        return _refused(check, f"{theorem.name} does not apply: needs a method that can run, got: {error}")
     setting = Setting(problem, method, rounds, start, seed)
     short, words = _described(check, setting, theorem, way, plan)
     if verdict.bound is None:
         return Finding(check.theorem, short, words, check.world.data, verdict, no_worst("the theorem does not apply"))
     line, bands = _followed(theorem, setting, way) if curves else (None, ())
     worst = exact_worst(theorem, setting)
-    constants = _constants(setting)
+    if theorem.shown is None:
+        constants = _constants(setting)
+    else:
+        constants = tuple(Constant(name, *value) for name, value in theorem.shown(setting).items())
     return Finding(check.theorem, short, words, check.world.data, verdict, worst, constants, line, bands)
+
+
+def _with_one_model(problem: Problem) -> bool:
+    return not isinstance(problem, (MultiTaskProblem, EnsembleProblem))
+
+
+def _refused(check: Check, why: str) -> Finding:
+    name, words, data = check.world.name, check.world.words, check.world.data
+    refused = Verdict(check.theorem, Outcome.NOT_APPLICABLE, why)
+    return Finding(check.theorem, name, words, data, refused, no_worst("the theorem does not apply"))
 
 
 def _followed(theorem: Theorem, s: Setting, way: Way) -> tuple[Curve | None, tuple[Worst, ...]]:
@@ -94,28 +126,97 @@ def _constants(s: Setting) -> tuple[Constant, ...]:
 
 def _described(check: Check, s: Setting, theorem: Theorem, way: Way, plan: Plan) -> tuple[str, str]:
     """Return the setting in short and in full."""
+    if not _with_one_model(s.problem):
+        return _described_otherwise(check, s, theorem, way)
     m, fed = s.method, s.problem.federation
+    if hasattr(m, "described"):
+        brief, detail = m.described(s.problem, s.rounds)
+        domains = f"{fed.n} rows, {fed.d} features"
+        return f"{check.world.name}, {brief}", f"{check.world.words} ({domains}); {detail}"
     tau, work = _work(m)
     B, who = getattr(m, "batch_size", None), _who(getattr(m, "participation", None), fed.K)
     one_round = theorem.quantity in ONE_ROUND
     short = [check.world.name, tau, *([] if one_round else [f"T {s.rounds}"])]
     short += ([] if B is None else [f"B {B}"]) + ([who] if who else [])
+    game, rules = _of_domains(m)
+    short = [*short[:1], *game, *filter(None, short[1:])]
+    if theorem.quantity is Quantity.FLOATS:
+        short.insert(1, type(m).__name__)
     full = [
         f"{check.world.words} ({fed.K} clients, {fed.n} rows, {fed.d} features, l2 = {s.problem.l2:g})",
         f"{type(m).__name__} with {work} on {'all' if B is None else B} rows",
         _knob(m, s.problem, way),
         f"{who} take part" if who else "everybody takes part",
         f"every entry of the model starts at {float(s.start.flat[0]):g}",
+        *rules,
     ]
     full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]
     full += [f"a minimiser that moves, E‖q‖² = {plan.drift:g}"] if isinstance(s.problem, MovingTarget) else []
     return ", ".join(short), "; ".join(full)
 
 
+def _described_otherwise(check: Check, s: Setting, theorem: Theorem, way: Way) -> tuple[str, str]:
+    """Return the setting in short and in full, for related tasks and for boosting."""
+    m, p, one_round = s.method, s.problem, theorem.quantity in ONE_ROUND and theorem.kind is MultiTaskProblem
+    if isinstance(p, MultiTaskProblem):
+        fed, low, high = p.federation, int(p.federation.sizes.min()), int(p.federation.sizes.max())
+        rows = f"{low} to {high} rows" if low < high else f"{low} row{'s' * (low != 1)}"
+        what = f"{fed.K} tasks of {rows}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.relation!r}, {p.loss!r}"
+        short, work = _nodes(m)
+    else:
+        assert isinstance(p, EnsembleProblem)
+        listed = "all stumps" if isinstance(p, StumpProblem) else f"{p.signed.shape[1]} classifiers"
+        what = f"{p.p} source{'s' * (p.p != 1)}, {p.data.n} rows, {listed}, {p.loss!r}"
+        mu = getattr(m, "smoothing", None)
+        short, work = ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
+    rounds = [] if one_round else [f"T {s.rounds}"]
+    full = [f"{check.world.words} ({what})", f"{type(m).__name__}, {work}", way.words]
+    full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]
+    return ", ".join([check.world.name, *short, *rounds]), "; ".join(full)
+
+
+def _nodes(m: Any) -> tuple[list[str], str]:
+    """Return what nodes of MOCHA or CoCoA do in a round, in short and in full."""
+    theta, clock, drop = getattr(m, "theta", None), getattr(m, "clock", None), np.max(getattr(m, "drop", 0.0))
+    short, full = [], []
+    if theta is not None:
+        short, full = [f"theta {theta:g}"], [f"local accuracy {theta:g}"]
+    elif hasattr(m, "epochs"):
+        steps = f"{m.epochs:g} pass{'es' * (m.epochs != 1.0)}" if m.local_steps is None else f"{m.local_steps} steps"
+        short, full = [steps], [f"{steps} over its rows" if m.local_steps is None else steps]
+    if clock is not None:
+        short, full = [*short, f"clock {clock.low:g}"], [*full, f"{clock.low:g} to {clock.high:g} of it by its clock"]
+    if drop:
+        short, full = [*short, f"drops {drop:g}"], [*full, f"dropped with probability {drop:g}"]
+    rule = getattr(m, "sigma", None)
+    short += [] if rule is None or rule == "pencil" else [f"sigma' {rule}"]
+    return short, "every node: " + ", ".join(full)
+
+
+def _of_domains(m: Any) -> tuple[list[str], list[str]]:
+    """Return what only methods for several domains have, in short and in full."""
+    short, full = [], []
+    if isinstance(getattr(m, "mix_step", None), float):
+        entropic = type(m.ascent).__name__ == "EntropicStep"
+        kind = "entropic" if entropic else "projected"
+        full.append(f"{kind} steps {m.mix_step:.4g} of the mixture in {m.mixtures!r}")
+    if getattr(m, "radius", None) is not None:
+        full.append(f"‖w‖ <= {m.radius:g}")
+    if hasattr(getattr(m, "sampling", None), "draws"):
+        short.append("weighted")
+        full.append(f"{m.sampling.draws} domain{'s' * (m.sampling.draws != 1)} drawn for each player")
+    if hasattr(m, "mu"):
+        short.append(f"mu {m.mu:g}")
+        full.append(f"mu = {m.mu:g}")
+    return short, full
+
+
 def _work(m: Any) -> tuple[str, str]:
     """Return what a client does, in short and in full."""
     if getattr(m, "inner_steps", None) is not None:
         return f"m {m.inner_steps}", f"{m.inner_steps} inner steps"
+    if hasattr(m, "mix_step") and not hasattr(m, "local_steps"):
+        return "", "one gradient"
     steps = getattr(m, "local_steps", 1)
     if steps is None or getattr(m, "solver", None) is not None:
         return "exact", "exact solutions"
@@ -211,7 +312,8 @@ def examine(
 
 def _note(theorem: Theorem, findings: Sequence[Finding]) -> Note:
     plan = PLANS[theorem.name]
-    text = inspect.cleandoc(import_module(f"fedconvex.theory.{MODULES.get(theorem.page, theorem.page)}").__doc__ or "")
+    module = MODULES.get(theorem.name, MODULES.get(theorem.page, theorem.page))
+    text = inspect.cleandoc(import_module(f"fedconvex.theory.{module}").__doc__ or "")
     bounds = [f.verdict.bound for f in findings if f.theorem == theorem.name and f.verdict.bound is not None]
     source = bounds[0].source if bounds else _section(text, "Source")
     return Note(

@@ -6,32 +6,90 @@ worlds it is checked in. Checks beyond those go into `EXTRA`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedconvex._check import bad
-from fedconvex.laboratory.ways import Way, agents, decaying, epochs, few, fixed, hedged, least, proximal, tuned
+from fedconvex.laboratory.ways import (
+    Way,
+    agents,
+    boosted,
+    decaying,
+    dual,
+    epochs,
+    few,
+    fixed,
+    game,
+    hedged,
+    least,
+    proximal,
+    sampled,
+    start_alone,
+    tuned,
+)
 from fedconvex.laboratory.worlds import (
     World,
+    ages,
     alike,
+    as_list,
+    as_one_source,
+    as_stumps,
+    as_tasks,
+    blends,
     cancer,
+    cards,
+    coasts,
     copies,
     decorrelated,
+    departments,
     diabetes,
     duel,
     equal,
     hospitals,
+    instance,
+    line,
     lopsided,
+    opposed,
     pair,
     parallel,
+    plane,
     quarrel,
+    relatives,
+    rivals,
+    shelf,
     shifted,
+    sizes,
     spread,
+    stages,
+    texture,
     trio,
+    tumours,
+    twins,
+    units,
+    urns,
+    valleys,
+    village,
     wards,
+    wide,
 )
-from fedconvex.methods import SCAFFOLD, FedSAM, ProportionalSampling, UniformSampling
+from fedconvex.methods import (
+    AFL,
+    SCAFFOLD,
+    AgnosticFedAvg,
+    ApproxFedAvg,
+    Clock,
+    CoCoA,
+    FedSAM,
+    OptimisticAFL,
+    ProportionalSampling,
+    SoftmaxFedAvg,
+    UniformSampling,
+)
+from fedconvex.methods.afl import WeightedSampling
+from fedconvex.mixtures import EntropicStep, Point
+from fedconvex.problems import Problem
+from fedconvex.theorems.agnostic import Classifiers
 from fedconvex.verify import THEOREMS
 
 __all__ = ["EXTRA", "PLANS", "Check", "Plan", "checks"]
@@ -47,12 +105,18 @@ class Plan(NamedTuple):
     worlds: tuple[World, ...]
     drift: float = 0.0  # E‖q_i‖^2 of a minimiser that moves
     start: float = 0.0  # every entry of the model at the start
+    adapt: Callable[[Problem], Problem] | None = None  # what a problem with one model for all clients is turned into
 
 
 _R1_LOOSE = (
     "The start term is sharp to a factor that tends to 1; a factor of at most 3.5 remains in the drift, 2 in the noise."
 )
 _R2_LOOSE = "1/(1 - r) and the factors 2 and 4 of Young's inequality; steps are of order 1/(L tau)."
+_AFL_LOOSE = (
+    "Two thirds of the bound are attained by a linear function after one step, a third in the long run; problems whose "
+    "gradients are smaller than their largest, as all others, are 20 to 70 times better."
+)
+_SOFT = {"mu": 20.0, "local_steps": 1}
 _MSD_SAYS = (
     "The tracking error has a floor from noise that grows with the step, and a lag from drift that shrinks with it"
 )
@@ -247,6 +311,149 @@ PLANS: Mapping[str, Plan] = {
         1,
         (spread, diabetes),
     ),
+    "mocha-smooth": Plan(
+        "For smooth losses the dual suboptimality shrinks by 1 - (1 - Theta) s a round, however unequal nodes work.",
+        "A factor of 2 in the rate at best (one row per task); Theta is the largest measured, typical rounds beat it.",
+        dual(epochs=2.0, sigma="pencil"),
+        4,
+        (twins, relatives, departments),
+        adapt=as_tasks,
+    ),
+    "mocha-gap": Plan(
+        "The duality gap is at most 1/s times the dual suboptimality, hence shrinks as fast.",
+        "As Theorem 1, and the gap is rarely 1/s times the suboptimality.",
+        dual(epochs=2.0, sigma="pencil"),
+        4,
+        (twins, relatives, departments),
+        adapt=as_tasks,
+    ),
+    "mocha-lipschitz": Plan(
+        "For Lipschitz losses the dual suboptimality falls by halves down to 2C, then like 4C/h.",
+        "A factor of 2 in the first round at best; once coordinates stop moving it goes on like 1/h, runs do not.",
+        dual(epochs=2.0, sigma="pencil"),
+        4,
+        (opposed, rivals, units, wide),
+        adapt=as_tasks,
+    ),
+    "mocha-sigma": Plan(
+        "No move of the nodes makes their common term larger than sigma' times the sum of their own.",
+        "The pencil's sigma' is the least; the eigenvalue's ignores which moves rows allow, the others are cruder.",
+        dual(sigma="pencil"),
+        1,
+        (relatives, wide, departments),
+        adapt=as_tasks,
+    ),
+    "boosting-descent": Plan(
+        "Exact line search never raises the worst source's loss.",
+        "At a kink no coordinate lowers it, and the increase is 0.",
+        boosted(),
+        30,
+        (coasts, valleys, sizes),
+        adapt=as_stumps,
+    ),
+    "boosting-progress": Plan(
+        "Every smoothed round along the steepest coordinate lowers F_mu by at least g²/(2L), L = F_mu + mu F_mu².",
+        "L is for |Q h| = 1: with one source nine tenths of the progress are promised, with Q < 1 a tenth and less.",
+        boosted(smoothing=1.0),
+        30,
+        (coasts, valleys, sizes),
+        adapt=as_stumps,
+    ),
+    "boosting-smoothing": Plan(
+        "The smoothed maximum exceeds the maximum by at most log(p)/mu.",
+        "Attained where all sources have the same loss, as at the start.",
+        boosted(smoothing=20.0),
+        30,
+        (coasts, valleys, sizes),
+        adapt=as_stumps,
+    ),
+    "boosting-gradient": Plan(
+        "Weighted errors are derivatives: a step h along a coordinate changes F_k by h dF_k up to h²/2 times its bend.",
+        "Attained up to e^h for classifiers without doubt (Q = 1); else by squares of Q h.",
+        boosted(smoothing=20.0),
+        10,
+        (coasts, sizes),
+        adapt=as_list,
+    ),
+    "agnostic-rate": Plan(
+        "Stochastic AFL with the published steps: the duality gap of the averages falls like 1/T^(1/2).",
+        _AFL_LOOSE,
+        game(published=True, batch_size=4),
+        50,
+        (blends, stages, cancer),
+    ),
+    "agnostic-rate-any-steps": Plan(
+        "The same for constant steps of any size, with the distances from the start and losses up to a constant.",
+        "Attained by a linear function after one step from the end of the ball; elsewhere 5 to 20 times.",
+        game(batch_size=4),
+        50,
+        (blends, stages, cancer),
+    ),
+    "agnostic-rate-entropic": Plan(
+        "Entropic steps of the mixture pay log p in the place of the number of domains.",
+        "The largest losses on the ball count, and noise by its range: 4 to 20 times.",
+        game(ascent=EntropicStep()),
+        50,
+        (blends, stages, cancer),
+    ),
+    "agnostic-cover": Plan(
+        "The agnostic bound of generalisation: true losses of all mixtures exceed empirical ones by little.",
+        "A union bound over the whole cover, and eps; contraction for a ball of models: 2 to 11 times the quantile.",
+        sampled(sizes=4),
+        5,
+        (cards, ages),
+    ),
+    "agnostic-vc": Plan(
+        "The same for the errors of all linear classifiers, by their VC dimension.",
+        "The VC dimension knows nothing of the rows: 9 times the quantile.",
+        sampled(Classifiers(), sizes=10),
+        10,
+        (plane, texture),
+    ),
+    "agnostic-vertices": Plan(
+        "The simplex needs no cover: a union bound over the domains, each with its own complexity and rows.",
+        "For a single model only the deviation is left, 1.5 times the quantile; complexities cost factors of 4 to 7.",
+        sampled(sizes=4),
+        5,
+        (cards, ages),
+    ),
+    "agnostic-floats": Plan(
+        "Agnostic methods send 2c|W| numbers a round as FedAvg does, and a few for every domain.",
+        "An equation.",
+        fixed(0.25, AgnosticFedAvg, mix_step=0.1, local_steps=3),
+        2,
+        (blends, stages),
+    ),
+    "agnostic-softmax": Plan(
+        "The softmax objective lies between the worst domain's loss and log(p)/mu above it, at every model of a run.",
+        "Both ends are attained: equal losses, and one loss far above the others.",
+        fixed(0.1, SoftmaxFedAvg, **_SOFT),
+        20,
+        (blends, instance, stages),
+    ),
+    "agnostic-softmax-optimum": Plan(
+        "The softmax optimum misses the agnostic one by at most log(p)/mu.",
+        "An eighth to a third of it was seen, and nothing where one domain is the worst everywhere.",
+        fixed(0.1, SoftmaxFedAvg, **_SOFT),
+        1,
+        (blends, instance, stages),
+    ),
+    "adaboost": Plan(
+        "AdaBoost's exponential loss is at most the product of (1 - gamma_t²)^(1/2) over the rounds.",
+        "An equality for classifiers that answer -1 or +1.",
+        boosted(),
+        30,
+        (village, tumours),
+        adapt=as_one_source,
+    ),
+    "adaboost-weak": Plan(
+        "If every round finds an edge of at least gamma the loss is at most exp(-T gamma²/2).",
+        "The least edge of all rounds stands for all of them, and edges shrink.",
+        boosted(),
+        30,
+        (village, tumours),
+        adapt=as_one_source,
+    ),
 }  # fmt: skip
 
 
@@ -299,6 +506,30 @@ EXTRA: tuple[Check, ...] = (
     ),
     *(Check("scaffold", world, least(SCAFFOLD, local_steps=3)) for world in (spread, diabetes)),
     Check("hedging", spread, hedged(participation=0.5)),
+    # several domains: full gradients, drawn domains, the instance that attains the rate, other classes, other counts
+    Check("agnostic-rate", blends, game(published=True)),
+    Check("agnostic-rate", blends, game(published=True, batch_size=4, sampling=WeightedSampling(1))),
+    Check("agnostic-rate", line, game(published=True), 1, -1.0),
+    Check("agnostic-rate-any-steps", blends, game()),
+    Check("agnostic-rate-any-steps", line, game(), 1, -1.0),
+    Check("agnostic-rate-entropic", blends, game(ascent=EntropicStep(), batch_size=4)),
+    Check("agnostic-cover", urns, sampled(start_alone), 5, 1.0),
+    Check("agnostic-cover", blends, sampled(start_alone, mixtures=Point([0.5, 0.3, 0.2])), 2, 1.0),
+    Check("agnostic-vertices", urns, sampled(start_alone), 5, 1.0),
+    Check("agnostic-vertices", shelf, sampled(start_alone, delta=0.3), 5, 1.0),
+    Check("agnostic-vertices", plane, sampled(Classifiers()), 10),
+    Check("agnostic-softmax", blends, fixed(0.1, SoftmaxFedAvg, mu=100.0), start=1.0),
+    *(
+        Check("agnostic-floats", world, way)
+        for world in (blends, stages)
+        for way in (
+            fixed(0.25, local_steps=3, scheme=UniformSampling),
+            fixed(0.25, AFL, mix_step=0.1),
+            fixed(0.25, OptimisticAFL, mix_step=0.1),
+            fixed(0.25, ApproxFedAvg, mu=20.0, local_steps=3),
+            fixed(0.25, SoftmaxFedAvg, mu=20.0, local_steps=3, scheme=UniformSampling),
+        )
+    ),
     # hypotheses that fail, named with their numbers
     Check("fedavg-convex", diabetes, fixed(0.25, local_steps=3)),
     Check("fedavg-convex", shifted, fixed(1.0, local_steps=3)),
@@ -316,6 +547,31 @@ EXTRA: tuple[Check, ...] = (
     Check("fedsam", shifted, fixed(0.25, FedSAM, local_steps=3, batch_size=4)),
     Check("svrg", diabetes, fixed(0.25)),
     Check("fedavg-bias", shifted),
+    Check("agnostic-rate", blends, fixed(2.0, AFL, mix_step=0.1, radius=1.0)),
+    Check("agnostic-rate", blends, game(published=True, ascent=EntropicStep())),
+    Check("agnostic-rate", blends, fixed(0.25, AFL, mix_step=0.1)),
+    Check("agnostic-vc", cards),
+    Check("agnostic-floats", blends, fixed(0.25, AFL, mix_step=0.1, sampling=WeightedSampling(1))),
+    # related tasks: clocks, dropped nodes, accuracies that are asked for, four rules for sigma'
+    *(
+        Check(name, world, dual(epochs=5.0, drop=0.3, clock=Clock(0.3), sigma="pencil"))
+        for name, world in (("mocha-smooth", relatives), ("mocha-gap", departments), ("mocha-lipschitz", rivals))
+    ),
+    Check("mocha-smooth", departments, dual(CoCoA, theta=0.3)),
+    Check("mocha-smooth", twins, dual(epochs=2.0, drop=0.3, sigma="pencil")),
+    *(Check("mocha-sigma", wide, dual(sigma=rule)) for rule in ("eigenvalue", "rows", "tasks")),
+    *(Check("boosting-progress", world, boosted(smoothing=20.0)) for world in (coasts, sizes)),
+    Check("boosting-progress", tumours, boosted()),
+    # hypotheses that fail
+    Check("mocha-smooth", relatives, dual(sigma=1.0)),
+    Check("mocha-smooth", rivals),
+    Check("mocha-lipschitz", twins),
+    Check("mocha-sigma", wide, dual(sigma=1.0)),
+    Check("mocha-smooth", cancer, fixed(0.25)),
+    Check("fedavg-convex", relatives),
+    Check("boosting-smoothing", coasts, boosted()),
+    Check("boosting-gradient", valleys),
+    Check("adaboost", coasts),
 )
 
 

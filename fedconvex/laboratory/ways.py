@@ -9,24 +9,46 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.losses import Squared
 from fedconvex.methods import (
+    AFL,
+    MOCHA,
     SVRG,
     Decay,
     DynamicFedAvg,
     FedAvg,
     FedProx,
+    MultiBoost,
     ProgressiveHedging,
     ProportionalSampling,
     ProximalPoint,
 )
 from fedconvex.problems import Problem
+from fedconvex.theorems.agnostic import Ball, Models, Sample, with_steps
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.fedavg_convex import fedavg_convex_step
 from fedconvex.theory.fedavg_strongly_convex import fedavg_schedule
 from fedconvex.theory.svrg import svrg_best_step
 from fedconvex.verify import Setting, Theorem
 
-__all__ = ["Way", "agents", "decaying", "epochs", "few", "fixed", "hedged", "least", "proximal", "smoothness", "tuned"]
+__all__ = [
+    "Way",
+    "agents",
+    "boosted",
+    "decaying",
+    "dual",
+    "epochs",
+    "few",
+    "fixed",
+    "game",
+    "hedged",
+    "least",
+    "proximal",
+    "sampled",
+    "smoothness",
+    "start_alone",
+    "tuned",
+]
 
 _LEAST = "the 1/(2^j L)"
 
@@ -106,6 +128,54 @@ def epochs(condition: float = 50.0) -> Way:
 def hedged(**settings: Any) -> Way:
     """Return progressive hedging with its best penalty."""
     return Way("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
+
+
+def dual(kind: Callable[..., Any] = MOCHA, **settings: Any) -> Way:
+    """Return MOCHA, or CoCoA, with sigma' by its rule."""
+    rule = settings.get("sigma")
+    words = f"of the rule {rule!r}" if isinstance(rule, str) else "of the least safe rule" if rule is None else "given"
+    return Way(f"sigma' {words}", lambda theorem, problem, start, rounds: kind(**settings))
+
+
+def boosted(**settings: Any) -> Way:
+    """Return MultiBoost, whose steps are exact line searches."""
+    return Way("exact line search", lambda theorem, problem, start, rounds: MultiBoost(**settings))
+
+
+def game(radius: float = 1.0, published: bool = False, **settings: Any) -> Way:
+    """Return AFL on a ball, with the steps of its published rate or with those of the least bound for any steps."""
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> AFL:
+        method = AFL(step_size=1.0, mix_step=1.0, radius=radius, **_work(problem, settings))
+        try:
+            return with_steps(method, problem, rounds=rounds, start=start, published=published)
+        except AssumptionError:  # the verdict says why
+            return method
+
+    return Way("2R/(T (sigma² + G²))^(1/2)" if published else "the least bound", make, True)
+
+
+def start_alone(problem: Problem, start: np.ndarray) -> Models:
+    """Return the class of a single model, the start."""
+    return Models(np.array(start)[None])
+
+
+def _affordable(problem: Problem, start: np.ndarray) -> Ball | Models:
+    """Return the unit ball for squared loss, else the start and every client's own minimiser."""
+    if isinstance(problem.loss, Squared):
+        return Ball(1.0)
+    own = [problem.client(k).solve().w for k in range(problem.federation.K)]
+    return Models(np.array([np.array(start), *own]))
+
+
+def sampled(models: Any = _affordable, sizes: int = 10, **settings: Any) -> Way:
+    """Return samples of every domain; models is a class, or a callable of problem and start."""
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> Sample:
+        kind = models(problem, start) if callable(models) else models
+        return Sample(sizes=sizes, models=kind, **settings)
+
+    return Way("given", make)
 
 
 def decaying(**settings: Any) -> Way:

@@ -11,11 +11,21 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex import datasets
+from fedconvex._check import bad
 from fedconvex.federation import Federation
-from fedconvex.losses import Logistic, Squared
-from fedconvex.problems import Problem
+from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
+from fedconvex.problems import (
+    Dictionary,
+    EnsembleProblem,
+    MeanRegularised,
+    MultiTaskProblem,
+    Pooled,
+    Precision,
+    Problem,
+    StumpProblem,
+)
 
-__all__ = ["World", "own"]
+__all__ = ["World", "as_list", "as_one_source", "as_stumps", "as_tasks", "own"]
 
 
 class World(NamedTuple):
@@ -163,6 +173,244 @@ def decorrelated() -> Problem:
         [math.sqrt(hi - lo) * np.linalg.qr(fed.X[lo:hi])[0] for lo, hi in zip(fed.ptr, fed.ptr[1:], strict=False)]
     )
     return Problem(replace(fed, X=X), Squared(), 0.0, "uniform")
+
+
+# ---------------------------------------------------------------- related tasks
+
+
+@_world("twin tasks", "4 tasks with the same single row and targets of mean zero, one model for all, squared loss")
+def twins() -> MultiTaskProblem:
+    """D - min D contracts by (1 - s)^2 in a round with exact local solutions, where Theorem 1 says 1 - s; s = 1/6."""
+    return MultiTaskProblem(Federation.from_clients([([[1.0]], [t - 1.5]) for t in range(4)]), Squared(), Pooled(0.2))
+
+
+@_world("opposed tasks", "6 tasks with single rows of opposite signs, one model for all, hinge loss")
+def opposed() -> MultiTaskProblem:
+    """D - min D falls from 6 by 1.2 in each of five rounds; Theorem 2 says by half of that in the first."""
+    return MultiTaskProblem(Federation.from_clients([([[(-1.0) ** t]], [1.0]) for t in range(6)]), Hinge(), Pooled(0.2))
+
+
+def _tasks(m: int, d: int, most: int) -> Federation:
+    """Tasks of 6 to so many rows whose models are a common one plus their own."""
+    rng = np.random.default_rng(most)
+    common, pairs = rng.normal(size=d), []
+    for n in rng.integers(6, most + 1, size=m):
+        X = rng.normal(size=(int(n), d))
+        z = X @ (common + 0.7 * rng.normal(size=d)) + 0.4 * rng.normal(size=int(n))
+        pairs.append((X, np.where(z > 0.0, 1.0, -1.0)))
+    return Federation.from_clients(pairs)
+
+
+@_world("related tasks", "6 related tasks of 6 to 40 rows, pulled towards their mean, smoothed hinge")
+def relatives() -> MultiTaskProblem:
+    """Unequal sizes, losses averaged per task."""
+    return MultiTaskProblem(_tasks(6, 4, 40), SmoothedHinge(0.5), MeanRegularised(1.0, 0.5), "mean")
+
+
+@_world("related tasks, hinge", "6 related tasks of 6 to 40 rows, pulled towards their mean, hinge")
+def rivals() -> MultiTaskProblem:
+    """Not smooth, on the rows of `relatives`."""
+    return MultiTaskProblem(relatives.make().federation, Hinge(), MeanRegularised(1.0, 0.5), "mean")
+
+
+@_world("wide tasks", "5 tasks of 6 to 12 rows with 20 features, neighbours on a path alike, logistic loss")
+def wide() -> MultiTaskProblem:
+    """Tasks with fewer rows than features: all four rules give another sigma', 2.21, 2.44, 2.82 and 5."""
+    path = np.eye(5, k=1) + np.eye(5, k=-1)
+    return MultiTaskProblem(_tasks(5, 20, 12), Logistic(), Precision.laplacian(path, 1.0, 0.5))
+
+
+@_world("breast cancer, tasks", "breast_cancer, 8 hospitals as related tasks, smoothed hinge", "real")
+def departments() -> MultiTaskProblem:
+    """Hospitals of very different sizes, every one with a model of its own."""
+    return MultiTaskProblem(cancer.make().federation, SmoothedHinge(0.5), MeanRegularised(1.0, 0.5), "mean")
+
+
+@_world("breast cancer, tasks, hinge", "breast_cancer, 8 hospitals as related tasks, hinge", "real")
+def units() -> MultiTaskProblem:
+    """Not smooth, on the rows of `departments`."""
+    return MultiTaskProblem(cancer.make().federation, Hinge(), MeanRegularised(1.0, 0.5), "mean")
+
+
+def as_tasks(problem: Problem) -> MultiTaskProblem:
+    """Return the clients of a problem as tasks that are pulled towards their mean, with the same loss."""
+    return MultiTaskProblem(problem.federation, problem.loss, MeanRegularised(1.0, 0.5), "mean")
+
+
+# ---------------------------------------------------------------- boosting
+
+
+def _sources(p: int) -> Federation:
+    """Rows of p domains with shifted features and labels that depend on them in different ways."""
+    rng = np.random.default_rng(p)
+    domain = np.arange(60 * p) % p
+    X = rng.normal(size=(domain.size, 4))
+    X[:, 0] += 2.0 * domain
+    z = X[:, 1] + X[:, 2] * (domain + 1 - 0.5 * p) + rng.normal(size=domain.size)
+    return Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), domain, domain)
+
+
+def _nearness(X: np.ndarray, domain: np.ndarray) -> np.ndarray:
+    """Q(l|x) proportional to exp(-‖x - mean of domain l‖^2/2), and at least 1/(10 p)."""
+    means = np.array([X[domain == k].mean(axis=0) for k in np.unique(domain)])
+    far = 0.5 * np.sum((X[:, None] - means) ** 2, axis=2)
+    Q = np.exp(far.min(axis=1, keepdims=True) - far)
+    return 0.9 * Q / Q.sum(axis=1, keepdims=True) + 0.1 / len(means)
+
+
+@_world("two sources", "2 shifted sources of 60 rows, a list of stumps, exponential loss")
+def coasts() -> EnsembleProblem:
+    """Stumps of every source with three cuts per feature; Q by the distance from the sources' means."""
+    fed = _sources(2)
+    assert fed.domain is not None
+    return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3), _nearness(fed.X, fed.domain))
+
+
+@_world("three sources", "3 shifted sources of 60 rows, all stumps, exponential loss")
+def valleys() -> StumpProblem:
+    """Stumps are searched for; Q by the distance from the sources' means."""
+    fed = _sources(3)
+    assert fed.domain is not None
+    return StumpProblem(fed, _nearness(fed.X, fed.domain))
+
+
+@_world("one source", "one source of 60 rows, all stumps, exponential loss")
+def village() -> StumpProblem:
+    """AdaBoost's setting."""
+    return StumpProblem(_sources(1))
+
+
+def _tumours() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Five features of breast_cancer, labels, and thirds of the patients by their third feature."""
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    return X[:, :5], y, datasets.partition_similarity(X[:, 2], 3, 20.0, seed=0)
+
+
+@_world("breast cancer, 3 sources", "breast_cancer, patients in three sources by the size of their tumours", "real")
+def sizes() -> EnsembleProblem:
+    """Stumps of every source with three cuts for each of five features; constant Q."""
+    X, y, who = _tumours()
+    fed = Federation.from_arrays(X, y, who, who)
+    return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3))
+
+
+@_world("breast cancer, one source", "breast_cancer, all stumps, exponential loss", "real")
+def tumours() -> StumpProblem:
+    """All patients, five features."""
+    X, y, _ = _tumours()
+    return StumpProblem(Federation.from_arrays(X, y, np.zeros(len(y), dtype=int)))
+
+
+def as_stumps(problem: Problem) -> StumpProblem:
+    """Return boosting with all stumps; sources are a problem's domains, else up to 20 clients, else there is one."""
+    return StumpProblem(_as_sources(problem))
+
+
+_LONGEST = 20_000_000
+
+
+def as_list(problem: Problem) -> EnsembleProblem:
+    """Return boosting with a list of stumps, two cuts per feature; sources as for `as_stumps`."""
+    fed = _as_sources(problem)
+    size = fed.n * (fed.n_domains or 1) * (4 * fed.d + 2)
+    if size > _LONGEST:
+        raise bad("a list of stumps", f"have at most {_LONGEST:,} predictions", f"{size:,}", "take fewer rows")
+    return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=2))
+
+
+def as_one_source(problem: Problem) -> StumpProblem:
+    """Return boosting with all stumps on the rows of all clients."""
+    fed = problem.federation
+    return StumpProblem(Federation.from_arrays(fed.X, fed.y, np.zeros(fed.n, dtype=int)))
+
+
+def _as_sources(problem: Problem) -> Federation:
+    fed = problem.federation
+    if fed.domain is not None:
+        return fed
+    who = np.repeat(np.arange(fed.K) if fed.K <= 20 else np.zeros(fed.K, dtype=int), fed.sizes)
+    return Federation.from_arrays(fed.X, fed.y, who, who)
+
+
+# ---------------------------------------------------------------- several domains
+
+
+@_world("three domains", "3 domains over 4 clients, logistic loss")
+def blends() -> Problem:
+    """Domains of 30, 20 and 10 rows with shifted features and models; every client holds rows of each."""
+    rng = np.random.default_rng(0)
+    domain = np.repeat(np.arange(3), (30, 20, 10))
+    X = rng.normal(size=(60, 3)) + 0.5 * (domain[:, None] - 1.0)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    z = np.einsum("ij,ij->i", X, rng.normal(size=(3, 3))[domain]) + 0.2 * rng.normal(size=60)
+    return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), np.arange(60) % 4, domain), Logistic(), 0.05)
+
+
+@_world("log(2/sqrt 3)", "one column of ones, labels (+,+) in one domain and (+,-) in the other, logistic loss")
+def instance() -> Problem:
+    """Pooled optimum and agnostic optimum, of value log 2, differ by log(2/sqrt 3)."""
+    return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, 1.0, 1.0, -1.0], [0, 0, 1, 1]), Logistic())
+
+
+@_world("one line", "one row of one small feature, logistic loss: linear up to a quarter of a percent on [-1, 1]")
+def line() -> Problem:
+    """From one end of the ball a single step leaves the gap 2RG, which the rate for any steps says."""
+    return Problem(Federation.from_arrays([[0.01]], [1.0], [0]), Logistic())
+
+
+@_world("two urns", "2 domains, labels +1 and -1 equally often, squared loss")
+def urns() -> Problem:
+    """At w = 1 the losses are 0 and 2."""
+    return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1]), Squared())
+
+
+@_world("twenty urns", "20 domains, labels +1 and -1 equally often, squared loss")
+def shelf() -> Problem:
+    """Many domains: a union bound has something to pay for."""
+    return Problem(Federation.from_arrays(np.ones((40, 1)), [1.0, -1.0] * 20, np.arange(40) // 2), Squared())
+
+
+@_world("three tables", "3 domains of 4 rows with two features, squared loss")
+def cards() -> Problem:
+    """Few rows: all samples of a domain can be listed."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(12, 2))
+    y = X[:, 0] + np.repeat([-0.5, 0.0, 0.5], 4) + 0.3 * rng.normal(size=12)
+    return Problem(Federation.from_arrays(X, y, np.repeat(np.arange(3), 4)), Squared())
+
+
+@_world("plane", "3 domains of 20 rows in the plane, two classes")
+def plane() -> Problem:
+    """Shifted domains with labels of their own."""
+    rng = np.random.default_rng(4)
+    domain = np.repeat(np.arange(3), 20)
+    X = rng.normal(size=(60, 2)) + 0.5 * np.eye(3)[domain, :2]
+    z = np.einsum("ij,ij->i", X, rng.normal(size=(3, 2))[domain]) + 0.5 * rng.normal(size=60)
+    return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), domain), Logistic())
+
+
+@_world("breast cancer, 3 domains", "breast_cancer, 8 hospitals, three domains by the size of the tumour", "real")
+def stages() -> Problem:
+    """Thirds of the patients by their first feature; hospitals as in `cancer`."""
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    third = np.searchsorted(np.quantile(X[:, 0], (1 / 3, 2 / 3)), X[:, 0])
+    who = datasets.partition_dirichlet(y, 8, 0.5, seed=0)
+    return Problem(Federation.from_arrays(X[:, :10], y, who, third), Logistic(), 0.05)
+
+
+@_world("breast cancer, 2 features", "breast_cancer, size and texture of 120 tumours in three hospitals", "real")
+def texture() -> Problem:
+    """Two standardised features, no intercept."""
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    return Problem(Federation.from_arrays(X[:120, :2], y[:120], np.arange(120) % 3), Logistic())
+
+
+@_world("diabetes, 3 ages", "diabetes, three domains by age, least squares on three features", "real")
+def ages() -> Problem:
+    """Thirds of the patients by age; body mass, blood pressure and a serum value predict the progression."""
+    X, y, _ = datasets.load_bundled("diabetes")
+    third = np.searchsorted(np.quantile(X[:, 0], (1 / 3, 2 / 3)), X[:, 0])
+    return Problem(Federation.from_arrays(X[:, [2, 3, 8]], (y - y.mean()) / y.std(), third), Squared())
 
 
 def own(problem: Problem, name: str, words: str = "") -> World:

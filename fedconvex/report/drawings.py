@@ -24,6 +24,14 @@ _UNITS = {
     Quantity.LAST_SYNCHRONISED: "suboptimality",
     Quantity.MEAN_SQUARE_DEVIATION: "mean-square deviation",
     Quantity.WEIGHT_DIVERGENCE: "weight divergence",
+    Quantity.SADDLE_GAP: "duality gap",
+    Quantity.AGNOSTIC_EXCESS: "excess of the true loss",
+    Quantity.SOFTMAX_DISTANCE: "distance from the middle",
+    Quantity.DUAL_SUBOPTIMALITY: "dual suboptimality",
+    Quantity.DUALITY_GAP: "duality gap",
+    Quantity.ENSEMBLE_LOSS: "loss",
+    Quantity.SMOOTHING_ERROR: "error of smoothing",
+    Quantity.TAYLOR_REMAINDER: "remainder",
 }
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -144,16 +152,26 @@ def _log(axis: Any, values: np.ndarray) -> None:
     v = v[np.isfinite(v)]
     if not v.size or not math.isfinite(float(v.max() / v.min())):
         return
-    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     low, high = math.log10(float(v.min())), math.log10(float(v.max()))
     if high - low < 2.0:
-        steps = [m * 10.0**k for k in range(math.floor(low) - 1, math.ceil(high) + 1) for m in (1, 2, 5)]
+        decades = range(math.floor(low) - 1, math.ceil(high) + 1)
+        steps = [m * 10.0**k for k in decades for m in (1, 2, 5)]
+        if _inside(steps, v) < 3:
+            steps = [m * 10.0**k for k in decades for m in (1, 2, 3, 4, 6, 8)]
+        if _inside(steps, v) < 2:
+            return  # too narrow for ticks: a linear axis
     else:
         jump = max(1, math.ceil((high - low) / 6.0))
         steps = [10.0**k for k in range(math.floor(low) - 1, math.ceil(high) + 2, jump)]
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(FixedLocator(steps))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda x, _: _tick(x)))
+
+
+def _inside(steps: Sequence[float], v: np.ndarray) -> int:
+    """Return how many of the steps lie in the range of the values."""
+    return sum(float(v.min()) * (1.0 - 1e-9) <= x <= float(v.max()) * (1.0 + 1e-9) for x in steps)
 
 
 def _tick(x: float) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedconvex.theorems import divergence, dynamic, family, fedavg
+from fedconvex.theorems import agnostic, boosting, divergence, dynamic, family, fedavg, mocha
 from fedconvex.theorems.setting import Setting, Theorem
 
 __all__ = ["THEOREMS", "Setting", "Theorem"]
 
 THEOREMS: Mapping[str, Theorem] = {
-    t.name: t
-    for theorems in (fedavg.THEOREMS, dynamic.THEOREMS, divergence.THEOREMS, family.THEOREMS)
-    for t in theorems
+    t.name: t for module in (fedavg, dynamic, divergence, family, agnostic, mocha, boosting) for t in module.THEOREMS
 }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from fedconvex._check import bad
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
-from fedconvex.problems import Constants, MovingTarget, Problem
+from fedconvex.problems import Constants, EnsembleProblem, MovingTarget, MultiTaskProblem, Problem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 from fedconvex.theory.moments import Moments
 
@@ -70,6 +72,17 @@ class Theorem(NamedTuple):
     exact : callable, optional
         (Setting, rounds) -> the expectation after so many rounds each, (len(rounds),), or None where only trajectories
         give it. Default by quantity.
+    kind : type
+        What it speaks about: Problem (with one model for all clients), MultiTaskProblem or EnsembleProblem.
+    tolerance : callable, optional
+        Setting -> how far double precision may move the quantity. Default by quantity, for problems with one model.
+    shown : callable, optional
+        Setting -> the constants that go in, each with how it was obtained, for reports. Default `Setting.constants`.
+    interval : callable, optional
+        (Setting, values of independent runs, tail) -> estimate and confidence limits, each missed with probability at
+        most tail. Default the mean, with Student's t.
+    equation : bool
+        The statement is an equation: a quantity below it is a violation too.
     """
 
     name: str
@@ -79,6 +92,18 @@ class Theorem(NamedTuple):
     page: str = ""
     sample: Callable[[Setting, Sequence[int], int, int], np.ndarray] | None = None
     exact: Callable[[Setting, Sequence[int]], np.ndarray | None] | None = None
+    kind: type[Problem] = Problem
+    tolerance: Callable[[Setting], float] | None = None
+    shown: Callable[[Setting], Mapping[str, tuple[float, str]]] | None = None
+    interval: Callable[[Setting, np.ndarray, float], tuple[float, float, float]] | None = None
+    equation: bool = False
+
+    def about(self, problem: Problem) -> Hypothesis:
+        """Return the hypothesis that the problem is of the kind that the theorem speaks about."""
+        mine = next(k for k in (MultiTaskProblem, EnsembleProblem, Problem) if isinstance(problem, k))
+        fits = isinstance(problem, self.kind) and (mine is Problem or issubclass(self.kind, mine))
+        article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
+        return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)
 
     def expectation(self, s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
         """Return the exact expectation after every number of rounds, or None."""
@@ -92,8 +117,18 @@ class Theorem(NamedTuple):
             raise bad(f"Theorem {self.name}", "know how to measure its quantity", self.quantity.name, "pass sample=")
         return sample(s, rounds, seed, trajectories)
 
+    def estimate(self, s: Setting, values: np.ndarray, tail: float) -> tuple[float, float, float]:
+        """Return the quantity and its confidence limits from the values of independent runs."""
+        if self.interval is not None:
+            return self.interval(s, values, tail)
+        n, mean = values.size, float(values.mean())
+        half = float(stats.t.ppf(1.0 - tail, n - 1) * values.std(ddof=1) / math.sqrt(n))
+        return mean, mean - half, mean + half
+
     def rounding(self, s: Setting) -> float:
         """How far double precision may move the quantity: below this an excess over the bound says nothing."""
+        if self.tolerance is not None:
+            return self.tolerance(s)
         p, best = s.problem, s.problem.solve()
         length = float(np.linalg.norm(best.w)) + float(np.linalg.norm(s.start))
         if self.quantity in _LENGTHS:
@@ -217,9 +252,9 @@ def plain(name: str, m: Any) -> None:
     )
 
 
-def is_method(name: str, m: Any, kind: str) -> None:
-    """Raise unless the method is of the kind that the theorem speaks about."""
-    require(name, Hypothesis(f"the method {kind}", type(m).__name__, type(m).__name__ == kind))
+def is_method(name: str, m: Any, *kinds: str) -> None:
+    """Raise unless the method is one of those that the theorem speaks about."""
+    require(name, Hypothesis(f"the method {' or '.join(kinds)}", type(m).__name__, type(m).__name__ in kinds))
 
 
 def local_sgd(name: str, s: Setting) -> dict[str, Any]:

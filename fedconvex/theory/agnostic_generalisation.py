@@ -15,6 +15,7 @@ Statement
     Vertices  Lambda the simplex: with probability >= 1 - delta, for all hypotheses,
               max_k L_{D_k} <= max_k {L_{Dhat_k} + 2 R_k + M sqrt(log(p/delta)/(2 m_k))}, R_k = R at the vertex k.
     VC        zero-one losses, VC dimension d <= m: R(G, lambda) <= sqrt(2 s (d/m) log(e m/d)).
+    Finite    H hypotheses: R(G, lambda) <= M sqrt(2 s log(H)/m).
 Source
     Mohri, Sivek, Suresh, "Agnostic federated learning", ICML 2019, arXiv:1902.00146 (skewness, weighted Rademacher
     complexity, form of the cover bound and of the VC bound). FROM-MEMORY; re-derived in docs/theory/agnostic.md, with
@@ -39,8 +40,10 @@ from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = [
     "Complexity",
+    "compositions",
     "cover_bound",
     "cover_size",
+    "finite_complexity",
     "linear_complexity",
     "rademacher",
     "simplex_cover",
@@ -111,7 +114,7 @@ def simplex_cover(p: int, eps: float) -> np.ndarray:
     p, q = _grid(p, eps)
     if math.comb(q + p - 1, p - 1) > _COVER_LIMIT:
         raise bad("simplex_cover", f"have at most {_COVER_LIMIT} points", f"{math.comb(q + p - 1, p - 1)}", "raise eps")
-    return np.array(list(_compositions(q, p)), dtype=float) / q
+    return np.array(list(compositions(q, p)), dtype=float) / q
 
 
 def rademacher(values: Any, domain: Any, mix: Any, *, signs: int = 4096, seed: int = 0) -> Complexity:
@@ -200,6 +203,21 @@ def vc_complexity(mix: Any, sizes: Any, dimension: int) -> float:
     return math.sqrt(2.0 * float(skewness(mix, sizes)) * d / m * math.log(math.e * m / d))
 
 
+def finite_complexity(mix: Any, sizes: Any, hypotheses: int, *, largest: float = 1.0) -> float:
+    """Return M sqrt(2 s log(H)/m), the bound of R(G, lambda) for H hypotheses: Massart's lemma.
+
+    The vectors lambda_k g(z)/m_k have a norm of at most M sqrt(sum lambda_k^2/m_k).
+
+    Examples
+    --------
+    >>> from fedconvex.theory.agnostic_generalisation import finite_complexity
+    >>> finite_complexity([0.5, 0.5], [50, 50], 1), round(finite_complexity([1.0], [100], 8), 4)
+    (0.0, 0.2039)
+    """
+    M, H = real("largest", largest, low=0.0), whole("finite_complexity: hypotheses", hypotheses, low=1)
+    return M * math.sqrt(2.0 * float(skewness(mix, sizes)) * math.log(H) / float(np.sum(_mixtures(mix, sizes)[1])))
+
+
 def cover_bound(
     empirical: float,
     complexity: float,
@@ -223,7 +241,7 @@ def cover_bound(
     rows, cover : int
         m and |Lambda_eps|.
     eps, delta : float
-        Radius of the cover, and the probability of failure.
+        Radius of the cover, 0 where it is Lambda itself, and the probability of failure.
     largest : float
         M.
     distance : float
@@ -236,14 +254,14 @@ def cover_bound(
     >>> round(bound.value, 4)
     0.1776
     """
-    e, d = real("eps", eps, low=0.0, strict=True), _probability(delta)
+    e, d = real("eps", eps, low=0.0), _probability(delta)
     M, m = real("largest", largest, low=0.0, strict=True), whole("rows", rows, low=1)
     size = whole("cover", cover, low=1)
     terms = {
         "empirical": real("empirical", empirical),
         "complexity": 2.0 * real("complexity", complexity, low=0.0),
         "cover radius": M * e,
-        "deviation": M * math.sqrt(real("skew", skew, low=0.0) * math.log(size / d) / (2.0 * m)),
+        "deviation": M * math.sqrt(real("skew", skew, low=0.0) * (math.log(size) - math.log(d)) / (2.0 * m)),
         "distance of the target": M * real("distance", distance, low=0.0),
     }
     return Bound(terms, Quantity.AGNOSTIC_RISK, f"{SOURCE}, cover form", _bounded(M))
@@ -315,10 +333,18 @@ def _grid(p: int, eps: float) -> tuple[int, int]:
     return p, max(1, math.ceil(p / (2.0 * e) - 1e-12))
 
 
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield all vectors of nonnegative whole numbers with a given sum.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.agnostic_generalisation import compositions
+    >>> list(compositions(2, 2))
+    [(0, 2), (1, 1), (2, 0)]
+    """
     if parts == 1:
         yield (total,)
         return
     for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
+        for rest in compositions(total - first, parts - 1):
             yield (first, *rest)

@@ -4,10 +4,14 @@ Setting
     f = sum alpha_{l,j} Q(l|.) h_{l,j}, h in [-1, 1], alpha >= 0; F_k(alpha) = mean over domain k of Phi(-y f), Phi =
     exp or log2(1 + exp); F_mu = (1/mu) log sum_k exp(mu F_k).
 Statement
+    Descent   exact line search never raises what it is made on: F, or F_mu.
     Gradient  with D(k, i) = Phi'(-y f)/Z_k, Z_k the sum, eps = (1/2)(1 - sum_i D(k, i) y Q h):
-              dF_k/dalpha_{l,j} = -(Z_k/m_k)(1 - 2 eps_{k,(l,j)}).
+              dF_k/dalpha_{l,j} = -(Z_k/m_k)(1 - 2 eps_{k,(l,j)}); hence |F_k(alpha + h e) - F_k(alpha) - h dF_k| is at
+              most (h^2/2) e^h F_k(alpha) for exp and h^2/(8 log 2) for log2(1 + exp).
     AdaBoost  one F_k, Phi = exp, exact line search, edges gamma_t = 1 - 2 eps_t: F(alpha_T) <= prod of
-              sqrt(1 - gamma_t^2), an equality for h in {-1, +1} and Q = 1.
+              sqrt(1 - gamma_t^2), an equality for h in {-1, +1} and Q = 1; <= exp(-T gamma^2/2) if all edges are at
+              least gamma in size (weak learning).
+    Smoothing max F_k <= F_mu <= max F_k + log(p)/mu.
     Smoothed  exact line search along a coordinate with derivative g: F_mu falls by at least g^2/(2 L), with C = F_mu
               before the step and L = C + mu C^2 for exp; L = 1/(4 log 2) + mu/(log 2)^2 for log2(1 + exp).
     Margins   with probability >= 1 - delta, for all alpha with sum 1 and all lambda in Lambda,
@@ -15,8 +19,8 @@ Statement
               + sqrt(max s log(|Lambda_eps|/delta)/(2 m)),  Phi_rho(u) = min(1, max(0, 1 - u/rho)).
 Source
     Cortes, Mohri, Storcheus, Suresh, "Boosting with multiple sources", NeurIPS 2021 (algorithm, Q-ensembles, form of
-    the margin bound; their text was not at hand). Freund, Schapire 1997 and Schapire, Singer 1999 (AdaBoost). All four
-    statements are derived in docs/theory/boosting.md.
+    the margin bound; their text was not at hand). Freund, Schapire 1997 and Schapire, Singer 1999 (AdaBoost). All are
+    derived in docs/theory/boosting.md.
 What differs
     The margin bound is often quoted with max_l R(Q_l H_l). A convex combination across sources has the complexity of
     the union, which is larger: with one classifier per source every R(Q_l H_l) is zero, that of their union is not.
@@ -35,21 +39,29 @@ from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, Presorted
 from fedconvex.theory.agnostic_generalisation import Complexity, cover_bound, vertex_bound
-from fedconvex.theory.bound import Bound
+from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = [
     "Edges",
     "TwoPoints",
+    "adaboost",
     "adaboost_bound",
+    "adaboost_weak",
+    "boosting_descent",
+    "boosting_progress",
     "edges",
+    "gradient_remainder",
     "margin_bound",
     "margin_losses",
     "margin_vertex_bound",
     "smoothed_progress",
+    "smoothing_error",
     "stump_complexity",
     "two_points",
 ]
 
+ALGORITHM = "Cortes, Mohri, Storcheus, Suresh 2021"
+ADABOOST = "Freund, Schapire 1997; Schapire, Singer 1999"
 SOURCE = "Cortes, Mohri, Storcheus, Suresh 2021 (re-derived; complexity of the union)"
 
 
@@ -126,6 +138,121 @@ def smoothed_progress(value: float, slope: float, smoothing: float, loss: Any = 
     ln2 = math.log(2.0)
     L = 0.25 / ln2 + mu / ln2**2 if isinstance(loss, Logistic2) else C + mu * C * C
     return g * g / (2.0 * L)
+
+
+# ---------------------------------------------------------------- what runs obey
+
+
+def boosting_descent() -> Bound:
+    """Return 0, the bound of how much F (F_mu with smoothing) rises in a round with exact line search.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import boosting_descent
+    >>> boosting_descent().value
+    0.0
+    """
+    return Bound({"increase": 0.0}, Quantity.LARGEST_INCREASE, f"{ALGORITHM}, exact line search")
+
+
+def boosting_progress(start: float, promised: Any) -> Bound:
+    """Return F_mu(alpha_0) less what the rounds promise.
+
+    Parameters
+    ----------
+    start : float
+        F_mu(alpha_0).
+    promised : array (T,)
+        `smoothed_progress` of every round; 0 for rounds that promise nothing.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import boosting_progress
+    >>> boosting_progress(1.0, [0.25, 0.125]).value
+    0.625
+    """
+    first, less = real("boosting_progress: start", start), numeric("boosting_progress: promised", promised)
+    finite("boosting_progress: promised", less)
+    if less.min(initial=0.0) < 0.0:
+        raise bad("boosting_progress: promised", "be nonnegative", f"{less.min():g}")
+    source = f"{ALGORITHM}, smoothed; progress per round: docs/theory/boosting.md"
+    return Bound({"start less progress": first - float(less.sum())}, Quantity.ENSEMBLE_LOSS, source)
+
+
+def adaboost(edge: Any) -> Bound:
+    """Return `adaboost_bound` with its address.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import adaboost
+    >>> round(adaboost([0.6, 0.8]).value, 12)
+    0.48
+    """
+    return Bound({"product": adaboost_bound(edge)}, Quantity.ENSEMBLE_LOSS, f"{ADABOOST}, product of the rounds")
+
+
+def adaboost_weak(gamma: float, *, rounds: int) -> Bound:
+    """Return exp(-T gamma^2/2) for edges of at least gamma.
+
+    Parameters
+    ----------
+    gamma : float
+        In (0, 1].
+    rounds : int
+        T.
+
+    Raises
+    ------
+    AssumptionError
+        If gamma = 0: some round found no edge.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import adaboost_weak
+    >>> round(adaboost_weak(0.5, rounds=8).value, 6)
+    0.367879
+    """
+    g, T = real("adaboost_weak: gamma", gamma, low=0.0, high=1.0), whole("adaboost_weak: rounds", rounds)
+    weak = require(ADABOOST, Hypothesis("edges of at least gamma > 0", f"gamma = {g:.4g}", g > 0.0))
+    value = math.exp(-0.5 * T * g * g)
+    return Bound({"exponential": value}, Quantity.ENSEMBLE_LOSS, f"{ADABOOST}, weak learning", weak)
+
+
+def smoothing_error(vertices: int, smoothing: float) -> Bound:
+    """Return log(p)/mu, the bound of F_mu - F for p vertices of Lambda.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import smoothing_error
+    >>> round(smoothing_error(2, 10.0).value, 6)
+    0.069315
+    """
+    p, mu = whole("smoothing_error: vertices", vertices, low=1), real("smoothing_error: mu", smoothing, low=0.0)
+    value = math.log(p) / real("smoothing_error: mu", mu, low=0.0, strict=True)
+    return Bound({"log(p)/mu": value}, Quantity.SMOOTHING_ERROR, "log-sum-exp (docs/theory/boosting.md)")
+
+
+def gradient_remainder(values: Any, step: float, loss: Any = None) -> Bound:
+    """Return the bound of how far F_k(alpha + h e) is from F_k(alpha) + h dF_k, for all domains and coordinates.
+
+    Parameters
+    ----------
+    values : array (p,)
+        F_k(alpha).
+    step : float
+        h, positive.
+    loss : Exponential or Logistic2
+        Default Exponential.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import gradient_remainder
+    >>> round(gradient_remainder([1.0, 0.5], 0.1).value, 6)
+    0.005526
+    """
+    F, h = numeric("gradient_remainder: values", values), real("gradient_remainder: step", step, low=0.0, strict=True)
+    bend = 0.25 / math.log(2.0) if isinstance(loss, Logistic2) else math.exp(h) * float(F.max())
+    return Bound({"curvature": 0.5 * h * h * bend}, Quantity.TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
 
 
 # ---------------------------------------------------------------- why Q

@@ -14,6 +14,9 @@ Statement
 
     Theorem 1:  eps_h <= (1 - rho s)^h eps_0,  s = mu/(mu + sigma' sigma_max),  and always
                 P(W(alpha)) + D(alpha) <= (D(alpha) - min D)/s.
+    sigma':      sum_st Mbar_st <v_s, v_t> <= sigma' sum_t Mbar_tt ‖v_t‖^2 for all alpha with sigma' the number of
+                tasks, max_t sum_s |Mbar_ts|/Mbar_tt, the largest eigenvalue of D^-1/2 Mbar D^-1/2 (D the diagonal of
+                Mbar) or, the least, that of its blocks on the tasks' row spaces (pencil).
     Theorem 2:  with N = sum_t c_t n_t, w = 2 L (or the width of the domain of l*, 1 for hinge and logistic losses) and
                 C = sigma' sigma_max N w^2/2:  eps_{h+1} <= phi(eps_h), phi(e) = e - rho (e - C) for e >= 2C, else
                 e - rho e^2/(4C). In closed form eps_h <= 4C/(rho (h - h0) + 2) from the first h0 with eps_h0 <= 2C.
@@ -27,12 +30,13 @@ What differs
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import real, whole
+from fedconvex._check import bad, real, vector, whole
+from fedconvex.draws import key_from_seed
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
@@ -46,7 +50,10 @@ __all__ = [
     "mocha_rate",
     "mocha_rounds",
     "mocha_smooth",
+    "safe_sigma_bound",
+    "separability",
     "theta_bar",
+    "worst_duals",
 ]
 
 SOURCE = "Smith, Chiang, Sanjabi, Talwalkar 2017, NIPS, Theorem {} (explicit form: docs/theory/mocha.md)"
@@ -237,6 +244,88 @@ def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: floa
     h0 = 0 if start <= 2.0 * C else math.ceil(math.log(start / (2.0 * C)) / -math.log(1.0 - 0.5 * rho))
     value = start * (1.0 - 0.5 * rho) ** h if h < h0 else 4.0 * C / (rho * (h - h0) + 2.0)
     return Bound({"closed": value}, Quantity.DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
+
+
+# ---------------------------------------------------------------- sigma'
+
+
+def safe_sigma_bound(constants: DualConstants) -> Bound:
+    """Return sigma' as the bound of `separability` that a rule for it promises.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.mocha import DualConstants, safe_sigma_bound
+    >>> safe_sigma_bound(DualConstants(1.0, 1.0, 1.0, 2.0, 1.5, 3.0, 1.0)).value
+    2.0
+    """
+    return Bound({"sigma'": constants.sigma}, Quantity.SEPARABILITY, f"{SOURCE.format('1, safe sigma')}")
+
+
+def separability(problem: MultiTaskProblem, alpha: Any) -> float:
+    """Return sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 for dual variables: a safe sigma' is never below it.
+
+    Parameters
+    ----------
+    problem : MultiTaskProblem
+    alpha : array (n,)
+        With some v_t = c_t X_t'alpha_t different from zero.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import MultiTaskProblem, Pooled
+    >>> from fedconvex.theory.mocha import separability
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> problem = MultiTaskProblem(fed, Squared(), Pooled(1.0))
+    >>> separability(problem, [1.0, 1.0]), separability(problem, [1.0, -1.0])
+    (2.0, 0.0)
+    """
+    a = vector("separability: alpha", alpha, problem.federation.n)
+    V = problem.images(a)
+    alone = float(np.diag(problem.mbar) @ np.sum(V * V, axis=1))
+    if not alone > 0.0:
+        raise bad("separability: alpha", "move some v_t away from zero", "all v_t = 0")
+    return float(np.sum(V * (problem.mbar @ V))) / alone
+
+
+def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0) -> np.ndarray:
+    """Return dual variables of nearly the largest `separability`, by power iterations in alpha, (n,).
+
+    alpha_t <- the shortest solution of c_t X_t'alpha_t = w_t/Mbar_tt in least squares, W = Mbar V.
+
+    Parameters
+    ----------
+    problem : MultiTaskProblem
+    steps : int
+        Most iterations; fewer once the ratio grows by less than 1e-13 of itself.
+    seed : int
+        Of the first alpha.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import MultiTaskProblem, Pooled
+    >>> from fedconvex.theory.mocha import separability, worst_duals
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> problem = MultiTaskProblem(fed, Squared(), Pooled(1.0))
+    >>> round(separability(problem, worst_duals(problem)), 9)
+    2.0
+    """
+    fed, diagonal = problem.federation, np.diag(problem.mbar)
+    pairs = list(zip(fed.ptr[:-1].tolist(), fed.ptr[1:].tolist(), strict=True))
+    blocks = [fed.X[a:b].toarray() if sp.issparse(fed.X) else fed.X[a:b] for a, b in pairs]
+    inverses = [np.linalg.pinv(c * X.T) for c, X in zip(problem.c.tolist(), blocks, strict=True)]
+    rng = np.random.default_rng(int(key_from_seed(seed)))
+    alpha = rng.normal(size=fed.n)
+    ratio = separability(problem, alpha)
+    for _ in range(whole("worst_duals: steps", steps, low=1)):
+        W = problem.models(alpha) / diagonal[:, None]
+        alpha = np.concatenate([P @ w for P, w in zip(inverses, W, strict=True)])
+        alpha /= max(float(np.abs(alpha).max()), 1e-300)
+        before, ratio = ratio, separability(problem, alpha)
+        if ratio <= before * (1.0 + 1e-13):
+            break
+    return alpha
 
 
 def _s(constants: DualConstants) -> float:
