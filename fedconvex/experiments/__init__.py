@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedconvex.experiments import dynamic_msd, scaffold_quadratics, scaffold_similarity
+from fedconvex.experiments import (
+    agnostic_adult,
+    agnostic_clients,
+    agnostic_fashion,
+    agnostic_toy,
+    dynamic_msd,
+    mocha_har,
+    multiboost,
+    scaffold_quadratics,
+    scaffold_similarity,
+)
 from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress, summary, terminal_progress, write
 
 __all__ = [
@@ -22,5 +32,16 @@ __all__ = [
 ]
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    e.name: e for e in (dynamic_msd.EXPERIMENT, scaffold_quadratics.EXPERIMENT, scaffold_similarity.EXPERIMENT)
+    e.name: e
+    for e in (
+        dynamic_msd.EXPERIMENT,
+        scaffold_quadratics.EXPERIMENT,
+        scaffold_similarity.EXPERIMENT,
+        multiboost.EXPERIMENT,
+        mocha_har.EXPERIMENT,
+        agnostic_toy.EXPERIMENT,
+        agnostic_adult.EXPERIMENT,
+        agnostic_clients.EXPERIMENT,
+        agnostic_fashion.EXPERIMENT,
+    )
 }

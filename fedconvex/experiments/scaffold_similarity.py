@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, numeric, whole
+from fedconvex._check import bad, whole
 from fedconvex.datasets import load_bundled, partition_similarity
 from fedconvex.driver import iterate
 from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
+from fedconvex.experiments.images import read_images
 from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
@@ -45,7 +45,6 @@ DESCENT, DESCENT_STEPS = 300, (0.1, 0.3, 1.0, 3.0)  # chosen here: its rounds an
 MOST_BATCH, MOST_TEST = 12, 2000  # chosen here: rows of a batch (a client has five batches), and rows to test on
 SLACK_ROUNDS, SLACK_SHARE = 1.0, 0.1  # what two counts of rounds may differ by and still count as equal
 USUAL = {"SGD": 40.0, "SCAFFOLD": 30.0, "FedAvg": 60.0, "FedProx": 180.0}  # rounds, for the progress line only
-KEYS = ("x_train", "y_train", "x_test", "y_test")
 PAPER = {  # rounds to test accuracy 0.5 on EMNIST at 0, 10, 100 % similarity; inf: not within 1000
     ("SGD", 1): (317, 365, 416),
     ("SCAFFOLD", 1): (77, 62, 60),
@@ -139,7 +138,7 @@ def load_images(path: str | os.PathLike[str] | None = None, seed: int = 0) -> Im
         X, y, name = digits.X[order], digits.y[order], "digits of scikit-learn (8 x 8)"
         return _images(name, X[:1500], y[:1500], X[1500:], y[1500:])
     who = f"--data {Path(path).name}"
-    arrays = _read(who, path)
+    arrays = read_images(path)
     X, X_test = (arrays[key].reshape(len(arrays[key]), -1) for key in ("x_train", "x_test"))
     rows = CLIENTS * STEPS * min(MOST_BATCH, len(X) // (CLIENTS * STEPS))
     if rows == 0:
@@ -147,46 +146,6 @@ def load_images(path: str | os.PathLike[str] | None = None, seed: int = 0) -> Im
     train, test = rng.permutation(len(X))[:rows], rng.permutation(len(X_test))[:MOST_TEST]
     y, y_test = arrays["y_train"].astype(float), arrays["y_test"].astype(float)
     return _images(Path(path).stem, X[train].astype(float), y[train], X_test[test].astype(float), y_test[test])
-
-
-def _read(who: str, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Return the four arrays, checked."""
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"--data must be an existing file; got {file}")
-    try:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with stored:
-            found = list(stored.files)
-            arrays = {key: stored[key] for key in KEYS if key in found}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise bad(who, f"be an npz archive with {', '.join(KEYS)}, without pickle", f"{error}") from None
-    missing = [key for key in KEYS if key not in arrays]
-    if missing:
-        raise bad(who, f"hold {', '.join(KEYS)}", ", ".join(found) or "nothing")
-    for part in ("train", "test"):
-        X, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if X.ndim < 2 or y.ndim != 1 or len(X) != len(y) or not X.size:
-            must = f"have shapes (n, ...) and (n,), n > 0, for x_{part} and y_{part}"
-            raise bad(who, must, f"{X.shape} and {y.shape}")
-        _labels(f"{who}: y_{part}", y)
-        if X.dtype.kind not in "uib":
-            finite(f"{who}: x_{part}", numeric(f"{who}: x_{part}", X, copy=False))
-    if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
-        must, got = "have test rows like its training rows", f"{arrays['x_test'].shape[1:]}"
-        raise bad(who, must, got, f"x_train has rows {arrays['x_train'].shape[1:]}")
-    if arrays["y_test"].max() > arrays["y_train"].max():
-        raise bad(f"{who}: y_test", "have labels of y_train only", f"{arrays['y_test'].max()}")
-    return arrays
-
-
-def _labels(who: str, y: np.ndarray) -> None:
-    if y.dtype.kind not in "uif":
-        raise bad(who, "hold class numbers 0, 1, ...", f"dtype {y.dtype}")
-    if not (np.isfinite(y).all() and (y == np.floor(y)).all() and y.min() >= 0 and y.max() < 1000):
-        raise bad(who, "hold class numbers 0, 1, ...", f"values from {y.min()} to {y.max()}")
 
 
 def _images(name: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray) -> Images:

@@ -1,5 +1,15 @@
 """What a run looks like on paper: tables, plots, and saved models."""
 
+from fedconvex.report.fairness import (
+    DomainDifferences,
+    DomainScores,
+    domain_differences,
+    domain_scores,
+    fairness_plot,
+    fairness_table,
+    mixture_plot,
+    wilson_interval,
+)
 from fedconvex.report.heterogeneity import (
     Dissimilarity,
     Drift,
@@ -18,20 +28,28 @@ from fedconvex.report.tables import comparison, format_table, outlook, per_clien
 
 __all__ = [
     "Dissimilarity",
+    "DomainDifferences",
+    "DomainScores",
     "Drift",
     "LinearModel",
     "LossSpread",
     "client_drift",
     "comparison",
     "convergence_plot",
+    "domain_differences",
+    "domain_scores",
+    "fairness_plot",
+    "fairness_table",
     "format_table",
     "gradient_dissimilarity",
     "heterogeneity_plot",
     "heterogeneity_table",
     "heterogeneity_trace",
     "loss_spread",
+    "mixture_plot",
     "outlook",
     "per_client_metrics",
     "weight_divergence",
+    "wilson_interval",
     "write_trace",
 ]

@@ -1,0 +1,115 @@
+"""Images with class labels, as MNIST and Fashion-MNIST are often stored: read, checked, and made coarser."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from fedconvex._check import bad, finite, numeric, whole
+
+__all__ = ["KEYS", "coarser", "read_images"]
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Read an npz archive of labelled images, without pickle.
+
+    Parameters
+    ----------
+    path : path
+        Holds x_train (n, ...), y_train (n,), x_test (m, ...), y_test (m,); labels are class numbers 0, 1, ...
+
+    Returns
+    -------
+    dict
+        The four arrays, as they are stored.
+
+    Raises
+    ------
+    ValueError
+        If the file is no such archive, its arrays do not fit, or are not finite.
+    FileNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from fedconvex.experiments.images import read_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "four.npz"
+    ...     np.savez(file, x_train=np.eye(4), y_train=[0, 1, 2, 3], x_test=np.eye(4), y_test=[0, 1, 2, 3])
+    ...     read_images(file)["x_train"].shape
+    (4, 4)
+    """
+    file = Path(path)
+    who = f"--data {file.name}"
+    if not file.is_file():
+        raise FileNotFoundError(f"--data must be an existing file; got {file}")
+    try:
+        stored = np.load(file, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise ValueError("a single array")
+        with stored:
+            found = list(stored.files)
+            arrays = {key: stored[key] for key in KEYS if key in found}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise bad(who, f"be an npz archive with {', '.join(KEYS)}, without pickle", f"{error}") from None
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise bad(who, f"hold {', '.join(KEYS)}", ", ".join(found) or "nothing")
+    for part in ("train", "test"):
+        X, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if X.ndim < 2 or y.ndim != 1 or len(X) != len(y) or not X.size:
+            must = f"have shapes (n, ...) and (n,), n > 0, for x_{part} and y_{part}"
+            raise bad(who, must, f"{X.shape} and {y.shape}")
+        _labels(f"{who}: y_{part}", y)
+        if X.dtype.kind not in "uib":
+            finite(f"{who}: x_{part}", numeric(f"{who}: x_{part}", X, copy=False))
+    if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
+        must, got = "have test rows like its training rows", f"{arrays['x_test'].shape[1:]}"
+        raise bad(who, must, got, f"x_train has rows {arrays['x_train'].shape[1:]}")
+    if arrays["y_test"].max() > arrays["y_train"].max():
+        raise bad(f"{who}: y_test", "have labels of y_train only", f"{arrays['y_test'].max()}")
+    return arrays
+
+
+def _labels(who: str, y: np.ndarray) -> None:
+    if y.dtype.kind not in "uif":
+        raise bad(who, "hold class numbers 0, 1, ...", f"dtype {y.dtype}")
+    if not (np.isfinite(y).all() and (y == np.floor(y)).all() and y.min() >= 0 and y.max() < 1000):
+        raise bad(who, "hold class numbers 0, 1, ...", f"values from {y.min()} to {y.max()}")
+
+
+def coarser(images: np.ndarray, block: int) -> np.ndarray:
+    """Return images (n, h, w) averaged over blocks of block x block pixels, as rows (n, h w/block^2).
+
+    Parameters
+    ----------
+    images : array (n, h, w), or (n, ...) with block 1
+    block : int
+        Divides h and w.
+
+    Raises
+    ------
+    ValueError
+        If it does not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.experiments.images import coarser
+    >>> coarser(np.arange(16).reshape(1, 4, 4), 2)
+    array([[ 2.5,  4.5, 10.5, 12.5]])
+    """
+    b, n = whole("coarser: block", block, low=1), len(images)
+    if b == 1:
+        return images.reshape(n, -1).astype(float)
+    if images.ndim != 3 or images.shape[1] % b or images.shape[2] % b:
+        raise bad("coarser: images", f"have shape (n, h, w), h and w multiples of {b}", f"{images.shape}")
+    h, w = images.shape[1] // b, images.shape[2] // b
+    return images.reshape(n, h, b, w, b).mean(axis=(2, 4), dtype=float).reshape(n, h * w)

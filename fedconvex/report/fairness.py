@@ -1,0 +1,647 @@
+"""How a model serves every domain: losses and accuracies with standard errors, the worst domain, and how they spread.
+
+Rows are taken as independent draws from their domain, and the model as given. On training rows the model has seen the
+very rows it is measured on: losses there are too small, and their standard errors do not know it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import bdtr, stdtrit
+
+from fedconvex import _kernels
+from fedconvex._check import bad, real, wrong_type
+from fedconvex.driver import Result
+from fedconvex.federation import Federation
+from fedconvex.losses import Squared
+from fedconvex.problems import Problem
+from fedconvex.problems.domains import domains_of
+from fedconvex.report.model import write_file
+from fedconvex.report.plots import _COLOURS, _canvas, check_plot_path
+from fedconvex.report.tables import format_table
+
+__all__ = [
+    "DomainDifferences",
+    "DomainScores",
+    "domain_differences",
+    "domain_scores",
+    "fairness_plot",
+    "fairness_table",
+    "mixture_plot",
+    "wilson_interval",
+]
+
+_HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+@dataclass(frozen=True, eq=False)
+class DomainScores:
+    """One model on the rows of p domains.
+
+    Attributes
+    ----------
+    domains : array (p,)
+        Names of the domains; of the clients, where the federation has no domains.
+    rows : array (p,)
+    loss, loss_error : array (p,)
+        Mean loss without the ridge term, and its standard error; NaN without rows, the error with a single one too.
+    loss_low, loss_high : array (p,)
+        Interval of the mean loss, by Student's t.
+    accuracy, accuracy_error : array (p,)
+        Share of correct predictions and its standard error sqrt(a (1 - a)/n); NaN for squared loss.
+    accuracy_low, accuracy_high : array (p,)
+        Wilson's interval of the accuracy.
+    mix : array (p,)
+        lambda, the weight of every domain in the objective that the model is for; NaN where it has none.
+    level : float
+        Of the intervals, each domain on its own.
+    """
+
+    domains: np.ndarray
+    rows: np.ndarray
+    loss: np.ndarray
+    loss_error: np.ndarray
+    loss_low: np.ndarray
+    loss_high: np.ndarray
+    accuracy: np.ndarray
+    accuracy_error: np.ndarray
+    accuracy_low: np.ndarray
+    accuracy_high: np.ndarray
+    mix: np.ndarray
+    level: float
+
+    @property
+    def classifies(self) -> bool:
+        """Whether there are accuracies."""
+        return bool(np.isfinite(self.accuracy).any())
+
+    @property
+    def worst(self) -> Any:
+        """The domain of largest loss."""
+        return self.domains[int(np.nanargmax(self.loss))].item()
+
+    @property
+    def worst_loss(self) -> float:
+        """The largest loss."""
+        return float(np.nanmax(self.loss))
+
+    @property
+    def least_accurate(self) -> Any:
+        """The domain of smallest accuracy, which need not be the one of largest loss; None for squared loss."""
+        return self.domains[int(np.nanargmin(self.accuracy))].item() if self.classifies else None
+
+    @property
+    def worst_accuracy(self) -> float:
+        """The smallest accuracy, NaN for squared loss."""
+        return float(np.nanmin(self.accuracy)) if self.classifies else math.nan
+
+    @property
+    def loss_spread(self) -> float:
+        """Largest minus smallest loss."""
+        return _spread(self.loss)
+
+    @property
+    def loss_deviation(self) -> float:
+        """Standard deviation of the losses over the domains, every domain counted once (divided by p)."""
+        return _deviation(self.loss)
+
+    @property
+    def accuracy_spread(self) -> float:
+        """Largest minus smallest accuracy."""
+        return _spread(self.accuracy)
+
+    @property
+    def accuracy_deviation(self) -> float:
+        """Standard deviation of the accuracies over the domains (divided by p)."""
+        return _deviation(self.accuracy)
+
+    @property
+    def loss_noise(self) -> float:
+        """The deviation of losses that finite rows alone give to equal domains: sqrt((1 - 1/p) mean s.e.^2)."""
+        return _noise(self.loss_error)
+
+    @property
+    def accuracy_noise(self) -> float:
+        """The deviation of accuracies that finite rows alone give to equal domains."""
+        return _noise(self.accuracy_error)
+
+
+class DomainDifferences(NamedTuple):
+    """Two models on the same rows, domain by domain: the first minus the second."""
+
+    domains: np.ndarray  # (p,)
+    rows: np.ndarray  # (p,)
+    loss: np.ndarray  # (p,) mean difference of the losses
+    loss_error: np.ndarray  # (p,) its standard error, from the differences of the rows
+    accuracy: np.ndarray  # (p,) difference of the accuracies, NaN for squared loss
+    accuracy_error: np.ndarray  # (p,) its standard error, from the differences of the rows
+    gained: np.ndarray  # (p,) rows that only the first predicts correctly
+    lost: np.ndarray  # (p,) rows that only the second predicts correctly
+    p_value: np.ndarray  # (p,) McNemar's exact test that gains and losses are equally likely, two-sided
+
+
+def _spread(v: np.ndarray) -> float:
+    v = v[np.isfinite(v)]
+    return float(np.ptp(v)) if v.size else math.nan
+
+
+def _deviation(v: np.ndarray) -> float:
+    v = v[np.isfinite(v)]
+    return float(np.std(v)) if v.size else math.nan
+
+
+def _noise(errors: np.ndarray) -> float:
+    e = errors[np.isfinite(errors)]
+    return math.sqrt((1.0 - 1.0 / e.size) * float(np.mean(e**2))) if e.size else math.nan
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def domain_scores(
+    problem: Problem, model: Any, measured: Problem | Federation | None = None, *, mix: Any = None, level: float = 0.95
+) -> DomainScores:
+    """Measure one model on every domain's rows.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its loss is measured; lambda refers to its domains, or to its clients where it has none.
+    model : model, or anything with a model as ``w``
+        A single model, `fedconvex.problems.Solution`, `fedconvex.problems.Minimax` (lambda comes from ``mix``) or
+        `fedconvex.Result` of one trajectory (lambda is the last of its trace, if it has any).
+    measured : Problem or Federation, optional
+        Whose rows are measured, for example held-out ones; default the problem's own. Domains are matched by name, and
+        need not be the same: one that is new has no lambda.
+    mix : array (p,), optional
+        lambda, in the place of the model's own.
+    level : float
+        Of the intervals, in (0, 1).
+
+    Returns
+    -------
+    DomainScores
+
+    Raises
+    ------
+    ValueError
+        If the model has another shape, lambda another length, or no domain that is measured has the name of one of the
+        problem's.
+
+    References
+    ----------
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212. Brown, Cai,
+    DasGupta, "Interval estimation for a binomial proportion", Statist. Sci. 16 (2001), 101-133.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.report import domain_scores
+    >>> fed = Federation.from_arrays([[1.0]] * 4, [0.0, 2.0, 3.0, 5.0], clients=[0] * 4, domains=["a", "a", "b", "b"])
+    >>> problem = Problem(fed, Squared())
+    >>> found = domain_scores(problem, problem.solve_minimax())
+    >>> found.domains.tolist(), found.loss.round(6).tolist(), found.mix.round(6).tolist()
+    (['a', 'b'], [1.625, 1.625], [0.5, 0.5])
+    """
+    level = real("domain_scores: level", level, low=0.0, high=1.0, strict=True)
+    if level >= 1.0:
+        raise bad("domain_scores: level", "lie strictly between 0 and 1", level)
+    who, target = "domain_scores", _measured("domain_scores", problem, measured)
+    w, own = _model(who, problem, model)
+    losses, right = _row_scores(target, w)
+    code, rows = _domains(target)
+    loss, loss_error = _means(losses, code, rows)
+    accuracy, _ = _means(right, code, rows)
+    error = np.sqrt(accuracy * (1.0 - accuracy) / np.maximum(rows, 1))
+    half = stdtrit(np.maximum(rows - 1, 1), 0.5 + 0.5 * level) * loss_error
+    low, high = wilson_interval(accuracy * rows, rows, level)
+    lam = _mixture(who, problem, target, own if mix is None else mix)
+    arrays = (loss, loss_error, loss - half, loss + half, accuracy, error, low, high, lam)
+    for a in arrays:
+        a.flags.writeable = False
+    return DomainScores(_names(target), rows, *arrays, level)
+
+
+def domain_differences(
+    problem: Problem, model: Any, other: Any, measured: Problem | Federation | None = None
+) -> DomainDifferences:
+    """Compare two models on the same rows of every domain, row by row.
+
+    Both models see the same rows, so that the standard error of a difference is usually much smaller than those of the
+    two numbers suggest.
+
+    Parameters
+    ----------
+    problem, measured
+        As for `domain_scores`.
+    model, other : model, or anything with a model as ``w``
+        The first minus the second is reported.
+
+    Returns
+    -------
+    DomainDifferences
+
+    References
+    ----------
+    McNemar, "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika
+    12 (1947), 153-157 (here with the exact binomial distribution).
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.report import domain_differences
+    >>> fed = Federation.from_arrays([[1.0]] * 6, [1.0, 1.0, 1.0, 1.0, 1.0, -1.0], clients=[0] * 6)
+    >>> found = domain_differences(Problem(fed, Logistic()), [1.0], [-1.0])
+    >>> found.gained, found.lost, found.p_value  # 2 (1 + 6)/2^6
+    (array([5]), array([1]), array([0.21875]))
+    """
+    target = _measured("domain_differences", problem, measured)
+    pair = [_row_scores(target, _model("domain_differences", problem, m)[0]) for m in (model, other)]
+    (losses, right), (losses_other, right_other) = pair
+    code, rows = _domains(target)
+    loss, loss_error = _means(losses - losses_other, code, rows)
+    accuracy, error = _means(right - right_other, code, rows)
+    change = np.nan_to_num(right - right_other)
+    gained, lost = (np.bincount(code[change == s], minlength=rows.size) for s in (1.0, -1.0))
+    p = np.minimum(1.0, 2.0 * bdtr(np.minimum(gained, lost).astype(float), gained + lost, 0.5))
+    p = np.where(np.isnan(accuracy), np.nan, p)
+    return DomainDifferences(_names(target), rows, loss, loss_error, accuracy, error, gained, lost, p)
+
+
+def wilson_interval(successes: Any, trials: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Return Wilson's interval of a probability, lower and upper ends.
+
+    Its ends are the p with |p^ - p| = z sqrt(p (1 - p)/n), so that it keeps a width where p^ = 0 or 1.
+
+    Parameters
+    ----------
+    successes, trials : numbers or arrays
+        NaN, NaN without trials.
+    level : float
+
+    Examples
+    --------
+    >>> from fedconvex.report import wilson_interval
+    >>> low, high = wilson_interval(10, 10)
+    >>> round(float(low), 4), round(float(high), 4)
+    (0.7225, 1.0)
+    """
+    k, n = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
+    z2 = NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = k / n
+        middle = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
+        half = np.sqrt(z2 * (share * (1.0 - share) / n + z2 / (4.0 * n * n))) / (1.0 + z2 / n)
+    known = np.where(n > 0, 1.0, np.nan)
+    return known * np.where(k == 0, 0.0, middle - half), known * np.where(k == n, 1.0, middle + half)
+
+
+def _measured(who: str, problem: Problem, measured: Any) -> Problem:
+    if not isinstance(problem, Problem):
+        raise wrong_type(f"{who}: problem", "be a Problem", type(problem).__name__)
+    if measured is None:
+        return problem
+    target = Problem(measured, problem.loss, problem.l2) if isinstance(measured, Federation) else measured
+    if not isinstance(target, Problem):
+        raise wrong_type(f"{who}: measured", "be a Problem or a Federation", type(measured).__name__)
+    if target.model_shape != problem.model_shape:
+        raise bad(f"{who}: measured", f"have models of shape {problem.model_shape}", f"{target.model_shape}")
+    return target
+
+
+def _model(who: str, problem: Problem, model: Any) -> tuple[np.ndarray, Any]:
+    """Return one model and its mixture, None if it has none."""
+    mix = model.trace.get("mix") if isinstance(model, Result) else getattr(model, "mix", None)
+    w = np.asarray(getattr(model, "w", model), dtype=np.float64)
+    if w.shape != problem.model_shape:
+        raise bad(f"{who}: model", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")
+    if isinstance(model, Result) and mix is not None:
+        mix = mix[-1].reshape(-1)
+    return w, mix
+
+
+def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loss of every row (n,), and whether it is predicted correctly (n,), NaN for squared loss."""
+    fed = problem.federation
+    Z = np.ascontiguousarray(problem.scores(w).reshape(fed.n, -1))
+    out = np.empty((fed.n, 1))
+    _kernels.row_values(problem.loss, Z, fed.y, out)
+    if isinstance(problem.loss, Squared):
+        return out[:, 0], np.full(fed.n, np.nan)
+    return out[:, 0], (problem.predict(w) == fed.y).astype(float)
+
+
+def _domains(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return the domain of every row, and the rows of every domain."""
+    known = domains_of(problem.federation)
+    return known.code, known.counts
+
+
+def _names(problem: Problem) -> np.ndarray:
+    fed = problem.federation
+    return fed.labels if fed.domain is None else np.asarray(fed.domain_labels)
+
+
+def _means(v: np.ndarray, code: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means over domains and their standard errors, (p,) each."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.bincount(code, v, rows.size) / rows
+        squares = np.bincount(code, (v - mean[code]) ** 2, rows.size)
+        return mean, np.sqrt(squares / (rows - 1.0) / rows)
+
+
+def _mixture(who: str, problem: Problem, target: Problem, mix: Any) -> np.ndarray:
+    """Return lambda in the order of the measured domains, NaN where there is none."""
+    names, order = _names(target), _names(problem)
+    if mix is None:
+        return np.full(names.size, np.nan)
+    lam = np.asarray(mix, dtype=np.float64)
+    if lam.shape != (order.size,):
+        raise bad(f"{who}: mix", f"have {order.size} entries, one per domain", f"shape {lam.shape}")
+    known = dict(zip(order.tolist(), lam.tolist(), strict=True))
+    if not set(known) & set(names.tolist()):
+        raise bad(f"{who}: measured", f"have domains of the problem ({order[0]}, ...)", f"{names[0]}, ...")
+    return np.array([known.get(name, math.nan) for name in names.tolist()])
+
+
+# ---------------------------------------------------------------- on paper
+
+
+def fairness_table(scores: Mapping[str, DomainScores]) -> str:
+    """Return two plain-text tables: models by domains, then the worst domain and the spread of every model.
+
+    Parameters
+    ----------
+    scores : mapping of name to DomainScores
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.report import domain_scores, fairness_table
+    >>> fed = Federation.from_arrays([[1.0]] * 5, [0.0, 2.0, 1.0, 3.0, 5.0], clients=[0] * 5, domains=list("aaabb"))
+    >>> problem = Problem(fed, Squared())
+    >>> models = {"pooled": problem.solve(), "agnostic": problem.solve_minimax()}
+    >>> print(fairness_table({name: domain_scores(problem, m) for name, m in models.items()}).split(chr(10) * 2)[0])
+    model     domain  rows  lambda   loss    s.e.
+    pooled    a          3       -  1.053  0.7126
+    pooled    b          2       -   2.12     1.8
+    agnostic  a          3  0.4815  1.543  0.9134
+    agnostic  b          2  0.5185  1.543   1.444
+    """
+    _check_scores("fairness_table", scores)
+    accuracies = any(s.classifies for s in scores.values())
+    first = next(iter(scores.values()))
+    lines: list[list[Any]] = []
+    for name, s in scores.items():
+        for i, domain in enumerate(s.domains.tolist()):
+            line = [name, str(domain), int(s.rows[i]), float(s.mix[i]), float(s.loss[i]), float(s.loss_error[i])]
+            if accuracies:
+                line += [float(s.accuracy[i]), f"{s.accuracy_low[i]:.4f}-{s.accuracy_high[i]:.4f}"]
+            lines.append(line)
+    headers = ["model", "domain", "rows", "lambda", "loss", "s.e."]
+    whole: list[list[Any]] = []
+    for name, s in scores.items():
+        line = [name, str(s.worst), s.worst_loss, s.loss_spread, s.loss_deviation]
+        if accuracies:
+            line += [str(s.least_accurate), s.worst_accuracy, s.accuracy_spread, s.accuracy_deviation]
+        whole.append(line)
+    summary = ["model", "worst domain", "its loss", "max - min", "std"]
+    if accuracies:
+        headers += ["accuracy", f"{100 * first.level:g} % interval"]
+        summary += ["least accurate", "its accuracy", "max - min", "std"]
+    return format_table(headers, lines) + "\n\n" + format_table(summary, whole)
+
+
+def _check_scores(who: str, scores: Any) -> None:
+    if not isinstance(scores, Mapping) or not scores:
+        raise bad(f"{who}: scores", "be a nonempty mapping of names to DomainScores", type(scores).__name__)
+    for name, s in scores.items():
+        if not isinstance(s, DomainScores):
+            raise wrong_type(f"{who}: scores[{name!r}]", "come from domain_scores", type(s).__name__)
+    first = next(iter(scores.values()))
+    for name, s in scores.items():
+        if s.domains.tolist() != first.domains.tolist():
+            raise bad(f"{who}: scores[{name!r}]", f"have the domains {first.domains.tolist()}", f"{s.domains.tolist()}")
+
+
+def fairness_plot(
+    scores: Mapping[str, DomainScores], path: str | os.PathLike[str] | None = None, *, axes: Any = None, title: str = ""
+) -> Any:
+    """Draw loss and accuracy of several models, domain by domain, as bars with their intervals.
+
+    Parameters
+    ----------
+    scores : mapping of name to DomainScores
+        One colour each; all on the same domains.
+    path : path, optional
+        Save the figure there; the suffix says in which format.
+    axes : matplotlib axes, or a pair of them, optional
+        Draw into these: losses, and accuracies if there is a second one. No legend is drawn then.
+    title : str
+        Above the figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed: ``pip install "fedconvex[report]"``.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.report import domain_scores, fairness_plot
+    >>> fed = Federation.from_arrays([[1.0]] * 5, [1.0, 1.0, -1.0, -1.0, -1.0], clients=[0] * 5, domains=list("aaabb"))
+    >>> problem = Problem(fed, Logistic(), l2=0.1)
+    >>> models = {"pooled": problem.solve(), "agnostic": problem.solve_minimax()}
+    >>> figure = fairness_plot({name: domain_scores(problem, m) for name, m in models.items()})
+    >>> [axis.get_ylabel() for axis in figure.axes]
+    ['mean loss', 'accuracy']
+    """
+    _check_scores("fairness_plot", scores)
+    file = None if path is None else check_plot_path(path)
+    first = next(iter(scores.values()))
+    parts = ["loss", "accuracy"] if any(s.classifies for s in scores.values()) else ["loss"]
+    if axes is None:
+        Figure, Canvas = _canvas()
+        width = max(4.6, 1.2 + 0.22 * len(scores) * first.domains.size)
+        figure = Figure(figsize=(min(width, 9.0) * len(parts), 3.9), dpi=144, layout="constrained")
+        Canvas(figure)
+        drawn = figure.subplots(1, len(parts), squeeze=False)[0]
+    else:
+        drawn = np.ravel(np.asarray(axes, dtype=object))
+        figure = drawn[0].figure
+    for axis, part in zip(drawn, parts, strict=False):
+        _bars(axis, scores, part)
+    if axes is None:
+        handles = [b for b in drawn[0].containers if type(b).__name__ == "BarContainer"]
+        figure.legend(handles, list(scores), loc="outside upper center", ncols=min(4, len(scores)), frameon=False)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    _save(figure, file)
+    return figure
+
+
+def _bars(axis: Any, scores: Mapping[str, DomainScores], part: str) -> None:
+    first = next(iter(scores.values()))
+    at, width = np.arange(first.domains.size), 0.8 / len(scores)
+    tops = []
+    for number, (name, s) in enumerate(scores.items()):
+        value, low, high = (getattr(s, part + end) for end in ("", "_low", "_high"))
+        x = at + (number - 0.5 * (len(scores) - 1)) * width
+        look = {"color": _COLOURS[number % len(_COLOURS)], "edgecolor": "white", "linewidth": 0.5}
+        axis.bar(x, value, 0.92 * width, label=name, hatch=_HATCHES[number % len(_HATCHES)], **look)
+        known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
+        low = np.maximum(low, 0.0)
+        gaps = np.maximum([value[known] - low[known], high[known] - value[known]], 0.0)
+        axis.errorbar(x[known], value[known], gaps, fmt="none", ecolor="black", elinewidth=1.0, capsize=2.5)
+        tops.append(np.where(np.isfinite(high), high, value))
+    names = [f"{d}\n{n:,} rows" for d, n in zip(first.domains.tolist(), first.rows.tolist(), strict=True)]
+    crowded = max(len(line) for name in names for line in name.split("\n")) * at.size > 60
+    axis.set_xticks(at, names, rotation=90 if crowded else 0, fontsize=8)
+    axis.set_ylabel("mean loss" if part == "loss" else "accuracy")
+    top = float(np.nanmax(tops))
+    axis.set_ylim(0.0, 1.0 if part == "accuracy" else (1.06 * top if top > 0.0 else 1.0))
+    axis.grid(True, axis="y", which="major", color="0.88", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(axis="x", length=0)
+    axis.set_title(f"{100 * first.level:g} % intervals, each domain on its own", fontsize=8, loc="right", color="0.35")
+
+
+def mixture_plot(
+    results: Mapping[str, Result],
+    problem: Problem,
+    exact: Any = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    axes: Sequence[Any] | None = None,
+    log: bool = False,
+    title: str = "",
+) -> Any:
+    """Draw lambda over the rounds, a panel for every run; dotted: the exact weights.
+
+    Of several trajectories the median is drawn, with a band from the first to the ninth decile.
+
+    Parameters
+    ----------
+    results : mapping of name to Result
+        Runs whose trace has ``mix``.
+    problem : Problem
+        Names its domains.
+    exact : array (p,) or `fedconvex.problems.Minimax`, optional
+        lambda*.
+    path : path, optional
+        Save the figure there.
+    axes : sequence of matplotlib axes, optional
+        Draw into these, one for every run. No legend is drawn then.
+    log : bool
+        Logarithmic rounds; round 0 is left out.
+    title : str
+        Above the figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed: ``pip install "fedconvex[report]"``.
+    ValueError, TypeError
+        If a run has no lambda, or one of another length.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared, run
+    >>> from fedconvex.methods import AFL
+    >>> from fedconvex.report import mixture_plot
+    >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=["a", "b"]), Squared())
+    >>> result = run(AFL(step_size=0.1, mix_step=0.1), problem, rounds=20)
+    >>> figure = mixture_plot({"AFL": result}, problem, problem.solve_minimax())
+    >>> [axis.get_title(loc="left") for axis in figure.axes]
+    ['AFL']
+    """
+    names = _names(problem)
+    if not isinstance(results, Mapping) or not results:
+        raise bad("mixture_plot: results", "be a nonempty mapping of names to Results", type(results).__name__)
+    for name, result in results.items():
+        who = f"mixture_plot: results[{name!r}]"
+        if not isinstance(result, Result):
+            raise wrong_type(who, "be a Result", type(result).__name__)
+        if "mix" not in result.trace or result.trace["mix"].shape[-1] != names.size:
+            raise bad(who, f"have a trace of {names.size} weights, mix", ", ".join(result.trace))
+    star = None if exact is None else np.asarray(getattr(exact, "mix", exact), dtype=float)
+    if star is not None and star.shape != (names.size,):
+        raise bad("mixture_plot: exact", f"have {names.size} entries", f"shape {star.shape}")
+    file = None if path is None else check_plot_path(path)
+    if axes is None:
+        Figure, Canvas = _canvas()
+        figure = Figure(figsize=(3.5 * len(results) + 0.6, 3.4), dpi=144, layout="constrained")
+        Canvas(figure)
+        drawn = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
+    else:
+        drawn = np.ravel(np.asarray(axes, dtype=object))
+        figure = drawn[0].figure
+    for axis, (name, result) in zip(drawn, results.items(), strict=True):
+        _weights(axis, result, names, star, log)
+        axis.set_title(name, fontsize=9, loc="left")
+    drawn[0].set_ylabel("weight λ of a domain")
+    if axes is None:
+        from matplotlib.lines import Line2D
+
+        handles = list(drawn[0].get_lines()[: names.size])
+        if star is not None:
+            handles.append(Line2D([], [], color="0.3", linestyle=(0, (1, 2)), linewidth=1.2, label="exact λ*"))
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    _save(figure, file)
+    return figure
+
+
+def _weights(axis: Any, result: Result, names: np.ndarray, star: np.ndarray | None, log: bool) -> None:
+    rounds = np.asarray(result.trace["round"])
+    keep = slice(int(log and rounds[0] == 0), None)
+    mix, rounds = result.trace["mix"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
+    low, middle, high = np.quantile(mix, [0.1, 0.5, 0.9], axis=1)
+    looks = [
+        {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _DASHES[i // len(_COLOURS) % len(_DASHES)]}
+        for i in range(names.size)
+    ]
+    for i, look in enumerate(looks):
+        axis.plot(rounds, middle[:, i], label=str(names[i]), linewidth=1.5, **look)
+    for i, look in enumerate(looks):
+        if mix.shape[1] > 1:
+            axis.fill_between(rounds, low[:, i], high[:, i], color=look["color"], alpha=0.15, linewidth=0)
+        if star is not None:
+            axis.axhline(star[i], color=look["color"], linewidth=1.2, linestyle=(0, (1, 2)))
+    if log:
+        axis.set_xscale("log")
+    axis.set_ylim(-0.02, 1.02)
+    axis.set_xlabel("communication rounds")
+    axis.grid(True, which="major", color="0.88", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=8)
+
+
+def _save(figure: Any, file: Any) -> None:
+    if file is not None:
+        image = io.BytesIO()
+        figure.savefig(image, format=file.suffix.lower().lstrip("."))
+        write_file(file, image.getvalue())
