@@ -42,7 +42,7 @@ def toy():
 def test_toy_holds(toy, tmp_path):
     findings, heard = toy
     assert findings.holds, summary(findings)
-    assert [share for share, _ in heard] == sorted(share for share, _ in heard)
+    assert np.diff([share for share, _ in heard]).min() >= -1e-12  # up to rounding
     assert heard[-1][0] == 1.0
     assert {f.name for f in write(findings, tmp_path)} >= {"plane.svg", "rounds.png", "mixtures.svg", "table.csv"}
     assert len(findings.tables["table"]) == 2 * 5
@@ -216,7 +216,7 @@ def quick(small):
 
 def test_adult_runs_quickly(quick, tmp_path):
     findings, heard = quick
-    assert [share for share, _ in heard] == sorted(share for share, _ in heard)
+    assert np.diff([share for share, _ in heard]).min() >= -1e-12  # up to rounding
     assert heard[-1][0] == 1.0
     assert {f.name for f in write(findings, tmp_path)} >= {"domains.svg", "rounds.png", "table.csv", "methods.csv"}
     texts = {claim.text: claim.holds for claim in findings.claims}

@@ -117,7 +117,7 @@ def load_people(data: Any, seed: int = 0) -> People:
                      for name in ("y", "domain"))  # fmt: skip
         parts.append(_federation(who, X, y, domain == 1))
     official = (parts[0].n, parts[1].n, parts[0].d) == (32561, 16281, 100)
-    return People(Path(data).stem, *parts, official)
+    return People(Path(data).stem, parts[0], parts[1], official)
 
 
 def _read(who: str, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -187,7 +187,7 @@ def _from_table(table: Table, seed: int) -> People:
         _federation(who, X[rows], y[rows], table.domains[rows] == DOMAINS[0])
         for rows in (np.sort(order[held:]), np.sort(order[:held]))
     ]
-    return People("fetch_adult(), a third held out", *parts, False)
+    return People("fetch_adult(), a third held out", parts[0], parts[1], False)
 
 
 # ---------------------------------------------------------------- running
@@ -291,8 +291,8 @@ def _follow(method: Any, problem: Problem, test: Federation, plan: Plan, seed: i
             right = np.where(X @ last.T >= 0.0, 1.0, -1.0) == y[:, None]
             rows.append((t, value, gap, mix, right.mean(axis=0)))
             tell(t / plan.rounds)
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Course(*columns, last, float(problem.measure(last).gap.max()))
+    times, values, gaps, mixes, rights = (np.array(column) for column in zip(*rows, strict=True))
+    return Course(times, values, gaps, mixes, rights, last, float(problem.measure(last).gap.max()))
 
 
 def _ridge(people: People, l2: float) -> tuple[dict[str, Any], DomainDifferences]:
