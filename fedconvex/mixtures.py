@@ -13,6 +13,7 @@ import numpy as np
 
 from fedconvex import simplex
 from fedconvex._check import bad, finite, numeric, real
+from fedconvex.losses import equal_by_type
 
 __all__ = [
     "EntropicStep",
@@ -312,6 +313,7 @@ class Point:
 # ---------------------------------------------------------------- steps
 
 
+@equal_by_type
 class ProjectedStep(NamedTuple):
     """lambda <- the Euclidean projection of lambda + gamma g."""
 
@@ -320,6 +322,7 @@ class ProjectedStep(NamedTuple):
         return mixtures.project(mix + g)
 
 
+@equal_by_type
 class EntropicStep(NamedTuple):
     """lambda <- argmax <gamma g, .> - KL(.‖lambda): exponentiated gradients, on the simplex lambda_i exp(gamma g_i)."""
 

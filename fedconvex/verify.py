@@ -158,9 +158,9 @@ def verify(
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error), seconds=seconds)
     values = None if exact is False else theorem.expectation(setting, [limit])
     limit_value = bound.value * (1.0 + 1e-10) + theorem.rounding(setting)
+    least = 2.0 * bound.value - limit_value if theorem.equation else -math.inf
     if values is not None:
         value = float(values[0])
-        least = 2.0 * bound.value - limit_value if theorem.equation else -math.inf
         outcome = Outcome.HOLDS if least <= value <= limit_value else Outcome.VIOLATED  # not a number is a violation
         reason = "exact" if theorem.interval or theorem.equation else "exact expectation"
         reason += ", up to rounding" if bound.value < value <= limit_value else ""
@@ -168,8 +168,10 @@ def verify(
         return Verdict(theorem.name, outcome, reason, value, value, value, bound, 0, seconds)
     if exact:
         raise bad("verify: exact", "be possible (squared loss, or a run without randomness)", f"{problem.loss!r}")
-    mean, low, high, runs = _monte_carlo(theorem, setting, limit_value, precision, confidence, most)
-    outcome = Outcome.VIOLATED if low > limit_value else Outcome.HOLDS if high <= limit_value else Outcome.INCONCLUSIVE
+    mean, low, high, runs = _monte_carlo(theorem, setting, least, limit_value, precision, confidence, most)
+    outcome = Outcome.HOLDS if least <= low and high <= limit_value else Outcome.INCONCLUSIVE
+    if low > limit_value or high < least:
+        outcome = Outcome.VIOLATED
     reason = f"Monte Carlo, {runs} trajectories, {confidence:.1%} interval"
     seconds = time.perf_counter() - begin
     return Verdict(theorem.name, outcome, reason, mean, low, high, bound, runs, seconds)
@@ -208,7 +210,7 @@ def _start(problem: Problem, start: Any) -> np.ndarray:
 
 
 def _monte_carlo(
-    theorem: Theorem, s: Setting, bound: float, precision: float, confidence: float, most: int
+    theorem: Theorem, s: Setting, least: float, bound: float, precision: float, confidence: float, most: int
 ) -> tuple[float, float, float, int]:
     """Return mean, confidence interval and number of runs; batches double until the answer is clear and precise.
 
@@ -223,7 +225,7 @@ def _monte_carlo(
         if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
             return math.inf, math.inf, math.inf, values.size
         n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
-        clear = high <= bound or low > bound
+        clear = least <= low <= high <= bound or low > bound or high < least
         if n >= most or (clear and 0.5 * (high - low) <= max(precision * abs(mean), finest)):
             return mean, low, high, n
         size = n

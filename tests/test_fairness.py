@@ -9,6 +9,7 @@ import scipy.stats
 
 from fedconvex import Federation, Logistic, Problem, SmoothedHinge, Softmax, Squared, run
 from fedconvex.methods import AFL, OptimisticAFL
+from fedconvex.problems import Independent, MultiTaskProblem
 from fedconvex.report import (
     DomainScores,
     domain_differences,
@@ -184,6 +185,32 @@ def test_equal_models_do_not_differ(rng):
     flat = domain_differences(people(rng, loss=Squared()), np.ones(3), np.zeros(3))
     assert np.isnan(flat.p_value).all()
     assert np.isnan(flat.accuracy).all()
+
+
+def test_tasks_keep_their_names():
+    """Models of tasks belong to clients by position: other orders are refused, not mixed up."""
+    X = np.array([[1.0], [-1.0], [2.0], [-2.0]])
+    a = Federation.from_clients([(X[:2], [1.0, -1.0]), (X[2:], [-1.0, 1.0])], labels=["b", "a"])
+    b = Federation.from_clients([(X[2:], [-1.0, 1.0]), (X[:2], [1.0, -1.0])], labels=["a", "b"])
+    mine, theirs = (MultiTaskProblem(fed, Logistic(), Independent(0.1)) for fed in (a, b))
+    np.testing.assert_array_equal(domain_scores(mine, mine.solve()).accuracy, [1.0, 1.0])
+    if mine.federation.labels.tolist() != theirs.federation.labels.tolist():
+        with pytest.raises(ValueError, match="in this order"):
+            domain_scores(mine, mine.solve(), theirs)
+
+
+def test_noise_is_not_known_of_single_rows():
+    fed = Federation.from_arrays(np.ones((4, 1)), [1.0, 1.0, 1.0, -1.0], [0, 0, 0, 1])
+    assert np.isnan(domain_scores(Problem(fed, Squared()), np.zeros(1)).loss_noise)
+
+
+def test_other_losses_and_levels_are_refused(rng):
+    problem = people(rng)
+    with pytest.raises(ValueError, match="have the loss"):
+        domain_scores(problem, np.zeros(problem.model_shape), Problem(problem.federation, SmoothedHinge(0.5)))
+    one, other = (domain_scores(problem, np.zeros(problem.model_shape), level=level) for level in (0.5, 0.99))
+    with pytest.raises(ValueError, match=r"intervals of level 0\.5"):
+        fairness_table({"a": one, "b": other})
 
 
 def test_noise_is_the_spread_of_equal_domains(rng):

@@ -605,3 +605,23 @@ def test_bad_problems(rng):
     sparse = Federation.from_arrays(__import__("scipy.sparse").sparse.csr_array(np.eye(2)), [1.0, -1.0], [0, 1], [0, 1])
     with pytest.raises(TypeError, match="dense"):
         StumpProblem(sparse)
+
+
+def test_a_gap_beyond_the_radius_is_still_a_bound():
+    """The minimum over sum alpha <= 100 bounds nothing for an ensemble beyond: its own sum counts then."""
+    fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
+    problem = EnsembleProblem(fed, Dictionary([[0.05, 0.05], [0.05, 0.05]], [0, 1]))
+    alpha = np.array([400.0, 400.0])
+    found = problem.measure(alpha[None])
+    best = problem.measure(np.array([[1000.0, 1000.0]])).value[0]  # far out F falls on
+    assert found.value[0] < problem.lower_bound
+    assert found.value[0] - found.gap[0] <= np.exp(-0.5 * 0.05 * 800.0) * (1.0 + 1e-9)
+    assert best < found.value[0]
+    assert found.gap[0] >= 0.0
+
+
+@pytest.mark.parametrize("mix", [[3.0, 3.0], [1.0], [-1.0, 2.0], [np.nan, 1.0]])
+def test_certificates_ask_for_a_mixture(mix):
+    fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
+    with pytest.raises(ValueError, match="mixture of 2 domains"):
+        EnsembleProblem(fed, Dictionary([[1.0], [1.0]], [0])).certificate(np.zeros(1), mix)

@@ -197,3 +197,24 @@ def test_bad_input(kind):
         kind([[0.0], [1.0]]).search(np.ones(3))
     with pytest.raises(ValueError, match="one of 'error', 'gini'"):
         kind([[0.0], [1.0]]).search(np.ones(2), "entropy")
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-163, 1e-100, 1e100, 1e300])
+@pytest.mark.parametrize("criterion", ["error", "gini"])
+def test_tiny_and_huge_weights(size, criterion):
+    """Scaling all weights changes no stump; before, squares and fourth powers vanished or overflowed."""
+    X, w = [[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [3.0, 5.0]], np.array([-1.0, -1.0, 1.0, 1.0])
+    for table in (Presorted(X), Binned(X)):
+        stump, edge = table.search(w * size, criterion)
+        assert (stump.feature, stump.threshold) == (0, 1.5)
+        assert edge == pytest.approx(4.0 * size, rel=1e-12)
+        (first, _), (second, _) = table.search_many(np.array([w, -w * size]), criterion)
+        assert (first.left, second.left) == (-1.0, 1.0)
+        assert first.threshold == second.threshold == 1.5
+
+
+def test_weights_that_are_no_numbers():
+    for table in (Presorted([[0.0], [1.0]]), Binned([[0.0], [1.0]])):
+        for wrong in (np.nan, np.inf):
+            with pytest.raises(ValueError, match="finite weights"):
+                table.search([wrong, 1.0])

@@ -591,3 +591,29 @@ def test_reports_of_agnostic_theorems():
     for f in found.findings:
         assert f.constants
         assert f.curve.measured[-1] <= f.curve.bound[-1]
+
+
+def test_largest_on_a_ball_with_rounding_for_a_slope():
+    """b = 1e-17 is nothing beside A = 1: v'Av/2 - b'v is at most 1/2 on the unit ball."""
+    found = agnostic._largest_on_ball(np.array([[[1.0]]]), np.array([[1e-17]]), 1.0)
+    assert found == pytest.approx(0.5, rel=1e-12)
+    fed = Federation.from_arrays([[-0.1], [-0.7], [-0.9]], [1.0, -1.0, 1.0], clients=[0, 1, 2], domains=[0, 0, 0])
+    verdict = verify("agnostic-vertices", Problem(fed, Squared()), Sample(sizes=1, models=Ball(0.3)), rounds=1)
+    assert verdict.outcome is Outcome.HOLDS
+
+
+@pytest.mark.parametrize("claimed", [131.0, 33.0, 31.0])
+def test_an_equation_is_one_for_runs_too(claimed):
+    """agnostic-floats is an equation: a bound above the count is as wrong as one below, exact or by runs."""
+    fed = Federation.from_arrays([[1.0], [2.0], [1.0], [3.0]], [1.0, 0.0, 1.0, 0.0], [0, 1, 2, 3])
+    t = THEOREMS["agnostic-floats"]
+    problem, method = Problem(fed, Squared()), AFL(step_size=0.1, mix_step=0.1)
+    true = verify(t, problem, method, rounds=2)
+    assert true.outcome is Outcome.HOLDS
+    value = true.measured + (claimed - 32.0)
+    wrong = t._replace(bound=lambda s: replace(t.bound(s), terms={"claimed": value}, value=value))
+    for exact in (None, False):
+        assert verify(t, problem, method, rounds=2, exact=exact).outcome is Outcome.HOLDS
+        assert verify(wrong, problem, method, rounds=2, exact=exact).outcome is Outcome.VIOLATED
+    with pytest.raises(ValueError, match="one per domain"):
+        Sample(sizes=[], models=Ball(1.0))

@@ -320,3 +320,12 @@ def test_your_own_ensemble_is_taken_as_it_is():
         "scaffold": "NOT_APPLICABLE",
     }
     assert isinstance(coasts.make().loss, Exponential)
+
+
+def test_adaboost_has_one_vertex():
+    """Two equal vertices raise the smoothed maximum by log(2)/mu, and the rate would be false."""
+    fed = Federation.from_arrays([[0.0], [1.0], [2.0], [3.0]], [-1.0, 1.0, 1.0, -1.0], clients=[0] * 4)
+    problem = StumpProblem(fed, mixtures=[[1.0], [1.0]])
+    verdict = verify("adaboost", problem, MultiBoost(smoothing=0.1), rounds=1)
+    assert verdict.outcome is Outcome.NOT_APPLICABLE
+    assert "one vertex" in verdict.reason

@@ -153,8 +153,19 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
     else:
         work["local_steps"] = args.local_steps or 1
         local = f"{work['local_steps']} local step{'s' if work['local_steps'] > 1 else ''} on {rows}"
-    kind = methods.SCAFFOLD if args.method == "scaffold" else methods.FedAvg
-    return kind(step_size=step, **work), f"{kind.__name__}, {local}, {who}, {shown}"
+    if args.method == "scaffold":
+        server, words = _server_step(problem, share)
+        scaffold = methods.SCAFFOLD(step_size=step, server_step=server, **work)
+        return scaffold, f"SCAFFOLD, {local}, {who}, {shown}{words}"
+    return methods.FedAvg(step_size=step, **work), f"FedAvg, {local}, {who}, {shown}"
+
+
+def _server_step(problem: Problem, share: float | int) -> tuple[float, str]:
+    """Return a server step of SCAFFOLD, and words for it: S sampled clients weigh K p_k/S each, in sum at most 1."""
+    K = problem.federation.K
+    S = share if isinstance(share, int) else max(1, round(share * K))
+    step = min(1.0, S / (K * float(np.sort(problem.weights)[::-1][:S].sum())))
+    return (1.0, "") if step > 1.0 - 1e-9 else (step, f", server step {step:.4g}, since sampled clients are unequal")
 
 
 def check_settings(args: argparse.Namespace) -> None:

@@ -121,11 +121,12 @@ def _solve(args: argparse.Namespace) -> int:
     noisy = in_batches(args, fed) or (sampled(args, fed.K) and not corrected)
     drifting = several and args.method in ("fedavg", "scaffold") and not corrected
     sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
-    if args.method == "fedavg" and several and result.status is Status.ROUND_LIMIT:
+    if "client drift" in sentence:
         sentence += " --method scaffold has no drift."
     diverged = result.status is Status.DIVERGED
     if diverged:
-        sentence += f" 1/L here is {1.0 / smooth.client:.4g}; leave --step-size out to take what the constants allow."
+        sentence += f" 1/L here is {1.0 / smooth.client:.4g}"
+        sentence += "." if args.step_size is None else "; leave --step-size out to take what the constants allow."
     elif result.status is Status.ROUND_LIMIT and problem.size <= 2000 and not problem.solve().attained:
         sentence = "No minimiser is known to exist without a ridge (separable data): give --l2 a positive value."
     elif not isinstance(step, float) and result.status is Status.ROUND_LIMIT:

@@ -81,9 +81,10 @@ class _MultiTask(BaseEstimator):
         problem = MultiTaskProblem(fed, loss, self._relation(lam, fed.K), self.normalisation)
         best, count = _solved(problem, tol, None, passes)
         if best.gap > tol * best.value:
+            cure = "scale the features, or take a larger lam or tol"
             text = (
                 f"{who} stopped after {count} passes with a certified gap of {best.gap:.3g}, objective "
-                f"{best.value:.6g}: increase max_iter, scale the features, or take a larger lam or tol"
+                f"{best.value:.6g}: {cure if best.alpha is None else 'increase max_iter, ' + cure}"
             )
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
         d = X.shape[1]
@@ -128,11 +129,24 @@ class _MultiTask(BaseEstimator):
 
     def _names(self, clients: Any, n: int) -> np.ndarray:
         """Return the clients of n rows."""
-        names = np.asarray(clients)
+        who = f"{type(self).__name__}: clients"
+        names = np.asarray(clients) if hasattr(clients, "dtype") else np.asarray(clients, dtype=object)
         if names.shape != (n,):
-            raise bad(f"{type(self).__name__}: clients", f"name the client of all {n} rows", f"shape {names.shape}")
-        if names.dtype.kind in "Of" and any(v is None or v != v for v in names.tolist()):  # NaN differs from itself
-            raise bad(f"{type(self).__name__}: clients", "name the client of every row", "missing values")
+            raise bad(who, f"name the client of all {n} rows", f"shape {names.shape}")
+        if names.dtype.kind == "O":
+            missing = any(v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in names.tolist())
+            if not missing:
+                kinds = {type(v) for v in names.tolist()}
+                if len(kinds) > 1 and any(issubclass(kind, (str, bytes)) for kind in kinds):
+                    raise bad(who, "be all names or all numbers", ", ".join(sorted(k.__name__ for k in kinds)))
+                plain = np.array(names.tolist())
+                names = plain if plain.shape == (n,) else names
+        else:
+            missing = names.dtype.kind in "fmM" and bool((names != names).any())  # NaN and NaT differ from themselves
+        if missing:
+            raise bad(who, "name the client of every row", "missing values")
+        if names.dtype.kind == "M":  # of one unit, since numbers of different units look alike
+            names = names.astype("datetime64[ns]").astype(str)
         return names
 
     # ------------------------------------------------------------------ cross-validation
@@ -172,7 +186,8 @@ class _MultiTask(BaseEstimator):
             "std_test_score": scores.std(axis=0),
             "largest_gap": gaps,
         } | {f"split{j}_test_score": s for j, s in enumerate(scores)}
-        return float(lams[int(mean.argmax())])
+        ties = mean >= mean.max() - 1e-12 * max(1.0, abs(float(mean.max())))  # equal but for rounding
+        return float(lams[int(np.flatnonzero(ties)[0])])
 
     def _held_out(self, z: np.ndarray, y: np.ndarray, code: np.ndarray) -> float:
         """Mean over clients of how good scores z are, the larger the better."""
@@ -222,9 +237,11 @@ class _MultiTask(BaseEstimator):
         clients : array (n,), optional if there is one only
         """
         guess, y = self.predict(X, clients), np.asarray(y)  # type: ignore[attr-defined]
-        names = np.repeat(self.clients_[:1], len(guess)) if clients is None else np.asarray(clients)
-        metric = self._metric()
-        return {name: float(metric(y[names == name], guess[names == name])) for name in np.unique(names).tolist()}
+        if y.shape != guess.shape:
+            raise bad(f"{type(self).__name__}: y", f"have shape {guess.shape}", f"{y.shape}")
+        names = np.repeat(self.clients_[:1], len(guess)) if clients is None else self._names(clients, len(guess))
+        metric, (known, code) = self._metric(), np.unique(names, return_inverse=True)
+        return {name: float(metric(y[code == t], guess[code == t])) for t, name in enumerate(known.tolist())}
 
     def _metric(self) -> Callable:
         raise NotImplementedError
@@ -530,7 +547,7 @@ def _solved(problem: MultiTaskProblem, tol: float, start: Solution | None, passe
     while True:
         found = problem.solve(0.9 * tol * value / (1.0 + value) or tol, found, passes - count)
         count, value = count + found.iterations, found.value
-        if found.gap <= tol * value or found.alpha is None or count >= passes:
+        if found.gap <= tol * value or found.alpha is None or count >= passes or found.iterations == 0:
             return found, count
 
 

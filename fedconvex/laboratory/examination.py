@@ -72,6 +72,8 @@ def _examined(check: Check, seed: int, precision: float, most: int, curves: bool
         verdict = verify(
             theorem, problem, method, rounds=rounds, start=start, seed=seed, precision=precision, most=most
         )
+    except np.linalg.LinAlgError:
+        raise
     except ValueError as error:  # the method cannot run on the problem
         return _refused(check, f"{theorem.name} does not apply: needs a method that can run, got: {error}")
     setting = Setting(problem, method, rounds, start, seed)

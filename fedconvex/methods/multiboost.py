@@ -173,7 +173,7 @@ class MultiBoost:
             if w.shape[1]:
                 w[r] = 0.0
                 w[r, stages[:, 1].astype(int)] = better
-            changes.append(np.column_stack([stages, better - alpha]))
+            changes.append(np.column_stack([stages, better - alpha])[better != alpha])
             if event[r] >= KINK and np.abs(better - alpha).max(initial=0.0) > 1e-12:
                 event[r] = PROGRESS
         out = np.zeros((len(w), history.shape[1] + max(map(len, changes)), 6))

@@ -403,7 +403,7 @@ class EnsembleProblem(Problem):
     def certified(self, margins: np.ndarray, mix: Any = None, radius: float = RADIUS) -> tuple[float, float]:
         """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
         F, slopes = self.losses_of(margins)
-        lam = self.worst(F, None).mean(axis=0) if mix is None else numeric("EnsembleProblem.certificate: mix", mix)
+        lam = self.worst(F, None).mean(axis=0) if mix is None else self._mixture(mix)
         weights = self.row_weights_of(lam) * slopes
         edge, A = self._largest_edge(lam, slopes), float(lam @ F)
         rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
@@ -414,13 +414,20 @@ class EnsembleProblem(Problem):
             lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
         return float(self.objective(F)), max(0.0, lower - rounding)
 
+    def _mixture(self, mix: Any) -> np.ndarray:
+        """Return a mixture of the domains, checked; whether it is one of Lambda the caller knows."""
+        lam = numeric("EnsembleProblem.certificate: mix", mix)
+        if lam.shape != (self.p,) or not (lam >= 0.0).all() or abs(float(lam.sum()) - 1.0) > 1e-9:
+            raise bad("EnsembleProblem.certificate: mix", f"be a mixture of {self.p} domains", f"{mix!r}")
+        return lam
+
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         """E = max(0, max_j -g_j)."""
         return max(0.0, float((self.signed.T @ (slopes * self.row_weights_of(lam))).max()))
 
     def lower(self, margins: np.ndarray, mix: np.ndarray, total: float) -> float:
         """Return a certified lower bound for an ensemble with sum alpha = total, by `solve` where affordable."""
-        if self._affordable:
+        if self._affordable and total <= RADIUS * (1.0 + 1e-12):
             return self.lower_bound
         return self.certified(margins, mix, max(RADIUS, total))[1]
 
@@ -438,7 +445,12 @@ class EnsembleProblem(Problem):
         """Values of R ensembles and certified gaps; infinite where an alpha is negative."""
         value = np.atleast_1d(self.value(w))
         value = np.where((np.atleast_2d(w) < 0.0).any(axis=1), np.inf, value)
-        return Measure(value, np.maximum(value - self.lower_bound, 0.0))
+        lower = np.full(value.shape, self.lower_bound)
+        totals = np.atleast_2d(w).sum(axis=1)
+        for r in np.flatnonzero((totals > RADIUS) & np.isfinite(value)):  # beyond what solve() minimises over
+            margins = self.margins(np.atleast_2d(w)[r])
+            lower[r] = self.certified(margins, None, float(totals[r]))[1]
+        return Measure(value, np.maximum(value - lower, 0.0))
 
     def solve(self, tol: float | None = None) -> Solution:
         """Minimise F over alpha >= 0, sum alpha <= 100, by an interior-point method, with a certificate.
@@ -784,23 +796,24 @@ def _longest(x: np.ndarray, step: np.ndarray) -> float:
 
 
 def corrected(problem: EnsembleProblem, U: np.ndarray, alpha: np.ndarray, mu: float | None) -> np.ndarray:
-    """Minimise the smoothed maximum (mu None: the only vertex) over alpha >= 0, sum alpha < 100, of U (n, A).
+    """Minimise the smoothed maximum (mu None: the only vertex) over alpha >= 0, sum alpha < S, of U (n, A).
+
+    S is 100, or a little more than the sum at the start where coordinate steps went beyond.
 
     Columns of U are directions y_i Q(l|x_i) h(x_i), rows sorted by domain.
     Newton's method on the coordinates that are positive or shall rise, projected (Bertsekas, SIAM J. Control Optim.
-    1982), with Armijo's rule and a shrinking barrier -eps log(100 - sum alpha). Returns alpha itself if that is better.
+    1982), with Armijo's rule and a shrinking barrier -eps log(S - sum alpha). Returns alpha itself if that is better.
     """
     V, bounds, start = problem.vertices, problem.bounds, alpha
+    most = max(RADIUS, 1.01 * float(alpha.sum()))
 
     def objective(a: np.ndarray, eps: float) -> float:
-        room = RADIUS - float(a.sum())
+        room = most - float(a.sum())
         if room <= 0.0:
             return math.inf
-        return float(problem.smoothed(problem.losses_of(U @ a)[0], mu)) - (
-            eps * math.log(room / RADIUS) if eps else 0.0
-        )
+        return float(problem.smoothed(problem.losses_of(U @ a)[0], mu)) - (eps * math.log(room / most) if eps else 0.0)
 
-    alpha = alpha * min(1.0, 0.99 * RADIUS / max(float(alpha.sum()), 1e-300))
+    alpha = alpha * min(1.0, 0.995 * most / max(float(alpha.sum()), 1e-300))
     for eps in (1e-2, 1e-4, 1e-6, 1e-8, 1e-10):
         value = objective(alpha, eps)
         for _ in range(50):
@@ -808,7 +821,7 @@ def corrected(problem: EnsembleProblem, U: np.ndarray, alpha: np.ndarray, mu: fl
             J = V @ np.array([-(U[a:b].T @ slopes[a:b]) / (b - a) for a, b in pairwise(bounds.tolist())])
             share = np.ones(1) if mu is None else np.exp(mu * (V @ F - (V @ F).max()))
             share = share / share.sum()
-            room = RADIUS - float(alpha.sum())
+            room = most - float(alpha.sum())
             g = share @ J + eps / room
             free = (alpha > 1e-12) | (g < 0.0)
             if not free.any() or np.abs(g[free]).max() <= 1e-12 * value:

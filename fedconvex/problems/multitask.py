@@ -296,6 +296,11 @@ class MultiTaskProblem(Problem):
         if tol is not None:
             real("MultiTaskProblem.solve: tol", tol, low=0.0, strict=True)
         most = whole("MultiTaskProblem.solve: passes", passes, low=1)
+        if start is not None:
+            if not isinstance(start, Solution):
+                raise wrong_type("MultiTaskProblem.solve: start", "be a Solution", f"{start!r}")
+            if start.w.shape != self.model_shape:
+                raise bad("MultiTaskProblem.solve: start", "be a solution for the same rows", f"models {start.w.shape}")
         if self._solution is None:
             goal, clock = tol or (1e-9 if self.relation.learned else 1e-11), time.perf_counter()
             how = self._jointly if self.relation.learned else self._fixed
@@ -344,8 +349,8 @@ class MultiTaskProblem(Problem):
         if start is None or start.alpha is None:
             return np.zeros(self.federation.n)
         alpha = numeric("MultiTaskProblem.solve: start", start.alpha)
-        if alpha.shape != (self.federation.n,) or start.w.shape != self.model_shape:
-            raise bad("MultiTaskProblem.solve: start", "be a solution for the same rows", f"models {start.w.shape}")
+        if alpha.shape != (self.federation.n,):
+            raise bad("MultiTaskProblem.solve: start", "be a solution for the same rows", f"{alpha.shape} of them")
         from scipy.optimize import minimize_scalar
 
         penalty = self.relation.conjugate(self.images(alpha))  # R* is homogeneous of degree 2
@@ -385,28 +390,30 @@ class MultiTaskProblem(Problem):
         V, eta, balance = self.images(alpha), 10.0 / self.weighted_norm, Balance()
         if Z.any() and V.any():
             eta = 0.3 * float(np.linalg.norm(Z) / np.linalg.norm(V))  # 0.3: quickest on the HAR data, for all lam
-        best_Z, best, lower, t = Z, math.inf, -math.inf, 0
+        best_Z, best, lower, t, done = Z, math.inf, -math.inf, 0, 0
         while True:
-            if t % 10 == 0 or 2 * t >= most:
+            if t % 10 == 0 or done >= most:
                 V = self.images(alpha)
                 scaled = self._along(Z) * Z
                 value, gap = self.certificate(scaled, V, self.conjugates(alpha))
                 lower = max(lower, value - gap)
                 if value < best:
                     best_Z, best = scaled, value
-                if best - lower <= goal * (1.0 + abs(best)) or 2 * t >= most:
+                if best - lower <= goal * (1.0 + abs(best)) or done >= most:
                     break
             keys = np.array([stream(0, 0, t, k, BATCHES) for k in fed.ids], dtype=np.uint64)
             before = V.copy()
+            passes = min(2, most - done)
             dual.proximal_sweeps(
-                self.loss, fed.rows, fed.y, fed.ptr, self.row_norms, self.c, W, eta, 2, keys, alpha, V, *buffers
+                self.loss, fed.rows, fed.y, fed.ptr, self.row_norms, self.c, W, eta, passes, keys, alpha, V, *buffers
             )
+            done += passes
             new = relation.proximal(Z + eta * V, eta)
             t += 1
             next_eta, balance = balance.step(t, eta, W + eta * (V - before), new, Z, V)
             W, Z, eta = 2.0 * new - Z, new, next_eta
         seconds = time.perf_counter() - clock
-        return Solution(best_Z.copy(), best, lower, "joint duality gap", True, False, 2 * t, seconds, alpha)
+        return Solution(best_Z.copy(), best, lower, "joint duality gap", True, False, done, seconds, alpha)
 
     @cached_property
     def weighted_norm(self) -> float:

@@ -83,6 +83,8 @@ class Solution:
 
     def __post_init__(self) -> None:
         self.w.flags.writeable = False  # solutions are kept and shared
+        if self.alpha is not None:
+            self.alpha.flags.writeable = False
 
     @property
     def gap(self) -> float:

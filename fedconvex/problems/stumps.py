@@ -18,6 +18,7 @@ weights are rounded to whole numbers, two sources to a 64-bit word, and added by
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,22 +91,26 @@ class _Table:
 
     def search(self, omega: Any, criterion: str = "error") -> tuple[Stump, float]:
         """Return the best stump for signed weights (n,), and its edge sum_i omega_i h(x_i) >= 0."""
-        w = numeric("omega", omega, copy=False)
-        return self.search_best(w[None], criterion)[1:]
+        return self.search_best(numeric("omega", omega, copy=False)[None], criterion)[1:]
 
     def search_many(self, omega: Any, criterion: str = "error") -> list[tuple[Stump, float]]:
         """Return `search` of every row of omega (p, n)."""
         w = _weights(omega, self.columns.shape[1])
+        if len(w) > 1 and np.abs(w).max() * 1e-18 > np.abs(w).max(axis=1).min():  # each in its own unit
+            return [self.search_many(row[None], criterion)[0] for row in w]
+        w, unit = _moderate(w)
         scans = self._scan(w, criterion, False)
-        return [self._found(w[e], criterion, scans[e]) for e in range(len(w))]
+        found = (self._found(w[e], criterion, scans[e]) for e in range(len(w)))
+        return [(stump, edge * unit) for stump, edge in found]
 
     def search_best(self, omega: Any, criterion: str = "error") -> tuple[int, Stump, float]:
         """Return the first row of omega (p, n) whose `search` has the largest edge, the stump and its edge."""
-        w = _weights(omega, self.columns.shape[1])
+        w, unit = _moderate(_weights(omega, self.columns.shape[1]))
         scans = self._scan(w, criterion, criterion == "error")
         found = {e: self._found(w[e], criterion, scan) for e, scan in sorted(scans.items())}
         e = max(found, key=lambda i: found[i][1])
-        return e, *found[e]
+        stump, edge = found[e]
+        return e, stump, edge * unit
 
     def _scan(self, omega: np.ndarray, criterion: str, shared: bool) -> dict[int, _Scan]:
         """Scan for every row of omega the features that can be its best; if shared, the best of all rows."""
@@ -320,6 +325,17 @@ def _weights(omega: Any, n: int) -> np.ndarray:
     if w.ndim != 2 or w.shape[1] != n:
         raise bad("omega", f"be one signed weight per row ({n})", f"shape {w.shape}")
     return np.require(w, requirements=["C", "W"])
+
+
+def _moderate(w: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return weights whose fourth powers are numbers, and the power of two that was taken out, which is exact."""
+    most = float(np.abs(w).max(initial=0.0))
+    if not math.isfinite(most):
+        raise bad("omega", "have finite weights", f"{most}")
+    if most == 0.0 or 1e-18 <= most <= 1e18:
+        return w, 1.0
+    unit = 2.0 ** min(max(math.frexp(most)[1], -1021), 1023)
+    return w / unit, unit
 
 
 def _packed(omega: np.ndarray) -> tuple[Any, Any, Any]:

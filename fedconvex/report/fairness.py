@@ -22,7 +22,7 @@ from fedconvex._check import bad, real, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
-from fedconvex.problems import Problem
+from fedconvex.problems import MultiTaskProblem, Problem
 from fedconvex.problems.domains import domains_of
 from fedconvex.report.model import write_file
 from fedconvex.report.plots import _COLOURS, _canvas, check_plot_path
@@ -129,13 +129,16 @@ class DomainScores:
 
     @property
     def loss_noise(self) -> float:
-        """The deviation of losses that finite rows alone give to equal domains: sqrt((1 - 1/p) mean s.e.^2)."""
-        return _noise(self.loss_error)
+        """The deviation of losses that finite rows alone give to equal domains: sqrt((1 - 1/p) mean s.e.^2).
+
+        NaN where a domain has a single row, whose standard error is not known.
+        """
+        return _noise(self.loss_error, self.rows)
 
     @property
     def accuracy_noise(self) -> float:
         """The deviation of accuracies that finite rows alone give to equal domains."""
-        return _noise(self.accuracy_error)
+        return _noise(self.accuracy_error, self.rows)
 
 
 class DomainDifferences(NamedTuple):
@@ -162,8 +165,8 @@ def _deviation(v: np.ndarray) -> float:
     return float(np.std(v)) if v.size else math.nan
 
 
-def _noise(errors: np.ndarray) -> float:
-    e = errors[np.isfinite(errors)]
+def _noise(errors: np.ndarray, rows: np.ndarray) -> float:
+    e = errors[rows > 0]
     return math.sqrt((1.0 - 1.0 / e.size) * float(np.mean(e**2))) if e.size else math.nan
 
 
@@ -318,6 +321,12 @@ def _measured(who: str, problem: Problem, measured: Any) -> Problem:
         raise wrong_type(f"{who}: measured", "be a Problem or a Federation", type(measured).__name__)
     if target.model_shape != problem.model_shape:
         raise bad(f"{who}: measured", f"have models of shape {problem.model_shape}", f"{target.model_shape}")
+    if target.loss != problem.loss:
+        raise bad(f"{who}: measured", f"have the loss {problem.loss!r}", f"{target.loss!r}", "pass its federation")
+    if MultiTaskProblem in {type(problem), type(target)}:
+        mine, theirs = problem.federation.labels.tolist(), target.federation.labels.tolist()
+        if type(problem) is not type(target) or mine != theirs:  # models belong to clients by position
+            raise bad(f"{who}: measured", f"have the tasks {mine}, in this order", f"{theirs}")
     return target
 
 
@@ -432,6 +441,8 @@ def _check_scores(who: str, scores: Any) -> None:
             raise wrong_type(f"{who}: scores[{name!r}]", "come from domain_scores", type(s).__name__)
     first = next(iter(scores.values()))
     for name, s in scores.items():
+        if s.level != first.level:
+            raise bad(f"{who}: scores[{name!r}]", f"have intervals of level {first.level:g}", f"{s.level:g}")
         if s.domains.tolist() != first.domains.tolist():
             raise bad(f"{who}: scores[{name!r}]", f"have the domains {first.domains.tolist()}", f"{s.domains.tolist()}")
 

@@ -219,6 +219,8 @@ class Sample:
 
     def __post_init__(self) -> None:
         sizes = [whole("Sample.sizes", v, low=1) for v in np.ravel(np.asarray(self.sizes, dtype=object))]
+        if not sizes:
+            raise bad("Sample.sizes", "be a number, or one per domain", "none")
         object.__setattr__(self, "sizes", sizes[0] if np.ndim(self.sizes) == 0 else tuple(sizes))
         if not isinstance(self.models, (Ball, Models, Classifiers)):
             raise wrong_type("Sample.models", "be a Ball, Models or Classifiers", f"{self.models!r}")
@@ -429,14 +431,15 @@ def _largest_on_ball(A: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:
     c2 = np.einsum("rij,ri->rj", U, b) ** 2
     size = np.sqrt(c2.sum(axis=1))
     floor = np.maximum(lam[:, -1], 0.0)
-    low, high = floor, floor + size / R
-    for _ in range(60):
-        nu = 0.5 * (low + high)
-        gap = np.maximum(nu[:, None] - lam, 1e-150)
+    rest = floor[:, None] - lam  # nu = floor + t: t may be far below the rounding of floor
+    low, high = np.zeros_like(floor), size / R
+    for _ in range(100):
+        t = 0.5 * (low + high)
+        gap = np.maximum(rest + t[:, None], 1e-150)
         longer = np.sum(c2 / gap**2, axis=1) > R**2
-        low, high = np.where(longer, nu, low), np.where(longer, high, nu)
-    gap = np.maximum(high[:, None] - lam, 1e-150)
-    return 0.5 * high * R**2 + 0.5 * np.sum(np.where(c2 > 0.0, c2 / gap, 0.0), axis=1)
+        low, high = np.where(longer, t, low), np.where(longer, high, t)
+    gap = np.maximum(rest + high[:, None], 1e-150)
+    return 0.5 * (floor + high) * R**2 + 0.5 * np.sum(np.where(c2 > 0.0, c2 / gap, 0.0), axis=1)
 
 
 def _exact_excess(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
