@@ -657,13 +657,20 @@ def test_process_interrupted_by_ctrl_c(tmp_path):
     assert main([*argv, "5"]) == 0
     code = f"from fedconvex.cli import main; print('ready', flush=True); raise SystemExit(main({[*argv, '100000000']}))"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(5.0)  # imports and the first rounds, on a busy machine too
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+        [sys.executable, "-c", f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )  # background jobs of a shell inherit that SIGINT is ignored
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(5.0)  # imports and the first rounds, on a busy machine too
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "holds the run" in err
     assert err.strip().count("\n") == 0
