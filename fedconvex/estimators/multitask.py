@@ -26,7 +26,7 @@ from fedconvex.problems.relations import Relation
 __all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor"]
 
 RELATIONS = ("joint", "mean", "local", "global")
-LAMS = np.logspace(-5.0, 1.0, 7)  # 1e-5, 1e-4, ..., 10, as in Smith et al. (2017)
+LAMS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as in Smith et al. (2017)
 
 
 class _MultiTask(BaseEstimator):
