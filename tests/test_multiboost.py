@@ -608,16 +608,20 @@ def test_bad_problems(rng):
 
 
 def test_a_gap_beyond_the_radius_is_still_a_bound():
-    """The minimum over sum alpha <= 100 bounds nothing for an ensemble beyond: its own sum counts then."""
+    """The minimum over sum alpha <= 100 bounds nothing for an ensemble beyond: its own sum counts then.
+
+    One classifier is right everywhere, the other wrong: F = exp(-(alpha_1 - alpha_2)/40), least exp(-20) for a sum of
+    800, and exp(-2.5) for a sum of 100, which is above F(600, 200) = exp(-10).
+    """
     fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
-    problem = EnsembleProblem(fed, Dictionary([[0.05, 0.05], [0.05, 0.05]], [0, 1]))
-    alpha = np.array([400.0, 400.0])
-    found = problem.measure(alpha[None])
-    best = problem.measure(np.array([[1000.0, 1000.0]])).value[0]  # far out F falls on
-    assert found.value[0] < problem.lower_bound
-    assert found.value[0] - found.gap[0] <= np.exp(-0.5 * 0.05 * 800.0) * (1.0 + 1e-9)
-    assert best < found.value[0]
-    assert found.gap[0] >= 0.0
+    problem = EnsembleProblem(fed, Dictionary([[0.05, -0.05], [0.05, -0.05]], [0, 1]))
+    alpha, missed = np.array([600.0, 200.0]), np.exp(-10.0) - np.exp(-20.0)
+    value, gap = (float(a[0]) for a in problem.measure(alpha[None]))
+    assert value == pytest.approx(np.exp(-10.0), rel=1e-12)
+    assert value < problem.lower_bound == pytest.approx(np.exp(-2.5), rel=1e-6)
+    assert gap == pytest.approx(missed, rel=1e-6)
+    lower = problem.lower(problem.margins(alpha), np.array([0.5, 0.5]), 800.0)
+    assert lower <= np.exp(-20.0) * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("mix", [[3.0, 3.0], [1.0], [-1.0, 2.0], [np.nan, 1.0]])
