@@ -13,8 +13,6 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +23,7 @@ import scipy.sparse as sp
 from fedconvex._check import bad, whole
 from fedconvex.datasets.loaders import Table
 from fedconvex.driver import iterate
+from fedconvex.experiments.archive import read_archive
 from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
 from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
@@ -109,7 +108,7 @@ def load_people(data: Any, seed: int = 0) -> People:
     if isinstance(data, Table):
         return _from_table(data, seed)
     who = f"--data {Path(data).name}"
-    arrays = _read(who, data)
+    arrays = read_archive(data, KEYS, lambda key: key.startswith("categories_"), f"{', '.join(KEYS)}, ...")
     parts = []
     for part in ("train", "test"):
         X = _one_hot(who, part, arrays)  # 2
@@ -118,25 +117,6 @@ def load_people(data: Any, seed: int = 0) -> People:
         parts.append(_federation(who, X, y, domain == 1))
     official = (parts[0].n, parts[1].n, parts[0].d) == (32561, 16281, 100)
     return People(Path(data).stem, parts[0], parts[1], official)
-
-
-def _read(who: str, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"--data must be an existing file; got {file}")
-    try:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with stored:
-            found = list(stored.files)
-            wanted = [k for k in found if k in KEYS or k.startswith("categories_")]
-            arrays = {key: stored[key] for key in wanted}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise bad(who, f"be an npz archive with {', '.join(KEYS)}, ..., without pickle", f"{error}") from None
-    if not all(key in arrays for key in KEYS):
-        raise bad(who, f"hold {', '.join(KEYS)}, ...", ", ".join(found) or "nothing")
-    return arrays
 
 
 def _one_hot(who: str, part: str, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole
+from fedconvex.experiments.archive import read_archive
 
 __all__ = ["KEYS", "coarser", "read_images"]
 
@@ -46,22 +46,7 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ...     read_images(file)["x_train"].shape
     (4, 4)
     """
-    file = Path(path)
-    who = f"--data {file.name}"
-    if not file.is_file():
-        raise FileNotFoundError(f"--data must be an existing file; got {file}")
-    try:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with stored:
-            found = list(stored.files)
-            arrays = {key: stored[key] for key in KEYS if key in found}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise bad(who, f"be an npz archive with {', '.join(KEYS)}, without pickle", f"{error}") from None
-    missing = [key for key in KEYS if key not in arrays]
-    if missing:
-        raise bad(who, f"hold {', '.join(KEYS)}", ", ".join(found) or "nothing")
+    who, arrays = f"--data {Path(path).name}", read_archive(path, KEYS)
     for part in ("train", "test"):
         X, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if X.ndim < 2 or y.ndim != 1 or len(X) != len(y) or not X.size:

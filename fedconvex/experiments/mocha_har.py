@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import run as run_method
 from fedconvex.experiments import mocha_stragglers
+from fedconvex.experiments.archive import read_archive
 from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
 from fedconvex.experiments.mocha_models import (
     GLOBAL,
@@ -200,22 +200,7 @@ def load_tasks(path: str | os.PathLike[str]) -> Federation:
     ValueError
         If the file is no such archive, or its arrays do not fit.
     """
-    file = Path(path)
-    who = f"--data {file.name}"
-    if not file.is_file():
-        raise FileNotFoundError(f"--data must be an existing file; got {file}")
-    try:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with stored:
-            found = list(stored.files)
-            arrays = {key: stored[key] for key in KEYS if key in found}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise bad(who, f"be an npz archive with {', '.join(KEYS)}, without pickle", f"{error}") from None
-    missing = [key for key in KEYS if key not in arrays]
-    if missing:
-        raise bad(who, f"hold {', '.join(KEYS)}", ", ".join(found) or "nothing")
+    who, arrays = f"--data {Path(path).name}", read_archive(path, KEYS)
     X, y, client = (arrays[key] for key in KEYS)
     if X.ndim != 2 or X.size == 0 or y.shape != X.shape[:1] or client.shape != y.shape:
         raise bad(who, "have shapes (n, d), (n,), (n,) for X, y, client", f"{X.shape}, {y.shape}, {client.shape}")

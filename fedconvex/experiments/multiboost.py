@@ -23,7 +23,6 @@ import itertools
 import math
 import os
 import warnings
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import iterate
 from fedconvex.driver import run as run_method
+from fedconvex.experiments.archive import read_archive
 from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
 from fedconvex.experiments.style import COLOURS, blank, tidy
 from fedconvex.federation import Federation
@@ -178,21 +178,10 @@ def load_sources(path: str | os.PathLike[str]) -> Sources:
     FileNotFoundError
         If there is no such file.
     """
-    who, file = f"--data {Path(path).name}", Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"--data must be an existing file; got {file}")
-    try:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with stored:
-            arrays = {key: stored[key] for key in (*KEYS, "X", "domain_names") if key in stored.files}
-            found = ", ".join(stored.files) or "nothing"
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise bad(who, f"be an npz archive with {', '.join(KEYS)} (or X), without pickle", f"{error}") from None
-    needed = ("X", "y", "domain") if "X" in arrays else KEYS
-    if any(key not in arrays for key in needed):
-        raise bad(who, f"hold {', '.join(KEYS)}, or X, y, domain", found)
+    who, words = f"--data {Path(path).name}", f"{', '.join(KEYS)}, or X, y, domain"
+    arrays = read_archive(path, ("y", "domain"), lambda key: key in (*KEYS, "X", "domain_names"), words)
+    if "X" not in arrays and any(key not in arrays for key in KEYS):
+        raise bad(who, f"hold {words}", ", ".join(arrays))
     X = _dense_rows(who, arrays["X"]) if "X" in arrays else _presence(who, arrays)
     values, code = np.unique(arrays["y"], return_inverse=True)
     domain, n = arrays["domain"], X.shape[0]
