@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex._kernels import draw_rows
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
+from fedconvex.kernels.jobs import draw_rows
 
 
 def drawn_clients(method, problem, round_, seed=0, trajectories=1):

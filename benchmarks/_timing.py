@@ -144,7 +144,7 @@ def environment() -> dict[str, Any]:
         names = {k.strip(): v.strip() for k, v in fields.items()}
         cpu = f"{names.get('model name', cpu)}, family {names.get('cpu family', '?')} model {names.get('model', '?')}"
     record: dict[str, Any] = {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version()}
-    from fedconvex._jit import _digest
+    from fedconvex.kernels.cache import _digest
 
     record["fedconvex_sources"] = _digest()  # results of different sources must not be compared by accident
     for package in PACKAGES:

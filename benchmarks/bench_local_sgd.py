@@ -14,11 +14,11 @@ import scipy.sparse as sp
 from _timing import Report, compare
 
 from fedconvex import Logistic
-from fedconvex._jit import FASTMATH
-from fedconvex._kernels import batch_steps, draw_rows, local_sgd, single_steps
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import CSR
-from fedconvex.methods.optimizers import ClientSGD
+from fedconvex.kernels.cache import FASTMATH
+from fedconvex.kernels.jobs import batch_steps, draw_rows, local_sgd, single_steps
+from fedconvex.methods.parts.optimizers import ClientSGD
 
 PASSES = 5  # epochs per call, so that calling costs nothing
 ROWS, STEP = 4000, 0.05

@@ -14,8 +14,8 @@ import numpy as np
 from _timing import Report, compare
 
 from fedconvex import Problem, Squared, iterate
-from fedconvex.experiments.dynamic_msd import K, L, agents
 from fedconvex.methods import DynamicFedAvg
+from fedconvex.papers.dynamic_msd import K, L, agents
 from fedconvex.theory.moments import Moments
 
 MU, ROUNDS, MANY = 0.05, 100, 256

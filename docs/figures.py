@@ -15,12 +15,12 @@ import numpy as np
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate
 from fedconvex.datasets import linear_federation, logistic_federation
-from fedconvex.experiments.dynamic_msd import L as PARTICIPANTS
-from fedconvex.experiments.dynamic_msd import agents
-from fedconvex.experiments.style import COLOURS, blank, save_figure
 from fedconvex.methods import DynamicFedAvg
-from fedconvex.methods.participation import ProportionalSampling
-from fedconvex.methods.steps import Decay
+from fedconvex.methods.parts.participation import ProportionalSampling
+from fedconvex.methods.parts.step_sizes import Decay
+from fedconvex.papers.dynamic_msd import L as PARTICIPANTS
+from fedconvex.papers.dynamic_msd import agents
+from fedconvex.papers.style import COLOURS, blank, save_figure
 from fedconvex.problems import Constants
 from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
 from fedconvex.theory.bound import AssumptionError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -100,3 +100,23 @@ def among(who: str, x: object, names: Sequence[str]) -> None:
     """Raise unless x is one of the names."""
     if x not in names:
         raise bad(who, "be one of " + ", ".join(repr(n) for n in names), x)
+
+
+_T = TypeVar("_T", bound=type)
+
+
+def equal_by_type(cls: _T) -> _T:
+    """Make instances equal only to instances of the same class (bare tuples would make Logistic() == Squared())."""
+
+    def equal(self: tuple, other: object) -> bool:
+        return type(self) is type(other) and tuple.__eq__(self, other)  # type: ignore[arg-type]
+
+    def unequal(self: tuple, other: object) -> bool:
+        return not equal(self, other)
+
+    def key(self: tuple) -> int:
+        return hash((cls.__name__, tuple(self)))
+
+    for name, method in (("__eq__", equal), ("__ne__", unequal), ("__hash__", key)):
+        setattr(cls, name, method)
+    return cls

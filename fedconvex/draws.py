@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, whole, wrong_type
-from fedconvex._jit import kernel
+from fedconvex.kernels.cache import kernel
 
 __all__ = ["BATCHES", "PARTICIPATION", "Draws", "key_from_seed"]
 

@@ -1,7 +1,7 @@
 """Losses of linear prediction, with their slopes, curvatures, conjugates and exact dual coordinate steps.
 
 A loss is a NamedTuple of its parameters, and its methods are the mathematics: the same source runs as plain Python and,
-through the dispatch in ``_jit``, inside compiled kernels. For one output a loss is a function l(z, y) of the score
+through the dispatch in ``kernels.cache``, inside compiled kernels. For one output a loss is a function l(z, y) of the score
 z = x'w and the label y; for `Softmax` the score is a vector of length C.
 
 Dual conventions
@@ -21,11 +21,11 @@ solver needs them), written in the part of Python that Numba compiles, works whe
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, real, whole
+from fedconvex._check import bad, equal_by_type, real, whole
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"]
 
@@ -47,26 +47,6 @@ def exp(x):
     high = (1 / 40320 + r * (1 / 362880)) + s * (1 / 3628800 + r * (1 / 39916800) + s * (1 / 479001600))
     power = (np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)
     return float((low + s * s * (mid + s * s * high)) * np.int64(power).view(np.float64))
-
-
-_T = TypeVar("_T", bound=type)
-
-
-def equal_by_type(cls: _T) -> _T:
-    """Make instances equal only to instances of the same class (bare tuples would make Logistic() == Squared())."""
-
-    def equal(self: tuple, other: object) -> bool:
-        return type(self) is type(other) and tuple.__eq__(self, other)  # type: ignore[arg-type]
-
-    def unequal(self: tuple, other: object) -> bool:
-        return not equal(self, other)
-
-    def key(self: tuple) -> int:
-        return hash((cls.__name__, tuple(self)))
-
-    for name, method in (("__eq__", equal), ("__ne__", unequal), ("__hash__", key)):
-        setattr(cls, name, method)
-    return cls
 
 
 def _check_signs(name: str, y: np.ndarray) -> None:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
-from fedconvex._check import bad, whole
-from fedconvex.losses import equal_by_type
+from fedconvex._check import bad, equal_by_type, whole
+from fedconvex.kernels import jobs
 
 __all__ = ["Party", "PlainSums", "SecureSums", "decode", "encode", "sum_of"]
 
@@ -153,7 +152,7 @@ class PlainSums(NamedTuple):
         """Return sum beta w/sum beta (R, *model), sum beta (R,), and the sums of losses and counts (R, p)."""
         total = reply.beta.sum(axis=1)
         q = reply.beta / np.where(total > 0.0, total, 1.0)[:, None]
-        return _kernels.average(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
+        return jobs.average(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
 
 
 @equal_by_type

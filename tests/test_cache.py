@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import fedconvex
-from fedconvex import FedAvg, Federation, Problem, Squared, _jit, _kernels, iterate
+from fedconvex import FedAvg, Federation, Problem, Squared, iterate
+from fedconvex.kernels import cache, jobs
 from fedconvex.methods import Decay
 
-pytestmark = pytest.mark.skipif(_jit.DISABLED, reason="NUMBA_DISABLE_JIT: nothing is compiled, nothing is cached")
+pytestmark = pytest.mark.skipif(cache.DISABLED, reason="NUMBA_DISABLE_JIT: nothing is compiled, nothing is cached")
 
 SOURCE = Path(fedconvex.__file__).parent
 
@@ -47,12 +48,12 @@ VALUES = """
 import json, os
 import numpy as np
 import fedconvex
-from fedconvex import _kernels
+from fedconvex.kernels import jobs
 from fedconvex.losses import Squared
 assert fedconvex.__file__.startswith(os.getcwd()), fedconvex.__file__
 out = np.empty((1, 1))
-_kernels.row_values(Squared(), np.full((1, 1), 3.0), np.ones(1), out)
-stats = _kernels.row_values.stats
+jobs.row_values(Squared(), np.full((1, 1), 3.0), np.ones(1), out)
+stats = jobs.row_values.stats
 print(json.dumps([out[0, 0], sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
 """
 
@@ -67,7 +68,7 @@ def test_edits_of_inlined_sources_are_seen_and_the_cache_is_reused(package):
     text = losses.read_text()
     assert text.count("return 0.5 * (z - y) * (z - y)") == 1
     losses.write_text(text.replace("return 0.5 * (z - y) * (z - y)", "return 7.0 * (z - y) * (z - y)"))
-    assert python(package, VALUES)[0] == 28.0  # _kernels.py is as it was, but inlines losses.py
+    assert python(package, VALUES)[0] == 28.0  # jobs.py is as it was, but inlines losses.py
     losses.write_text(text)
     assert python(package, VALUES) == [2.0, 1, 0]  # the old sources find their old cache
 
@@ -97,11 +98,11 @@ class Quartic(NamedTuple):
 WITH_USER = """
 import json, sys
 import numpy as np
-from fedconvex import _kernels
+from fedconvex.kernels import jobs
 from my_private_losses import Quartic
 out, Z = np.empty((1, 1)), np.full((1, 1), 3.0)
-_kernels.row_values(Quartic(), Z, np.ones(1), out)
-_kernels.row_slopes(Quartic(), Z, np.ones(1))
+jobs.row_values(Quartic(), Z, np.ones(1), out)
+jobs.row_slopes(Quartic(), Z, np.ones(1))
 print(json.dumps([out[0, 0], Z[0, 0]]))
 """
 
@@ -125,7 +126,7 @@ def test_a_users_loss_does_not_poison_the_cache(package):
 def test_old_caches_are_pruned(package):
     """Caches of earlier sources do not pile up."""
     losses = package / "fedconvex" / "losses.py"
-    light = "import json; from fedconvex import _jit; print(json.dumps(_jit._FOLDER))"
+    light = "import json; from fedconvex.kernels import cache; print(json.dumps(cache._FOLDER))"
     seen = set()
     for i in range(6):
         losses.write_text(losses.read_text() + f"\n# edit {i}\n")
@@ -152,7 +153,7 @@ def test_settings_do_not_multiply_compilations(R, name, rng, monkeypatch):
     """A read-only or strided array is another type to Numba, and seconds of compilation: kernels see one type."""
     seen = {}
     for kernel in ("local_sgd", "average_rows"):  # not run, hence not compiled
-        monkeypatch.setattr(_kernels, kernel, lambda *args, k=kernel: seen.setdefault(k, []).append(args))
+        monkeypatch.setattr(jobs, kernel, lambda *args, k=kernel: seen.setdefault(k, []).append(args))
     fed = Federation.from_clients([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 4, 5)])
     problem = Problem(fed, Squared())
     batches = {"local_steps": 2, "batch_size": 2}
@@ -182,7 +183,7 @@ def test_strict_kernels_stay_strict_inside_reductions(tmp_path):
 
 STRICT = """
 import json
-from fedconvex._jit import kernel, reduction
+from fedconvex.kernels.cache import kernel, reduction
 
 @kernel
 def ratio(a, b):

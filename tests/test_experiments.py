@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from fedconvex.experiments import (
+from fedconvex.papers import (
     EXPERIMENTS,
     Claim,
     Experiment,
@@ -25,8 +25,8 @@ from fedconvex.experiments import (
     summary,
     write,
 )
-from fedconvex.experiments.dynamic_msd import L, agents
-from fedconvex.experiments.style import blank, save_figure
+from fedconvex.papers.dynamic_msd import L, agents
+from fedconvex.papers.style import blank, save_figure
 from fedconvex.theory.dynamic import tracking_constants
 
 

@@ -14,8 +14,8 @@ pytest.importorskip("matplotlib")
 from fedconvex import Logistic, Problem, run
 from fedconvex.cli import main
 from fedconvex.datasets.loaders import Table
-from fedconvex.experiments import EXPERIMENTS, agnostic_adult, agnostic_toy, summary, write
-from fedconvex.experiments.agnostic_toy import CENTRES, clouds, enclosing, location_problem
+from fedconvex.papers import EXPERIMENTS, agnostic_adult, agnostic_toy, summary, write
+from fedconvex.papers.agnostic_toy import CENTRES, clouds, enclosing, location_problem
 from fedconvex.report import domain_differences, domain_scores
 
 

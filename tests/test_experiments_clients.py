@@ -11,8 +11,8 @@ from scipy import stats
 pytest.importorskip("matplotlib")
 from sklearn.linear_model import LogisticRegression
 
-from fedconvex.experiments import agnostic_clients, agnostic_fashion, summary, write
-from fedconvex.experiments.images import coarser
+from fedconvex.papers import agnostic_clients, agnostic_fashion, summary, write
+from fedconvex.papers.images import coarser
 from fedconvex.report import wilson_interval
 
 

@@ -11,9 +11,9 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 from fedconvex import Federation, Hinge, Problem, SmoothedHinge
-from fedconvex.experiments import EXPERIMENTS, mocha_har, mocha_models, mocha_stragglers, summary, write
-from fedconvex.experiments.mocha_har import KINDS, Outcome, digit_pairs, load_tasks, paired
-from fedconvex.experiments.mocha_models import Fit, choose, errors, folds, joint_problem, path, reference, stopped
+from fedconvex.papers import EXPERIMENTS, mocha_har, mocha_models, mocha_stragglers, summary, write
+from fedconvex.papers.mocha_har import KINDS, Outcome, digit_pairs, load_tasks, paired
+from fedconvex.papers.mocha_models import Fit, choose, errors, folds, joint_problem, path, reference, stopped
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 
 

@@ -13,8 +13,8 @@ pytest.importorskip("sklearn")
 
 from fedconvex import Federation
 from fedconvex.datasets import load_bundled
-from fedconvex.experiments import EXPERIMENTS, multiboost, write
-from fedconvex.experiments.multiboost import load_sources, shifted_digits
+from fedconvex.papers import EXPERIMENTS, multiboost, write
+from fedconvex.papers.multiboost import load_sources, shifted_digits
 from fedconvex.problems import EnsembleProblem, QEnsemble, Stump, StumpProblem
 
 SMALL = multiboost.Plan(2, 12, (1e-1,), 2, 8, 40, (1.0,), (1.0, 0.0))

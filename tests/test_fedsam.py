@@ -8,9 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, _kernels, iterate, run
+from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
-from fedconvex.methods import Decay, FedSAM, ServerAdam, ServerSGD, work
+from fedconvex.kernels import jobs
+from fedconvex.methods import Decay, FedSAM, ServerAdam, ServerSGD
+from fedconvex.methods.parts import local_work
 
 
 def gradient(problem, w, rows):
@@ -36,7 +38,7 @@ def drawn(fed, k, plan, replacement, seed, t, r=0):
         return [np.arange(first, first + n)] * passes
     state = np.uint64(stream(key_from_seed(seed), r, t, fed.ids[k], BATCHES))
     pool, rows = np.empty(n, np.int64), np.empty(passes * block, np.int64)
-    _kernels.draw_rows(state, first, n, passes, block, replacement, pool, rows)
+    jobs.draw_rows(state, first, n, passes, block, replacement, pool, rows)
     return [b for e in range(passes) for b in np.split(rows[e * block : (e + 1) * block], range(batch, block, batch))]
 
 
@@ -52,7 +54,7 @@ def plain_fedsam(method, problem, rounds, seed, r=0):
     for t in range(rounds):
         ends = []
         for k, n in enumerate(fed.sizes.tolist()):
-            plan = work.plan_of(method, fed.sizes)[k]
+            plan = local_work.plan_of(method, fed.sizes)[k]
             v, batches = w, drawn(fed, k, plan, method.replacement, seed, t, r)
             for s, b in enumerate(batches):
                 assert len(b) <= n

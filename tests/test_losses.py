@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedconvex import _jit, _kernels
+from fedconvex.kernels import cache, jobs
 from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
 
 EPS = np.finfo(float).eps
@@ -315,33 +315,33 @@ def test_dual_step_beats_every_other_step(loss, z, u, q, y, other):
 # ---------------------------------------------------------------- Python and compiled agree
 
 
-@pytest.mark.skipif(_jit.DISABLED, reason="NUMBA_DISABLE_JIT: there is nothing compiled to compare with")
+@pytest.mark.skipif(cache.DISABLED, reason="NUMBA_DISABLE_JIT: there is nothing compiled to compare with")
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Hinge(), SmoothedHinge(0.5), Exponential()], ids=name)
 def test_compiled_equals_python(loss, rng):
     scales = np.repeat([1e-3, 1.0, 30.0, 1e3], 50)
     Z = rng.uniform(-1, 1, (200, 2)) * scales[:, None] * (0.7 if isinstance(loss, Exponential) else 1.0)
     y = rng.choice([-1.0, 1.0], 200)
     out = np.empty_like(Z)
-    _kernels.row_values(loss, Z, y, out)
+    jobs.row_values(loss, Z, y, out)
     python = np.array([[loss.value(float(z), float(s)) for z in row] for row, s in zip(Z, y, strict=True)])
     np.testing.assert_allclose(out, python, rtol=4 * EPS, atol=1e-300)
     slopes = np.array([[loss.slope(float(z), float(s)) for z in row] for row, s in zip(Z, y, strict=True)])
-    _kernels.row_slopes(loss, Z, y)
+    jobs.row_slopes(loss, Z, y)
     np.testing.assert_allclose(Z, slopes, rtol=4 * EPS, atol=1e-300)
 
 
-@pytest.mark.skipif(_jit.DISABLED, reason="NUMBA_DISABLE_JIT: there is nothing compiled to compare with")
+@pytest.mark.skipif(cache.DISABLED, reason="NUMBA_DISABLE_JIT: there is nothing compiled to compare with")
 def test_compiled_softmax_equals_python(rng):
     loss, Z = Softmax(3), rng.uniform(-1, 1, (100, 6)) * np.repeat([1.0, 1e3], 50)[:, None]
     y, out = rng.integers(0, 3, 100).astype(float), np.empty((100, 2))
-    _kernels.row_values(loss, Z, y, out)
+    jobs.row_values(loss, Z, y, out)
     python = [[loss.value(row[:3], s), loss.value(row[3:], s)] for row, s in zip(Z, y, strict=True)]
     np.testing.assert_allclose(out, python, rtol=8 * EPS, atol=2 * EPS)
     slopes = np.empty_like(Z)
     for i in range(100):
         loss.slopes(Z[i, :3], y[i], slopes[i, :3])
         loss.slopes(Z[i, 3:], y[i], slopes[i, 3:])
-    _kernels.row_slopes(loss, Z, y)
+    jobs.row_slopes(loss, Z, y)
     np.testing.assert_allclose(Z, slopes, rtol=8 * EPS, atol=2 * EPS)
 
 
@@ -388,21 +388,21 @@ class Quartic(NamedTuple):
 
 
 def test_dispatch_reaches_a_users_loss():
-    assert _kernels.value(Quartic(), 3.0, 1.0) == 4.0
-    assert _kernels.slope(Quartic(), 3.0, 1.0) == 8.0
+    assert jobs.value(Quartic(), 3.0, 1.0) == 4.0
+    assert jobs.slope(Quartic(), 3.0, 1.0) == 8.0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_exp_is_accurate_and_keeps_nan(compiled):
     """Against math.exp over the whole range: relative error below 5e-16; clamped ends; NaN stays NaN."""
-    from fedconvex._jit import DISABLED, kernel
+    from fedconvex.kernels.cache import DISABLED, kernel
     from fedconvex.losses import exp
 
     if compiled and DISABLED:
         pytest.skip("needs compilation")
     f = exp
     if compiled:
-        from fedconvex import _kernels  # noqa: F401  registers exp
+        from fedconvex.kernels import jobs  # noqa: F401  registers exp
 
         @kernel
         def f(x):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedconvex.mixtures import (
+from fedconvex.simplex.uncertainty import (
     EntropicStep,
     KLBall,
     Point,

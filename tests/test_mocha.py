@@ -28,7 +28,7 @@ from fedconvex import (
 )
 from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, JointMOCHA, MiniBatchSDCA, MiniBatchSGD
-from fedconvex.methods.nodes import CLOCK, REFRESH, accuracy
+from fedconvex.methods.parts.dual_nodes import CLOCK, REFRESH, accuracy
 from fedconvex.problems import (
     Clustered,
     Covariance,
@@ -600,7 +600,7 @@ def fits(name, problem):
 
 
 def test_every_method_with_nodes_is_here():
-    """All methods of files that know `fedconvex.methods.nodes`."""
+    """All methods of files that know `fedconvex.methods.parts.dual_nodes`."""
     methods = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "measure")}
     mine = {v for v in methods if "nodes" in vars(sys.modules[v.__module__])}
     assert mine == {type(v) for v in CONFIGURATIONS.values()}

@@ -9,8 +9,8 @@ from sklearn.ensemble import AdaBoostClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from fedconvex import Exponential, Federation, Problem, Squared, iterate, run
-from fedconvex._jit import DISABLED
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 

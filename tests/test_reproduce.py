@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from fedconvex.cli import main, progress
-from fedconvex.experiments import EXPERIMENTS, Claim, Experiment, Findings
-from fedconvex.experiments.style import blank
+from fedconvex.papers import EXPERIMENTS, Claim, Experiment, Findings
+from fedconvex.papers.style import blank
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def planted(monkeypatch, tmp_path):
         rows = [{"method": "A", "rounds": "12"}, {"method": "Longer", "rounds": "1k+"}]
         return Findings("Sums", (Claim("1 + 1 = 2", seed != 13, "2"),), ("A note.",), {"f": figure}, {"table": rows})
 
-    monkeypatch.setattr("fedconvex.experiments.EXPERIMENTS", {"sums": Experiment("sums", "adds numbers", run, "any")})
+    monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds numbers", run, "any")})
     monkeypatch.chdir(tmp_path)
     return seen
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, linprog
 
-from fedconvex._jit import DISABLED
+from fedconvex.kernels.cache import DISABLED
 from fedconvex.simplex import (
     Infeasible,
     divergence_ball_residual,

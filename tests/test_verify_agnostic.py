@@ -25,9 +25,9 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.methods.afl import WeightedSampling
-from fedconvex.mixtures import EntropicStep, KLBall, Point, Polytope
 from fedconvex.report.checks import as_document, as_table
 from fedconvex.report.page import page
+from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
 from fedconvex.theory import agnostic_communication

@@ -8,7 +8,7 @@ import pytest
 from scipy.linalg import eigh
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared, run
-from fedconvex._jit import DISABLED
+from fedconvex.kernels.cache import DISABLED
 from fedconvex.laboratory import checks, examine, own
 from fedconvex.laboratory.worlds import opposed, relatives, rivals, twins, wide
 from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSampling

@@ -54,7 +54,7 @@ def _list(args: argparse.Namespace) -> int:
     print("Theorems, for fedconvex verify --theorem")
     for name, theorem in THEOREMS.items():
         print(textwrap.fill(theorem.title, 110, initial_indent=f"    {name:<30}", subsequent_indent=" " * 34))
-    from fedconvex.experiments import EXPERIMENTS
+    from fedconvex.papers import EXPERIMENTS
 
     print("\nExperiments, for fedconvex reproduce")
     print("\n".join(reproduce.lines(EXPERIMENTS)))

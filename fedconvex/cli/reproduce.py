@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from fedconvex.experiments import EXPERIMENTS, summary, write
+    from fedconvex.papers import EXPERIMENTS, summary, write
 
     if args.name is None:
         _alone(args)
@@ -87,7 +87,7 @@ def _alone(args: argparse.Namespace) -> None:
 
 def _folder(out: str) -> Path:
     """Return the folder, after finding out that figures can be drawn and written there: a run may take long."""
-    from fedconvex.experiments.style import blank
+    from fedconvex.papers.style import blank
 
     home = Path(out)
     if home.is_file() or not home.absolute().parent.is_dir():

@@ -87,8 +87,8 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.methods.afl import WeightedSampling
-from fedconvex.mixtures import EntropicStep, Point
 from fedconvex.problems import Problem
+from fedconvex.simplex.uncertainty import EntropicStep, Point
 from fedconvex.theorems.agnostic import Classifiers
 from fedconvex.verify import THEOREMS
 

@@ -17,8 +17,8 @@ from fedconvex.methods.minibatchsdca import MiniBatchSDCA
 from fedconvex.methods.minibatchsgd import MiniBatchSGD
 from fedconvex.methods.mocha import MOCHA
 from fedconvex.methods.multiboost import MultiBoost
-from fedconvex.methods.nodes import Clock, NodeWork
-from fedconvex.methods.optimizers import (
+from fedconvex.methods.parts.dual_nodes import Clock, NodeWork
+from fedconvex.methods.parts.optimizers import (
     Averaging,
     ClientAdam,
     ClientMomentum,
@@ -28,14 +28,14 @@ from fedconvex.methods.optimizers import (
     ServerSGD,
     ServerYogi,
 )
-from fedconvex.methods.participation import ProportionalSampling, UniformSampling
+from fedconvex.methods.parts.participation import ProportionalSampling, UniformSampling
+from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.methods.progressivehedging import ProgressiveHedging
 from fedconvex.methods.radfed import RADFed
 from fedconvex.methods.scaffold import SCAFFOLD
-from fedconvex.methods.steps import Decay
 from fedconvex.methods.svrg import SVRG
-from fedconvex.mixtures import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
 from fedconvex.secure import PlainSums, SecureSums
+from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
 
 __all__ = [
     "AFL",

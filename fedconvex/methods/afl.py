@@ -29,14 +29,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, whole
+from fedconvex._check import bad, equal_by_type, flag, real, whole
 from fedconvex.draws import Draws
-from fedconvex.losses import equal_by_type
-from fedconvex.methods import participation, steps, weighting
-from fedconvex.mixtures import ProjectedStep, Simplex
+from fedconvex.methods.parts import domain_weighting, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.problems.domains import domain_counts, domain_sums, held_by
 from fedconvex.problems.minimax import measure_minimax
+from fedconvex.simplex.uncertainty import ProjectedStep, Simplex
 
 __all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
 
@@ -147,9 +146,9 @@ class AFL:
         gamma_w.
     mix_step : float, array (R,) or `Decay`
         gamma_lambda.
-    mixtures : set of `fedconvex.mixtures`
+    mixtures : set of `fedconvex.simplex.uncertainty`
         Lambda: `Simplex()`, `Polytope`, `KLBall` or `Point`.
-    ascent : step of `fedconvex.mixtures`
+    ascent : step of `fedconvex.simplex.uncertainty`
         `ProjectedStep()` or `EntropicStep()`.
     sampling : `DomainSampling` or `WeightedSampling`
         Which domains answer.
@@ -227,7 +226,7 @@ class AFL:
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         g, F = reply.g.sum(axis=1), reply.losses.sum(axis=1) / state.counts
-        point = into_ball(steps.descend(self.step_size, state.t, state.point, g), self.radius)  # 5
+        point = into_ball(step_sizes.descend(self.step_size, state.t, state.point, g), self.radius)  # 5
         mix = _ascend(self, state.t, state.point_mix, F)  # 6
         share, t = 1.0 / (state.t + 1.0), state.t + 1
         w = state.w + share * (state.point - state.w)  # 7
@@ -299,7 +298,7 @@ class OptimisticAFL:
     def aggregate(self, state: OptimisticState, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> Any:
         g, F = reply.g.sum(axis=1), reply.losses.sum(axis=1) / state.counts
         ahead_g, ahead_F = (g, F) if state.t == 0 else (2.0 * g - state.g, 2.0 * F - state.losses)  # 8
-        w = into_ball(steps.descend(self.step_size, state.t, state.w, ahead_g), self.radius)  # 5, 8
+        w = into_ball(step_sizes.descend(self.step_size, state.t, state.w, ahead_g), self.radius)  # 5, 8
         return OptimisticState(w, _ascend(self, state.t, state.mix, ahead_F), g, F, state.counts, state.t + 1)  # 9
 
     def measure(self, problem: Problem, state: OptimisticState) -> Measure:
@@ -323,17 +322,17 @@ def into_ball(w: np.ndarray, radius: float | None) -> np.ndarray:
 
 def _check(who: str, method: Any) -> None:
     set_ = object.__setattr__
-    set_(method, "step_size", steps.as_step_size(who, method.step_size))
-    set_(method, "mix_step", weighting.as_mix_step(who, method.mix_step))
-    weighting.check_mixtures(who, method.mixtures, method.ascent)
+    set_(method, "step_size", step_sizes.as_step_size(who, method.step_size))
+    set_(method, "mix_step", domain_weighting.as_mix_step(who, method.mix_step))
+    domain_weighting.check_mixtures(who, method.mixtures, method.ascent)
     if method.radius is not None:
         set_(method, "radius", real(f"{who}.radius", method.radius, low=0.0, strict=True))
 
 
 def _start(who: str, method: Any, problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first mixtures and the domains' rows, (R, p) each."""
-    steps.check_trajectories(who, method.step_size, len(w))
-    steps.check_trajectories(who, method.mix_step, len(w))
+    step_sizes.check_trajectories(who, method.step_size, len(w))
+    step_sizes.check_trajectories(who, method.mix_step, len(w))
     counts = domain_counts(problem.federation).astype(np.float64)
     method.mixtures.check(who, counts.size)
     return np.tile(method.mixtures.start(counts.size), (len(w), 1)), np.tile(counts, (len(w), 1))
@@ -353,7 +352,7 @@ def _shares(
 
 
 def _ascend(method: Any, t: int, mix: np.ndarray, F: np.ndarray) -> np.ndarray:
-    gamma = steps.round_step_sizes(method.mix_step, np.arange(len(mix)), t)
+    gamma = step_sizes.round_step_sizes(method.mix_step, np.arange(len(mix)), t)
     return method.ascent.ascend(method.mixtures, mix, gamma[:, None] * F)
 
 

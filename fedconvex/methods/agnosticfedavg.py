@@ -24,11 +24,11 @@ import numpy as np
 from fedconvex import secure
 from fedconvex._check import bad, flag, numeric, whole, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.methods import optimizers, participation, steps, weighting, work
-from fedconvex.mixtures import EntropicStep, Simplex
+from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.problems.domains import domain_counts, domain_sums, held_by
 from fedconvex.problems.minimax import measure_minimax
+from fedconvex.simplex.uncertainty import EntropicStep, Simplex
 
 __all__ = ["AgnosticFedAvg"]
 
@@ -77,9 +77,9 @@ class AgnosticFedAvg:
         As for `fedconvex.FedAvg`.
     window : int
         r, rounds over which the rows of a domain are averaged.
-    mixtures : set of `fedconvex.mixtures`
+    mixtures : set of `fedconvex.simplex.uncertainty`
         Lambda.
-    ascent : step of `fedconvex.mixtures`
+    ascent : step of `fedconvex.simplex.uncertainty`
         `EntropicStep()`, as published, or `ProjectedStep()`.
     mix : array (p,), optional
         lambda_0; default the start of Lambda, uniform on the simplex.
@@ -123,14 +123,14 @@ class AgnosticFedAvg:
 
     def __post_init__(self) -> None:
         set_, who = object.__setattr__, "AgnosticFedAvg"
-        set_(self, "step_size", steps.as_step_size(who, self.step_size))
-        set_(self, "mix_step", weighting.as_mix_step(who, self.mix_step))
-        work.check_work(who, self)
+        set_(self, "step_size", step_sizes.as_step_size(who, self.step_size))
+        set_(self, "mix_step", domain_weighting.as_mix_step(who, self.mix_step))
+        local_work.check_work(who, self)
         set_(self, "replacement", flag(f"{who}.replacement", self.replacement))
         set_(self, "participation", participation.as_participation(who, self.participation))
         optimizers.check_optimizers(who, self.client, self.server)
         whole(f"{who}.window", self.window, low=1)
-        weighting.check_mixtures(who, self.mixtures, self.ascent)
+        domain_weighting.check_mixtures(who, self.mixtures, self.ascent)
         if self.mix is not None:
             set_(self, "mix", tuple(numeric(f"{who}.mix", self.mix).ravel().tolist()))
         if isinstance(self.sums, type) or not hasattr(self.sums, "send"):
@@ -138,7 +138,7 @@ class AgnosticFedAvg:
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         who, R, p = "AgnosticFedAvg", len(w), domain_counts(problem.federation).size
-        weighting.check_fit(who, self, problem, R)
+        domain_weighting.check_fit(who, self, problem, R)
         self.mixtures.check(who, p)
         mix = self.mixtures.start(p) if self.mix is None else np.array(self.mix)
         if mix.shape != (p,):
@@ -157,8 +157,8 @@ class AgnosticFedAvg:
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         losses, _ = domain_sums(problem, message.w, np.zeros_like(message.alpha), clients)  # 4
-        u, beta = weighting.weights_of(problem, clients, message.alpha)  # 4
-        w = weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 5
+        u, beta = domain_weighting.weights_of(problem, clients, message.alpha)  # 4
+        w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 5
         counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
         return self.sums.send(Reply(w, beta, losses, counts), problem.federation.ids[clients], draws), memory  # 6
 
@@ -168,7 +168,7 @@ class AgnosticFedAvg:
         average = np.where(somebody.reshape(-1, *[1] * (average.ndim - 1)), average, state.w)
         server, w = self.server.move(state.server, state.w, average)  # 7
         F = losses / np.maximum(counts, 1.0)  # 7
-        gamma = steps.round_step_sizes(self.mix_step, np.arange(len(w)), state.t)
+        gamma = step_sizes.round_step_sizes(self.mix_step, np.arange(len(w)), state.t)
         mix = self.ascent.ascend(self.mixtures, state.mix, gamma[:, None] * F)  # 8
         window = np.concatenate([state.window[:, 1:], counts[:, None]], axis=1)  # 8
         mean = window.mean(axis=1)

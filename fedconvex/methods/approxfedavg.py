@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import flag, real
 from fedconvex.draws import Draws
-from fedconvex.methods import optimizers, participation, steps, weighting, work
-from fedconvex.mixtures import softmax
+from fedconvex.kernels import jobs
+from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.problems.domains import domain_counts, domain_sums, domains_of, held_by
 from fedconvex.problems.minimax import measure_softmax
+from fedconvex.simplex.uncertainty import softmax
 
 __all__ = ["ApproxFedAvg", "SoftmaxFedAvg"]
 
@@ -125,7 +125,7 @@ class ApproxFedAvg:
         _check("ApproxFedAvg", self)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        weighting.check_fit("ApproxFedAvg", self, problem, len(w))
+        domain_weighting.check_fit("ApproxFedAvg", self, problem, len(w))
         return State(w, self.server.init(w))  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -139,11 +139,11 @@ class ApproxFedAvg:
         nothing = np.zeros((len(clients), held.shape[2]))
         means = domain_sums(problem, message.w, nothing, clients)[0] / np.maximum(held, 1)  # 3
         q = softmax(np.where(held > 0, means, -np.inf), self.mu)  # 3
-        u, beta = weighting.weights_of(problem, clients, q / np.maximum(held, 1))
-        return Reply(weighting.local_steps(self, problem, message.w, clients, draws, u, beta)), memory  # 4, 5
+        u, beta = domain_weighting.weights_of(problem, clients, q / np.maximum(held, 1))
+        return Reply(domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)), memory  # 4, 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        server, w = self.server.move(state.server, state.w, _kernels.average(weights, reply.w))  # 6
+        server, w = self.server.move(state.server, state.w, jobs.average(weights, reply.w))  # 6
         return State(w, server)
 
     def measure(self, problem: Problem, state: State) -> Measure:
@@ -194,7 +194,7 @@ class SoftmaxFedAvg:
         _check("SoftmaxFedAvg", self)
 
     def init(self, problem: Problem, w: np.ndarray) -> SoftmaxState:
-        weighting.check_fit("SoftmaxFedAvg", self, problem, len(w))
+        domain_weighting.check_fit("SoftmaxFedAvg", self, problem, len(w))
         counts = np.tile(domain_counts(problem.federation).astype(np.float64), (len(w), 1))
         return SoftmaxState(w, self.server.init(w), np.zeros_like(counts), counts)  # 1
 
@@ -207,14 +207,14 @@ class SoftmaxFedAvg:
 
     def local(self, problem: Problem, message: SoftmaxMessage, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         losses, _ = domain_sums(problem, message.w, np.zeros_like(message.alpha), clients)  # 8
-        u, beta = weighting.weights_of(problem, clients, message.alpha)  # 8
-        w = weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 9
+        u, beta = domain_weighting.weights_of(problem, clients, message.alpha)  # 8
+        w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 9
         counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
         return SoftmaxReply(w, beta, losses, counts), memory  # 10
 
     def aggregate(self, state: SoftmaxState, clients: np.ndarray, weights: np.ndarray, reply: SoftmaxReply) -> Any:
         total, counts = reply.beta.sum(axis=1), reply.counts.sum(axis=1)
-        average = _kernels.average(reply.beta / total[:, None], reply.w)
+        average = jobs.average(reply.beta / total[:, None], reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 11
         means = reply.losses.sum(axis=1) / np.maximum(counts, 1.0)
         return SoftmaxState(w, server, np.where(counts > 0.0, means, state.values), state.counts)  # 11
@@ -230,8 +230,8 @@ class SoftmaxFedAvg:
 def _check(who: str, method: Any) -> None:
     set_ = object.__setattr__
     set_(method, "mu", real(f"{who}.mu", method.mu, low=0.0, strict=True))
-    set_(method, "step_size", steps.as_step_size(who, method.step_size))
-    work.check_work(who, method)
+    set_(method, "step_size", step_sizes.as_step_size(who, method.step_size))
+    local_work.check_work(who, method)
     set_(method, "replacement", flag(f"{who}.replacement", method.replacement))
     set_(method, "participation", participation.as_participation(who, method.participation))
     optimizers.check_optimizers(who, method.client, method.server)

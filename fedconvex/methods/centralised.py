@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, flag, whole
 from fedconvex.draws import Draws
-from fedconvex.methods import steps as _steps
-from fedconvex.methods.optimizers import ClientSGD
+from fedconvex.kernels import jobs
+from fedconvex.methods.parts import step_sizes as _steps
+from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["SGD", "GradientDescent"]
@@ -120,7 +120,7 @@ class SGD:
         plan = np.broadcast_to([self.steps, self.batch_size, self.batch_size], (*shape, 3)).copy()
         eta = _steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
         clients = np.zeros(shape, dtype=np.int64)
-        w, _ = _kernels.local_updates(
+        w, _ = jobs.local_updates(
             problem.pooled, ClientSGD(), state.w, clients, draws, eta, plan, self.replacement, False
         )  # 3
         return State(w[:, 0], state.t + 1)

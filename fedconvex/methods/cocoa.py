@@ -22,8 +22,8 @@ import numpy as np
 
 from fedconvex._check import whole
 from fedconvex.draws import Draws
-from fedconvex.methods import nodes, participation
-from fedconvex.methods.nodes import Memory, Message, Reply, State
+from fedconvex.methods.parts import dual_nodes, participation
+from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State
 from fedconvex.problems import MultiTaskProblem
 
 __all__ = ["CoCoA"]
@@ -67,17 +67,17 @@ class CoCoA:
     max_epochs: int = 1000
     sigma: Any = None
 
-    memory = staticmethod(nodes.memory)  # 1
-    broadcast = staticmethod(nodes.broadcast)  # 2
-    measure, observe = staticmethod(nodes.measure), staticmethod(nodes.observe)
+    memory = staticmethod(dual_nodes.memory)  # 1
+    broadcast = staticmethod(dual_nodes.broadcast)  # 2
+    measure, observe = staticmethod(dual_nodes.measure), staticmethod(dual_nodes.observe)
 
     def __post_init__(self) -> None:
-        nodes.check_accuracy("CoCoA.theta", self.theta)
+        dual_nodes.check_accuracy("CoCoA.theta", self.theta)
         whole("CoCoA.max_epochs", self.max_epochs, low=1)
-        object.__setattr__(self, "sigma", nodes.check_sigma("CoCoA.sigma", self.sigma))
+        object.__setattr__(self, "sigma", dual_nodes.check_sigma("CoCoA.sigma", self.sigma))
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
-        return nodes.fixed("CoCoA", nodes.start("CoCoA", problem, w, self.sigma))  # 1
+        return dual_nodes.fixed("CoCoA", dual_nodes.start("CoCoA", problem, w, self.sigma))  # 1
 
     def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         return participation.participants(None, problem, draws)
@@ -85,8 +85,8 @@ class CoCoA:
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
     ) -> tuple[Reply, Memory]:
-        work = nodes.work_to_accuracy(problem, self.theta, self.max_epochs, draws.round)
-        return nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 3, 4
+        work = dual_nodes.work_to_accuracy(problem, self.theta, self.max_epochs, draws.round)
+        return dual_nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 3, 4
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return nodes.join(state, clients, reply)  # 5
+        return dual_nodes.join(state, clients, reply)  # 5

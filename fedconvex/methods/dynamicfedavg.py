@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, whole
 from fedconvex.draws import Draws
-from fedconvex.methods import participation, steps
-from fedconvex.methods.optimizers import ClientSGD
+from fedconvex.kernels import jobs
+from fedconvex.methods.parts import participation, step_sizes
+from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["DynamicFedAvg"]
@@ -88,8 +88,8 @@ class DynamicFedAvg:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", steps.as_step_size("DynamicFedAvg", self.step_size))
-        if isinstance(self.step_size, steps.Decay):
+        set_(self, "step_size", step_sizes.as_step_size("DynamicFedAvg", self.step_size))
+        if isinstance(self.step_size, step_sizes.Decay):
             raise bad("DynamicFedAvg.step_size", "be constant in time", f"{self.step_size!r}", "use FedAvg")
         set_(self, "local_steps", _per_agent("local_steps", self.local_steps))
         if self.batch_size is not None:
@@ -98,7 +98,7 @@ class DynamicFedAvg:
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         participation.check_participation("DynamicFedAvg", self.participation, problem)
-        steps.check_trajectories("DynamicFedAvg", self.step_size, len(w))
+        step_sizes.check_trajectories("DynamicFedAvg", self.step_size, len(w))
         fed = problem.federation
         plan = self._plan(problem, np.arange(fed.K)[None])[0]
         if (plan[:, 1] > fed.sizes).any():
@@ -115,12 +115,12 @@ class DynamicFedAvg:
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         plan = self._plan(problem, clients)  # 3
-        eta = steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan) / plan[:, :, :1]
-        w, _ = _kernels.local_updates(problem, ClientSGD(), message.w, clients, draws, eta, plan, False, False)  # 4
+        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan) / plan[:, :, :1]
+        w, _ = jobs.local_updates(problem, ClientSGD(), message.w, clients, draws, eta, plan, False, False)  # 4
         return Reply(w), memory  # 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return State(_kernels.average(weights, reply.w))  # 6
+        return State(jobs.average(weights, reply.w))  # 6
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

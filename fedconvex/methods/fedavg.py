@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import flag
 from fedconvex.draws import Draws
-from fedconvex.methods import optimizers, participation, steps, work
+from fedconvex.kernels import jobs
+from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["FedAvg"]
@@ -109,15 +109,15 @@ class FedAvg:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", steps.as_step_size("FedAvg", self.step_size))
-        work.check_work("FedAvg", self)
+        set_(self, "step_size", step_sizes.as_step_size("FedAvg", self.step_size))
+        local_work.check_work("FedAvg", self)
         for name in ("replacement", "shadow"):
             set_(self, name, flag(f"FedAvg.{name}", getattr(self, name)))
         set_(self, "participation", participation.as_participation("FedAvg", self.participation))
         optimizers.check_optimizers("FedAvg", self.client, self.server)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        work.check_fit("FedAvg", self, problem, len(w))
+        local_work.check_fit("FedAvg", self, problem, len(w))
         return State(w, self.server.init(w), w[:, None][:, :0])  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -127,17 +127,17 @@ class FedAvg:
         return Message(state.w)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        plan = work.plan_of(self, problem.federation.sizes[clients])
-        eta = steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
-        w, path = _kernels.local_updates(
+        plan = local_work.plan_of(self, problem.federation.sizes[clients])
+        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+        w, path = jobs.local_updates(
             problem, self.client, message.w, clients, draws, eta, plan, self.replacement, self.shadow
         )  # 3, 4
         return Reply(w, path), memory  # 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        average = _kernels.average(weights, reply.w)
+        average = jobs.average(weights, reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 6
-        return State(w, server, _kernels.average(weights, reply.path) if self.shadow else state.shadow)
+        return State(w, server, jobs.average(weights, reply.path) if self.shadow else state.shadow)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedconvex._check import bad, whole, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.methods import steps
+from fedconvex.methods.parts import step_sizes
 from fedconvex.problems import EnsembleProblem, Measure, StumpProblem
 
 __all__ = ["FedMultiBoost"]
@@ -109,8 +109,8 @@ class FedMultiBoost:
     classifiers: int | None = None
 
     def __post_init__(self) -> None:
-        size = steps.as_step_size("FedMultiBoost", self.step_size)
-        if isinstance(size, steps.Decay):
+        size = step_sizes.as_step_size("FedMultiBoost", self.step_size)
+        if isinstance(size, step_sizes.Decay):
             raise bad("FedMultiBoost.step_size", "be eta_0 of the steps eta_0/sqrt(t)", f"{size!r}")
         object.__setattr__(self, "step_size", size)
         for name in ("clients_per_domain", "classifiers"):
@@ -127,7 +127,7 @@ class FedMultiBoost:
             )
         if (w < 0.0).any():
             raise bad("FedMultiBoost: start", "be nonnegative", f"{w.min():g}")
-        steps.check_trajectories("FedMultiBoost", self.step_size, len(w))
+        step_sizes.check_trajectories("FedMultiBoost", self.step_size, len(w))
         fed, columns = problem.federation, np.bincount(problem.dictionary.sources, minlength=problem.p)
         if columns.min() < (self.classifiers or 1):
             k = int(np.argmin(columns))
@@ -176,7 +176,7 @@ class FedMultiBoost:
         history = np.zeros((len(w), state.history.shape[1] + 1, 6))
         history[:, :-1] = state.history
         estimate = np.empty((len(w), p))
-        eta = steps.round_step_sizes(self.step_size, np.arange(len(w)), 0)
+        eta = step_sizes.round_step_sizes(self.step_size, np.arange(len(w)), 0)
         for r in range(len(w)):
             m_c, of = state.sizes[clients[r]].astype(float), state.domain[clients[r]]
             rows = np.bincount(of, m_c, minlength=p)

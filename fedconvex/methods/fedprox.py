@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
-from fedconvex._check import bad, finite, flag, numeric, real, whole, wrong_type
-from fedconvex._jit import kernel
+from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
 from fedconvex.draws import Draws, below, stream, uniform
-from fedconvex.losses import Softmax, equal_by_type
-from fedconvex.methods import optimizers, participation, steps, work
+from fedconvex.kernels import jobs
+from fedconvex.kernels.cache import kernel
+from fedconvex.losses import Softmax
+from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.problems.proximal import proximal_points
 
@@ -227,8 +227,8 @@ class FedProx:
     def _check_work(self) -> None:
         if self.step_size is None:
             raise bad("FedProx.step_size", "be given", "None", "or solve exactly: solver=ProximalPoint()")
-        object.__setattr__(self, "step_size", steps.as_step_size("FedProx", self.step_size))
-        work.check_work("FedProx", self)
+        object.__setattr__(self, "step_size", step_sizes.as_step_size("FedProx", self.step_size))
+        local_work.check_work("FedProx", self)
         if self.stragglers is not None:
             if not isinstance(self.stragglers, Stragglers):
                 raise wrong_type("FedProx.stragglers", "be Stragglers(share)", f"{self.stragglers!r}")
@@ -252,7 +252,7 @@ class FedProx:
             raise bad("FedProx.proximal", f"be one number per trajectory ({R})", f"{len(mu)}")
         mu = np.broadcast_to(np.array(mu), R).astype(float)
         if self.solver is None:
-            work.check_fit("FedProx", self, problem, R)
+            local_work.check_fit("FedProx", self, problem, R)
         else:
             if problem.l2 == 0.0 and (isinstance(self.proximal, AdaptiveProximal) or not mu.all()):
                 must = "be positive for exact solutions where l2 = 0"
@@ -276,18 +276,18 @@ class FedProx:
             start, late = np.repeat(w[:, None], clients.shape[1], axis=1), none
             w_k = proximal_points(problem, clients, start, mu, start, self.solver.tol)  # 3, 5
         else:
-            plan = work.plan_of(self, problem.federation.sizes[clients])
-            eta = steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+            plan = local_work.plan_of(self, problem.federation.sizes[clients])
+            eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
             late = none if self.stragglers is None else self._cut(plan, problem.federation.ids[clients], draws)
-            w_k, _ = _kernels.local_updates(
+            w_k, _ = jobs.local_updates(
                 problem, self.client, w, clients, draws, eta, plan, self.replacement, False, -scale * w[:, None], mu
             )  # 3, 4
         rise = _changes(problem, w, message.before, clients) if message.before.size else none
         gamma = none
         if self.inexactness:
-            first = _norms(_kernels.gradients_of(problem, w, clients))
-            jobs = w_k.reshape(-1, *problem.model_shape)
-            left = _kernels.gradients_of(problem, jobs, clients.reshape(-1, 1)).reshape(w_k.shape)
+            first = _norms(jobs.gradients_of(problem, w, clients))
+            flat = w_k.reshape(-1, *problem.model_shape)
+            left = jobs.gradients_of(problem, flat, clients.reshape(-1, 1)).reshape(w_k.shape)
             left = _norms(left + scale * (w_k - w[:, None]))
             gamma = np.where(left > 0.0, left / first, 0.0)  # 6
         return Reply(w_k, rise, late, gamma), memory  # 6
@@ -298,7 +298,7 @@ class FedProx:
             kept = np.where(reply.late, 0.0, weights)
             total = kept.sum(axis=1, keepdims=True)
             everyone_late, weights = total[:, 0] == 0.0, kept / np.where(total > 0.0, total, 1.0)
-        average = _kernels.average(weights, reply.w)
+        average = jobs.average(weights, reply.w)
         if everyone_late is not None:
             average[everyone_late] = state.w[everyone_late]
         server, w = self.server.move(state.server, state.w, average)  # 7
@@ -355,7 +355,7 @@ def _norms(G: np.ndarray) -> np.ndarray:
 
 def _changes(problem: Problem, w: np.ndarray, before: np.ndarray, clients: np.ndarray) -> np.ndarray:
     """f_k(w) - f_k(before) of clients (R, m); zero where it is rounding."""
-    now, then = (_kernels.values_gradients_of(problem, v, clients)[0] for v in (w, before))
+    now, then = (jobs.values_gradients_of(problem, v, clients)[0] for v in (w, before))
     return np.where(np.abs(now - then) > 1e-13 * (np.abs(now) + np.abs(then)), now - then, 0.0)
 
 

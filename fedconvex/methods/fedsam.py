@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, finite, flag, numeric, real
-from fedconvex._jit import borrowing, reduction
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.methods import optimizers, participation, steps, work
+from fedconvex.kernels import jobs
+from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["FedSAM"]
@@ -120,17 +120,17 @@ class FedSAM:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", steps.as_step_size("FedSAM", self.step_size))
+        set_(self, "step_size", step_sizes.as_step_size("FedSAM", self.step_size))
         set_(self, "rho", _radius(self.rho))
-        work.check_work("FedSAM", self)
+        local_work.check_work("FedSAM", self)
         for name in ("replacement", "shadow"):
             set_(self, name, flag(f"FedSAM.{name}", getattr(self, name)))
         set_(self, "participation", participation.as_participation("FedSAM", self.participation))
         optimizers.check_optimizers("FedSAM", optimizers.ClientSGD(), self.server)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        work.check_fit("FedSAM", self, problem, len(w), (self.rho,))
-        if isinstance(self.rho, tuple) and not isinstance(self.rho, steps.Decay) and len(self.rho) != len(w):
+        local_work.check_fit("FedSAM", self, problem, len(w), (self.rho,))
+        if isinstance(self.rho, tuple) and not isinstance(self.rho, step_sizes.Decay) and len(self.rho) != len(w):
             raise bad("FedSAM.rho", f"be one number per trajectory ({len(w)})", f"{len(self.rho)}")
         return State(w, self.server.init(w), w[:, None][:, :0])  # 1
 
@@ -142,10 +142,10 @@ class FedSAM:
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         fed, shape = problem.federation, (*clients.shape, problem.size)
-        plan = work.plan_of(self, fed.sizes[clients])
-        eta, rho = (steps.step_sizes(x, draws.trajectory, draws.round, plan) for x in (self.step_size, self.rho))
+        plan = local_work.plan_of(self, fed.sizes[clients])
+        eta, rho = (step_sizes.step_sizes(x, draws.trajectory, draws.round, plan) for x in (self.step_size, self.rho))
         w = np.empty(shape)
-        path = np.empty((*shape[:2], int(steps.step_counts(plan[0, 0])) if self.shadow else 0, problem.size))
+        path = np.empty((*shape[:2], int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0, problem.size))
         local_sam(
             problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.l2, draws.key, draws.trajectory, draws.round,
             clients, message.w.reshape(len(clients), -1), eta, rho, plan, self.replacement, w, path, problem.n_outputs,
@@ -153,9 +153,9 @@ class FedSAM:
         return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        average = _kernels.average(weights, reply.w)
+        average = jobs.average(weights, reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 8
-        return State(w, server, _kernels.average(weights, reply.path) if self.shadow else state.shadow)
+        return State(w, server, jobs.average(weights, reply.path) if self.shadow else state.shadow)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)
@@ -173,8 +173,8 @@ class FedSAM:
 def _radius(rho: Any) -> Any:
     """Return a valid rho: a float >= 0, a tuple of them, one per trajectory, or a `Decay`."""
     who = "FedSAM.rho"
-    if isinstance(rho, steps.Decay):
-        return steps.as_step_size(who, rho)
+    if isinstance(rho, step_sizes.Decay):
+        return step_sizes.as_step_size(who, rho)
     if not isinstance(rho, (list, tuple)) and np.ndim(rho) == 0:
         return real(who, rho.item() if isinstance(rho, np.ndarray) else rho, low=0.0)
     v = numeric(who, rho)
@@ -190,10 +190,10 @@ def _radius(rho: Any) -> Any:
 @reduction
 def batch_gradient(loss, X, y, rows, l2, w, g, c, t):  # type: ignore[no-untyped-def]
     """g = l2 w + mean of the gradients of rows at w."""
-    _kernels.batch_slopes(loss, X, y, rows, 1.0 / rows.size, w, c, t)
+    jobs.batch_slopes(loss, X, y, rows, 1.0 / rows.size, w, c, t)
     for q in range(w.size):
         g[q] = l2 * w[q]
-    _kernels.batch_add(loss, X, rows, c, g)
+    jobs.batch_add(loss, X, rows, c, g)
 
 
 @reduction
@@ -259,7 +259,7 @@ def sam_jobs(  # type: ignore[no-untyped-def]
                     rows[i] = ptr[k] + i
             else:
                 state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-                _kernels.draw_rows(state, ptr[k], n, passes, block, replacement, pool, rows)
+                jobs.draw_rows(state, ptr[k], n, passes, block, replacement, pool, rows)
             for q in range(w.size):
                 w[q] = W[r, q]  # 3
             sam_steps(
@@ -272,7 +272,7 @@ def local_sam(  # type: ignore[no-untyped-def]
     loss, X, y, ptr, ids, l2, key, trajectories, round_, clients, W, eta, rho, plan, replacement, out, path, C
 ):
     """Run `sam_jobs` with buffers of the right sizes."""
-    widest, drawn, largest = _kernels.buffer_sizes(ptr, clients, plan)
+    widest, drawn, largest = jobs.buffer_sizes(ptr, clients, plan)
     pool, rows = np.empty(widest, np.int64), np.empty(drawn, np.int64)
     u, g, c, t = np.empty(W.shape[1]), np.empty(W.shape[1]), np.empty(largest * C), np.empty(largest)
     sam_jobs(

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex.draws import Draws
-from fedconvex.methods import participation, steps
+from fedconvex.kernels import jobs
+from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["FedSGD"]
@@ -64,12 +64,12 @@ class FedSGD:
     participation: Any = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", steps.as_step_size("FedSGD", self.step_size))
+        object.__setattr__(self, "step_size", step_sizes.as_step_size("FedSGD", self.step_size))
         object.__setattr__(self, "participation", participation.as_participation("FedSGD", self.participation))
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         participation.check_participation("FedSGD", self.participation, problem)
-        steps.check_trajectories("FedSGD", self.step_size, len(w))
+        step_sizes.check_trajectories("FedSGD", self.step_size, len(w))
         return State(w, 0)  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -79,11 +79,11 @@ class FedSGD:
         return Message(state.w)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        return Reply(_kernels.gradients_of(problem, message.w, clients)), memory  # 3
+        return Reply(jobs.gradients_of(problem, message.w, clients)), memory  # 3
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        g = _kernels.average(weights, reply.g)
-        return State(steps.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
+        g = jobs.average(weights, reply.g)
+        return State(step_sizes.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

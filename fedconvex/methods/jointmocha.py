@@ -18,8 +18,8 @@ import numpy as np
 
 from fedconvex._check import bad, real, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.methods import nodes, participation
-from fedconvex.methods.nodes import Memory, Message, NodeWork, Reply
+from fedconvex.methods.parts import dual_nodes, participation
+from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.multitask import Balance
 
@@ -77,7 +77,7 @@ class JointMOCHA:
     work: NodeWork = NodeWork()
     eta: float | None = None
 
-    memory = staticmethod(nodes.memory)  # 1
+    memory = staticmethod(dual_nodes.memory)  # 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.work, NodeWork):
@@ -91,7 +91,7 @@ class JointMOCHA:
         return self.work.participation
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> JointState:
-        start, R = nodes.start("JointMOCHA", problem, w, None), len(w)  # 1
+        start, R = dual_nodes.start("JointMOCHA", problem, w, None), len(w)  # 1
         self.work.check_fit(problem)
         if not start.prior.size:
             raise bad("JointMOCHA: problem", "have a learned Omega", f"{problem.relation!r}", "use MOCHA")
@@ -109,7 +109,7 @@ class JointMOCHA:
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
     ) -> tuple[Reply, Memory]:
         work = self.work.asked(problem, draws.round)
-        return nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 3
+        return dual_nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 3
 
     def aggregate(self, state: JointState, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> JointState:
         mine = np.arange(len(clients))[:, None], clients

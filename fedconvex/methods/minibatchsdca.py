@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex._jit import reduction
-from fedconvex._kernels import row_axpy, row_dot
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.methods import nodes, participation
-from fedconvex.methods.nodes import Memory, Message, Reply, State, answer, draw_batch
+from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.jobs import row_axpy, row_dot
+from fedconvex.methods.parts import dual_nodes, participation
+from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer, draw_batch
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.dual import conjugate_sum, dual_step
 
@@ -67,18 +67,18 @@ class MiniBatchSDCA:
     beta: float | None = None
     sigma: Any = None
 
-    memory = staticmethod(nodes.memory)  # 1
-    broadcast = staticmethod(nodes.broadcast)  # 2
-    measure, observe = staticmethod(nodes.measure), staticmethod(nodes.observe)
+    memory = staticmethod(dual_nodes.memory)  # 1
+    broadcast = staticmethod(dual_nodes.broadcast)  # 2
+    measure, observe = staticmethod(dual_nodes.measure), staticmethod(dual_nodes.observe)
 
     def __post_init__(self) -> None:
         whole("MiniBatchSDCA.batch_size", self.batch_size, low=1)
         if self.beta is not None:
             real("MiniBatchSDCA.beta", self.beta, low=0.0, strict=True)
-        object.__setattr__(self, "sigma", nodes.check_sigma("MiniBatchSDCA.sigma", self.sigma))
+        object.__setattr__(self, "sigma", dual_nodes.check_sigma("MiniBatchSDCA.sigma", self.sigma))
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
-        return nodes.fixed("MiniBatchSDCA", nodes.start("MiniBatchSDCA", problem, w, self.sigma))  # 1
+        return dual_nodes.fixed("MiniBatchSDCA", dual_nodes.start("MiniBatchSDCA", problem, w, self.sigma))  # 1
 
     def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         return participation.participants(None, problem, draws)
@@ -86,10 +86,10 @@ class MiniBatchSDCA:
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
     ) -> tuple[Reply, Memory]:
-        fed, reply = problem.federation, nodes.empty_reply(problem, clients)
+        fed, reply = problem.federation, dual_nodes.empty_reply(problem, clients)
         sizes = np.minimum(self.batch_size, fed.sizes)
         beta = safe_beta(problem, self.batch_size) if self.beta is None else np.full(fed.K, float(self.beta))
-        fresh = nodes.refreshes(draws.round)
+        fresh = dual_nodes.refreshes(draws.round)
         batch_jobs(
             problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.row_norms, problem.c, draws.key, draws.trajectory,
             draws.round, clients, message.w, message.rho, sizes, beta, fresh, *memory, *reply,
@@ -98,7 +98,7 @@ class MiniBatchSDCA:
         return reply, memory  # 3, 4
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return nodes.join(state, clients, reply)  # 5
+        return dual_nodes.join(state, clients, reply)  # 5
 
 
 def safe_beta(problem: MultiTaskProblem, batch_size: int) -> np.ndarray:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, whole
-from fedconvex._jit import reduction
-from fedconvex._kernels import row_axpy, row_dot, slope
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.methods import nodes, participation, steps
-from fedconvex.methods.nodes import draw_batch
+from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.jobs import row_axpy, row_dot, slope
+from fedconvex.methods.parts import dual_nodes, participation, step_sizes
+from fedconvex.methods.parts.dual_nodes import draw_batch
 from fedconvex.problems import Measure, MultiTaskProblem
 
 __all__ = ["MiniBatchSGD"]
@@ -78,12 +78,12 @@ class MiniBatchSGD:
     batch_size: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", steps.as_step_size("MiniBatchSGD", self.step_size))
+        object.__setattr__(self, "step_size", step_sizes.as_step_size("MiniBatchSGD", self.step_size))
         whole("MiniBatchSGD.batch_size", self.batch_size, low=1)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> Models:
-        nodes.check_problem("MiniBatchSGD", problem)
-        steps.check_trajectories("MiniBatchSGD", self.step_size, len(w))
+        dual_nodes.check_problem("MiniBatchSGD", problem)
+        step_sizes.check_trajectories("MiniBatchSGD", self.step_size, len(w))
         if problem.relation.learned:
             raise bad("MiniBatchSGD", "have a fixed relationship", f"{problem.relation!r}", "use MOCHA")
         return Models(w, problem.relation.qbar(problem.federation.K), 0)
@@ -107,7 +107,7 @@ class MiniBatchSGD:
     def aggregate(self, state: Models, clients: np.ndarray, weights: np.ndarray, reply: Gradients) -> Models:
         g = state.qbar @ state.w
         g[np.arange(len(clients))[:, None], clients] += reply.g
-        return state._replace(w=steps.descend(self.step_size, state.t, state.w, g), t=state.t + 1)  # 2
+        return state._replace(w=step_sizes.descend(self.step_size, state.t, state.w, g), t=state.t + 1)  # 2
 
     def measure(self, problem: MultiTaskProblem, state: Models) -> Measure:
         return problem.measure(state.w)

@@ -25,8 +25,8 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.draws import Draws
-from fedconvex.methods import nodes, participation
-from fedconvex.methods.nodes import Memory, Message, NodeWork, Reply, State
+from fedconvex.methods.parts import dual_nodes, participation
+from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, State
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.relations import safe_sigma
 
@@ -107,18 +107,18 @@ class MOCHA(NodeWork):
     omega_every: int = 1
     anneal: float = 1.0
 
-    memory = staticmethod(nodes.memory)  # 1
-    broadcast = staticmethod(nodes.broadcast)  # 2
-    measure, observe = staticmethod(nodes.measure), staticmethod(nodes.observe)
+    memory = staticmethod(dual_nodes.memory)  # 1
+    broadcast = staticmethod(dual_nodes.broadcast)  # 2
+    measure, observe = staticmethod(dual_nodes.measure), staticmethod(dual_nodes.observe)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "sigma", nodes.check_sigma("MOCHA.sigma", self.sigma))
+        object.__setattr__(self, "sigma", dual_nodes.check_sigma("MOCHA.sigma", self.sigma))
         whole("MOCHA.omega_every", self.omega_every, low=1)
         real("MOCHA.anneal", self.anneal, low=0.0)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
-        state = nodes.start("MOCHA", problem, w, self.sigma)  # 1
+        state = dual_nodes.start("MOCHA", problem, w, self.sigma)  # 1
         self.check_fit(problem)
         return state
 
@@ -129,10 +129,10 @@ class MOCHA(NodeWork):
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
     ) -> tuple[Reply, Memory]:
         work = self.asked(problem, draws.round)  # 3
-        return nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 4, 5
+        return dual_nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 4, 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        state = nodes.join(state, clients, reply)  # 6
+        state = dual_nodes.join(state, clients, reply)  # 6
         if state.prior.size and state.t % self.omega_every == 0:
             return self._relate(state)  # 7
         return state

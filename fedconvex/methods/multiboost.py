@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, real, whole, wrong_type
-from fedconvex._jit import kernel, reduction
 from fedconvex.draws import Draws
+from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import exp
 from fedconvex.problems import EnsembleProblem, Measure, Pick
 from fedconvex.problems.ensemble import corrected

@@ -33,12 +33,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, finite, flag, numeric, real, whole
 from fedconvex.draws import Draws
+from fedconvex.kernels import jobs
 from fedconvex.losses import Softmax
-from fedconvex.methods import participation, steps
-from fedconvex.methods.optimizers import ClientSGD
+from fedconvex.methods.parts import participation, step_sizes
+from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 from fedconvex.problems.proximal import proximal_points
 
@@ -177,7 +177,7 @@ class ProgressiveHedging:
             if self.step_size is None:
                 cure = "1/(L + rho) is safe, with L the largest smoothness of a client"
                 raise bad(f"{who}.step_size", "be given with local_steps", "None", cure)
-            set_(self, "step_size", steps.as_step_size(who, self.step_size))
+            set_(self, "step_size", step_sizes.as_step_size(who, self.step_size))
             if self.batch_size is not None:
                 whole(f"{who}.batch_size", self.batch_size, low=1)
         set_(self, "participation", participation.as_participation(who, self.participation))
@@ -191,7 +191,7 @@ class ProgressiveHedging:
         if isinstance(self.rho, tuple) and len(self.rho) != R:
             raise bad(f"{who}.rho", f"be one number per trajectory ({R})", f"{len(self.rho)}")
         if self.local_steps is not None:
-            steps.check_trajectories(who, self.step_size, R)
+            step_sizes.check_trajectories(who, self.step_size, R)
             if self.batch_size is not None and self.batch_size > fed.sizes.min():
                 k = int(np.argmin(fed.sizes))
                 must = f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}"
@@ -226,21 +226,21 @@ class ProgressiveHedging:
             x = proximal_points(problem, clients, z - y / rho, message.rho, x, self.tol)  # 4
         else:
             plan = self._plan(problem.federation.sizes[clients])
-            eta = steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+            eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
             start, tilt = x if self.warm_start else message.w, y - rho * z
-            x, _ = _kernels.local_updates(
+            x, _ = jobs.local_updates(
                 problem, ClientSGD(), start, clients, draws, eta, plan, False, False, tilt, message.rho
             )  # 5
         memory.x[mine], memory.y[mine] = x - moved, y
-        jobs = (clients.size, *problem.model_shape)
-        left = _kernels.gradients_of(problem, x.reshape(jobs), clients.reshape(-1, 1)).reshape(x.shape)
+        flat = (clients.size, *problem.model_shape)
+        left = jobs.gradients_of(problem, x.reshape(flat), clients.reshape(-1, 1)).reshape(x.shape)
         left = (left + y + rho * (x - z)).reshape(*clients.shape, -1)
         return Reply(x, np.linalg.norm(left, axis=2)), memory  # 6
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         z = state.w[:, None]
         p = np.take_along_axis(state.p, clients, axis=1)
-        new = state.w + _kernels.average(p, reply.w - z)  # 7
+        new = state.w + jobs.average(p, reply.w - z)  # 7
         apart = (reply.w - new[:, None]).reshape(*clients.shape, -1)
         primal = np.sqrt(np.einsum("rm,rmj,rmj->r", weights, apart, apart))
         return state._replace(w=new, before=state.w, primal=primal, residual=reply.residual.max(axis=1))

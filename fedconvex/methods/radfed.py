@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, flag, whole
 from fedconvex.draws import Draws
-from fedconvex.methods import participation, steps, work
-from fedconvex.methods.optimizers import ClientSGD
+from fedconvex.kernels import jobs
+from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["RADFed"]
@@ -127,8 +127,8 @@ class RADFed:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", steps.as_step_size("RADFed", self.step_size))
-        work.check_work("RADFed", self)
+        set_(self, "step_size", step_sizes.as_step_size("RADFed", self.step_size))
+        local_work.check_work("RADFed", self)
         if self.models is not None:
             set_(self, "models", whole("RADFed.models", self.models, low=1))
         set_(self, "redistributions", whole("RADFed.redistributions", self.redistributions, low=1))
@@ -139,7 +139,7 @@ class RADFed:
         m = K if self.models is None else self.models
         if m > K:
             raise bad("RADFed.models", f"be at most the number of clients {K}", m)
-        work.check_fit("RADFed", self, problem, len(w))
+        local_work.check_fit("RADFed", self, problem, len(w))
         if not problem.equal_weights:
             text = "RADFed averages plainly and leans towards the minimiser for equal weights, but weights differ here"
             warnings.warn(f"{text}: pass Problem(..., weights='uniform')", UserWarning, stacklevel=2)
@@ -156,15 +156,15 @@ class RADFed:
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         w = self._models_of(problem, message.w, clients, draws)
-        plan = work.plan_of(self, problem.federation.sizes[clients])
-        eta = steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
-        w, _ = _kernels.local_updates(problem, ClientSGD(), w, clients, draws, eta, plan, self.replacement, False)  # 3
+        plan = local_work.plan_of(self, problem.federation.sizes[clients])
+        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+        w, _ = jobs.local_updates(problem, ClientSGD(), w, clients, draws, eta, plan, self.replacement, False)  # 3
         return Reply(w), memory  # 4
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         if (state.t + 1) % self.redistributions != 0:
             return State(state.w, reply.w, state.t + 1)  # 5
-        w = _kernels.average(weights, reply.w)  # 6
+        w = jobs.average(weights, reply.w)  # 6
         return State(w, np.repeat(w[:, None], reply.w.shape[1], axis=1), state.t + 1)
 
     def measure(self, problem: Problem, state: State) -> Measure:

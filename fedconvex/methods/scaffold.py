@@ -30,12 +30,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, flag, real, whole
-from fedconvex._jit import kernel
 from fedconvex.draws import Draws
-from fedconvex.methods import participation, steps, work
-from fedconvex.methods.optimizers import ClientSGD
+from fedconvex.kernels import jobs
+from fedconvex.kernels.cache import kernel
+from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["SCAFFOLD"]
@@ -126,8 +126,8 @@ class SCAFFOLD:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", steps.as_step_size("SCAFFOLD", self.step_size))
-        work.check_work("SCAFFOLD", self)
+        set_(self, "step_size", step_sizes.as_step_size("SCAFFOLD", self.step_size))
+        local_work.check_work("SCAFFOLD", self)
         set_(self, "replacement", flag("SCAFFOLD.replacement", self.replacement))
         set_(self, "participation", participation.as_participation("SCAFFOLD", self.participation))
         if isinstance(self.participation, participation.ProportionalSampling):
@@ -137,12 +137,12 @@ class SCAFFOLD:
         whole("SCAFFOLD.option", self.option, low=1, high=2)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        work.check_fit("SCAFFOLD", self, problem, len(w))
+        local_work.check_fit("SCAFFOLD", self, problem, len(w))
         return State(w, np.zeros_like(w), problem.weights[None].copy())  # 1
 
-    def memory(self, problem: Problem, R: int) -> _kernels.ClientRows:
+    def memory(self, problem: Problem, R: int) -> jobs.ClientRows:
         """Return the control variates c_i: all zero."""
-        return _kernels.ClientRows.empty(problem.size)  # 1
+        return jobs.ClientRows.empty(problem.size)  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         return participation.participants(self.participation, problem, draws)  # 2
@@ -153,15 +153,15 @@ class SCAFFOLD:
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         shape = (*clients.shape, problem.size)
         x, c = message.w.reshape(len(clients), -1), message.c.reshape(len(clients), -1)
-        plan = work.plan_of(self, problem.federation.sizes[clients])
-        eta = steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+        plan = local_work.plan_of(self, problem.federation.sizes[clients])
+        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
         memory, slots = memory.locate(draws.trajectory, clients)
         tilt, dc = np.empty(shape), np.empty(shape)
         corrections(memory.rows, slots, c, tilt)
-        y, _ = _kernels.local_updates(
+        y, _ = jobs.local_updates(
             problem, ClientSGD(), message.w, clients, draws, eta, plan, self.replacement, False, tilt
         )  # 3, 4
-        g = _kernels.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]
+        g = jobs.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]
         renew(memory.rows, slots, x, c, plan, eta, g, y.reshape(shape), dc)  # 5, 6
         return Reply(y, problem.unflatten(dc)), memory  # 6
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import bad, flag, whole
-from fedconvex._jit import borrowing, reduction
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.methods import steps
+from fedconvex.kernels import jobs
+from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.methods.parts import step_sizes
 from fedconvex.problems import Measure, Problem
 
 __all__ = ["SVRG"]
@@ -86,8 +86,8 @@ class SVRG:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", steps.as_step_size("SVRG", self.step_size))
-        if isinstance(self.step_size, steps.Decay):
+        set_(self, "step_size", step_sizes.as_step_size("SVRG", self.step_size))
+        if isinstance(self.step_size, step_sizes.Decay):
             raise bad("SVRG.step_size", "be constant in time", f"{self.step_size!r}", "a constant step converges")
         for name in ("inner_steps", "batch_size"):
             set_(self, name, whole(f"SVRG.{name}", getattr(self, name), low=1))
@@ -96,7 +96,7 @@ class SVRG:
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         fed = problem.federation
-        steps.check_trajectories("SVRG", self.step_size, len(w))
+        step_sizes.check_trajectories("SVRG", self.step_size, len(w))
         if np.abs(problem.weights * fed.n - fed.sizes).max() > 1e-9 * fed.n:
             raise bad("SVRG: Problem.weights", "be n_k/n", "others", "pass weights=None, or use GradientDescent")
         if self.batch_size > fed.n and not self.replacement:
@@ -106,11 +106,11 @@ class SVRG:
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
         pooled, R, m = problem.pooled, len(state.w), self.inner_steps
         fed, start, w = pooled.federation, state.w.reshape(R, -1), np.empty((R, problem.size))
-        mu = _kernels.gradients_of(pooled, state.w, np.zeros((R, 1), dtype=np.int64))  # 2
+        mu = jobs.gradients_of(pooled, state.w, np.zeros((R, 1), dtype=np.int64))  # 2
         counts = np.full(R, m)  # 5
         if self.option == 2:
             counts = (m * draws.uniform(1, client=-1, purpose=_PICK)[:, 0]).astype(np.int64)  # 6
-        eta = np.array(steps.round_step_sizes(self.step_size, draws.trajectory, draws.round))
+        eta = np.array(step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round))
         stages(
             pooled.loss, fed.rows, fed.y, fed.ids[0], problem.l2, draws.key, draws.trajectory, draws.round, eta, counts,
             self.batch_size, self.replacement, start, mu.reshape(R, -1), w, problem.n_outputs,
@@ -129,13 +129,13 @@ def inner_steps(loss, X, y, rows, count, batch, l2, a, snapshot, mu, w, c, c0, t
     """For each batch b: w <- w - a (grad psi_b(w) - grad psi_b(snapshot) + mu)."""
     for s in range(count):
         part = rows[s * batch : (s + 1) * batch]
-        _kernels.batch_slopes(loss, X, y, part, -a / batch, w, c, t)
-        _kernels.batch_slopes(loss, X, y, part, -a / batch, snapshot, c0, t)
+        jobs.batch_slopes(loss, X, y, part, -a / batch, w, c, t)
+        jobs.batch_slopes(loss, X, y, part, -a / batch, snapshot, c0, t)
         for b in range(c.size):
             c[b] -= c0[b]
         for q in range(w.size):
             w[q] -= a * (l2 * (w[q] - snapshot[q]) + mu[q])
-        _kernels.batch_add(loss, X, part, c, w)  # 4
+        jobs.batch_add(loss, X, part, c, w)  # 4
 
 
 @reduction
@@ -148,5 +148,5 @@ def stages(  # type: ignore[no-untyped-def]
     for r in range(out.shape[0]):
         out[r, :] = start[r]
         state = stream(key, trajectories[r], round_, id_, BATCHES)
-        _kernels.draw_rows(state, 0, y.size, counts[r], batch, replacement, pool, rows)  # 3
+        jobs.draw_rows(state, 0, y.size, counts[r], batch, replacement, pool, rows)  # 3
         inner_steps(loss, X, y, rows, counts[r], batch, l2, eta[r], start[r], mu[r], out[r], c, c0, t)

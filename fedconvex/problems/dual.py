@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex._jit import by_method, kernel, reduction
-from fedconvex._kernels import row_axpy, row_dot, slope, value
 from fedconvex.draws import below
+from fedconvex.kernels.cache import by_method, kernel, reduction
+from fedconvex.kernels.jobs import row_axpy, row_dot, slope, value
 
 # mypy: disable-error-code="no-untyped-def"
 

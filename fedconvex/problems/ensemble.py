@@ -35,10 +35,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
-from fedconvex._jit import kernel, reduction
+from fedconvex._check import bad, equal_by_type, finite, numeric, real, whole, wrong_type
 from fedconvex.federation import Federation
-from fedconvex.losses import Exponential, _check_signs, equal_by_type, exp
+from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.losses import Exponential, _check_signs, exp
 from fedconvex.problems.q import QEnsemble, Tree, as_q
 from fedconvex.problems.risk import Measure, Problem
 from fedconvex.problems.solve import Solution

@@ -32,9 +32,9 @@ import numpy as np
 from fedconvex._check import bad, real
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge, SmoothedHinge
-from fedconvex.mixtures import KLBall, Simplex, log_sum_exp, softmax
 from fedconvex.problems.domains import domain_counts, domain_problem
 from fedconvex.problems.solve import DIRECT_SIZE, _Factor, polish
+from fedconvex.simplex.uncertainty import KLBall, Simplex, log_sum_exp, softmax
 
 if TYPE_CHECKING:
     from fedconvex.problems.risk import Problem
@@ -94,7 +94,7 @@ def solve_minimax(problem: Problem, tol: float = 1e-10, mixtures: Any = None) ->
         Its domains; its clients where the federation has none.
     tol : float
         The certified gap that is asked for, times 1 + |value|; a warning says where it is missed.
-    mixtures : set of `fedconvex.mixtures`, optional
+    mixtures : set of `fedconvex.simplex.uncertainty`, optional
         Lambda; default the simplex.
 
     Raises
@@ -105,7 +105,7 @@ def solve_minimax(problem: Problem, tol: float = 1e-10, mixtures: Any = None) ->
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.mixtures import Polytope
+    >>> from fedconvex.simplex.uncertainty import Polytope
     >>> from fedconvex.problems.minimax import solve_minimax
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
     >>> best = solve_minimax(Problem(fed, Squared()), mixtures=Polytope([[0.0, 1.0]], [0.25]))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import among, bad, finite, numeric, whole
-from fedconvex._jit import kernel, reduction
+from fedconvex.kernels.cache import kernel, reduction
 
 __all__ = ["Binned", "Presorted", "Stump", "stump_predictions"]
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._jit import DISABLED, kernel, reduction
+from fedconvex.kernels.cache import DISABLED, kernel, reduction
 from fedconvex.simplex import inputs
 
 __all__ = ["project_capped_simplex", "project_l1_ball", "project_simplex", "project_weighted_simplex"]

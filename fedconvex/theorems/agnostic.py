@@ -15,10 +15,10 @@ from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.draws import key_from_seed
 from fedconvex.driver import iterate, run
 from fedconvex.losses import Softmax, Squared
-from fedconvex.mixtures import Simplex, log_sum_exp
 from fedconvex.problems import Problem
 from fedconvex.problems.domains import domain_counts, domain_problem
 from fedconvex.problems.minimax import solve_minimax, solve_softmax
+from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
 from fedconvex.theorems.setting import Setting, Theorem, is_method, participants, still
 from fedconvex.theory import agnostic_communication, agnostic_generalisation, agnostic_rate, agnostic_softmax
 from fedconvex.theory.agnostic_rate import AgnosticConstants, agnostic_best_steps, agnostic_constants, agnostic_steps
@@ -192,7 +192,7 @@ class Sample:
         Probability of failure, in (0, 1).
     eps : float
         Radius of the cover, positive.
-    mixtures : set of `fedconvex.mixtures`
+    mixtures : set of `fedconvex.simplex.uncertainty`
         Lambda: `Simplex()` or `Point`, which is its own cover.
 
     Raises

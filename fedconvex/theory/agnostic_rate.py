@@ -36,11 +36,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import numeric, real, whole
-from fedconvex.mixtures import KLBall, Point, Simplex
+from fedconvex.kernels import jobs
 from fedconvex.problems import Problem
 from fedconvex.problems.domains import domain_counts, domain_problem, domains_of
+from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = [
@@ -283,7 +283,7 @@ def agnostic_constants(
     ----------
     problem : Problem
     radius : float
-    mixtures : set of `fedconvex.mixtures`, optional
+    mixtures : set of `fedconvex.simplex.uncertainty`, optional
         Lambda, default the simplex; lambda_0 is its start.
     start : model, optional
         w_0, default 0; it is projected onto the ball.
@@ -456,10 +456,10 @@ def _newton_over_ball(domains: Problem, mixes: np.ndarray, R: float, w: np.ndarr
         c = np.repeat(mixes[left] / fed.sizes, fed.sizes, axis=1)  # (r, n)
         Z = np.ascontiguousarray(X @ W.T)
         values, bend, slopes = np.empty_like(Z), np.empty(Z.size), Z.copy()
-        _kernels.row_values(domains.loss, Z, fed.y, values)
-        _kernels.row_slopes(domains.loss, slopes, fed.y)
+        jobs.row_values(domains.loss, Z, fed.y, values)
+        jobs.row_slopes(domains.loss, slopes, fed.y)
         ends = np.array([0, Z.size])
-        _kernels.row_curvatures(domains.loss, Z.ravel(), np.repeat(fed.y, len(left)), ends, np.ones(1), bend)
+        jobs.row_curvatures(domains.loss, Z.ravel(), np.repeat(fed.y, len(left)), ends, np.ones(1), bend)
         F = np.einsum("rn,nr->r", c, values) + 0.5 * l2 * np.sum(W**2, axis=1)
         g = (c * slopes.T) @ X + l2 * W
         low = _linear_minimum(l2, W, F, g, R)

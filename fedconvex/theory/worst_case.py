@@ -60,7 +60,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedconvex._check import bad, real, whole, wrong_type
-from fedconvex.mixtures import minimise_over_simplex as _simplex_qp
+from fedconvex.simplex.uncertainty import minimise_over_simplex as _simplex_qp
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = [

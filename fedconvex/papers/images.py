@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole
-from fedconvex.experiments.archive import read_archive
+from fedconvex.papers.archive import read_archive
 
 __all__ = ["KEYS", "coarser", "read_images"]
 
@@ -39,7 +39,7 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     --------
     >>> import tempfile, pathlib
     >>> import numpy as np
-    >>> from fedconvex.experiments.images import read_images
+    >>> from fedconvex.papers.images import read_images
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "four.npz"
     ...     np.savez(file, x_train=np.eye(4), y_train=[0, 1, 2, 3], x_test=np.eye(4), y_test=[0, 1, 2, 3])
@@ -87,7 +87,7 @@ def coarser(images: np.ndarray, block: int) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.experiments.images import coarser
+    >>> from fedconvex.papers.images import coarser
     >>> coarser(np.arange(16).reshape(1, 4, 4), 2)
     array([[ 2.5,  4.5, 10.5, 12.5]])
     """

@@ -24,12 +24,12 @@ import numpy as np
 from fedconvex._check import bad, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import iterate
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.images import coarser, read_images
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import AFL, FedAvg, OptimisticAFL
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.images import coarser, read_images
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
 from fedconvex.report import wilson_interval
 
@@ -134,7 +134,7 @@ def load_domains(path: str | os.PathLike[str] | None = None, seed: int = 0) -> D
 
     Examples
     --------
-    >>> from fedconvex.experiments.agnostic_fashion import load_domains
+    >>> from fedconvex.papers.agnostic_fashion import load_domains
     >>> found = load_domains()
     >>> found.labels, found.images.shape, len(found.folds)
     (('digit 8', 'digit 1', 'digit 9'), (536, 8, 8), 5)
@@ -178,7 +178,7 @@ def standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.nd
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.experiments.agnostic_fashion import standardised
+    >>> from fedconvex.papers.agnostic_fashion import standardised
     >>> standardised(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[4.0, 6.0]]))[1]
     array([[2., 0., 1.]])
     """

@@ -9,7 +9,7 @@
    reference implementation (at most 500 passes over rows in their order, an end when its objective changes by less
    than 1e-5, lam from the last fold only).
 5. Test error of every task; mean over tasks; over the shuffles means, standard errors, paired differences.
-6. Stragglers: see `fedconvex.experiments.mocha_stragglers`.
+6. Stragglers: see `fedconvex.papers.mocha_stragglers`.
 
 The bundled tasks are pairs of digits: task (a, b) tells a from b, every image is in one task only. A classifier of a
 against b is about a difference of two of ten models, so that 45 tasks have about nine dimensions. These tasks are
@@ -30,10 +30,12 @@ from scipy import stats
 from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import run as run_method
-from fedconvex.experiments import mocha_stragglers
-from fedconvex.experiments.archive import read_archive
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.mocha_models import (
+from fedconvex.federation import Federation
+from fedconvex.methods import JointMOCHA, NodeWork
+from fedconvex.papers import mocha_stragglers
+from fedconvex.papers.archive import read_archive
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.mocha_models import (
     GLOBAL,
     KINDS,
     LOCAL,
@@ -46,9 +48,7 @@ from fedconvex.experiments.mocha_models import (
     reference,
     stopped,
 )
-from fedconvex.experiments.style import COLOURS, blank
-from fedconvex.federation import Federation
-from fedconvex.methods import JointMOCHA, NodeWork
+from fedconvex.papers.style import COLOURS, blank
 
 __all__ = ["EXPERIMENT", "Outcome", "digit_pairs", "load_tasks", "run", "shuffle"]
 
@@ -140,7 +140,7 @@ def paired(differences: Sequence[float]) -> Paired:
 
     Examples
     --------
-    >>> from fedconvex.experiments.mocha_har import paired
+    >>> from fedconvex.papers.mocha_har import paired
     >>> found = paired([1.0, 3.0])
     >>> found.mean, round(found.half, 3), found.above
     (2.0, 12.706, False)
@@ -168,7 +168,7 @@ def digit_pairs(digits: int = 10, seed: int = 0) -> Federation:
 
     Examples
     --------
-    >>> from fedconvex.experiments.mocha_har import digit_pairs
+    >>> from fedconvex.papers.mocha_har import digit_pairs
     >>> digit_pairs()
     Federation(45 clients, 1797 rows, 64 features, dense)
     """

@@ -29,8 +29,8 @@ __all__ = ["DISABLED", "FASTMATH", "borrowing", "by_method", "kernel", "overload
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}  # NaN and infinity keep their meaning
 config: Any = numba.config  # its settings are made at import and unknown to type checkers
 DISABLED = bool(config.DISABLE_JIT)
-_PACKAGE = Path(__file__).resolve().parent
-INLINED = ("losses.py", "draws.py", "federation.py", "methods/optimizers.py")  # reach kernels through `overload`
+_PACKAGE = Path(__file__).resolve().parents[1]
+INLINED = ("losses.py", "draws.py", "federation.py", "methods/parts/optimizers.py")  # reach kernels through `overload`
 _KEPT = 4  # caches of earlier versions of the sources that are kept
 
 
@@ -38,7 +38,7 @@ def _digest() -> str:
     h = hashlib.blake2b(digest_size=8)
     for path in sorted(_PACKAGE.rglob("*.py")):
         name, source = path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
-        if name in INLINED or b"_jit" in source:
+        if name in INLINED or b"kernels.cache" in source:
             h.update(name.encode() + b"\0" + source + b"\0")
     return h.hexdigest()
 

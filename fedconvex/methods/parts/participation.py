@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import draws as _draws
-from fedconvex._check import bad, real, whole, wrong_type
+from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.losses import equal_by_type
 from fedconvex.problems import Problem
 
 __all__ = ["ProportionalSampling", "UniformSampling", "as_participation", "participants"]

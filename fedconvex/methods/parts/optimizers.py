@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, wrong_type
-from fedconvex.losses import equal_by_type
+from fedconvex._check import bad, equal_by_type, flag, real, wrong_type
 
 __all__ = [
     "Averaging",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, flag, whole
-from fedconvex.methods import participation, steps
+from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Problem
 
 __all__ = ["check_fit", "check_work", "plan_of"]
@@ -32,13 +32,13 @@ def check_fit(who: str, method: Any, problem: Problem, R: int, schedules: tuple[
     fed, B = problem.federation, method.batch_size
     if hasattr(method, "participation"):
         participation.check_participation(who, method.participation, problem)
-    steps.check_trajectories(who, method.step_size, R)
+    step_sizes.check_trajectories(who, method.step_size, R)
     if B is not None and method.epochs is None and not method.replacement and fed.sizes.min() < B:
         k = int(np.argmin(fed.sizes))
         cure = "use epochs= (batches stop at the client's size) or replacement=True"
         raise bad(f"{who}.batch_size", f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}", B, cure)
-    per_step = any(isinstance(x, steps.Decay) and not x.by_round for x in (method.step_size, *schedules))
-    counts = steps.step_counts(plan_of(method, fed.sizes))
+    per_step = any(isinstance(x, step_sizes.Decay) and not x.by_round for x in (method.step_size, *schedules))
+    counts = step_sizes.step_counts(plan_of(method, fed.sizes))
     if (per_step or getattr(method, "shadow", False)) and counts.min() != counts.max():
         cure = "use local_steps=, or Decay(..., by_round=True)" if per_step else "use local_steps="
         what = "a schedule that counts local steps" if per_step else "shadow"

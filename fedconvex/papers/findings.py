@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedconvex._check import bad
-from fedconvex.experiments.style import save_figure
+from fedconvex.papers.style import save_figure
 
 __all__ = ["Claim", "Experiment", "Findings", "Progress", "summary", "terminal_progress", "write"]
 
@@ -102,7 +102,7 @@ def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
     Examples
     --------
     >>> import tempfile
-    >>> from fedconvex.experiments import Claim, Findings, write
+    >>> from fedconvex.papers import Claim, Findings, write
     >>> findings = Findings("Sums", (Claim("1 + 1 = 2", True, "2"),), (), tables={"sums": [{"a": 1, "b": 2}]})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [path.name for path in write(findings, folder)]
@@ -129,7 +129,7 @@ def summary(findings: Findings) -> str:
 
     Examples
     --------
-    >>> from fedconvex.experiments import Claim, Findings, summary
+    >>> from fedconvex.papers import Claim, Findings, summary
     >>> print(summary(Findings("Sums", (Claim("1 + 1 = 2", True, "2"),), ("Taken from school.",))))
     Sums
       holds   1 + 1 = 2

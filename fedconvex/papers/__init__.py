@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedconvex.experiments import (
+from fedconvex.papers import (
     agnostic_adult,
     agnostic_clients,
     agnostic_fashion,
@@ -18,7 +18,7 @@ from fedconvex.experiments import (
     scaffold_quadratics,
     scaffold_similarity,
 )
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress, summary, terminal_progress, write
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, terminal_progress, write
 
 __all__ = [
     "EXPERIMENTS",

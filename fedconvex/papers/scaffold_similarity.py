@@ -26,12 +26,12 @@ import scipy.sparse as sp
 from fedconvex._check import bad, whole
 from fedconvex.datasets import load_bundled, partition_similarity
 from fedconvex.driver import iterate
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.images import read_images
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.images import read_images
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
 
 __all__ = ["EXPERIMENT", "Cell", "Images", "load_images", "run"]
@@ -126,7 +126,7 @@ def load_images(path: str | os.PathLike[str] | None = None, seed: int = 0) -> Im
 
     Examples
     --------
-    >>> from fedconvex.experiments.scaffold_similarity import load_images
+    >>> from fedconvex.papers.scaffold_similarity import load_images
     >>> images = load_images()
     >>> images.X.shape, images.X_test.shape, images.classes
     ((1500, 65), (297, 65), 10)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex import losses
-from fedconvex._jit import DISABLED, FASTMATH, borrowing, by_method, kernel, overload, reduction, types
 from fedconvex.draws import BATCHES, below, mix, stream
+from fedconvex.kernels.cache import DISABLED, FASTMATH, borrowing, by_method, kernel, overload, reduction, types
 
 # ---------------------------------------------------------------- dispatch
 

@@ -30,11 +30,11 @@ import numpy as np
 from fedconvex._check import bad, whole
 from fedconvex.driver import Result, iterate
 from fedconvex.driver import run as run_method
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, OptimisticAFL
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
 from fedconvex.problems.minimax import Minimax
 from fedconvex.theory.agnostic_rate import agnostic_rate, agnostic_steps
@@ -96,7 +96,7 @@ def clouds(variances: Sequence[float], seed: int = 0) -> list[np.ndarray]:
 
     Examples
     --------
-    >>> from fedconvex.experiments.agnostic_toy import clouds
+    >>> from fedconvex.papers.agnostic_toy import clouds
     >>> points = clouds((0.5,) * 5)
     >>> [len(z) for z in points], bool(abs(points[1].mean(axis=0) - [3.0, 0.0]).max() < 1e-12)
     ([60, 40, 30, 20, 10], True)
@@ -121,7 +121,7 @@ def location_problem(points: Sequence[np.ndarray]) -> Problem:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.experiments.agnostic_toy import location_problem
+    >>> from fedconvex.papers.agnostic_toy import location_problem
     >>> problem = location_problem([np.array([[0.0, 0.0], [2.0, 0.0]]), np.array([[0.0, 3.0]])])
     >>> problem.domain_values(np.array([1.0, 1.0])).tolist()
     [2.0, 5.0]
@@ -146,7 +146,7 @@ def enclosing(centres: np.ndarray, variances: Any = 0.0) -> Exact:
 
     Examples
     --------
-    >>> from fedconvex.experiments.agnostic_toy import enclosing
+    >>> from fedconvex.papers.agnostic_toy import enclosing
     >>> import numpy as np
     >>> found = enclosing(np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 1.0]]))
     >>> found.h.tolist(), found.value, found.mix.tolist()

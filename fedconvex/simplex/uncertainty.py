@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import simplex
-from fedconvex._check import bad, finite, numeric, real
-from fedconvex.losses import equal_by_type
+from fedconvex._check import bad, equal_by_type, finite, numeric, real
 
 __all__ = [
     "EntropicStep",
@@ -36,7 +35,7 @@ class Simplex:
 
     Examples
     --------
-    >>> from fedconvex.mixtures import Simplex
+    >>> from fedconvex.simplex.uncertainty import Simplex
     >>> value, mix = Simplex().largest([0.3, 0.5])
     >>> float(value), mix
     (0.5, array([0., 1.]))
@@ -88,7 +87,7 @@ class Polytope:
 
     Examples
     --------
-    >>> from fedconvex.mixtures import Polytope
+    >>> from fedconvex.simplex.uncertainty import Polytope
     >>> half = Polytope([[1.0, 0.0, 0.0]], [0.5])
     >>> half.project([1.0, 0.0, 0.0])
     array([0.5 , 0.25, 0.25])
@@ -185,7 +184,7 @@ class KLBall:
 
     Examples
     --------
-    >>> from fedconvex.mixtures import KLBall
+    >>> from fedconvex.simplex.uncertainty import KLBall
     >>> ball = KLBall([0.5, 0.5], 0.1)
     >>> ball.largest([1.0, 0.0])[1].round(4)
     array([0.7198, 0.2802])
@@ -270,7 +269,7 @@ class Point:
 
     Examples
     --------
-    >>> from fedconvex.mixtures import Point
+    >>> from fedconvex.simplex.uncertainty import Point
     >>> Point([0.25, 0.75]).project([1.0, 0.0])
     array([0.25, 0.75])
     """
@@ -339,7 +338,7 @@ def log_sum_exp(values: Any, mu: float) -> np.ndarray:
 
     Examples
     --------
-    >>> from fedconvex.mixtures import log_sum_exp
+    >>> from fedconvex.simplex.uncertainty import log_sum_exp
     >>> log_sum_exp([1.0, 1.0], mu=2.0).round(6).item()  # 1 + log(2)/2
     1.346574
     """
@@ -354,7 +353,7 @@ def softmax(values: np.ndarray, mu: float) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.mixtures import softmax
+    >>> from fedconvex.simplex.uncertainty import softmax
     >>> softmax(np.array([0.0, 1000.0]), mu=1.0)
     array([0., 1.])
     """
@@ -402,7 +401,7 @@ def minimise_over_simplex(Z: np.ndarray, c: np.ndarray) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.mixtures import minimise_over_simplex
+    >>> from fedconvex.simplex.uncertainty import minimise_over_simplex
     >>> minimise_over_simplex(np.array([[1.0], [-3.0]]), np.zeros(2))
     array([0.75, 0.25])
     """

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, flag, numeric, real
-from fedconvex.losses import equal_by_type
+from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real
 
 __all__ = ["Decay", "as_step_size", "check_trajectories", "descend", "step_counts", "step_sizes"]
 

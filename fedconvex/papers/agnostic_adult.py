@@ -23,16 +23,16 @@ import scipy.sparse as sp
 from fedconvex._check import bad, whole
 from fedconvex.datasets.loaders import Table
 from fedconvex.driver import iterate
-from fedconvex.experiments.archive import read_archive
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, OptimisticAFL
-from fedconvex.mixtures import Simplex
+from fedconvex.papers.archive import read_archive
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
 from fedconvex.problems.minimax import measure_minimax
 from fedconvex.report import DomainDifferences, DomainScores, domain_differences, domain_scores, fairness_plot
+from fedconvex.simplex.uncertainty import Simplex
 
 __all__ = ["EXPERIMENT", "People", "load_people", "run"]
 

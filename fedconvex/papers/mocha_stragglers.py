@@ -22,11 +22,11 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.driver import run as run_method
-from fedconvex.experiments.findings import Claim
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, MiniBatchSDCA, MiniBatchSGD
+from fedconvex.papers.findings import Claim
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 
 __all__ = ["Network", "Study", "study"]

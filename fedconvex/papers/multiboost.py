@@ -34,11 +34,11 @@ from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import iterate
 from fedconvex.driver import run as run_method
-from fedconvex.experiments.archive import read_archive
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.style import COLOURS, blank, tidy
 from fedconvex.federation import Federation
 from fedconvex.methods import FedMultiBoost, MultiBoost
+from fedconvex.papers.archive import read_archive
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.style import COLOURS, blank, tidy
 from fedconvex.problems import Dictionary, EnsembleProblem, Stump, StumpProblem, fit_q
 
 __all__ = ["EXPERIMENT", "Outcome", "Sources", "load_sources", "run", "shifted_digits"]
@@ -140,7 +140,7 @@ def shifted_digits(seed: int = 0) -> Sources:
 
     Examples
     --------
-    >>> from fedconvex.experiments.multiboost import shifted_digits
+    >>> from fedconvex.papers.multiboost import shifted_digits
     >>> found = shifted_digits()
     >>> found.X.shape, found.names
     ((1797, 64), ('plain', 'inverted', 'turned'))

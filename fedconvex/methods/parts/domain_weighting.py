@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex import _kernels
 from fedconvex._check import wrong_type
-from fedconvex._jit import borrowing, reduction
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.methods import steps, work
+from fedconvex.kernels import jobs
+from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.methods.parts import local_work, step_sizes
 from fedconvex.problems import Problem
 from fedconvex.problems.domains import domains_of, held_by
 
@@ -25,9 +25,9 @@ _IDLE, _PLAIN, _WEIGHTED = 0, 1, 2  # what a client does: nothing (beta = 0), st
 
 
 def as_mix_step(who: str, x: Any) -> Any:
-    """Return a valid step size of the mixture, as `steps.as_step_size` does."""
+    """Return a valid step size of the mixture, as `step_sizes.as_step_size` does."""
     try:
-        return steps.as_step_size(who, x)
+        return step_sizes.as_step_size(who, x)
     except (ValueError, TypeError) as error:
         raise type(error)(str(error).replace(f"{who}.step_size", f"{who}.mix_step")) from None
 
@@ -39,13 +39,13 @@ def check_mixtures(who: str, mixtures: Any, ascent: Any) -> None:
         ("ascent", ascent, "ascend", "ProjectedStep()"),
     ):
         if isinstance(x, type) or not hasattr(x, attribute):
-            raise wrong_type(f"{who}.{name}", f"be one of fedconvex.mixtures, such as {example}", f"{x!r}")
+            raise wrong_type(f"{who}.{name}", f"be one of fedconvex.simplex.uncertainty, such as {example}", f"{x!r}")
 
 
 def check_fit(who: str, method: Any, problem: Problem, R: int) -> None:
     """Raise if step sizes, participation or mini-batches do not fit the problem and its R trajectories."""
-    work.check_fit(who, method, problem, R)
-    steps.check_trajectories(who, getattr(method, "mix_step", 1.0), R)
+    local_work.check_fit(who, method, problem, R)
+    step_sizes.check_trajectories(who, getattr(method, "mix_step", 1.0), R)
 
 
 def weights_of(problem: Problem, clients: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,8 +63,8 @@ def local_steps(
 ) -> np.ndarray:
     """Return the models (R, m, *model) of clients (R, m) after the method's local steps from w (R, *model)."""
     fed, p, (R, m) = problem.federation, problem.size, clients.shape
-    plan = work.plan_of(method, fed.sizes[clients])
-    eta = steps.step_sizes(method.step_size, draws.trajectory, draws.round, plan)
+    plan = local_work.plan_of(method, fed.sizes[clients])
+    eta = step_sizes.step_sizes(method.step_size, draws.trajectory, draws.round, plan)
     how = np.where((u == 1.0).all(axis=2), _PLAIN, np.where(beta > 0.0, _WEIGHTED, _IDLE))
     out = np.empty((R, m, p))
     _weighted_sgd(
@@ -85,13 +85,13 @@ def _weighted_steps(  # type: ignore[no-untyped-def]
         base = 0 if still else start
         for at in range(base, base + block, batch):
             part = rows[at : min(at + batch, base + block)]
-            _kernels.batch_slopes(loss, X, y, part, 1.0 / part.size, w, c, t)
+            jobs.batch_slopes(loss, X, y, part, 1.0 / part.size, w, c, t)
             for b in range(part.size):
                 for e in range(C):
                     c[b * C + e] *= u[code[part[b]]]
-            _kernels.penalty(l2, w, tilt, g)
-            _kernels.batch_add(loss, X, part, c, g)
-            _kernels.move(opt, w, g, eta[r, min(j, eta.shape[1] - 1), min(s, eta.shape[2] - 1)], m, v, s + 1)
+            jobs.penalty(l2, w, tilt, g)
+            jobs.batch_add(loss, X, part, c, g)
+            jobs.move(opt, w, g, eta[r, min(j, eta.shape[1] - 1), min(s, eta.shape[2] - 1)], m, v, s + 1)
             s += 1
 
 
@@ -101,11 +101,11 @@ def _plain_steps(  # type: ignore[no-untyped-def]
 ):
     """Take the steps of FedAvg, by its own kernels."""
     if full:
-        _kernels.full_steps(loss, opt, X, y, lo, lo + n, passes, l2, tilt, eta, r, j, w, path, g, m, v, c)
-    elif batch == 1 and C == 1 and _kernels.plain(opt):
-        _kernels.single_steps(loss, X, y, rows, passes * block, l2, tilt, eta, r, j, w, path)
+        jobs.full_steps(loss, opt, X, y, lo, lo + n, passes, l2, tilt, eta, r, j, w, path, g, m, v, c)
+    elif batch == 1 and C == 1 and jobs.plain(opt):
+        jobs.single_steps(loss, X, y, rows, passes * block, l2, tilt, eta, r, j, w, path)
     else:
-        _kernels.batch_steps(loss, opt, X, y, rows, passes, block, batch, l2, tilt, eta, r, j, w, path, g, m, v, c, t)
+        jobs.batch_steps(loss, opt, X, y, rows, passes, block, batch, l2, tilt, eta, r, j, w, path, g, m, v, c, t)
 
 
 @borrowing
@@ -115,7 +115,7 @@ def _fill_rows(state, lo, n, full, passes, block, replacement, pool, rows):  # t
         for i in range(n):
             rows[i] = lo + i
     else:
-        _kernels.draw_rows(state, lo, n, passes, block, replacement, pool, rows)
+        jobs.draw_rows(state, lo, n, passes, block, replacement, pool, rows)
 
 
 @borrowing
@@ -154,7 +154,7 @@ def _weighted_sgd(  # type: ignore[no-untyped-def]
     C,
 ):  # fmt: skip
     """Run `_jobs` with buffers of the right sizes."""
-    widest, drawn, largest = _kernels.buffer_sizes(ptr, clients, plan)
+    widest, drawn, largest = jobs.buffer_sizes(ptr, clients, plan)
     pool, rows = np.empty(widest, np.int64), np.empty(max(widest, drawn), np.int64)
     c, t, p = np.empty(largest * C), np.empty(largest), W.shape[1]
     w, g, m, v = np.empty(p), np.empty(p), np.empty(p), np.empty(p)

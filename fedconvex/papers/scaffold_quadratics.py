@@ -19,11 +19,11 @@ import numpy as np
 
 from fedconvex._check import bad, whole
 from fedconvex.driver import iterate
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import SCAFFOLD, FedAvg, FedSGD
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
 from fedconvex.theory.fixed_points import Affine, fedavg_round
 from fedconvex.theory.scaffold import scaffold_round
@@ -58,7 +58,7 @@ def quadratics(G: float, mu: float = MU) -> Problem:
 
     Examples
     --------
-    >>> from fedconvex.experiments.scaffold_quadratics import quadratics
+    >>> from fedconvex.papers.scaffold_quadratics import quadratics
     >>> quadratics(10.0, mu=0.04).client_gradients([0.0, 0.0]).round(12)
     array([[ 10.,   0.],
            [-10.,   0.]])

@@ -27,16 +27,16 @@ from fedconvex._check import bad, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import iterate
 from fedconvex.driver import run as run_method
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.images import coarser, read_images
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, FedSGD, OptimisticAFL
-from fedconvex.mixtures import Simplex
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.images import coarser, read_images
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
 from fedconvex.problems.minimax import measure_minimax
 from fedconvex.report import DomainScores, domain_scores
+from fedconvex.simplex.uncertainty import Simplex
 
 __all__ = ["DIVISIONS", "EXPERIMENT", "Division", "Outcome", "Split", "load_splits", "run"]
 
@@ -166,7 +166,7 @@ def load_splits(path: str | os.PathLike[str] | None = None, splits: int = 10, se
 
     Examples
     --------
-    >>> from fedconvex.experiments.agnostic_clients import load_splits
+    >>> from fedconvex.papers.agnostic_clients import load_splits
     >>> data = load_splits(splits=2)
     >>> [(s.X.shape, s.X_test.shape) for s in data.splits]
     [((1198, 65), (599, 65)), ((1198, 65), (599, 65))]
@@ -399,7 +399,7 @@ def interval(differences: np.ndarray, overlap: float) -> tuple[float, float, flo
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.experiments.agnostic_clients import interval
+    >>> from fedconvex.papers.agnostic_clients import interval
     >>> [round(v, 4) for v in interval(np.array([1.0, 2.0, 3.0]), 0.0)]  # 2 -+ 4.303/sqrt(3)
     [2.0, -0.4841, 4.4841]
     """

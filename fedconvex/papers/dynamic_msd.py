@@ -25,11 +25,11 @@ from scipy import optimize, stats
 
 from fedconvex._check import bad, whole
 from fedconvex.driver import iterate
-from fedconvex.experiments.findings import Claim, Experiment, Findings, Progress
-from fedconvex.experiments.style import COLOURS, blank
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import DynamicFedAvg
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.dynamic import (
@@ -106,7 +106,7 @@ def agents(seed: int = 0) -> Agents:
 
     Examples
     --------
-    >>> from fedconvex.experiments.dynamic_msd import agents
+    >>> from fedconvex.papers.dynamic_msd import agents
     >>> agents().problem.federation
     Federation(20 clients, 2000 rows, 10 features, dense)
     """

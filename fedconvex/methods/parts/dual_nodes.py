@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, flag, numeric, real, whole, wrong_type
-from fedconvex._jit import borrowing, kernel, reduction
-from fedconvex._kernels import row_axpy
+from fedconvex._check import among, bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, Draws, below, stream, uniform
-from fedconvex.losses import equal_by_type
-from fedconvex.methods import participation
+from fedconvex.kernels.cache import borrowing, kernel, reduction
+from fedconvex.kernels.jobs import row_axpy
+from fedconvex.methods.parts import participation
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
 from fedconvex.problems.relations import safe_sigma

@@ -43,7 +43,7 @@ def read_archive(
     --------
     >>> import tempfile, pathlib
     >>> import numpy as np
-    >>> from fedconvex.experiments.archive import read_archive
+    >>> from fedconvex.papers.archive import read_archive
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "a.npz"
     ...     np.savez(file, X=np.eye(2), y=[0, 1], z=[2.0])

@@ -1,0 +1,1 @@
+"""What families of methods share: participation, step sizes, local work, optimisers, weighting, dual nodes."""
