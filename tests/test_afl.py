@@ -78,14 +78,14 @@ LOSSES = [Squared(), Logistic(), Softmax(3)]
 def test_full_gradients_against_the_paper(loss, entropic, radius):
     """Averages of the query points, steps at the same pair for both players; averages of t = 1, 2, ... are others."""
     problem = make(0, loss)
-    method = AFL(step_size=0.2, mix_step=0.3, radius=radius, **({"ascent": EntropicStep()} if entropic else {}))
+    method = AFL(step_size=0.2, domain_step_size=0.3, radius=radius, **({"ascent": EntropicStep()} if entropic else {}))
     w, lam, ws, lams = np.zeros(problem.model_shape), np.full(3, 1 / 3), [], []
     for t, state in iterate(method, problem, rounds=7):
         np.testing.assert_allclose(state.point[0], w, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(state.point_mix[0], lam, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(state.point_domain_weights[0], lam, rtol=0, atol=1e-13)
         if t:
             np.testing.assert_allclose(state.w[0], np.mean(ws, axis=0), rtol=0, atol=1e-13)
-            np.testing.assert_allclose(state.mix[0], np.mean(lams, axis=0), rtol=0, atol=1e-13)
+            np.testing.assert_allclose(state.domain_weights[0], np.mean(lams, axis=0), rtol=0, atol=1e-13)
             assert np.abs(state.w[0] - np.mean([*ws[1:], w], axis=0)).max() > 1e-4
         ws.append(w)
         lams.append(lam)
@@ -99,9 +99,9 @@ def test_full_gradients_against_the_paper(loss, entropic, radius):
 def test_optimistic_steps_against_the_paper():
     problem = make(1)
     w, lam, before = np.zeros(3), np.full(3, 1 / 3), None
-    for _, state in iterate(OptimisticAFL(step_size=0.2, mix_step=0.3), problem, rounds=6):
+    for _, state in iterate(OptimisticAFL(step_size=0.2, domain_step_size=0.3), problem, rounds=6):
         np.testing.assert_allclose(state.w[0], w, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(state.mix[0], lam, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(state.domain_weights[0], lam, rtol=0, atol=1e-13)
         F, G = plain(problem, w)
         g = lam @ G
         last_g, last_F = before or (g, F)
@@ -116,11 +116,11 @@ def test_stochastic_gradients_are_unbiased(sampling, replacement, loss):
     problem, R = make(2, loss, n=24), 6000
     rng = np.random.default_rng(0)
     w, lam = rng.normal(size=problem.model_shape), np.array([0.6, 0.3, 0.1])
-    method = AFL(step_size=0.1, mix_step=0.1, batch_size=2, replacement=replacement, **sampling)
+    method = AFL(step_size=0.1, domain_step_size=0.1, batch_size=2, replacement=replacement, **sampling)
     if not replacement and problem.federation.sizes.min() < 2:
         pytest.skip("a client of one row")
     state = method.init(problem, np.broadcast_to(w, (R, *w.shape)).copy())
-    state = state._replace(point_mix=np.tile(lam, (R, 1)))
+    state = state._replace(point_domain_weights=np.tile(lam, (R, 1)))
     draws = Draws(key_from_seed(3), np.arange(R), 0)
     clients, _ = method.participants(problem, draws)
     reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
@@ -136,9 +136,9 @@ def test_stochastic_gradients_are_unbiased(sampling, replacement, loss):
 def test_weighted_sampling_asks_one_domain_and_is_counted():
     """One domain a client: one client sends |W| numbers, one sends its p losses, both receive; nobody else sends."""
     problem = make(3, by_client=True)
-    method = AFL(step_size=0.1, mix_step=0.1, sampling=WeightedSampling())
+    method = AFL(step_size=0.1, domain_step_size=0.1, sampling=WeightedSampling())
     R = 4000
-    state = method.init(problem, np.zeros((R, 3)))._replace(point_mix=np.tile([0.7, 0.2, 0.1], (R, 1)))
+    state = method.init(problem, np.zeros((R, 3)))._replace(point_domain_weights=np.tile([0.7, 0.2, 0.1], (R, 1)))
     draws = Draws(key_from_seed(0), np.arange(R), 5)
     clients, _ = method.participants(problem, draws)
     reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
@@ -155,7 +155,7 @@ def test_weighted_sampling_asks_one_domain_and_is_counted():
 
 def test_communication_is_counted_from_the_messages():
     problem = make(0, Softmax(3))
-    for method in (AFL(step_size=0.1, mix_step=0.1), OptimisticAFL(step_size=0.1, mix_step=0.1)):
+    for method in (AFL(step_size=0.1, domain_step_size=0.1), OptimisticAFL(step_size=0.1, domain_step_size=0.1)):
         trace = run(method, problem, rounds=3, tol=0).trace
         assert trace.floats_up.tolist() == trace.floats_down.tolist() == [r * 4 * (9 + 3) for r in range(4)]
 
@@ -166,13 +166,15 @@ def test_a_single_point_is_weighted_fedsgd(loss):
     mix = np.array([0.5, 0.2, 0.3])
     weighted = Problem(base.federation, loss, base.l2, weights=mix)
     for (_, a), (_, b) in zip(
-        iterate(AFL(step_size=0.2, mix_step=1.0, mixtures=Point(mix)), base, rounds=30),
+        iterate(AFL(step_size=0.2, domain_step_size=1.0, uncertainty_set=Point(mix)), base, rounds=30),
         iterate(FedSGD(step_size=0.2), weighted, rounds=30),
         strict=True,
     ):
         np.testing.assert_allclose(a.point, b.w, rtol=0, atol=1e-14)
-        np.testing.assert_array_equal(a.point_mix, [mix])
-    found = run(OptimisticAFL(step_size=0.1, mix_step=1.0, mixtures=Point(mix)), base, rounds=2000, tol=1e-11)
+        np.testing.assert_array_equal(a.point_domain_weights, [mix])
+    found = run(
+        OptimisticAFL(step_size=0.1, domain_step_size=1.0, uncertainty_set=Point(mix)), base, rounds=2000, tol=1e-11
+    )
     assert found.status.name == "CONVERGED"
     np.testing.assert_allclose(found.w, weighted.solve().w, atol=1e-4)
 
@@ -183,13 +185,19 @@ SETS = [Simplex(), Polytope([[1.0, 0.0, 0.0]], [0.2]), KLBall([0.5, 0.25, 0.25],
 @pytest.mark.parametrize("sets", SETS, ids=lambda s: type(s).__name__)
 def test_both_converge_to_the_exact_solution(sets):
     problem = make(5)
-    best = solve_minimax(problem, mixtures=sets)
+    best = solve_minimax(problem, uncertainty_set=sets)
     fast = run(
-        OptimisticAFL(step_size=0.3, mix_step=0.5, mixtures=sets), problem, rounds=900, tol=1e-9, record_every=30
+        OptimisticAFL(step_size=0.3, domain_step_size=0.5, uncertainty_set=sets),
+        problem,
+        rounds=900,
+        tol=1e-9,
+        record_every=30,
     )
     assert fast.status.name == "CONVERGED"
     np.testing.assert_allclose(fast.w, best.w, atol=1e-4)
-    slow = run(AFL(step_size=0.3, mix_step=0.3, mixtures=sets), problem, rounds=400, tol=0, record_every=100)
+    slow = run(
+        AFL(step_size=0.3, domain_step_size=0.3, uncertainty_set=sets), problem, rounds=400, tol=0, record_every=100
+    )
     assert slow.trace.gap[-1] <= 0.1 * slow.trace.gap[0]
     assert slow.trace.gap[-1] <= 5e-3
     assert abs(slow.trace.value[-1] - best.value - slow.trace.gap[-1]) <= 1e-9
@@ -216,8 +224,10 @@ def test_certified_gap_is_an_upper_bound_along_every_trace(sets, radius):
         task = cp.Problem(cp.Minimize(worst + problem.l2 / 2 * cp.sum_squares(w)), rows)
         least = task.solve(solver=cp.CLARABEL)
         for method in (
-            AFL(step_size=0.5, mix_step=0.5, mixtures=sets, batch_size=3, replacement=True, radius=radius),
-            OptimisticAFL(step_size=0.3, mix_step=0.5, mixtures=sets, radius=radius),
+            AFL(
+                step_size=0.5, domain_step_size=0.5, uncertainty_set=sets, batch_size=3, replacement=True, radius=radius
+            ),
+            OptimisticAFL(step_size=0.3, domain_step_size=0.5, uncertainty_set=sets, radius=radius),
         ):
             trace = run(method, problem, rounds=60, tol=0, seed=seed, record_every=5).trace
             states = [s for t, s in iterate(method, problem, rounds=60, seed=seed) if t % 5 == 0]
@@ -230,31 +240,35 @@ def test_certified_gap_is_an_upper_bound_along_every_trace(sets, radius):
 def test_trajectories_and_step_sizes_of_their_own():
     problem = make(6)
     both = run(
-        AFL(step_size=[0.1, 0.3], mix_step=(0.2, 0.1), batch_size=2, replacement=True),
+        AFL(step_size=[0.1, 0.3], domain_step_size=(0.2, 0.1), batch_size=2, replacement=True),
         problem,
         rounds=5,
         tol=0,
         trajectories=2,
     )
-    one = run(AFL(step_size=0.1, mix_step=0.2, batch_size=2, replacement=True), problem, rounds=5, tol=0)
+    one = run(AFL(step_size=0.1, domain_step_size=0.2, batch_size=2, replacement=True), problem, rounds=5, tol=0)
     np.testing.assert_array_equal(both.w[0], one.w)
     decay = run(
-        AFL(step_size=Decay(0.3, 1.0, 0.5), mix_step=Decay(0.3, 1.0, 0.5)), problem, rounds=200, tol=0, record_every=100
+        AFL(step_size=Decay(0.3, 1.0, 0.5), domain_step_size=Decay(0.3, 1.0, 0.5)),
+        problem,
+        rounds=200,
+        tol=0,
+        record_every=100,
     )
     assert decay.gap < decay.trace.gap[0]
 
 
 def test_threads_give_the_same_bits():
     problem = make(7)
-    method = AFL(step_size=0.3, mix_step=0.3, batch_size=2, replacement=True, sampling=WeightedSampling(2))
+    method = AFL(step_size=0.3, domain_step_size=0.3, batch_size=2, replacement=True, sampling=WeightedSampling(2))
     a, b = (run(method, problem, rounds=8, tol=0, trajectories=3, threads=k) for k in (1, 3))
     np.testing.assert_array_equal(a.w, b.w)
 
 
 def test_the_trace_shows_the_mixture():
-    trace = run(AFL(step_size=0.1, mix_step=0.1), make(0), rounds=3, tol=0).trace
-    assert trace.mix.shape == (4, 1, 3)
-    np.testing.assert_allclose(trace.mix.sum(axis=2), 1.0, rtol=1e-14)
+    trace = run(AFL(step_size=0.1, domain_step_size=0.1), make(0), rounds=3, tol=0).trace
+    assert trace.domain_weights.shape == (4, 1, 3)
+    np.testing.assert_allclose(trace.domain_weights.sum(axis=2), 1.0, rtol=1e-14)
     assert domain_problem(make(0)).federation.K == 3
 
 
@@ -262,12 +276,12 @@ def test_the_trace_shows_the_mixture():
     ("settings", "words"),
     [
         ({"step_size": -1.0}, "AFL.step_size"),
-        ({"mix_step": 0.0}, "AFL.mix_step"),
+        ({"domain_step_size": 0.0}, "AFL.domain_step_size"),
         ({"radius": 0.0}, "radius"),
         ({"batch_size": 0}, "batch_size"),
         ({"batch_size": 10_000}, "rows of client"),
-        ({"mixtures": Point([0.5, 0.5])}, "3 domains"),
-        ({"mixtures": Simplex}, "mixtures"),
+        ({"uncertainty_set": Point([0.5, 0.5])}, "3 domains"),
+        ({"uncertainty_set": Simplex}, "uncertainty_set"),
         ({"ascent": "eg"}, "ascent"),
         ({"sampling": WeightedSampling(0)}, "draws"),
         ({"sampling": None}, "sampling"),
@@ -276,11 +290,11 @@ def test_the_trace_shows_the_mixture():
 )
 def test_refusals(settings, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        run(AFL(**({"step_size": 0.1, "mix_step": 0.1} | settings)), make(0), rounds=1)
+        run(AFL(**({"step_size": 0.1, "domain_step_size": 0.1} | settings)), make(0), rounds=1)
 
 
 def test_a_domain_without_rows_is_refused():
     fed = Federation(np.ones((2, 1)), np.ones(2), [0, 1, 2], domain=np.array([0, 0]), domain_labels=["a", "b"])
-    for method in (AFL(step_size=0.1, mix_step=0.1), OptimisticAFL(step_size=0.1, mix_step=0.1)):
+    for method in (AFL(step_size=0.1, domain_step_size=0.1), OptimisticAFL(step_size=0.1, domain_step_size=0.1)):
         with pytest.raises(ValueError, match="domain b must have at least one row"):
             run(method, Problem(fed, Squared()), rounds=1)

@@ -222,7 +222,7 @@ def test_hull_distance_one_half_with_its_dual_certificate():
             far = hull_distance(target, domains)
         assert np.abs(far.certificate).max() <= 1.0  # any such u proves distance >= u'target - max_k u'D_k
         assert far.certificate @ target - (domains @ far.certificate).max() == pytest.approx(far.distance, abs=1e-9)
-        assert far.distance == pytest.approx(np.abs(target - far.mix @ domains).sum(), abs=1e-12)
+        assert far.distance == pytest.approx(np.abs(target - far.domain_weights @ domains).sum(), abs=1e-12)
     assert hull_distance(domains.mean(axis=0), domains).distance <= 1e-12
 
 
@@ -273,23 +273,27 @@ def test_the_rate_holds_over_a_hundred_problems(batch):
         how = {
             "rounds": T,
             "R_W": R,
-            "R_mix": 1.0,
+            "R_lambda": 1.0,
             "G_w": 1.0 + l2 * R,
-            "G_mix": math.sqrt(p) * (top + 0.5 * l2 * R**2),
+            "G_lambda": math.sqrt(p) * (top + 0.5 * l2 * R**2),
         }
         if batch:
             share = np.bincount(owner)[owner] / batch / np.bincount(domain)[domain] ** 2.0
-            how |= {"sigma2_w": share.sum(), "sigma2_mix": share.sum() * top**2}
+            how |= {"sigma2_w": share.sum(), "sigma2_lambda": share.sum() * top**2}
         steps, bound = agnostic_steps(**how), agnostic_rate(**how).value
         method = AFL(
-            step_size=steps.model, mix_step=steps.mixture, radius=R, batch_size=batch, replacement=batch is not None
+            step_size=steps.model,
+            domain_step_size=steps.mixture,
+            radius=R,
+            batch_size=batch,
+            replacement=batch is not None,
         )
         start = rng.normal(size=(runs, d))
         start *= R / np.linalg.norm(start, axis=1, keepdims=True)
         *_, (_, state) = iterate(method, problem, rounds=T, seed=seed, trajectories=runs, start=start)
         gaps = [
             problem.domain_values(w).max() - least_over_ball(problem, lam, R)
-            for w, lam in zip(state.w, state.mix, strict=True)
+            for w, lam in zip(state.w, state.domain_weights, strict=True)
         ]
         assert min(gaps) >= -1e-9, seed
         worst = max(worst, np.mean(gaps) / bound)
@@ -306,16 +310,16 @@ def test_a_rate_with_a_wrong_constant_is_caught():
     Constants 3 -> 1.9, or steps of R/sqrt(T (..)) with 3 -> 1, the halves that one is tempted to write, are refuted.
     """
     problem, R = bilinear(1.0), 1.0
-    how = {"rounds": 1, "R_W": R, "R_mix": 0.0, "G_w": 1.0, "G_mix": 1.0}
+    how = {"rounds": 1, "R_W": R, "R_lambda": 0.0, "G_w": 1.0, "G_lambda": 1.0}
     bound = agnostic_rate(**how).value
-    method = AFL(step_size=2 * R, mix_step=1.0, mixtures=Point([1.0, 0.0]), radius=R)
+    method = AFL(step_size=2 * R, domain_step_size=1.0, uncertainty_set=Point([1.0, 0.0]), radius=R)
     *_, (_, state) = iterate(method, problem, rounds=1, start=np.array([-1.0]))
     gap = float((1.0 - state.w[0, 0]) - (1.0 - R))
     assert gap == pytest.approx(2.0 * R)
     assert gap <= bound
     assert gap > bound * 1.9 / 3
     for T in (4, 100):  # and the speed 1/sqrt(T) is no faster: R G/sqrt(T) is left
-        method = AFL(step_size=2 * R / math.sqrt(T), mix_step=1.0, mixtures=Point([1.0, 0.0]), radius=R)
+        method = AFL(step_size=2 * R / math.sqrt(T), domain_step_size=1.0, uncertainty_set=Point([1.0, 0.0]), radius=R)
         *_, (_, state) = iterate(method, problem, rounds=T, start=np.array([-1.0]))
         gap = float(R - state.w[0, 0])
         assert 0.9 * R / math.sqrt(T) <= gap <= 3 * R / math.sqrt(T)
@@ -327,11 +331,11 @@ def test_the_bilinear_game_keeps_to_the_rate():
     problem = bilinear(1.0)
     R = 0.9  # short of the kink
     for T in (1, 10, 100, 1000):
-        how = {"rounds": T, "R_W": R, "R_mix": 1.0, "G_w": 1.0, "G_mix": 2.0}
+        how = {"rounds": T, "R_W": R, "R_lambda": 1.0, "G_w": 1.0, "G_lambda": 2.0}
         steps = agnostic_steps(**how)
-        method = AFL(step_size=steps.model, mix_step=steps.mixture, mixtures=Simplex(), radius=R)
+        method = AFL(step_size=steps.model, domain_step_size=steps.mixture, uncertainty_set=Simplex(), radius=R)
         *_, (_, state) = iterate(method, problem, rounds=T, start=np.array([R]))
-        lam = state.mix[0]
+        lam = state.domain_weights[0]
         gap = 1.0 + abs(state.w[0, 0]) - (1.0 - R * abs(lam[1] - lam[0]))
         assert 0.0 <= gap <= agnostic_rate(**how).value
         value, certified = method.measure(problem, state)
@@ -341,7 +345,7 @@ def test_the_bilinear_game_keeps_to_the_rate():
 
 def test_the_steps_are_those_that_balance_the_regret():
     """2 R^2/(gamma T) + gamma S/2 is least at gamma = 2 R/sqrt(T S), where it is 2 R sqrt(S/T)."""
-    steps = agnostic_steps(rounds=50, R_W=3.0, R_mix=1.0, G_w=2.0, G_mix=0.5, sigma2_w=5.0)
+    steps = agnostic_steps(rounds=50, R_W=3.0, R_lambda=1.0, G_w=2.0, G_lambda=0.5, sigma2_w=5.0)
     for gamma, R, S in ((steps.model, 3.0, 9.0), (steps.mixture, 1.0, 0.25)):
         found = scipy.optimize.minimize_scalar(
             lambda g, R=R, S=S: 2 * R**2 / (g * 50) + g * S / 2, bracket=(gamma / 2, gamma * 2)

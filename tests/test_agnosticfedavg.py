@@ -101,16 +101,18 @@ def reference(problem, method, rounds, seed):
             ends.append(v)
             betas.append(beta)
         w = np.tensordot(betas, ends, 1) / np.sum(betas)
-        lam = lam * np.exp(method.mix_step * L / np.maximum(N, 1))
+        lam = lam * np.exp(method.domain_step_size * L / np.maximum(N, 1))
         lam, window = lam / lam.sum(), [*window[1:], N]
 
 
 METHODS = {
-    "full": AgnosticFedAvg(step_size=0.2, mix_step=0.3),
-    "local": AgnosticFedAvg(step_size=0.2, mix_step=0.3, local_steps=3, window=3),
-    "batches": AgnosticFedAvg(step_size=0.1, mix_step=0.3, local_steps=4, batch_size=2, participation=2, window=2),
-    "epochs": AgnosticFedAvg(step_size=0.1, mix_step=0.3, epochs=2, batch_size=3, participation=3),
-    "replacement": AgnosticFedAvg(step_size=0.1, mix_step=0.3, local_steps=3, batch_size=5, replacement=True),
+    "full": AgnosticFedAvg(step_size=0.2, domain_step_size=0.3),
+    "local": AgnosticFedAvg(step_size=0.2, domain_step_size=0.3, local_steps=3, window=3),
+    "batches": AgnosticFedAvg(
+        step_size=0.1, domain_step_size=0.3, local_steps=4, batch_size=2, participation=2, window=2
+    ),
+    "epochs": AgnosticFedAvg(step_size=0.1, domain_step_size=0.3, epochs=2, batch_size=3, participation=3),
+    "replacement": AgnosticFedAvg(step_size=0.1, domain_step_size=0.3, local_steps=3, batch_size=5, replacement=True),
 }
 
 
@@ -123,7 +125,7 @@ def test_against_the_paper(name, loss, by_client):
         iterate(method, problem, rounds=4, seed=3), reference(problem, method, 5, 3), strict=True
     ):
         np.testing.assert_allclose(state.w[0], w, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(state.mix[0], lam, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(state.domain_weights[0], lam, rtol=0, atol=1e-12)
 
 
 SAME = [
@@ -146,11 +148,11 @@ def test_one_domain_is_fedavg_bit_for_bit(how, loss):
         pytest.skip("one loss is enough, every optimiser is compiled anew")
     how = {"step_size": 0.2} | how
     problem = make(1, loss, p=1)
-    a = run(AgnosticFedAvg(mix_step=0.1, **how), problem, rounds=5, tol=0, seed=2, trajectories=2)
+    a = run(AgnosticFedAvg(domain_step_size=0.1, **how), problem, rounds=5, tol=0, seed=2, trajectories=2)
     b = run(FedAvg(**how), problem, rounds=5, tol=0, seed=2, trajectories=2)
     np.testing.assert_array_equal(a.w, b.w)
     equal = make(1, loss, p=1, sizes=[15] * 4)
-    a = run(AgnosticFedAvg(mix_step=0.1, participation=3, **how), equal, rounds=5, tol=0, seed=2)
+    a = run(AgnosticFedAvg(domain_step_size=0.1, participation=3, **how), equal, rounds=5, tol=0, seed=2)
     b = run(FedAvg(participation=3, **how), equal, rounds=5, tol=0, seed=2)
     np.testing.assert_array_equal(a.w, b.w)
 
@@ -158,8 +160,8 @@ def test_one_domain_is_fedavg_bit_for_bit(how, loss):
 def test_equal_weights_within_a_client_take_fedavgs_steps():
     """Client partition: a client's alpha cancels, so its local steps are FedAvg's; lambda acts through beta only."""
     problem = make(2, by_client=True)
-    method = AgnosticFedAvg(step_size=0.2, mix_step=0.5, local_steps=3, batch_size=4)
-    state = method.init(problem, np.zeros((1, 3)))._replace(mix=np.array([[0.7, 0.2, 0.1]]))
+    method = AgnosticFedAvg(step_size=0.2, domain_step_size=0.5, local_steps=3, batch_size=4)
+    state = method.init(problem, np.zeros((1, 3)))._replace(domain_weights=np.array([[0.7, 0.2, 0.1]]))
     draws = Draws(key_from_seed(0), np.arange(1), 0)
     clients, _ = method.participants(problem, draws)
     reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
@@ -173,8 +175,8 @@ def test_equal_weights_within_a_client_take_fedavgs_steps():
 def test_a_client_alone_answers_what_it_answers_among_others(name):
     """Its own rows, in another process: a federation of one client, which may lack a domain."""
     others = {
-        "AFL": AFL(step_size=0.1, mix_step=0.1, batch_size=2),
-        "AFL weighted": AFL(step_size=0.1, mix_step=0.1, batch_size=2, sampling=WeightedSampling(2)),
+        "AFL": AFL(step_size=0.1, domain_step_size=0.1, batch_size=2),
+        "AFL weighted": AFL(step_size=0.1, domain_step_size=0.1, batch_size=2, sampling=WeightedSampling(2)),
         "Softmax": SoftmaxFedAvg(mu=2.0, step_size=0.1, local_steps=3, batch_size=2),
     }
     for by_client in (False, True):
@@ -212,7 +214,7 @@ def test_single_full_steps_converge_to_the_exact_solution(loss, by_client):
     problem = make(3, loss, l2=0.2, by_client=by_client)
     best = problem.solve_minimax()
     eta, gamma = (0.1, 0.2) if isinstance(loss, Squared) else (0.5, 2.0)
-    result = run(AgnosticFedAvg(step_size=eta, mix_step=gamma), problem, rounds=4000, tol=1e-8, record_every=50)
+    result = run(AgnosticFedAvg(step_size=eta, domain_step_size=gamma), problem, rounds=4000, tol=1e-8, record_every=50)
     assert result.status.name == "CONVERGED"
     np.testing.assert_allclose(result.w, best.w, atol=1e-3)
     assert (result.trace.value >= best.lower - 1e-12).all()
@@ -246,29 +248,33 @@ def test_certified_gap_is_an_upper_bound_along_the_trace(loss):
 def test_other_sets_and_steps():
     problem = make(4, l2=0.2)
     for sets in (Polytope([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]], [0.2, -0.5]), Point([0.2, 0.3, 0.5])):
-        best = solve_minimax(problem, mixtures=sets)
+        best = solve_minimax(problem, uncertainty_set=sets)
         for ascent in ({}, {"ascent": ProjectedStep()}):
-            method = AgnosticFedAvg(step_size=0.1, mix_step=0.2, mixtures=sets, **ascent)
+            method = AgnosticFedAvg(step_size=0.1, domain_step_size=0.2, uncertainty_set=sets, **ascent)
             result = run(method, problem, rounds=1500, tol=1e-7, record_every=50)
             assert result.status.name == "CONVERGED"
             assert result.trace.value[-1] == pytest.approx(best.value, abs=2e-7)
-            assert sets.contains(result.state.mix[0])
+            assert sets.contains(result.state.domain_weights[0])
 
 
 def test_a_domain_that_is_absent_from_a_round():
     """Zero loss, hence the factor exp(0): lambda_i keeps its weight before the sum to one; its count is kept."""
     fed = Federation.from_clients([(np.ones((2, 1)), [0.0, 0.0]), (np.ones((4, 1)), [2.0] * 4)], domains=["a", "b"])
     problem = Problem(fed, Squared())
-    method = AgnosticFedAvg(step_size=0.1, mix_step=0.5, participation=1)
+    method = AgnosticFedAvg(step_size=0.1, domain_step_size=0.5, participation=1)
     before, seen = None, set()
     for t, state in iterate(method, problem, rounds=30, seed=0):
         assert np.isfinite(state.w).all()
-        assert (state.mix > 0).all()
+        assert (state.domain_weights > 0).all()
         if before is not None:
             k = int(method.participants(problem, Draws(key_from_seed(0), np.arange(1), t - 1))[0][0, 0])
             loss = 0.5 * (before.w[0, 0] - [0.0, 2.0][k]) ** 2
             factor = np.where(np.arange(2) == k, np.exp(0.5 * loss), 1.0)
-            np.testing.assert_allclose(state.mix[0], before.mix[0] * factor / (before.mix[0] @ factor), rtol=1e-12)
+            np.testing.assert_allclose(
+                state.domain_weights[0],
+                before.domain_weights[0] * factor / (before.domain_weights[0] @ factor),
+                rtol=1e-12,
+            )
             seen.add(k)
             counts = np.array([2.0 if 0 in seen else 1.0, 4.0 if 1 in seen else 1.0])
             np.testing.assert_allclose(state.expected[0], counts)
@@ -279,10 +285,10 @@ def test_a_domain_that_is_absent_from_a_round():
 
 def test_a_client_of_domains_with_no_weight_changes_nothing():
     problem = make(5, by_client=True)
-    method = AgnosticFedAvg(step_size=0.2, mix_step=0.1, mix=[0.0, 0.5, 0.5])
+    method = AgnosticFedAvg(step_size=0.2, domain_step_size=0.1, domain_weights=[0.0, 0.5, 0.5])
     states = [s for _, s in iterate(method, problem, rounds=3)]
-    assert (states[-1].mix[:, 0] == 0.0).all()
-    alone = AgnosticFedAvg(step_size=0.2, mix_step=0.1, participation=1, mix=[1.0, 0.0, 0.0])
+    assert (states[-1].domain_weights[:, 0] == 0.0).all()
+    alone = AgnosticFedAvg(step_size=0.2, domain_step_size=0.1, participation=1, domain_weights=[1.0, 0.0, 0.0])
     moved = [s.w[0] for _, s in iterate(alone, problem, rounds=12, seed=1)]
     assert all(np.isfinite(w).all() for w in moved)
     assert any((a == b).all() for a, b in pairwise(moved))  # rounds without domain 0
@@ -297,7 +303,7 @@ def test_communication_is_counted_from_the_messages():
         if sums:
             pytest.importorskip("cryptography")
         trace = run(
-            AgnosticFedAvg(step_size=0.1, mix_step=0.1, participation=c, **sums), problem, rounds=4, tol=0
+            AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, participation=c, **sums), problem, rounds=4, tol=0
         ).trace
         assert trace.floats_down[-1] == 4 * c * (W + p)
         assert trace.floats_up[-1] == 4 * c * (W + 1 + 2 * p)
@@ -311,7 +317,7 @@ def test_communication_is_counted_from_the_messages():
 def test_masked_sums_lead_to_the_same_run(loss):
     pytest.importorskip("cryptography")
     problem = make(6, loss)
-    how = {"step_size": 0.2, "mix_step": 0.2, "local_steps": 2, "batch_size": 2, "participation": 3}
+    how = {"step_size": 0.2, "domain_step_size": 0.2, "local_steps": 2, "batch_size": 2, "participation": 3}
     a = run(AgnosticFedAvg(**how), problem, rounds=6, tol=0, trajectories=2)
     b = run(AgnosticFedAvg(sums=SecureSums(36), **how), problem, rounds=6, tol=0, trajectories=2)
     again = run(AgnosticFedAvg(sums=SecureSums(36), **how), problem, rounds=6, tol=0, trajectories=2)
@@ -411,7 +417,7 @@ def test_what_secure_sums_refuse():
     with pytest.raises(ValueError, match="finite"):
         encode(np.array([np.nan]), 24, 2)
     problem = make(0)
-    method = AgnosticFedAvg(step_size=0.1, mix_step=0.1, sums=SecureSums())
+    method = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums())
     draws = Draws(key_from_seed(0), np.arange(1), 0)
     state = method.init(problem, np.zeros((1, 3)))
     clients, weights = method.participants(problem, draws)
@@ -420,32 +426,35 @@ def test_what_secure_sums_refuse():
     with pytest.raises(ValueError, match="all 4 clients that agreed"):
         method.aggregate(state, clients[:, 1:], weights[:, 1:], lost)
     with pytest.raises(ValueError, match="at least one other"):
-        run(AgnosticFedAvg(step_size=0.1, mix_step=0.1, participation=1, sums=SecureSums()), problem, rounds=1)
+        run(AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, participation=1, sums=SecureSums()), problem, rounds=1)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"step_size": 0.0}, "AgnosticFedAvg.step_size"),
-        ({"mix_step": -1.0}, "AgnosticFedAvg.mix_step"),
+        ({"domain_step_size": -1.0}, "AgnosticFedAvg.domain_step_size"),
         ({"window": 0}, "window"),
         ({"epochs": 2, "local_steps": 3}, "local_steps or epochs"),
         ({"batch_size": 1000}, "rows of client"),
-        ({"mix": [0.5, 0.6, 0.1]}, "lie in Simplex"),
-        ({"mix": [0.5, 0.5]}, "3 entries"),
-        ({"mix": [0.5, 0.25, 0.25], "mixtures": Polytope([[1.0, 0.0, 0.0]], [0.2])}, "lie in Polytope"),
-        ({"mixtures": Point([1.0])}, "3 domains"),
+        ({"domain_weights": [0.5, 0.6, 0.1]}, "lie in Simplex"),
+        ({"domain_weights": [0.5, 0.5]}, "3 entries"),
+        (
+            {"domain_weights": [0.5, 0.25, 0.25], "uncertainty_set": Polytope([[1.0, 0.0, 0.0]], [0.2])},
+            "lie in Polytope",
+        ),
+        ({"uncertainty_set": Point([1.0])}, "3 domains"),
         ({"participation": 9}, "number of clients"),
         ({"sums": None}, "sums"),
-        ({"mix_step": (0.1, 0.2)}, "one number per trajectory"),
+        ({"domain_step_size": (0.1, 0.2)}, "one number per trajectory"),
     ],
 )
 def test_refusals(settings, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        run(AgnosticFedAvg(**({"step_size": 0.1, "mix_step": 0.1} | settings)), make(0), rounds=1)
+        run(AgnosticFedAvg(**({"step_size": 0.1, "domain_step_size": 0.1} | settings)), make(0), rounds=1)
 
 
 def test_a_domain_absent_from_all_clients_is_refused():
     fed = Federation(np.ones((2, 1)), np.ones(2), [0, 1, 2], domain=np.array([0, 0]), domain_labels=["a", "b"])
     with pytest.raises(ValueError, match="domain b must have at least one row"):
-        run(AgnosticFedAvg(step_size=0.1, mix_step=0.1), Problem(fed, Squared()), rounds=1)
+        run(AgnosticFedAvg(step_size=0.1, domain_step_size=0.1), Problem(fed, Squared()), rounds=1)

@@ -94,11 +94,13 @@ CONFIGURATIONS = {
     "FSVRG": FSVRG(step_size=0.5),
     "FSVRG unscaled": FSVRG(step_size=0.5, scaling=False),
     "FSVRG naive": FSVRG(step_size=0.1, scaling=False, local_steps=4),
-    "AFL": AFL(step_size=0.1, mix_step=0.1),
-    "AFL batches": AFL(step_size=0.1, mix_step=0.1, ascent=EntropicStep(), batch_size=2, radius=1.0),
-    "OptimisticAFL": OptimisticAFL(step_size=0.1, mix_step=0.1),
-    "AgnosticFedAvg": AgnosticFedAvg(step_size=0.1, mix_step=0.1, local_steps=2),
-    "AgnosticFedAvg batches": AgnosticFedAvg(step_size=0.1, mix_step=0.1, epochs=2, batch_size=2, participation=2),
+    "AFL": AFL(step_size=0.1, domain_step_size=0.1),
+    "AFL batches": AFL(step_size=0.1, domain_step_size=0.1, ascent=EntropicStep(), batch_size=2, radius=1.0),
+    "OptimisticAFL": OptimisticAFL(step_size=0.1, domain_step_size=0.1),
+    "AgnosticFedAvg": AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, local_steps=2),
+    "AgnosticFedAvg batches": AgnosticFedAvg(
+        step_size=0.1, domain_step_size=0.1, epochs=2, batch_size=2, participation=2
+    ),
     "ApproxFedAvg": ApproxFedAvg(mu=2.0, step_size=0.1, local_steps=2, batch_size=2, participation=2),
     "SoftmaxFedAvg": SoftmaxFedAvg(mu=2.0, step_size=0.1, local_steps=2, batch_size=2, participation=2),
     "GradientDescent": GradientDescent(step_size=0.3),
@@ -116,7 +118,7 @@ each_method = pytest.mark.parametrize("name", CONFIGURATIONS)
 
 def test_every_exported_method_is_in_the_table():
     exported = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "measure")}
-    exported -= {v for v in exported if "nodes" in vars(sys.modules[v.__module__])}  # multi-task: test_mocha.py
+    exported -= {v for v in exported if "dual_nodes" in vars(sys.modules[v.__module__])}  # multi-task: test_mocha.py
     exported -= {v for v in exported if v.__module__.endswith("multiboost")}  # boosting: test_multiboost.py
     assert exported == {type(m) for m in CONFIGURATIONS.values()}
     optimisers = {type(getattr(m, r)) for m in CONFIGURATIONS.values() for r in ("client", "server") if hasattr(m, r)}

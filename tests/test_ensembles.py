@@ -265,7 +265,7 @@ def test_fingerprints_tell_problems_apart(rng):
     problems = [
         StumpProblem(fed),
         StumpProblem(fed, q),
-        StumpProblem(fed, mixtures=np.ones(3) / 3),
+        StumpProblem(fed, uncertainty_set=np.ones(3) / 3),
         StumpProblem(fed, criterion="gini"),
         StumpProblem(fed, bins=16),
         StumpProblem(fed, bins=17),

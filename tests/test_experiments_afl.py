@@ -66,9 +66,9 @@ def test_by_hand_agrees_with_cvxpy(seed):
     h, value, mix = smallest_circle(c, v)
     assert found.value == pytest.approx(value, abs=1e-6)
     np.testing.assert_allclose(found.h, h, atol=1e-3)  # max F is 2-strongly convex: ‖h - h*‖^2 <= 1e-6
-    np.testing.assert_allclose(found.mix, mix, atol=1e-3)
-    np.testing.assert_allclose(found.mix @ c, found.h, atol=1e-12)
-    assert found.mix.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(found.domain_weights, mix, atol=1e-3)
+    np.testing.assert_allclose(found.domain_weights @ c, found.h, atol=1e-12)
+    assert found.domain_weights.sum() == pytest.approx(1.0)
 
 
 def test_by_hand_wants_the_worst_domains():
@@ -76,8 +76,8 @@ def test_by_hand_wants_the_worst_domains():
     c = np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 2.5], [1.0, 0.5], [2.0, 1.2]])
     found = enclosing(c)
     np.testing.assert_allclose(found.h, (c[3] + c[4]) / 2.0)
-    assert found.mix[3:].tolist() == [0.0, 0.0]
-    assert found.mix[:3].min() > 0.1
+    assert found.domain_weights[3:].tolist() == [0.0, 0.0]
+    assert found.domain_weights[:3].min() > 0.1
     assert enclosing(np.array([[1.0, 2.0], [1.0, 2.0]])).value == 0.0
     assert enclosing(np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).h.tolist() == [1.0, 0.0]  # on a line
 
@@ -364,10 +364,10 @@ def test_adult_exact_numbers_by_scikit_learn(shared_data):
     assert people.test.sizes.tolist() == [181, 16100]
     problem = Problem(fed, Logistic(), l2)
     best = problem.solve_minimax()
-    assert best.mix[0] == pytest.approx(0.907, abs=5e-4)
+    assert best.domain_weights[0] == pytest.approx(0.907, abs=5e-4)
     np.testing.assert_allclose(best.domain_values, 0.439, atol=5e-4)
     assert 0.0 <= best.gap <= 1e-9
-    weights = np.repeat(best.mix / fed.sizes, fed.sizes)
+    weights = np.repeat(best.domain_weights / fed.sizes, fed.sizes)
     theirs = linear_model.LogisticRegression(C=1.0 / l2, fit_intercept=False, solver="newton-cholesky", tol=1e-10)
     w = theirs.fit(fed.X.toarray(), fed.y, sample_weight=weights).coef_[0]
     z = fed.y * (fed.X @ w)

@@ -142,7 +142,7 @@ def test_exact_models_against_scikit_learn():
         (pooled, float(pooled.objective @ pooled.shares)),
         (agnostic, float(agnostic.objective.max())),
     ):
-        per_row = np.repeat(outcome.mix / fed.sizes, fed.sizes)
+        per_row = np.repeat(outcome.domain_weights / fed.sizes, fed.sizes)
         value, W = by_sklearn(fed.X, fed.y, per_row, agnostic_clients.L2)
         assert goal == pytest.approx(value, abs=1e-6)
         right = np.argmax(test.X @ W.T, axis=1) == test.y
@@ -150,7 +150,7 @@ def test_exact_models_against_scikit_learn():
         np.testing.assert_allclose(outcome.test.accuracy, mine, atol=0.006)  # a row at the edge of two classes may flip
     assert agnostic.gap <= 1e-9
     assert agnostic.objective.max() < pooled.objective.max()
-    assert agnostic.mix.sum() == pytest.approx(1.0)
+    assert agnostic.domain_weights.sum() == pytest.approx(1.0)
 
 
 def test_floats_are_those_of_the_messages(clients):
@@ -181,7 +181,7 @@ def test_descent_curve_by_hand(clients):
     assert row["above the least"] == pytest.approx(max(F) - problem.solve_minimax().value, rel=1e-6)
 
 
-def planted(accuracy, loss, mix, objective=None, division="by label, unequal"):
+def planted(accuracy, loss, domain_weights, objective=None, division="by label, unequal"):
     """Outcomes of three seeds with given test accuracies and losses of (FedAvg, AFL), (2, 3) each."""
     rows = np.array([600, 300, 100])
     made = []
@@ -192,7 +192,7 @@ def planted(accuracy, loss, mix, objective=None, division="by label, unequal"):
             scores = agnostic_clients.DomainScores(
                 np.array(["A", "B", "C"]), rows, v, none, none, none, a, none, none, none, none, 0.95
             )
-            lam = rows / 1000 if m == 0 else np.array(mix)
+            lam = rows / 1000 if m == 0 else np.array(domain_weights)
             F = np.array([0.1, 0.2, 0.4]) if m == 0 else np.full(3, 0.3)
             made.append(agnostic_clients.Outcome(division, s, model, rows, F, 0.0, lam, scores))
     return made
@@ -405,7 +405,7 @@ def test_fashion_mnist_itself(shared_data):
     problem, X_test, y_test = agnostic_fashion._problem(data, 0, 4, 1e-2)
     fed = problem.federation
     for m, goal in ((0, float(c.objective[0].mean())), (1, float(c.objective[1].max()))):
-        weights = np.repeat(c.mix[m] / fed.sizes, fed.sizes)
+        weights = np.repeat(c.domain_weights[m] / fed.sizes, fed.sizes)
         value, W = by_sklearn(fed.X, fed.y, weights, 1e-2)
         assert goal == pytest.approx(value, abs=1e-5)
         accuracy = [(np.argmax(X_test[y_test == k] @ W.T, axis=1) == k).mean() for k in range(3)]

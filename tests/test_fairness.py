@@ -14,9 +14,9 @@ from fedconvex.report import (
     DomainScores,
     domain_differences,
     domain_scores,
+    domain_weights_plot,
     fairness_plot,
     fairness_table,
-    mixture_plot,
     per_client_metrics,
     wilson_interval,
 )
@@ -107,9 +107,9 @@ def test_held_out_rows_are_matched_by_name(rng):
     names = ["west", "north", "west", "east", "north", "east"]
     held = Federation.from_arrays(X, y, [0] * 6, domains=names)
     found = domain_scores(problem, best, held)
-    weights = dict(zip(["north", "south", "west"], best.mix, strict=True))
+    weights = dict(zip(["north", "south", "west"], best.domain_weights, strict=True))
     assert found.domains.tolist() == ["east", "north", "west"]
-    np.testing.assert_array_equal(found.mix, [np.nan, weights["north"], weights["west"]])
+    np.testing.assert_array_equal(found.domain_weights, [np.nan, weights["north"], weights["west"]])
     losses = np.log1p(np.exp(-y * (X @ best.w)))
     np.testing.assert_allclose(found.loss, [losses[[3, 5]].mean(), losses[[1, 4]].mean(), losses[[0, 2]].mean()])
     same = domain_scores(problem, best, Problem(held, Logistic(), 7.0))
@@ -139,11 +139,13 @@ def test_a_domain_without_held_out_rows(rng):
 def test_lambda_of_solutions_and_runs(rng):
     problem = people(rng)
     best = problem.solve_minimax()
-    np.testing.assert_array_equal(domain_scores(problem, best).mix, best.mix)
-    assert np.isnan(domain_scores(problem, problem.solve()).mix).all()
-    result = run(OptimisticAFL(step_size=0.3, mix_step=0.3), problem, rounds=30, progress=False)
-    np.testing.assert_array_equal(domain_scores(problem, result).mix, result.trace.mix[-1, 0])
-    np.testing.assert_array_equal(domain_scores(problem, best.w, mix=[0.2, 0.3, 0.5]).mix, [0.2, 0.3, 0.5])
+    np.testing.assert_array_equal(domain_scores(problem, best).domain_weights, best.domain_weights)
+    assert np.isnan(domain_scores(problem, problem.solve()).domain_weights).all()
+    result = run(OptimisticAFL(step_size=0.3, domain_step_size=0.3), problem, rounds=30, progress=False)
+    np.testing.assert_array_equal(domain_scores(problem, result).domain_weights, result.trace.domain_weights[-1, 0])
+    np.testing.assert_array_equal(
+        domain_scores(problem, best.w, domain_weights=[0.2, 0.3, 0.5]).domain_weights, [0.2, 0.3, 0.5]
+    )
 
 
 def test_wilson_against_scipy():
@@ -230,7 +232,7 @@ def test_bad_input(rng):
     for call, words in (
         (lambda: domain_scores(problem, np.ones((2, 3))), "be one model of shape"),
         (lambda: domain_scores(problem, np.ones(2)), "be one model of shape"),
-        (lambda: domain_scores(problem, np.ones(3), mix=[0.5, 0.5]), "3 entries"),
+        (lambda: domain_scores(problem, np.ones(3), domain_weights=[0.5, 0.5]), "3 entries"),
         (lambda: domain_scores(problem, np.ones(3), other), "have models of shape"),
         (lambda: domain_scores(problem, np.ones(3), level=1.0), "strictly between"),
         (lambda: domain_scores(problem, np.ones(3), np.ones(3)), "Problem or a Federation"),
@@ -238,8 +240,8 @@ def test_bad_input(rng):
         (lambda: fairness_table({}), "nonempty mapping"),
         (lambda: fairness_table({"a": 1}), "come from domain_scores"),
         (lambda: fairness_plot({}), "nonempty mapping"),
-        (lambda: mixture_plot({}, problem), "nonempty mapping"),
-        (lambda: mixture_plot({"a": 1}, problem), "be a Result"),
+        (lambda: domain_weights_plot({}, problem), "nonempty mapping"),
+        (lambda: domain_weights_plot({"a": 1}, problem), "be a Result"),
     ):
         with pytest.raises((ValueError, TypeError), match=words):
             call()
@@ -259,7 +261,7 @@ def test_table_shows_every_number(rng):
     cells = lines[4].split()
     assert cells[:2] == ["agnostic", "north"]
     assert [float(c) for c in cells[3:7]] == pytest.approx(
-        [s.mix[0], s.loss[0], s.loss_error[0], s.accuracy[0]], rel=1e-3
+        [s.domain_weights[0], s.loss[0], s.loss_error[0], s.accuracy[0]], rel=1e-3
     )
     assert second.splitlines()[2].split()[:2] == ["agnostic", s.worst]
     flat = people(rng, loss=Squared())
@@ -291,24 +293,26 @@ def test_bars_and_intervals(rng, tmp_path):
 def test_lambda_over_rounds(rng, tmp_path):
     pytest.importorskip("matplotlib")
     problem = people(rng)
-    method = AFL(step_size=0.1, mix_step=0.1, batch_size=3, replacement=True)
+    method = AFL(step_size=0.1, domain_step_size=0.1, batch_size=3, replacement=True)
     results = {
         "one": run(method, problem, rounds=12, progress=False),
         "five": run(method, problem, rounds=12, trajectories=5, record_every=3, progress=False),
     }
     best = problem.solve_minimax()
-    figure = mixture_plot(results, problem, best, tmp_path / "m.svg", log=True)
+    figure = domain_weights_plot(results, problem, best, tmp_path / "m.svg", log=True)
     assert (tmp_path / "m.svg").read_text().startswith("<?xml")
     left, right = figure.axes
     for i in range(3):
-        np.testing.assert_array_equal(left.lines[i].get_ydata(), results["one"].trace.mix[1:, 0, i])
-        np.testing.assert_allclose(right.lines[i].get_ydata(), np.median(results["five"].trace.mix[1:, :, i], axis=1))
+        np.testing.assert_array_equal(left.lines[i].get_ydata(), results["one"].trace.domain_weights[1:, 0, i])
+        np.testing.assert_allclose(
+            right.lines[i].get_ydata(), np.median(results["five"].trace.domain_weights[1:, :, i], axis=1)
+        )
     levels = [line.get_ydata()[0] for line in left.lines[3:]]
-    np.testing.assert_array_equal(levels, best.mix)
-    with pytest.raises(ValueError, match="weights, mix"):
-        mixture_plot({"sgd": run(method, people(rng, names=("a", "b")), rounds=2, progress=False)}, problem)
+    np.testing.assert_array_equal(levels, best.domain_weights)
+    with pytest.raises(ValueError, match="weights, domain_weights"):
+        domain_weights_plot({"sgd": run(method, people(rng, names=("a", "b")), rounds=2, progress=False)}, problem)
     with pytest.raises(ValueError, match="3 entries"):
-        mixture_plot(results, problem, [0.5, 0.5])
+        domain_weights_plot(results, problem, [0.5, 0.5])
 
 
 def test_scores_are_read_only(rng):

@@ -68,7 +68,7 @@ def by_cvxpy(problem, objective=Simplex()):  # noqa: B008
     elif isinstance(objective, float):
         worst = cp.log_sum_exp(objective * values) / objective
     else:
-        worst = cp.max(values) if isinstance(objective, Simplex) else np.array(objective.mix) @ values
+        worst = cp.max(values) if isinstance(objective, Simplex) else np.array(objective.domain_weights) @ values
     task = cp.Problem(cp.Minimize(worst + 0.5 * problem.l2 * cp.sum_squares(w)), rows)
     tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-9)
     return float(task.solve(solver=cp.CLARABEL, **tight))
@@ -93,10 +93,10 @@ def test_value_against_cvxpy(loss, l2, sparse, p):
         assert best.value == best.domain_values.max()
         assert best.gap <= 1e-10 * (1 + abs(best.value)), (seed, best.gap)
         assert abs(best.value - by_cvxpy(problem)) <= 1e-8 * (1 + abs(best.value))
-        assert best.mix.min() >= 0.0
-        assert abs(best.mix.sum() - 1.0) <= 1e-14
+        assert best.domain_weights.min() >= 0.0
+        assert abs(best.domain_weights.sum() - 1.0) <= 1e-14
         worst = best.value - best.domain_values
-        assert np.all(best.mix * worst <= 1e-10)  # complementary slackness
+        assert np.all(best.domain_weights * worst <= 1e-10)  # complementary slackness
 
 
 def test_certificate_over_many_problems():
@@ -117,7 +117,7 @@ def test_more_domains_than_parameters_and_equal_domains():
     problem = make(3, 400, 2, 40, Logistic(), 1e-3)
     best = problem.solve_minimax()
     assert best.gap <= 1e-10
-    assert (best.mix > 1e-9).sum() <= 3  # d + 1 domains determine a minimax point
+    assert (best.domain_weights > 1e-9).sum() <= 3  # d + 1 domains determine a minimax point
     X, y = np.tile(np.random.default_rng(0).normal(size=(10, 2)), (3, 1)), np.tile([1.0, -1.0], 15)
     same = Problem(Federation.from_arrays(X, y, np.repeat([0, 1, 2], 10), domains=np.repeat([0, 1, 2], 10)), Logistic())
     twin = same.solve_minimax()
@@ -156,20 +156,22 @@ def test_other_sets_of_mixtures_against_cvxpy(sets, loss):
     """Value, certificate, and both halves of the saddle: the mixture is in Lambda and attains the maximum at w."""
     for seed in range(2):
         problem = make(seed, 120, 4, 3, loss, 1e-2, spread=2.0)
-        best = solve_minimax(problem, mixtures=sets)
+        best = solve_minimax(problem, uncertainty_set=sets)
         F = plain_values(problem, best.w)
         assert best.gap <= 1e-9 * (1 + abs(best.value)), (seed, best.gap)
-        assert sets.contains(best.mix, 1e-9), seed
+        assert sets.contains(best.domain_weights, 1e-9), seed
         assert best.value == pytest.approx(float(sets.largest(F)[0]), rel=1e-12)
-        assert best.mix @ F >= best.value - 1e-8, seed
+        assert best.domain_weights @ F >= best.value - 1e-8, seed
         assert abs(best.value - by_cvxpy(problem, sets)) <= 1e-7 * (1 + abs(best.value)), seed
         assert best.value <= problem.solve_minimax().value + 1e-10
 
 
 def test_a_point_is_plain_minimisation():
     problem = make(2, 100, 3, 2, Logistic(), 1e-2)
-    assert solve_minimax(problem, mixtures=KLBall([0.5, 0.5], 2.0)).value == problem.solve_minimax().value  # all of it
-    best = solve_minimax(problem, mixtures=Point([0.25, 0.75]))
+    assert (
+        solve_minimax(problem, uncertainty_set=KLBall([0.5, 0.5], 2.0)).value == problem.solve_minimax().value
+    )  # all of it
+    best = solve_minimax(problem, uncertainty_set=Point([0.25, 0.75]))
     plain = problem.by_domain.reweighted(np.array([0.25, 0.75])).solve()
     np.testing.assert_allclose(best.w, plain.w, atol=1e-10)
     assert best.value == pytest.approx(plain.value, rel=1e-13)
@@ -195,7 +197,7 @@ def test_without_domains_every_client_is_one():
     )
     alone = Problem(Federation(fed.X, fed.y, fed.ptr), Logistic(), 1e-2).solve_minimax()
     assert alone.value == Problem(named, Logistic(), 1e-2).solve_minimax().value
-    assert alone.mix.size == fed.K
+    assert alone.domain_weights.size == fed.K
 
 
 @pytest.mark.parametrize("radius", [0.05, 0.3, np.inf])
@@ -240,7 +242,7 @@ def test_gaps_without_an_exact_solution():
 
 def test_refusals():
     with pytest.raises(ValueError, match="2 domains"):
-        solve_minimax(make(0, 20, 2, 2, Logistic(), 0.1), mixtures=Point([0.5, 0.25, 0.25]))
+        solve_minimax(make(0, 20, 2, 2, Logistic(), 0.1), uncertainty_set=Point([0.5, 0.25, 0.25]))
     with pytest.raises(ValueError, match="mu"):
         solve_softmax(make(0, 20, 2, 2, Logistic(), 0.1), 0.0)
     with pytest.raises(ValueError, match="SmoothedHinge"):

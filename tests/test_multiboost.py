@@ -124,7 +124,7 @@ def test_every_source_alone_and_pooled_are_adaboost(rng):
         peer.fit(X[domain == k], y[domain == k])
         np.testing.assert_allclose(2.0 * log[:, 5], peer.estimator_weights_, rtol=0, atol=1e-10)
     shares = np.bincount(domain) / len(y)
-    problem = StumpProblem(fed, mixtures=shares, criterion="gini")
+    problem = StumpProblem(fed, uncertainty_set=shares, criterion="gini")
     log = run(MultiBoost(own_classifiers=False), problem, rounds=20).state.history[0]
     peer.fit(fed.X, fed.y)
     np.testing.assert_allclose(2.0 * log[:, 5] / 3.0, peer.estimator_weights_, rtol=0, atol=1e-10)  # Q = 1/3
@@ -322,7 +322,7 @@ def test_a_general_polytope_of_mixtures():
     V = np.array([[0.8, 0.2], [0.3, 0.7]])
     for seed in (3, 5):
         simplex = instance(seed, p=2)
-        problem = EnsembleProblem(simplex.data, simplex.dictionary, simplex.q, mixtures=V)
+        problem = EnsembleProblem(simplex.data, simplex.dictionary, simplex.q, uncertainty_set=V)
         value, _ = reference(problem)
         assert problem.solve().value == pytest.approx(value, abs=1e-7)
         assert value <= simplex.solve().value + 1e-9
@@ -593,7 +593,7 @@ def test_bad_problems(rng):
     with pytest.raises(ValueError, match="predict all 2 rows"):
         EnsembleProblem(fed, Dictionary([[1.0]], [0]))
     with pytest.raises(ValueError, match="sum one"):
-        EnsembleProblem(fed, h, mixtures=[[0.5, 0.6]])
+        EnsembleProblem(fed, h, uncertainty_set=[[0.5, 0.6]])
     with pytest.raises(TypeError, match="Exponential"):
         EnsembleProblem(fed, h, loss=Squared())
     with pytest.raises(ValueError, match="lie in"):
@@ -624,8 +624,8 @@ def test_a_gap_beyond_the_radius_is_still_a_bound():
     assert lower <= np.exp(-20.0) * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("mix", [[3.0, 3.0], [1.0], [-1.0, 2.0], [np.nan, 1.0]])
-def test_certificates_ask_for_a_mixture(mix):
+@pytest.mark.parametrize("domain_weights", [[3.0, 3.0], [1.0], [-1.0, 2.0], [np.nan, 1.0]])
+def test_certificates_ask_for_a_mixture(domain_weights):
     fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
     with pytest.raises(ValueError, match="mixture of 2 domains"):
-        EnsembleProblem(fed, Dictionary([[1.0], [1.0]], [0])).certificate(np.zeros(1), mix)
+        EnsembleProblem(fed, Dictionary([[1.0], [1.0]], [0])).certificate(np.zeros(1), domain_weights)

@@ -128,7 +128,7 @@ def test_constants_hold_along_the_ball(loss, batch, replacement, drawn):
         fed = problem.federation
         problem = Problem(replace(fed, y=(fed.y > 0).astype(float)), loss, 0.1)
     sampling = {} if drawn is None else {"sampling": WeightedSampling(drawn)}
-    method = AFL(step_size=1e-6, mix_step=1e-6, radius=R, batch_size=batch, replacement=replacement, **sampling)
+    method = AFL(step_size=1e-6, domain_step_size=1e-6, radius=R, batch_size=batch, replacement=replacement, **sampling)
     c = afl_constants(problem, method)
     assert c.random == (batch is not None or drawn is not None)
     assert agnostic_constants(problem, radius=R).random is False
@@ -139,22 +139,22 @@ def test_constants_hold_along_the_ball(loss, batch, replacement, drawn):
         w *= 0.999999 * R / np.linalg.norm(w)
         F, J = domains.client_values(w) - 0.05 * np.sum(w**2), domains.client_gradients(w).reshape(3, -1)
         assert np.linalg.norm(J, axis=1).max() <= c.G_w
-        assert np.linalg.norm(F) <= c.G_mix
+        assert np.linalg.norm(F) <= c.G_lambda
         assert np.linalg.norm(F - F.mean()) <= c.centred
         state = method.init(problem, np.tile(w, (runs, 1)).reshape(runs, *problem.model_shape))
-        state = state._replace(point_mix=np.tile(rng.dirichlet(np.ones(3)), (runs, 1)))
+        state = state._replace(point_domain_weights=np.tile(rng.dirichlet(np.ones(3)), (runs, 1)))
         *_, (_, after) = iterate(_From(method, state), problem, rounds=1, trajectories=runs, seed=5)
         g = (state.point - after.point).reshape(runs, -1) / 1e-6
-        losses = (after.point_mix - state.point_mix) / 1e-6
+        losses = (after.point_domain_weights - state.point_domain_weights) / 1e-6
         losses = losses - losses.mean(axis=1, keepdims=True)  # steps on the simplex do not show their mean
         mean_g, spread = g.mean(axis=0), g.var(axis=0).sum()
-        assert np.abs(mean_g - state.point_mix[0] @ J).max() <= 6.0 * math.sqrt(spread / runs) + 1e-6
+        assert np.abs(mean_g - state.point_domain_weights[0] @ J).max() <= 6.0 * math.sqrt(spread / runs) + 1e-6
         off = np.abs(losses.mean(axis=0) - (F - F.mean())).max()
         assert off <= 6.0 * math.sqrt(losses.var(axis=0).sum() / runs) + 1e-6
         assert spread <= 1.1 * c.sigma2_w + 1e-8
-        assert losses.var(axis=0).sum() <= 1.1 * c.sigma2_mix + 1e-8
+        assert losses.var(axis=0).sum() <= 1.1 * c.sigma2_lambda + 1e-8
         assert np.ptp(losses, axis=1).max() <= c.width + 1e-6
-        worst = np.maximum(worst, [np.linalg.norm(J, axis=1).max() / c.G_w, np.linalg.norm(F) / c.G_mix])
+        worst = np.maximum(worst, [np.linalg.norm(J, axis=1).max() / c.G_w, np.linalg.norm(F) / c.G_lambda])
     assert worst.min() > 0.1  # and they are not idle
 
 
@@ -176,12 +176,12 @@ def test_constants_by_hand():
     problem = Problem(Federation.from_arrays([[3.0], [1.0]], [1.0, -1.0], [0, 1]), Squared(), 0.2)
     c = agnostic_constants(problem, radius=0.5, start=[2.0])
     assert c.G_w == pytest.approx(7.5 + 0.1)
-    assert c.G_mix == pytest.approx(math.hypot(3.125, 1.125))
+    assert c.G_lambda == pytest.approx(math.hypot(3.125, 1.125))
     assert c.centred == pytest.approx(3.125 / math.sqrt(2.0))
-    assert (c.reach_w, c.reach_mix, c.divergence) == pytest.approx((1.0, math.sqrt(0.5), math.log(2.0)))
-    point = agnostic_constants(problem, radius=0.5, mixtures=Point([0.3, 0.7]))
-    assert (point.R_mix, point.reach_mix, point.divergence) == (0.0, 0.0, 0.0)
-    ball = agnostic_constants(problem, radius=0.5, mixtures=KLBall([0.3, 0.7], 0.01))
+    assert (c.reach_w, c.reach_lambda, c.divergence) == pytest.approx((1.0, math.sqrt(0.5), math.log(2.0)))
+    point = agnostic_constants(problem, radius=0.5, uncertainty_set=Point([0.3, 0.7]))
+    assert (point.R_lambda, point.reach_lambda, point.divergence) == (0.0, 0.0, 0.0)
+    ball = agnostic_constants(problem, radius=0.5, uncertainty_set=KLBall([0.3, 0.7], 0.01))
     assert ball.divergence == 0.01
 
 
@@ -197,15 +197,15 @@ def still_losses(values):
 MIXTURES = [None, KLBall([0.5, 0.3, 0.2], 0.1), Polytope([[1.0, 0.0, 0.0]], [0.5]), Point([0.2, 0.3, 0.5])]
 
 
-@pytest.mark.parametrize("mixtures", MIXTURES)
-def test_rates_hold(mixtures):
-    how = {} if mixtures is None else {"mixtures": mixtures}
+@pytest.mark.parametrize("uncertainty_set", MIXTURES)
+def test_rates_hold(uncertainty_set):
+    how = {} if uncertainty_set is None else {"uncertainty_set": uncertainty_set}
     drawn = {"batch_size": 2, "sampling": WeightedSampling(2)}
     for seed, (loss, T, extra) in enumerate(
         ((Logistic(), 9, {}), (Squared(), 1, {"batch_size": 2}), (Logistic(), 9, drawn))
     ):
         problem = mixed(seed, loss)
-        method = AFL(step_size=1.0, mix_step=1.0, radius=1.0, **how, **extra)
+        method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0, **how, **extra)
         entropic = replace(method, ascent=EntropicStep())
         published, precise = with_steps(method, problem, rounds=T, published=True), {"precision": 0.3}
         a = holds("agnostic-rate", problem, published, T, **precise)
@@ -218,12 +218,12 @@ def test_rates_hold(mixtures):
 
 def test_the_rate_for_any_steps_is_attained_by_either_player():
     """A linear function from the end of the ball, and losses that no model changes: after one step 2RG and D/2."""
-    method = with_steps(AFL(step_size=1.0, mix_step=1.0, radius=1.0), line.make(), rounds=1, start=[-1.0])
+    method = with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), line.make(), rounds=1, start=[-1.0])
     verdict = holds("agnostic-rate-any-steps", line.make(), method, start=[-1.0])
     assert verdict.ratio == pytest.approx(1.0, abs=0.006)
     violated(planted("agnostic-rate-any-steps", {"all": 0.98}), line.make(), method, start=[-1.0])
     flat = still_losses([1.0, 0.0])
-    method = replace(with_steps(AFL(step_size=1.0, mix_step=1.0, radius=1.0), flat, rounds=1), step_size=1e9)
+    method = replace(with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), flat, rounds=1), step_size=1e9)
     verdict = holds("agnostic-rate-any-steps", flat, method)
     assert verdict.measured == pytest.approx(0.5)
     assert verdict.ratio == pytest.approx(1.0, abs=1e-6)
@@ -233,7 +233,7 @@ def test_the_rate_for_any_steps_is_attained_by_either_player():
 
 def test_the_published_rate_with_other_constants_is_caught():
     """2RG is measured, 3RG allowed: 3 -> 1.9 is refuted; so are steps that are larger than the theorem's."""
-    method = with_steps(AFL(step_size=1.0, mix_step=1.0, radius=1.0), line.make(), rounds=1, published=True)
+    method = with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), line.make(), rounds=1, published=True)
     verdict = holds("agnostic-rate", line.make(), method, start=[-1.0])
     assert verdict.ratio == pytest.approx(1.5, abs=0.01)
     violated(planted("agnostic-rate", {"model": 1.9 / 3.0}), line.make(), method, start=[-1.0])
@@ -245,7 +245,7 @@ def test_the_published_rate_with_other_constants_is_caught():
 def test_the_entropic_rate_is_nearly_attained_and_a_smaller_one_caught():
     """Two domains of losses 1 and 0, one step: the gap is 1/2, the bound sqrt(log(2)/2) = 0.589."""
     flat = still_losses([1.0, 0.0])
-    method = AFL(step_size=1.0, mix_step=1.0, radius=1.0, ascent=EntropicStep())
+    method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0, ascent=EntropicStep())
     method = replace(with_steps(method, flat, rounds=1), step_size=1e9)
     verdict = holds("agnostic-rate-entropic", flat, method)
     assert verdict.measured == pytest.approx(0.5)
@@ -265,7 +265,7 @@ def test_a_rate_that_forgets_the_noise_is_caught(monkeypatch):
     rng = np.random.default_rng(0)
     y = rng.permutation(np.r_[np.ones(52), -np.ones(48)])
     problem = Problem(Federation.from_arrays(0.1 * np.ones((100, 1)), y, np.zeros(100, dtype=int)), Logistic())
-    method = AFL(step_size=1.0, mix_step=1.0, radius=1.0, batch_size=1, replacement=True)
+    method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0, batch_size=1, replacement=True)
     holds("agnostic-rate-any-steps", problem, with_steps(method, problem, rounds=60), 60)
 
     def noiseless(problem, m, start=None):  # and G_w what it is at the ends of the ball, not 0.05 as for single rows
@@ -279,13 +279,15 @@ def test_a_rate_that_forgets_the_noise_is_caught(monkeypatch):
 
 def test_hypotheses_of_the_rate():
     problem = mixed(0)
-    free = AFL(step_size=0.1, mix_step=0.1)
+    free = AFL(step_size=0.1, domain_step_size=0.1)
     refuses("agnostic-rate", problem, free, "a ball of models, got radius None")
     ball = replace(free, radius=1.0)
     refuses("agnostic-rate", problem, replace(ball, step_size=9.0), "gamma_w <= 2 R/(T (sigma^2 + G^2))^(1/2), got 9")
     refuses("agnostic-rate", problem, replace(ball, ascent=EntropicStep()), "needs ProjectedStep of the mixture")
     refuses("agnostic-rate-entropic", problem, ball, "needs EntropicStep of the mixture")
-    refuses("agnostic-rate-any-steps", problem, OptimisticAFL(step_size=0.1, mix_step=0.1, radius=1.0), "method AFL")
+    refuses(
+        "agnostic-rate-any-steps", problem, OptimisticAFL(step_size=0.1, domain_step_size=0.1, radius=1.0), "method AFL"
+    )
     hinge = Problem(problem.federation, Hinge(), 0.1)
     refuses(
         "agnostic-rate-any-steps", hinge, ball, "a smooth loss, whose least value over the ball is known, got Hinge"
@@ -382,7 +384,7 @@ def test_a_class_by_brute_force():
         method = Sample(sizes=2, models=Models(W), delta=delta)
         assert verify("agnostic-cover", problem, method, rounds=1).measured == pytest.approx(expected, abs=1e-12)
     mix = [0.3, 0.7]
-    s = Setting(problem, Sample(sizes=2, models=Models(W), mixtures=Point(mix)), 1, np.zeros(2))
+    s = Setting(problem, Sample(sizes=2, models=Models(W), uncertainty_set=Point(mix)), 1, np.zeros(2))
     got = agnostic._excess(s, [1], 0, 4000)[0]
     one = [
         (
@@ -431,7 +433,7 @@ def test_planted_generalisation_bounds_are_caught():
 
 def test_the_bound_of_one_mixture_knows_its_skewness():
     """Lambda a point: s = sum lambda_k^2/mbar_k. Urns: lambda'(excesses) with lambda = (3, 1)/4 has variance s/m."""
-    method = Sample(sizes=(30, 10), models=Models([[1.0]]), mixtures=Point([0.75, 0.25]), delta=0.02)
+    method = Sample(sizes=(30, 10), models=Models([[1.0]]), uncertainty_set=Point([0.75, 0.25]), delta=0.02)
     verdict = holds("agnostic-cover", urns.make(), method)
     assert verdict.bound.terms["deviation"] == pytest.approx(2.0 * math.sqrt(math.log(50.0) / 80.0))  # s = 1
     normal = scipy.stats.norm.ppf(0.98) / math.sqrt(40.0)
@@ -459,7 +461,7 @@ def test_hypotheses_of_samples():
     ):
         with pytest.raises(ValueError, match=what):
             Sample(**({"sizes": 3, "models": Ball(1.0)} | wrong))
-    for wrong in ({"models": [[1.0]]}, {"mixtures": KLBall([0.5, 0.5], 1.0)}):
+    for wrong in ({"models": [[1.0]]}, {"uncertainty_set": KLBall([0.5, 0.5], 1.0)}):
         with pytest.raises(TypeError, match="Sample"):
             Sample(**({"sizes": 3, "models": Ball(1.0)} | wrong))
     with pytest.raises(ValueError, match="have 3 entries, one per domain"):
@@ -494,7 +496,7 @@ def senders(scheme=None):
     return [
         FedAvg(step_size=0.1, local_steps=2, **how),
         ApproxFedAvg(mu=5.0, step_size=0.1, **how),
-        AgnosticFedAvg(step_size=0.1, mix_step=0.1, local_steps=2, **how),
+        AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, local_steps=2, **how),
         SoftmaxFedAvg(mu=5.0, step_size=0.1, **how),
     ]
 
@@ -504,7 +506,11 @@ def test_what_is_sent(scheme):
     problem = stages.make()
     c = 8 if scheme is None else 2 if hasattr(scheme, "clients") else 5
     extra = {"AgnosticFedAvg": 10, "SoftmaxFedAvg": 10, "AFL": 6, "OptimisticAFL": 6}
-    everybody = [AFL(step_size=0.1, mix_step=0.1), OptimisticAFL(step_size=0.1, mix_step=0.1)] if scheme is None else []
+    everybody = (
+        [AFL(step_size=0.1, domain_step_size=0.1), OptimisticAFL(step_size=0.1, domain_step_size=0.1)]
+        if scheme is None
+        else []
+    )
     for method in senders(scheme) + everybody:
         verdict = holds("agnostic-floats", problem, method, 2)
         assert verdict.measured == c * (2 * 10 + extra.get(type(method).__name__, 0))
@@ -512,7 +518,7 @@ def test_what_is_sent(scheme):
 
 
 def test_a_count_that_is_off_by_one_is_caught_on_either_side(monkeypatch):
-    problem, method = blends.make(), AgnosticFedAvg(step_size=0.1, mix_step=0.1)
+    problem, method = blends.make(), AgnosticFedAvg(step_size=0.1, domain_step_size=0.1)
     for wrong in ((3, 0), (3, 2), (2, 1), (4, 0)):  # the last is 2c|W| + 4cp, which circulates
         monkeypatch.setitem(agnostic_communication.COUNTS, "AgnosticFedAvg", wrong)
         violated("agnostic-floats", problem, method, 1)
@@ -521,9 +527,9 @@ def test_a_count_that_is_off_by_one_is_caught_on_either_side(monkeypatch):
 def test_hypotheses_of_counts():
     from fedconvex.secure import SecureSums
 
-    problem, weighted = blends.make(), AFL(step_size=0.1, mix_step=0.1, sampling=WeightedSampling(1))
+    problem, weighted = blends.make(), AFL(step_size=0.1, domain_step_size=0.1, sampling=WeightedSampling(1))
     refuses("agnostic-floats", problem, weighted, "all domains asked, got WeightedSampling(draws=1)")
-    masked = AgnosticFedAvg(step_size=0.1, mix_step=0.1, sums=SecureSums())
+    masked = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums())
     refuses("agnostic-floats", problem, masked, "single answers, got SecureSums")
     with pytest.raises(ValueError, match="floats_per_round: method must be one of FedAvg"):
         agnostic_communication.floats_per_round("SCAFFOLD", clients=1, size=1, domains=1)
@@ -607,7 +613,7 @@ def test_an_equation_is_one_for_runs_too(claimed):
     """agnostic-floats is an equation: a bound above the count is as wrong as one below, exact or by runs."""
     fed = Federation.from_arrays([[1.0], [2.0], [1.0], [3.0]], [1.0, 0.0, 1.0, 0.0], [0, 1, 2, 3])
     t = THEOREMS["agnostic-floats"]
-    problem, method = Problem(fed, Squared()), AFL(step_size=0.1, mix_step=0.1)
+    problem, method = Problem(fed, Squared()), AFL(step_size=0.1, domain_step_size=0.1)
     true = verify(t, problem, method, rounds=2)
     assert true.outcome is Outcome.HOLDS
     value = true.measured + (claimed - 32.0)

@@ -47,7 +47,7 @@ def refuses(name, problem, method, why, **options):
 def mirrored(p=2):
     """p sources with the same losses for every alpha: all coordinates of one row each, mirrored."""
     fed = Federation.from_arrays(np.zeros((p, 1)), np.ones(p), np.arange(p), np.arange(p))
-    return EnsembleProblem(fed, Dictionary(np.full((p, 1), 0.5), [0]), mixtures=np.eye(p))
+    return EnsembleProblem(fed, Dictionary(np.full((p, 1), 0.5), [0]), uncertainty_set=np.eye(p))
 
 
 # ---------------------------------------------------------------- they hold, and say what they measure
@@ -325,7 +325,7 @@ def test_your_own_ensemble_is_taken_as_it_is():
 def test_adaboost_has_one_vertex():
     """Two equal vertices raise the smoothed maximum by log(2)/mu, and the rate would be false."""
     fed = Federation.from_arrays([[0.0], [1.0], [2.0], [3.0]], [-1.0, 1.0, 1.0, -1.0], clients=[0] * 4)
-    problem = StumpProblem(fed, mixtures=[[1.0], [1.0]])
+    problem = StumpProblem(fed, uncertainty_set=[[1.0], [1.0]])
     verdict = verify("adaboost", problem, MultiBoost(smoothing=0.1), rounds=1)
     assert verdict.outcome is Outcome.NOT_APPLICABLE
     assert "one vertex" in verdict.reason

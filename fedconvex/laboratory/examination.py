@@ -198,10 +198,10 @@ def _nodes(m: Any) -> tuple[list[str], str]:
 def _of_domains(m: Any) -> tuple[list[str], list[str]]:
     """Return what only methods for several domains have, in short and in full."""
     short, full = [], []
-    if isinstance(getattr(m, "mix_step", None), float):
+    if isinstance(getattr(m, "domain_step_size", None), float):
         entropic = type(m.ascent).__name__ == "EntropicStep"
         kind = "entropic" if entropic else "projected"
-        full.append(f"{kind} steps {m.mix_step:.4g} of the mixture in {m.mixtures!r}")
+        full.append(f"{kind} steps {m.domain_step_size:.4g} of the mixture in {m.uncertainty_set!r}")
     if getattr(m, "radius", None) is not None:
         full.append(f"‖w‖ <= {m.radius:g}")
     if hasattr(getattr(m, "sampling", None), "draws"):
@@ -217,7 +217,7 @@ def _work(m: Any) -> tuple[str, str]:
     """Return what a client does, in short and in full."""
     if getattr(m, "inner_steps", None) is not None:
         return f"m {m.inner_steps}", f"{m.inner_steps} inner steps"
-    if hasattr(m, "mix_step") and not hasattr(m, "local_steps"):
+    if hasattr(m, "domain_step_size") and not hasattr(m, "local_steps"):
         return "", "one gradient"
     steps = getattr(m, "local_steps", 1)
     if steps is None or getattr(m, "solver", None) is not None:

@@ -420,7 +420,7 @@ PLANS: Mapping[str, Plan] = {
     "agnostic-floats": Plan(
         "Agnostic methods send 2c|W| numbers a round as FedAvg does, and a few for every domain.",
         "An equation.",
-        fixed(0.25, AgnosticFedAvg, mix_step=0.1, local_steps=3),
+        fixed(0.25, AgnosticFedAvg, domain_step_size=0.1, local_steps=3),
         2,
         (blends, stages),
     ),
@@ -514,7 +514,7 @@ EXTRA: tuple[Check, ...] = (
     Check("agnostic-rate-any-steps", line, game(), 1, -1.0),
     Check("agnostic-rate-entropic", blends, game(ascent=EntropicStep(), batch_size=4)),
     Check("agnostic-cover", urns, sampled(start_alone), 5, 1.0),
-    Check("agnostic-cover", blends, sampled(start_alone, mixtures=Point([0.5, 0.3, 0.2])), 2, 1.0),
+    Check("agnostic-cover", blends, sampled(start_alone, uncertainty_set=Point([0.5, 0.3, 0.2])), 2, 1.0),
     Check("agnostic-vertices", urns, sampled(start_alone), 5, 1.0),
     Check("agnostic-vertices", shelf, sampled(start_alone, delta=0.3), 5, 1.0),
     Check("agnostic-vertices", plane, sampled(Classifiers()), 10),
@@ -524,8 +524,8 @@ EXTRA: tuple[Check, ...] = (
         for world in (blends, stages)
         for way in (
             fixed(0.25, local_steps=3, scheme=UniformSampling),
-            fixed(0.25, AFL, mix_step=0.1),
-            fixed(0.25, OptimisticAFL, mix_step=0.1),
+            fixed(0.25, AFL, domain_step_size=0.1),
+            fixed(0.25, OptimisticAFL, domain_step_size=0.1),
             fixed(0.25, ApproxFedAvg, mu=20.0, local_steps=3),
             fixed(0.25, SoftmaxFedAvg, mu=20.0, local_steps=3, scheme=UniformSampling),
         )
@@ -547,11 +547,11 @@ EXTRA: tuple[Check, ...] = (
     Check("fedsam", shifted, fixed(0.25, FedSAM, local_steps=3, batch_size=4)),
     Check("svrg", diabetes, fixed(0.25)),
     Check("fedavg-bias", shifted),
-    Check("agnostic-rate", blends, fixed(2.0, AFL, mix_step=0.1, radius=1.0)),
+    Check("agnostic-rate", blends, fixed(2.0, AFL, domain_step_size=0.1, radius=1.0)),
     Check("agnostic-rate", blends, game(published=True, ascent=EntropicStep())),
-    Check("agnostic-rate", blends, fixed(0.25, AFL, mix_step=0.1)),
+    Check("agnostic-rate", blends, fixed(0.25, AFL, domain_step_size=0.1)),
     Check("agnostic-vc", cards),
-    Check("agnostic-floats", blends, fixed(0.25, AFL, mix_step=0.1, sampling=WeightedSampling(1))),
+    Check("agnostic-floats", blends, fixed(0.25, AFL, domain_step_size=0.1, sampling=WeightedSampling(1))),
     # related tasks: clocks, dropped nodes, accuracies that are asked for, four rules for sigma'
     *(
         Check(name, world, dual(epochs=5.0, drop=0.3, clock=Clock(0.3), sigma="pencil"))

@@ -146,7 +146,7 @@ def game(radius: float = 1.0, published: bool = False, **settings: Any) -> Way:
     """Return AFL on a ball, with the steps of its published rate or with those of the least bound for any steps."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> AFL:
-        method = AFL(step_size=1.0, mix_step=1.0, radius=radius, **_work(problem, settings))
+        method = AFL(step_size=1.0, domain_step_size=1.0, radius=radius, **_work(problem, settings))
         try:
             return with_steps(method, problem, rounds=rounds, start=start, published=published)
         except AssumptionError:  # the verdict says why

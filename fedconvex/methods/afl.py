@@ -46,9 +46,9 @@ class State(NamedTuple):
     """What the server keeps."""
 
     w: np.ndarray  # (R, *model) average of w_0, ..., w_{t-1}
-    mix: np.ndarray  # (R, p) average of lambda_0, ..., lambda_{t-1}
+    domain_weights: np.ndarray  # (R, p) average of lambda_0, ..., lambda_{t-1}
     point: np.ndarray  # (R, *model) w_t
-    point_mix: np.ndarray  # (R, p) lambda_t
+    point_domain_weights: np.ndarray  # (R, p) lambda_t
     counts: np.ndarray  # (R, p) N_i
     t: int  # rounds done
 
@@ -57,7 +57,7 @@ class OptimisticState(NamedTuple):
     """What the server keeps."""
 
     w: np.ndarray  # (R, *model) w_t
-    mix: np.ndarray  # (R, p) lambda_t
+    domain_weights: np.ndarray  # (R, p) lambda_t
     g: np.ndarray  # (R, *model) gradient of round t - 1
     losses: np.ndarray  # (R, p) the domains' losses of round t - 1
     counts: np.ndarray  # (R, p) N_i
@@ -68,7 +68,7 @@ class Message(NamedTuple):
     """Server to clients."""
 
     w: np.ndarray  # (R, *model) w_t
-    mix: np.ndarray  # (R, p) lambda_t
+    domain_weights: np.ndarray  # (R, p) lambda_t
     counts: np.ndarray  # (R, p) N_i, agreed upon before the first round
 
     @property
@@ -102,9 +102,9 @@ class Reply(NamedTuple):
 class DomainSampling(NamedTuple):
     """Every domain answers in every round (PerDomain stochastic gradients; all rows without a batch size)."""
 
-    def shares(self, mix: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+    def shares(self, domain_weights: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Return weights (R, p) of the domains in the gradient and in the losses, of means mix and 1."""
-        return mix, np.ones_like(mix)
+        return domain_weights, np.ones_like(domain_weights)
 
 
 @equal_by_type
@@ -119,11 +119,11 @@ class WeightedSampling(NamedTuple):
 
     draws: int = 1
 
-    def shares(self, mix: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+    def shares(self, domain_weights: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Return weights (R, p) of the domains in the gradient and in the losses, of means mix and 1."""
-        p = mix.shape[1]
+        p = domain_weights.shape[1]
         u = draws.uniform(2 * self.draws, client=-1, purpose=_DOMAINS)
-        edges = np.cumsum(mix, axis=1)
+        edges = np.cumsum(domain_weights, axis=1)
         mine = (u[:, : self.draws, None] * edges[:, None, -1:] >= edges[:, None, :]).sum(axis=2)
         other = (u[:, self.draws :] * p).astype(np.int64)
         hits = [np.eye(p)[np.minimum(picked, p - 1)].mean(axis=1) for picked in (mine, other)]
@@ -144,9 +144,9 @@ class AFL:
     ----------
     step_size : float, array (R,) or `Decay`
         gamma_w.
-    mix_step : float, array (R,) or `Decay`
+    domain_step_size : float, array (R,) or `Decay`
         gamma_lambda.
-    mixtures : set of `fedconvex.simplex.uncertainty`
+    uncertainty_set : set of `fedconvex.simplex.uncertainty`
         Lambda: `Simplex()`, `Polytope`, `KLBall` or `Point`.
     ascent : step of `fedconvex.simplex.uncertainty`
         `ProjectedStep()` or `EntropicStep()`.
@@ -175,14 +175,14 @@ class AFL:
     >>> from fedconvex import Federation, Problem, Squared, run
     >>> from fedconvex.methods import AFL
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1])
-    >>> result = run(AFL(step_size=0.1, mix_step=0.1), Problem(fed, Squared()), rounds=2000, tol=1e-3)
+    >>> result = run(AFL(step_size=0.1, domain_step_size=0.1), Problem(fed, Squared()), rounds=2000, tol=1e-3)
     >>> result.status.name, result.w.round(2)
     ('CONVERGED', array([1.]))
     """
 
     step_size: Any
-    mix_step: Any
-    mixtures: Any = Simplex()
+    domain_step_size: Any
+    uncertainty_set: Any = Simplex()
     ascent: Any = ProjectedStep()
     sampling: Any = DomainSampling()
     batch_size: int | None = None
@@ -212,10 +212,10 @@ class AFL:
         return participation.participants(None, problem, draws)
 
     def broadcast(self, state: State) -> Message:
-        return Message(state.point, state.point_mix, state.counts)  # 2
+        return Message(state.point, state.point_domain_weights, state.counts)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        share, factor = self.sampling.shares(message.mix, draws)
+        share, factor = self.sampling.shares(message.domain_weights, draws)
         how = (draws, self.batch_size, self.replacement)
         losses, g = _shares(problem, message, share, clients, *how)  # 3, 4
         has = held_by(problem.federation, clients, share.shape[1]) > 0
@@ -227,17 +227,24 @@ class AFL:
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         g, F = reply.g.sum(axis=1), reply.losses.sum(axis=1) / state.counts
         point = into_ball(step_sizes.descend(self.step_size, state.t, state.point, g), self.radius)  # 5
-        mix = _ascend(self, state.t, state.point_mix, F)  # 6
+        mix = _ascend(self, state.t, state.point_domain_weights, F)  # 6
         share, t = 1.0 / (state.t + 1.0), state.t + 1
         w = state.w + share * (state.point - state.w)  # 7
-        return State(w, state.mix + share * (state.point_mix - state.mix), point, mix, state.counts, t)  # 7
+        return State(
+            w,
+            state.domain_weights + share * (state.point_domain_weights - state.domain_weights),
+            point,
+            mix,
+            state.counts,
+            t,
+        )  # 7
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return _measure(self, problem, state)
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
         """mix (R, p): the averaged mixture."""
-        return {"mix": state.mix}
+        return {"domain_weights": state.domain_weights}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +256,7 @@ class OptimisticAFL:
 
     Parameters
     ----------
-    step_size, mix_step, mixtures, ascent, radius
+    step_size, domain_step_size, mixtures, ascent, radius
         As for `AFL`.
 
     Raises
@@ -267,13 +274,14 @@ class OptimisticAFL:
     >>> from fedconvex import Federation, Problem, Squared, run
     >>> from fedconvex.methods import OptimisticAFL
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1])
-    >>> run(OptimisticAFL(step_size=0.3, mix_step=0.3), Problem(fed, Squared()), rounds=500, tol=1e-12).status.name
+    >>> method = OptimisticAFL(step_size=0.3, domain_step_size=0.3)
+    >>> run(method, Problem(fed, Squared()), rounds=500, tol=1e-12).status.name
     'CONVERGED'
     """
 
     step_size: Any
-    mix_step: Any
-    mixtures: Any = Simplex()
+    domain_step_size: Any
+    uncertainty_set: Any = Simplex()
     ascent: Any = ProjectedStep()
     radius: float | None = None
 
@@ -289,24 +297,26 @@ class OptimisticAFL:
         return participation.participants(None, problem, draws)
 
     def broadcast(self, state: OptimisticState) -> Message:
-        return Message(state.w, state.mix, state.counts)  # 2
+        return Message(state.w, state.domain_weights, state.counts)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        losses, g = _shares(problem, message, message.mix, clients)  # 4
+        losses, g = _shares(problem, message, message.domain_weights, clients)  # 4
         return Reply(g, losses, np.ones((*clients.shape, 2), dtype=bool)), memory  # 4
 
     def aggregate(self, state: OptimisticState, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> Any:
         g, F = reply.g.sum(axis=1), reply.losses.sum(axis=1) / state.counts
         ahead_g, ahead_F = (g, F) if state.t == 0 else (2.0 * g - state.g, 2.0 * F - state.losses)  # 8
         w = into_ball(step_sizes.descend(self.step_size, state.t, state.w, ahead_g), self.radius)  # 5, 8
-        return OptimisticState(w, _ascend(self, state.t, state.mix, ahead_F), g, F, state.counts, state.t + 1)  # 9
+        return OptimisticState(
+            w, _ascend(self, state.t, state.domain_weights, ahead_F), g, F, state.counts, state.t + 1
+        )  # 9
 
     def measure(self, problem: Problem, state: OptimisticState) -> Measure:
         return _measure(self, problem, state)
 
     def observe(self, problem: Problem, state: OptimisticState) -> dict[str, np.ndarray]:
         """mix (R, p): the mixture."""
-        return {"mix": state.mix}
+        return {"domain_weights": state.domain_weights}
 
 
 # ---------------------------------------------------------------- what the two share
@@ -323,8 +333,8 @@ def into_ball(w: np.ndarray, radius: float | None) -> np.ndarray:
 def _check(who: str, method: Any) -> None:
     set_ = object.__setattr__
     set_(method, "step_size", step_sizes.as_step_size(who, method.step_size))
-    set_(method, "mix_step", domain_weighting.as_mix_step(who, method.mix_step))
-    domain_weighting.check_mixtures(who, method.mixtures, method.ascent)
+    set_(method, "domain_step_size", domain_weighting.as_domain_step_size(who, method.domain_step_size))
+    domain_weighting.check_uncertainty_set(who, method.uncertainty_set, method.ascent)
     if method.radius is not None:
         set_(method, "radius", real(f"{who}.radius", method.radius, low=0.0, strict=True))
 
@@ -332,10 +342,10 @@ def _check(who: str, method: Any) -> None:
 def _start(who: str, method: Any, problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first mixtures and the domains' rows, (R, p) each."""
     step_sizes.check_trajectories(who, method.step_size, len(w))
-    step_sizes.check_trajectories(who, method.mix_step, len(w))
+    step_sizes.check_trajectories(who, method.domain_step_size, len(w))
     counts = domain_counts(problem.federation).astype(np.float64)
-    method.mixtures.check(who, counts.size)
-    return np.tile(method.mixtures.start(counts.size), (len(w), 1)), np.tile(counts, (len(w), 1))
+    method.uncertainty_set.check(who, counts.size)
+    return np.tile(method.uncertainty_set.start(counts.size), (len(w), 1)), np.tile(counts, (len(w), 1))
 
 
 def _shares(
@@ -351,11 +361,11 @@ def _shares(
     return losses, g
 
 
-def _ascend(method: Any, t: int, mix: np.ndarray, F: np.ndarray) -> np.ndarray:
-    gamma = step_sizes.round_step_sizes(method.mix_step, np.arange(len(mix)), t)
-    return method.ascent.ascend(method.mixtures, mix, gamma[:, None] * F)
+def _ascend(method: Any, t: int, domain_weights: np.ndarray, F: np.ndarray) -> np.ndarray:
+    gamma = step_sizes.round_step_sizes(method.domain_step_size, np.arange(len(domain_weights)), t)
+    return method.ascent.ascend(method.uncertainty_set, domain_weights, gamma[:, None] * F)
 
 
 def _measure(method: Any, problem: Problem, state: Any) -> Measure:
     radius = math.inf if method.radius is None else method.radius
-    return Measure(*measure_minimax(problem, method.mixtures, state.w, state.mix, radius))
+    return Measure(*measure_minimax(problem, method.uncertainty_set, state.w, state.domain_weights, radius))

@@ -38,7 +38,7 @@ class State(NamedTuple):
 
     w: np.ndarray  # (R, *model) w_t
     server: tuple  # SERVEROPT's memory, arrays like w
-    mix: np.ndarray  # (R, p) lambda_t
+    domain_weights: np.ndarray  # (R, p) lambda_t
     window: np.ndarray  # (R, r, p) rows by domain of the last r rounds
     expected: np.ndarray  # (R, p) the window's mean; where that is 0, the last that was not
     t: int  # rounds done
@@ -71,17 +71,17 @@ class AgnosticFedAvg:
     ----------
     step_size : float, array (R,) or `Decay`
         Local step size.
-    mix_step : float, array (R,) or `Decay`
+    domain_step_size : float, array (R,) or `Decay`
         gamma, of the mixture.
     local_steps, epochs, batch_size, replacement, participation, client, server
         As for `fedconvex.FedAvg`.
     window : int
         r, rounds over which the rows of a domain are averaged.
-    mixtures : set of `fedconvex.simplex.uncertainty`
+    uncertainty_set : set of `fedconvex.simplex.uncertainty`
         Lambda.
     ascent : step of `fedconvex.simplex.uncertainty`
         `EntropicStep()`, as published, or `ProjectedStep()`.
-    mix : array (p,), optional
+    domain_weights : array (p,), optional
         lambda_0; default the start of Lambda, uniform on the simplex.
     sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
         How the server learns the sums of step 7: from the answers, or from masked vectors that reveal nothing else.
@@ -102,12 +102,13 @@ class AgnosticFedAvg:
     >>> from fedconvex import Federation, Problem, Squared, run
     >>> from fedconvex.methods import AgnosticFedAvg
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 0], domains=["a", "b"])
-    >>> run(AgnosticFedAvg(step_size=0.1, mix_step=0.1), Problem(fed, Squared()), rounds=300, tol=1e-6).w.round(3)
+    >>> method = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1)
+    >>> run(method, Problem(fed, Squared()), rounds=300, tol=1e-6).w.round(3)
     array([1.])
     """
 
     step_size: Any
-    mix_step: Any
+    domain_step_size: Any
     local_steps: int = 1
     epochs: int | None = None
     batch_size: int | None = None
@@ -116,35 +117,40 @@ class AgnosticFedAvg:
     client: Any = optimizers.ClientSGD()
     server: Any = optimizers.Averaging()
     window: int = 1
-    mixtures: Any = Simplex()
+    uncertainty_set: Any = Simplex()
     ascent: Any = EntropicStep()
-    mix: Any = None
+    domain_weights: Any = None
     sums: Any = secure.PlainSums()
 
     def __post_init__(self) -> None:
         set_, who = object.__setattr__, "AgnosticFedAvg"
         set_(self, "step_size", step_sizes.as_step_size(who, self.step_size))
-        set_(self, "mix_step", domain_weighting.as_mix_step(who, self.mix_step))
+        set_(self, "domain_step_size", domain_weighting.as_domain_step_size(who, self.domain_step_size))
         local_work.check_work(who, self)
         set_(self, "replacement", flag(f"{who}.replacement", self.replacement))
         set_(self, "participation", participation.as_participation(who, self.participation))
         optimizers.check_optimizers(who, self.client, self.server)
         whole(f"{who}.window", self.window, low=1)
-        domain_weighting.check_mixtures(who, self.mixtures, self.ascent)
-        if self.mix is not None:
-            set_(self, "mix", tuple(numeric(f"{who}.mix", self.mix).ravel().tolist()))
+        domain_weighting.check_uncertainty_set(who, self.uncertainty_set, self.ascent)
+        if self.domain_weights is not None:
+            set_(self, "domain_weights", tuple(numeric(f"{who}.domain_weights", self.domain_weights).ravel().tolist()))
         if isinstance(self.sums, type) or not hasattr(self.sums, "send"):
             raise wrong_type(f"{who}.sums", "be PlainSums() or SecureSums()", f"{self.sums!r}")
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         who, R, p = "AgnosticFedAvg", len(w), domain_counts(problem.federation).size
         domain_weighting.check_fit(who, self, problem, R)
-        self.mixtures.check(who, p)
-        mix = self.mixtures.start(p) if self.mix is None else np.array(self.mix)
+        self.uncertainty_set.check(who, p)
+        mix = self.uncertainty_set.start(p) if self.domain_weights is None else np.array(self.domain_weights)
         if mix.shape != (p,):
-            raise bad(f"{who}.mix", f"have {p} entries, one per domain", f"{mix.size}")
-        if not self.mixtures.contains(mix):
-            raise bad(f"{who}.mix", f"lie in {self.mixtures!r}", f"{mix.tolist()}", "project it: mixtures.project(mix)")
+            raise bad(f"{who}.domain_weights", f"have {p} entries, one per domain", f"{mix.size}")
+        if not self.uncertainty_set.contains(mix):
+            raise bad(
+                f"{who}.domain_weights",
+                f"lie in {self.uncertainty_set!r}",
+                f"{mix.tolist()}",
+                "project it: mixtures.project(mix)",
+            )
         ones = np.ones((R, self.window, p))
         return State(w, self.server.init(w), np.tile(mix, (R, 1)), ones, ones[:, 0], 0)  # 1
 
@@ -152,7 +158,7 @@ class AgnosticFedAvg:
         return participation.participants(self.participation, problem, draws)  # 3
 
     def broadcast(self, state: State) -> Message:
-        alpha = state.mix / state.expected  # 2
+        alpha = state.domain_weights / state.expected  # 2
         return Message(state.w, alpha / alpha.max(axis=1, keepdims=True))  # 3
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
@@ -163,20 +169,20 @@ class AgnosticFedAvg:
         return self.sums.send(Reply(w, beta, losses, counts), problem.federation.ids[clients], draws), memory  # 6
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
-        average, total, losses, counts = self.sums.add(reply, state.mix.shape[1], state.w.shape[1:])  # 7
+        average, total, losses, counts = self.sums.add(reply, state.domain_weights.shape[1], state.w.shape[1:])  # 7
         somebody = total > 0.0
         average = np.where(somebody.reshape(-1, *[1] * (average.ndim - 1)), average, state.w)
         server, w = self.server.move(state.server, state.w, average)  # 7
         F = losses / np.maximum(counts, 1.0)  # 7
-        gamma = step_sizes.round_step_sizes(self.mix_step, np.arange(len(w)), state.t)
-        mix = self.ascent.ascend(self.mixtures, state.mix, gamma[:, None] * F)  # 8
+        gamma = step_sizes.round_step_sizes(self.domain_step_size, np.arange(len(w)), state.t)
+        mix = self.ascent.ascend(self.uncertainty_set, state.domain_weights, gamma[:, None] * F)  # 8
         window = np.concatenate([state.window[:, 1:], counts[:, None]], axis=1)  # 8
         mean = window.mean(axis=1)
         return State(w, server, mix, window, np.where(mean > 0.0, mean, state.expected), state.t + 1)
 
     def measure(self, problem: Problem, state: State) -> Measure:
-        return Measure(*measure_minimax(problem, self.mixtures, state.w, state.mix))
+        return Measure(*measure_minimax(problem, self.uncertainty_set, state.w, state.domain_weights))
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
         """mix (R, p): the mixture."""
-        return {"mix": state.mix}
+        return {"domain_weights": state.domain_weights}

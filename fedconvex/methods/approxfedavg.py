@@ -224,7 +224,7 @@ class SoftmaxFedAvg:
 
     def observe(self, problem: Problem, state: SoftmaxState) -> dict[str, np.ndarray]:
         """mix (R, p): the weights q of the domains."""
-        return {"mix": softmax(state.values, self.mu)}
+        return {"domain_weights": softmax(state.values, self.mu)}
 
 
 def _check(who: str, method: Any) -> None:

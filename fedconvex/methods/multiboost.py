@@ -99,7 +99,7 @@ class MultiBoost:
     >>> from fedconvex.methods import MultiBoost
     >>> from fedconvex.problems import Dictionary, EnsembleProblem
     >>> fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], clients=[0, 1], domains=[0, 1])
-    >>> kink = EnsembleProblem(fed, Dictionary([[1.0, -0.9], [-0.9, 1.0]], [0, 1]), mixtures=np.eye(2))
+    >>> kink = EnsembleProblem(fed, Dictionary([[1.0, -0.9], [-0.9, 1.0]], [0, 1]), uncertainty_set=np.eye(2))
     >>> run(MultiBoost(own_classifiers=False), kink, rounds=3).trace.event.tolist()
     [0, 2, 2, 2]
     >>> bool(run(MultiBoost(smoothing=10.0), kink, rounds=300).trace.value[-1] < 0.9)

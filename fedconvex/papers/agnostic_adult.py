@@ -72,7 +72,7 @@ class Course(NamedTuple):
     rounds: np.ndarray  # (T,)
     value: np.ndarray  # (T, R) worst domain's objective
     gap: np.ndarray  # (T, R) certified gap of it
-    mix: np.ndarray  # (T, R) lambda of the doctorates, NaN where there is none
+    domain_weights: np.ndarray  # (T, R) lambda of the doctorates, NaN where there is none
     accuracy: np.ndarray  # (T, R) test accuracy of the doctorates
     last: np.ndarray  # (R, d) last models
     pooled_gap: float  # certified gap of the pooled objective at the end, largest of the trajectories
@@ -176,10 +176,10 @@ def _from_table(table: Table, seed: int) -> People:
 def methods() -> dict[str, Any]:
     """Return the methods by name; the step sizes were not tuned."""
     return {
-        "AFL": AFL(step_size=1.0, mix_step=0.1),
-        "AFL, mini-batches": AFL(step_size=0.5, mix_step=0.1, batch_size=BATCH, replacement=True),
-        "OptimisticAFL": OptimisticAFL(step_size=0.5, mix_step=0.5),
-        "AgnosticFedAvg": AgnosticFedAvg(step_size=1.0, mix_step=0.3, local_steps=STEPS),
+        "AFL": AFL(step_size=1.0, domain_step_size=0.1),
+        "AFL, mini-batches": AFL(step_size=0.5, domain_step_size=0.1, batch_size=BATCH, replacement=True),
+        "OptimisticAFL": OptimisticAFL(step_size=0.5, domain_step_size=0.5),
+        "AgnosticFedAvg": AgnosticFedAvg(step_size=1.0, domain_step_size=0.3, local_steps=STEPS),
         "FedAvg": FedAvg(step_size=1.0, local_steps=STEPS),
     }  # 5
 
@@ -267,7 +267,7 @@ def _follow(method: Any, problem: Problem, test: Federation, plan: Plan, seed: i
         if t in at:
             last = state.w
             value, gap = measure_minimax(problem, Simplex(), last)
-            mix = state.mix[:, 0] if hasattr(state, "mix") else np.full(runs, np.nan)
+            mix = state.domain_weights[:, 0] if hasattr(state, "domain_weights") else np.full(runs, np.nan)
             right = np.where(X @ last.T >= 0.0, 1.0, -1.0) == y[:, None]
             rows.append((t, value, gap, mix, right.mean(axis=0)))
             tell(t / plan.rounds)
@@ -280,7 +280,11 @@ def _ridge(people: People, l2: float) -> tuple[dict[str, Any], DomainDifferences
     problem = Problem(people.train, Logistic(), l2)
     pooled, agnostic = problem.solve(), problem.solve_minimax()
     change = domain_differences(problem, agnostic, pooled, people.test)
-    row: dict[str, Any] = {"l2": f"{l2:g}", "lambda_doctorate": float(agnostic.mix[0]), "minimax": agnostic.value}
+    row: dict[str, Any] = {
+        "l2": f"{l2:g}",
+        "lambda_doctorate": float(agnostic.domain_weights[0]),
+        "minimax": agnostic.value,
+    }
     for name, model in (("pooled", pooled), ("agnostic", agnostic)):
         s = domain_scores(problem, model, people.test)
         for k, domain in enumerate(DOMAINS):
@@ -302,7 +306,11 @@ def _table(train: Mapping[str, DomainScores], test: Mapping[str, DomainScores]) 
     rows = []
     for name, s in test.items():
         for k, domain in enumerate(DOMAINS):
-            row = {"model": name, "domain": domain, "lambda": f"{s.mix[k]:.4f}" if np.isfinite(s.mix[k]) else ""}
+            row = {
+                "model": name,
+                "domain": domain,
+                "lambda": f"{s.domain_weights[k]:.4f}" if np.isfinite(s.domain_weights[k]) else "",
+            }
             row |= {"training loss": f"{train[name].loss[k]:.4f}", "test loss": f"{s.loss[k]:.4f}"}
             row |= {"s.e.": f"{s.loss_error[k]:.4f}", "test accuracy": f"{s.accuracy[k]:.4f}"}
             rows.append(row | {"95 % interval": f"{s.accuracy_low[k]:.4f} to {s.accuracy_high[k]:.4f}"})
@@ -323,10 +331,10 @@ def _difference_rows(change: DomainDifferences) -> list[dict[str, Any]]:
 def _method_rows(courses: Mapping[str, Course], best: float) -> list[dict[str, Any]]:
     rows = []
     for name, c in courses.items():
-        middle = {key: float(np.median(getattr(c, key)[-1])) for key in ("value", "gap", "mix", "accuracy")}
+        middle = {key: float(np.median(getattr(c, key)[-1])) for key in ("value", "gap", "domain_weights", "accuracy")}
         row: dict[str, Any] = {"method": name, "rounds": int(c.rounds[-1]), "runs": c.value.shape[1]}
         row |= {"worst training domain": middle["value"], "minus the exact": middle["value"] - best}
-        row |= {"certified gap": middle["gap"], "lambda_doctorate": middle["mix"]}
+        row |= {"certified gap": middle["gap"], "lambda_doctorate": middle["domain_weights"]}
         rows.append(row | {"doctorate test accuracy": middle["accuracy"]})
     return rows
 
@@ -336,7 +344,7 @@ def _curve_rows(courses: Mapping[str, Course]) -> list[dict[str, Any]]:
     for name, c in courses.items():
         for i, t in enumerate(c.rounds.tolist()):
             row: dict[str, Any] = {"method": name, "round": t}
-            for key in ("value", "gap", "mix", "accuracy"):
+            for key in ("value", "gap", "domain_weights", "accuracy"):
                 row[key] = float(np.median(getattr(c, key)[i]))
             rows.append(row)
     return rows
@@ -362,8 +370,8 @@ def _claims(
         claims.append(
             Claim(
                 f"At the agnostic solution doctorates weigh λ = {LAMBDA}, and both training losses are {LEVEL}",
-                abs(agnostic.mix[0] - LAMBDA) <= 5e-4 and float(np.abs(F - LEVEL).max()) <= 5e-4,
-                f"λ = {agnostic.mix[0]:.6f}, losses {F[0]:.6f} and {F[1]:.6f}",
+                abs(agnostic.domain_weights[0] - LAMBDA) <= 5e-4 and float(np.abs(F - LEVEL).max()) <= 5e-4,
+                f"λ = {agnostic.domain_weights[0]:.6f}, losses {F[0]:.6f} and {F[1]:.6f}",
             )
         )
     claims += [
@@ -496,7 +504,7 @@ def _draw_domains(train: Mapping[str, DomainScores], test: Mapping[str, DomainSc
 def _draw_rounds(courses: Mapping[str, Course], models: Mapping[str, Any], test: Mapping[str, DomainScores]) -> Any:
     """Draw certified gap, lambda of the doctorates, and their test accuracy over rounds; dotted: exact."""
     figure, axes = blank(3, width=3.9, height=3.9)
-    for axis, key in zip(axes, ("gap", "mix", "accuracy"), strict=True):
+    for axis, key in zip(axes, ("gap", "domain_weights", "accuracy"), strict=True):
         for name, c in courses.items():
             colour, dash = _LOOKS[name]
             low, middle, high = np.quantile(getattr(c, key)[1:], [0.1, 0.5, 0.9], axis=1)
@@ -509,7 +517,7 @@ def _draw_rounds(courses: Mapping[str, Course], models: Mapping[str, Any], test:
     dotted = {"color": "black", "linewidth": 1.0, "linestyle": (0, (1, 2))}
     axes[0].set_yscale("log")
     axes[0].set_ylabel("worst training domain: certified gap")
-    axes[1].axhline(models["agnostic"].mix[0], **dotted)
+    axes[1].axhline(models["agnostic"].domain_weights[0], **dotted)
     axes[0].tick_params(which="both", labelsize=8)
     axes[1].set_ylim(0.0, 1.03)
     axes[1].set_ylabel("weight λ of the doctorates")
@@ -520,7 +528,7 @@ def _draw_rounds(courses: Mapping[str, Course], models: Mapping[str, Any], test:
         axes[2].axhline(value, **dotted)
         look = {"textcoords": "offset points", "fontsize": 8, "ha": "right"}
         axes[2].annotate(f"{name}, exact", (right, value), (-3, 3 if name == "pooled" else -10), **look)
-    axes[1].annotate("exact", (axes[1].get_xlim()[0], float(models["agnostic"].mix[0])), (3, 2),
+    axes[1].annotate("exact", (axes[1].get_xlim()[0], float(models["agnostic"].domain_weights[0])), (3, 2),
                      textcoords="offset points", fontsize=8)  # fmt: skip
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False, fontsize=8)

@@ -48,7 +48,7 @@ SAME = 0.01  # a difference in accuracy, and one of 0.05 in lambda, counts as no
 SAME_MIX = 0.05
 LEVEL = 0.95
 MODELS = ("FedAvg", "AFL")  # the two exact solutions
-STEPS, MIX_STEPS = (0.3, 1.0, 3.0, 10.0), (0.1, 1.0)  # grids of the runs; local steps take a fifth of the step
+STEPS, DOMAIN_STEP_SIZES = (0.3, 1.0, 3.0, 10.0), (0.1, 1.0)  # grids of the runs; local steps take a fifth of the step
 TARGETS = (0.1, 0.03, 0.01)  # of the worst client's objective above its least value
 
 
@@ -112,7 +112,7 @@ class Outcome(NamedTuple):
     sizes: np.ndarray  # (3,) training rows
     objective: np.ndarray  # (3,) of the clients on training rows, l2 term included
     gap: float  # certified suboptimality in what the model minimises
-    mix: np.ndarray  # (3,) lambda
+    domain_weights: np.ndarray  # (3,) lambda
     test: DomainScores
 
     @property
@@ -127,11 +127,11 @@ class Curve(NamedTuple):
     division: str
     method: str
     step_size: float
-    mix_step: float  # NaN where the method has none
+    domain_step_size: float  # NaN where the method has none
     floats: int  # sent a round, by everybody
     rounds: np.ndarray  # (T,)
     above: np.ndarray  # (T,) the worst client's objective minus a certified lower bound of its least value
-    mix: np.ndarray  # (3,) lambda at the end
+    domain_weights: np.ndarray  # (3,) lambda at the end
     edge: bool  # whether the step size is the smallest or largest of its grid
     test: DomainScores
 
@@ -329,8 +329,8 @@ EXPERIMENT = Experiment(
 def _solved(data: Data, division: Division, s: int, seed: int) -> Iterator[Outcome]:
     problem, test = problems_of(data, division, s, seed)
     pooled, minimax = problem.solve(), problem.solve_minimax()  # 3
-    for model, best, mix in (("FedAvg", pooled, problem.weights), ("AFL", minimax, minimax.mix)):
-        scores = domain_scores(problem, best.w, test, mix=mix, level=LEVEL)
+    for model, best, mix in (("FedAvg", pooled, problem.weights), ("AFL", minimax, minimax.domain_weights)):
+        scores = domain_scores(problem, best.w, test, domain_weights=mix, level=LEVEL)
         values = problem.domain_values(best.w)
         yield Outcome(division.name, s, model, problem.federation.sizes, values, best.gap, np.array(mix), scores)
 
@@ -343,12 +343,12 @@ def _methods(batch: int) -> Iterator[tuple[str, Any, np.ndarray, np.ndarray | No
     yield "FedAvg, 5 steps", FedAvg(step_size=few, local_steps=5), few, None
     few = alone / 10.0
     yield f"FedAvg, 1 epoch of {batch}", FedAvg(step_size=few, epochs=1, batch_size=batch), few, None
-    pair, mix = np.repeat(STEPS, len(MIX_STEPS)), np.tile(MIX_STEPS, len(STEPS))
-    yield "AFL", AFL(step_size=pair, mix_step=mix), pair, mix
-    yield f"AFL, batches of {batch}", AFL(step_size=pair, mix_step=mix, batch_size=batch), pair, mix
-    yield "OptimisticAFL", OptimisticAFL(step_size=pair, mix_step=mix), pair, mix
+    pair, mix = np.repeat(STEPS, len(DOMAIN_STEP_SIZES)), np.tile(DOMAIN_STEP_SIZES, len(STEPS))
+    yield "AFL", AFL(step_size=pair, domain_step_size=mix), pair, mix
+    yield f"AFL, batches of {batch}", AFL(step_size=pair, domain_step_size=mix, batch_size=batch), pair, mix
+    yield "OptimisticAFL", OptimisticAFL(step_size=pair, domain_step_size=mix), pair, mix
     few = pair / 5.0
-    yield "AgnosticFedAvg, 5 steps", AgnosticFedAvg(step_size=few, mix_step=mix, local_steps=5), few, mix
+    yield "AgnosticFedAvg, 5 steps", AgnosticFedAvg(step_size=few, domain_step_size=mix, local_steps=5), few, mix
 
 
 def _raced(data: Data, division: Division, plan: Plan, seed: int, at: Any) -> Iterator[Curve]:
@@ -368,14 +368,14 @@ def _raced(data: Data, division: Division, plan: Plan, seed: int, at: Any) -> It
         values = np.array(path)  # (T, R, 3)
         goal = values[-1] @ problem.weights if mixes is None else values[-1].max(axis=1)
         best = int(np.argmin(np.where(np.isfinite(goal), goal, np.inf)))
-        mix = problem.weights if mixes is None else state.mix[best]  # type: ignore[union-attr]
+        mix = problem.weights if mixes is None else state.domain_weights[best]  # type: ignore[union-attr]
         one = run_method(method, problem, rounds=1, trajectories=R, tol=0.0).trace
         floats = int(one["floats_down"][-1] + one["floats_up"][-1])
         edge = bool(sizes[best] in (sizes.min(), sizes.max()))
-        scores = domain_scores(problem, state.w[best], test, mix=mix, level=LEVEL)  # type: ignore[union-attr]
-        step, mix_step = float(sizes[best]), math.nan if mixes is None else float(mixes[best])
+        scores = domain_scores(problem, state.w[best], test, domain_weights=mix, level=LEVEL)  # type: ignore[union-attr]
+        step, domain_step_size = float(sizes[best]), math.nan if mixes is None else float(mixes[best])
         above = values[:, best].max(axis=1) - lower
-        yield Curve(division.name, name, step, mix_step, floats, np.array(rounds), above, mix, edge, scores)
+        yield Curve(division.name, name, step, domain_step_size, floats, np.array(rounds), above, mix, edge, scores)
 
 
 # ---------------------------------------------------------------- tables
@@ -426,7 +426,7 @@ def _differences(outcomes: Sequence[Outcome], overlap: float) -> Iterator[dict[s
         rows = {name: np.array([f(b) - f(a) for a, b in pairs]) for name, f in MEASURES.items()}
         rows["worst gains minus mean loses, accuracy"] = rows["worst accuracy"] + rows["mean accuracy"]
         for k, name in enumerate(pairs[0][1].test.domains.tolist()):
-            rows[f"lambda minus share, {name}"] = np.array([b.mix[k] - b.shares[k] for _, b in pairs])
+            rows[f"lambda minus share, {name}"] = np.array([b.domain_weights[k] - b.shares[k] for _, b in pairs])
         for name, d in rows.items():
             mean, low, high = interval(d, overlap)
             better = int((d > 0).sum()), int((d < 0).sum())
@@ -454,7 +454,7 @@ def _clients(outcomes: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
                     "model": model,
                     "client": name,
                     "train rows": round(float(np.mean([o.sizes[k] for o in mine])), 1),
-                    "lambda": float(np.mean([o.mix[k] for o in mine])),
+                    "lambda": float(np.mean([o.domain_weights[k] for o in mine])),
                     "objective": float(np.mean([o.objective[k] for o in mine])),
                     "test loss": float(np.mean([o.test.loss[k] for o in mine])),
                     "test accuracy": float(accuracy.mean()),
@@ -473,7 +473,7 @@ def _long(outcomes: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
                 "client": name,
                 "train rows": int(o.sizes[k]),
                 "test rows": int(o.test.rows[k]),
-                "lambda": float(o.mix[k]),
+                "lambda": float(o.domain_weights[k]),
                 "objective": float(o.objective[k]),
                 "gap": o.gap,
                 "test loss": float(o.test.loss[k]),
@@ -499,22 +499,33 @@ def _runs(curves: Sequence[Curve], outcomes: Sequence[Outcome]) -> Iterator[dict
         pooled, minimax = _exactly(outcomes, division)
         for c in (c for c in curves if c.division == division):
             reached = {f"rounds to {target:g}": _first(c, target) for target in TARGETS}
-            yield _run_row(division, c.method, c.step_size, c.mix_step, c.floats, c.above[-1], reached, c.mix, c.test)
+            yield _run_row(
+                division,
+                c.method,
+                c.step_size,
+                c.domain_step_size,
+                c.floats,
+                c.above[-1],
+                reached,
+                c.domain_weights,
+                c.test,
+            )
         none = {f"rounds to {target:g}": "" for target in TARGETS}
         for name, o, above in (
             ("exact, pooled", pooled, _above(outcomes, division)),
             ("exact, minimax", minimax, minimax.gap),
         ):
-            yield _run_row(division, name, math.nan, math.nan, 0, above, none, o.mix, o.test)
+            yield _run_row(division, name, math.nan, math.nan, 0, above, none, o.domain_weights, o.test)
 
 
 def _run_row(
-    division: str, method: str, step: float, mix_step: float, floats: int, above: float, reached: dict[str, str],
-    mix: np.ndarray, test: DomainScores,
+    division: str, method: str, step: float, domain_step_size: float, floats: int, above: float,
+    reached: dict[str, str],
+    domain_weights: np.ndarray, test: DomainScores,
 ) -> dict[str, Any]:  # fmt: skip
-    row: dict[str, Any] = {"division": division, "method": method, "step": step, "mix step": mix_step}
+    row: dict[str, Any] = {"division": division, "method": method, "step": step, "mix step": domain_step_size}
     row |= {"floats a round": floats or "", **reached, "above the least": float(above)}
-    row |= {f"lambda {k + 1}": float(v) for k, v in enumerate(mix)}
+    row |= {f"lambda {k + 1}": float(v) for k, v in enumerate(domain_weights)}
     row |= {"worst accuracy": test.worst_accuracy, "of": str(test.least_accurate)}
     worst = int(np.argmin(test.accuracy))
     return row | {"low": float(test.accuracy_low[worst]), "high": float(test.accuracy_high[worst])}
@@ -630,8 +641,8 @@ def _notes(
         f"certified: the largest gap is {worst:.1e}. The mean accuracy weighs clients by their training rows.",
         f"Runs: first division, {plan.rounds} rounds, full participation; step sizes with the least training objective "
         f"after the last round (pooled for FedSGD and FedAvg, the worst client's for the others), of {STEPS} times "
-        f"{MIX_STEPS} for model and mixture (a fifth for five local steps, a tenth for an epoch). Floats are counted "
-        "from the messages of all clients, both ways.",
+        f"{DOMAIN_STEP_SIZES} for model and domain weights (a fifth for five local steps, a tenth for an epoch). "
+        "Floats are counted from the messages of all clients, both ways.",
     ]
     if edges:
         notes.append(f"Best step at an end of its grid, so that a wider grid might do better: {', '.join(edges)}.")

@@ -65,7 +65,7 @@ class Plan(NamedTuple):
     rounds: int
     batch: int
     steps: tuple[float, ...]
-    mix_steps: tuple[float, ...]
+    domain_step_sizes: tuple[float, ...]
 
 
 FULL = Plan(((2, PATH), (1, PATH)), (2,), 2000, 20, (0.01, 0.03, 0.1, 0.3), (0.01, 0.1))
@@ -81,7 +81,7 @@ class Comparison(NamedTuple):
     parameters: int
     objective: np.ndarray  # (2, 3) of the domains on training rows, l2 term included; means over the folds
     gap: float  # the largest certified one
-    mix: np.ndarray  # (2, 3) lambda, means over the folds
+    domain_weights: np.ndarray  # (2, 3) lambda, means over the folds
     y: np.ndarray  # (m,) class of every test row
     losses: np.ndarray  # (2, m)
     right: np.ndarray  # (2, m) whether it is predicted correctly
@@ -103,12 +103,12 @@ class Curve(NamedTuple):
 
     method: str
     step_size: float
-    mix_step: float  # NaN where the method has none
+    domain_step_size: float  # NaN where the method has none
     edge: bool
     rounds: np.ndarray  # (T,)
     above: np.ndarray  # (T,) the worst domain's training objective minus a certified lower bound of its least value
     accuracy: np.ndarray  # (T, 3) on test rows
-    mix: np.ndarray  # (3,) lambda at the end
+    domain_weights: np.ndarray  # (3,) lambda at the end
 
 
 # ---------------------------------------------------------------- data
@@ -285,7 +285,7 @@ def _compared(data: Domains, block: int, l2: float, at: Any) -> Comparison:
         known = np.array([problem.predict(w) == fed.y for w in pair])
         trained = np.stack([known[:, a:b].mean(axis=1) for a, b in zip(fed.ptr, fed.ptr[1:], strict=False)], axis=1)
         objective = np.array([problem.domain_values(w) for w in pair])
-        mix = np.array([problem.weights, minimax.mix])
+        mix = np.array([problem.weights, minimax.domain_weights])
         tested = [_rows(X_test, y_test, w) for w in pair]
         losses, right = (np.array(v) for v in zip(*tested, strict=True))
         found.append((objective, max(pooled.gap, minimax.gap), mix, trained, y_test, losses, right, problem.size))
@@ -306,15 +306,15 @@ def _raced(data: Domains, plan: Plan, seed: int, at: Any) -> Iterator[Curve]:  #
     block = plan.solved[0][0]
     problem, X_test, y_test = _problem(data, 0, block, L2)
     lower = problem.solve_minimax().lower
-    steps, pair = np.array(plan.steps), np.repeat(plan.steps, len(plan.mix_steps))
-    mixes, B = np.tile(plan.mix_steps, len(plan.steps)), int(min(plan.batch, problem.federation.sizes.min()))
+    steps, pair = np.array(plan.steps), np.repeat(plan.steps, len(plan.domain_step_sizes))
+    mixes, B = np.tile(plan.domain_step_sizes, len(plan.steps)), int(min(plan.batch, problem.federation.sizes.min()))
     few = max(1, plan.rounds // 10)
     todo: list[tuple[str, Any, np.ndarray, np.ndarray | None, int]] = [
         (f"pooled SGD, batches of {B}", FedAvg(step_size=steps, local_steps=1, batch_size=B), steps, None, plan.rounds),
-        (f"AFL, batches of {B}", AFL(step_size=pair, mix_step=mixes, batch_size=B), pair, mixes, plan.rounds),
-        ("OptimisticAFL", OptimisticAFL(step_size=pair, mix_step=10 * mixes), pair, 10 * mixes, few),
+        (f"AFL, batches of {B}", AFL(step_size=pair, domain_step_size=mixes, batch_size=B), pair, mixes, plan.rounds),
+        ("OptimisticAFL", OptimisticAFL(step_size=pair, domain_step_size=10 * mixes), pair, 10 * mixes, few),
     ]
-    for i, (name, method, sizes, mix_sizes, rounds) in enumerate(todo):
+    for i, (name, method, sizes, domain_step_sizes, rounds) in enumerate(todo):
         marks = set(np.unique(np.round(np.geomspace(2, rounds, 40)).astype(int)).tolist())
         values, models, at_round, state = [], [], [], None
         for t, state in iterate(method, problem, rounds=rounds, seed=seed, trajectories=sizes.size):
@@ -324,15 +324,15 @@ def _raced(data: Domains, plan: Plan, seed: int, at: Any) -> Iterator[Curve]:  #
                 models.append(state.w)
                 at_round.append(t)
                 at((i + t / rounds) / len(todo), f"{name}, round {t}")
-        goal = values[-1] @ problem.weights if mix_sizes is None else values[-1].max(axis=1)
+        goal = values[-1] @ problem.weights if domain_step_sizes is None else values[-1].max(axis=1)
         best = int(np.argmin(np.where(np.isfinite(goal), goal, np.inf)))
         right = [_rows(X_test, y_test, w[best])[1] for w in models]
         accuracy = np.array([[r[y_test == c].mean() for c in range(3)] for r in right])
         above = np.array([v[best].max() for v in values]) - lower
-        mix = problem.weights if mix_sizes is None else state.mix[best]  # type: ignore[union-attr]
+        mix = problem.weights if domain_step_sizes is None else state.domain_weights[best]  # type: ignore[union-attr]
         edge = bool(sizes[best] in (sizes.min(), sizes.max()))
-        mix_step = math.nan if mix_sizes is None else float(mix_sizes[best])
-        yield Curve(name, float(sizes[best]), mix_step, edge, np.array(at_round), above, accuracy, mix)
+        domain_step_size = math.nan if domain_step_sizes is None else float(domain_step_sizes[best])
+        yield Curve(name, float(sizes[best]), domain_step_size, edge, np.array(at_round), above, accuracy, mix)
 
 
 # ---------------------------------------------------------------- tables
@@ -409,7 +409,7 @@ def _classes(data: Domains, compared: Sequence[Comparison]) -> Iterator[dict[str
                     "l2": c.l2,
                     "model": model,
                     "class": name,
-                    "lambda": float(c.mix[m, k]),
+                    "lambda": float(c.domain_weights[m, k]),
                     "objective": float(c.objective[m, k]),
                     "train accuracy": float(c.trained[m, k]),
                     "test rows": rows,
@@ -437,10 +437,10 @@ def _differences(data: Domains, compared: Sequence[Comparison]) -> Iterator[dict
 
 def _runs(data: Domains, curves: Sequence[Curve]) -> Iterator[dict[str, Any]]:
     for c in curves:
-        row: dict[str, Any] = {"method": c.method, "step": c.step_size, "mix step": c.mix_step}
+        row: dict[str, Any] = {"method": c.method, "step": c.step_size, "mix step": c.domain_step_size}
         row |= {"rounds": int(c.rounds[-1]), "above the least": float(c.above[-1])}
         row |= {f"accuracy, {name}": float(v) for name, v in zip(data.labels, c.accuracy[-1], strict=True)}
-        yield row | {f"lambda, {name}": float(v) for name, v in zip(data.labels, c.mix, strict=True)}
+        yield row | {f"lambda, {name}": float(v) for name, v in zip(data.labels, c.domain_weights, strict=True)}
 
 
 def _points(data: Domains, curves: Sequence[Curve]) -> Iterator[dict[str, Any]]:

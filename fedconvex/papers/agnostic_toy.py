@@ -69,7 +69,7 @@ class Exact(NamedTuple):
 
     h: np.ndarray  # (2,)
     value: float
-    mix: np.ndarray  # (p,) h = sum mix_i c_i, nonnegative, of sum 1, zero where a domain is not worst
+    domain_weights: np.ndarray  # (p,) h = sum mix_i c_i, nonnegative, of sum 1, zero where a domain is not worst
 
 
 class World(NamedTuple):
@@ -149,7 +149,7 @@ def enclosing(centres: np.ndarray, variances: Any = 0.0) -> Exact:
     >>> from fedconvex.papers.agnostic_toy import enclosing
     >>> import numpy as np
     >>> found = enclosing(np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 1.0]]))
-    >>> found.h.tolist(), found.value, found.mix.tolist()
+    >>> found.h.tolist(), found.value, found.domain_weights.tolist()
     ([2.0, 0.0], 4.0, [0.5, 0.5, 0.0])
     """
     c = np.asarray(centres, dtype=float)
@@ -189,10 +189,10 @@ def _balanced(c: np.ndarray, v: np.ndarray) -> np.ndarray | None:
 def methods() -> dict[str, Any]:
     """Return the methods by name."""
     return {
-        "AFL": AFL(step_size=STEP, mix_step=STEP),
-        "AFL, mini-batches": AFL(step_size=STEP, mix_step=NOISY_MIX_STEP, batch_size=BATCH, replacement=True),
-        "OptimisticAFL": OptimisticAFL(step_size=STEP, mix_step=STEP),
-        "AgnosticFedAvg": AgnosticFedAvg(step_size=STEP, mix_step=STEP, local_steps=STEPS),
+        "AFL": AFL(step_size=STEP, domain_step_size=STEP),
+        "AFL, mini-batches": AFL(step_size=STEP, domain_step_size=NOISY_MIX_STEP, batch_size=BATCH, replacement=True),
+        "OptimisticAFL": OptimisticAFL(step_size=STEP, domain_step_size=STEP),
+        "AgnosticFedAvg": AgnosticFedAvg(step_size=STEP, domain_step_size=STEP, local_steps=STEPS),
     }  # 4
 
 
@@ -229,7 +229,7 @@ def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progr
     rates = [_rate(world, T, plan.runs, seed) for world in worlds for T in (plan.rounds // 4, plan.rounds)]
     claims = _claims(worlds, rates, plan, _on_the_line(seed))
     tables = {"table": _table(worlds), "solutions": _solutions(worlds), "curves": list(_curves(worlds))}
-    figures = {"plane": _draw_plane(worlds), "rounds": _draw_rounds(worlds), "mixtures": _draw_mixtures(worlds)}
+    figures = {"plane": _draw_plane(worlds), "rounds": _draw_rounds(worlds), "mixtures": _draw_domain_weights(worlds)}
     tell(1.0, "done")
     title = "A point for five clouds: agnostic location, the toy regression of agnostic federated averaging"
     return Findings(title, claims, _notes(plan, worlds, quick), figures, tables)
@@ -286,13 +286,15 @@ def _rate(world: World, rounds: int, runs: int, seed: int) -> Rate:
     # F_i(h) - mean of F: affine in h, as all have the same square; constants common to all F_i move no step
     a, B = (CENTRES**2).sum(axis=1) + v, -2.0 * CENTRES
     a, B = a - a.mean(), B - B.mean(axis=0)
-    G_mix = float(np.linalg.norm(a) + RADIUS * np.linalg.norm(B, 2))
+    G_lambda = float(np.linalg.norm(a) + RADIUS * np.linalg.norm(B, 2))
     # a row's loss is 2(h_j - z_j)^2, of variance at most its mean square; domains are drawn independently
-    sigma2_mix = sum(float(np.mean(4.0 * (RADIUS + np.abs(z)) ** 4)) for z in world.points) / BATCH
-    constants: dict[str, Any] = {"rounds": rounds, "R_W": RADIUS, "R_mix": 1.0, "G_w": G_w, "G_mix": G_mix}
-    constants |= {"sigma2_w": sigma2_w, "sigma2_mix": sigma2_mix}
+    sigma2_lambda = sum(float(np.mean(4.0 * (RADIUS + np.abs(z)) ** 4)) for z in world.points) / BATCH
+    constants: dict[str, Any] = {"rounds": rounds, "R_W": RADIUS, "R_lambda": 1.0, "G_w": G_w, "G_lambda": G_lambda}
+    constants |= {"sigma2_w": sigma2_w, "sigma2_lambda": sigma2_lambda}
     steps = agnostic_steps(**constants)
-    method = AFL(step_size=steps.model, mix_step=steps.mixture, batch_size=BATCH, replacement=True, radius=RADIUS)
+    method = AFL(
+        step_size=steps.model, domain_step_size=steps.mixture, batch_size=BATCH, replacement=True, radius=RADIUS
+    )
     last: Any = None
     for _, state in iterate(method, world.problem, rounds=rounds, seed=seed, trajectories=runs):
         last = state.w
@@ -326,8 +328,8 @@ def _on_the_line(seed: int) -> Line:
 def _last(result: Result) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values (R,), certified gaps (R,) and mixtures (R, p) of the last record."""
     trace = result.trace
-    p = trace["mix"].shape[-1]
-    return np.atleast_1d(trace.value[-1]), np.atleast_1d(trace.gap[-1]), trace["mix"][-1].reshape(-1, p)
+    p = trace["domain_weights"].shape[-1]
+    return np.atleast_1d(trace.value[-1]), np.atleast_1d(trace.gap[-1]), trace["domain_weights"][-1].reshape(-1, p)
 
 
 def _table(worlds: Sequence[World]) -> list[dict[str, Any]]:
@@ -339,7 +341,7 @@ def _table(worlds: Sequence[World]) -> list[dict[str, Any]]:
             row = {"setting": world.name, "method": name, "rounds": str(result.rounds)}
             row |= {"h(w) - min h": f"{np.median(value - world.exact.value):.2e}", "certified": f"{np.median(gap):.2e}"}
             row["distance"] = f"{np.median(np.linalg.norm(models - world.exact.h, axis=1)):.2e}"
-            row["distance of lambda"] = f"{np.median(np.linalg.norm(mix - world.exact.mix, axis=1)):.2e}"
+            row["distance of lambda"] = f"{np.median(np.linalg.norm(mix - world.exact.domain_weights, axis=1)):.2e}"
             rows.append(row)
         value = world.fedavg["value"][-1]
         row = {"setting": world.name, "method": "FedAvg", "rounds": str(len(world.paths["FedAvg"]) - 1)}
@@ -365,7 +367,7 @@ def _solutions(worlds: Sequence[World]) -> list[dict[str, Any]]:
             row |= {"worst domain": float(F.max()), "pooled objective": float(world.problem.value(h))}
             row |= {f"F_{i + 1}": float(f) for i, f in enumerate(F)}
             if name.startswith("agnostic"):
-                mix = world.minimax.mix if name.endswith("minimax") else world.exact.mix
+                mix = world.minimax.domain_weights if name.endswith("minimax") else world.exact.domain_weights
             else:
                 mix = np.full(len(F), math.nan)
             rows.append(row | {f"lambda_{i + 1}": float(m) for i, m in enumerate(mix)})
@@ -378,7 +380,7 @@ def _curves(worlds: Sequence[World]) -> Iterator[dict[str, Any]]:
             trace = result.trace
             T = len(trace.round)
             value, gap = (np.median(np.reshape(trace[key], (T, -1)), axis=1) for key in ("value", "gap"))
-            mix = np.median(trace["mix"].reshape(T, -1, trace["mix"].shape[-1]), axis=1)
+            mix = np.median(trace["domain_weights"].reshape(T, -1, trace["domain_weights"].shape[-1]), axis=1)
             for i in np.unique(np.geomspace(1, T, 60).round().astype(int)) - 1:
                 t = int(trace.round[i])
                 row: dict[str, Any] = {"setting": world.name, "method": name, "round": t, "value": float(value[i])}
@@ -455,7 +457,7 @@ def _by_hand(worlds: Sequence[World]) -> Claim:
         max(
             abs(w.minimax.value - w.exact.value),
             float(np.abs(w.minimax.w - w.exact.h).max()),
-            float(np.abs(w.minimax.mix - w.exact.mix).max()),
+            float(np.abs(w.minimax.domain_weights - w.exact.domain_weights).max()),
         )
         for w in worlds
     ]
@@ -610,13 +612,13 @@ def _draw_rounds(worlds: Sequence[World]) -> Any:
     return figure
 
 
-def _draw_mixtures(worlds: Sequence[World]) -> Any:
+def _draw_domain_weights(worlds: Sequence[World]) -> Any:
     """Draw lambda over rounds in the second setting; dotted: exact."""
-    from fedconvex.report import mixture_plot
+    from fedconvex.report import domain_weights_plot
 
     world = worlds[-1]
     figure, axes = blank(len(world.results), width=3.0, height=3.4, sharey=True)
-    mixture_plot(world.results, world.problem, world.minimax, axes=list(axes), log=True)
+    domain_weights_plot(world.results, world.problem, world.minimax, axes=list(axes), log=True)
     handles, labels = axes[0].get_legend_handles_labels()
     from matplotlib.lines import Line2D
 

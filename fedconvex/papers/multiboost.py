@@ -562,7 +562,7 @@ def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progr
     plan = QUICK if quick else FULL if data is None else LARGE
     study = _study(rows, plan, seed, progress or (lambda share, doing: None))
     title = f"Boosting with several sources on {rows.name} (Cortes, Mohri, Storcheus, Suresh 2021)"
-    figures = {"errors": _draw_errors(study), "mixtures": _draw_mixtures(study), "rounds": _draw_rounds(study)}
+    figures = {"errors": _draw_errors(study), "mixtures": _draw_domain_weights(study), "rounds": _draw_rounds(study)}
     return Findings(title, _claims(study), _notes(rows, plan, study, quick), figures, _tables(study))
 
 
@@ -726,7 +726,7 @@ def _tables(study: Study) -> dict[str, list[dict[str, Any]]]:
         "table": _table(study),
         "domains": _domain_rows(study),
         "differences": _paired_rows(study),
-        "mixtures": _mixture_rows(study),
+        "mixtures": _domain_weight_rows(study),
         "rounds": _round_rows(study),
         "splits": _split_rows(study),
         "certificate": [study.certificate._asdict()],
@@ -768,7 +768,7 @@ def _paired_rows(study: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def _mixture_rows(study: Study) -> list[dict[str, Any]]:
+def _domain_weight_rows(study: Study) -> list[dict[str, Any]]:
     """Test error and loss of (1 - lambda) first + lambda second domain."""
     rows: list[dict[str, Any]] = []
     for method, quantity in itertools.product(_methods(study), QUANTITIES[1:]):
@@ -880,7 +880,7 @@ def _draw_errors(study: Study) -> Any:
     return figure
 
 
-def _draw_mixtures(study: Study) -> Any:
+def _draw_domain_weights(study: Study) -> Any:
     """Draw the test error over mixtures of two domains, a panel for every pair, with bands."""
     pairs = list(itertools.combinations(range(len(study.names)), 2))[:6]
     lines = (*_single(study), ALL, OPTIMAL, MULTI, PLAIN, FED)

@@ -222,7 +222,7 @@ class EnsembleProblem(Problem):
     q : array (n, p), callable or None
         Q(l|x): rows in the federation's order, or a function of X; None is the constant 1/p.
     loss : Exponential or Logistic2
-    mixtures : array (V, p), optional
+    uncertainty_set : array (V, p), optional
         Vertices of Lambda; default the whole simplex.
 
     Raises
@@ -251,12 +251,17 @@ class EnsembleProblem(Problem):
     """
 
     def __init__(
-        self, federation: Federation, dictionary: Dictionary, q: Any = None, loss: Any = None, mixtures: Any = None
+        self,
+        federation: Federation,
+        dictionary: Dictionary,
+        q: Any = None,
+        loss: Any = None,
+        uncertainty_set: Any = None,
     ) -> None:
         if not isinstance(dictionary, Dictionary):
             cure = "use Dictionary(predictions, sources), or StumpProblem for all stumps"
             raise wrong_type("EnsembleProblem.dictionary", "be a Dictionary", type(dictionary).__name__, cure)
-        self._set_sources(federation, q, loss, mixtures)
+        self._set_sources(federation, q, loss, uncertainty_set)
         H, s = dictionary.predictions, dictionary.sources
         if len(H) != federation.n:
             raise bad("EnsembleProblem.dictionary", f"predict all {federation.n} rows", f"{len(H)} rows")
@@ -267,7 +272,7 @@ class EnsembleProblem(Problem):
         columns = Federation(self.q[:, s] * H, fed.y, fed.ptr, fed.labels, domain, np.arange(self.p), fed.ids)
         super().__init__(columns, self._loss)
 
-    def _set_sources(self, federation: Federation, q: Any, loss: Any, mixtures: Any) -> None:
+    def _set_sources(self, federation: Federation, q: Any, loss: Any, uncertainty_set: Any) -> None:
         """Validate what both kinds of problem share, and sort rows by domain."""
         if not isinstance(federation, Federation):
             raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
@@ -280,7 +285,7 @@ class EnsembleProblem(Problem):
         self.domain_names = np.arange(self.p) if federation.domain_labels is None else federation.domain_labels
         self.q_given = q
         self.q = as_q("EnsembleProblem.q", q, federation.X, self.p)
-        self.vertices = _vertices(mixtures, self.p)
+        self.vertices = _vertices(uncertainty_set, self.p)
         self.by_row = np.argsort(domain, kind="stable")  # rows sorted by domain
         counts = np.bincount(domain, minlength=self.p)
         if counts.min() == 0:
@@ -352,9 +357,9 @@ class EnsembleProblem(Problem):
         return (weights / weights.sum() @ self.vertices)[None]
 
     # ------------------------------------------------------------------ steepest coordinate
-    def row_weights_of(self, mix: np.ndarray) -> np.ndarray:
+    def row_weights_of(self, domain_weights: np.ndarray) -> np.ndarray:
         """lambda_k / m_k of every row, (n,), rows sorted by domain."""
-        return np.repeat(mix / self.counts, self.counts)
+        return np.repeat(domain_weights / self.counts, self.counts)
 
     def steepest(self, mixes: np.ndarray, slopes: np.ndarray, alpha: np.ndarray, own: bool) -> Pick | None:
         """Return the coordinate along which the maximum over the mixes falls fastest, or None if along none.
@@ -388,22 +393,22 @@ class EnsembleProblem(Problem):
         return Pick(int(self.dictionary.sources[j]), j, None, self.signed[:, j], forward, float(slope))
 
     # ------------------------------------------------------------------ certificates and the exact optimum
-    def certificate(self, alpha: Any, mix: Any = None) -> tuple[float, float]:
+    def certificate(self, alpha: Any, domain_weights: Any = None) -> tuple[float, float]:
         """Return F(alpha) and a lower bound of the minimum over beta >= 0, sum beta <= 100, from any alpha and mixture.
 
         Parameters
         ----------
         alpha : array (N,)
-        mix : array (p,), optional
+        domain_weights : array (p,), optional
             lambda in Lambda; default the average of the vertices that attain the maximum.
         """
         a = numeric("EnsembleProblem.certificate: alpha", alpha)
-        return self.certified(self.margins(a), mix)
+        return self.certified(self.margins(a), domain_weights)
 
-    def certified(self, margins: np.ndarray, mix: Any = None, radius: float = RADIUS) -> tuple[float, float]:
+    def certified(self, margins: np.ndarray, domain_weights: Any = None, radius: float = RADIUS) -> tuple[float, float]:
         """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
         F, slopes = self.losses_of(margins)
-        lam = self.worst(F, None).mean(axis=0) if mix is None else self._mixture(mix)
+        lam = self.worst(F, None).mean(axis=0) if domain_weights is None else self._mixture(domain_weights)
         weights = self.row_weights_of(lam) * slopes
         edge, A = self._largest_edge(lam, slopes), float(lam @ F)
         rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
@@ -414,22 +419,26 @@ class EnsembleProblem(Problem):
             lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
         return float(self.objective(F)), max(0.0, lower - rounding)
 
-    def _mixture(self, mix: Any) -> np.ndarray:
+    def _mixture(self, domain_weights: Any) -> np.ndarray:
         """Return a mixture of the domains, checked; whether it is one of Lambda the caller knows."""
-        lam = numeric("EnsembleProblem.certificate: mix", mix)
+        lam = numeric("EnsembleProblem.certificate: domain_weights", domain_weights)
         if lam.shape != (self.p,) or not (lam >= 0.0).all() or abs(float(lam.sum()) - 1.0) > 1e-9:
-            raise bad("EnsembleProblem.certificate: mix", f"be a mixture of {self.p} domains", f"{mix!r}")
+            raise bad(
+                "EnsembleProblem.certificate: domain_weights",
+                f"be a mixture of {self.p} domains",
+                f"{domain_weights!r}",
+            )
         return lam
 
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         """E = max(0, max_j -g_j)."""
         return max(0.0, float((self.signed.T @ (slopes * self.row_weights_of(lam))).max()))
 
-    def lower(self, margins: np.ndarray, mix: np.ndarray, total: float) -> float:
+    def lower(self, margins: np.ndarray, domain_weights: np.ndarray, total: float) -> float:
         """Return a certified lower bound for an ensemble with sum alpha = total, by `solve` where affordable."""
         if self._affordable and total <= RADIUS * (1.0 + 1e-12):
             return self.lower_bound
-        return self.certified(margins, mix, max(RADIUS, total))[1]
+        return self.certified(margins, domain_weights, max(RADIUS, total))[1]
 
     @property
     def _affordable(self) -> bool:
@@ -561,12 +570,12 @@ class StumpProblem(EnsembleProblem):
         federation: Federation,
         q: Any = None,
         loss: Any = None,
-        mixtures: Any = None,
+        uncertainty_set: Any = None,
         *,
         criterion: str = "error",
         bins: int | None = None,
     ) -> None:
-        self._set_sources(federation, q, loss, mixtures)
+        self._set_sources(federation, q, loss, uncertainty_set)
         if criterion not in ("error", "gini"):
             raise bad("StumpProblem.criterion", "be 'error' or 'gini'", criterion)
         self.criterion = criterion
@@ -601,24 +610,28 @@ class StumpProblem(EnsembleProblem):
             tilt += each / max(float(np.abs(each).max()), 1e-300)
         return best
 
-    def _one_mix(self, mix: np.ndarray, slopes: np.ndarray, own: bool) -> Pick | None:
+    def _one_mix(self, domain_weights: np.ndarray, slopes: np.ndarray, own: bool) -> Pick | None:
         """Return the best stump of all sources for one mix."""
-        table, sources, omega = self._weighted(mix, slopes, own)
+        table, sources, omega = self._weighted(domain_weights, slopes, own)
         i, stump, edge = table.search_best(omega, self.criterion)
         if not edge > 0.0:
             return None
         return Pick(int(sources[i]), stump.feature, stump, self.direction(stump, sources[i]), True, -edge)
 
-    def _weighted(self, mix: np.ndarray, slopes: np.ndarray, own: bool) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _weighted(
+        self, domain_weights: np.ndarray, slopes: np.ndarray, own: bool
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
         """Return the table of the rows that a mix weighs, the sources searched, and the signed weights of each."""
-        support = np.flatnonzero(mix > 0.0)
+        support = np.flatnonzero(domain_weights > 0.0)
         sources = support if own else np.arange(self.p)
         lo, hi, table = 0, self.data.n, self.table
         if len(support) == 1 and self.p > 1:
             k = int(support[0])
             lo, hi, table = int(self.bounds[k]), int(self.bounds[k + 1]), self._part(k)
         omega = np.empty((len(sources), hi - lo))
-        signed_weights(slopes, mix / self.counts, self.bounds, self.y_sorted, self.q_sorted, sources, lo, omega)
+        signed_weights(
+            slopes, domain_weights / self.counts, self.bounds, self.y_sorted, self.q_sorted, sources, lo, omega
+        )
         return table, sources, omega
 
     def direction(self, stump: Stump, source: int) -> np.ndarray:
@@ -629,10 +642,10 @@ class StumpProblem(EnsembleProblem):
         return u
 
     def _better(
-        self, best: Pick | None, mix: np.ndarray, slopes: np.ndarray, weights: list[np.ndarray], own: bool
+        self, best: Pick | None, domain_weights: np.ndarray, slopes: np.ndarray, weights: list[np.ndarray], own: bool
     ) -> tuple[Pick | None, np.ndarray]:
         """Return the better of a pick and the stumps that are best for one mix, and the derivatives of the first."""
-        table, sources, omega = self._weighted(mix, slopes, own)
+        table, sources, omega = self._weighted(domain_weights, slopes, own)
         found = list(zip(sources, table.search_many(omega, self.criterion), strict=True))
         found.sort(key=lambda pair: -pair[1][1])
         top = np.zeros(len(weights))
@@ -669,19 +682,19 @@ class StumpProblem(EnsembleProblem):
         members = [Stump(int(j), float(c), float(a), float(b)) for _, j, c, a, b, _ in log]
         return QEnsemble(members, log[:, 0].astype(np.int64), log[:, 5], self.q_model, self.p, self.domain_names)
 
-    def certificate(self, state: Any, mix: Any = None, trajectory: int = 0) -> tuple[float, float]:  # type: ignore[override]
+    def certificate(self, state: Any, domain_weights: Any = None, trajectory: int = 0) -> tuple[float, float]:  # type: ignore[override]
         """Return F and a lower bound of the minimum over all stumps, from a state of `MultiBoost` and any mixture.
 
         Parameters
         ----------
         state : State
             Of `MultiBoost`.
-        mix : array (p,), optional
+        domain_weights : array (p,), optional
             lambda in Lambda; default the average of the vertices that attain the maximum.
         trajectory : int
         """
         total = float(state.history[trajectory, :, 5].sum())
-        return self.certified(state.margins[trajectory], mix, max(RADIUS, total))
+        return self.certified(state.margins[trajectory], domain_weights, max(RADIUS, total))
 
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         table, _, omega = self._weighted(lam, slopes, False)
@@ -913,15 +926,15 @@ def _dense(who: str, federation: Federation) -> np.ndarray:
     return federation.X
 
 
-def _vertices(mixtures: Any, p: int) -> np.ndarray:
-    if mixtures is None:
+def _vertices(uncertainty_set: Any, p: int) -> np.ndarray:
+    if uncertainty_set is None:
         return np.eye(p)
-    V = np.atleast_2d(numeric("EnsembleProblem.mixtures", mixtures))
+    V = np.atleast_2d(numeric("EnsembleProblem.uncertainty_set", uncertainty_set))
     if V.ndim != 2 or V.shape[1] != p or len(V) == 0:
-        raise bad("EnsembleProblem.mixtures", f"have shape (V, {p})", f"{V.shape}")
-    finite("EnsembleProblem.mixtures", V)
+        raise bad("EnsembleProblem.uncertainty_set", f"have shape (V, {p})", f"{V.shape}")
+    finite("EnsembleProblem.uncertainty_set", V)
     if V.min() < 0.0 or np.abs(V.sum(axis=1) - 1.0).max() > 1e-9:
-        raise bad("EnsembleProblem.mixtures", "be nonnegative with rows of sum one", f"{V}")
+        raise bad("EnsembleProblem.uncertainty_set", "be nonnegative with rows of sum one", f"{V}")
     return V
 
 

@@ -51,7 +51,7 @@ class Minimax:
     Attributes
     ----------
     w : array, the model's shape
-    mix : array (p,)
+    domain_weights : array (p,)
         lambda*, the least favourable mixture of the domains in Lambda.
     value : float
         max over Lambda of lambda'F(w), or the softmax objective.
@@ -67,7 +67,7 @@ class Minimax:
     """
 
     w: np.ndarray
-    mix: np.ndarray
+    domain_weights: np.ndarray
     value: float
     lower: float
     domain_values: np.ndarray
@@ -76,7 +76,7 @@ class Minimax:
     seconds: float
 
     def __post_init__(self) -> None:
-        for a in (self.w, self.mix, self.domain_values):
+        for a in (self.w, self.domain_weights, self.domain_values):
             a.flags.writeable = False
 
     @property
@@ -85,7 +85,7 @@ class Minimax:
         return self.value - self.lower
 
 
-def solve_minimax(problem: Problem, tol: float = 1e-10, mixtures: Any = None) -> Minimax:
+def solve_minimax(problem: Problem, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
     """Minimise max over lambda in Lambda of sum lambda_k F_k(w) over the domains, and certify the result.
 
     Parameters
@@ -94,7 +94,7 @@ def solve_minimax(problem: Problem, tol: float = 1e-10, mixtures: Any = None) ->
         Its domains; its clients where the federation has none.
     tol : float
         The certified gap that is asked for, times 1 + |value|; a warning says where it is missed.
-    mixtures : set of `fedconvex.simplex.uncertainty`, optional
+    uncertainty_set : set of `fedconvex.simplex.uncertainty`, optional
         Lambda; default the simplex.
 
     Raises
@@ -108,11 +108,11 @@ def solve_minimax(problem: Problem, tol: float = 1e-10, mixtures: Any = None) ->
     >>> from fedconvex.simplex.uncertainty import Polytope
     >>> from fedconvex.problems.minimax import solve_minimax
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
-    >>> best = solve_minimax(Problem(fed, Squared()), mixtures=Polytope([[0.0, 1.0]], [0.25]))
-    >>> best.w, best.mix
+    >>> best = solve_minimax(Problem(fed, Squared()), uncertainty_set=Polytope([[0.0, 1.0]], [0.25]))
+    >>> best.w, best.domain_weights
     (array([0.5]), array([0.75, 0.25]))
     """
-    who, sets = "Problem.solve_minimax", Simplex() if mixtures is None else mixtures
+    who, sets = "Problem.solve_minimax", Simplex() if uncertainty_set is None else uncertainty_set
     domains, tol, begin = _prepared(who, problem, tol)
     sets.check(who, domains.federation.K)
     if not isinstance(sets, KLBall):
@@ -238,7 +238,7 @@ class _Envelope(NamedTuple):
     """A smooth convex function phi of the domains' values."""
 
     value: float
-    mix: np.ndarray  # (p,) its gradient, a mixture
+    domain_weights: np.ndarray  # (p,) its gradient, a mixture
     curvature: np.ndarray  # (p, p) its Hessian
 
 
@@ -261,8 +261,8 @@ def _newton(domains: Problem, envelope: Any, w: np.ndarray) -> tuple[np.ndarray,
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
     phi, iterations = envelope(F), 0
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
-        g = phi.mix @ J
-        H = domains.reweighted(phi.mix).value_gradient_hessian(w)[2] + J.T @ phi.curvature @ J
+        g = phi.domain_weights @ J
+        H = domains.reweighted(phi.domain_weights).value_gradient_hessian(w)[2] + J.T @ phi.curvature @ J
         lam, U = np.linalg.eigh(H)
         keep = lam > 1e-14 * lam[-1]
         step = -(U[:, keep] @ ((U[:, keep].T @ g) / lam[keep]))
@@ -279,12 +279,12 @@ def _newton(domains: Problem, envelope: Any, w: np.ndarray) -> tuple[np.ndarray,
         if t < 1e-12:
             break
         w, F, J, phi = w + t * step, F_new, _gradients(domains, w + t * step), new
-    return w, phi.mix, iterations
+    return w, phi.domain_weights, iterations
 
 
-def entropy(mix: np.ndarray) -> float:
+def entropy(domain_weights: np.ndarray) -> float:
     """-sum lambda_k log lambda_k."""
-    on = mix[mix > 0.0]
+    on = domain_weights[domain_weights > 0.0]
     return float(-(on @ np.log(on)))
 
 
@@ -292,11 +292,11 @@ def entropy(mix: np.ndarray) -> float:
 
 
 def _certified(
-    who: str, domains: Problem, w: np.ndarray, F: np.ndarray, mix: np.ndarray, value: float, bonus: float,
+    who: str, domains: Problem, w: np.ndarray, F: np.ndarray, domain_weights: np.ndarray, value: float, bonus: float,
     iterations: int, tol: float, begin: float,
 ) -> Minimax:  # fmt: skip
     """Bound the least value from below by the minimum for the mixture, plus a bonus."""
-    dual = polish(domains.reweighted(mix), w)
+    dual = polish(domains.reweighted(domain_weights), w)
     lower = min(dual.lower + bonus, value) - 2.0 * domains.rounding(w, float(np.abs(F).max()))
     text = f"minimum for the mixture: {dual.certificate}"
     seconds = time.perf_counter() - begin
@@ -305,7 +305,7 @@ def _certified(
         warnings.warn(
             f"{text_}: the domains' values or l2 leave no better certificate in double precision", stacklevel=4
         )
-    return Minimax(domains.unflatten(w), mix, value, lower, F, text, iterations, seconds)
+    return Minimax(domains.unflatten(w), domain_weights, value, lower, F, text, iterations, seconds)
 
 
 # ---------------------------------------------------------------- measuring runs
@@ -314,7 +314,11 @@ _SOLVED: WeakKeyDictionary[Federation, dict[Any, float]] = WeakKeyDictionary()
 
 
 def measure_minimax(
-    problem: Problem, mixtures: Any, w: np.ndarray, mix: np.ndarray | None = None, radius: float = math.inf
+    problem: Problem,
+    uncertainty_set: Any,
+    w: np.ndarray,
+    domain_weights: np.ndarray | None = None,
+    radius: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return h(w) = max over Lambda of lambda'F(w) at R models, and certified upper bounds of h(w) - min h, (R,) each.
 
@@ -324,10 +328,14 @@ def measure_minimax(
     """
     domains = domain_problem(problem)
     W = domains.flatten(w)[0]
-    value = np.asarray(mixtures.largest(domains.client_values(domains.unflatten(W)))[0])
-    lower = np.full(len(W), _known(problem, mixtures, lambda: solve_minimax(problem, 1e-10, mixtures).lower))
-    if mix is not None and (math.isfinite(radius) or lower[0] <= 0.0):
-        lower = np.maximum(lower, [_ball_minimum(domains, v, m, radius) for v, m in zip(W, mix, strict=True)])
+    value = np.asarray(uncertainty_set.largest(domains.client_values(domains.unflatten(W)))[0])
+    lower = np.full(
+        len(W), _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set).lower)
+    )
+    if domain_weights is not None and (math.isfinite(radius) or lower[0] <= 0.0):
+        lower = np.maximum(
+            lower, [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
+        )
     return value, np.maximum(value - lower, 0.0)
 
 
@@ -355,9 +363,9 @@ def _known(problem: Problem, what: Any, solution: Any) -> float:
     return kept[name]
 
 
-def _ball_minimum(domains: Problem, w: np.ndarray, mix: np.ndarray, radius: float) -> float:
+def _ball_minimum(domains: Problem, w: np.ndarray, domain_weights: np.ndarray, radius: float) -> float:
     """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., mix) by convexity."""
-    weighted, l2 = domains.reweighted(mix), domains.l2
+    weighted, l2 = domains.reweighted(domain_weights), domains.l2
     F, g = weighted.value_gradient(w)
     off = 2.0 * domains.rounding(w, F)
     if l2 == 0.0:

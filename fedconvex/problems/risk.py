@@ -248,16 +248,16 @@ class Problem:
             self._solution = solve(self, None)
         return self._solution or solve(self, tol)
 
-    def solve_minimax(self, tol: float = 1e-10, mixtures: Any = None) -> Minimax:
+    def solve_minimax(self, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
         """Minimise max_k F_k(w) over the domains k, the agnostic objective, and certify the result.
 
         Parameters
         ----------
         tol : float
             The certified gap that is asked for, times 1 + |value|; a warning says where it is missed.
-        mixtures : set of mixtures, optional
-            Of `fedconvex.simplex.uncertainty`; default the whole simplex, the worst domain. Without domains, clients are
-            domains.
+        uncertainty_set : uncertainty set, optional
+            Of `fedconvex.simplex.uncertainty`; default the whole simplex, the worst domain. Without domains, clients
+            are domains.
 
         Returns
         -------
@@ -278,10 +278,10 @@ class Problem:
         >>> from fedconvex import Federation, Problem, Squared
         >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
         >>> best = Problem(fed, Squared()).solve_minimax()
-        >>> best.w, best.mix, best.value
+        >>> best.w, best.domain_weights, best.value
         (array([1.]), array([0.5, 0.5]), 0.5)
         """
-        return solve_minimax(self, tol, mixtures)
+        return solve_minimax(self, tol, uncertainty_set)
 
     def constants(
         self,
@@ -327,12 +327,12 @@ class Problem:
         fed = self.federation
         return Problem(Federation.from_arrays(fed.X, fed.y, domain), self.loss, self.l2, "uniform")
 
-    def reweighted(self, mix: np.ndarray) -> Problem:
+    def reweighted(self, domain_weights: np.ndarray) -> Problem:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
         other = copy.copy(self)
         for name in ("row_weights", "equal_weights", "cumulative_weights", "lower_bound"):
             other.__dict__.pop(name, None)
-        other.weights, other._solution = np.asarray(mix, dtype=np.float64), None
+        other.weights, other._solution = np.asarray(domain_weights, dtype=np.float64), None
         return other
 
     @cached_property

@@ -5,9 +5,9 @@ from fedconvex.report.fairness import (
     DomainScores,
     domain_differences,
     domain_scores,
+    domain_weights_plot,
     fairness_plot,
     fairness_table,
-    mixture_plot,
     wilson_interval,
 )
 from fedconvex.report.heterogeneity import (
@@ -38,6 +38,7 @@ __all__ = [
     "convergence_plot",
     "domain_differences",
     "domain_scores",
+    "domain_weights_plot",
     "fairness_plot",
     "fairness_table",
     "format_table",
@@ -46,7 +47,6 @@ __all__ = [
     "heterogeneity_table",
     "heterogeneity_trace",
     "loss_spread",
-    "mixture_plot",
     "outlook",
     "per_client_metrics",
     "weight_divergence",

@@ -33,9 +33,9 @@ __all__ = [
     "DomainScores",
     "domain_differences",
     "domain_scores",
+    "domain_weights_plot",
     "fairness_plot",
     "fairness_table",
-    "mixture_plot",
     "wilson_interval",
 ]
 
@@ -63,7 +63,7 @@ class DomainScores:
         Share of correct predictions and its standard error sqrt(a (1 - a)/n); NaN for squared loss.
     accuracy_low, accuracy_high : array (p,)
         Wilson's interval of the accuracy.
-    mix : array (p,)
+    domain_weights : array (p,)
         lambda, the weight of every domain in the objective that the model is for; NaN where it has none.
     level : float
         Of the intervals, each domain on its own.
@@ -79,7 +79,7 @@ class DomainScores:
     accuracy_error: np.ndarray
     accuracy_low: np.ndarray
     accuracy_high: np.ndarray
-    mix: np.ndarray
+    domain_weights: np.ndarray
     level: float
 
     @property
@@ -174,7 +174,12 @@ def _noise(errors: np.ndarray, rows: np.ndarray) -> float:
 
 
 def domain_scores(
-    problem: Problem, model: Any, measured: Problem | Federation | None = None, *, mix: Any = None, level: float = 0.95
+    problem: Problem,
+    model: Any,
+    measured: Problem | Federation | None = None,
+    *,
+    domain_weights: Any = None,
+    level: float = 0.95,
 ) -> DomainScores:
     """Measure one model on every domain's rows.
 
@@ -188,7 +193,7 @@ def domain_scores(
     measured : Problem or Federation, optional
         Whose rows are measured, for example held-out ones; default the problem's own. Domains are matched by name, and
         need not be the same: one that is new has no lambda.
-    mix : array (p,), optional
+    domain_weights : array (p,), optional
         lambda, in the place of the model's own.
     level : float
         Of the intervals, in (0, 1).
@@ -215,7 +220,7 @@ def domain_scores(
     >>> fed = Federation.from_arrays([[1.0]] * 4, [0.0, 2.0, 3.0, 5.0], clients=[0] * 4, domains=["a", "a", "b", "b"])
     >>> problem = Problem(fed, Squared())
     >>> found = domain_scores(problem, problem.solve_minimax())
-    >>> found.domains.tolist(), found.loss.round(6).tolist(), found.mix.round(6).tolist()
+    >>> found.domains.tolist(), found.loss.round(6).tolist(), found.domain_weights.round(6).tolist()
     (['a', 'b'], [1.625, 1.625], [0.5, 0.5])
     """
     level = real("domain_scores: level", level, low=0.0, high=1.0, strict=True)
@@ -230,7 +235,7 @@ def domain_scores(
     error = np.sqrt(accuracy * (1.0 - accuracy) / np.maximum(rows, 1))
     half = stdtrit(np.maximum(rows - 1, 1), 0.5 + 0.5 * level) * loss_error
     low, high = wilson_interval(accuracy * rows, rows, level)
-    lam = _mixture(who, problem, target, own if mix is None else mix)
+    lam = _mixture(who, problem, target, own if domain_weights is None else domain_weights)
     arrays = (loss, loss_error, loss - half, loss + half, accuracy, error, low, high, lam)
     for a in arrays:
         a.flags.writeable = False
@@ -332,7 +337,7 @@ def _measured(who: str, problem: Problem, measured: Any) -> Problem:
 
 def _model(who: str, problem: Problem, model: Any) -> tuple[np.ndarray, Any]:
     """Return one model and its mixture, None if it has none."""
-    mix = model.trace.get("mix") if isinstance(model, Result) else getattr(model, "mix", None)
+    mix = model.trace.get("domain_weights") if isinstance(model, Result) else getattr(model, "domain_weights", None)
     w = np.asarray(getattr(model, "w", model), dtype=np.float64)
     if w.shape != problem.model_shape:
         raise bad(f"{who}: model", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")
@@ -371,14 +376,14 @@ def _means(v: np.ndarray, code: np.ndarray, rows: np.ndarray) -> tuple[np.ndarra
         return mean, np.sqrt(squares / (rows - 1.0) / rows)
 
 
-def _mixture(who: str, problem: Problem, target: Problem, mix: Any) -> np.ndarray:
+def _mixture(who: str, problem: Problem, target: Problem, domain_weights: Any) -> np.ndarray:
     """Return lambda in the order of the measured domains, NaN where there is none."""
     names, order = _names(target), _names(problem)
-    if mix is None:
+    if domain_weights is None:
         return np.full(names.size, np.nan)
-    lam = np.asarray(mix, dtype=np.float64)
+    lam = np.asarray(domain_weights, dtype=np.float64)
     if lam.shape != (order.size,):
-        raise bad(f"{who}: mix", f"have {order.size} entries, one per domain", f"shape {lam.shape}")
+        raise bad(f"{who}: domain_weights", f"have {order.size} entries, one per domain", f"shape {lam.shape}")
     known = dict(zip(order.tolist(), lam.tolist(), strict=True))
     if not set(known) & set(names.tolist()):
         raise bad(f"{who}: measured", f"have domains of the problem ({order[0]}, ...)", f"{names[0]}, ...")
@@ -415,7 +420,14 @@ def fairness_table(scores: Mapping[str, DomainScores]) -> str:
     lines: list[list[Any]] = []
     for name, s in scores.items():
         for i, domain in enumerate(s.domains.tolist()):
-            line = [name, str(domain), int(s.rows[i]), float(s.mix[i]), float(s.loss[i]), float(s.loss_error[i])]
+            line = [
+                name,
+                str(domain),
+                int(s.rows[i]),
+                float(s.domain_weights[i]),
+                float(s.loss[i]),
+                float(s.loss_error[i]),
+            ]
             if accuracies:
                 line += [float(s.accuracy[i]), f"{s.accuracy_low[i]:.4f}-{s.accuracy_high[i]:.4f}"]
             lines.append(line)
@@ -534,7 +546,7 @@ def _bars(axis: Any, scores: Mapping[str, DomainScores], part: str) -> None:
     axis.set_title(f"{100 * first.level:g} % intervals, each domain on its own", fontsize=8, loc="right", color="0.35")
 
 
-def mixture_plot(
+def domain_weights_plot(
     results: Mapping[str, Result],
     problem: Problem,
     exact: Any = None,
@@ -580,25 +592,25 @@ def mixture_plot(
     --------
     >>> from fedconvex import Federation, Problem, Squared, run
     >>> from fedconvex.methods import AFL
-    >>> from fedconvex.report import mixture_plot
+    >>> from fedconvex.report import domain_weights_plot
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=["a", "b"]), Squared())
-    >>> result = run(AFL(step_size=0.1, mix_step=0.1), problem, rounds=20)
-    >>> figure = mixture_plot({"AFL": result}, problem, problem.solve_minimax())
+    >>> result = run(AFL(step_size=0.1, domain_step_size=0.1), problem, rounds=20)
+    >>> figure = domain_weights_plot({"AFL": result}, problem, problem.solve_minimax())
     >>> [axis.get_title(loc="left") for axis in figure.axes]
     ['AFL']
     """
     names = _names(problem)
     if not isinstance(results, Mapping) or not results:
-        raise bad("mixture_plot: results", "be a nonempty mapping of names to Results", type(results).__name__)
+        raise bad("domain_weights_plot: results", "be a nonempty mapping of names to Results", type(results).__name__)
     for name, result in results.items():
-        who = f"mixture_plot: results[{name!r}]"
+        who = f"domain_weights_plot: results[{name!r}]"
         if not isinstance(result, Result):
             raise wrong_type(who, "be a Result", type(result).__name__)
-        if "mix" not in result.trace or result.trace["mix"].shape[-1] != names.size:
-            raise bad(who, f"have a trace of {names.size} weights, mix", ", ".join(result.trace))
-    star = None if exact is None else np.asarray(getattr(exact, "mix", exact), dtype=float)
+        if "domain_weights" not in result.trace or result.trace["domain_weights"].shape[-1] != names.size:
+            raise bad(who, f"have a trace of {names.size} weights, domain_weights", ", ".join(result.trace))
+    star = None if exact is None else np.asarray(getattr(exact, "domain_weights", exact), dtype=float)
     if star is not None and star.shape != (names.size,):
-        raise bad("mixture_plot: exact", f"have {names.size} entries", f"shape {star.shape}")
+        raise bad("domain_weights_plot: exact", f"have {names.size} entries", f"shape {star.shape}")
     file = None if path is None else check_plot_path(path)
     if axes is None:
         Figure, Canvas = _canvas()
@@ -628,7 +640,7 @@ def mixture_plot(
 def _weights(axis: Any, result: Result, names: np.ndarray, star: np.ndarray | None, log: bool) -> None:
     rounds = np.asarray(result.trace["round"])
     keep = slice(int(log and rounds[0] == 0), None)
-    mix, rounds = result.trace["mix"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
+    mix, rounds = result.trace["domain_weights"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
     low, middle, high = np.quantile(mix, [0.1, 0.5, 0.9], axis=1)
     looks = [
         {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _DASHES[i // len(_COLOURS) % len(_DASHES)]}

@@ -36,8 +36,8 @@ class Simplex:
     Examples
     --------
     >>> from fedconvex.simplex.uncertainty import Simplex
-    >>> value, mix = Simplex().largest([0.3, 0.5])
-    >>> float(value), mix
+    >>> value, lam = Simplex().largest([0.3, 0.5])
+    >>> float(value), lam
     (0.5, array([0., 1.]))
     """
 
@@ -48,18 +48,18 @@ class Simplex:
         """Return the mixture where methods start: the uniform one."""
         return np.full(p, 1.0 / p)
 
-    def contains(self, mix: Any, slack: float = _SLACK) -> bool:
+    def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether mix is in the set, up to slack in every entry and in the sum."""
-        lam = numeric("Simplex.contains: mix", mix)
+        lam = numeric("Simplex.contains: domain_weights", domain_weights)
         return bool(lam.min() >= -slack and np.abs(lam.sum(axis=-1) - 1.0).max() <= slack)
 
     def project(self, v: Any) -> np.ndarray:
         """Return the nearest mixtures in the Euclidean norm."""
         return simplex.project_simplex(v)
 
-    def entropic(self, mix: Any, g: Any) -> np.ndarray:
+    def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
         """Return argmax <g, lambda> - KL(lambda‖mix): lambda_i proportional to mix_i exp(g_i)."""
-        return simplex.project_kl_simplex(_tilted(mix, g))
+        return simplex.project_kl_simplex(_tilted(domain_weights, g))
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser."""
@@ -116,9 +116,9 @@ class Polytope:
         """Return the mixture where methods start: the one of largest entropy."""
         return simplex.project_kl_polytope(np.full(p, 1.0 / p), self.A, self.b)
 
-    def contains(self, mix: Any, slack: float = _SLACK) -> bool:
+    def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether mix is in the set, up to slack in every entry, in the sum, and in A mix <= b (relative to A)."""
-        lam, A = numeric("Polytope.contains: mix", mix), np.array(self.A)
+        lam, A = numeric("Polytope.contains: domain_weights", domain_weights), np.array(self.A)
         room = slack * (1.0 + np.abs(A).max(axis=1))
         return Simplex().contains(lam, slack) and bool((lam @ A.T <= np.array(self.b) + room).all())
 
@@ -126,9 +126,9 @@ class Polytope:
         """Return the nearest mixtures in the Euclidean norm."""
         return simplex.project_polytope(v, self.A, self.b)
 
-    def entropic(self, mix: Any, g: Any) -> np.ndarray:
+    def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
         """Return argmax <g, lambda> - KL(lambda‖mix)."""
-        return simplex.project_kl_polytope(_tilted(mix, g), self.A, self.b)
+        return simplex.project_kl_polytope(_tilted(domain_weights, g), self.A, self.b)
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser: a vertex.
@@ -205,9 +205,9 @@ class KLBall:
         """Return the mixture where methods start: the centre."""
         return np.array(self.center)
 
-    def contains(self, mix: Any, slack: float = _SLACK) -> bool:
+    def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether mix is in the set, up to slack in every entry, in the sum and in the divergence."""
-        lam, c = numeric("KLBall.contains: mix", mix), np.array(self.center)
+        lam, c = numeric("KLBall.contains: domain_weights", domain_weights), np.array(self.center)
         if not Simplex().contains(lam, slack) or (lam[..., c == 0.0] > slack).any():
             return False
         return bool((divergence(lam, c) <= self.radius + slack).all())
@@ -216,9 +216,9 @@ class KLBall:
         """Return the nearest mixtures in the Euclidean norm."""
         return simplex.project_divergence_ball(v, self.center, self.radius)
 
-    def entropic(self, mix: Any, g: Any) -> np.ndarray:
+    def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
         """Return argmax <g, lambda> - KL(lambda‖mix)."""
-        return simplex.project_kl_divergence_ball(_tilted(mix, g), self.center, self.radius)
+        return simplex.project_kl_divergence_ball(_tilted(domain_weights, g), self.center, self.radius)
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser.
@@ -274,39 +274,42 @@ class Point:
     array([0.25, 0.75])
     """
 
-    mix: Any
+    domain_weights: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mix", _a_mixture("Point.mix", self.mix))
+        object.__setattr__(self, "domain_weights", _a_mixture("Point.domain_weights", self.domain_weights))
 
     def check(self, who: str, p: int) -> None:
         """Raise if the set does not hold mixtures of p domains."""
-        _same_size(who, len(self.mix), p)
+        _same_size(who, len(self.domain_weights), p)
 
     def start(self, p: int) -> np.ndarray:
         """Return the mixture where methods start, the only one."""
-        return np.array(self.mix)
+        return np.array(self.domain_weights)
 
-    def contains(self, mix: Any, slack: float = _SLACK) -> bool:
+    def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether mix is the point, up to slack."""
-        return bool(np.abs(numeric("Point.contains: mix", mix) - np.array(self.mix)).max() <= slack)
+        return bool(
+            np.abs(numeric("Point.contains: domain_weights", domain_weights) - np.array(self.domain_weights)).max()
+            <= slack
+        )
 
     def project(self, v: Any) -> np.ndarray:
         """Return the mixture."""
-        return np.broadcast_to(np.array(self.mix), numeric("Point.project: v", v).shape).copy()
+        return np.broadcast_to(np.array(self.domain_weights), numeric("Point.project: v", v).shape).copy()
 
-    def entropic(self, mix: Any, g: Any) -> np.ndarray:
+    def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
         """Return the mixture."""
-        return self.project(mix)
+        return self.project(domain_weights)
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return <values, mix>, and mix."""
         F = numeric("Point.largest: values", values)
-        return F @ np.array(self.mix), self.project(F)
+        return F @ np.array(self.domain_weights), self.project(F)
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Return the mixture."""
-        return np.array(self.mix)
+        return np.array(self.domain_weights)
 
 
 # ---------------------------------------------------------------- steps
@@ -316,18 +319,18 @@ class Point:
 class ProjectedStep(NamedTuple):
     """lambda <- the Euclidean projection of lambda + gamma g."""
 
-    def ascend(self, mixtures: Any, mix: np.ndarray, g: np.ndarray) -> np.ndarray:
+    def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return the next mixtures (R, p) after the scaled ascent directions g (R, p)."""
-        return mixtures.project(mix + g)
+        return uncertainty_set.project(domain_weights + g)
 
 
 @equal_by_type
 class EntropicStep(NamedTuple):
     """lambda <- argmax <gamma g, .> - KL(.‖lambda): exponentiated gradients, on the simplex lambda_i exp(gamma g_i)."""
 
-    def ascend(self, mixtures: Any, mix: np.ndarray, g: np.ndarray) -> np.ndarray:
+    def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return the next mixtures (R, p) after the scaled ascent directions g (R, p)."""
-        return mixtures.entropic(mix, g)
+        return uncertainty_set.entropic(domain_weights, g)
 
 
 # ---------------------------------------------------------------- softmax
@@ -371,14 +374,14 @@ def divergence(lam: np.ndarray, c: np.ndarray) -> np.ndarray:
     return np.sum(x * np.log(np.where(x > 0.0, x, 1.0) / c[on]), axis=-1)
 
 
-def _tilted(mix: Any, g: Any) -> np.ndarray:
+def _tilted(domain_weights: Any, g: Any) -> np.ndarray:
     """mix exp(g) up to a factor per row."""
-    lam, up = numeric("entropic: mix", mix), numeric("entropic: g", g)
+    lam, up = numeric("entropic: domain_weights", domain_weights), numeric("entropic: g", g)
     return lam * np.exp(up - np.where(lam > 0.0, up, -np.inf).max(axis=-1, keepdims=True))
 
 
-def _a_mixture(who: str, mix: Any) -> tuple[float, ...]:
-    lam = numeric(who, mix)
+def _a_mixture(who: str, domain_weights: Any) -> tuple[float, ...]:
+    lam = numeric(who, domain_weights)
     if lam.ndim != 1 or lam.size == 0:
         raise bad(who, "be one mixture, a vector", f"shape {lam.shape}")
     finite(who, lam)
@@ -389,7 +392,7 @@ def _a_mixture(who: str, mix: Any) -> tuple[float, ...]:
 
 def _same_size(who: str, mine: int, p: int) -> None:
     if mine != p:
-        raise bad(f"{who}.mixtures", f"hold mixtures of the {p} domains", f"mixtures of {mine}")
+        raise bad(f"{who}.uncertainty_set", f"hold mixtures of the {p} domains", f"mixtures of {mine}")
 
 
 # ---------------------------------------------------------------- quadratic programmes over the simplex

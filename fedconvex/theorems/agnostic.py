@@ -38,7 +38,7 @@ def afl_constants(problem: Problem, method: Any, start: Any = None) -> AgnosticC
     >>> from fedconvex.methods import AFL
     >>> from fedconvex.theorems.agnostic import afl_constants
     >>> problem = Problem(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], [0, 1]), Squared())
-    >>> afl_constants(problem, AFL(step_size=0.1, mix_step=0.1, radius=1.0)).G_w
+    >>> afl_constants(problem, AFL(step_size=0.1, domain_step_size=0.1, radius=1.0)).G_w
     6.0
     """
     m = method
@@ -46,7 +46,7 @@ def afl_constants(problem: Problem, method: Any, start: Any = None) -> AgnosticC
     return agnostic_constants(
         problem,
         radius=m.radius,
-        mixtures=m.mixtures,
+        uncertainty_set=m.uncertainty_set,
         start=start,
         batch_size=m.batch_size,
         replacement=m.replacement,
@@ -63,13 +63,13 @@ def with_steps(method: Any, problem: Problem, *, rounds: int, start: Any = None,
     >>> from fedconvex.methods import AFL
     >>> from fedconvex.theorems.agnostic import with_steps
     >>> problem = Problem(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], [0, 1]), Squared())
-    >>> method = AFL(step_size=1.0, mix_step=1.0, radius=1.0)
+    >>> method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0)
     >>> round(with_steps(method, problem, rounds=4, published=True).step_size, 4)  # 2R/(G T^(1/2))
     0.1667
     """
     c = afl_constants(problem, method, start)
     steps = _published(c, rounds) if published else agnostic_best_steps(c, rounds=rounds, entropic=_entropic(method))
-    return replace(method, step_size=steps.model, mix_step=steps.mixture)
+    return replace(method, step_size=steps.model, domain_step_size=steps.mixture)
 
 
 def _entropic(m: Any) -> bool:
@@ -77,7 +77,7 @@ def _entropic(m: Any) -> bool:
 
 
 def _published(c: AgnosticConstants, rounds: int) -> Any:
-    return agnostic_steps(rounds=rounds, **(c.of_theorem() | {"R_mix": c.R_mix or 1.0}))
+    return agnostic_steps(rounds=rounds, **(c.of_theorem() | {"R_lambda": c.R_lambda or 1.0}))
 
 
 def _game(name: str, s: Setting, ascent: str) -> AgnosticConstants:
@@ -89,7 +89,9 @@ def _game(name: str, s: Setting, ascent: str) -> AgnosticConstants:
     require(
         name,
         Hypothesis("a ball of models", f"radius {m.radius!r}", m.radius is not None),
-        Hypothesis("constant steps", f"{m.step_size!r}, {m.mix_step!r}", _constant(m.step_size, m.mix_step)),
+        Hypothesis(
+            "constant steps", f"{m.step_size!r}, {m.domain_step_size!r}", _constant(m.step_size, m.domain_step_size)
+        ),
         Hypothesis(f"{ascent} of the mixture", f"{m.ascent!r}", type(m.ascent).__name__ == ascent),
         Hypothesis("a smooth loss, whose least value over the ball is known", f"{p.loss!r}", smooth),
     )
@@ -109,10 +111,10 @@ def _afl(s: Setting) -> Bound:
         Hypothesis(
             f"gamma_{who} <= 2 R/(T (sigma^2 + G^2))^(1/2)", f"{mine:.4g}, {most:.4g}", mine <= most * (1 + 1e-9)
         )
-        for who, mine, most in (("w", m.step_size, top.model), ("lambda", m.mix_step, top.mixture))
+        for who, mine, most in (("w", m.step_size, top.model), ("lambda", m.domain_step_size, top.mixture))
     ]
-    require(name, *at_most[: 1 if c.R_mix == 0.0 else 2])
-    scale = {"G_w": (m.step_size, c.R_W, c.sigma2_w), "G_mix": (m.mix_step, c.R_mix, c.sigma2_mix)}
+    require(name, *at_most[: 1 if c.R_lambda == 0.0 else 2])
+    scale = {"G_w": (m.step_size, c.R_W, c.sigma2_w), "G_lambda": (m.domain_step_size, c.R_lambda, c.sigma2_lambda)}
     larger = {k: math.sqrt(max(4.0 * R**2 / (s.rounds * g**2) - v, 0.0)) for k, (g, R, v) in scale.items()}
     bound = agnostic_rate.agnostic_rate(rounds=s.rounds, **(c.of_theorem() | larger))
     return replace(bound, requires=(*bound.requires[:2], *at_most, Hypothesis("averages of the query points", "AFL")))
@@ -120,13 +122,13 @@ def _afl(s: Setting) -> Bound:
 
 def _any_steps(s: Setting) -> Bound:
     c = _game("the rate of AFL, any steps", s, "ProjectedStep")
-    at = {"step_size": s.method.step_size, "mix_step": s.method.mix_step}
+    at = {"step_size": s.method.step_size, "domain_step_size": s.method.domain_step_size}
     return agnostic_rate.agnostic_rate_any_steps(c, rounds=s.rounds, **at)
 
 
 def _entropic_steps(s: Setting) -> Bound:
     c = _game("the rate of AFL, entropic steps", s, "EntropicStep")
-    at = {"step_size": s.method.step_size, "mix_step": s.method.mix_step}
+    at = {"step_size": s.method.step_size, "domain_step_size": s.method.domain_step_size}
     return agnostic_rate.agnostic_rate_entropic(c, rounds=s.rounds, **at)
 
 
@@ -136,8 +138,8 @@ def _saddle_gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int)
     runs = iterate(m, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
     for t, state in runs:
         if t in wanted:
-            top = np.asarray(m.mixtures.largest(domains.client_values(state.w))[0])
-            out[t] = top - agnostic_rate.least_values_over_ball(s.problem, state.mix, m.radius)
+            top = np.asarray(m.uncertainty_set.largest(domains.client_values(state.w))[0])
+            out[t] = top - agnostic_rate.least_values_over_ball(s.problem, state.domain_weights, m.radius)
     return np.array([out[t] for t in rounds])
 
 
@@ -149,10 +151,10 @@ def _exact_saddle_gap(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
 def _shown_game(s: Setting) -> dict[str, tuple[float, str]]:
     c = afl_constants(s.problem, s.method, s.start)
     how = "rigorous bound on the ball"
-    names = ("G_w", "G_mix", "sigma2_w", "sigma2_mix", "centred", "width")
-    out = {"R_W": (c.R_W, "given"), "R_Lambda": (c.R_mix, "exact")}
+    names = ("G_w", "G_lambda", "sigma2_w", "sigma2_lambda", "centred", "width")
+    out = {"R_W": (c.R_W, "given"), "R_Lambda": (c.R_lambda, "exact")}
     out |= {name: (float(getattr(c, name)), how) for name in names}
-    return out | {"reach_w": (c.reach_w, "exact"), "reach_Lambda": (c.reach_mix, how)}
+    return out | {"reach_w": (c.reach_w, "exact"), "reach_Lambda": (c.reach_lambda, how)}
 
 
 # ---------------------------------------------------------------- generalisation: what is sampled, and from which class
@@ -192,7 +194,7 @@ class Sample:
         Probability of failure, in (0, 1).
     eps : float
         Radius of the cover, positive.
-    mixtures : set of `fedconvex.simplex.uncertainty`
+    uncertainty_set : set of `fedconvex.simplex.uncertainty`
         Lambda: `Simplex()` or `Point`, which is its own cover.
 
     Raises
@@ -215,7 +217,7 @@ class Sample:
     models: Any
     delta: float = 0.05
     eps: float = 0.1
-    mixtures: Any = Simplex()
+    uncertainty_set: Any = Simplex()
 
     def __post_init__(self) -> None:
         sizes = [whole("Sample.sizes", v, low=1) for v in np.ravel(np.asarray(self.sizes, dtype=object))]
@@ -229,8 +231,8 @@ class Sample:
         if not 0.0 < real("Sample.delta", self.delta) < 1.0:
             raise bad("Sample.delta", "lie strictly between 0 and 1", self.delta)
         real("Sample.eps", self.eps, low=0.0, strict=True)
-        if type(self.mixtures).__name__ not in ("Simplex", "Point"):
-            raise wrong_type("Sample.mixtures", "be Simplex() or Point(mix)", f"{self.mixtures!r}")
+        if type(self.uncertainty_set).__name__ not in ("Simplex", "Point"):
+            raise wrong_type("Sample.uncertainty_set", "be Simplex() or Point(mix)", f"{self.uncertainty_set!r}")
 
     def drawn(self, p: int, rounds: int) -> np.ndarray:
         """Return m_k after so many rounds, (p,).
@@ -254,7 +256,7 @@ class Sample:
             Models: lambda: "a single model, its losses" if len(kind.w) == 1 else f"{len(kind.w)} models, their losses",
             Classifiers: lambda: "all linear classifiers, their errors",
         }[type(kind)]()
-        fixed = "" if isinstance(self.mixtures, Simplex) else f", {self.mixtures!r}"
+        fixed = "" if isinstance(self.uncertainty_set, Simplex) else f", {self.uncertainty_set!r}"
         short = f"{size} rows per domain, delta {self.delta:g}" + (", one mixture" if fixed else "")
         return short, f"{size} rows drawn per domain; {words}; delta {self.delta:g}, eps {self.eps:g}{fixed}"
 
@@ -275,7 +277,7 @@ def _class_of(name: str, s: Setting) -> _Class:
     is_method(name, m, "Sample")
     still(name, s.problem)
     fed, kind = p.federation, m.models
-    m.mixtures.check("Sample", fed.K)
+    m.uncertainty_set.check("Sample", fed.K)
     cuts = fed.ptr[1:-1]
     X = fed.X.toarray() if fed.is_sparse else fed.X
     if isinstance(kind, Ball):
@@ -333,7 +335,7 @@ def _complexities(G: _Class, s: Setting, m: np.ndarray, corners: np.ndarray) -> 
 
 def _corners(s: Setting, p: int) -> np.ndarray:
     """Return the extreme points of Lambda, (q, p)."""
-    return np.eye(p) if isinstance(s.method.mixtures, Simplex) else s.method.mixtures.start(p)[None]
+    return np.eye(p) if isinstance(s.method.uncertainty_set, Simplex) else s.method.uncertainty_set.start(p)[None]
 
 
 def _told(bound: Bound, G: _Class, m: np.ndarray) -> Bound:
@@ -349,7 +351,7 @@ def _cover(s: Setting, vc: bool = False) -> Bound:
     G = _class_of(name, s)
     p = len(G.tables)
     m, corners = s.method.drawn(p, s.rounds), _corners(s, p)
-    whole_simplex = isinstance(s.method.mixtures, Simplex)
+    whole_simplex = isinstance(s.method.uncertainty_set, Simplex)
     size, eps = (agnostic_generalisation.cover_size(p, s.method.eps), s.method.eps) if whole_simplex else (1, 0.0)
     if vc:
         d = s.problem.federation.d
@@ -368,8 +370,8 @@ def _cover(s: Setting, vc: bool = False) -> Bound:
 def _vertices(s: Setting) -> Bound:
     name = "the agnostic bound by vertices"
     G = _class_of(name, s)
-    simplex = isinstance(s.method.mixtures, Simplex)
-    require(name, Hypothesis("Lambda the simplex", f"{s.method.mixtures!r}", simplex))
+    simplex = isinstance(s.method.uncertainty_set, Simplex)
+    require(name, Hypothesis("Lambda the simplex", f"{s.method.uncertainty_set!r}", simplex))
     p = len(G.tables)
     m = s.method.drawn(p, s.rounds)
     R = _complexities(G, s, m, np.eye(p))
@@ -446,7 +448,7 @@ def _exact_excess(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
     """Quantile by listing the samples of every domain, which are independent, where there are few."""
     G = _class_of("the excess of a sample", s)
     p = len(G.tables)
-    if not isinstance(s.method.mixtures, Simplex):
+    if not isinstance(s.method.uncertainty_set, Simplex):
         return None
     merged = [np.unique(rows, axis=0, return_counts=True) for rows in G.tables]
     m = s.method.drawn(p, 1)

@@ -31,7 +31,7 @@ class HullDistance(NamedTuple):
     """The l1 distance of a distribution from all mixtures of the domains."""
 
     distance: float  # in [0, 2]
-    mix: np.ndarray  # (p,) a nearest mixture
+    domain_weights: np.ndarray  # (p,) a nearest mixture
     certificate: np.ndarray  # (outcomes,) |u| <= 1 with u'target - max_k u'D_k = distance
 
 

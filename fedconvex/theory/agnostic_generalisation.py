@@ -65,7 +65,7 @@ class Complexity(NamedTuple):
     signs: int  # sign vectors used
 
 
-def skewness(mix: Any, sizes: Any) -> Any:
+def skewness(domain_weights: Any, sizes: Any) -> Any:
     """Return s(lambda‖mbar) = sum lambda_k^2/mbar_k for mixtures (..., p) and row counts (p,).
 
     Examples
@@ -74,7 +74,7 @@ def skewness(mix: Any, sizes: Any) -> Any:
     >>> skewness([0.25, 0.75], [100, 300]), skewness([1.0, 0.0], [100, 300])
     (1.0, 4.0)
     """
-    lam, m = _mixtures(mix, sizes)
+    lam, m = _mixtures(domain_weights, sizes)
     out = np.sum(lam**2 * (m.sum() / m), axis=-1)
     return float(out) if out.ndim == 0 else out
 
@@ -117,7 +117,7 @@ def simplex_cover(p: int, eps: float) -> np.ndarray:
     return np.array(list(compositions(q, p)), dtype=float) / q
 
 
-def rademacher(values: Any, domain: Any, mix: Any, *, signs: int = 4096, seed: int = 0) -> Complexity:
+def rademacher(values: Any, domain: Any, domain_weights: Any, *, signs: int = 4096, seed: int = 0) -> Complexity:
     """Return the weighted Rademacher complexity of finitely many hypotheses on given rows.
 
     Parameters
@@ -126,7 +126,7 @@ def rademacher(values: Any, domain: Any, mix: Any, *, signs: int = 4096, seed: i
         Loss of every hypothesis on every row.
     domain : array (n,) of int
         Domain of every row, 0..p-1, each present.
-    mix : array (p,)
+    domain_weights : array (p,)
         lambda.
     signs : int
         Random sign vectors, beyond 18 rows; up to there all 2^n are enumerated.
@@ -146,7 +146,7 @@ def rademacher(values: Any, domain: Any, mix: Any, *, signs: int = 4096, seed: i
     code = np.asarray(domain)
     if code.shape != V.shape[1:] or code.dtype.kind not in "iu":
         raise bad("rademacher: domain", f"be {V.shape[1]} whole numbers", f"{code.dtype} of shape {code.shape}")
-    lam, m = _mixtures(mix, np.bincount(code))
+    lam, m = _mixtures(domain_weights, np.bincount(code))
     weighted = V * (lam / m)[code]
     n = V.shape[1]
     if n <= _ENUMERATED:
@@ -165,7 +165,9 @@ def rademacher(values: Any, domain: Any, mix: Any, *, signs: int = 4096, seed: i
     return Complexity(float(tops.mean()), float(tops.std(ddof=1) / math.sqrt(count)), count)
 
 
-def linear_complexity(row_norms: Any, domain: Any, mix: Any, *, radius: float, lipschitz: float = 1.0) -> float:
+def linear_complexity(
+    row_norms: Any, domain: Any, domain_weights: Any, *, radius: float, lipschitz: float = 1.0
+) -> float:
     """Return a bound of R(G, lambda) for the hypotheses x -> l(w'x), ‖w‖ <= radius, l Lipschitz.
 
     It is radius lipschitz sqrt(sum c_i^2‖x_i‖^2), c_i = lambda_k/m_k, by contraction (Ledoux, Talagrand 1991) and
@@ -181,12 +183,12 @@ def linear_complexity(row_norms: Any, domain: Any, mix: Any, *, radius: float, l
     code = np.asarray(domain)
     if norms.ndim != 1 or code.shape != norms.shape or code.dtype.kind not in "iu":
         raise bad("linear_complexity", "be given one norm and one domain per row", f"{norms.shape} and {code.shape}")
-    lam, m = _mixtures(mix, np.bincount(code))
+    lam, m = _mixtures(domain_weights, np.bincount(code))
     r = real("linear_complexity: radius", radius, low=0.0)
     return r * real("linear_complexity: lipschitz", lipschitz, low=0.0) * float(np.linalg.norm((lam / m)[code] * norms))
 
 
-def vc_complexity(mix: Any, sizes: Any, dimension: int) -> float:
+def vc_complexity(domain_weights: Any, sizes: Any, dimension: int) -> float:
     """Return sqrt(2 s (d/m) log(e m/d)), the bound of R(G, lambda) for zero-one losses of VC dimension d <= m.
 
     Massart's lemma: at most (e m/d)^d loss vectors, each of Euclidean norm at most sqrt(sum lambda_k^2/m_k).
@@ -198,12 +200,12 @@ def vc_complexity(mix: Any, sizes: Any, dimension: int) -> float:
     0.2021
     """
     d = whole("vc_complexity: dimension", dimension, low=1)
-    m = float(np.sum(_mixtures(mix, sizes)[1]))
+    m = float(np.sum(_mixtures(domain_weights, sizes)[1]))
     require("VC bound", Hypothesis("dimension <= rows", f"d = {d}, m = {m:g}", d <= m))
-    return math.sqrt(2.0 * float(skewness(mix, sizes)) * d / m * math.log(math.e * m / d))
+    return math.sqrt(2.0 * float(skewness(domain_weights, sizes)) * d / m * math.log(math.e * m / d))
 
 
-def finite_complexity(mix: Any, sizes: Any, hypotheses: int, *, largest: float = 1.0) -> float:
+def finite_complexity(domain_weights: Any, sizes: Any, hypotheses: int, *, largest: float = 1.0) -> float:
     """Return M sqrt(2 s log(H)/m), the bound of R(G, lambda) for H hypotheses: Massart's lemma.
 
     The vectors lambda_k g(z)/m_k have a norm of at most M sqrt(sum lambda_k^2/m_k).
@@ -215,7 +217,9 @@ def finite_complexity(mix: Any, sizes: Any, hypotheses: int, *, largest: float =
     (0.0, 0.2039)
     """
     M, H = real("largest", largest, low=0.0), whole("finite_complexity: hypotheses", hypotheses, low=1)
-    return M * math.sqrt(2.0 * float(skewness(mix, sizes)) * math.log(H) / float(np.sum(_mixtures(mix, sizes)[1])))
+    return M * math.sqrt(
+        2.0 * float(skewness(domain_weights, sizes)) * math.log(H) / float(np.sum(_mixtures(domain_weights, sizes)[1]))
+    )
 
 
 def cover_bound(
@@ -317,14 +321,14 @@ def _probability(delta: float) -> float:
     return float(delta)
 
 
-def _mixtures(mix: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
-    m, lam = np.atleast_1d(numeric("sizes", sizes)), numeric("mix", mix)
+def _mixtures(domain_weights: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
+    m, lam = np.atleast_1d(numeric("sizes", sizes)), numeric("domain_weights", domain_weights)
     if m.ndim != 1 or (m < 1).any():
         raise bad("sizes", "be one number of rows per domain, at least 1", f"{m}")
     if lam.shape[-1:] != m.shape:
-        raise bad("mix", f"have {m.size} entries, one per domain", f"shape {lam.shape}")
+        raise bad("domain_weights", f"have {m.size} entries, one per domain", f"shape {lam.shape}")
     if (lam < 0.0).any() or np.abs(lam.sum(axis=-1) - 1.0).max() > 1e-9:
-        raise bad("mix", "be nonnegative and sum to one", f"{lam}")
+        raise bad("domain_weights", "be nonnegative and sum to one", f"{lam}")
     return lam, m
 
 

@@ -71,13 +71,13 @@ class AgnosticConstants(NamedTuple):
     """What the rates ask for; all of it holds for certain on the ball and on Lambda."""
 
     R_W: float
-    R_mix: float
+    R_lambda: float
     G_w: float
-    G_mix: float
+    G_lambda: float
     sigma2_w: float
-    sigma2_mix: float
+    sigma2_lambda: float
     reach_w: float  # largest distance of a model in the ball from w_0
-    reach_mix: float  # the same of mixtures from lambda_0
+    reach_lambda: float  # the same of mixtures from lambda_0
     centred: float  # bound of the norm of the domains' losses less their mean
     width: float  # stochastic losses of the domains lie in [0, width]
     divergence: float  # max over Lambda of KL(.‖lambda_0)
@@ -86,7 +86,9 @@ class AgnosticConstants(NamedTuple):
 
     def of_theorem(self) -> dict[str, float]:
         """Return the arguments of `agnostic_steps` and `agnostic_rate`."""
-        return {name: getattr(self, name) for name in ("R_W", "R_mix", "G_w", "G_mix", "sigma2_w", "sigma2_mix")}
+        return {
+            name: getattr(self, name) for name in ("R_W", "R_lambda", "G_w", "G_lambda", "sigma2_w", "sigma2_lambda")
+        }
 
 
 class Least(NamedTuple):
@@ -98,19 +100,26 @@ class Least(NamedTuple):
 
 
 def agnostic_steps(
-    *, rounds: int, R_W: float, R_mix: float, G_w: float, G_mix: float, sigma2_w: float = 0.0, sigma2_mix: float = 0.0
+    *,
+    rounds: int,
+    R_W: float,
+    R_lambda: float,
+    G_w: float,
+    G_lambda: float,
+    sigma2_w: float = 0.0,
+    sigma2_lambda: float = 0.0,
 ) -> AgnosticSteps:
     """Return gamma_w and gamma_lambda.
 
     Examples
     --------
     >>> from fedconvex.theory.agnostic_rate import agnostic_steps
-    >>> agnostic_steps(rounds=100, R_W=1.0, R_mix=1.0, G_w=2.0, G_mix=1.0)
+    >>> agnostic_steps(rounds=100, R_W=1.0, R_lambda=1.0, G_w=2.0, G_lambda=1.0)
     AgnosticSteps(model=0.1, mixture=0.2)
     """
     T = whole("rounds", rounds, low=1)
     steps = []
-    for R, G, s in ((R_W, G_w, sigma2_w), (R_mix, G_mix, sigma2_mix)):
+    for R, G, s in ((R_W, G_w, sigma2_w), (R_lambda, G_lambda, sigma2_lambda)):
         size = math.sqrt(real("sigma2", s, low=0.0) + real("G", G, low=0.0) ** 2)
         require(SOURCE, Hypothesis("G or sigma positive", f"sqrt(sigma^2 + G^2) = {size:g}", size > 0.0))
         steps.append(2.0 * real("R", R, low=0.0, strict=True) / (math.sqrt(T) * size))
@@ -118,7 +127,14 @@ def agnostic_steps(
 
 
 def agnostic_rate(
-    *, rounds: int, R_W: float, R_mix: float, G_w: float, G_mix: float, sigma2_w: float = 0.0, sigma2_mix: float = 0.0
+    *,
+    rounds: int,
+    R_W: float,
+    R_lambda: float,
+    G_w: float,
+    G_lambda: float,
+    sigma2_w: float = 0.0,
+    sigma2_lambda: float = 0.0,
 ) -> Bound:
     """Return the bound of the expected duality gap of the averaged query points, for the steps of `agnostic_steps`.
 
@@ -126,35 +142,35 @@ def agnostic_rate(
     ----------
     rounds : int
         T.
-    R_W, R_mix : float
-        Radii of the sets around the origin; R_mix = 1 for the simplex.
-    G_w, G_mix : float
+    R_W, R_lambda : float
+        Radii of the sets around the origin; R_lambda = 1 for the simplex.
+    G_w, G_lambda : float
         Largest gradient norms.
-    sigma2_w, sigma2_mix : float
+    sigma2_w, sigma2_lambda : float
         Largest variances.
 
     Examples
     --------
     >>> from fedconvex.theory.agnostic_rate import agnostic_rate
-    >>> round(agnostic_rate(rounds=900, R_W=1.0, R_mix=1.0, G_w=2.0, G_mix=1.0).value, 12)
+    >>> round(agnostic_rate(rounds=900, R_W=1.0, R_lambda=1.0, G_w=2.0, G_lambda=1.0).value, 12)
     0.3
     """
     T = whole("rounds", rounds, low=1)
     model = math.sqrt(real("sigma2_w", sigma2_w, low=0.0) + real("G_w", G_w, low=0.0) ** 2)
-    mixture = math.sqrt(real("sigma2_mix", sigma2_mix, low=0.0) + real("G_mix", G_mix, low=0.0) ** 2)
+    mixture = math.sqrt(real("sigma2_lambda", sigma2_lambda, low=0.0) + real("G_lambda", G_lambda, low=0.0) ** 2)
     terms = {
         "model": 3.0 * real("R_W", R_W, low=0.0) * model / math.sqrt(T),
-        "mixture": 3.0 * real("R_mix", R_mix, low=0.0) * mixture / math.sqrt(T),
+        "mixture": 3.0 * real("R_lambda", R_lambda, low=0.0) * mixture / math.sqrt(T),
     }
     requires = (
-        Hypothesis("convex F_k, W and Lambda convex and compact", f"R_W = {R_W:g}, R_Lambda = {R_mix:g}"),
+        Hypothesis("convex F_k, W and Lambda convex and compact", f"R_W = {R_W:g}, R_Lambda = {R_lambda:g}"),
         Hypothesis("gradients and noise bounded on W x Lambda", f"{model:g} and {mixture:g}"),
         Hypothesis("the steps of agnostic_steps, averages of the query points", f"T = {T}"),
     )
     return Bound(terms, Quantity.SADDLE_GAP, SOURCE, requires)
 
 
-def agnostic_rate_any_steps(c: AgnosticConstants, *, rounds: int, step_size: float, mix_step: float) -> Bound:
+def agnostic_rate_any_steps(c: AgnosticConstants, *, rounds: int, step_size: float, domain_step_size: float) -> Bound:
     """Return the bound of the expected duality gap for constant projected steps of any size.
 
     Parameters
@@ -162,7 +178,7 @@ def agnostic_rate_any_steps(c: AgnosticConstants, *, rounds: int, step_size: flo
     c : AgnosticConstants
     rounds : int
         T.
-    step_size, mix_step : float
+    step_size, domain_step_size : float
         gamma_w, gamma_lambda.
 
     Examples
@@ -172,25 +188,25 @@ def agnostic_rate_any_steps(c: AgnosticConstants, *, rounds: int, step_size: flo
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], [0, 1]), Logistic())
     >>> c = agnostic_constants(problem, radius=1.0)
     >>> steps = agnostic_best_steps(c, rounds=100)
-    >>> round(agnostic_rate_any_steps(c, rounds=100, step_size=steps.model, mix_step=steps.mixture).value, 4)
+    >>> round(agnostic_rate_any_steps(c, rounds=100, step_size=steps.model, domain_step_size=steps.mixture).value, 4)
     0.1388
     """
     T = whole("rounds", rounds, low=1)
     terms = _model_terms(c, T, step_size)
-    if c.reach_mix > 0.0:
-        gamma = real("mix_step", mix_step, low=0.0, strict=True)
-        terms["mixture, start"] = c.reach_mix**2 / (2.0 * gamma * T)
-        terms["mixture, steps"] = 0.5 * gamma * (c.centred**2 + c.sigma2_mix)
-        terms["mixture, noise"] = c.reach_mix * math.sqrt(c.sigma2_mix / T)
+    if c.reach_lambda > 0.0:
+        gamma = real("domain_step_size", domain_step_size, low=0.0, strict=True)
+        terms["mixture, start"] = c.reach_lambda**2 / (2.0 * gamma * T)
+        terms["mixture, steps"] = 0.5 * gamma * (c.centred**2 + c.sigma2_lambda)
+        terms["mixture, noise"] = c.reach_lambda * math.sqrt(c.sigma2_lambda / T)
     return Bound(terms, Quantity.SADDLE_GAP, f"{SOURCE}, any steps", _requires(c, T, "projected steps of the mixture"))
 
 
-def agnostic_rate_entropic(c: AgnosticConstants, *, rounds: int, step_size: float, mix_step: float) -> Bound:
+def agnostic_rate_entropic(c: AgnosticConstants, *, rounds: int, step_size: float, domain_step_size: float) -> Bound:
     """Return the bound of the expected duality gap for entropic steps of the mixture.
 
     Parameters
     ----------
-    c, rounds, step_size, mix_step
+    c, rounds, step_size, domain_step_size
         As for `agnostic_rate_any_steps`.
 
     Examples
@@ -200,13 +216,13 @@ def agnostic_rate_entropic(c: AgnosticConstants, *, rounds: int, step_size: floa
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], [0, 1]), Logistic())
     >>> c = agnostic_constants(problem, radius=1.0)
     >>> steps = agnostic_best_steps(c, rounds=100, entropic=True)
-    >>> round(agnostic_rate_entropic(c, rounds=100, step_size=steps.model, mix_step=steps.mixture).value, 4)
+    >>> round(agnostic_rate_entropic(c, rounds=100, step_size=steps.model, domain_step_size=steps.mixture).value, 4)
     0.1504
     """
     T = whole("rounds", rounds, low=1)
     terms = _model_terms(c, T, step_size)
     if c.divergence > 0.0:
-        gamma = real("mix_step", mix_step, low=0.0, strict=True)
+        gamma = real("domain_step_size", domain_step_size, low=0.0, strict=True)
         terms["mixture, start"] = c.divergence / (gamma * T)
         terms["mixture, steps"] = gamma * c.width**2 / 8.0
         terms["mixture, noise"] = c.width * math.sqrt(math.log(c.p) / (2.0 * T)) if c.random else 0.0
@@ -233,8 +249,8 @@ def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = F
     if entropic:
         mixture = math.sqrt(8.0 * c.divergence / T) / c.width if c.divergence > 0.0 and c.width > 0.0 else 1.0
         return AgnosticSteps(model, mixture)
-    size = math.sqrt(c.centred**2 + c.sigma2_mix)
-    return AgnosticSteps(model, c.reach_mix / (math.sqrt(T) * size) if c.reach_mix > 0.0 and size > 0.0 else 1.0)
+    size = math.sqrt(c.centred**2 + c.sigma2_lambda)
+    return AgnosticSteps(model, c.reach_lambda / (math.sqrt(T) * size) if c.reach_lambda > 0.0 and size > 0.0 else 1.0)
 
 
 def _model_terms(c: AgnosticConstants, T: int, step_size: float) -> dict[str, float]:
@@ -250,7 +266,7 @@ def _requires(c: AgnosticConstants, T: int, steps: str) -> tuple[Hypothesis, ...
     return (
         Hypothesis("convex F_k, ‖w‖ <= R_W", f"R_W = {c.R_W:g}, p = {c.p}"),
         Hypothesis("gradients and noise bounded", f"G_w = {c.G_w:.4g}, sigma_w^2 = {c.sigma2_w:.4g}"),
-        Hypothesis("losses and noise of the domains bounded", f"[0, {c.width:.4g}], sigma^2 = {c.sigma2_mix:.4g}"),
+        Hypothesis("losses and noise of the domains bounded", f"[0, {c.width:.4g}], sigma^2 = {c.sigma2_lambda:.4g}"),
         Hypothesis(f"{steps}, averages of the query points", f"T = {T}"),
     )
 
@@ -262,7 +278,7 @@ def agnostic_constants(
     problem: Problem,
     *,
     radius: float,
-    mixtures: Any = None,
+    uncertainty_set: Any = None,
     start: Any = None,
     batch_size: int | None = None,
     replacement: bool = False,
@@ -270,11 +286,11 @@ def agnostic_constants(
 ) -> AgnosticConstants:
     """Return constants of the rates that hold for certain on the ball ‖w‖ <= radius.
 
-    Row j has losses in [0, v_j] and slopes of at most s_j there. G_w is max_k mean s_j‖x_j‖ + l2 radius, G_mix is
+    Row j has losses in [0, v_j] and slopes of at most s_j there. G_w is max_k mean s_j‖x_j‖ + l2 radius, G_lambda is
     (sum_k (mean v_j)^2)^(1/2); the term of l2 is left out of the domains' losses, for it is the same in all. Client c
     draws B of its n_c rows and weighs row j of domain i by lambda_i n_c/(B N_i): the variances are at most
 
-        sigma2_w <= max_i sum_{j in i} (n_c phi/B) (s_j‖x_j‖/N_i)^2,   sigma2_mix <= sum_j (n_c phi/B) (v_j/N_i)^2,
+        sigma2_w <= max_i sum_{j in i} (n_c phi/B) (s_j‖x_j‖/N_i)^2,   sigma2_lambda <= sum_j (n_c phi/B) (v_j/N_i)^2,
 
     phi = 1 with and (n_c - B)/(n_c - 1) without replacement. With s domains drawn (weighted sampling), G_w^2/s is added
     to the first; the second becomes (1 + (p-1)/s) times itself plus ((p-1)/s) sum_k (mean v_j)^2.
@@ -283,7 +299,7 @@ def agnostic_constants(
     ----------
     problem : Problem
     radius : float
-    mixtures : set of `fedconvex.simplex.uncertainty`, optional
+    uncertainty_set : set of `fedconvex.simplex.uncertainty`, optional
         Lambda, default the simplex; lambda_0 is its start.
     start : model, optional
         w_0, default 0; it is projected onto the ball.
@@ -301,33 +317,33 @@ def agnostic_constants(
     >>> from fedconvex.theory.agnostic_rate import agnostic_constants
     >>> problem = Problem(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], [0, 1]), Squared())
     >>> c = agnostic_constants(problem, radius=1.0)  # slopes up to 1 and 3, losses up to 1/2 and 9/2
-    >>> c.G_w, round(c.G_mix**2, 12), c.width
+    >>> c.G_w, round(c.G_lambda**2, 12), c.width
     (6.0, 20.5, 4.5)
     """
     R = real("agnostic_constants: radius", radius, low=0.0, strict=True)
     known = type(problem.loss).__module__.partition(".")[0] == "fedconvex"
     require(SOURCE, Hypothesis("a convex, nonnegative loss of this package", f"{problem.loss!r}", known))
-    fed, sets = problem.federation, Simplex() if mixtures is None else mixtures
+    fed, sets = problem.federation, Simplex() if uncertainty_set is None else uncertainty_set
     code, N = domains_of(fed).code, domain_counts(fed).astype(float)
     p = N.size
     who = np.repeat(np.arange(fed.K), fed.sizes)
     length = _lengths(fed)
     slope, value = _row_bounds(problem, R * length)
     steep, losses = np.bincount(code, slope * length, p) / N, np.bincount(code, value, p) / N
-    G_w, top, sigma2_w, sigma2_mix, width = float(steep.max()), float(losses.max()), 0.0, 0.0, float(losses.max())
+    G_w, top, sigma2_w, sigma2_lambda, width = float(steep.max()), float(losses.max()), 0.0, 0.0, float(losses.max())
     if batch_size is not None:
         n, B = fed.sizes.astype(float), float(batch_size)
         phi = np.ones(fed.K) if replacement else np.maximum(n - B, 0.0) / np.maximum(n - 1.0, 1.0)
         share = (n * phi / B)[who] / N[code] ** 2
         sigma2_w = float(np.bincount(code, share * (slope * length) ** 2, p).max())
-        sigma2_mix = float(share @ value**2)
+        sigma2_lambda = float(share @ value**2)
         each = np.zeros((fed.K, p))  # a batch may hold rows of one domain only, and the worst of them
         np.maximum.at(each, (who, code), value)
         width = float((n @ each / N).max())
     if draws is not None:
         s = float(draws)
         sigma2_w += G_w**2 / s
-        sigma2_mix = (1.0 + (p - 1.0) / s) * sigma2_mix + (p - 1.0) / s * float(losses @ losses)
+        sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(losses @ losses)
         width *= p
     w0 = 0.0 if start is None else float(np.linalg.norm(numeric("agnostic_constants: start", start)))
     mix0, one = sets.start(p), isinstance(sets, Point) or p == 1
@@ -335,18 +351,18 @@ def agnostic_constants(
     far = 0.0 if one else -math.log(float(mix0[mix0 > 0.0].min()))
     return AgnosticConstants(
         R_W=R,
-        R_mix=0.0 if one else 1.0,
+        R_lambda=0.0 if one else 1.0,
         G_w=G_w + problem.l2 * R,
-        G_mix=math.sqrt(float(losses @ losses)),
+        G_lambda=math.sqrt(float(losses @ losses)),
         sigma2_w=sigma2_w,
-        sigma2_mix=sigma2_mix,
+        sigma2_lambda=sigma2_lambda,
         reach_w=R + min(w0, R),
-        reach_mix=apart,
+        reach_lambda=apart,
         centred=0.5 * math.sqrt(p) * top,
         width=width,
         divergence=min(far, sets.radius) if isinstance(sets, KLBall) else far,
         p=p,
-        random=sigma2_w > 0.0 or sigma2_mix > 0.0,
+        random=sigma2_w > 0.0 or sigma2_lambda > 0.0,
     )
 
 
@@ -370,7 +386,7 @@ def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.nda
 # ---------------------------------------------------------------- the least value over a ball
 
 
-def least_over_ball(problem: Problem, mix: Any, radius: float, start: Any = None) -> Least:
+def least_over_ball(problem: Problem, domain_weights: Any, radius: float, start: Any = None) -> Least:
     """Minimise sum lambda_k F_k over ‖w‖ <= radius, by Newton's method with quadratic models over the ball.
 
     The lower bound is the least value over the ball of F + <g, . - w> + (l2/2)‖. - w‖^2 at the model found: convexity.
@@ -379,7 +395,7 @@ def least_over_ball(problem: Problem, mix: Any, radius: float, start: Any = None
     ----------
     problem : Problem
         Of a smooth loss.
-    mix : array (p,)
+    domain_weights : array (p,)
         lambda.
     radius : float
     start : array (size,), optional
@@ -394,7 +410,7 @@ def least_over_ball(problem: Problem, mix: Any, radius: float, start: Any = None
     >>> least.w, round(least.value, 12), round(least.lower, 12)
     (array([0.5]), 1.125, 1.125)
     """
-    weighted, R = domain_problem(problem).reweighted(np.asarray(mix, dtype=float)), float(radius)
+    weighted, R = domain_problem(problem).reweighted(np.asarray(domain_weights, dtype=float)), float(radius)
     w = np.zeros(weighted.size) if start is None else np.array(start, dtype=float).ravel()
     w *= min(1.0, R / max(float(np.linalg.norm(w)), 1e-300))
     F, g, H = weighted.value_gradient_hessian(w)

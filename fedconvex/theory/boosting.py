@@ -361,7 +361,9 @@ def margin_vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, rho: flo
     return replace(found, source=f"{SOURCE}, margin form by vertices (docs/theory/boosting.md)")
 
 
-def stump_complexity(X: Any, q: Any, domain: Any, mix: Any, *, signs: int = 100, seed: int = 0) -> Complexity:
+def stump_complexity(
+    X: Any, q: Any, domain: Any, domain_weights: Any, *, signs: int = 100, seed: int = 0
+) -> Complexity:
     """Return R(union of Q_l H_l, lambda) for all stumps: every sign vector's supremum is found exactly.
 
     Parameters
@@ -371,7 +373,7 @@ def stump_complexity(X: Any, q: Any, domain: Any, mix: Any, *, signs: int = 100,
         Q(l|x_i).
     domain : int array (n,)
         Domain of every row, 0, ..., p-1.
-    mix : array (p,)
+    domain_weights : array (p,)
         lambda.
     signs : int
         Random sign vectors.
@@ -386,12 +388,12 @@ def stump_complexity(X: Any, q: Any, domain: Any, mix: Any, *, signs: int = 100,
     """
     table, Q, code = Presorted(X), numeric("stump_complexity: q", q), np.asarray(domain)
     n, count = table.columns.shape[1], whole("stump_complexity: signs", signs, low=2)
-    lam = numeric("stump_complexity: mix", mix)
+    lam = numeric("stump_complexity: domain_weights", domain_weights)
     if code.shape != (n,) or code.dtype.kind not in "iu" or Q.shape[:1] != (n,) or Q.ndim != 2:
         raise bad("stump_complexity", "be given one domain and one row of q per row of X", f"{code.shape}, {Q.shape}")
     sizes = np.bincount(code, minlength=lam.size)
     if lam.ndim != 1 or sizes.size != lam.size or sizes.min() == 0:
-        raise bad("stump_complexity: mix", "have one entry per domain, each with rows", f"{lam}")
+        raise bad("stump_complexity: domain_weights", "have one entry per domain, each with rows", f"{lam}")
     weight = (lam / sizes)[code]
     rng = np.random.default_rng(int(key_from_seed(seed)))
     tops = np.empty(count)

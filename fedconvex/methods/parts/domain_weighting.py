@@ -19,23 +19,23 @@ from fedconvex.methods.parts import local_work, step_sizes
 from fedconvex.problems import Problem
 from fedconvex.problems.domains import domains_of, held_by
 
-__all__ = ["as_mix_step", "check_fit", "check_mixtures", "local_steps", "weights_of"]
+__all__ = ["as_domain_step_size", "check_fit", "check_uncertainty_set", "local_steps", "weights_of"]
 
 _IDLE, _PLAIN, _WEIGHTED = 0, 1, 2  # what a client does: nothing (beta = 0), steps of FedAvg, weighted steps
 
 
-def as_mix_step(who: str, x: Any) -> Any:
+def as_domain_step_size(who: str, x: Any) -> Any:
     """Return a valid step size of the mixture, as `step_sizes.as_step_size` does."""
     try:
         return step_sizes.as_step_size(who, x)
     except (ValueError, TypeError) as error:
-        raise type(error)(str(error).replace(f"{who}.step_size", f"{who}.mix_step")) from None
+        raise type(error)(str(error).replace(f"{who}.step_size", f"{who}.domain_step_size")) from None
 
 
-def check_mixtures(who: str, mixtures: Any, ascent: Any) -> None:
+def check_uncertainty_set(who: str, uncertainty_set: Any, ascent: Any) -> None:
     """Raise unless mixtures is a set of mixtures and ascent a step on it."""
     for name, x, attribute, example in (
-        ("mixtures", mixtures, "largest", "Simplex()"),
+        ("uncertainty_set", uncertainty_set, "largest", "Simplex()"),
         ("ascent", ascent, "ascend", "ProjectedStep()"),
     ):
         if isinstance(x, type) or not hasattr(x, attribute):
@@ -45,7 +45,7 @@ def check_mixtures(who: str, mixtures: Any, ascent: Any) -> None:
 def check_fit(who: str, method: Any, problem: Problem, R: int) -> None:
     """Raise if step sizes, participation or mini-batches do not fit the problem and its R trajectories."""
     local_work.check_fit(who, method, problem, R)
-    step_sizes.check_trajectories(who, getattr(method, "mix_step", 1.0), R)
+    step_sizes.check_trajectories(who, getattr(method, "domain_step_size", 1.0), R)
 
 
 def weights_of(problem: Problem, clients: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ def cvx_set(sets, lam):
     if isinstance(sets, KLBall):
         rows.append(cp.sum(cp.kl_div(lam, np.array(sets.center))) <= sets.radius)
     if isinstance(sets, Point):
-        rows.append(lam == np.array(sets.mix))
+        rows.append(lam == np.array(sets.domain_weights))
     return rows
 
 
