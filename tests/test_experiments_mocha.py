@@ -11,9 +11,12 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 from fedconvex import Federation, Hinge, Problem, SmoothedHinge
-from fedconvex.papers import EXPERIMENTS, mocha_har, mocha_models, mocha_stragglers, summary, write
-from fedconvex.papers.mocha_har import KINDS, Outcome, digit_pairs, load_tasks, paired
-from fedconvex.papers.mocha_models import Fit, choose, errors, folds, joint_problem, path, reference, stopped
+from fedconvex.papers import EXPERIMENTS, summary, write
+from fedconvex.papers.mocha import har as mocha_har
+from fedconvex.papers.mocha import models as mocha_models
+from fedconvex.papers.mocha import stragglers as mocha_stragglers
+from fedconvex.papers.mocha.har import KINDS, Outcome, digit_pairs, load_tasks, paired
+from fedconvex.papers.mocha.models import Fit, choose, errors, folds, joint_problem, path, reference, stopped
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 
 

@@ -13,12 +13,12 @@ from fedconvex.papers import (
     agnostic_fashion,
     agnostic_toy,
     dynamic_msd,
-    mocha_har,
     multiboost,
     scaffold_quadratics,
     scaffold_similarity,
 )
-from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, terminal_progress, write
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
+from fedconvex.papers.mocha import har
 
 __all__ = [
     "EXPERIMENTS",
@@ -27,7 +27,6 @@ __all__ = [
     "Findings",
     "Progress",
     "summary",
-    "terminal_progress",
     "write",
 ]
 
@@ -38,7 +37,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         scaffold_quadratics.EXPERIMENT,
         scaffold_similarity.EXPERIMENT,
         multiboost.EXPERIMENT,
-        mocha_har.EXPERIMENT,
+        har.EXPERIMENT,
         agnostic_toy.EXPERIMENT,
         agnostic_adult.EXPERIMENT,
         agnostic_clients.EXPERIMENT,

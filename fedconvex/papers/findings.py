@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from fedconvex._check import bad
 from fedconvex.papers.style import save_figure
 
-__all__ = ["Claim", "Experiment", "Findings", "Progress", "summary", "terminal_progress", "write"]
+__all__ = ["Claim", "Experiment", "Findings", "Progress", "summary", "write"]
 
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 
@@ -150,18 +149,6 @@ def summary(findings: Findings) -> str:
 
 def _wrapped(text: str, first: str) -> list[str]:
     return textwrap.wrap(text, 100, initial_indent=first, subsequent_indent=" " * len(first))
-
-
-def terminal_progress() -> Progress | None:
-    """Return a progress line on stderr, or None where that is not a terminal."""
-    if not sys.stderr.isatty():
-        return None
-
-    def show(share: float, doing: str) -> None:
-        end = "\n" if share >= 1.0 else ""
-        print(f"\r\x1b[K{share:4.0%}  {doing}", end=end, file=sys.stderr, flush=True)
-
-    return show
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@
    reference implementation (at most 500 passes over rows in their order, an end when its objective changes by less
    than 1e-5, lam from the last fold only).
 5. Test error of every task; mean over tasks; over the shuffles means, standard errors, paired differences.
-6. Stragglers: see `fedconvex.papers.mocha_stragglers`.
+6. Stragglers: see `fedconvex.papers.mocha.stragglers`.
 
 The bundled tasks are pairs of digits: task (a, b) tells a from b, every image is in one task only. A classifier of a
 against b is about a difference of two of ten models, so that 45 tasks have about nine dimensions. These tasks are
@@ -32,10 +32,10 @@ from fedconvex.datasets import load_bundled
 from fedconvex.driver import run as run_method
 from fedconvex.federation import Federation
 from fedconvex.methods import JointMOCHA, NodeWork
-from fedconvex.papers import mocha_stragglers
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.mocha_models import (
+from fedconvex.papers.mocha import stragglers
+from fedconvex.papers.mocha.models import (
     GLOBAL,
     KINDS,
     LOCAL,
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
     parts: int  # folds of cross-validation
     passes: tuple[int, ...]  # after which baselines are stopped
     digits: int  # of the bundled tasks
-    stragglers: mocha_stragglers.Plan
+    stragglers: stragglers.Plan
 
 
 HAR = Plan(
@@ -79,7 +79,7 @@ HAR = Plan(
     FOLDS,
     PASSES,
     10,
-    mocha_stragglers.Plan(
+    stragglers.Plan(
         0.01, (0.25, 1.0, 4.0, 16.0, 64.0), (0.9, 0.5, 0.1), (8, 32, 128), (1.0, 0.3, 0.1, 0.03, 0.01),
         (0.0, 0.5, 0.75, 0.9), 2000, 3,
     ),
@@ -91,7 +91,7 @@ QUICK = Plan(
     3,
     (1, 10, 100),
     5,
-    mocha_stragglers.Plan(0.01, (1.0, 4.0), (0.5,), (8,), (0.3, 0.1), (0.0, 0.9), 500, 1),
+    stragglers.Plan(0.01, (1.0, 4.0), (0.5,), (8,), (0.3, 0.1), (0.0, 0.9), 500, 1),
 )
 
 
@@ -140,7 +140,7 @@ def paired(differences: Sequence[float]) -> Paired:
 
     Examples
     --------
-    >>> from fedconvex.papers.mocha_har import paired
+    >>> from fedconvex.papers.mocha.har import paired
     >>> found = paired([1.0, 3.0])
     >>> found.mean, round(found.half, 3), found.above
     (2.0, 12.706, False)
@@ -168,7 +168,7 @@ def digit_pairs(digits: int = 10, seed: int = 0) -> Federation:
 
     Examples
     --------
-    >>> from fedconvex.papers.mocha_har import digit_pairs
+    >>> from fedconvex.papers.mocha.har import digit_pairs
     >>> digit_pairs()
     Federation(45 clients, 1797 rows, 64 features, dense)
     """
@@ -251,7 +251,7 @@ def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progr
 
         outcomes.append(shuffle(tasks, number, plan, seed, at))
     train, _ = tasks.split(TEST, seed=1000 * seed)
-    study = mocha_stragglers.study(train, plan.stragglers, seed, lambda s, doing: tell(0.7 + 0.3 * s, doing))  # 6
+    study = stragglers.study(train, plan.stragglers, seed, lambda s, doing: tell(0.7 + 0.3 * s, doing))  # 6
     tell(1.0, "done")
     return findings(tasks, outcomes, study, plan, quick, "pairs of digits" if data is None else Path(data).stem)
 
@@ -306,7 +306,7 @@ def federated(train: Federation, near: Fit) -> tuple[Fit, int]:
 def findings(
     tasks: Federation,
     outcomes: Sequence[Outcome],
-    study: mocha_stragglers.Study,
+    study: stragglers.Study,
     plan: Plan,
     quick: bool,
     name: str,
