@@ -16,9 +16,9 @@ import fedconvex
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.cli import main
 from fedconvex.cli.arguments import LOSSES, METHODS, PARTITIONS
-from fedconvex.cli.data import bundled_names
 from fedconvex.cli.method import _top_bound
 from fedconvex.datasets import load_bundled, partition_dirichlet
+from fedconvex.datasets.bundled import BUNDLED
 from fedconvex.report import LinearModel
 
 FAST = ["--rounds", "30"]
@@ -597,7 +597,7 @@ def test_names_of_options_exist_in_the_library():
         assert hasattr(fedconvex, name)
     for name in PARTITIONS:
         assert hasattr(fedconvex.datasets, f"partition_{name}")
-    names = bundled_names()
+    names = BUNDLED
     assert "breast_cancer" in names
     for name in names:
         load_bundled(name)

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 
 from fedconvex import Logistic, Problem, run
 from fedconvex.cli import main
-from fedconvex.datasets.loaders import Table
+from fedconvex.datasets import Table
 from fedconvex.papers import EXPERIMENTS, agnostic_adult, agnostic_toy, summary, write
 from fedconvex.papers.agnostic_toy import CENTRES, clouds, enclosing, location_problem
 from fedconvex.report import domain_differences, domain_scores

@@ -27,8 +27,8 @@ from fedconvex.datasets import (
     load_npz,
     load_svmlight,
     load_table,
-    loaders,
     partition_dirichlet,
+    table_files,
 )
 from fedconvex.federation import Federation
 
@@ -127,11 +127,11 @@ def test_wide_one_hot_is_sparse(tmp_path):
 
 def test_csv_in_blocks(tmp_path, monkeypatch, wards):
     whole = load_table(wards, "ill", client="ward")
-    monkeypatch.setattr(loaders, "_BLOCK", 10)  # two rows of five cells
+    monkeypatch.setattr(table_files, "_BLOCK", 10)  # two rows of five cells
     blocks = load_table(wards, "ill", client="ward")
     np.testing.assert_array_equal(whole.X, blocks.X)
     assert whole.feature_names == blocks.feature_names and whole.clients.tolist() == blocks.clients.tolist()
-    monkeypatch.setattr(loaders, "_BLOCK", 6)  # two rows of three cells
+    monkeypatch.setattr(table_files, "_BLOCK", 6)  # two rows of three cells
     path = tmp_path / "late.csv"
     path.write_text("x,z,y\n1,0,1\n2,0,1\nthree,0,1\n")
     with pytest.raises(ValueError, match="column 'x' must be all numbers or all text; got numbers in some rows"):

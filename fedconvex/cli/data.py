@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import math
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from fedconvex.federation import Federation
     from fedconvex.problems import Problem
 
-__all__ = ["AFFORDABLE", "Data", "Scaling", "affordable", "bundled_names", "prepare", "scaling_of"]
+__all__ = ["AFFORDABLE", "Data", "Scaling", "affordable", "prepare", "scaling_of"]
 
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
@@ -65,11 +63,11 @@ class Scaling:
 def _read(args: argparse.Namespace) -> tuple[str, Table, bool]:
     """Return the title, the table, and whether it is a bundled set."""
     from fedconvex import datasets
+    from fedconvex.datasets.bundled import BUNDLED
 
     given = {"target": args.target, "client": args.client, "domain": args.domain}
     name = DEFAULT_DATA if args.data is None else args.data
-    bundled = bundled_names()
-    if args.data is None or (name in bundled and not Path(name).exists()):
+    if args.data is None or (name in BUNDLED and not Path(name).exists()):
         extra = [f"--{k}" for k, v in given.items() if v is not None]
         if extra:
             cure = "name a file" if args.data is None else f"{name} has its own target, and --clients K divides it"
@@ -79,18 +77,10 @@ def _read(args: argparse.Namespace) -> tuple[str, Table, bool]:
     file = Path(name)
     if not file.is_file():
         got = f"{name!r}, {'a folder' if file.is_dir() else 'which does not exist'}"
-        raise bad("DATA", f"be a file, or one of {', '.join(bundled)}", got)
+        raise bad("DATA", f"be a file, or one of {', '.join(BUNDLED)}", got)
     if args.target is None and name.lower().endswith((".csv", ".csv.gz", ".csv.bz2", ".parquet")):
         raise bad(file.name, "come with the column to predict", "none", "pass --target COL")
     return file.name, datasets.load(name, **given), False
-
-
-def bundled_names() -> list[str]:
-    """Return the names in the documentation of `load_bundled`."""
-    from fedconvex.datasets import load_bundled
-
-    found = re.search(r"name : \{([^}]*)\}", inspect.getdoc(load_bundled) or "")
-    return re.findall(r'"(\w+)"', found.group(1)) if found else []
 
 
 def _target(table: Table, wanted: str | None) -> tuple[Any, str, np.ndarray, tuple[Any, ...] | None]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from fedconvex.cli import reproduce
 from fedconvex.cli.arguments import LOSSES, METHODS, OK
-from fedconvex.cli.data import bundled_names
 
 __all__ = ["add_parser"]
 
@@ -28,6 +27,8 @@ def add_parser(commands: Any) -> None:
 
 def _list(args: argparse.Namespace) -> int:
     """Print what the modules offer, as they describe it themselves."""
+    from fedconvex.datasets.bundled import BUNDLED
+
     flags = {v: f"--loss {k}" for k, v in LOSSES.items()} | {v: f"--method {k}" for k, v in METHODS.items()}
     for title, package in (("Losses", "losses"), ("Methods", "methods"), ("Data", "datasets")):
         module = import_module(f"fedconvex.{package}")
@@ -47,7 +48,7 @@ def _list(args: argparse.Namespace) -> int:
                 body = _first_line(getattr(module, name)) + flag
                 print(textwrap.fill(body, 110, initial_indent=f"    {name:<22}", subsequent_indent=" " * 26))
         if package == "datasets":
-            print(f"  Bundled sets, as DATA or for load_bundled: {', '.join(bundled_names())}")
+            print(f"  Bundled sets, as DATA or for load_bundled: {', '.join(BUNDLED)}")
         print()
     from fedconvex.theorems import THEOREMS
 

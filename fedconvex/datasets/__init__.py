@@ -1,16 +1,7 @@
 """Data to federate: synthetic federations with known truth, partitions of real data, and loaders."""
 
-from fedconvex.datasets.loaders import (
-    Bundled,
-    Table,
-    fetch_adult,
-    fetch_mnist,
-    load,
-    load_bundled,
-    load_npz,
-    load_svmlight,
-    load_table,
-)
+from fedconvex.datasets.bundled import Bundled, fetch_adult, fetch_mnist, load_bundled
+from fedconvex.datasets.loaders import load, load_npz, load_svmlight
 from fedconvex.datasets.partition import (
     partition_dirichlet,
     partition_iid,
@@ -27,6 +18,8 @@ from fedconvex.datasets.synthetic import (
     linear_federation,
     logistic_federation,
 )
+from fedconvex.datasets.table import Table
+from fedconvex.datasets.table_files import load_table
 
 __all__ = [
     "Bundled",

@@ -93,21 +93,18 @@ def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min
 
     This is the label-wise scheme of Yurochkin et al. (2019), in which sizes differ, not the client-wise scheme of Hsu,
     Qi and Brown (2019), in which every client has the same size and its own class proportions. Instead of redrawing
-    until no client is too small, which need not end, clients below ``min_rows`` take random rows, one at a time, from
-    the client that is the largest at that moment.
+    until no client is too small, which need not end, clients below ``min_rows`` take rows from the largest ones.
 
     Parameters
     ----------
     y : array (n,)
         Class labels: whole numbers or strings.
-    n_clients : int
-        Number of clients K.
+    n_clients, min_rows : int
+        Number of clients K; fewest rows of a client, K min_rows <= n.
     alpha : float
         Concentration in (0, 1e100]: small means few classes per client, large means equal shares of every class.
     seed : int
         Seed of the proportions and of the shuffle.
-    min_rows : int
-        Fewest rows of a client, K min_rows <= n.
 
     Returns
     -------
@@ -121,8 +118,7 @@ def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min
 
     References
     ----------
-    Yurochkin, Agarwal, Ghosh, Greenewald, Hoang and Khazaeni: Bayesian Nonparametric Federated Learning of Neural
-    Networks, ICML 2019, Section 4.
+    Yurochkin et al.: Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, Section 4.
 
     Examples
     --------
@@ -146,11 +142,16 @@ def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min
     clients = np.empty(n, dtype=np.int64)
     code = np.unique(labels, return_inverse=True)[1]
     for group in np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1]):
-        rows = rng.permutation(group)
-        shares = rng.dirichlet(np.full(K, concentration))
+        rows, shares = rng.permutation(group), rng.dirichlet(np.full(K, concentration))
         cuts = np.rint(np.cumsum(shares)[:-1] * rows.size).astype(np.int64)
         for k, part in enumerate(np.split(rows, cuts)):
             clients[part] = k
+    _fill_up(clients, K, least, rng)
+    return clients
+
+
+def _fill_up(clients: np.ndarray, K: int, least: int, rng: np.random.Generator) -> None:
+    """Give clients of fewer than ``least`` rows random ones of the client that is the largest at that moment."""
     sizes = np.bincount(clients, minlength=K)
     for k in range(K):
         while sizes[k] < least:
@@ -158,7 +159,6 @@ def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min
             clients[rng.choice(np.flatnonzero(clients == donor))] = k
             sizes[k] += 1
             sizes[donor] -= 1
-    return clients
 
 
 def partition_shards(y: Any, n_clients: int, shards_per_client: int = 2, seed: int = 0) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, whole
-from fedconvex.datasets.loaders import Table
+from fedconvex.datasets import Table
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
