@@ -86,7 +86,7 @@ def main():
     problem = Problem(Federation(X, y, np.arange(0, K * PER + 1, PER)), Logistic())
     for label, work in WORK.items():
         how = {"step_size": STEP, "participation": M} | work
-        methods = {"FedAvg": FedAvg(**how), "FedProx": FedProx(proximal=MU, **how), "SCAFFOLD": SCAFFOLD(**how)}
+        methods = {"FedAvg": FedAvg(**how), "FedProx": FedProx(proximal_mu=MU, **how), "SCAFFOLD": SCAFFOLD(**how)}
         check(report, problem, label, methods, work, X, y)
         calls = {}
         for name, method in methods.items():

@@ -63,7 +63,7 @@ def settings_of(name):
 
 @each_way
 def test_without_the_proximal_term_it_is_fedavg(problem, name):
-    a = run(FedProx(proximal=0, **settings_of(name)), problem, rounds=4, trajectories=2, seed=3, tol=0)
+    a = run(FedProx(proximal_mu=0, **settings_of(name)), problem, rounds=4, trajectories=2, seed=3, tol=0)
     b = run(FedAvg(**settings_of(name)), problem, rounds=4, trajectories=2, seed=3, tol=0)
     np.testing.assert_array_equal(a.w, b.w)
     for column in ("value", "gap", "floats_down", "floats_up"):
@@ -74,12 +74,12 @@ def test_without_the_proximal_term_it_is_fedavg(problem, name):
 def test_trajectories_do_not_touch_each_other(linear, name):
     """mu = 0 beside mu = 0.5: each has the bits of its own run, also in threads that split the trajectories."""
     together = [
-        run(FedProx(proximal=(0.0, 0.5), **settings_of(name)), linear, rounds=3, trajectories=2, tol=0, threads=n).w
+        run(FedProx(proximal_mu=(0.0, 0.5), **settings_of(name)), linear, rounds=3, trajectories=2, tol=0, threads=n).w
         for n in (1, 2, 6)
     ]
     np.testing.assert_array_equal(together[0], together[1])
     np.testing.assert_array_equal(together[0], together[2])
-    both = run(FedProx(proximal=0.5, **settings_of(name)), linear, rounds=3, trajectories=2, tol=0).w
+    both = run(FedProx(proximal_mu=0.5, **settings_of(name)), linear, rounds=3, trajectories=2, tol=0).w
     plain = run(FedAvg(**settings_of(name)), linear, rounds=3, trajectories=2, tol=0).w
     np.testing.assert_array_equal(together[0][0], plain[0])
     np.testing.assert_array_equal(together[0][1], both[1])
@@ -136,7 +136,7 @@ def work_of(method, n, client_id, key, t):
 def plain_fedprox(method, problem, rounds, seed=0):
     """Algorithm 2, client by client, averaging by default; yields w, and gamma_k of the round before."""
     fed, key = problem.federation, key_from_seed(seed)
-    w, gammas, mu = np.zeros(problem.model_shape), [], method.proximal
+    w, gammas, mu = np.zeros(problem.model_shape), [], method.proximal_mu
     for t in range(rounds + 1):
         yield w, gammas
         clients, weights = method.participants(problem, Draws(key, np.arange(1), t))
@@ -165,15 +165,15 @@ def plain_fedprox(method, problem, rounds, seed=0):
             w = sum(q * v for q, v in zip(kept, ends, strict=True)) / sum(kept)
 
 
-REFERENCED = {n: FedProx(proximal=0.7, **({"step_size": 0.1} | s)) for n, s in LOCAL.items() if "server" not in s}
+REFERENCED = {n: FedProx(proximal_mu=0.7, **({"step_size": 0.1} | s)) for n, s in LOCAL.items() if "server" not in s}
 REFERENCED |= {
-    "late": FedProx(proximal=0.7, step_size=0.1, local_steps=4, batch_size=2, stragglers=Stragglers(0.6)),
-    "late epochs": FedProx(proximal=0.7, step_size=0.1, epochs=3, batch_size=2, stragglers=Stragglers(0.6)),
-    "dropped": FedProx(proximal=0.7, step_size=0.1, local_steps=4, stragglers=Stragglers(0.6, drop=True)),
+    "late": FedProx(proximal_mu=0.7, step_size=0.1, local_steps=4, batch_size=2, stragglers=Stragglers(0.6)),
+    "late epochs": FedProx(proximal_mu=0.7, step_size=0.1, epochs=3, batch_size=2, stragglers=Stragglers(0.6)),
+    "dropped": FedProx(proximal_mu=0.7, step_size=0.1, local_steps=4, stragglers=Stragglers(0.6, drop=True)),
     "late Adam": FedProx(
         proximal=0.7, step_size=0.1, local_steps=4, client=ClientAdam(0.5, 0.9, 1e-3), stragglers=Stragglers(0.6)
     ),
-    "late decay": FedProx(proximal=0.7, step_size=Decay(1.0, 5.0), local_steps=3, stragglers=Stragglers(0.6)),
+    "late decay": FedProx(proximal_mu=0.7, step_size=Decay(1.0, 5.0), local_steps=3, stragglers=Stragglers(0.6)),
 }
 
 
@@ -255,24 +255,24 @@ def test_exact_solutions_on_quadratics_have_their_fixed_point(linear, weights, m
         C = np.eye(d) - np.linalg.inv(np.eye(d) + H / mu)
         A += problem.weights[k] * C
         b += problem.weights[k] * C @ np.linalg.solve(H, X.T @ y / len(y))
-    method = FedProx(proximal=mu, solver=ProximalPoint())
+    method = FedProx(proximal_mu=mu, solver=ProximalPoint())
     found = run(method, problem, rounds=rounds, tol=0, record_every=rounds).w
     np.testing.assert_allclose(found, np.linalg.solve(A, b), rtol=0, atol=1e-10)
     assert np.linalg.norm(found - problem.solve().w) > 1e-3 / mu  # biased indeed
 
 
 def test_many_steps_approach_the_exact_solution(problem):
-    exact = run(FedProx(proximal=1.0, solver=ProximalPoint()), problem, rounds=3, tol=0).w
-    far = run(FedProx(proximal=1.0, step_size=0.2, local_steps=400), problem, rounds=3, tol=0).w
+    exact = run(FedProx(proximal_mu=1.0, solver=ProximalPoint()), problem, rounds=3, tol=0).w
+    far = run(FedProx(proximal_mu=1.0, step_size=0.2, local_steps=400), problem, rounds=3, tol=0).w
     np.testing.assert_allclose(far, exact, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["exact", "late", "adaptive"])
 def test_threads_change_no_bit(problem, name):
     method = {
-        "exact": FedProx(proximal=(0.5, 2.0, 1.0), solver=ProximalPoint(), participation=3, inexactness=True),
+        "exact": FedProx(proximal_mu=(0.5, 2.0, 1.0), solver=ProximalPoint(), participation=3, inexactness=True),
         "late": REFERENCED["late epochs"],
-        "adaptive": FedProx(proximal=AdaptiveProximal(0.1), step_size=0.1, epochs=2, batch_size=2, participation=3),
+        "adaptive": FedProx(proximal_mu=AdaptiveProximal(0.1), step_size=0.1, epochs=2, batch_size=2, participation=3),
     }[name]
     one = run(method, problem, rounds=4, trajectories=3, seed=4, tol=0)
     for threads in (2, 8):
@@ -303,13 +303,13 @@ def test_inexactness_is_measured(problem, name):
 
 
 def test_exact_solutions_are_hardly_inexact(problem):
-    trace = run(FedProx(proximal=1.0, solver=ProximalPoint(), inexactness=True), problem, rounds=3, tol=0).trace
+    trace = run(FedProx(proximal_mu=1.0, solver=ProximalPoint(), inexactness=True), problem, rounds=3, tol=0).trace
     assert trace.gamma_max[1:].max() < 1e-11
 
 
 def test_more_steps_are_less_inexact(linear):
     few, many = (
-        run(FedProx(proximal=1.0, step_size=0.1, local_steps=n, inexactness=True), linear, rounds=3, tol=0).trace
+        run(FedProx(proximal_mu=1.0, step_size=0.1, local_steps=n, inexactness=True), linear, rounds=3, tol=0).trace
         for n in (2, 20)
     )
     assert np.all(many.gamma_max[1:] < 0.2 * few.gamma_max[1:])
@@ -320,7 +320,7 @@ def test_more_steps_are_less_inexact(linear):
 
 def passes_done(share, E, R, t, K=4):
     """Passes of K clients in R trajectories, and who is late, as `local` is told."""
-    method = FedProx(proximal=1.0, step_size=0.1, local_steps=E, stragglers=Stragglers(share))
+    method = FedProx(proximal_mu=1.0, step_size=0.1, local_steps=E, stragglers=Stragglers(share))
     plan = np.full((R, K, 3), [E, 5, 5])
     late = method._cut(plan, np.tile(np.arange(K), (R, 1)), Draws(key_from_seed(2), np.arange(R), t))
     return plan[..., 0], late
@@ -357,14 +357,14 @@ def test_a_late_client_is_late_alone_as_well(linear):
 
 
 def test_a_round_without_answers_changes_nothing(linear):
-    method = FedProx(proximal=0.5, step_size=0.1, local_steps=3, stragglers=Stragglers(1.0, drop=True))
+    method = FedProx(proximal_mu=0.5, step_size=0.1, local_steps=3, stragglers=Stragglers(1.0, drop=True))
     assert not run(method, linear, rounds=3, tol=0).w.any()
 
 
 def test_nobody_late_is_the_same_bits(linear):
     for drop in (False, True):
-        a = FedProx(proximal=0.5, step_size=0.1, local_steps=3, stragglers=Stragglers(0.0, drop))
-        b = FedProx(proximal=0.5, step_size=0.1, local_steps=3)
+        a = FedProx(proximal_mu=0.5, step_size=0.1, local_steps=3, stragglers=Stragglers(0.0, drop))
+        b = FedProx(proximal_mu=0.5, step_size=0.1, local_steps=3)
         np.testing.assert_allclose(*(run(m, linear, rounds=5, tol=0).w for m in (a, b)), rtol=0, atol=1e-15)
 
 
@@ -389,9 +389,9 @@ def test_the_rule_of_adaptive_mu_by_hand():
 def test_adaptive_mu_follows_the_loss(problem, R):
     """With everybody taking part, mu of round t + 1 is decided by F(w_t) - F(w_{t-1}), seen in the trace."""
     rule = AdaptiveProximal(0.0, 0.1, 2)
-    method = FedProx(proximal=rule, step_size=0.15, local_steps=3, batch_size=1)  # noisy: F goes up and down
+    method = FedProx(proximal_mu=rule, step_size=0.15, local_steps=3, batch_size=1)  # noisy: F goes up and down
     trace = run(method, problem, rounds=40, trajectories=R, tol=0, seed=3).trace
-    values, mus = trace.value.reshape(41, R), trace.proximal.reshape(41, R)
+    values, mus = trace.value.reshape(41, R), trace.proximal_mu.reshape(41, R)
     mu, falls = np.zeros(R), np.zeros(R, dtype=int)
     for t in range(40):
         np.testing.assert_allclose(mus[t], mu, rtol=0, atol=1e-12, err_msg=f"round {t}")
@@ -404,10 +404,10 @@ def test_adaptive_mu_follows_the_loss(problem, R):
 def test_what_travels(linear):
     """A model each way; with adaptive mu also w_{t-1} and mu down, a number up. Diagnostics are free."""
     for method, down, up in (
-        (FedProx(proximal=0.5, step_size=0.1), 3, 3),
-        (FedProx(proximal=0.5, solver=ProximalPoint(), inexactness=True), 3, 3),
-        (FedProx(proximal=0.5, step_size=0.1, local_steps=2, stragglers=Stragglers(0.5)), 3, 3),
-        (FedProx(proximal=AdaptiveProximal(), step_size=0.1), 7, 4),
+        (FedProx(proximal_mu=0.5, step_size=0.1), 3, 3),
+        (FedProx(proximal_mu=0.5, solver=ProximalPoint(), inexactness=True), 3, 3),
+        (FedProx(proximal_mu=0.5, step_size=0.1, local_steps=2, stragglers=Stragglers(0.5)), 3, 3),
+        (FedProx(proximal_mu=AdaptiveProximal(), step_size=0.1), 7, 4),
     ):
         trace = run(method, linear, rounds=2, trajectories=2, tol=0).trace
         np.testing.assert_array_equal(trace.floats_down, [0, 5 * down, 10 * down])
@@ -416,7 +416,7 @@ def test_what_travels(linear):
 
 def test_both_models_move_with_the_coordinates(linear):
     moving = MovingTarget(linear, variance=0.1)
-    method = FedProx(proximal=AdaptiveProximal(0.3), step_size=0.1, local_steps=2)
+    method = FedProx(proximal_mu=AdaptiveProximal(0.3), step_size=0.1, local_steps=2)
     states = [s for _, s in iterate(method, moving, rounds=3, seed=1)]
     still = method.aggregate  # the state before the drift, from the method's own calls
     for t in range(3):
@@ -436,30 +436,30 @@ def test_both_models_move_with_the_coordinates(linear):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda p: FedProx(proximal=-0.1, step_size=0.1), "proximal must be nonnegative"),
-        (lambda p: FedProx(proximal=(0.1, -0.1), step_size=0.1), "nonnegative numbers, one per trajectory"),
-        (lambda p: FedProx(proximal=True, step_size=0.1), "proximal must be a number"),
-        (lambda p: FedProx(proximal=AdaptiveProximal(-1.0), step_size=0.1), "start must be nonnegative"),
-        (lambda p: FedProx(proximal=AdaptiveProximal(step=0.0), step_size=0.1), "step must be positive"),
-        (lambda p: FedProx(proximal=AdaptiveProximal(patience=0), step_size=0.1), "patience must be at least 1"),
-        (lambda p: FedProx(proximal=1.0), "step_size must be given"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.0), "step_size must be positive"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.1, local_steps=2, epochs=2), "local_steps or epochs"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.1, solver=ProximalPoint()), "step_size must be left out"),
-        (lambda p: FedProx(proximal=1.0, epochs=2, solver=ProximalPoint()), "epochs must be left out"),
-        (lambda p: FedProx(proximal=1.0, client=ClientAdam(), solver=ProximalPoint()), "client must be left out"),
-        (lambda p: FedProx(proximal=1.0, solver="exact"), "solver must be ProximalPoint"),
-        (lambda p: FedProx(proximal=1.0, solver=ProximalPoint(0.0)), "tol must be positive"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.1, stragglers=0.5), "stragglers must be Stragglers"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.1, epochs=2, stragglers=Stragglers(1.5)), r"share must be"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.1, epochs=2, stragglers=Stragglers(0.5, 1)), "True or False"),
-        (lambda p: FedProx(proximal=1.0, step_size=0.1, stragglers=Stragglers(0.5)), "at least 2 local_steps"),
-        (lambda p: run(FedProx(proximal=(1.0, 2.0), step_size=0.1), p, rounds=1), "one number per trajectory"),
-        (lambda p: run(FedProx(proximal=1.0, step_size=0.1, batch_size=5), p, rounds=1), "rows of client 1"),
-        (lambda p: run(FedProx(proximal=1.0, step_size=Decay(1.0), epochs=1, batch_size=2), p, rounds=1), "equally"),
-        (lambda p: run(FedProx(proximal=0, solver=ProximalPoint()), flat(p), rounds=1), "positive for exact"),
-        (lambda p: run(FedProx(proximal=AdaptiveProximal(), solver=ProximalPoint()), flat(p), rounds=1), "positive"),
-        (lambda p: run(FedProx(proximal=1.0, solver=ProximalPoint()), hinged(p), rounds=1), "loss with curvature"),
+        (lambda p: FedProx(proximal_mu=-0.1, step_size=0.1), "proximal must be nonnegative"),
+        (lambda p: FedProx(proximal_mu=(0.1, -0.1), step_size=0.1), "nonnegative numbers, one per trajectory"),
+        (lambda p: FedProx(proximal_mu=True, step_size=0.1), "proximal must be a number"),
+        (lambda p: FedProx(proximal_mu=AdaptiveProximal(-1.0), step_size=0.1), "start must be nonnegative"),
+        (lambda p: FedProx(proximal_mu=AdaptiveProximal(step=0.0), step_size=0.1), "step must be positive"),
+        (lambda p: FedProx(proximal_mu=AdaptiveProximal(patience=0), step_size=0.1), "patience must be at least 1"),
+        (lambda p: FedProx(proximal_mu=1.0), "step_size must be given"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.0), "step_size must be positive"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.1, local_steps=2, epochs=2), "local_steps or epochs"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.1, solver=ProximalPoint()), "step_size must be left out"),
+        (lambda p: FedProx(proximal_mu=1.0, epochs=2, solver=ProximalPoint()), "epochs must be left out"),
+        (lambda p: FedProx(proximal_mu=1.0, client=ClientAdam(), solver=ProximalPoint()), "client must be left out"),
+        (lambda p: FedProx(proximal_mu=1.0, solver="exact"), "solver must be ProximalPoint"),
+        (lambda p: FedProx(proximal_mu=1.0, solver=ProximalPoint(0.0)), "tol must be positive"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.1, stragglers=0.5), "stragglers must be Stragglers"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.1, epochs=2, stragglers=Stragglers(1.5)), r"share must be"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.1, epochs=2, stragglers=Stragglers(0.5, 1)), "True or False"),
+        (lambda p: FedProx(proximal_mu=1.0, step_size=0.1, stragglers=Stragglers(0.5)), "at least 2 local_steps"),
+        (lambda p: run(FedProx(proximal_mu=(1.0, 2.0), step_size=0.1), p, rounds=1), "one number per trajectory"),
+        (lambda p: run(FedProx(proximal_mu=1.0, step_size=0.1, batch_size=5), p, rounds=1), "rows of client 1"),
+        (lambda p: run(FedProx(proximal_mu=1.0, step_size=Decay(1.0), epochs=1, batch_size=2), p, rounds=1), "equally"),
+        (lambda p: run(FedProx(proximal_mu=0, solver=ProximalPoint()), flat(p), rounds=1), "positive for exact"),
+        (lambda p: run(FedProx(proximal_mu=AdaptiveProximal(), solver=ProximalPoint()), flat(p), rounds=1), "positive"),
+        (lambda p: run(FedProx(proximal_mu=1.0, solver=ProximalPoint()), hinged(p), rounds=1), "loss with curvature"),
     ],
 )
 def test_bad_input(linear, build, message):
@@ -478,7 +478,7 @@ def hinged(problem):
 
 def test_logistic_exact_and_server_momentum(logistic):
     """The solver composes with sampling and server optimisers."""
-    method = FedProx(proximal=2.0, solver=ProximalPoint(), participation=2, server=ServerSGD(0.5, momentum=0.5))
+    method = FedProx(proximal_mu=2.0, solver=ProximalPoint(), participation=2, server=ServerSGD(0.5, momentum=0.5))
     assert isinstance(logistic.loss, Logistic)
     assert run(method, logistic, rounds=60, tol=0, seed=1).gap < 0.05
 
@@ -504,7 +504,7 @@ def test_exact_solutions_of_huge_features():
         problem = Problem(Federation.from_arrays(X, y, np.arange(30) % 3), Softmax(3), 0.1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = run(FedProx(proximal=1.0, solver=ProximalPoint()), problem, rounds=2, tol=0)
+            result = run(FedProx(proximal_mu=1.0, solver=ProximalPoint()), problem, rounds=2, tol=0)
         assert result.status.name in ("ROUND_LIMIT", "DIVERGED")
 
 
@@ -512,6 +512,6 @@ def test_adaptive_mu_ignores_rounding():
     """At the common minimiser of equal clients F moves by rounding only: mu stays."""
     X = np.random.default_rng(1).normal(size=(8, 2))
     problem = Problem(Federation.from_clients([(X, X @ [1.0, 2.0])] * 3), Squared(), 0.1)
-    method = FedProx(proximal=AdaptiveProximal(0.0), solver=ProximalPoint())
+    method = FedProx(proximal_mu=AdaptiveProximal(0.0), solver=ProximalPoint())
     trace = run(method, problem, rounds=12, tol=0, start=problem.solve().w).trace
-    assert np.all(trace.proximal == 0.0)
+    assert np.all(trace.proximal_mu == 0.0)

@@ -215,7 +215,7 @@ def test_fedprox_rounds(rng):
 def test_fedprox_rounds_are_the_drivers_rounds(rng):
     for _ in range(3):
         problem, mu = random_problem(rng, l2=0.1), float(rng.uniform(0.1, 3.0))
-        exact = driver_columns(FedProx(proximal=mu, solver=ProximalPoint()), problem)
+        exact = driver_columns(FedProx(proximal_mu=mu, solver=ProximalPoint()), problem)
         assert_map(fedprox_round(problem, proximal=mu), exact, 1e-9)
         settings = {"proximal": mu, "step_size": 0.8 / (top(problem) + mu), "local_steps": 4}
         assert_map(fedprox_inexact_round(problem, **settings), driver_columns(FedProx(**settings), problem), 1e-11)

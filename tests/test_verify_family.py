@@ -86,17 +86,17 @@ def test_fedprox():
         B = float(problem.constants(center=start).B)
         mu = 30.0 * float(problem.constants().L) * max(1.0, B) ** 2
         for name in ("fedprox-sharp", "fedprox-convex"):
-            holds(name, problem, FedProx(proximal=mu, solver=ProximalPoint()), 1, start=start)
-            holds(name, problem, FedProx(proximal=mu, solver=ProximalPoint(), participation=2), 1, start=start)
-            few = FedProx(proximal=mu, step_size=0.5 / mu, local_steps=30)
+            holds(name, problem, FedProx(proximal_mu=mu, solver=ProximalPoint()), 1, start=start)
+            holds(name, problem, FedProx(proximal_mu=mu, solver=ProximalPoint(), participation=2), 1, start=start)
+            few = FedProx(proximal_mu=mu, step_size=0.5 / mu, local_steps=30)
             assert holds(name, problem, few, 1, start=start).trajectories == 0
-        method = FedProx(proximal=mu, solver=ProximalPoint(), participation=ProportionalSampling(60))
+        method = FedProx(proximal_mu=mu, solver=ProximalPoint(), participation=ProportionalSampling(60))
         holds("fedprox", problem, method, 1, start=start)
-    refuses("fedprox", squares(), FedProx(proximal=1.0, solver=ProximalPoint()), "drawn with probabilities")
-    refuses("fedprox", squares(), FedProx(proximal=1.0, solver=ProximalPoint(), participation=sampled), "rho > 0")
-    refuses("fedprox-convex", squares(), FedProx(proximal=1.0, step_size=0.1, batch_size=2), "full local gradients")
+    refuses("fedprox", squares(), FedProx(proximal_mu=1.0, solver=ProximalPoint()), "drawn with probabilities")
+    refuses("fedprox", squares(), FedProx(proximal_mu=1.0, solver=ProximalPoint(), participation=sampled), "rho > 0")
+    refuses("fedprox-convex", squares(), FedProx(proximal_mu=1.0, step_size=0.1, batch_size=2), "full local gradients")
     unequal = squares(weights=[0.4, 0.2, 0.2, 0.2])
-    refuses("fedprox-sharp", unequal, FedProx(proximal=1.0, solver=ProximalPoint(), participation=2), "unbiased")
+    refuses("fedprox-sharp", unequal, FedProx(proximal_mu=1.0, solver=ProximalPoint(), participation=2), "unbiased")
 
 
 # ---------------------------------------------------------------- FedSAM
@@ -177,7 +177,7 @@ def test_limits_of_fedavg():
 
 PLANTED = [
     ("scaffold", squares(), SCAFFOLD(step_size=0.0005, local_steps=3), 6, 1e-3),
-    ("fedprox-convex", logistic(l2=0.5), FedProx(proximal=200.0, solver=ProximalPoint()), 1, None),
+    ("fedprox-convex", logistic(l2=0.5), FedProx(proximal_mu=200.0, solver=ProximalPoint()), 1, None),
     ("svrg", Problem(logistic(l2=0.5).federation, Logistic(), 0.5), SVRG(step_size=0.02, inner_steps=900), 1, 1e-2),
     ("hedging", squares(), ProgressiveHedging(rho=1.0), 6, 1e-3),
     ("fedavg-bias", squares(), FedAvg(step_size=0.05, local_steps=4), 1, 1e-2),
@@ -207,8 +207,8 @@ def test_planted_bounds_are_violated(name, problem, method, rounds, factor):
 def test_descent_of_fedprox_by_enumeration_is_what_runs_show():
     """Both sampling schemes, unequal weights where they are unbiased: enumeration within 4 standard errors of runs."""
     problem, start = logistic(l2=0.5, weights=[0.4, 0.3, 0.2, 0.1]), 5.0 * np.ones(2)
-    method = FedProx(proximal=20.0, solver=ProximalPoint(), participation=ProportionalSampling(3))
-    equal, two = logistic(l2=0.5), FedProx(proximal=20.0, solver=ProximalPoint(), participation=2)
+    method = FedProx(proximal_mu=20.0, solver=ProximalPoint(), participation=ProportionalSampling(3))
+    equal, two = logistic(l2=0.5), FedProx(proximal_mu=20.0, solver=ProximalPoint(), participation=2)
     for case, how in ((problem, method), (equal, two)):
         setting = Setting(case, how, 1, start)
         exact = THEOREMS["fedprox-convex"].expectation(setting, [1])[0]

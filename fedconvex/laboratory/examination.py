@@ -242,8 +242,8 @@ def _knob(m: Any, problem: Problem, way: Way) -> str:
     if isinstance(eta, float):
         j = f"1/({1.0 / (eta * smoothness(problem)):.3g}L), " if way.words.startswith("the ") else ""
         return f"step size {eta:.4g} = {j}{way.words}"
-    if isinstance(getattr(m, "proximal", None), float):
-        return f"proximal weight {m.proximal:.4g}, {way.words}"
+    if isinstance(getattr(m, "proximal_mu", None), float):
+        return f"proximal weight {m.proximal_mu:.4g}, {way.words}"
     return f"{'penalty' if eta is None else 'step size'} {way.words}"
 
 

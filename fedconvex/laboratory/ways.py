@@ -108,7 +108,9 @@ def least(kind: Callable[..., Any] = FedAvg, **settings: Any) -> Way:
 def proximal(**settings: Any) -> Way:
     """Return FedProx with exact local solutions and the proximal weight of L, 2L, 4L, ... whose bound is least."""
     work = {"solver": ProximalPoint()} | settings
-    return Way("the 2^j L with the least bound", _least(lambda eta, p: FedProx(proximal=1.0 / eta, **_work(p, work))))
+    return Way(
+        "the 2^j L with the least bound", _least(lambda eta, p: FedProx(proximal_mu=1.0 / eta, **_work(p, work)))
+    )
 
 
 def epochs(condition: float = 50.0) -> Way:

@@ -141,13 +141,13 @@ class AdaptiveProximal(NamedTuple):
 class FedProx:
     """Federated averaging whose clients stay near the server's model by a proximal term, and may do unequal work.
 
-    With ``proximal=0`` it is `FedAvg`, bit for bit. For mu > 0 it is biased like FedAvg, less so the larger mu: with
+    With ``proximal_mu=0`` it is `FedAvg`, bit for bit. For mu > 0 it is biased like FedAvg, less so the larger mu: with
     exact solutions on quadratics it converges to w_inf = (sum p_k C_k)^-1 sum p_k C_k w_k*,
     C_k = I - (I + H_k/mu)^-1.
 
     Parameters
     ----------
-    proximal : float, array (R,) or `AdaptiveProximal`
+    proximal_mu : float, array (R,) or `AdaptiveProximal`
         mu, at least 0; an array gives every trajectory its own.
     step_size : float, array (R,) or `Decay`
         Local step size; at most 2/(L_k + mu) for full gradients. Required unless there is a solver.
@@ -173,7 +173,7 @@ class FedProx:
 
     Notes
     -----
-    The trace gains ``proximal`` where mu is adaptive. Then the models w_t and w_{t-1} travel down, and one number more
+    The trace gains ``proximal_mu`` where mu is adaptive. Then the models w_t and w_{t-1} travel down, and one number more
     than a model up.
 
     Raises
@@ -193,13 +193,13 @@ class FedProx:
     >>> from fedconvex.datasets import logistic_federation
     >>> from fedconvex.methods import FedProx, Stragglers
     >>> problem = Problem(logistic_federation(seed=1).federation, Logistic(), l2=0.1)
-    >>> method = FedProx(proximal=1.0, step_size=0.2, epochs=5, batch_size=8, stragglers=Stragglers(0.5))
+    >>> method = FedProx(proximal_mu=1.0, step_size=0.2, epochs=5, batch_size=8, stragglers=Stragglers(0.5))
     >>> result = run(method, problem, rounds=50)
     >>> result.status.name, bool(result.gap < 0.1)
     ('ROUND_LIMIT', True)
     """
 
-    proximal: Any
+    proximal_mu: Any
     step_size: Any = None
     local_steps: int = 1
     epochs: int | None = None
@@ -214,7 +214,7 @@ class FedProx:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "proximal", _as_proximal(self.proximal))
+        set_(self, "proximal_mu", _as_proximal_mu(self.proximal_mu))
         set_(self, "replacement", flag("FedProx.replacement", self.replacement))
         set_(self, "inexactness", flag("FedProx.inexactness", self.inexactness))
         set_(self, "participation", participation.as_participation("FedProx", self.participation))
@@ -247,20 +247,22 @@ class FedProx:
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         participation.check_participation("FedProx", self.participation, problem)
-        mu, R = self.proximal.start if isinstance(self.proximal, AdaptiveProximal) else self.proximal, len(w)
+        mu, R = self.proximal_mu.start if isinstance(self.proximal_mu, AdaptiveProximal) else self.proximal_mu, len(w)
         if isinstance(mu, tuple) and len(mu) != R:
-            raise bad("FedProx.proximal", f"be one number per trajectory ({R})", f"{len(mu)}")
+            raise bad("FedProx.proximal_mu", f"be one number per trajectory ({R})", f"{len(mu)}")
         mu = np.broadcast_to(np.array(mu), R).astype(float)
         if self.solver is None:
             local_work.check_fit("FedProx", self, problem, R)
         else:
-            if problem.l2 == 0.0 and (isinstance(self.proximal, AdaptiveProximal) or not mu.all()):
+            if problem.l2 == 0.0 and (isinstance(self.proximal_mu, AdaptiveProximal) or not mu.all()):
                 must = "be positive for exact solutions where l2 = 0"
-                raise bad("FedProx.proximal", must, f"{self.proximal!r}", "a client's own minimiser may not exist")
+                raise bad(
+                    "FedProx.proximal_mu", must, f"{self.proximal_mu!r}", "a client's own minimiser may not exist"
+                )
             if not (isinstance(problem.loss, Softmax) or hasattr(problem.loss, "curvature")):
                 cure = "use SmoothedHinge(gamma), or step_size="
                 raise bad("FedProx with a solver", "have a loss with curvature", f"{problem.loss!r}", cure)
-        before = w if isinstance(self.proximal, AdaptiveProximal) else w[..., :0]
+        before = w if isinstance(self.proximal_mu, AdaptiveProximal) else w[..., :0]
         return State(w, self.server.init(w), mu, before, np.zeros(R, dtype=np.int64), np.full((R, 2), np.nan))  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -303,8 +305,8 @@ class FedProx:
             average[everyone_late] = state.w[everyone_late]
         server, w = self.server.move(state.server, state.w, average)  # 7
         mu, before, falls = state.mu, state.before, state.falls
-        if isinstance(self.proximal, AdaptiveProximal):
-            mu, falls = self.proximal.next(mu, falls, np.einsum("rm,rm->r", weights, reply.rise))  # 8
+        if isinstance(self.proximal_mu, AdaptiveProximal):
+            mu, falls = self.proximal_mu.next(mu, falls, np.einsum("rm,rm->r", weights, reply.rise))  # 8
             before = state.w
         gamma = (
             np.stack([reply.gamma.max(axis=1), reply.gamma.mean(axis=1)], axis=1) if self.inexactness else state.gamma
@@ -319,9 +321,9 @@ class FedProx:
         return state._replace(w=state.w + shift, before=state.before + shift if state.before.size else state.before)
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """gamma_max, gamma_mean (R,) of the last round, NaN at the start; proximal (R,), the mu of the next round."""
+        """gamma_max, gamma_mean (R,) of the last round, NaN at the start; proximal_mu (R,), the mu of the next round."""
         seen = {"gamma_max": state.gamma[:, 0], "gamma_mean": state.gamma[:, 1]} if self.inexactness else {}
-        return seen | ({"proximal": state.mu} if isinstance(self.proximal, AdaptiveProximal) else {})
+        return seen | ({"proximal_mu": state.mu} if isinstance(self.proximal_mu, AdaptiveProximal) else {})
 
     def _cut(self, plan: np.ndarray, ids: np.ndarray, draws: Draws) -> np.ndarray:
         """Cut the passes of stragglers in place; return who is one, (R, m)."""
@@ -331,9 +333,9 @@ class FedProx:
         return late
 
 
-def _as_proximal(x: Any) -> Any:
+def _as_proximal_mu(x: Any) -> Any:
     """Return a nonnegative float, a tuple of them, one per trajectory, or a valid `AdaptiveProximal`."""
-    who = "FedProx.proximal"
+    who = "FedProx.proximal_mu"
     if isinstance(x, AdaptiveProximal):
         real(f"{who}: start", x.start, low=0.0)
         real(f"{who}: step", x.step, low=0.0, strict=True)

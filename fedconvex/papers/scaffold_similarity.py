@@ -242,7 +242,7 @@ def _method(method: str, step_size: np.ndarray, epochs: int, batch: int) -> Any:
     if method == "SCAFFOLD":
         return SCAFFOLD(step_size=step_size, option=2, **local)
     if method == "FedProx":
-        return FedProx(step_size=step_size, proximal=PROXIMAL, **local)
+        return FedProx(step_size=step_size, proximal_mu=PROXIMAL, **local)
     return FedAvg(step_size=step_size, **local)
 
 

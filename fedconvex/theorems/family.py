@@ -78,7 +78,7 @@ def _proximal(theorem: Callable[..., Bound], paper: bool) -> Callable[[Setting],
             Hypothesis("no stragglers", f"{m.stragglers!r}", m.stragglers is None),
             Hypothesis("full local gradients or exact solutions", f"batch_size={m.batch_size}", m.batch_size is None),
         )
-        mu, gamma = _one(name, "proximal weight", m.proximal), _inexactness(s)
+        mu, gamma = _one(name, "proximal weight", m.proximal_mu), _inexactness(s)
         gap = float(p.value(s.start)) - p.solve().value
         here = {"value": gap, "gradient_norm": float(np.linalg.norm(p.gradient(s.start)))}
         if paper:
