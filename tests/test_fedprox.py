@@ -171,7 +171,7 @@ REFERENCED |= {
     "late epochs": FedProx(proximal_mu=0.7, step_size=0.1, epochs=3, batch_size=2, stragglers=Stragglers(0.6)),
     "dropped": FedProx(proximal_mu=0.7, step_size=0.1, local_steps=4, stragglers=Stragglers(0.6, drop=True)),
     "late Adam": FedProx(
-        proximal=0.7, step_size=0.1, local_steps=4, client=ClientAdam(0.5, 0.9, 1e-3), stragglers=Stragglers(0.6)
+        proximal_mu=0.7, step_size=0.1, local_steps=4, client=ClientAdam(0.5, 0.9, 1e-3), stragglers=Stragglers(0.6)
     ),
     "late decay": FedProx(proximal_mu=0.7, step_size=Decay(1.0, 5.0), local_steps=3, stragglers=Stragglers(0.6)),
 }
@@ -436,9 +436,9 @@ def test_both_models_move_with_the_coordinates(linear):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda p: FedProx(proximal_mu=-0.1, step_size=0.1), "proximal must be nonnegative"),
+        (lambda p: FedProx(proximal_mu=-0.1, step_size=0.1), "proximal_mu must be nonnegative"),
         (lambda p: FedProx(proximal_mu=(0.1, -0.1), step_size=0.1), "nonnegative numbers, one per trajectory"),
-        (lambda p: FedProx(proximal_mu=True, step_size=0.1), "proximal must be a number"),
+        (lambda p: FedProx(proximal_mu=True, step_size=0.1), "proximal_mu must be a number"),
         (lambda p: FedProx(proximal_mu=AdaptiveProximal(-1.0), step_size=0.1), "start must be nonnegative"),
         (lambda p: FedProx(proximal_mu=AdaptiveProximal(step=0.0), step_size=0.1), "step must be positive"),
         (lambda p: FedProx(proximal_mu=AdaptiveProximal(patience=0), step_size=0.1), "patience must be at least 1"),

@@ -173,8 +173,8 @@ class FedProx:
 
     Notes
     -----
-    The trace gains ``proximal_mu`` where mu is adaptive. Then the models w_t and w_{t-1} travel down, and one number more
-    than a model up.
+    The trace gains ``proximal_mu`` where mu is adaptive. Then the models w_t and w_{t-1} travel down, and one number
+    more than a model up.
 
     Raises
     ------
@@ -321,7 +321,7 @@ class FedProx:
         return state._replace(w=state.w + shift, before=state.before + shift if state.before.size else state.before)
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """gamma_max, gamma_mean (R,) of the last round, NaN at the start; proximal_mu (R,), the mu of the next round."""
+        """gamma_max, gamma_mean (R,) of the last round, NaN at the start; proximal_mu (R,) of the next one."""
         seen = {"gamma_max": state.gamma[:, 0], "gamma_mean": state.gamma[:, 1]} if self.inexactness else {}
         return seen | ({"proximal_mu": state.mu} if isinstance(self.proximal_mu, AdaptiveProximal) else {})
 
