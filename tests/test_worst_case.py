@@ -10,8 +10,8 @@ import types
 import numpy as np
 import pytest
 
+from fedconvex.simplex.uncertainty import minimise_over_simplex
 from fedconvex.theory import AssumptionError, Quantity
-from fedconvex.theory import worst_case as module
 from fedconvex.theory.worst_case import (
     AtOptimum,
     Bracket,
@@ -19,11 +19,17 @@ from fedconvex.theory.worst_case import (
     Shift,
     UniformUpper,
     closed_form_homogeneous,
+    exact,
     programme_size,
     ratio_table,
+    solving,
     uniform_bracket,
     worst_case,
 )
+from fedconvex.theory.worst_case import programme as programme_module
+from fedconvex.theory.worst_case.certificates import feasible_point, inner_point, reach, upper_bound
+from fedconvex.theory.worst_case.interpolation import product
+from fedconvex.theory.worst_case.programme import Programme, reduced
 
 AVERAGE, LAST = Quantity.SHADOW_AVERAGE, Quantity.LAST_SYNCHRONISED
 TABLE = {"clients": 2, "local_steps": 2, "rounds": 1, "step_size": 0.25, "L": 1.0}
@@ -52,10 +58,10 @@ def simulate(gradients, values, x0, step_size, local_steps, rounds, metric):
 
 def check_closed_form(steps, step_size):
     w = gradient_descent(steps, step_size)
-    exact = module.closed_form_homogeneous(1.0, 1.0, step_size, 1, steps).value
-    assert w.lower <= exact * (1 + 1e-12) <= w.upper * (1 + 1e-12)
-    assert w.value == pytest.approx(exact, rel=1e-5)
-    assert w.upper - w.lower <= 1e-5 * exact
+    true = exact.closed_form_homogeneous(1.0, 1.0, step_size, 1, steps).value
+    assert w.lower <= true * (1 + 1e-12) <= w.upper * (1 + 1e-12)
+    assert w.value == pytest.approx(true, rel=1e-5)
+    assert w.upper - w.lower <= 1e-5 * true
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 6])
@@ -194,7 +200,7 @@ def test_the_bracket_is_tight_and_the_instance_attains_it(h, setting):
 
 
 def programme(h, metric=AVERAGE, eta=0.5, mu=0.0):
-    return module._Programme(2, 2, 2, eta, mu, h, h.zeta, metric)
+    return Programme(2, 2, 2, eta, mu, h, metric)
 
 
 @pytest.mark.parametrize("h", [AtOptimum(0.5), UniformUpper(0.5), Shift(0.5), AtOptimum(0.0)])
@@ -202,32 +208,32 @@ def programme(h, metric=AVERAGE, eta=0.5, mu=0.0):
 def test_certificates_hold_whatever_the_solver_says(h, mu):
     """Spoilt multipliers still bound from above; spoilt Gram matrices still give feasible points."""
     p = programme(h, mu=mu)
-    inner = p.inner_point()
-    G, f, y, _ = module._solve(p, module.ATTEMPTS[0], inner)
-    best = p.certify_below(G, f, inner)
+    inner = inner_point(p)
+    G, f, y, _ = solving.solve(p, solving.ATTEMPTS[0], inner)
+    best = feasible_point(p, G, f, inner)
     true = best.value
-    assert p.certify_above(y) == pytest.approx(true, rel=1e-5)
+    assert upper_bound(p, y) == pytest.approx(true, rel=1e-5)
     rng = np.random.default_rng(3)
     for size in (1e-6, 1e-3, 0.1, 1.0):
         spoilt = y + size * rng.standard_normal(len(y)) * max(1.0, y.max())
-        assert p.certify_above(spoilt) >= true
+        assert upper_bound(p, spoilt) >= true
         noise = rng.standard_normal(G.shape)
-        point = p.certify_below(G + size * (noise + noise.T), f + size * rng.standard_normal(len(f)), inner)
+        point = feasible_point(p, G + size * (noise + noise.T), f + size * rng.standard_normal(len(f)), inner)
         assert p.slack(point.vectors, point.values).min() >= -1e-14
-        assert point.value <= p.certify_above(y)
+        assert point.value <= upper_bound(p, y)
     for factor in (0.0, 0.9, 1.1):
-        assert p.certify_above(factor * y) >= true
-        assert p.certify_below(factor * G, factor * f, inner).value <= true * (1 + 1e-6)
-    assert p.certify_above(np.full_like(y, np.nan)) == math.inf
+        assert upper_bound(p, factor * y) >= true
+        assert feasible_point(p, factor * G, factor * f, inner).value <= true * (1 + 1e-6)
+    assert upper_bound(p, np.full_like(y, np.nan)) == math.inf
 
 
 def test_bounds_on_trace_and_values_hold_at_the_worst_case():
     for h, eta in itertools.product([AtOptimum(0.7), UniformUpper(0.7), Shift(0.7)], [0.3, 1.5, 3.0]):
         p = programme(h, eta=eta)
-        inner = p.inner_point()
-        G, f, _, _ = module._solve(p, module.ATTEMPTS[0], inner)
-        trace, largest = p.reach()
-        for V, values in (inner, p.certify_below(G, f, inner)[1:]):
+        inner = inner_point(p)
+        G, f, _, _ = solving.solve(p, solving.ATTEMPTS[0], inner)
+        trace, largest = reach(p)
+        for V, values in (inner, feasible_point(p, G, f, inner)[1:]):
             assert np.sum(V**2) <= trace
             assert np.max(np.abs(values)) <= largest
 
@@ -237,13 +243,12 @@ def test_the_inner_point_is_strictly_feasible():
         [AtOptimum(0.0), *(c(z) for c in CLASSES for z in (1e-2, 50.0))], [0, 0.9], [0.1, 3.0]
     ):
         p = programme(h, mu=mu, eta=eta)
-        assert p.slack(*p.inner_point()).min() > 0
+        assert p.slack(*inner_point(p)).min() > 0
 
 
 def test_without_a_strictly_feasible_point_the_bracket_still_holds(monkeypatch):
     good = worst_case(heterogeneity=UniformUpper(0.5), **TABLE)
-    nothing = property(lambda p: lambda: (np.zeros((1, p.gram)), np.zeros(p.count)))
-    monkeypatch.setattr(module._Programme, "inner_point", nothing)
+    monkeypatch.setattr(solving, "inner_point", lambda p: (np.zeros((1, p.gram)), np.zeros(p.count)))
     w = worst_case(heterogeneity=UniformUpper(0.5), **TABLE)
     assert 0.0 <= w.lower <= good.upper
     assert good.lower <= w.upper <= good.upper * (1 + 1e-5)
@@ -258,7 +263,7 @@ def test_hardly_any_heterogeneity(h):
 
 def test_scs_alone_brackets(monkeypatch):
     good = worst_case(heterogeneity=Shift(0.5), **TABLE)
-    monkeypatch.setattr(module, "ATTEMPTS", module.ATTEMPTS[-1:])
+    monkeypatch.setattr(solving, "ATTEMPTS", solving.ATTEMPTS[-1:])
     w = worst_case(heterogeneity=Shift(0.5), **TABLE)
     assert w.solver.startswith("SCS")
     assert w.lower <= good.upper
@@ -267,9 +272,9 @@ def test_scs_alone_brackets(monkeypatch):
 
 
 def test_every_fallback_of_clarabel_brackets(monkeypatch):
-    good, attempts = worst_case(heterogeneity=UniformUpper(0.5), **TABLE), module.ATTEMPTS[:-1]
+    good, attempts = worst_case(heterogeneity=UniformUpper(0.5), **TABLE), solving.ATTEMPTS[:-1]
     for attempt in attempts:
-        monkeypatch.setattr(module, "ATTEMPTS", (attempt,))
+        monkeypatch.setattr(solving, "ATTEMPTS", (attempt,))
         w = worst_case(heterogeneity=UniformUpper(0.5), **TABLE)
         assert w.lower <= good.upper
         assert w.upper >= good.lower
@@ -277,7 +282,7 @@ def test_every_fallback_of_clarabel_brackets(monkeypatch):
 
 
 def test_failing_solvers_are_an_error(monkeypatch):
-    monkeypatch.setattr(module, "_solve", lambda *_: None)
+    monkeypatch.setattr(solving, "solve", lambda *_: None)
     with pytest.raises(RuntimeError, match="failed"):
         worst_case(**TABLE)
 
@@ -286,29 +291,29 @@ def test_failing_solvers_are_an_error(monkeypatch):
 
 
 def test_planted_errors_are_caught(monkeypatch):
-    true_interpolation = module._interpolation
+    true_interpolation = programme_module.interpolation
 
     def scaled(by):
         def wrong(p, q, mu):
             A, a = true_interpolation(p, q, mu)
-            linear = module._product(q.g, p.x - q.x)
+            linear = product(q.g, p.x - q.x)
             return linear + by * (A - linear), a
 
         return wrong
 
     for by in (0.9, 1.1):
-        monkeypatch.setattr(module, "_interpolation", scaled(by))
+        monkeypatch.setattr(programme_module, "interpolation", scaled(by))
         with pytest.raises(AssertionError):
             check_closed_form(4, 0.5)
     # too strong an inequality excludes the Huber function, which then exceeds "upper"
     assert gradient_descent(4, 0.5).upper < closed_form_homogeneous(1.0, 1.0, 0.5, 1, 4).value * (1 - 1e-3)
-    monkeypatch.setattr(module, "_interpolation", true_interpolation)
+    monkeypatch.setattr(programme_module, "interpolation", true_interpolation)
     check_closed_form(4, 0.5)
 
     def wrong_form(L, D, step_size, local_steps, rounds):  # tau T for tau T + 1
         return types.SimpleNamespace(value=L * D**2 / (2 * (1 + step_size * L * local_steps * rounds)))
 
-    monkeypatch.setattr(module, "closed_form_homogeneous", wrong_form)
+    monkeypatch.setattr(exact, "closed_form_homogeneous", wrong_form)
     with pytest.raises(AssertionError):
         check_closed_form(4, 0.5)
 
@@ -411,7 +416,7 @@ def test_simplex_qp_meets_its_optimality_conditions():
         Z, c = rng.standard_normal((m, d)), rng.standard_normal(m) * rng.choice([0.0, 0.1, 1.0, 10.0])
         if trial % 3 == 0 and m > 2:
             Z[1], c[1] = Z[0], c[0]  # ties
-        w = module._simplex_qp(Z, c)
+        w = minimise_over_simplex(Z, c)
         slope = Z @ (w @ Z) + c
         assert w.min() >= 0
         assert w.sum() == pytest.approx(1.0, abs=1e-14)
@@ -430,14 +435,14 @@ def test_sizes_of_the_theory_reference(M, tau, T, gram):
 @pytest.mark.parametrize("metric", [AVERAGE, LAST])
 @pytest.mark.parametrize(("M", "tau", "T"), [(1, 2, 2), (2, 1, 3), (2, 3, 2), (3, 2, 1)])
 def test_announced_size_is_the_size_built(h, metric, M, tau, T):
-    m, t, n = module._reduced(M, tau, T, h)
-    p = module._Programme(m, t, n, 0.5, 0.0, h if m > 1 else AtOptimum(), h.zeta, metric)
+    m, t, n = reduced(M, tau, T, h)
+    p = Programme(m, t, n, 0.5, 0.0, h if m > 1 else AtOptimum(), metric)
     size = programme_size(M, tau, T, h, metric)
     assert (len(p.made), p.used, len(p.b)) == tuple(size)
 
 
 def test_too_large_says_so_first(monkeypatch):
-    monkeypatch.setattr(module, "_Programme", lambda *_: pytest.fail("built"))
+    monkeypatch.setattr(exact, "Programme", lambda *_: pytest.fail("built"))
     with pytest.raises(ValueError, match=r"Gram matrix of 64; got .*constraints.*Shift.*limit="):
         worst_case(clients=10, local_steps=5, rounds=5, step_size=0.1, L=1.0, heterogeneity=UniformUpper(1.0))
 
