@@ -523,8 +523,9 @@ def test_verify_shows_progress_on_terminals_only(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert main(argv) == 0
     captured = capsys.readouterr()
-    assert "weight-divergence-zhao: copied rows" in captured.err
-    assert captured.err.endswith("\r\x1b[K")
+    assert re.search(r"\d+%, about \d\d:\d\d left  weight-divergence-zhao", captured.err)
+    assert captured.err.endswith("\r")
+    assert not captured.err.split("\r")[-2].strip()  # the line is removed at the end
     json.loads(captured.out)
 
 

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import time
 from collections.abc import Callable
 
 __all__ = ["progress_line"]
 
 
-def progress_line(every: float = 0.1) -> Callable[[float, str], None] | None:
+def progress_line() -> Callable[[float, str], None] | None:
     """Return a function of the share done and what is being done, or None where stderr is no terminal.
 
-    The line is rewritten at most once in so many seconds, and removed when all is done. The time left assumes that the
-    rest goes as fast as what is done.
+    The line is removed when all is done. The time left assumes that the rest goes as fast as what is done.
     """
     if not sys.stderr.isatty():
         return None
-    began, shown = time.perf_counter(), -every
+    from tqdm import tqdm
+
+    shape = "{percentage:3.0f}%, about {remaining} left  {desc}"
+    bar = tqdm(total=1.0, bar_format=shape, leave=False, dynamic_ncols=True, mininterval=0.1, file=sys.stderr)
 
     def show(share: float, doing: str) -> None:
-        nonlocal shown
-        spent = time.perf_counter() - began
+        bar.set_description_str(doing, refresh=False)
+        bar.update(share - bar.n)
         if share >= 1.0:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        elif spent >= shown + every:
-            shown = spent
-            left = f", about {spent * (1.0 - share) / share:.0f} s left" if share > 0.02 else ""
-            room = max(shutil.get_terminal_size((80, 24)).columns - 1, 20)
-            print(f"\r\x1b[K{f'{share:4.0%}{left}  {doing}'[:room]}", end="", file=sys.stderr, flush=True)
+            bar.close()
 
     return show
