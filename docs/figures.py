@@ -22,24 +22,24 @@ from fedconvex.papers.dynamic_msd import L as PARTICIPANTS
 from fedconvex.papers.dynamic_msd import agents
 from fedconvex.papers.style import COLOURS, blank, save_figure
 from fedconvex.problems import Constants
-from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
-from fedconvex.theory.bound import AssumptionError
-from fedconvex.theory.dynamic import msd_paper, msd_refined, optimal_step, small_step, tracking_constants
-from fedconvex.theory.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
-from fedconvex.theory.fedavg_refined import (
+from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step, tracking_constants
+from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
+from fedconvex.theorems.fedavg_refined import (
     fedavg_at_optimum,
     fedavg_at_optimum_sharp,
     fedavg_refined,
     fedavg_refined_sharp,
 )
-from fedconvex.theory.fedavg_strongly_convex import (
+from fedconvex.theorems.fedavg_strongly_convex import (
     fedavg_schedule,
     fedavg_scheme_one,
     fedavg_scheme_two,
     fedavg_strongly_convex,
 )
+from fedconvex.theorems.weight_divergence import class_shares, divergence_convex, divergence_zhao, gradient_gaps
+from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
+from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
-from fedconvex.theory.weight_divergence import class_shares, divergence_convex, divergence_zhao, gradient_gaps
 from fedconvex.theory.worst_case import closed_form_homogeneous, uniform_bracket
 
 FOLDER = Path(__file__).resolve().parent / "figures"

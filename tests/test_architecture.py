@@ -25,10 +25,11 @@ FLOORS = [
     {"problems", "secure"},
     {"methods", "theory"},
     {"driver"},
+    {"datasets"},
     {"theorems"},
     {"verify"},
-    {"estimators", "engines", "report", "datasets"},
-    {"laboratory", "papers"},
+    {"estimators", "engines", "report"},
+    {"papers"},
     {"cli"},
     {"__main__"},
 ]

@@ -14,8 +14,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import Decay
 from fedconvex.problems import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
-from fedconvex.theory import AssumptionError, Quantity
-from fedconvex.theory.dynamic import (
+from fedconvex.theorems.dynamic_msd import (
     TrackingConstants,
     client_moments,
     gradient_noise,
@@ -29,7 +28,7 @@ from fedconvex.theory.dynamic import (
     small_step,
     tracking_constants,
 )
-from fedconvex.theory.fedavg_convex import (
+from fedconvex.theorems.fedavg_convex import (
     PRINTED,
     SHARPER,
     fedavg_convex,
@@ -37,19 +36,19 @@ from fedconvex.theory.fedavg_convex import (
     fedavg_convex_step,
     fedavg_convex_tuned,
 )
-from fedconvex.theory.fedavg_refined import (
+from fedconvex.theorems.fedavg_refined import (
     fedavg_at_optimum,
     fedavg_at_optimum_sharp,
     fedavg_refined,
     fedavg_refined_sharp,
 )
-from fedconvex.theory.fedavg_strongly_convex import (
+from fedconvex.theorems.fedavg_strongly_convex import (
     fedavg_schedule,
     fedavg_scheme_one,
     fedavg_scheme_two,
     fedavg_strongly_convex,
 )
-from fedconvex.theory.weight_divergence import (
+from fedconvex.theorems.weight_divergence import (
     class_shares,
     divergence,
     divergence_convex,
@@ -57,6 +56,7 @@ from fedconvex.theory.weight_divergence import (
     gradient_gaps,
     label_distance,
 )
+from fedconvex.theory import AssumptionError, Quantity
 
 UNIFORM_CLASS = (fedavg_convex, fedavg_refined, fedavg_refined_sharp)
 

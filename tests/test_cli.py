@@ -547,7 +547,7 @@ def test_verify_bad_arguments(capsys, argv, message):
 
 
 def test_verify_bad_folders_are_found_before_the_work(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("fedconvex.laboratory.examine", lambda *a, **k: pytest.fail("the work began"))
+    monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: pytest.fail("the work began"))
     (tmp_path / "file").write_text("")
     assert "--report must be a folder" in _fails(capsys, "verify", "--report", tmp_path / "file")
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_svg", None)

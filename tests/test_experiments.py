@@ -27,7 +27,7 @@ from fedconvex.papers import (
 )
 from fedconvex.papers.dynamic_msd import L, agents
 from fedconvex.papers.style import blank, save_figure
-from fedconvex.theory.dynamic import tracking_constants
+from fedconvex.theorems.dynamic_msd import tracking_constants
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ import pytest
 from fedconvex import Federation, Problem, Squared, run
 from fedconvex.methods import SVRG, FedSAM
 from fedconvex.problems import AT_CENTRE, Constants, noise_factor
-from fedconvex.theory import AssumptionError, Quantity
-from fedconvex.theory.fedavg_refined import fedavg_refined_sharp
-from fedconvex.theory.fedprox import (
+from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
+from fedconvex.theorems.fedprox import (
     fedprox,
     fedprox_convex,
     fedprox_rho,
@@ -23,9 +22,9 @@ from fedconvex.theory.fedprox import (
     fedprox_rho_sharp,
     fedprox_sharp,
 )
-from fedconvex.theory.hedging import hedging, hedging_best_rho, hedging_factor, hedging_optimum, hedging_round
-from fedconvex.theory.sam import fedsam, fedsam_at_optimum, sam_error
-from fedconvex.theory.scaffold import (
+from fedconvex.theorems.fedsam import fedsam, fedsam_at_optimum, sam_error
+from fedconvex.theorems.hedging import hedging, hedging_best_rho, hedging_factor, hedging_optimum, hedging_round
+from fedconvex.theorems.scaffold import (
     control_error,
     scaffold,
     scaffold_best_step,
@@ -33,7 +32,8 @@ from fedconvex.theory.scaffold import (
     scaffold_rounds,
     scaffold_weights,
 )
-from fedconvex.theory.svrg import svrg, svrg_best_step, svrg_factor
+from fedconvex.theorems.svrg import svrg, svrg_best_step, svrg_factor
+from fedconvex.theory import AssumptionError, Quantity
 
 EXACT = 1.0 + 1e-9  # room for rounding
 

@@ -10,6 +10,9 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.methods import SCAFFOLD, FedProx, ProgressiveHedging, ProximalPoint, RADFed, ServerSGD
+from fedconvex.theorems.fedsam import sam_cycle
+from fedconvex.theorems.hedging import hedging_optimum, hedging_round
+from fedconvex.theorems.scaffold import scaffold_round, scaffold_split
 from fedconvex.theory import AssumptionError
 from fedconvex.theory.fixed_points import (
     Affine,
@@ -25,11 +28,8 @@ from fedconvex.theory.fixed_points import (
     quadratic,
     spread,
 )
-from fedconvex.theory.hedging import hedging_optimum, hedging_round
 from fedconvex.theory.moments import Moments
 from fedconvex.theory.radfed import RADFedMoments
-from fedconvex.theory.sam import sam_cycle
-from fedconvex.theory.scaffold import scaffold_round, scaffold_split
 
 
 def federation(rng, K=None, d=None, rows=None, spread_of_scales=1.0):

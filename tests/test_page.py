@@ -7,10 +7,20 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from fedconvex.report.checks import WORDS, Claim, Constant, Examination, Finding, Note, StepChoice, Tightness, Worst
 from fedconvex.report.page import MARKS, check_folder, page, write_page
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity
-from fedconvex.verify import Curve, Outcome, Verdict
+from fedconvex.verify import BoundCurve, Outcome, Verdict
+from fedconvex.verify.findings import (
+    OUTCOME_WORDS,
+    Claim,
+    Constant,
+    Finding,
+    Note,
+    StepChoice,
+    Tightness,
+    VerificationReport,
+    WorstCaseInterval,
+)
 
 pytest.importorskip("matplotlib")
 
@@ -53,15 +63,15 @@ def finding(name, outcome=Outcome.HOLDS, setting="two clients, tau 2", exact=Tru
     terms = {"start": 0.3, "noise": 0.0, "heterogeneity drift": 0.1}
     hypotheses = (Hypothesis("every F_k <convex>", "L = 1"),)
     bound = Bound(terms, Quantity.SHADOW_AVERAGE, "Somebody 2020, Theorem 1", hypotheses)
-    worst = worst or Worst(0.3, 0.31, "all convex clients")
+    worst = worst or WorstCaseInterval(0.3, 0.31, "all convex clients")
     if outcome is Outcome.NOT_APPLICABLE:
         verdict = Verdict(name, outcome, "T does not apply: needs a finite zeta, got inf")
-        return Finding(name, setting, "in full", "real", verdict, Worst(np.nan, np.nan, "does not apply"))
+        return Finding(name, setting, "in full", "real", verdict, WorstCaseInterval(np.nan, np.nan, "does not apply"))
     value = {Outcome.HOLDS: 0.2, Outcome.VIOLATED: 0.7, Outcome.INCONCLUSIVE: 0.4}[outcome]
     spread = 0.0 if exact else 0.01
     verdict = Verdict(name, outcome, "how", value, value - spread, value + spread, bound, 0 if exact else 64)
     T = np.array([1, 2, 4])
-    line = Curve(T, value / T, (value - spread) / T, (value + spread) / T, np.array([np.nan, 0.4, 0.3]), exact)
+    line = BoundCurve(T, value / T, (value - spread) / T, (value + spread) / T, np.array([np.nan, 0.4, 0.3]), exact)
     constants = (Constant("L", 1.0, "exact"), Constant("zeta", np.inf, "infinite"))
     return Finding(name, setting, "in full", "synthetic", verdict, worst, constants, line, (worst,) * 3)
 
@@ -83,9 +93,9 @@ def examination(*findings, figures=False):
     notes = {f.theorem: note(f.theorem) for f in findings}
     claims, about = (Claim("it is so", True, "1 < 2"),), {"seed": "7", "numpy": "2"}
     if figures:
-        return Examination(findings, notes, rows, steps, claims, about, 3.0)
+        return VerificationReport(findings, notes, rows, steps, claims, about, 3.0)
     findings = tuple(replace(f, curve=None, worst_curve=()) for f in findings)
-    return Examination(findings, notes, (), None, claims, about, 3.0)
+    return VerificationReport(findings, notes, (), None, claims, about, 3.0)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +104,7 @@ def mixed():
         finding("first"),
         finding("first", Outcome.INCONCLUSIVE, "ten clients", exact=False),
         finding("second", Outcome.NOT_APPLICABLE),
-        finding("second", Outcome.HOLDS, "no worst case", worst=Worst(np.nan, np.nan, "too large")),
+        finding("second", Outcome.HOLDS, "no worst case", worst=WorstCaseInterval(np.nan, np.nan, "too large")),
         figures=True,
     )
 
@@ -154,7 +164,7 @@ def test_every_finding_is_shown(mixed, text):
         assert text in words, text
     assert "75.0%" in words  # start, of 0.4
     for outcome in Outcome:
-        assert f"{MARKS[outcome]} {WORDS[outcome]}" in words
+        assert f"{MARKS[outcome]} {OUTCOME_WORDS[outcome]}" in words
 
 
 def test_counts_and_claims_are_shown(text):
@@ -177,7 +187,7 @@ def test_a_violation_is_red_and_said_in_words():
 
 
 def test_a_bound_below_the_worst_case_is_a_violation():
-    f = finding("first", worst=Worst(0.5, 0.6, "all convex clients"))
+    f = finding("first", worst=WorstCaseInterval(0.5, 0.6, "all convex clients"))
     assert f.outcome is Outcome.VIOLATED
     assert "the exact worst case, at least 0.5, exceeds the bound" in Reader(page(examination(f))).words
 
@@ -235,14 +245,14 @@ def test_equal_findings_give_equal_bytes(mixed, text):
 def test_curves_without_anything_to_draw():
     f = finding("first")
     nothing = np.full(3, np.nan)
-    flat = Curve(np.array([1, 2, 4]), np.zeros(3), np.zeros(3), np.zeros(3), nothing, True)
+    flat = BoundCurve(np.array([1, 2, 4]), np.zeros(3), np.zeros(3), np.zeros(3), nothing, True)
     Reader(page(replace(examination(), findings=(replace(f, curve=flat),), notes={"first": note("first")})))
     zero = replace(f.verdict, measured=0.0, low=0.0, high=0.0)
     assert "the measured value is 0" in Reader(page(examination(replace(f, verdict=zero)))).words
     empty = replace(f.verdict, bound=replace(f.verdict.bound, terms={"start": 0.0}, value=0.0))
     assert (
         "Every term is 0"
-        in Reader(page(examination(replace(f, verdict=empty, worst=Worst(np.nan, np.nan, "x"))))).words
+        in Reader(page(examination(replace(f, verdict=empty, worst=WorstCaseInterval(np.nan, np.nan, "x"))))).words
     )
 
 
@@ -264,9 +274,9 @@ def test_written_whole_into_new_folders(tmp_path):
 
 
 def test_real_findings_make_a_page():
-    from fedconvex.laboratory import checks, examine
+    from fedconvex.verify import checks, verify_suite
 
-    found = examine(checks(["weight-divergence-zhao"]), curves=True, tightness=False)
+    found = verify_suite(checks(["weight-divergence-zhao"]), curves=True, tightness=False)
     read = Reader(page(found))
     for f in found.findings:
         assert f.setting in read.words

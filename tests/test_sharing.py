@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedconvex import FedAvg, Federation, GradientDescent, Logistic, Problem, Softmax, Squared, run
 from fedconvex.datasets import partition_dirichlet, share
-from fedconvex.theory.weight_divergence import class_shares, divergence, gradient_gaps, label_distance
+from fedconvex.theorems.weight_divergence import class_shares, divergence, gradient_gaps, label_distance
 
 
 def skewed(seed=0, K=5, n=200, C=3, d=4, alpha=0.3, sparse=False, equal=False):

@@ -16,9 +16,9 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.problems import MovingTarget
+from fedconvex.theorems.fedavg_convex import fedavg_convex_step
+from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
 from fedconvex.theory.bound import AssumptionError, Bound, Quantity
-from fedconvex.theory.fedavg_convex import fedavg_convex_step
-from fedconvex.theory.fedavg_strongly_convex import fedavg_schedule
 from fedconvex.verify import THEOREMS, Outcome, Setting, Theorem, curve, verify, verify_grid
 
 

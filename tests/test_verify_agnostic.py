@@ -12,9 +12,6 @@ import scipy.sparse
 import scipy.stats
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, Softmax, Squared, iterate
-from fedconvex.laboratory import Check, examine
-from fedconvex.laboratory.ways import game, sampled, start_alone
-from fedconvex.laboratory.worlds import ages, blends, cards, instance, line, plane, shelf, stages, urns
 from fedconvex.methods import (
     AFL,
     AgnosticFedAvg,
@@ -30,9 +27,11 @@ from fedconvex.report.page import page
 from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
+from fedconvex.theorems.parts.instances import ages, blends, cards, instance, line, plane, shelf, stages, urns
+from fedconvex.theorems.parts.rules import game, sampled, start_alone
 from fedconvex.theory import agnostic_communication
 from fedconvex.theory.agnostic_rate import agnostic_constants, least_over_ball, least_values_over_ball
-from fedconvex.verify import THEOREMS, Outcome, Setting, curve, verify, verify_grid
+from fedconvex.verify import THEOREMS, Check, Outcome, Setting, curve, verify, verify_grid, verify_suite
 
 
 def planted(name, change):
@@ -582,7 +581,7 @@ def test_reports_of_agnostic_theorems():
         Check("agnostic-vertices", urns, sampled(start_alone), 2, 1.0),
         Check("agnostic-vc", plane, sampled(Classifiers(), sizes=4), 2),
     ]
-    found = examine(suite, most=256, tightness=False, curves=True)
+    found = verify_suite(suite, most=256, tightness=False, curves=True)
     assert not found.violated
     document, text, html = as_document(found), as_table(found, 120, details=True), page(found)
     assert [f["outcome"] for f in document["findings"]] == ["HOLDS"] * 4

@@ -9,10 +9,10 @@ import pytest
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.methods import SCAFFOLD, SVRG, FedProx, FedSAM, ProgressiveHedging, ProportionalSampling
 from fedconvex.methods.fedprox import ProximalPoint
+from fedconvex.theorems.scaffold import scaffold_best_step
+from fedconvex.theorems.svrg import svrg_best_step
 from fedconvex.theory.bound import Bound
 from fedconvex.theory.fixed_points import average_minimisers_round
-from fedconvex.theory.scaffold import scaffold_best_step
-from fedconvex.theory.svrg import svrg_best_step
 from fedconvex.verify import THEOREMS, Outcome, Setting, curve, verify
 
 

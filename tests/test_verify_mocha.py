@@ -9,13 +9,12 @@ from scipy.linalg import eigh
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared, run
 from fedconvex.kernels.cache import DISABLED
-from fedconvex.laboratory import checks, examine, own
-from fedconvex.laboratory.worlds import opposed, relatives, rivals, twins, wide
 from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSampling
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
+from fedconvex.theorems.parts.instances import opposed, relatives, rivals, twins, wide
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.theory.mocha import dual_constants, mocha_gap, mocha_lipschitz, mocha_smooth, separability, worst_duals
-from fedconvex.verify import THEOREMS, Outcome, Setting, curve, verify, verify_grid
+from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own, verify, verify_grid, verify_suite
 
 EXACT = MOCHA(epochs=50.0, sigma="pencil")
 MOST = 64 if DISABLED else 512  # trajectories; uncompiled runs are there for the code, not for the numbers
@@ -307,18 +306,20 @@ def test_your_own_clients_become_tasks():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), np.where(rng.normal(size=60) > 0, 1.0, -1.0)
     fed = Federation.from_arrays(X, y, np.arange(60) % 3)
-    found = examine(checks(NAMES, own(Problem(fed, Logistic(), 0.1), "mine")), most=64, tightness=False, curves=True)
+    found = verify_suite(
+        checks(NAMES, own(Problem(fed, Logistic(), 0.1), "mine")), most=64, tightness=False, curves=True
+    )
     assert [f.outcome for f in found.findings] == [Outcome.HOLDS] * 4
     assert all("3 tasks of 20 rows" in f.words and f.setting.startswith("mine, ") for f in found.findings)
     assert {"sigma_max", "sigma'", "mu"} <= {c.name for c in found.findings[0].constants}
     classes = Federation.from_arrays(X, np.arange(60) % 3.0, np.arange(60) % 3)
-    found = examine(checks(NAMES, own(Problem(classes, Softmax(3), 0.1), "mine")), tightness=False)
+    found = verify_suite(checks(NAMES, own(Problem(classes, Softmax(3), 0.1), "mine")), tightness=False)
     assert all(f.why.startswith("needs rows that make a MultiTaskProblem, got: ") for f in found.findings)
 
 
 def test_your_own_tasks_are_taken_as_they_are():
     world = own(relatives.make(), "mine")
-    found = examine(checks(["mocha-smooth", "fedavg-convex", "svrg"], world), most=64, tightness=False)
+    found = verify_suite(checks(["mocha-smooth", "fedavg-convex", "svrg"], world), most=64, tightness=False)
     outcomes = {f.theorem: (f.outcome, f.why) for f in found.findings}
     assert outcomes["mocha-smooth"][0] is Outcome.HOLDS
     assert outcomes["fedavg-convex"] == (Outcome.NOT_APPLICABLE, "needs a Problem, got MultiTaskProblem")

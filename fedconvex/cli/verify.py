@@ -16,7 +16,7 @@ from fedconvex.cli.progress import progress_line
 from fedconvex.cli.summary import formula_of
 
 if TYPE_CHECKING:
-    from fedconvex.laboratory import World
+    from fedconvex.verify import World
 
 __all__ = ["add_parser"]
 
@@ -85,12 +85,12 @@ def _verify(args: argparse.Namespace) -> int:
         from fedconvex.report.page import check_folder
 
         check_folder(args.report)
-    from fedconvex.laboratory import checks, examine
     from fedconvex.report.checks import as_document, as_table
+    from fedconvex.verify import checks, verify_suite
 
     checks(args.theorem)  # refuses unknown names before data are read
     suite = checks(args.theorem, None if args.data is None else _own(args))
-    found = examine(
+    found = verify_suite(
         suite,
         seed=args.seed,
         precision=args.precision,
@@ -125,7 +125,7 @@ def _alone(args: argparse.Namespace) -> None:
 
 def _own(args: argparse.Namespace) -> World:
     from fedconvex import Problem
-    from fedconvex.laboratory import own
+    from fedconvex.verify import own
 
     data = prepare(args)
     scaling = scaling_of(args, data)

@@ -31,8 +31,7 @@ from fedconvex.methods import DynamicFedAvg
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import MovingTarget, Problem
-from fedconvex.theory.bound import AssumptionError
-from fedconvex.theory.dynamic import (
+from fedconvex.theorems.dynamic_msd import (
     TrackingConstants,
     msd_paper,
     msd_refined,
@@ -40,6 +39,7 @@ from fedconvex.theory.dynamic import (
     small_step,
     tracking_constants,
 )
+from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
 
 __all__ = ["EXPERIMENT", "Agents", "agents", "run"]

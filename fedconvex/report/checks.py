@@ -1,225 +1,27 @@
-"""What an examination of theorems found: plain records, a table for the terminal, a document for machines.
-
-`laboratory` fills these records; `page` shows them in a browser.
-"""
+"""A verification report as a table for the terminal and as a document for machines."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fedconvex.theory.bound import Bound
-from fedconvex.verify import Curve, Outcome, Verdict
+from fedconvex.verify.findings import OUTCOME_WORDS, Finding, VerificationReport
 
-__all__ = [
-    "Claim",
-    "Constant",
-    "Examination",
-    "Finding",
-    "Note",
-    "StepChoice",
-    "Tightness",
-    "Worst",
-    "as_document",
-    "as_table",
-]
-
-WORDS = {
-    Outcome.HOLDS: "holds",
-    Outcome.VIOLATED: "VIOLATED",
-    Outcome.INCONCLUSIVE: "inconclusive",
-    Outcome.NOT_APPLICABLE: "not applicable",
-}
-
-
-class Claim(NamedTuple):
-    """A sentence, whether it came out true, and the numbers that say so."""
-
-    text: str
-    holds: bool
-    numbers: str
-
-
-class Constant(NamedTuple):
-    """A constant of a problem, with how it was obtained."""
-
-    name: str
-    value: float
-    how: str
-
-
-class Note(NamedTuple):
-    """What is to be said about a theorem."""
-
-    title: str
-    says: str  # one sentence
-    loose: str  # where it is loose
-    statement: str  # of the module in fedconvex.theory
-    source: str
-    page: str  # in docs/theory
-    quantity: str
-
-
-class Worst(NamedTuple):
-    """An interval that holds the exact worst case over all problems with the same constants, or why there is none."""
-
-    lower: float
-    upper: float
-    words: str  # the class; or the reason
-
-    @property
-    def known(self) -> bool:
-        """Whether there is an interval."""
-        return math.isfinite(self.upper)
-
-    def refutes(self, bound: Bound) -> bool:
-        """Whether some problem of the class exceeds the bound: certified, up to rounding."""
-        return self.known and self.lower > bound.value * (1.0 + 1e-9) + 1e-14
-
-    def ratio(self, bound: Bound | None) -> float:
-        """Bound over the upper end: at most how loose the theorem is on its class, and no less than that over lower."""
-        return bound.value / self.upper if bound is not None and self.known and self.upper > 0.0 else math.nan
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One theorem in one setting.
-
-    Attributes
-    ----------
-    theorem : str
-        Its name in `THEOREMS`.
-    setting : str
-        Short.
-    words : str
-        The setting in full.
-    data : str
-        "synthetic", "real" or "yours".
-    verdict : Verdict
-    worst : Worst
-    constants : tuple of Constant
-    curve : Curve or None
-        Measured value and bound over the rounds.
-    worst_curve : tuple of Worst
-        One for every round of the curve.
-    """
-
-    theorem: str
-    setting: str
-    words: str
-    data: str
-    verdict: Verdict
-    worst: Worst
-    constants: tuple[Constant, ...] = ()
-    curve: Curve | None = None
-    worst_curve: tuple[Worst, ...] = ()
-
-    @property
-    def outcome(self) -> Outcome:
-        """The verdict, or VIOLATED where the exact worst case exceeds the bound although this run does not."""
-        bound = self.verdict.bound
-        return Outcome.VIOLATED if bound is not None and self.worst.refutes(bound) else self.verdict.outcome
-
-    @property
-    def margin(self) -> float:
-        """Half width of the confidence interval, 0 where the value is exact."""
-        return 0.5 * (self.verdict.high - self.verdict.low)
-
-    @property
-    def why(self) -> str:
-        """How the value was obtained, or what the theorem needs and does not get."""
-        if self.outcome is Outcome.VIOLATED and self.verdict.outcome is not Outcome.VIOLATED:
-            return f"the exact worst case, at least {self.worst.lower:.6g}, exceeds the bound"
-        needs = self.verdict.reason.partition(" does not apply: ")[2]
-        return needs if needs and self.outcome is Outcome.NOT_APPLICABLE else self.verdict.reason
-
-
-class Tightness(NamedTuple):
-    """Bounds beside the exact worst case of M clients, L = D = 1."""
-
-    rounds: int
-    zeta: float
-    lower: float  # of the exact worst case at the step 1/(4L)
-    upper: float
-    bounds: Mapping[str, float]  # R1#, R1, (15) at that step, and (17), whose step (16) it is
-    attained: float  # what FedAvg shows on the functions found; equals lower
-
-    def ratio(self, name: str) -> float:
-        """Bound over the upper end of the worst case."""
-        return self.bounds[name] / self.upper
-
-
-class StepChoice(NamedTuple):
-    """The step size that minimises the exact worst case, beside the one that minimises (15)."""
-
-    words: str
-    steps: np.ndarray  # (n,) eta L
-    worst: np.ndarray  # (n,) certified upper ends
-    bound: np.ndarray  # (n,) (15), NaN above 1/(4L)
-    sharp: np.ndarray  # (n,) R1#, NaN above 1/L
-    best: tuple[float, float]  # step and exact worst case there
-    best_bound: tuple[float, float]  # step and (15) there
-    worst_there: float  # exact worst case at the step that minimises (15)
-
-
-@dataclass(frozen=True)
-class Examination:
-    """All that was found, and what is needed to repeat it.
-
-    Attributes
-    ----------
-    findings : tuple of Finding
-    notes : mapping from theorem to Note
-    tightness : tuple of Tightness
-    steps : StepChoice or None
-    claims : tuple of Claim
-        About the tightness table.
-    about : mapping from str to str
-        Versions, seed, settings of the statistics.
-    seconds : float
-    """
-
-    findings: tuple[Finding, ...]
-    notes: Mapping[str, Note]
-    tightness: tuple[Tightness, ...] = ()
-    steps: StepChoice | None = None
-    claims: tuple[Claim, ...] = ()
-    about: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @property
-    def counts(self) -> dict[Outcome, int]:
-        """Findings by outcome."""
-        return {o: sum(f.outcome is o for f in self.findings) for o in Outcome}
-
-    @property
-    def violated(self) -> bool:
-        """Whether a theorem or a claim failed."""
-        return self.counts[Outcome.VIOLATED] > 0 or not all(c.holds for c in self.claims)
-
-    @property
-    def sentence(self) -> str:
-        """The summary."""
-        n = len(self.findings)
-        counts = ", ".join(f"{m} {WORDS[o]}" for o, m in self.counts.items())
-        claims = f"; {sum(c.holds for c in self.claims)} of {len(self.claims)} claims on tightness hold"
-        return f"{n} check{'s' * (n != 1)}: {counts}{claims if self.claims else ''}; {self.seconds:.0f} s."
-
+__all__ = ["as_document", "as_table"]
 
 # ---------------------------------------------------------------------- for terminals
 
 
-def as_table(found: Examination, width: int = 120, details: bool = False) -> str:
+def as_table(found: VerificationReport, width: int = 120, details: bool = False) -> str:
     """Return the findings, the tightness table and a summary as text of at most so many columns (at least 40).
 
     Parameters
     ----------
-    found : Examination
+    found : VerificationReport
     width : int
         Columns; below 112 the worst case goes, below 84 the ratios go and settings are folded.
     details : bool
@@ -227,12 +29,14 @@ def as_table(found: Examination, width: int = 120, details: bool = False) -> str
 
     Examples
     --------
-    >>> from fedconvex.report.checks import Examination, Finding, Note, Worst, as_table
+    >>> from fedconvex.report.checks import as_table
+    >>> from fedconvex.verify.findings import Finding, Note, VerificationReport, WorstCaseInterval
     >>> from fedconvex.verify import Outcome, Verdict
     >>> verdict = Verdict("sums", Outcome.NOT_APPLICABLE, "needs two numbers, got one")
-    >>> finding = Finding("sums", "one number", "one number", "synthetic", verdict, Worst(0, float("inf"), "none"))
+    >>> worst = WorstCaseInterval(0.0, float("inf"), "none")
+    >>> finding = Finding("sums", "one number", "one number", "synthetic", verdict, worst)
     >>> note = Note("Sums are sums", "", "", "", "", "", "")
-    >>> print(as_table(Examination((finding,), {"sums": note}), width=84))
+    >>> print(as_table(VerificationReport((finding,), {"sums": note}), width=84))
     setting                      measured               bound  ÷measured  verdict
     sums: Sums are sums
       one number                 needs two numbers, got one               not applicable
@@ -252,7 +56,7 @@ def as_table(found: Examination, width: int = 120, details: bool = False) -> str
 _COLUMNS = (("measured", 17), ("bound", 9), ("÷measured", 9), ("worst case", 10), ("÷worst", 7))  # then the verdict, 14
 
 
-def _finding_lines(found: Examination, width: int) -> list[str]:
+def _finding_lines(found: VerificationReport, width: int) -> list[str]:
     columns = _COLUMNS[: 5 if width >= 112 else 3 if width >= 84 else 2]
     numbers = sum(w + 2 for _, w in columns)
     first = width - numbers - 14 - 2
@@ -266,7 +70,7 @@ def _finding_lines(found: Examination, width: int) -> list[str]:
         if f.theorem != theorem:
             theorem = f.theorem
             lines += _fold(f"{theorem}: {found.notes[theorem].title}", width, "")
-        verdict = WORDS[f.outcome]
+        verdict = OUTCOME_WORDS[f.outcome]
         if f.verdict.bound is None:
             body, room = f.why, numbers - 2
         else:
@@ -311,7 +115,7 @@ def _short(x: float) -> str:
 
 def _detail_lines(f: Finding, width: int) -> list[str]:
     lines = _fold(f"{f.theorem}, {f.words}", width, "")
-    lines += _fold(f"{WORDS[f.outcome]}: {f.why}", width, "  ")
+    lines += _fold(f"{OUTCOME_WORDS[f.outcome]}: {f.why}", width, "  ")
     if f.verdict.bound is None:
         return lines
     lines += _fold(f"speaks of: {f.verdict.bound.quantity.value}", width, "  ")
@@ -327,7 +131,7 @@ def _detail_lines(f: Finding, width: int) -> list[str]:
     return lines
 
 
-def _tightness_lines(found: Examination, width: int) -> list[str]:
+def _tightness_lines(found: VerificationReport, width: int) -> list[str]:
     names = list(found.tightness[0].bounds)
     while len(names) > 1 and 23 + 10 * len(names) > width:
         names.pop(0 if names[0] == "R1#" else -1)
@@ -361,13 +165,14 @@ def _fold(text: str, width: int, indent: str) -> list[str]:
 # ---------------------------------------------------------------------- for machines
 
 
-def as_document(found: Examination) -> dict[str, Any]:
+def as_document(found: VerificationReport) -> dict[str, Any]:
     """Return everything as data that JSON can hold: numbers that are not finite become None.
 
     Examples
     --------
-    >>> from fedconvex.report.checks import Examination, as_document
-    >>> as_document(Examination((), {}))["violated"]
+    >>> from fedconvex.report.checks import as_document
+    >>> from fedconvex.verify.findings import VerificationReport
+    >>> as_document(VerificationReport((), {}))["violated"]
     False
     """
     out = {

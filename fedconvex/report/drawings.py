@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.report.checks import Finding, StepChoice, Tightness
 from fedconvex.theory.bound import Quantity
+from fedconvex.verify.findings import Finding, StepChoice, Tightness
 
 __all__ = ["curve_drawing", "needs_matplotlib", "step_drawing", "tightness_drawing"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad
-from fedconvex.report.checks import WORDS, Examination, Finding, Note
 from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
 from fedconvex.report.model import write_file
 from fedconvex.verify import Outcome
+from fedconvex.verify.findings import OUTCOME_WORDS, Finding, Note, VerificationReport
 
 __all__ = ["check_folder", "page", "write_page"]
 
@@ -117,19 +117,19 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     return home
 
 
-def write_page(found: Examination, folder: str | os.PathLike[str]) -> Path:
+def write_page(found: VerificationReport, folder: str | os.PathLike[str]) -> Path:
     """Write the page as index.html into a folder, whole or not at all; return the file."""
     file = check_folder(folder) / "index.html"
     write_file(file, page(found).encode())
     return file
 
 
-def page(found: Examination) -> str:
+def page(found: VerificationReport) -> str:
     """Return the page.
 
     Parameters
     ----------
-    found : Examination
+    found : VerificationReport
 
     Returns
     -------
@@ -138,9 +138,9 @@ def page(found: Examination) -> str:
 
     Examples
     --------
-    >>> from fedconvex.report.checks import Examination
+    >>> from fedconvex.verify import VerificationReport
     >>> from fedconvex.report.page import page
-    >>> text = page(Examination((), {}))
+    >>> text = page(VerificationReport((), {}))
     >>> text.startswith("<!DOCTYPE html>"), "src=" in text
     (True, False)
     """
@@ -167,7 +167,7 @@ def page(found: Examination) -> str:
 
 
 def _badge(outcome: Outcome) -> str:
-    return f'<span class="v {outcome.name.lower()}">{MARKS[outcome]} {WORDS[outcome]}</span>'
+    return f'<span class="v {outcome.name.lower()}">{MARKS[outcome]} {OUTCOME_WORDS[outcome]}</span>'
 
 
 def _number(x: float, digits: int = 4) -> str:
@@ -218,9 +218,9 @@ def _look(number: bool) -> str:
     return ' class="n"' if number else ""
 
 
-def _head(found: Examination) -> str:
+def _head(found: VerificationReport) -> str:
     chips = "".join(
-        f'<li class="{o.name.lower() if m else "zero"}"><b>{m}</b>{MARKS[o]} {WORDS[o]}</li>'
+        f'<li class="{o.name.lower() if m else "zero"}"><b>{m}</b>{MARKS[o]} {OUTCOME_WORDS[o]}</li>'
         for o, m in found.counts.items()
     )
     words = "No theorem is violated."
@@ -238,7 +238,7 @@ def _head(found: Examination) -> str:
     )
 
 
-def _contents(found: Examination) -> str:
+def _contents(found: VerificationReport) -> str:
     links = [("#reading", "How to read this page"), ("#table", "All settings")]
     links += [("#tightness", "How tight the bounds are")] if found.tightness else []
     links += [(f"#{_anchor(name)}", note.title) for name, note in found.notes.items()]
@@ -268,7 +268,7 @@ with its numbers; the theorem is silent there.</p>
 gradient (noise); real features and targets are standardised, so all are pure numbers.</p></section>"""
 
 
-def _summary_table(found: Examination, ids: Mapping[int, str]) -> str:
+def _summary_table(found: VerificationReport, ids: Mapping[int, str]) -> str:
     heads = ("Setting", "Data", "Measured", "Bound", "÷ measured", "Exact worst case", "÷ worst", "Verdict")
     groups = []
     for name, note in found.notes.items():
@@ -303,7 +303,7 @@ def _summary_row(f: Finding, me: str, heads: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- tightness
 
 
-def _tightness(found: Examination) -> str:
+def _tightness(found: VerificationReport) -> str:
     if not found.tightness:
         return ""
     names = list(found.tightness[0].bounds)
@@ -357,7 +357,7 @@ def _tightness(found: Examination) -> str:
 # ---------------------------------------------------------------------- theorems
 
 
-def _theorem(name: str, note: Note, found: Examination, ids: Mapping[int, str]) -> str:
+def _theorem(name: str, note: Note, found: VerificationReport, ids: Mapping[int, str]) -> str:
     mine = [f for f in found.findings if f.theorem == name]
     statement = ""
     if note.statement:
@@ -436,7 +436,7 @@ def _terms(bound: Any, f: Finding) -> str:
     return f'<div class="bar" role="img" aria-label="{escape(label)}">{spans}</div>{table}'
 
 
-def _repeat(found: Examination) -> str:
+def _repeat(found: VerificationReport) -> str:
     rows = [[escape(name), escape(value)] for name, value in found.about.items()]
     rows.append(["time", f"{found.seconds:.0f} s"])
     table = _table("Equal versions and seeds give equal numbers.", ["What", "Value"], rows, (), "Versions and seeds")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedconvex.theorems import agnostic, boosting, divergence, dynamic, family, fedavg, mocha
-from fedconvex.theorems.setting import Setting, Theorem
+from fedconvex.theorems.parts.setting import Setting, Theorem
 
 __all__ = ["THEOREMS", "Setting", "Theorem"]
 

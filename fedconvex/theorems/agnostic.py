@@ -19,7 +19,7 @@ from fedconvex.problems import Problem
 from fedconvex.problems.domains import domain_counts, domain_problem
 from fedconvex.problems.minimax import solve_minimax, solve_softmax
 from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
-from fedconvex.theorems.setting import Setting, Theorem, is_method, participants, still
+from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants, still
 from fedconvex.theory import agnostic_communication, agnostic_generalisation, agnostic_rate, agnostic_softmax
 from fedconvex.theory.agnostic_rate import AgnosticConstants, agnostic_best_steps, agnostic_constants, agnostic_steps
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require

@@ -16,7 +16,7 @@ import numpy as np
 from fedconvex.driver import iterate
 from fedconvex.losses import Exponential
 from fedconvex.problems import EnsembleProblem, StumpProblem
-from fedconvex.theorems.setting import Setting, Theorem, is_method
+from fedconvex.theorems.parts.setting import Setting, Theorem, is_method
 from fedconvex.theory import boosting
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 

@@ -10,8 +10,8 @@ from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.problems import Problem
-from fedconvex.theorems.setting import Setting, Theorem, full_steps, local_sgd
-from fedconvex.theory import weight_divergence
+from fedconvex.theorems import weight_divergence
+from fedconvex.theorems.parts.setting import Setting, Theorem, full_steps, local_sgd
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["THEOREMS"]

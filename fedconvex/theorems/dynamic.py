@@ -11,8 +11,8 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.problems import MovingTarget, Problem
-from fedconvex.theorems.setting import Setting, Theorem, deterministic, is_method, participants
-from fedconvex.theory import dynamic
+from fedconvex.theorems import dynamic_msd as dynamic
+from fedconvex.theorems.parts.setting import Setting, Theorem, deterministic, is_method, participants
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["THEOREMS"]

@@ -14,8 +14,10 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
 from fedconvex.problems import Constants, noise_factor
-from fedconvex.theorems.setting import Setting, Theorem, everybody, is_method, participants, still
-from fedconvex.theory import fedprox, fixed_points, hedging, sam, scaffold, svrg
+from fedconvex.theorems import fedprox, hedging, scaffold, svrg
+from fedconvex.theorems import fedsam as sam
+from fedconvex.theorems.parts.setting import Setting, Theorem, everybody, is_method, participants, still
+from fedconvex.theory import fixed_points
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["THEOREMS"]

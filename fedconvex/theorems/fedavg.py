@@ -11,16 +11,16 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
 from fedconvex.problems import MEASURED, noise_factor
-from fedconvex.theorems.setting import Setting, Theorem, full_steps, local_sgd, participants, plain, still
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
-from fedconvex.theory.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
-from fedconvex.theory.fedavg_refined import (
+from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
+from fedconvex.theorems.fedavg_refined import (
     fedavg_at_optimum,
     fedavg_at_optimum_sharp,
     fedavg_refined,
     fedavg_refined_sharp,
 )
-from fedconvex.theory.fedavg_strongly_convex import fedavg_scheme_one, fedavg_scheme_two, fedavg_strongly_convex
+from fedconvex.theorems.fedavg_strongly_convex import fedavg_scheme_one, fedavg_scheme_two, fedavg_strongly_convex
+from fedconvex.theorems.parts.setting import Setting, Theorem, full_steps, local_sgd, participants, plain, still
+from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 from fedconvex.theory.moments import Moments
 
 __all__ = ["THEOREMS"]

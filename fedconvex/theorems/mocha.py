@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theorems.setting import Setting, Theorem, is_method, participants
+from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants
 from fedconvex.theory import mocha
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 

@@ -1,6 +1,6 @@
 """Theory: one theorem a file, each a pure function of constants and hyper-parameters; exact moments and worst cases.
 
-Bounds are imported from their files, for example ``from fedconvex.theory.fedavg_convex import fedavg_convex``: a file
+Bounds are imported from their files, for example ``from fedconvex.theorems.fedavg_convex import fedavg_convex``: a file
 is named after its theorem.
 """
 

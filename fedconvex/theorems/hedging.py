@@ -58,7 +58,7 @@ def hedging_factor(constants: Constants, *, rho: float) -> float:
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.hedging import hedging_factor
+    >>> from fedconvex.theorems.hedging import hedging_factor
     >>> hedging_factor(Constants(L=4.0, mu=1.0), rho=2.0) == 2 / 3
     True
     """
@@ -73,7 +73,7 @@ def hedging_best_rho(constants: Constants) -> float:
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.hedging import hedging_best_rho
+    >>> from fedconvex.theorems.hedging import hedging_best_rho
     >>> hedging_best_rho(Constants(L=4.0, mu=1.0))
     2.0
     """
@@ -105,7 +105,7 @@ def hedging(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.hedging import hedging
+    >>> from fedconvex.theorems.hedging import hedging
     >>> constants = Constants(L=1.0, mu=1.0, D=3.0, zeta_star=4.0)
     >>> hedging(constants, rho=1.0, rounds=2).value
     1.25
@@ -130,7 +130,7 @@ def hedging_optimum(problem: Problem, *, rho: float) -> np.ndarray:
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.hedging import hedging_optimum
+    >>> from fedconvex.theorems.hedging import hedging_optimum
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])]), Squared())
     >>> hedging_optimum(problem, rho=1.0)
     array([[3.],
@@ -147,7 +147,7 @@ def hedging_round(problem: Problem, *, rho: float) -> Affine:
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.hedging import hedging_round
+    >>> from fedconvex.theorems.hedging import hedging_round
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])]), Squared())
     >>> map = hedging_round(problem, rho=1.0)
     >>> map.limit(), map.rate

@@ -42,8 +42,8 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.problems import Constants, Problem
+from fedconvex.theorems.fedavg_convex import client_weights, where_taken
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
-from fedconvex.theory.fedavg_convex import client_weights, where_taken
 from fedconvex.theory.fixed_points import quadratic
 
 __all__ = ["Cycle", "fedsam", "fedsam_at_optimum", "sam_cycle", "sam_error"]
@@ -80,7 +80,7 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.sam import fedsam
+    >>> from fedconvex.theorems.fedsam import fedsam
     >>> fedsam(Constants(L=1.0, D=1.0, K=2), step_size=0.5, local_steps=1, rounds=10, rho=0.5).value
     0.35
     """
@@ -121,7 +121,7 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.sam import fedsam_at_optimum
+    >>> from fedconvex.theorems.fedsam import fedsam_at_optimum
     >>> constants = Constants(L=1.0, D=1.0, zeta_star=0.5)
     >>> round(fedsam_at_optimum(constants, step_size=0.1, local_steps=2, rounds=10, rho=0.1).value, 4)
     0.2924
@@ -149,7 +149,7 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.sam import sam_error
+    >>> from fedconvex.theorems.fedsam import sam_error
     >>> sam_error(Constants(L=2.0), rho=0.5).value
     1.0
     """
@@ -169,7 +169,7 @@ def sam_cycle(problem: Problem, *, step_size: float, rho: float) -> Cycle:
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.sam import sam_cycle
+    >>> from fedconvex.theorems.fedsam import sam_cycle
     >>> problem = Problem(Federation.from_clients([([[1.0]], [3.0])]), Squared())
     >>> sam_cycle(problem, step_size=1.0, rho=0.5).radius
     0.5

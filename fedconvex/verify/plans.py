@@ -11,24 +11,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedconvex._check import bad
-from fedconvex.laboratory.ways import (
-    Way,
-    agents,
-    boosted,
-    decaying,
-    dual,
-    epochs,
-    few,
-    fixed,
-    game,
-    hedged,
-    least,
-    proximal,
-    sampled,
-    start_alone,
-    tuned,
+from fedconvex.methods import (
+    AFL,
+    SCAFFOLD,
+    AgnosticFedAvg,
+    ApproxFedAvg,
+    Clock,
+    CoCoA,
+    FedSAM,
+    OptimisticAFL,
+    ProportionalSampling,
+    SoftmaxFedAvg,
+    UniformSampling,
 )
-from fedconvex.laboratory.worlds import (
+from fedconvex.methods.afl import WeightedSampling
+from fedconvex.problems import Problem
+from fedconvex.simplex.uncertainty import EntropicStep, Point
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.agnostic import Classifiers
+from fedconvex.theorems.parts.instances import (
     World,
     ages,
     alike,
@@ -73,24 +74,23 @@ from fedconvex.laboratory.worlds import (
     wards,
     wide,
 )
-from fedconvex.methods import (
-    AFL,
-    SCAFFOLD,
-    AgnosticFedAvg,
-    ApproxFedAvg,
-    Clock,
-    CoCoA,
-    FedSAM,
-    OptimisticAFL,
-    ProportionalSampling,
-    SoftmaxFedAvg,
-    UniformSampling,
+from fedconvex.theorems.parts.rules import (
+    Way,
+    agents,
+    boosted,
+    decaying,
+    dual,
+    epochs,
+    few,
+    fixed,
+    game,
+    hedged,
+    least,
+    proximal,
+    sampled,
+    start_alone,
+    tuned,
 )
-from fedconvex.methods.afl import WeightedSampling
-from fedconvex.problems import Problem
-from fedconvex.simplex.uncertainty import EntropicStep, Point
-from fedconvex.theorems.agnostic import Classifiers
-from fedconvex.verify import THEOREMS
 
 __all__ = ["EXTRA", "PLANS", "Check", "Plan", "checks"]
 
@@ -592,7 +592,7 @@ def checks(theorems: Sequence[str] | None = None, world: World | None = None) ->
 
     Examples
     --------
-    >>> from fedconvex.laboratory import checks
+    >>> from fedconvex.verify import checks
     >>> [check.world.data for check in checks(["weight-divergence-zhao"])]
     ['synthetic', 'real', 'real', 'real']
     """

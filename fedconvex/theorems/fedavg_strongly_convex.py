@@ -34,8 +34,8 @@ import numpy as np
 
 from fedconvex._check import whole
 from fedconvex.problems import Constants
+from fedconvex.theorems.fedavg_convex import client_weights, equal_weights, where_taken
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
-from fedconvex.theory.fedavg_convex import client_weights, equal_weights, where_taken
 
 __all__ = ["Schedule", "fedavg_schedule", "fedavg_scheme_one", "fedavg_scheme_two", "fedavg_strongly_convex"]
 
@@ -55,7 +55,7 @@ def fedavg_schedule(constants: Constants, *, local_steps: int) -> Schedule:
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_strongly_convex import fedavg_schedule
+    >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
     >>> fedavg_schedule(Constants(L=4.0, mu=0.5), local_steps=5)
     Schedule(scale=4.0, shift=64.0)
     """
@@ -82,7 +82,7 @@ def fedavg_strongly_convex(constants: Constants, *, local_steps: int, rounds: in
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_strongly_convex import fedavg_strongly_convex
+    >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_strongly_convex
     >>> constants = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, K=2)
     >>> fedavg_strongly_convex(constants, local_steps=1, rounds=8).value
     0.25
@@ -96,7 +96,7 @@ def fedavg_scheme_one(constants: Constants, *, local_steps: int, rounds: int, pa
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_strongly_convex import fedavg_scheme_one
+    >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_scheme_one
     >>> constants = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, G2=1.0, K=4)
     >>> fedavg_scheme_one(constants, local_steps=1, rounds=8, participants=2).terms["sampling"]
     0.25
@@ -111,7 +111,7 @@ def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, pa
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_strongly_convex import fedavg_scheme_two
+    >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_scheme_two
     >>> constants = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, G2=1.0, K=4)
     >>> round(fedavg_scheme_two(constants, local_steps=1, rounds=8, participants=2).terms["sampling"], 4)
     0.1667

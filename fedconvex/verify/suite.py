@@ -13,16 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.laboratory.plans import PLANS, Check, Plan, checks
-from fedconvex.laboratory.tightness import ROWS, exact_worst, no_worst, step_choice, tightness_claims, tightness_row
-from fedconvex.laboratory.ways import Way, smoothness
 from fedconvex.methods import ProportionalSampling, UniformSampling
 from fedconvex.problems import Constants, EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
-from fedconvex.report.checks import Constant, Examination, Finding, Note, Tightness, Worst
+from fedconvex.theorems import THEOREMS, Setting, Theorem
+from fedconvex.theorems.parts.rules import Way, smoothness
 from fedconvex.theory.bound import AssumptionError, Quantity, require
-from fedconvex.verify import THEOREMS, Curve, Outcome, Setting, Theorem, Verdict, curve, verify
+from fedconvex.verify.curves import BoundCurve, curve
+from fedconvex.verify.findings import Constant, Finding, Note, Tightness, VerificationReport, WorstCaseInterval
+from fedconvex.verify.plans import PLANS, Check, Plan, checks
+from fedconvex.verify.tightness import ROWS, exact_worst, no_worst, step_choice, tightness_claims, tightness_row
+from fedconvex.verify.verdicts import Outcome, Verdict, verify
 
-__all__ = ["Progress", "examine"]
+__all__ = ["Progress", "verify_suite"]
 
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 
@@ -38,8 +40,8 @@ ONE_ROUND = {  # no curve over rounds
     Quantity.SEPARABILITY,
     Quantity.LARGEST_INCREASE,
 }
-MODULES = {  # of theory, where the name differs from the page's
-    "fedsam": "sam",
+MODULES = {  # where the name differs from the page's
+    "dynamic": "dynamic_msd",
     "agnostic": "agnostic_generalisation",
     "agnostic-rate": "agnostic_rate",
     "agnostic-rate-any-steps": "agnostic_rate",
@@ -48,6 +50,10 @@ MODULES = {  # of theory, where the name differs from the page's
     "agnostic-softmax": "agnostic_softmax",
     "agnostic-softmax-optimum": "agnostic_softmax",
 }
+MOVED = {  # statements that stand in theorems already
+    "fedavg_convex", "fedavg_refined", "fedavg_strongly_convex", "dynamic_msd", "weight_divergence", "scaffold",
+    "fedprox", "fedsam", "svrg", "hedging",
+}  # fmt: skip
 
 
 def _examined(check: Check, seed: int, precision: float, most: int, curves: bool) -> Finding:
@@ -99,7 +105,7 @@ def _refused(check: Check, why: str) -> Finding:
     return Finding(check.theorem, name, words, data, refused, no_worst("the theorem does not apply"))
 
 
-def _followed(theorem: Theorem, s: Setting, way: Way) -> tuple[Curve | None, tuple[Worst, ...]]:
+def _followed(theorem: Theorem, s: Setting, way: Way) -> tuple[BoundCurve | None, tuple[WorstCaseInterval, ...]]:
     """Return the curve over rounds up to four times those of the check, and the exact worst cases along it."""
     if theorem.quantity in ONE_ROUND:
         return None, ()
@@ -111,7 +117,7 @@ def _followed(theorem: Theorem, s: Setting, way: Way) -> tuple[Curve | None, tup
     runs = [s._replace(rounds=T, method=way.make(theorem, s.problem, s.start, T)) for T in times]
     lines = [curve(theorem, s.problem, r.method, rounds=[r.rounds], start=s.start, seed=s.seed) for r in runs]
     joined: dict[str, Any] = {
-        name: np.concatenate([getattr(line, name) for line in lines]) for name in Curve._fields[:-1]
+        name: np.concatenate([getattr(line, name) for line in lines]) for name in BoundCurve._fields[:-1]
     }
     return lines[0]._replace(**joined), tuple(exact_worst(theorem, run) for run in runs)
 
@@ -247,7 +253,7 @@ def _knob(m: Any, problem: Problem, way: Way) -> str:
     return f"{'penalty' if eta is None else 'step size'} {way.words}"
 
 
-def examine(
+def verify_suite(
     suite: Sequence[Check] | None = None,
     *,
     seed: int = 0,
@@ -256,7 +262,7 @@ def examine(
     curves: bool = False,
     tightness: bool = True,
     progress: Progress | None = None,
-) -> Examination:
+) -> VerificationReport:
     """Carry out checks, and the tightness table.
 
     Parameters
@@ -278,8 +284,8 @@ def examine(
 
     Examples
     --------
-    >>> from fedconvex.laboratory import checks, examine
-    >>> found = examine(checks(["weight-divergence-zhao"])[:1], tightness=False)
+    >>> from fedconvex.verify import checks, verify_suite
+    >>> found = verify_suite(checks(["weight-divergence-zhao"])[:1], tightness=False)
     >>> found.findings[0].outcome.name, found.violated
     ('HOLDS', False)
     """
@@ -301,7 +307,7 @@ def examine(
         steps = step_choice()
     tell(1.0, "done")
     used = dict.fromkeys(f.theorem for f in findings)
-    return Examination(
+    return VerificationReport(
         tuple(findings),
         {name: _note(THEOREMS[name], findings) for name in used},
         tuple(rows),
@@ -315,7 +321,8 @@ def examine(
 def _note(theorem: Theorem, findings: Sequence[Finding]) -> Note:
     plan = PLANS[theorem.name]
     module = MODULES.get(theorem.name, MODULES.get(theorem.page, theorem.page))
-    text = inspect.cleandoc(import_module(f"fedconvex.theory.{module}").__doc__ or "")
+    room = "theorems" if module in MOVED else "theory"
+    text = inspect.cleandoc(import_module(f"fedconvex.{room}.{module}").__doc__ or "")
     bounds = [f.verdict.bound for f in findings if f.theorem == theorem.name and f.verdict.bound is not None]
     source = bounds[0].source if bounds else _section(text, "Source")
     return Note(

@@ -32,8 +32,8 @@ import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
 from fedconvex.problems import Constants, Problem
+from fedconvex.theorems.fedavg_convex import client_weights
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
-from fedconvex.theory.fedavg_convex import client_weights
 
 __all__ = ["class_shares", "divergence", "divergence_convex", "divergence_zhao", "gradient_gaps", "label_distance"]
 
@@ -46,7 +46,7 @@ def divergence(w_federated: Any, w_centralised: Any) -> float:
 
     Examples
     --------
-    >>> from fedconvex.theory.weight_divergence import divergence
+    >>> from fedconvex.theorems.weight_divergence import divergence
     >>> divergence([3.0, 4.0], [3.0, 0.0])
     1.3333333333333333
     """
@@ -65,7 +65,7 @@ def class_shares(problem: Problem) -> np.ndarray:
     Examples
     --------
     >>> from fedconvex import Federation, Logistic, Problem
-    >>> from fedconvex.theory.weight_divergence import class_shares, label_distance
+    >>> from fedconvex.theorems.weight_divergence import class_shares, label_distance
     >>> fed = Federation.from_clients([([[1.0], [2.0]], [1.0, 1.0]), ([[1.0], [2.0]], [1.0, -1.0])])
     >>> class_shares(Problem(fed, Logistic()))
     array([[0. , 1. ],
@@ -116,7 +116,7 @@ def divergence_convex(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.weight_divergence import divergence_convex
+    >>> from fedconvex.theorems.weight_divergence import divergence_convex
     >>> divergence_convex(Constants(L=1.0, K=2), [[1.0, 1.0]], step_size=0.5, local_steps=2, previous=1.0).value
     1.5
     """
@@ -168,7 +168,7 @@ def divergence_zhao(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.weight_divergence import divergence_zhao
+    >>> from fedconvex.theorems.weight_divergence import divergence_zhao
     >>> one_class_each = [[1.0, 0.0], [0.0, 1.0]]
     >>> bound = divergence_zhao(Constants(K=2), one_class_each, [1.0, 1.0], [1.0], step_size=0.5, local_steps=2)
     >>> bound.value

@@ -10,10 +10,8 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,18 +20,7 @@ from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, require
 
-__all__ = [
-    "THEOREMS",
-    "Corners",
-    "Curve",
-    "Outcome",
-    "Setting",
-    "Theorem",
-    "Verdict",
-    "curve",
-    "verify",
-    "verify_grid",
-]
+__all__ = ["Outcome", "Verdict", "check_confidence", "find_bound", "find_theorem", "start_of", "verify"]
 
 
 class Outcome(enum.Enum):
@@ -106,7 +93,7 @@ def verify(
     most: int = 4096,
     exact: bool | None = None,
 ) -> Verdict:
-    """Hold a theorem against a run.
+    """Check a theorem on a run.
 
     Parameters
     ----------
@@ -143,16 +130,16 @@ def verify(
     ('HOLDS', True)
     """
     begin = time.perf_counter()
-    theorem = _theorem(theorem)
+    theorem = find_theorem(theorem)
     limit = whole("verify: rounds", rounds, low=1)
     precision = real("verify: precision", precision, low=0.0, strict=True)
-    _confidence(confidence)
+    check_confidence(confidence)
     most = whole("verify: most", most, low=2)
     if isinstance(method, type):
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
-    setting = Setting(problem, method, limit, _start(problem, start), whole("verify: seed", seed))
+    setting = Setting(problem, method, limit, start_of(problem, start), whole("verify: seed", seed))
     try:
-        bound = _bound(theorem, setting)
+        bound = find_bound(theorem, setting)
     except AssumptionError as error:
         seconds = time.perf_counter() - begin
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error), seconds=seconds)
@@ -177,7 +164,8 @@ def verify(
     return Verdict(theorem.name, outcome, reason, mean, low, high, bound, runs, seconds)
 
 
-def _theorem(theorem: Theorem | str) -> Theorem:
+def find_theorem(theorem: Theorem | str) -> Theorem:
+    """Return a theorem by its name."""
     if isinstance(theorem, Theorem):
         return theorem
     if not isinstance(theorem, str):
@@ -187,17 +175,20 @@ def _theorem(theorem: Theorem | str) -> Theorem:
     return THEOREMS[theorem]
 
 
-def _bound(theorem: Theorem, s: Setting) -> Bound:
+def find_bound(theorem: Theorem, s: Setting) -> Bound:
+    """Return a theorem's bound in a setting, or raise where a hypothesis fails."""
     require(theorem.name, theorem.about(s.problem))
     return theorem.bound(s)
 
 
-def _confidence(confidence: float) -> None:
+def check_confidence(confidence: float) -> None:
+    """Raise unless it is a probability."""
     if not 0.0 < real("verify: confidence", confidence) < 1.0:
         raise bad("verify: confidence", "lie strictly between 0 and 1", confidence)
 
 
-def _start(problem: Problem, start: Any) -> np.ndarray:
+def start_of(problem: Problem, start: Any) -> np.ndarray:
+    """Return the model that a run starts at, zeros by default."""
     if not isinstance(problem, Problem):
         raise wrong_type("verify: problem", "be a Problem", type(problem).__name__)
     if start is None:
@@ -229,131 +220,3 @@ def _monte_carlo(
         if n >= most or (clear and 0.5 * (high - low) <= max(precision * abs(mean), finest)):
             return mean, low, high, n
         size = n
-
-
-class Curve(NamedTuple):
-    """A theorem along a run: every array has one entry per number of rounds, NaN where it is not available."""
-
-    rounds: np.ndarray
-    measured: np.ndarray  # the quantity after so many rounds
-    low: np.ndarray  # confidence interval, each point for itself; equal to measured where it is exact
-    high: np.ndarray
-    bound: np.ndarray
-    exact: bool
-
-
-def curve(
-    theorem: Theorem | str,
-    problem: Problem,
-    method: Any,
-    *,
-    rounds: Sequence[int],
-    start: Any = None,
-    seed: int = 0,
-    trajectories: int = 256,
-    confidence: float = 0.95,
-    exact: bool | None = None,
-) -> Curve:
-    """Follow a theorem's quantity and its bound over the number of rounds.
-
-    Parameters
-    ----------
-    theorem, problem, method, start, seed, exact
-        As for `verify`.
-    rounds : sequence of int
-        Numbers of rounds, each at least 1.
-    trajectories : int
-        Independent runs where the expectation is not exact.
-    confidence : float
-        Of the interval at every point.
-
-    Examples
-    --------
-    >>> from fedconvex import FedAvg, Problem, Squared
-    >>> from fedconvex.datasets import linear_federation
-    >>> from fedconvex.verify import curve
-    >>> problem = Problem(linear_federation(n_clients=3, model_shift=1.0, seed=0).federation, Squared())
-    >>> line = curve("fedavg-at-optimum", problem, FedAvg(step_size=0.05, local_steps=2), rounds=[1, 10, 100])
-    >>> line.exact, bool((line.measured <= line.bound).all())
-    (True, True)
-    """
-    theorem = _theorem(theorem)
-    times = [whole("curve: rounds", T, low=1) for T in np.ravel(np.asarray(rounds, dtype=object))]
-    if not times:
-        raise bad("curve: rounds", "name at least one number of rounds", "none")
-    trajectories = whole("curve: trajectories", trajectories, low=2)
-    _confidence(confidence)
-    s = Setting(problem, method, max(times), _start(problem, start), seed)
-    bounds = np.full(len(times), np.nan)
-    for i, T in enumerate(times):
-        try:
-            bounds[i] = _bound(theorem, s._replace(rounds=T)).value
-        except AssumptionError:
-            continue
-    if np.isnan(bounds).all():
-        _bound(theorem, s)  # tells why
-    mean = None if exact is False else theorem.expectation(s, times)
-    if mean is not None:
-        return Curve(np.array(times), mean, mean, mean, bounds, True)
-    if exact:
-        raise bad("curve: exact", "be possible (squared loss, or a run without randomness)", f"{problem.loss!r}")
-    values = theorem.draw(s, times, seed, trajectories)
-    tail = 0.5 - 0.5 * confidence
-    limits = [theorem.estimate(s._replace(rounds=T), v, tail) for T, v in zip(times, values, strict=True)]
-    mean, low, high = np.array(limits).T
-    return Curve(np.array(times), mean, low, high, bounds, False)
-
-
-class Corners(NamedTuple):
-    """What a sweep found."""
-
-    verdicts: dict[tuple, Verdict]  # by the values of the grid, in its order
-    tightest: tuple | None  # where the ratio is least, among those that apply
-    loosest: tuple | None
-
-    @property
-    def violated(self) -> list[tuple]:
-        """Settings where the bound fails."""
-        return [k for k, v in self.verdicts.items() if v.outcome is Outcome.VIOLATED]
-
-
-def verify_grid(
-    theorem: Theorem | str,
-    setting: Callable[..., tuple[Problem, Any, int]],
-    grid: Mapping[str, Iterable[Any]],
-    **options: Any,
-) -> Corners:
-    """Verify a theorem over a grid and find its tightest and loosest corner.
-
-    Parameters
-    ----------
-    theorem : Theorem or str
-    setting : callable
-        Takes one value per key of the grid and returns (problem, method, rounds).
-    grid : mapping from str to values
-        For example step sizes, local steps, numbers of clients, heterogeneities, batch sizes.
-    **options
-        For `verify`.
-
-    Examples
-    --------
-    >>> from fedconvex import FedAvg, Problem, Squared
-    >>> from fedconvex.datasets import linear_federation
-    >>> from fedconvex.verify import verify_grid
-    >>> problem = Problem(linear_federation(n_clients=3, model_shift=1.0, seed=0).federation, Squared())
-    >>> def setting(eta, tau):
-    ...     return problem, FedAvg(step_size=eta, local_steps=tau), 10
-    >>> corners = verify_grid("fedavg-at-optimum", setting, {"eta": [0.01, 0.1], "tau": [1, 2]})
-    >>> corners.violated, len(corners.verdicts)
-    ([], 4)
-    """
-    if not isinstance(grid, Mapping) or not grid:
-        raise wrong_type("verify_grid: grid", "be a nonempty mapping of names to values", f"{grid!r}")
-    verdicts = {}
-    for values in product(*grid.values()):
-        problem, method, rounds = setting(**dict(zip(grid, values, strict=True)))
-        verdicts[values] = verify(theorem, problem, method, rounds=rounds, **options)
-    ratios = {k: v.ratio for k, v in verdicts.items() if math.isfinite(v.ratio)}
-    tightest = min(ratios, key=ratios.__getitem__) if ratios else None
-    loosest = max(ratios, key=ratios.__getitem__) if ratios else None
-    return Corners(verdicts, tightest, loosest)

@@ -10,36 +10,36 @@ from typing import Any
 import numpy as np
 
 from fedconvex.problems import Constants
-from fedconvex.report.checks import Claim, StepChoice, Tightness, Worst
-from fedconvex.theory.bound import Quantity
-from fedconvex.theory.fedavg_convex import (
+from fedconvex.theorems import Setting, Theorem
+from fedconvex.theorems.fedavg_convex import (
     fedavg_convex,
     fedavg_convex_best_step,
     fedavg_convex_step,
     fedavg_convex_tuned,
 )
-from fedconvex.theory.fedavg_refined import fedavg_refined, fedavg_refined_sharp
+from fedconvex.theorems.fedavg_refined import fedavg_refined, fedavg_refined_sharp
+from fedconvex.theory.bound import Quantity
 from fedconvex.theory.worst_case import AtOptimum, Shift, UniformUpper, WorstCase, programme_size, worst_case
-from fedconvex.verify import Setting, Theorem
+from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
 
 __all__ = ["LARGEST", "ROWS", "exact_worst", "no_worst", "step_choice", "tightness_claims", "tightness_row"]
 
 LARGEST = 40  # order of the Gram matrix up to which a worst case is computed unasked: about a second
 
 
-def no_worst(why: str) -> Worst:
+def no_worst(why: str) -> WorstCaseInterval:
     """Return that there is none, and why."""
-    return Worst(math.nan, math.nan, why)
+    return WorstCaseInterval(math.nan, math.nan, why)
 
 
-def exact_worst(theorem: Theorem, s: Setting) -> Worst:
+def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     """Return the exact worst case over all problems with the setting's L, D and heterogeneity, or why there is none.
 
     Examples
     --------
     >>> from fedconvex import FedAvg
-    >>> from fedconvex.laboratory import exact_worst
-    >>> from fedconvex.laboratory.worlds import duel
+    >>> from fedconvex.verify import exact_worst
+    >>> from fedconvex.theorems.parts.instances import duel
     >>> from fedconvex.verify import THEOREMS, Setting
     >>> setting = Setting(duel.make(), FedAvg(step_size=0.25, local_steps=2), 1, [0.0])
     >>> worst = exact_worst(THEOREMS["fedavg-convex"], setting)
@@ -74,7 +74,7 @@ def exact_worst(theorem: Theorem, s: Setting) -> Worst:
     unit = L * D**2
     text = "‖grad F_i(x*)‖ <= zeta_* in quadratic mean" if local else "‖grad F_i - grad F‖ <= zeta everywhere"
     words = f"all {M} convex L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, {'zeta_*' if local else 'zeta'} = "
-    return Worst(lower * unit, upper * unit, f"{words}{zeta:.4g}, in any dimension")
+    return WorstCaseInterval(lower * unit, upper * unit, f"{words}{zeta:.4g}, in any dimension")
 
 
 @cache

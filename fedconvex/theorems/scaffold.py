@@ -29,8 +29,8 @@ import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
 from fedconvex.problems import Constants, Problem
+from fedconvex.theorems.fedavg_convex import client_weights, equal_weights, where_taken
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
-from fedconvex.theory.fedavg_convex import client_weights, equal_weights, where_taken
 from fedconvex.theory.fixed_points import Affine, quadratic
 
 __all__ = [
@@ -87,7 +87,7 @@ def scaffold(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.scaffold import scaffold
+    >>> from fedconvex.theorems.scaffold import scaffold
     >>> constants = Constants(L=1 / 81, mu=0.0, D=1.0, sigma2=0.0, zeta_star=0.0, K=10)
     >>> scaffold(constants, step_size=0.5, local_steps=2, rounds=4).value
     0.25
@@ -129,7 +129,7 @@ def scaffold_weights(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.scaffold import scaffold_weights
+    >>> from fedconvex.theorems.scaffold import scaffold_weights
     >>> scaffold_weights(Constants(L=1.0, mu=1.0), step_size=1.0, local_steps=1, rounds=2)
     array([0.33333333, 0.66666667])
     """
@@ -150,7 +150,7 @@ def scaffold_best_step(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.scaffold import scaffold_best_step
+    >>> from fedconvex.theorems.scaffold import scaffold_best_step
     >>> scaffold_best_step(Constants(L=1 / 81, mu=0.0, K=10), local_steps=2)
     0.5
     """
@@ -172,7 +172,7 @@ def scaffold_rounds(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.scaffold import scaffold_rounds
+    >>> from fedconvex.theorems.scaffold import scaffold_rounds
     >>> constants = Constants(L=1 / 81, mu=0.0, D=1.0, sigma2=0.0, zeta_star=0.0, K=10)
     >>> scaffold_rounds(constants, 0.25, step_size=0.5, local_steps=2)
     4
@@ -201,7 +201,7 @@ def control_error(problem: Problem, controls: Any) -> float:
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.scaffold import control_error
+    >>> from fedconvex.theorems.scaffold import control_error
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])]), Squared())
     >>> control_error(problem, [[0.0], [0.0]])
     1.0
@@ -236,7 +236,7 @@ def scaffold_round(
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.scaffold import scaffold_round, scaffold_split
+    >>> from fedconvex.theorems.scaffold import scaffold_round, scaffold_split
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
     >>> map = scaffold_round(problem, step_size=0.1, local_steps=5)
     >>> scaffold_split(problem, map.limit()).x, round(map.rate, 4)

@@ -38,8 +38,8 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.problems import Constants
+from fedconvex.theorems.fedavg_convex import client_weights, where_taken
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
-from fedconvex.theory.fedavg_convex import client_weights, where_taken
 
 __all__ = ["fedavg_at_optimum", "fedavg_at_optimum_sharp", "fedavg_refined", "fedavg_refined_sharp"]
 
@@ -65,7 +65,7 @@ def fedavg_refined(constants: Constants, *, step_size: float, local_steps: int, 
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_refined import fedavg_refined
+    >>> from fedconvex.theorems.fedavg_refined import fedavg_refined
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2)
     >>> round(fedavg_refined(constants, step_size=0.25, local_steps=2, rounds=1).value, 4)
     1.0208
@@ -92,7 +92,7 @@ def fedavg_refined_sharp(constants: Constants, *, step_size: float, local_steps:
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_refined import fedavg_refined_sharp
+    >>> from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2)
     >>> round(fedavg_refined_sharp(constants, step_size=0.25, local_steps=2, rounds=1).value, 4)
     1.0156
@@ -136,7 +136,7 @@ def fedavg_at_optimum(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_refined import fedavg_at_optimum
+    >>> from fedconvex.theorems.fedavg_refined import fedavg_at_optimum
     >>> constants = Constants(L=1.0, D=1.0, sigma2_star=0.0, zeta_star=1.0, K=2)
     >>> round(fedavg_at_optimum(constants, step_size=0.125, local_steps=2, rounds=10, noise_factor=0.0).value, 4)
     0.2972
@@ -152,7 +152,7 @@ def fedavg_at_optimum_sharp(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_refined import fedavg_at_optimum_sharp
+    >>> from fedconvex.theorems.fedavg_refined import fedavg_at_optimum_sharp
     >>> constants = Constants(L=1.0, D=1.0, sigma2_star=0.0, zeta_star=1.0, K=2)
     >>> round(fedavg_at_optimum_sharp(constants, step_size=0.125, local_steps=2, rounds=10, noise_factor=0.0).value, 4)
     0.2548

@@ -67,7 +67,7 @@ def fedavg_convex(constants: Constants, *, step_size: float, local_steps: int, r
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_convex import fedavg_convex
+    >>> from fedconvex.theorems.fedavg_convex import fedavg_convex
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=0.5, K=2)
     >>> fedavg_convex(constants, step_size=0.25, local_steps=2, rounds=1).value
     2.125
@@ -86,7 +86,7 @@ def fedavg_convex_step(constants: Constants, *, local_steps: int, rounds: int) -
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_convex import fedavg_convex_step
+    >>> from fedconvex.theorems.fedavg_convex import fedavg_convex_step
     >>> fedavg_convex_step(Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2), local_steps=2, rounds=1)
     0.25
     """
@@ -112,7 +112,7 @@ def fedavg_convex_best_step(constants: Constants, *, local_steps: int, rounds: i
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_convex import fedavg_convex, fedavg_convex_best_step
+    >>> from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_best_step
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2)
     >>> eta = fedavg_convex_best_step(constants, local_steps=2, rounds=1)
     >>> round(eta, 4), round(fedavg_convex(constants, step_size=eta, local_steps=2, rounds=1).value, 4)
@@ -154,7 +154,7 @@ def fedavg_convex_tuned(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedavg_convex import fedavg_convex_tuned
+    >>> from fedconvex.theorems.fedavg_convex import fedavg_convex_tuned
     >>> fedavg_convex_tuned(Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2), local_steps=2, rounds=1).value
     20.0
     """

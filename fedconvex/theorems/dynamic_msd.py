@@ -140,7 +140,7 @@ def tracking_constants(problem: Problem) -> TrackingConstants:
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.dynamic import tracking_constants
+    >>> from fedconvex.theorems.dynamic_msd import tracking_constants
     >>> fed = Federation.from_clients([([[1.0], [2.0]], [1.0, 2.0]), ([[1.0], [2.0]], [3.0, 6.0])])
     >>> constants = tracking_constants(Problem(fed, Squared()))
     >>> constants.nu, constants.delta, constants.gradient2_k
@@ -203,7 +203,7 @@ def gradient_noise(
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.dynamic import gradient_noise
+    >>> from fedconvex.theorems.dynamic_msd import gradient_noise
     >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
     >>> gradient_noise(Problem(fed, Squared()), np.array([2.0]), participation=1).value
     1.0
@@ -245,7 +245,7 @@ def gradient_noise_sharp(
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.theory.dynamic import TrackingConstants, gradient_noise_sharp
+    >>> from fedconvex.theorems.dynamic_msd import TrackingConstants, gradient_noise_sharp
     >>> one = np.ones(2)
     >>> constants = TrackingConstants(
     ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=one
@@ -284,7 +284,7 @@ def incremental_noise_at(
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.theory.dynamic import TrackingConstants, incremental_noise_at
+    >>> from fedconvex.theorems.dynamic_msd import TrackingConstants, incremental_noise_at
     >>> one = np.ones(2)
     >>> constants = TrackingConstants(
     ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=one
@@ -385,7 +385,7 @@ def msd_refined(
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.theory.dynamic import TrackingConstants, msd_refined
+    >>> from fedconvex.theorems.dynamic_msd import TrackingConstants, msd_refined
     >>> one = np.ones(2)
     >>> constants = TrackingConstants(
     ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=0 * one
@@ -468,7 +468,7 @@ def optimal_step(
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.dynamic import optimal_step, small_step, tracking_constants
+    >>> from fedconvex.theorems.dynamic_msd import optimal_step, small_step, tracking_constants
     >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
     >>> constants = tracking_constants(Problem(fed, Squared()))
     >>> optimal_step(constants, drift_covariance=[[0.01]], participation=1)

@@ -77,7 +77,7 @@ def fedprox(
     Examples
     --------
     >>> from fedconvex.problems import Constants
-    >>> from fedconvex.theory.fedprox import fedprox, fedprox_convex
+    >>> from fedconvex.theorems.fedprox import fedprox, fedprox_convex
     >>> at = dict(proximal=20.0, value=1.0, gradient_norm=1.0)
     >>> round(fedprox(Constants(L=1.0, B=1.0), participants=100, **at).terms["descent"], 4)
     -0.0384

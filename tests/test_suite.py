@@ -9,14 +9,28 @@ import numpy as np
 import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
-from fedconvex.laboratory import EXTRA, PLANS, Check, Plan, checks, exact_worst, examine, own
-from fedconvex.laboratory.tightness import step_choice, tightness_claims, tightness_row
-from fedconvex.laboratory.ways import agents, decaying, fixed, least, tuned
-from fedconvex.laboratory.worlds import cancer, decorrelated, duel, equal, parallel, quarrel, spread, trio
-from fedconvex.report.checks import Examination, as_document, as_table
+from fedconvex.report.checks import as_document, as_table
+from fedconvex.theorems.fedavg_convex import fedavg_convex_step
+from fedconvex.theorems.parts.instances import cancer, decorrelated, duel, equal, parallel, quarrel, spread, trio
+from fedconvex.theorems.parts.rules import agents, decaying, fixed, least, tuned
 from fedconvex.theory.bound import Bound, Quantity
-from fedconvex.theory.fedavg_convex import fedavg_convex_step
-from fedconvex.verify import THEOREMS, Outcome, Setting, Theorem, verify
+from fedconvex.verify import (
+    EXTRA,
+    PLANS,
+    THEOREMS,
+    Check,
+    Outcome,
+    Plan,
+    Setting,
+    Theorem,
+    VerificationReport,
+    checks,
+    exact_worst,
+    own,
+    verify,
+    verify_suite,
+)
+from fedconvex.verify.tightness import step_choice, tightness_claims, tightness_row
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"),
@@ -26,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def found():
-    return examine(precision=0.2, most=256, tightness=False)
+    return verify_suite(precision=0.2, most=256, tightness=False)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +63,7 @@ def planted(share, name="fedavg-refined"):
 
 
 def test_every_theorem_has_a_plan():
-    assert set(PLANS) == set(THEOREMS), "write a Plan into fedconvex/laboratory/plans.py"
+    assert set(PLANS) == set(THEOREMS), "write a Plan into fedconvex/verify/plans.py"
     for name, plan in PLANS.items():
         assert plan.says.endswith("."), name
         assert plan.loose.endswith("."), name
@@ -127,7 +141,7 @@ def test_worlds_are_what_they_say():
 def test_a_new_theorem_is_two_lines(monkeypatch):
     monkeypatch.setitem(THEOREMS, "new", THEOREMS["fedavg-refined"]._replace(name="new"))
     monkeypatch.setitem(PLANS, "new", Plan("It says.", "It is loose.", fixed(0.5, local_steps=2), 3, (duel, cancer)))
-    result = examine(checks(["new"]), tightness=False)
+    result = verify_suite(checks(["new"]), tightness=False)
     assert [f.outcome for f in result.findings] == [Outcome.HOLDS] * 2
     assert result.notes["new"].says == "It says."
     assert "R1" in result.notes["new"].statement
@@ -142,7 +156,7 @@ def test_unknown_names_are_refused():
 
 def test_equal_seeds_give_equal_findings():
     suite = checks(["fedavg-strongly-convex"])[1:2] + checks(["fedavg-convex"])[:1]
-    one, two, other = (examine(suite, seed=s, most=128, tightness=False, curves=True) for s in (3, 3, 4))
+    one, two, other = (verify_suite(suite, seed=s, most=128, tightness=False, curves=True) for s in (3, 3, 4))
     for a, b, c in zip(one.findings, two.findings, other.findings, strict=True):
         assert (a.verdict.measured, a.verdict.high) == (b.verdict.measured, b.verdict.high)
         assert np.array_equal(a.curve.high, b.curve.high)
@@ -151,7 +165,7 @@ def test_equal_seeds_give_equal_findings():
 
 def test_progress_is_told():
     told = []
-    examine(
+    verify_suite(
         checks(["weight-divergence-zhao"]), tightness=False, progress=lambda share, doing: told.append((share, doing))
     )
     shares = [share for share, _ in told]
@@ -165,7 +179,7 @@ def test_progress_is_told():
 
 def test_a_bound_below_the_run_is_violated(monkeypatch):
     monkeypatch.setitem(THEOREMS, "fedavg-refined", planted(0.999))
-    result = examine([Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3)], tightness=False)
+    result = verify_suite([Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3)], tightness=False)
     assert result.findings[0].outcome is Outcome.VIOLATED
     assert result.violated
     assert "VIOLATED" in as_table(result)
@@ -174,7 +188,7 @@ def test_a_bound_below_the_run_is_violated(monkeypatch):
 def test_a_bound_below_the_exact_worst_case_is_violated_although_the_run_obeys(monkeypatch):
     """1.5 times the run of the two clients is 0.156, the exact worst case 0.183."""
     monkeypatch.setitem(THEOREMS, "fedavg-refined", planted(1.5))
-    (finding,) = examine([Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3)], tightness=False).findings
+    (finding,) = verify_suite([Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3)], tightness=False).findings
     assert finding.verdict.outcome is Outcome.HOLDS
     assert finding.outcome is Outcome.VIOLATED
     assert "exact worst case" in finding.why
@@ -259,7 +273,7 @@ def test_claims_can_fail(rows):
     low = rows[3]._replace(bounds=dict(rows[3].bounds) | {"R1#": 0.99 * rows[3].lower})
     claims = tightness_claims([*rows[:3], low], None)
     assert not claims[0].holds
-    result = Examination((), {}, tuple(rows), None, claims)
+    result = VerificationReport((), {}, tuple(rows), None, claims)
     assert result.violated
     assert "FAILS: no bound lies below" in as_table(result)
 
@@ -318,7 +332,7 @@ def test_your_own_problem_of_any_loss(loss):
     made = getattr(fedconvex, loss)(3) if loss == "Softmax" else getattr(fedconvex, loss)()
     y = np.arange(60) % 3.0 if loss == "Softmax" else y
     problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), made, 0.1)
-    result = examine(checks(world=own(problem, "mine")), most=64, tightness=False)
+    result = verify_suite(checks(world=own(problem, "mine")), most=64, tightness=False)
     assert len(result.findings) == len(PLANS)
     assert not result.violated
     assert all(f.setting.startswith("mine") for f in result.findings)
@@ -368,7 +382,7 @@ def test_curves_end_at_the_verdict():
         Check("fedavg-convex-tuned", duel, tuned(local_steps=2), 3),
         *checks(["weight-divergence-zhao"])[:1],
     ]
-    for f in examine(suite, curves=True, tightness=False).findings:
+    for f in verify_suite(suite, curves=True, tightness=False).findings:
         T = int(np.flatnonzero(f.curve.rounds == (5 if "zhao" in f.theorem else 3))[0])
         assert f.curve.measured[T] == pytest.approx(f.verdict.measured, rel=1e-12)
         assert f.curve.bound[T] == pytest.approx(f.verdict.bound.value, rel=1e-12)
@@ -379,5 +393,5 @@ def test_curves_end_at_the_verdict():
 
 
 def test_one_round_quantities_have_no_curve():
-    (finding,) = examine(checks(["dynamic-gradient-noise"])[:1], curves=True, tightness=False).findings
+    (finding,) = verify_suite(checks(["dynamic-gradient-noise"])[:1], curves=True, tightness=False).findings
     assert finding.curve is None

@@ -25,11 +25,11 @@ from fedconvex.methods import (
 )
 from fedconvex.problems import Problem
 from fedconvex.theorems.agnostic import Ball, Models, Sample, with_steps
+from fedconvex.theorems.fedavg_convex import fedavg_convex_step
+from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
+from fedconvex.theorems.parts.setting import Setting, Theorem
+from fedconvex.theorems.svrg import svrg_best_step
 from fedconvex.theory.bound import AssumptionError
-from fedconvex.theory.fedavg_convex import fedavg_convex_step
-from fedconvex.theory.fedavg_strongly_convex import fedavg_schedule
-from fedconvex.theory.svrg import svrg_best_step
-from fedconvex.verify import Setting, Theorem
 
 __all__ = [
     "Way",

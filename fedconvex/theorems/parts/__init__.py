@@ -1,0 +1,1 @@
+"""What theorem files share: settings, quantities of a run, instances, rules that set methods."""

@@ -1,0 +1,89 @@
+"""A theorem's quantity and its bound over the number of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import bad, whole
+from fedconvex.problems import Problem
+from fedconvex.theorems import Setting, Theorem
+from fedconvex.theory.bound import AssumptionError
+from fedconvex.verify.verdicts import check_confidence, find_bound, find_theorem, start_of
+
+__all__ = ["BoundCurve", "curve"]
+
+
+class BoundCurve(NamedTuple):
+    """A theorem along a run: every array has one entry per number of rounds, NaN where it is not available."""
+
+    rounds: np.ndarray
+    measured: np.ndarray  # the quantity after so many rounds
+    low: np.ndarray  # confidence interval, each point for itself; equal to measured where it is exact
+    high: np.ndarray
+    bound: np.ndarray
+    exact: bool
+
+
+def curve(
+    theorem: Theorem | str,
+    problem: Problem,
+    method: Any,
+    *,
+    rounds: Sequence[int],
+    start: Any = None,
+    seed: int = 0,
+    trajectories: int = 256,
+    confidence: float = 0.95,
+    exact: bool | None = None,
+) -> BoundCurve:
+    """Follow a theorem's quantity and its bound over the number of rounds.
+
+    Parameters
+    ----------
+    theorem, problem, method, start, seed, exact
+        As for `verify`.
+    rounds : sequence of int
+        Numbers of rounds, each at least 1.
+    trajectories : int
+        Independent runs where the expectation is not exact.
+    confidence : float
+        Of the interval at every point.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.verify import curve
+    >>> problem = Problem(linear_federation(n_clients=3, model_shift=1.0, seed=0).federation, Squared())
+    >>> line = curve("fedavg-at-optimum", problem, FedAvg(step_size=0.05, local_steps=2), rounds=[1, 10, 100])
+    >>> line.exact, bool((line.measured <= line.bound).all())
+    (True, True)
+    """
+    theorem = find_theorem(theorem)
+    times = [whole("curve: rounds", T, low=1) for T in np.ravel(np.asarray(rounds, dtype=object))]
+    if not times:
+        raise bad("curve: rounds", "name at least one number of rounds", "none")
+    trajectories = whole("curve: trajectories", trajectories, low=2)
+    check_confidence(confidence)
+    s = Setting(problem, method, max(times), start_of(problem, start), seed)
+    bounds = np.full(len(times), np.nan)
+    for i, T in enumerate(times):
+        try:
+            bounds[i] = find_bound(theorem, s._replace(rounds=T)).value
+        except AssumptionError:
+            continue
+    if np.isnan(bounds).all():
+        find_bound(theorem, s)  # tells why
+    mean = None if exact is False else theorem.expectation(s, times)
+    if mean is not None:
+        return BoundCurve(np.array(times), mean, mean, mean, bounds, True)
+    if exact:
+        raise bad("curve: exact", "be possible (squared loss, or a run without randomness)", f"{problem.loss!r}")
+    values = theorem.draw(s, times, seed, trajectories)
+    tail = 0.5 - 0.5 * confidence
+    limits = [theorem.estimate(s._replace(rounds=T), v, tail) for T, v in zip(times, values, strict=True)]
+    mean, low, high = np.array(limits).T
+    return BoundCurve(np.array(times), mean, low, high, bounds, False)

@@ -1,0 +1,207 @@
+"""What a verification found: one record a check, and a report of them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from fedconvex.theory.bound import Bound
+from fedconvex.verify.curves import BoundCurve
+from fedconvex.verify.verdicts import Outcome, Verdict
+
+__all__ = [
+    "OUTCOME_WORDS",
+    "Claim",
+    "Constant",
+    "Finding",
+    "Note",
+    "StepChoice",
+    "Tightness",
+    "VerificationReport",
+    "WorstCaseInterval",
+]
+
+OUTCOME_WORDS = {
+    Outcome.HOLDS: "holds",
+    Outcome.VIOLATED: "VIOLATED",
+    Outcome.INCONCLUSIVE: "inconclusive",
+    Outcome.NOT_APPLICABLE: "not applicable",
+}
+
+
+class Claim(NamedTuple):
+    """A sentence, whether it came out true, and the numbers that say so."""
+
+    text: str
+    holds: bool
+    numbers: str
+
+
+class Constant(NamedTuple):
+    """A constant of a problem, with how it was obtained."""
+
+    name: str
+    value: float
+    how: str
+
+
+class Note(NamedTuple):
+    """What is to be said about a theorem."""
+
+    title: str
+    says: str  # one sentence
+    loose: str  # where it is loose
+    statement: str  # of the module in fedconvex.theory
+    source: str
+    page: str  # in docs/theory
+    quantity: str
+
+
+class WorstCaseInterval(NamedTuple):
+    """An interval that holds the exact worst case over all problems with the same constants, or why there is none."""
+
+    lower: float
+    upper: float
+    words: str  # the class; or the reason
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return math.isfinite(self.upper)
+
+    def refutes(self, bound: Bound) -> bool:
+        """Whether some problem of the class exceeds the bound: certified, up to rounding."""
+        return self.known and self.lower > bound.value * (1.0 + 1e-9) + 1e-14
+
+    def ratio(self, bound: Bound | None) -> float:
+        """Bound over the upper end: at most how loose the theorem is on its class, and no less than that over lower."""
+        return bound.value / self.upper if bound is not None and self.known and self.upper > 0.0 else math.nan
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One theorem in one setting.
+
+    Attributes
+    ----------
+    theorem : str
+        Its name in `THEOREMS`.
+    setting : str
+        Short.
+    words : str
+        The setting in full.
+    data : str
+        "synthetic", "real" or "yours".
+    verdict : Verdict
+    worst : WorstCaseInterval
+    constants : tuple of Constant
+    curve : BoundCurve or None
+        Measured value and bound over the rounds.
+    worst_curve : tuple of WorstCaseInterval
+        One for every round of the curve.
+    """
+
+    theorem: str
+    setting: str
+    words: str
+    data: str
+    verdict: Verdict
+    worst: WorstCaseInterval
+    constants: tuple[Constant, ...] = ()
+    curve: BoundCurve | None = None
+    worst_curve: tuple[WorstCaseInterval, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict, or VIOLATED where the exact worst case exceeds the bound although this run does not."""
+        bound = self.verdict.bound
+        return Outcome.VIOLATED if bound is not None and self.worst.refutes(bound) else self.verdict.outcome
+
+    @property
+    def margin(self) -> float:
+        """Half width of the confidence interval, 0 where the value is exact."""
+        return 0.5 * (self.verdict.high - self.verdict.low)
+
+    @property
+    def why(self) -> str:
+        """How the value was obtained, or what the theorem needs and does not get."""
+        if self.outcome is Outcome.VIOLATED and self.verdict.outcome is not Outcome.VIOLATED:
+            return f"the exact worst case, at least {self.worst.lower:.6g}, exceeds the bound"
+        needs = self.verdict.reason.partition(" does not apply: ")[2]
+        return needs if needs and self.outcome is Outcome.NOT_APPLICABLE else self.verdict.reason
+
+
+class Tightness(NamedTuple):
+    """Bounds beside the exact worst case of M clients, L = D = 1."""
+
+    rounds: int
+    zeta: float
+    lower: float  # of the exact worst case at the step 1/(4L)
+    upper: float
+    bounds: Mapping[str, float]  # R1#, R1, (15) at that step, and (17), whose step (16) it is
+    attained: float  # what FedAvg shows on the functions found; equals lower
+
+    def ratio(self, name: str) -> float:
+        """Bound over the upper end of the worst case."""
+        return self.bounds[name] / self.upper
+
+
+class StepChoice(NamedTuple):
+    """The step size that minimises the exact worst case, beside the one that minimises (15)."""
+
+    words: str
+    steps: np.ndarray  # (n,) eta L
+    worst: np.ndarray  # (n,) certified upper ends
+    bound: np.ndarray  # (n,) (15), NaN above 1/(4L)
+    sharp: np.ndarray  # (n,) R1#, NaN above 1/L
+    best: tuple[float, float]  # step and exact worst case there
+    best_bound: tuple[float, float]  # step and (15) there
+    worst_there: float  # exact worst case at the step that minimises (15)
+
+
+@dataclass(frozen=True)
+class VerificationReport:
+    """All that was found, and what is needed to repeat it.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+    notes : mapping from theorem to Note
+    tightness : tuple of Tightness
+    steps : StepChoice or None
+    claims : tuple of Claim
+        About the tightness table.
+    about : mapping from str to str
+        Versions, seed, settings of the statistics.
+    seconds : float
+    """
+
+    findings: tuple[Finding, ...]
+    notes: Mapping[str, Note]
+    tightness: tuple[Tightness, ...] = ()
+    steps: StepChoice | None = None
+    claims: tuple[Claim, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        """Findings by outcome."""
+        return {o: sum(f.outcome is o for f in self.findings) for o in Outcome}
+
+    @property
+    def violated(self) -> bool:
+        """Whether a theorem or a claim failed."""
+        return self.counts[Outcome.VIOLATED] > 0 or not all(c.holds for c in self.claims)
+
+    @property
+    def sentence(self) -> str:
+        """The summary."""
+        n = len(self.findings)
+        counts = ", ".join(f"{m} {OUTCOME_WORDS[o]}" for o, m in self.counts.items())
+        claims = f"; {sum(c.holds for c in self.claims)} of {len(self.claims)} claims on tightness hold"
+        return f"{n} check{'s' * (n != 1)}: {counts}{claims if self.claims else ''}; {self.seconds:.0f} s."

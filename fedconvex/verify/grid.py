@@ -1,0 +1,70 @@
+"""Verdicts over a grid of settings, with the tightest and the loosest of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+from fedconvex._check import wrong_type
+from fedconvex.problems import Problem
+from fedconvex.theorems import Theorem
+from fedconvex.verify.verdicts import Outcome, Verdict, verify
+
+__all__ = ["GridVerdicts", "verify_grid"]
+
+
+class GridVerdicts(NamedTuple):
+    """What a sweep found."""
+
+    verdicts: dict[tuple, Verdict]  # by the values of the grid, in its order
+    tightest: tuple | None  # where the ratio is least, among those that apply
+    loosest: tuple | None
+
+    @property
+    def violated(self) -> list[tuple]:
+        """Settings where the bound fails."""
+        return [k for k, v in self.verdicts.items() if v.outcome is Outcome.VIOLATED]
+
+
+def verify_grid(
+    theorem: Theorem | str,
+    setting: Callable[..., tuple[Problem, Any, int]],
+    grid: Mapping[str, Iterable[Any]],
+    **options: Any,
+) -> GridVerdicts:
+    """Verify a theorem over a grid and find its tightest and loosest corner.
+
+    Parameters
+    ----------
+    theorem : Theorem or str
+    setting : callable
+        Takes one value per key of the grid and returns (problem, method, rounds).
+    grid : mapping from str to values
+        For example step sizes, local steps, numbers of clients, heterogeneities, batch sizes.
+    **options
+        For `verify`.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.verify import verify_grid
+    >>> problem = Problem(linear_federation(n_clients=3, model_shift=1.0, seed=0).federation, Squared())
+    >>> def setting(eta, tau):
+    ...     return problem, FedAvg(step_size=eta, local_steps=tau), 10
+    >>> found = verify_grid("fedavg-at-optimum", setting, {"eta": [0.01, 0.1], "tau": [1, 2]})
+    >>> found.violated, len(found.verdicts)
+    ([], 4)
+    """
+    if not isinstance(grid, Mapping) or not grid:
+        raise wrong_type("verify_grid: grid", "be a nonempty mapping of names to values", f"{grid!r}")
+    verdicts = {}
+    for values in product(*grid.values()):
+        problem, method, rounds = setting(**dict(zip(grid, values, strict=True)))
+        verdicts[values] = verify(theorem, problem, method, rounds=rounds, **options)
+    ratios = {k: v.ratio for k, v in verdicts.items() if math.isfinite(v.ratio)}
+    tightest = min(ratios, key=ratios.__getitem__) if ratios else None
+    loosest = max(ratios, key=ratios.__getitem__) if ratios else None
+    return GridVerdicts(verdicts, tightest, loosest)
