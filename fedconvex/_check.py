@@ -68,6 +68,8 @@ def numeric(who: str, x: Any, copy: bool = True) -> np.ndarray:
         raw = np.asarray(x)
     except ValueError as error:
         raise bad(who, "be a rectangular array of numbers", f"a ragged sequence ({error})") from None
+    if np.ma.is_masked(x):
+        raise bad(who, "have no masked entries", f"{int(np.ma.getmaskarray(x).sum())} masked", "fill or drop them")
     if raw.dtype.kind not in "fiub":
         cure = "encode categories as numbers first" if raw.dtype.kind in "OUS" else ""
         raise wrong_type(who, "hold real numbers", f"dtype {raw.dtype}", cure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -78,7 +78,7 @@ class Federation:
         finite("Federation.y", y)
         ptr = _pointers(self.ptr, y.size)
         K = ptr.size - 1
-        labels = np.arange(K) if self.labels is None else np.asarray(self.labels)
+        labels = np.arange(K) if self.labels is None else _names("Federation.labels", self.labels)
         if labels.shape != (K,):
             raise bad("Federation.labels", f"name each of the {K} clients once", f"shape {labels.shape}")
         if np.unique(labels).size != K:
@@ -126,17 +126,12 @@ class Federation:
         ValueError
             On mismatched lengths, NaN, infinities, or a client that the mapping of domains leaves out.
         TypeError
-            On object, string or complex features or labels.
+            On object, string or complex features or labels, or names of clients or domains of several kinds.
         """
-        who = np.asarray(clients)
+        who = _names("Federation.from_arrays: clients", clients)
         n = _matrix_shape(X)[0]
         if who.shape != (n,):
             raise bad("Federation.from_arrays: clients", f"name one client per row of X ({n})", f"shape {who.shape}")
-        if who.dtype.kind in "fc":
-            if not np.all(np.isfinite(who)):
-                raise bad("Federation.from_arrays: clients", "be finite", f"{who[~np.isfinite(who)][0]}")
-        elif who.dtype.kind == "O":
-            who = _plain(who, "Federation.from_arrays: clients")
         if n == 0:
             raise bad("Federation.from_arrays: X", "have at least one row", "0 rows")
         labels, code = np.unique(who, return_inverse=True)
@@ -207,13 +202,13 @@ class Federation:
                 if np.shape(q) not in ((), y.shape):
                     must = f"be one domain, or one per row ({y.size})"
                     raise bad(f"{who}: domains of client {name}", must, f"shape {np.shape(q)}")
-            flat = np.concatenate(
-                [np.broadcast_to(np.asarray(q), y.shape) for q, y in zip(per_client, ys, strict=True)]
-            )
-            names_of_domains, domain = np.unique(flat, return_inverse=True)
+            parts = [np.broadcast_to(_listed(q), y.shape) for q, y in zip(per_client, ys, strict=True)]
+            alike = len({part.dtype.kind for part in parts}) == 1
+            rows = np.concatenate(parts if alike else [part.astype(object) for part in parts])
+            names_of_domains, domain = np.unique(_names(f"{who}: domains", rows), return_inverse=True)
         X = _sealed(sp.vstack(Xs, format="csr") if sp.issparse(Xs[0]) else np.concatenate(Xs))
         ptr = np.concatenate([[0], np.cumsum([y.size for y in ys])])
-        return cls(X, np.concatenate(ys), ptr, np.array(names), domain, names_of_domains)
+        return cls(X, np.concatenate(ys), ptr, _names(f"{who}: labels", names), domain, names_of_domains)
 
     # ------------------------------------------------------------------ parts
     def subset(self, clients: Sequence[int] | np.ndarray) -> Federation:
@@ -335,12 +330,25 @@ class Federation:
 
     @cached_property
     def digest(self) -> str:
-        """Fingerprint of the rows and their owners (a checkpoint refuses to resume on other data)."""
+        """Fingerprint of the rows, their owners and domains (a checkpoint refuses to resume on other data)."""
         h = hashlib.blake2b(digest_size=16)
-        for a in (*(self.rows if self.is_sparse else (self.X,)), self.y, self.ptr, self.ids):
+        parts = [*(self.rows if self.is_sparse else (self.X,)), self.y, self.ptr, self.ids]
+        for a in parts if self.domain is None else [*parts, self.domain]:
             h.update(str((a.shape, a.dtype.str)).encode())
             h.update(np.ascontiguousarray(a).view(np.uint8).data)
+        if self.domain_labels is not None:
+            h.update(repr(self.domain_labels.tolist()).encode())
         return h.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled federation, read-only again."""
+        for name, v in state.items():
+            for a in (v.data, v.indices, v.indptr) if sp.issparse(v) else () if v is None else (v,):
+                a.flags.writeable = False
+            object.__setattr__(self, name, v)
 
     def __repr__(self) -> str:
         kind = f"sparse, {self.X.nnz / max(1, self.n * self.d):.2%} filled" if self.is_sparse else "dense"
@@ -435,32 +443,63 @@ def _domains(domain: Any, names: Any, n: int) -> tuple[np.ndarray | None, np.nda
     p = int(code.max()) + 1 if names is None else len(names)
     if code.min() < 0 or code.max() >= p:
         raise bad("Federation.domain", f"lie in 0, ..., {p - 1}", f"{code.min()}, ..., {code.max()}")
-    return code.astype(np.int64), np.arange(p) if names is None else np.asarray(names)
+    if names is None:
+        if p > n:
+            cure = "number the domains from 0, or pass domain_labels"
+            raise bad("Federation.domain", f"lie in 0, ..., {n - 1}, as {n} rows have no more domains", p - 1, cure)
+        return code.astype(np.int64), np.arange(p)
+    called = _names("Federation.domain_labels", names)
+    if called.ndim != 1 or np.unique(called).size != p:
+        raise bad("Federation.domain_labels", f"name each of the {p} domains once", f"{called.tolist()}")
+    return code.astype(np.int64), called
 
 
 def _encode_domains(domains: Any, labels: np.ndarray, code: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    who = "Federation.from_arrays: domains"
     if isinstance(domains, Mapping):
         missing = [k for k in labels.tolist() if k not in domains]
         if missing:
-            raise bad("Federation.from_arrays: domains", "name a domain for every client", f"none for {missing[0]!r}")
-        rows = np.asarray([domains[k] for k in labels.tolist()])[code]
+            raise bad(who, "name a domain for every client", f"none for {missing[0]!r}")
+        rows = _names(who, [domains[k] for k in labels.tolist()])[code]
     else:
-        rows = np.asarray(domains)
+        rows = _names(who, domains)
     if rows.shape != (n,):
-        raise bad("Federation.from_arrays: domains", f"give one domain per row of X ({n})", f"shape {rows.shape}")
-    if rows.dtype.kind == "O":
-        rows = _plain(rows, "Federation.from_arrays: domains")
+        raise bad(who, f"give one domain per row of X ({n})", f"shape {rows.shape}")
     names, number = np.unique(rows, return_inverse=True)
     return number, names
 
 
-def _plain(a: np.ndarray, who: str) -> np.ndarray:
-    """Return an object array of all strings or all finite numbers as an array of that type."""
-    values = [v.item() if isinstance(v, np.generic) else v for v in a.tolist()]
-    kinds = {type(v) for v in values}
-    if not (kinds <= {str} or kinds <= {int, bool, float}):
-        raise wrong_type(who, "be all numbers or all strings", ", ".join(sorted(k.__name__ for k in kinds)))
-    plain = np.asarray(values)
-    if plain.dtype.kind == "f":
-        finite(who, plain)
-    return plain
+def _names(who: str, given: Any) -> np.ndarray:
+    """Return names of clients or domains: all strings, all finite real numbers, or all dates.
+
+    NumPy would make strings of [1, "a"], forget the mask of a masked array, and count every NaN as another client.
+    """
+    a = _listed(given)
+    if a.ndim == 0:  # refused for its shape
+        return a
+    if a.dtype.kind == "O":
+        values = [v.item() if isinstance(v, np.generic) else v for v in a.ravel().tolist()]
+        kinds = {type(v) for v in values}
+        if not (kinds <= {str} or kinds <= {int, float} or kinds <= {bool}):
+            raise wrong_type(who, "be all numbers or all strings", ", ".join(sorted(k.__name__ for k in kinds)))
+        a = np.asarray(values).reshape(a.shape)
+    if a.dtype.kind not in "biufUSM":
+        raise wrong_type(who, "be numbers, strings or dates", f"dtype {a.dtype}", "name them 0, 1, 2, ...")
+    unknown = np.isnat(a) if a.dtype.kind == "M" else ~np.isfinite(a) if a.dtype.kind == "f" else np.zeros(0, bool)
+    if unknown.any():
+        raise bad(who, "be finite", f"{a[unknown].ravel()[0]}", f"{int(unknown.sum())} rows without a name; drop them")
+    return a
+
+
+def _listed(given: Any) -> np.ndarray:
+    """Return an array as it is, and anything else as an array of objects, whose types are still seen."""
+    if np.ma.is_masked(given):
+        masked = int(np.ma.getmaskarray(given).sum())
+        raise bad("Federation: names of clients and domains", "have no mask", f"{masked} masked", "drop those rows")
+    if hasattr(given, "dtype") or hasattr(given, "__array__"):
+        return np.asarray(given)
+    try:
+        a = np.asarray(given, dtype=object)
+        return a if a.dtype.kind != "O" or len({type(v) for v in a.ravel().tolist()}) != 1 else np.asarray(given)
+    except ValueError:  # ragged
+        raise bad("Federation: names", "be a flat list", f"{given!r}", "one name per row or client") from None

@@ -346,3 +346,95 @@ def test_repr_says_what_is_in_it(rng):
     X, y, who = example(rng)
     assert repr(Federation.from_arrays(X, y, who)) == "Federation(3 clients, 12 rows, 3 features, dense)"
     assert "sparse" in repr(Federation.from_arrays(sp.csr_array(X), y, who))
+
+
+# ---------------------------------------------------------------- names, masks, pickles
+
+
+@pytest.mark.parametrize("place", ["clients", "domains", "labels", "domain_labels", "mapping", "from_clients"])
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [
+        ([1, "a", 2], "all numbers or all strings"),
+        ([True, 2, 3], "all numbers or all strings"),
+        ([1.0, np.nan, 2.0], "finite"),
+        (np.array([1.0, 2.0, np.nan]), "finite"),
+        (np.array([1j, 2, 3]), "numbers, strings or dates"),
+        (np.array(["2020-01-01", "NaT", "2021-01-01"], dtype="datetime64[D]"), "finite"),
+        ([None, "a", "b"], "all numbers or all strings"),
+        (np.ma.array([1, 2, 3], mask=[False, True, False]), "have no mask"),
+        ([[1], [2, 3], [4]], "flat list|one per row"),
+    ],
+)
+def test_names_that_are_no_names_are_refused(place, names, match):
+    X, y = np.eye(3), np.ones(3)
+    make = {
+        "clients": lambda: Federation.from_arrays(X, y, names),
+        "domains": lambda: Federation.from_arrays(X, y, [0, 1, 2], names),
+        "labels": lambda: Federation(X, y, [0, 1, 2, 3], labels=names),
+        "domain_labels": lambda: Federation(X, y, [0, 3], domain=[0, 1, 2], domain_labels=names),
+        "mapping": lambda: Federation.from_arrays(X, y, [0, 1, 2], dict(zip(range(3), list(names), strict=True))),
+        "from_clients": lambda: Federation.from_clients([(X[:1], y[:1])] * 3, domains=names),
+    }[place]
+    if place in ("mapping", "from_clients") and np.ma.is_masked(names):
+        pytest.skip("entries that are masked: the next test")
+    with pytest.raises((TypeError, ValueError), match=match):
+        make()
+
+
+def test_a_masked_constant_is_no_name():
+    with pytest.raises(ValueError, match="have no mask"):
+        Federation.from_clients([(np.eye(1), [1.0])] * 2, domains=[0, np.ma.masked])
+
+
+def test_dates_and_strings_are_names():
+    days = np.array(["2020-01-02", "2020-01-01"], dtype="datetime64[D]")
+    assert Federation.from_arrays(np.eye(2), np.ones(2), days).labels.tolist() == sorted(days.tolist())
+    assert Federation.from_arrays(np.eye(2), np.ones(2), ("b", "a")).labels.tolist() == ["a", "b"]
+
+
+def test_masked_features_and_labels_are_refused():
+    hidden = np.ma.array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(ValueError, match=r"Federation.y.*masked"):
+        Federation(np.eye(2), hidden, [0, 2])
+    with pytest.raises(ValueError, match=r"Federation.X.*masked"):
+        Federation(np.ma.array(np.eye(2), mask=np.eye(2)), np.ones(2), [0, 2])
+    open_ = np.ma.array([1.0, 2.0], mask=[False, False])  # nothing is hidden
+    assert Federation(np.eye(2), open_, [0, 2]).y.tolist() == [1.0, 2.0]
+
+
+def test_domains_are_named_once_and_numbered_from_zero():
+    X, y = np.eye(2), np.ones(2)
+    with pytest.raises(ValueError, match="name each of the 2 domains once"):
+        Federation(X, y, [0, 2], domain=[0, 1], domain_labels=["a", "a"])
+    with pytest.raises(ValueError, match=r"lie in 0, \.\.\., 1"):
+        Federation(X, y, [0, 2], domain=[0, 10**9])
+
+
+def test_digest_knows_the_domains(rng):
+    X, y, who = example(rng)
+    one = Federation.from_arrays(X, y, who, np.arange(12) % 2)
+    others = [
+        Federation.from_arrays(X, y, who),
+        Federation.from_arrays(X, y, who, np.arange(12) % 3),
+        Federation.from_arrays(X, y, who, np.array(["a", "b"])[np.arange(12) % 2]),
+    ]
+    assert len({f.digest for f in [one, *others]}) == 4
+    assert one.digest == Federation.from_arrays(X, y, who, np.arange(12) % 2).digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pickled_arrays_are_read_only(kind, rng):
+    import copy
+    import pickle
+
+    X, y, who = example(rng)
+    fed = Federation.from_arrays(kind(X), y, who, np.arange(12) % 2)
+    for again in (pickle.loads(pickle.dumps(fed)), copy.deepcopy(fed)):
+        same(fed, again)
+        assert again.digest == fed.digest
+        arrays = [again.y, again.ptr, again.labels, again.ids, again.domain, again.domain_labels]
+        arrays += [again.X.data, again.X.indices, again.X.indptr] if again.is_sparse else [again.X]
+        assert not any(a.flags.writeable for a in arrays)
+        with pytest.raises(ValueError, match="read-only"):
+            again.y[0] = 1.0
