@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
-from fedconvex.kernels.jobs import draw_rows
+from fedconvex.kernels.batches import draw_rows
 
 
 def drawn_clients(method, problem, round_, seed=0, trajectories=1):

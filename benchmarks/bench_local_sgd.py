@@ -16,8 +16,9 @@ from _timing import Report, compare
 from fedconvex import Logistic
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import CSR
+from fedconvex.kernels.batches import draw_rows
 from fedconvex.kernels.cache import FASTMATH
-from fedconvex.kernels.jobs import batch_steps, draw_rows, local_sgd, single_steps
+from fedconvex.kernels.jobs import batch_steps, local_sgd, single_steps
 from fedconvex.methods.parts.optimizers import ClientSGD
 
 PASSES = 5  # epochs per call, so that calling costs nothing

@@ -1,7 +1,7 @@
 """Losses of linear prediction, with their slopes, curvatures, conjugates and exact dual coordinate steps.
 
 A loss is a NamedTuple of its parameters, and its methods are the mathematics: the same source runs as plain Python and,
-through the dispatch in ``kernels.cache``, inside compiled kernels. For one output a loss is a function l(z, y) of the
+through ``kernels.dispatch``, inside compiled kernels. For one output a loss is a function l(z, y) of the
 score z = x'w and the label y; for `Softmax` the score is a vector of length C.
 
 Dual conventions

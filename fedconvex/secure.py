@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, equal_by_type, whole
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages
 
 __all__ = ["Party", "PlainSums", "SecureSums", "decode", "encode", "sum_of"]
 
@@ -152,7 +152,7 @@ class PlainSums(NamedTuple):
         """Return sum beta w/sum beta (R, *model), sum beta (R,), and the sums of losses and counts (R, p)."""
         total = reply.beta.sum(axis=1)
         q = reply.beta / np.where(total > 0.0, total, 1.0)[:, None]
-        return jobs.average(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
+        return averages.over_clients(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
 
 
 @equal_by_type

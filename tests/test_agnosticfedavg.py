@@ -10,7 +10,7 @@ import scipy.optimize
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels.batches import draw_rows
 from fedconvex.methods import (
     AFL,
     AgnosticFedAvg,
@@ -72,7 +72,7 @@ def batches(fed, k, plan, replacement, seed, t):
         return [np.arange(first, first + n)] * passes
     state = np.uint64(stream(key_from_seed(seed), 0, t, fed.ids[k], BATCHES))
     pool, rows = np.empty(n, np.int64), np.empty(passes * block, np.int64)
-    jobs.draw_rows(state, first, n, passes, block, replacement, pool, rows)
+    draw_rows(state, first, n, passes, block, replacement, pool, rows)
     return [b for e in range(passes) for b in np.split(rows[e * block : (e + 1) * block], range(batch, block, batch))]
 
 

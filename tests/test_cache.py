@@ -48,12 +48,12 @@ VALUES = """
 import json, os
 import numpy as np
 import fedconvex
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from fedconvex.losses import Squared
 assert fedconvex.__file__.startswith(os.getcwd()), fedconvex.__file__
 out = np.empty((1, 1))
-jobs.row_values(Squared(), np.full((1, 1), 3.0), np.ones(1), out)
-stats = jobs.row_values.stats
+row_losses.row_values(Squared(), np.full((1, 1), 3.0), np.ones(1), out)
+stats = row_losses.row_values.stats
 print(json.dumps([out[0, 0], sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
 """
 
@@ -98,11 +98,11 @@ class Quartic(NamedTuple):
 WITH_USER = """
 import json, sys
 import numpy as np
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from my_private_losses import Quartic
 out, Z = np.empty((1, 1)), np.full((1, 1), 3.0)
-jobs.row_values(Quartic(), Z, np.ones(1), out)
-jobs.row_slopes(Quartic(), Z, np.ones(1))
+row_losses.row_values(Quartic(), Z, np.ones(1), out)
+row_losses.row_slopes(Quartic(), Z, np.ones(1))
 print(json.dumps([out[0, 0], Z[0, 0]]))
 """
 

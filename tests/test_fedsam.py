@@ -10,7 +10,7 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels import batches
 from fedconvex.methods import Decay, FedSAM, ServerAdam, ServerSGD
 from fedconvex.methods.parts import local_work
 
@@ -38,7 +38,7 @@ def drawn(fed, k, plan, replacement, seed, t, r=0):
         return [np.arange(first, first + n)] * passes
     state = np.uint64(stream(key_from_seed(seed), r, t, fed.ids[k], BATCHES))
     pool, rows = np.empty(n, np.int64), np.empty(passes * block, np.int64)
-    jobs.draw_rows(state, first, n, passes, block, replacement, pool, rows)
+    batches.draw_rows(state, first, n, passes, block, replacement, pool, rows)
     return [b for e in range(passes) for b in np.split(rows[e * block : (e + 1) * block], range(batch, block, batch))]
 
 

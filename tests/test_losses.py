@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedconvex.kernels import cache, jobs
+from fedconvex.kernels import cache, dispatch, row_losses
 from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
 
 EPS = np.finfo(float).eps
@@ -322,11 +322,11 @@ def test_compiled_equals_python(loss, rng):
     Z = rng.uniform(-1, 1, (200, 2)) * scales[:, None] * (0.7 if isinstance(loss, Exponential) else 1.0)
     y = rng.choice([-1.0, 1.0], 200)
     out = np.empty_like(Z)
-    jobs.row_values(loss, Z, y, out)
+    row_losses.row_values(loss, Z, y, out)
     python = np.array([[loss.value(float(z), float(s)) for z in row] for row, s in zip(Z, y, strict=True)])
     np.testing.assert_allclose(out, python, rtol=4 * EPS, atol=1e-300)
     slopes = np.array([[loss.slope(float(z), float(s)) for z in row] for row, s in zip(Z, y, strict=True)])
-    jobs.row_slopes(loss, Z, y)
+    row_losses.row_slopes(loss, Z, y)
     np.testing.assert_allclose(Z, slopes, rtol=4 * EPS, atol=1e-300)
 
 
@@ -334,14 +334,14 @@ def test_compiled_equals_python(loss, rng):
 def test_compiled_softmax_equals_python(rng):
     loss, Z = Softmax(3), rng.uniform(-1, 1, (100, 6)) * np.repeat([1.0, 1e3], 50)[:, None]
     y, out = rng.integers(0, 3, 100).astype(float), np.empty((100, 2))
-    jobs.row_values(loss, Z, y, out)
+    row_losses.row_values(loss, Z, y, out)
     python = [[loss.value(row[:3], s), loss.value(row[3:], s)] for row, s in zip(Z, y, strict=True)]
     np.testing.assert_allclose(out, python, rtol=8 * EPS, atol=2 * EPS)
     slopes = np.empty_like(Z)
     for i in range(100):
         loss.slopes(Z[i, :3], y[i], slopes[i, :3])
         loss.slopes(Z[i, 3:], y[i], slopes[i, 3:])
-    jobs.row_slopes(loss, Z, y)
+    row_losses.row_slopes(loss, Z, y)
     np.testing.assert_allclose(Z, slopes, rtol=8 * EPS, atol=2 * EPS)
 
 
@@ -388,8 +388,8 @@ class Quartic(NamedTuple):
 
 
 def test_dispatch_reaches_a_users_loss():
-    assert jobs.value(Quartic(), 3.0, 1.0) == 4.0
-    assert jobs.slope(Quartic(), 3.0, 1.0) == 8.0
+    assert dispatch.value(Quartic(), 3.0, 1.0) == 4.0
+    assert dispatch.slope(Quartic(), 3.0, 1.0) == 8.0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -402,7 +402,7 @@ def test_exp_is_accurate_and_keeps_nan(compiled):
         pytest.skip("needs compilation")
     f = exp
     if compiled:
-        from fedconvex.kernels import jobs  # noqa: F401  registers exp
+        from fedconvex.kernels import dispatch, row_losses  # noqa: F401  registers exp
 
         @kernel
         def f(x):

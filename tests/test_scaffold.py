@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, PARTICIPATION, Draws, below, choose, key_from_seed, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels import client_rows
 from fedconvex.methods import SCAFFOLD, Decay, ProportionalSampling, scaffold
 from fedconvex.problems import MovingTarget
 
@@ -275,7 +275,7 @@ def test_measured_rate_is_the_spectral_radius(seed):
 def test_client_rows_are_a_dictionary(data):
     """Any sequence of requests: written rows are found again, new ones are zero, room is for those asked for only."""
     R, K = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 40))
-    store, known = jobs.ClientRows.empty(2), {}
+    store, known = client_rows.ClientRows.empty(2), {}
     for step in range(data.draw(st.integers(1, 12))):
         m = data.draw(st.integers(1, K))
         order = np.random.default_rng(data.draw(st.integers(0, 99)))

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels import batches
 from fedconvex.methods import FSVRG, SGD, SVRG, Decay
 from fedconvex.methods.fsvrg import frequencies
 
@@ -32,7 +32,7 @@ def drawn(first, n, id_, passes, block, replacement, seed, t, r=0):
     """Rows of a client in the order in which they are drawn."""
     pool, rows = np.empty(n, np.int64), np.empty(passes * block, np.int64)
     state = np.uint64(stream(key_from_seed(seed), r, t, id_, BATCHES))
-    jobs.draw_rows(state, first, n, passes, block, replacement, pool, rows)
+    batches.draw_rows(state, first, n, passes, block, replacement, pool, rows)
     return rows
 
 

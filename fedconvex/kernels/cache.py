@@ -1,9 +1,9 @@
-"""The one place where Numba is set up: kernel decorators, the disk cache, and the dispatch of losses to their methods.
+"""The one place where Numba is set up: kernel decorators and the disk cache.
 
 Three traps are closed here.
 
 * Numba's cache does not see edits in *other* files that a kernel inlines: the cache folder carries a digest of all
-  sources that kernels are made of, which are the files that import this one and those named in `INLINED`.
+  sources that kernels are made of: this folder, the files that import this one, and those named in `INLINED`.
 * An entry that names a class from a user's own module cannot be read back where that module is missing, and takes the
   whole index of the kernel with it: signatures with foreign classes are compiled in memory only.
 * The cache ignores jit options: every function is decorated once.
@@ -24,7 +24,7 @@ from numba import njit, types
 from numba.core.caching import FunctionCache
 from numba.extending import overload
 
-__all__ = ["DISABLED", "FASTMATH", "borrowing", "by_method", "kernel", "overload", "reduction", "types"]
+__all__ = ["DISABLED", "FASTMATH", "borrowing", "kernel", "overload", "reduction", "types"]
 
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}  # NaN and infinity keep their meaning
 config: Any = numba.config  # its settings are made at import and unknown to type checkers
@@ -34,11 +34,16 @@ INLINED = ("losses.py", "draws.py", "federation.py", "methods/parts/optimizers.p
 _KEPT = 4  # caches of earlier versions of the sources that are kept
 
 
+def in_digest(name: str, source: bytes) -> bool:
+    """Whether kernels may be made of a file of the package, given by its path in it and its content."""
+    return name in INLINED or name.startswith("kernels/") or b"kernels.cache" in source
+
+
 def _digest() -> str:
     h = hashlib.blake2b(digest_size=8)
     for path in sorted(_PACKAGE.rglob("*.py")):
         name, source = path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
-        if name in INLINED or b"kernels.cache" in source:
+        if in_digest(name, source):
             h.update(name.encode() + b"\0" + source + b"\0")
     return h.hexdigest()
 
@@ -119,19 +124,3 @@ def borrowing(function: Callable) -> Any:
     Counts are atomic, and a job of five steps in two dimensions costs less than ten of them.
     """
     return _compile(function, fastmath=FASTMATH, _nrt=False)
-
-
-def by_method(stub: Callable) -> Callable:
-    """Make ``stub(obj, ...)`` call the method of its name of the NamedTuple obj, in Python and in kernels alike."""
-    name = stub.__name__
-
-    def in_python(obj: Any, *args: Any) -> Any:
-        return getattr(obj, name)(*args)
-
-    def in_kernel(obj: Any, *args: Any) -> Any:
-        return getattr(getattr(obj, "instance_class", None), name, None)
-
-    in_python.__name__, in_python.__doc__ = name, stub.__doc__
-    if not DISABLED:
-        overload(in_python, strict=False, jit_options={"fastmath": False})(in_kernel)  # losses are written with care
-    return in_python

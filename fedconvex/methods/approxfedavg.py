@@ -29,7 +29,7 @@ import numpy as np
 
 from fedconvex._check import flag, real
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.problems.domains import domain_counts, domain_sums, domains_of, held_by
@@ -143,7 +143,7 @@ class ApproxFedAvg:
         return Reply(domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)), memory  # 4, 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        server, w = self.server.move(state.server, state.w, jobs.average(weights, reply.w))  # 6
+        server, w = self.server.move(state.server, state.w, averages.over_clients(weights, reply.w))  # 6
         return State(w, server)
 
     def measure(self, problem: Problem, state: State) -> Measure:
@@ -214,7 +214,7 @@ class SoftmaxFedAvg:
 
     def aggregate(self, state: SoftmaxState, clients: np.ndarray, weights: np.ndarray, reply: SoftmaxReply) -> Any:
         total, counts = reply.beta.sum(axis=1), reply.counts.sum(axis=1)
-        average = jobs.average(reply.beta / total[:, None], reply.w)
+        average = averages.over_clients(reply.beta / total[:, None], reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 11
         means = reply.losses.sum(axis=1) / np.maximum(counts, 1.0)
         return SoftmaxState(w, server, np.where(counts > 0.0, means, state.values), state.counts)  # 11

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedconvex._check import bad, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, jobs
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
@@ -120,7 +120,7 @@ class DynamicFedAvg:
         return Reply(w), memory  # 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return State(jobs.average(weights, reply.w))  # 6
+        return State(averages.over_clients(weights, reply.w))  # 6
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedconvex._check import flag
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, jobs
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 
@@ -135,9 +135,9 @@ class FedAvg:
         return Reply(w, path), memory  # 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        average = jobs.average(weights, reply.w)
+        average = averages.over_clients(weights, reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 6
-        return State(w, server, jobs.average(weights, reply.path) if self.shadow else state.shadow)
+        return State(w, server, averages.over_clients(weights, reply.path) if self.shadow else state.shadow)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

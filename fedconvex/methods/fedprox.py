@@ -22,7 +22,7 @@ import numpy as np
 
 from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
 from fedconvex.draws import Draws, below, stream, uniform
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, jobs, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.losses import Softmax
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
@@ -287,9 +287,9 @@ class FedProx:
         rise = _changes(problem, w, message.before, clients) if message.before.size else none
         gamma = none
         if self.inexactness:
-            first = _norms(jobs.gradients_of(problem, w, clients))
+            first = _norms(row_losses.gradients_of(problem, w, clients))
             flat = w_k.reshape(-1, *problem.model_shape)
-            left = jobs.gradients_of(problem, flat, clients.reshape(-1, 1)).reshape(w_k.shape)
+            left = row_losses.gradients_of(problem, flat, clients.reshape(-1, 1)).reshape(w_k.shape)
             left = _norms(left + scale * (w_k - w[:, None]))
             gamma = np.where(left > 0.0, left / first, 0.0)  # 6
         return Reply(w_k, rise, late, gamma), memory  # 6
@@ -300,7 +300,7 @@ class FedProx:
             kept = np.where(reply.late, 0.0, weights)
             total = kept.sum(axis=1, keepdims=True)
             everyone_late, weights = total[:, 0] == 0.0, kept / np.where(total > 0.0, total, 1.0)
-        average = jobs.average(weights, reply.w)
+        average = averages.over_clients(weights, reply.w)
         if everyone_late is not None:
             average[everyone_late] = state.w[everyone_late]
         server, w = self.server.move(state.server, state.w, average)  # 7
@@ -357,7 +357,7 @@ def _norms(G: np.ndarray) -> np.ndarray:
 
 def _changes(problem: Problem, w: np.ndarray, before: np.ndarray, clients: np.ndarray) -> np.ndarray:
     """f_k(w) - f_k(before) of clients (R, m); zero where it is rounding."""
-    now, then = (jobs.values_gradients_of(problem, v, clients)[0] for v in (w, before))
+    now, then = (row_losses.values_gradients_of(problem, v, clients)[0] for v in (w, before))
     return np.where(np.abs(now - then) > 1e-13 * (np.abs(now) + np.abs(then)), now - then, 0.0)
 
 

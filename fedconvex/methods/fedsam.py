@@ -20,7 +20,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, flag, numeric, real
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, batches
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
@@ -153,9 +153,9 @@ class FedSAM:
         return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        average = jobs.average(weights, reply.w)
+        average = averages.over_clients(weights, reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 8
-        return State(w, server, jobs.average(weights, reply.path) if self.shadow else state.shadow)
+        return State(w, server, averages.over_clients(weights, reply.path) if self.shadow else state.shadow)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)
@@ -190,10 +190,10 @@ def _radius(rho: Any) -> Any:
 @reduction
 def batch_gradient(loss, X, y, rows, l2, w, g, c, t):  # type: ignore[no-untyped-def]
     """g = l2 w + mean of the gradients of rows at w."""
-    jobs.batch_slopes(loss, X, y, rows, 1.0 / rows.size, w, c, t)
+    batches.batch_slopes(loss, X, y, rows, 1.0 / rows.size, w, c, t)
     for q in range(w.size):
         g[q] = l2 * w[q]
-    jobs.batch_add(loss, X, rows, c, g)
+    batches.batch_add(loss, X, rows, c, g)
 
 
 @reduction
@@ -259,7 +259,7 @@ def sam_jobs(  # type: ignore[no-untyped-def]
                     rows[i] = ptr[k] + i
             else:
                 state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-                jobs.draw_rows(state, ptr[k], n, passes, block, replacement, pool, rows)
+                batches.draw_rows(state, ptr[k], n, passes, block, replacement, pool, rows)
             for q in range(w.size):
                 w[q] = W[r, q]  # 3
             sam_steps(
@@ -272,7 +272,7 @@ def local_sam(  # type: ignore[no-untyped-def]
     loss, X, y, ptr, ids, l2, key, trajectories, round_, clients, W, eta, rho, plan, replacement, out, path, C
 ):
     """Run `sam_jobs` with buffers of the right sizes."""
-    widest, drawn, largest = jobs.buffer_sizes(ptr, clients, plan)
+    widest, drawn, largest = batches.buffer_sizes(ptr, clients, plan)
     pool, rows = np.empty(widest, np.int64), np.empty(drawn, np.int64)
     u, g, c, t = np.empty(W.shape[1]), np.empty(W.shape[1]), np.empty(largest * C), np.empty(largest)
     sam_jobs(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, row_losses
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, Problem
 
@@ -79,10 +79,10 @@ class FedSGD:
         return Message(state.w)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        return Reply(jobs.gradients_of(problem, message.w, clients)), memory  # 3
+        return Reply(row_losses.gradients_of(problem, message.w, clients)), memory  # 3
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        g = jobs.average(weights, reply.g)
+        g = averages.over_clients(weights, reply.g)
         return State(step_sizes.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
 
     def measure(self, problem: Problem, state: State) -> Measure:

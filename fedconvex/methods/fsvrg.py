@@ -35,7 +35,7 @@ import scipy.sparse as sp
 from fedconvex._check import bad, flag, whole
 from fedconvex.draws import BATCHES, Draws, stream
 from fedconvex.federation import Federation
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, Problem
@@ -153,20 +153,20 @@ class FSVRG:
     def local(self, problem: Problem, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         if isinstance(message, Snapshot):
             phi = frequencies(problem.federation, clients[0]) if message.counting else np.empty((clients.shape[1], 0))
-            gradient = jobs.gradients_of(problem, message.w, clients)
+            gradient = row_losses.gradients_of(problem, message.w, clients)
             return Gradients(gradient, np.tile(phi, (len(clients), 1, 1))), memory  # 2
         return Reply(self._inner_steps(problem, message, clients, draws)), memory  # 7
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
         if isinstance(reply, Gradients):
-            state = state._replace(gradient=jobs.average(weights, reply.gradient), t=state.t + 1)  # 3
+            state = state._replace(gradient=averages.over_clients(weights, reply.gradient), t=state.t + 1)  # 3
             if reply.frequency.shape[2] == 0:
                 return state
             clients_with = np.count_nonzero(reply.frequency, axis=1)
             spread = np.where(clients_with > 0, clients.shape[1] / np.maximum(clients_with, 1), 1.0)
-            return state._replace(frequency=jobs.average(weights, reply.frequency), spread=spread)
+            return state._replace(frequency=averages.over_clients(weights, reply.frequency), spread=spread)
         q = weights if self.local_steps is None else np.full(clients.shape, 1.0 / clients.shape[1])
-        move = jobs.average(q, reply.w - state.w[:, None])
+        move = averages.over_clients(q, reply.w - state.w[:, None])
         if self.scaling:
             move *= state.spread.reshape(len(move), *[1] * (move.ndim - 2), -1)
         return state._replace(w=state.w + move, t=state.t + 1)  # 8, 10
@@ -212,13 +212,13 @@ def corrected_steps(loss, X, y, rows, l2, h, scale, snapshot, gradient, w, g, c,
     d = scale.size
     for s in range(rows.size):
         part = rows[s : s + 1]
-        jobs.batch_slopes(loss, X, y, part, 1.0, w, c, t)
-        jobs.batch_slopes(loss, X, y, part, 1.0, snapshot, c0, t)
+        batches.batch_slopes(loss, X, y, part, 1.0, w, c, t)
+        batches.batch_slopes(loss, X, y, part, 1.0, snapshot, c0, t)
         for e in range(c.size):
             c[e] -= c0[e]
         for q in range(w.size):
             g[q] = 0.0
-        jobs.batch_add(loss, X, part, c, g)
+        batches.batch_add(loss, X, part, c, g)
         for first in range(0, w.size, d):
             for q in range(d):
                 i = first + q
@@ -241,9 +241,9 @@ def client_passes(  # type: ignore[no-untyped-def]
             n = ptr[k + 1] - ptr[k]
             state = stream(key, trajectories[r], round_, ids[k], BATCHES)
             if local_steps > 0:
-                jobs.draw_rows(state, ptr[k], n, local_steps, 1, True, pool, rows)  # 9
+                batches.draw_rows(state, ptr[k], n, local_steps, 1, True, pool, rows)  # 9
             else:
-                jobs.draw_rows(state, ptr[k], n, 1, n, False, pool, rows)
+                batches.draw_rows(state, ptr[k], n, 1, n, False, pool, rows)
             mine, used = scale[min(j, scale.shape[0] - 1)], rows[: local_steps if local_steps > 0 else n]
             out[r, j, :] = W[r]
             corrected_steps(loss, X, y, used, l2, h[r, j], mine, W[r], G[r], out[r, j], g, c, c0, t)

@@ -20,7 +20,7 @@ import numpy as np
 from fedconvex._check import real, whole
 from fedconvex.draws import BATCHES, Draws, stream
 from fedconvex.kernels.cache import reduction
-from fedconvex.kernels.jobs import row_axpy, row_dot
+from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer, draw_batch
 from fedconvex.problems import MultiTaskProblem

@@ -16,7 +16,8 @@ import numpy as np
 from fedconvex._check import bad, whole
 from fedconvex.draws import BATCHES, Draws, stream
 from fedconvex.kernels.cache import reduction
-from fedconvex.kernels.jobs import row_axpy, row_dot, slope
+from fedconvex.kernels.dispatch import slope
+from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation, step_sizes
 from fedconvex.methods.parts.dual_nodes import draw_batch
 from fedconvex.problems import Measure, MultiTaskProblem

@@ -35,7 +35,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, flag, numeric, real, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, jobs, row_losses
 from fedconvex.losses import Softmax
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
@@ -233,14 +233,14 @@ class ProgressiveHedging:
             )  # 5
         memory.x[mine], memory.y[mine] = x - moved, y
         flat = (clients.size, *problem.model_shape)
-        left = jobs.gradients_of(problem, x.reshape(flat), clients.reshape(-1, 1)).reshape(x.shape)
+        left = row_losses.gradients_of(problem, x.reshape(flat), clients.reshape(-1, 1)).reshape(x.shape)
         left = (left + y + rho * (x - z)).reshape(*clients.shape, -1)
         return Reply(x, np.linalg.norm(left, axis=2)), memory  # 6
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         z = state.w[:, None]
         p = np.take_along_axis(state.p, clients, axis=1)
-        new = state.w + jobs.average(p, reply.w - z)  # 7
+        new = state.w + averages.over_clients(p, reply.w - z)  # 7
         apart = (reply.w - new[:, None]).reshape(*clients.shape, -1)
         primal = np.sqrt(np.einsum("rm,rmj,rmj->r", weights, apart, apart))
         return state._replace(w=new, before=state.w, primal=primal, residual=reply.residual.max(axis=1))

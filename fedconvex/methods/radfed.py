@@ -26,7 +26,7 @@ import numpy as np
 
 from fedconvex._check import bad, flag, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, jobs
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
@@ -164,7 +164,7 @@ class RADFed:
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         if (state.t + 1) % self.redistributions != 0:
             return State(state.w, reply.w, state.t + 1)  # 5
-        w = jobs.average(weights, reply.w)  # 6
+        w = averages.over_clients(weights, reply.w)  # 6
         return State(w, np.repeat(w[:, None], reply.w.shape[1], axis=1), state.t + 1)
 
     def measure(self, problem: Problem, state: State) -> Measure:

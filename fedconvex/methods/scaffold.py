@@ -32,7 +32,7 @@ import numpy as np
 
 from fedconvex._check import bad, flag, real, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import client_rows, jobs, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
@@ -140,9 +140,9 @@ class SCAFFOLD:
         local_work.check_fit("SCAFFOLD", self, problem, len(w))
         return State(w, np.zeros_like(w), problem.weights[None].copy())  # 1
 
-    def memory(self, problem: Problem, R: int) -> jobs.ClientRows:
+    def memory(self, problem: Problem, R: int) -> client_rows.ClientRows:
         """Return the control variates c_i: all zero."""
-        return jobs.ClientRows.empty(problem.size)  # 1
+        return client_rows.ClientRows.empty(problem.size)  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         return participation.participants(self.participation, problem, draws)  # 2
@@ -161,7 +161,7 @@ class SCAFFOLD:
         y, _ = jobs.local_updates(
             problem, ClientSGD(), message.w, clients, draws, eta, plan, self.replacement, False, tilt
         )  # 3, 4
-        g = jobs.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]
+        g = row_losses.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]
         renew(memory.rows, slots, x, c, plan, eta, g, y.reshape(shape), dc)  # 5, 6
         return Reply(y, problem.unflatten(dc)), memory  # 6
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedconvex._check import bad, flag, whole
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels import batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import step_sizes
 from fedconvex.problems import Measure, Problem
@@ -106,7 +106,7 @@ class SVRG:
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
         pooled, R, m = problem.pooled, len(state.w), self.inner_steps
         fed, start, w = pooled.federation, state.w.reshape(R, -1), np.empty((R, problem.size))
-        mu = jobs.gradients_of(pooled, state.w, np.zeros((R, 1), dtype=np.int64))  # 2
+        mu = row_losses.gradients_of(pooled, state.w, np.zeros((R, 1), dtype=np.int64))  # 2
         counts = np.full(R, m)  # 5
         if self.option == 2:
             counts = (m * draws.uniform(1, client=-1, purpose=_PICK)[:, 0]).astype(np.int64)  # 6
@@ -129,13 +129,13 @@ def inner_steps(loss, X, y, rows, count, batch, l2, a, snapshot, mu, w, c, c0, t
     """For each batch b: w <- w - a (grad psi_b(w) - grad psi_b(snapshot) + mu)."""
     for s in range(count):
         part = rows[s * batch : (s + 1) * batch]
-        jobs.batch_slopes(loss, X, y, part, -a / batch, w, c, t)
-        jobs.batch_slopes(loss, X, y, part, -a / batch, snapshot, c0, t)
+        batches.batch_slopes(loss, X, y, part, -a / batch, w, c, t)
+        batches.batch_slopes(loss, X, y, part, -a / batch, snapshot, c0, t)
         for b in range(c.size):
             c[b] -= c0[b]
         for q in range(w.size):
             w[q] -= a * (l2 * (w[q] - snapshot[q]) + mu[q])
-        jobs.batch_add(loss, X, part, c, w)  # 4
+        batches.batch_add(loss, X, part, c, w)  # 4
 
 
 @reduction
@@ -148,5 +148,5 @@ def stages(  # type: ignore[no-untyped-def]
     for r in range(out.shape[0]):
         out[r, :] = start[r]
         state = stream(key, trajectories[r], round_, id_, BATCHES)
-        jobs.draw_rows(state, 0, y.size, counts[r], batch, replacement, pool, rows)  # 3
+        batches.draw_rows(state, 0, y.size, counts[r], batch, replacement, pool, rows)  # 3
         inner_steps(loss, X, y, rows, counts[r], batch, l2, eta[r], start[r], mu[r], out[r], c, c0, t)

@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
-from fedconvex.kernels import jobs
+from fedconvex.kernels import batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _add_runs(loss, X, y, code, lo, hi, alpha, w, sums, g, z):  # type: ignore[n
         e = i + 1
         while e < hi and code[e] == code[i]:
             e += 1
-        sums[code[i]] += jobs.add_rows(loss, X, y, i, e, alpha[code[i]], w, g, z)
+        sums[code[i]] += row_losses.add_rows(loss, X, y, i, e, alpha[code[i]], w, g, z)
         i = e
 
 
@@ -128,7 +128,7 @@ def _add_batch(loss, X, y, code, rows, scale, alpha, w, sums, g, z):  # type: ig
     for b in range(rows.size):
         i = rows[b]
         a = scale * alpha[code[i]]
-        sums[code[i]] += scale * jobs.add_rows(loss, X, y, i, i + 1, a, w, g, z)
+        sums[code[i]] += scale * row_losses.add_rows(loss, X, y, i, i + 1, a, w, g, z)
 
 
 @reduction
@@ -145,5 +145,5 @@ def _sums(  # type: ignore[no-untyped-def]
                 _add_runs(loss, X, y, code, lo, lo + n, alpha[r], W[r], sums[r, j], G[r, j], z)
             else:
                 state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-                jobs.draw_rows(state, lo, n, 1, batch, replacement, pool, rows)
+                batches.draw_rows(state, lo, n, 1, batch, replacement, pool, rows)
                 _add_batch(loss, X, y, code, rows, n / batch, alpha[r], W[r], sums[r, j], G[r, j], z)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex.draws import below
-from fedconvex.kernels.cache import by_method, kernel, reduction
-from fedconvex.kernels.jobs import row_axpy, row_dot, slope, value
+from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.dispatch import by_method, slope, value
+from fedconvex.kernels.rows import row_axpy, row_dot
 
 # mypy: disable-error-code="no-untyped-def"
 

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from fedconvex._check import among, bad, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from fedconvex.losses import Squared
 from fedconvex.problems import dual
 from fedconvex.problems.relations import Covariance, Relation
@@ -498,12 +498,14 @@ class MultiTaskProblem(Problem):
 
     def _losses(self, z: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
         out = np.empty((z.size, 1))
-        jobs.row_values(self.loss, np.ascontiguousarray(z).reshape(-1, 1), self.federation.y if y is None else y, out)
+        row_losses.row_values(
+            self.loss, np.ascontiguousarray(z).reshape(-1, 1), self.federation.y if y is None else y, out
+        )
         return out[:, 0]
 
     def _slopes(self, z: np.ndarray) -> np.ndarray:
         S = z.copy().reshape(-1, 1)
-        jobs.row_slopes(self.loss, S, self.federation.y)
+        row_losses.row_slopes(self.loss, S, self.federation.y)
         return S[:, 0]
 
     def _sums(self, values: np.ndarray) -> np.ndarray:

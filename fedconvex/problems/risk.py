@@ -12,7 +12,7 @@ from scipy.linalg.blas import dsyrk
 
 from fedconvex._check import bad, numeric, real, vector, wrong_type
 from fedconvex.federation import Federation
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from fedconvex.losses import Hinge, SmoothedHinge, Softmax, Squared
 from fedconvex.problems.constants import Constants, problem_constants
 from fedconvex.problems.domains import domain_counts, domains_of
@@ -149,7 +149,7 @@ class Problem:
         """Gradients of every f_k: (K, *model_shape), or (R, K, *model_shape)."""
         W, single = self.flatten(w)
         everyone = np.broadcast_to(np.arange(self.federation.K), (len(W), self.federation.K)).copy()
-        G = jobs.gradients_of(self, W, everyone)
+        G = row_losses.gradients_of(self, W, everyone)
         return G[0] if single else G
 
     def domain_values(self, w: Any) -> np.ndarray:
@@ -171,7 +171,7 @@ class Problem:
         G = np.empty((len(W), counts.size, self.size))
         for r, v in enumerate(W):
             S = self._scores(v[None, :], 0, fed.n)
-            jobs.row_slopes(self.loss, S, fed.y)
+            row_losses.row_slopes(self.loss, S, fed.y)
             for q in range(counts.size):
                 mine = code == q
                 G[r, q] = (fed.X[mine].T @ S[mine]).T.reshape(C * fed.d) / counts[q]
@@ -348,7 +348,7 @@ class Problem:
             raise bad("Problem.gradient_variance: w", "be one model", f"{len(W)} models")
         fed = self.federation
         S = self._scores(W, 0, fed.n)
-        jobs.row_slopes(self.loss, S, fed.y)
+        row_losses.row_slopes(self.loss, S, fed.y)
         out = np.empty(fed.K)
         for k in range(fed.K):  # mean of ‖s_i x_i' - mean‖^2, centred before it is squared
             rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
@@ -387,7 +387,7 @@ class Problem:
         for lo in range(0, fed.n, step):
             hi = min(fed.n, lo + step)
             out = np.empty((hi - lo, len(W)))
-            jobs.row_values(self.loss, self._scores(W, lo, hi), fed.y[lo:hi], out)
+            row_losses.row_values(self.loss, self._scores(W, lo, hi), fed.y[lo:hi], out)
             yield lo, hi, out
 
     def _client_means(self, W: np.ndarray) -> np.ndarray:
@@ -405,7 +405,7 @@ class Problem:
         """Return F and its gradient at one flat model."""
         fed = self.federation
         values, g = np.empty(fed.K), np.zeros(self.size)
-        jobs.pooled_gradient(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g)
+        row_losses.pooled_gradient(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g)
         g += self.l2 * w
         return float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w), g
 
@@ -421,7 +421,7 @@ class Problem:
             raise wrong_type(f"{type(self.loss).__name__}", "have a curvature", "none", "use SmoothedHinge(gamma)")
         if fed.is_sparse:
             values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
-            jobs.newton_rows(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g, H)
+            row_losses.newton_rows(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g, H)
             H += np.tril(H, -1).T
             g += self.l2 * w
             value = float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w)
@@ -482,7 +482,7 @@ class Problem:
         fed = self.federation
         h = np.empty(fed.n)
         z = np.ascontiguousarray(fed.X @ w)
-        jobs.row_curvatures(self.loss, z, fed.y, fed.ptr, self.row_weights, h)
+        row_losses.row_curvatures(self.loss, z, fed.y, fed.ptr, self.row_weights, h)
         return h
 
     def probabilities(self, w: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ import numpy as np
 import scipy.linalg as sla
 
 from fedconvex._check import bad
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _line_minimum(problem: Problem, w: np.ndarray, step: np.ndarray) -> float:
     wp, pp = float(w @ step), float(step @ step)
     t, low, high = 1.0, 0.0, math.inf
     for _ in range(60):
-        first, second = jobs.line_slopes(problem.loss, z, q, fed.y, fed.ptr, problem.row_weights, t)
+        first, second = row_losses.line_slopes(problem.loss, z, q, fed.y, fed.ptr, problem.row_weights, t)
         first, second = first - l2 * (wp - t * pp), second + l2 * pp
         low, high = (low, t) if first > 0.0 else (t, high)
         new = t - first / second

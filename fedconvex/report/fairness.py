@@ -20,7 +20,7 @@ from scipy.special import bdtr, stdtrit
 from fedconvex._check import bad, real, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from fedconvex.losses import Squared
 from fedconvex.problems import MultiTaskProblem, Problem
 from fedconvex.problems.domains import domains_of
@@ -351,7 +351,7 @@ def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray
     fed = problem.federation
     Z = np.ascontiguousarray(problem.scores(w).reshape(fed.n, -1))
     out = np.empty((fed.n, 1))
-    jobs.row_values(problem.loss, Z, fed.y, out)
+    row_losses.row_values(problem.loss, Z, fed.y, out)
     if isinstance(problem.loss, Squared):
         return out[:, 0], np.full(fed.n, np.nan)
     return out[:, 0], (problem.predict(w) == fed.y).astype(float)

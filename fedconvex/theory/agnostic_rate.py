@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import numeric, real, whole
-from fedconvex.kernels import jobs
+from fedconvex.kernels import row_losses
 from fedconvex.problems import Problem
 from fedconvex.problems.domains import domain_counts, domain_problem, domains_of
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
@@ -472,10 +472,10 @@ def _newton_over_ball(domains: Problem, mixes: np.ndarray, R: float, w: np.ndarr
         c = np.repeat(mixes[left] / fed.sizes, fed.sizes, axis=1)  # (r, n)
         Z = np.ascontiguousarray(X @ W.T)
         values, bend, slopes = np.empty_like(Z), np.empty(Z.size), Z.copy()
-        jobs.row_values(domains.loss, Z, fed.y, values)
-        jobs.row_slopes(domains.loss, slopes, fed.y)
+        row_losses.row_values(domains.loss, Z, fed.y, values)
+        row_losses.row_slopes(domains.loss, slopes, fed.y)
         ends = np.array([0, Z.size])
-        jobs.row_curvatures(domains.loss, Z.ravel(), np.repeat(fed.y, len(left)), ends, np.ones(1), bend)
+        row_losses.row_curvatures(domains.loss, Z.ravel(), np.repeat(fed.y, len(left)), ends, np.ones(1), bend)
         F = np.einsum("rn,nr->r", c, values) + 0.5 * l2 * np.sum(W**2, axis=1)
         g = (c * slopes.T) @ X + l2 * W
         low = _linear_minimum(l2, W, F, g, R)

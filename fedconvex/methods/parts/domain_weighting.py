@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex._check import wrong_type
 from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels import jobs
+from fedconvex.kernels import batches, dispatch, jobs
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import local_work, step_sizes
 from fedconvex.problems import Problem
@@ -85,13 +85,13 @@ def _weighted_steps(  # type: ignore[no-untyped-def]
         base = 0 if still else start
         for at in range(base, base + block, batch):
             part = rows[at : min(at + batch, base + block)]
-            jobs.batch_slopes(loss, X, y, part, 1.0 / part.size, w, c, t)
+            batches.batch_slopes(loss, X, y, part, 1.0 / part.size, w, c, t)
             for b in range(part.size):
                 for e in range(C):
                     c[b * C + e] *= u[code[part[b]]]
             jobs.penalty(l2, w, tilt, g)
-            jobs.batch_add(loss, X, part, c, g)
-            jobs.move(opt, w, g, eta[r, min(j, eta.shape[1] - 1), min(s, eta.shape[2] - 1)], m, v, s + 1)
+            batches.batch_add(loss, X, part, c, g)
+            dispatch.move(opt, w, g, eta[r, min(j, eta.shape[1] - 1), min(s, eta.shape[2] - 1)], m, v, s + 1)
             s += 1
 
 
@@ -102,7 +102,7 @@ def _plain_steps(  # type: ignore[no-untyped-def]
     """Take the steps of FedAvg, by its own kernels."""
     if full:
         jobs.full_steps(loss, opt, X, y, lo, lo + n, passes, l2, tilt, eta, r, j, w, path, g, m, v, c)
-    elif batch == 1 and C == 1 and jobs.plain(opt):
+    elif batch == 1 and C == 1 and dispatch.plain(opt):
         jobs.single_steps(loss, X, y, rows, passes * block, l2, tilt, eta, r, j, w, path)
     else:
         jobs.batch_steps(loss, opt, X, y, rows, passes, block, batch, l2, tilt, eta, r, j, w, path, g, m, v, c, t)
@@ -115,7 +115,7 @@ def _fill_rows(state, lo, n, full, passes, block, replacement, pool, rows):  # t
         for i in range(n):
             rows[i] = lo + i
     else:
-        jobs.draw_rows(state, lo, n, passes, block, replacement, pool, rows)
+        batches.draw_rows(state, lo, n, passes, block, replacement, pool, rows)
 
 
 @borrowing
@@ -154,7 +154,7 @@ def _weighted_sgd(  # type: ignore[no-untyped-def]
     C,
 ):  # fmt: skip
     """Run `_jobs` with buffers of the right sizes."""
-    widest, drawn, largest = jobs.buffer_sizes(ptr, clients, plan)
+    widest, drawn, largest = batches.buffer_sizes(ptr, clients, plan)
     pool, rows = np.empty(widest, np.int64), np.empty(max(widest, drawn), np.int64)
     c, t, p = np.empty(largest * C), np.empty(largest), W.shape[1]
     w, g, m, v = np.empty(p), np.empty(p), np.empty(p), np.empty(p)

@@ -15,7 +15,7 @@ import numpy as np
 from fedconvex._check import among, bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, Draws, below, stream, uniform
 from fedconvex.kernels.cache import borrowing, kernel, reduction
-from fedconvex.kernels.jobs import row_axpy
+from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts import participation
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap

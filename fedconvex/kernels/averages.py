@@ -1,0 +1,27 @@
+"""Weighted averages over the clients of every trajectory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedconvex.kernels.cache import kernel
+
+
+@kernel
+def average_rows(weights, A, out):
+    """out[r] = sum_j weights[r, j] A[r, j]."""
+    for r in range(A.shape[0]):
+        for t in range(A.shape[2]):
+            out[r, t] = weights[r, 0] * A[r, 0, t]
+        for j in range(1, A.shape[1]):
+            for t in range(A.shape[2]):
+                out[r, t] += weights[r, j] * A[r, j, t]
+
+
+def over_clients(weights, replies):
+    """Weighted averages over the second axis of (R, m, ...): (R, ...)."""
+    R, m = replies.shape[:2]
+    out = np.empty((R, replies[0, 0].size))
+    weights = np.require(weights, requirements=["C", "W"])  # kernels see one array type
+    average_rows(weights, replies.reshape(R, m, -1), out)
+    return out.reshape(R, *replies.shape[2:])

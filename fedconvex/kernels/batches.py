@@ -1,0 +1,73 @@
+"""Mini-batches: which rows they hold, and the slopes of a loss over them."""
+
+from __future__ import annotations
+
+from fedconvex.draws import below
+from fedconvex.kernels.cache import kernel
+from fedconvex.kernels.dispatch import by_output, slope, slopes
+from fedconvex.kernels.rows import row_axpy, row_dot, rows_axpy, rows_dot
+
+
+@kernel
+def draw_rows(state, first, n, passes, block, replacement, pool, rows):
+    """Fill rows with `passes` blocks of `block` distinct rows of first, ..., first+n-1, or with independent draws."""
+    if replacement or block == 1:
+        for e in range(passes * block):
+            rows[e] = first + below(state, e, n)
+    else:
+        for i in range(n):
+            pool[i] = first + i
+        for e in range(passes):
+            for b in range(block):
+                i = b + below(state, e * block + b, n - b)
+                pool[b], pool[i] = pool[i], pool[b]
+                rows[e * block + b] = pool[b]
+
+
+@kernel
+def buffer_sizes(ptr, clients, plan):
+    """Most rows of any of the clients, most rows drawn by one (passes * block), and largest batch."""
+    rows = drawn = batch = 0
+    for r in range(clients.shape[0]):
+        for j in range(clients.shape[1]):
+            rows = max(rows, ptr[clients[r, j] + 1] - ptr[clients[r, j]])
+            drawn = max(drawn, plan[r, j, 0] * plan[r, j, 1])
+            batch = max(batch, plan[r, j, 2])
+    return rows, drawn, batch
+
+
+def _slopes_of_one(loss, X, y, rows, scale, w, c, t):
+    rows_dot(X, rows, w, c)
+    for b in range(rows.size):
+        t[b] = y[rows[b]]
+    for b in range(rows.size):
+        c[b] = scale * slope(loss, c[b], t[b])
+
+
+def _slopes_of_many(loss, X, y, rows, scale, w, c, t):
+    C = loss.n_classes
+    d = w.size // C
+    for b in range(rows.size):
+        z = c[b * C : (b + 1) * C]
+        for e in range(C):
+            z[e] = row_dot(X, rows[b], w[e * d : (e + 1) * d])
+        slopes(loss, z, y[rows[b]], z)
+        for e in range(C):
+            z[e] *= scale
+
+
+def _add_one(loss, X, rows, c, out):
+    rows_axpy(X, rows, c, out)
+
+
+def _add_many(loss, X, rows, c, out):
+    C = loss.n_classes
+    d = out.size // C
+    for b in range(rows.size):
+        for e in range(C):
+            row_axpy(X, rows[b], c[b * C + e], out[e * d : (e + 1) * d])
+
+
+batch_slopes = by_output(_slopes_of_one, _slopes_of_many)  # c_b = scale * slope(s) of row b; t scratch
+
+batch_add = by_output(_add_one, _add_many)  # out += sum_b c_b x_b

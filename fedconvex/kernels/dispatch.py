@@ -1,0 +1,88 @@
+"""What kernels choose by type: losses and client optimisers (by method), rows (dense or CSR), outputs (one or C)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedconvex import losses
+from fedconvex.kernels.cache import DISABLED, FASTMATH, overload, types
+
+if not DISABLED:  # exp relies on the order of its operations
+    overload(losses.exp, jit_options={"fastmath": {"contract"}})(lambda x: losses.exp)
+
+
+def by_method(stub: Callable) -> Callable:
+    """Make ``stub(obj, ...)`` call the method of its name of the NamedTuple obj, in Python and in kernels alike."""
+    name = stub.__name__
+
+    def in_python(obj: Any, *args: Any) -> Any:
+        return getattr(obj, name)(*args)
+
+    def in_kernel(obj: Any, *args: Any) -> Any:
+        return getattr(getattr(obj, "instance_class", None), name, None)
+
+    in_python.__name__, in_python.__doc__ = name, stub.__doc__
+    if not DISABLED:
+        overload(in_python, strict=False, jit_options={"fastmath": False})(in_kernel)  # losses are written with care
+    return in_python
+
+
+@by_method
+def value(loss, z, y):
+    """l(z, y)."""
+
+
+@by_method
+def slope(loss, z, y):
+    """l'(z, y)."""
+
+
+@by_method
+def curvature(loss, z, y):
+    """l''(z, y)."""
+
+
+@by_method
+def slopes(loss, z, y, out):
+    """grad l(z, y) into out, for scores z (C,)."""
+
+
+@by_method
+def plain(opt):
+    """Whether a client optimiser adds -a g to the model and keeps no memory."""
+
+
+@by_method
+def move(opt, w, g, a, m, v, t):
+    """One step of a client optimiser."""
+
+
+def by_rows(dense, sparse):
+    """Return a function of (X, ...) that is `dense` for arrays and `sparse` for CSR; kernels inline it."""
+
+    def in_python(X, *args):
+        return (dense if isinstance(X, np.ndarray) else sparse)(X, *args)
+
+    def in_kernel(X, *args):
+        return dense if isinstance(X, types.Array) else sparse
+
+    if not DISABLED:
+        overload(in_python, inline="always", strict=False)(in_kernel)
+    return in_python
+
+
+def by_output(one, many, inline="never"):
+    """Return a function of (loss, ...) that is `one` for scalar losses and `many` for losses with n_classes."""
+
+    def in_python(loss, *args):
+        return (many if hasattr(loss, "n_classes") else one)(loss, *args)
+
+    def in_kernel(loss, *args):
+        return many if hasattr(loss.instance_class, "n_classes") else one
+
+    if not DISABLED:
+        overload(in_python, strict=False, inline=inline, jit_options={"fastmath": FASTMATH})(in_kernel)
+    return in_python

@@ -1,0 +1,190 @@
+"""Losses over rows: their sums, gradients and second derivatives. Private; callers validate.
+
+Models are flat: (p,) with p = d, or p = C d for a loss with C outputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.dispatch import by_output, by_rows, curvature, slope, slopes, value
+from fedconvex.kernels.rows import row_axpy, row_dot
+
+
+def _dense_sum(X, loss, y, lo, hi, scale, w, g):
+    total = 0.0
+    i = lo
+    while i + 4 <= hi:
+        p = q = r = s = 0.0
+        for t in range(w.size):
+            p += X[i, t] * w[t]
+            q += X[i + 1, t] * w[t]
+            r += X[i + 2, t] * w[t]
+            s += X[i + 3, t] * w[t]
+        total += value(loss, p, y[i]) + value(loss, q, y[i + 1]) + value(loss, r, y[i + 2]) + value(loss, s, y[i + 3])
+        p, q = scale * slope(loss, p, y[i]), scale * slope(loss, q, y[i + 1])
+        r, s = scale * slope(loss, r, y[i + 2]), scale * slope(loss, s, y[i + 3])
+        for t in range(w.size):
+            g[t] += (p * X[i, t] + q * X[i + 1, t]) + (r * X[i + 2, t] + s * X[i + 3, t])
+        i += 4
+    while i < hi:
+        z = row_dot(X, i, w)
+        total += value(loss, z, y[i])
+        row_axpy(X, i, scale * slope(loss, z, y[i]), g)
+        i += 1
+    return total
+
+
+def _sparse_sum(X, loss, y, lo, hi, scale, w, g):
+    total = 0.0
+    for i in range(lo, hi):
+        z = row_dot(X, i, w)
+        total += value(loss, z, y[i])
+        row_axpy(X, i, scale * slope(loss, z, y[i]), g)
+    return total
+
+
+_sum_rows = by_rows(_dense_sum, _sparse_sum)
+
+
+def _sum_one(loss, X, y, lo, hi, scale, w, g, z):
+    return _sum_rows(X, loss, y, lo, hi, scale, w, g)
+
+
+def _sum_many(loss, X, y, lo, hi, scale, w, g, z):
+    C = loss.n_classes
+    d = w.size // C
+    total = 0.0
+    for i in range(lo, hi):
+        for c in range(C):
+            z[c] = row_dot(X, i, w[c * d : (c + 1) * d])
+        total += value(loss, z, y[i])
+        slopes(loss, z, y[i], z)
+        for c in range(C):
+            row_axpy(X, i, scale * z[c], g[c * d : (c + 1) * d])
+    return total
+
+
+# sum of l over rows lo:hi, and g += scale * (sum of their gradients); z is scratch for the C scores of a row
+add_rows = by_output(_sum_one, _sum_many)
+
+
+@reduction
+def pooled_gradient(loss, X, y, ptr, weights, w, values, g):
+    """values[k] = sum of l over client k's rows; g += sum_k weights[k] * (sum of client k's row gradients)."""
+    z = np.empty(w.size)
+    for k in range(values.size):
+        values[k] = add_rows(loss, X, y, ptr[k], ptr[k + 1], weights[k], w, g, z)
+
+
+@reduction
+def client_gradients(loss, X, y, ptr, clients, W, values, G):
+    """values[r, j] and G[r, j] = means of l and of its gradient over the rows of client clients[r, j] at W[r]."""
+    z = np.empty(W.shape[1])
+    for r in range(clients.shape[0]):
+        for j in range(clients.shape[1]):
+            lo, hi = ptr[clients[r, j]], ptr[clients[r, j] + 1]
+            G[r, j, :] = 0.0
+            values[r, j] = add_rows(loss, X, y, lo, hi, 1.0 / (hi - lo), W[r], G[r, j], z) / (hi - lo)
+
+
+def _values_one(loss, Z, y, out):
+    for i in range(y.size):
+        for r in range(Z.shape[1]):
+            out[i, r] = value(loss, Z[i, r], y[i])
+
+
+def _values_many(loss, Z, y, out):
+    C = loss.n_classes
+    for i in range(y.size):
+        for r in range(out.shape[1]):
+            out[i, r] = value(loss, Z[i, r * C : (r + 1) * C], y[i])
+
+
+_row_values = by_output(_values_one, _values_many)
+
+
+@kernel
+def row_values(loss, Z, y, out):
+    """out[i, r] = l of row i at model r, from the scores Z (n, R) or (n, R C)."""
+    _row_values(loss, Z, y, out)
+
+
+def _slopes_one(loss, Z, y):
+    for i in range(y.size):
+        for r in range(Z.shape[1]):
+            Z[i, r] = slope(loss, Z[i, r], y[i])
+
+
+def _slopes_many(loss, Z, y):
+    C = loss.n_classes
+    for i in range(y.size):
+        for r in range(Z.shape[1] // C):
+            slopes(loss, Z[i, r * C : (r + 1) * C], y[i], Z[i, r * C : (r + 1) * C])
+
+
+_row_slopes = by_output(_slopes_one, _slopes_many)
+
+
+@kernel
+def row_slopes(loss, Z, y):
+    """Overwrite the scores Z (n, R) or (n, R C) by the slopes of the loss."""
+    _row_slopes(loss, Z, y)
+
+
+@kernel
+def row_curvatures(loss, z, y, ptr, weights, out):
+    """out[i] = weights[k] l''(z_i, y_i) for the rows i of client k."""
+    for k in range(weights.size):
+        for i in range(ptr[k], ptr[k + 1]):
+            out[i] = weights[k] * curvature(loss, z[i], y[i])
+
+
+@reduction
+def line_slopes(loss, z, q, y, ptr, weights, t):
+    """First and second derivative at t of sum_i weights[k] l(z_i - t q_i, y_i)."""
+    first = second = 0.0
+    for k in range(weights.size):
+        a = b = 0.0
+        for i in range(ptr[k], ptr[k + 1]):
+            a -= slope(loss, z[i] - t * q[i], y[i]) * q[i]
+            b += curvature(loss, z[i] - t * q[i], y[i]) * q[i] * q[i]
+        first += weights[k] * a
+        second += weights[k] * b
+    return first, second
+
+
+@reduction
+def newton_rows(loss, X, y, ptr, weights, w, values, g, H):
+    """Values and gradient as in `pooled_gradient`, and the lower triangle of the Hessian, from sparse rows."""
+    for k in range(values.size):
+        total = 0.0
+        for i in range(ptr[k], ptr[k + 1]):
+            z = row_dot(X, i, w)
+            total += value(loss, z, y[i])
+            row_axpy(X, i, weights[k] * slope(loss, z, y[i]), g)
+            h = weights[k] * curvature(loss, z, y[i])
+            if h != 0.0:
+                first, last = np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])
+                for a in range(first, last):
+                    row, c = np.uint32(X.indices[a]), h * X.data[a]
+                    for b in range(first, a + np.uint64(1)):
+                        H[row, np.uint32(X.indices[b])] += c * X.data[b]
+        values[k] = total
+
+
+def gradients_of(problem, w, clients):
+    """Gradients of f_k at w (R, *model) for clients (R, m), l2 term included: (R, m, *model)."""
+    return values_gradients_of(problem, w, clients)[1]
+
+
+def values_gradients_of(problem, w, clients):
+    """Values (R, m) and gradients (R, m, *model) of f_k at w (R, *model) for clients (R, m), l2 term included."""
+    fed = problem.federation
+    W = w.reshape(len(w), -1)
+    G, values = np.empty((*clients.shape, problem.size)), np.empty(clients.shape)
+    client_gradients(problem.loss, fed.rows, fed.y, fed.ptr, clients, W, values, G)
+    G += problem.l2 * W[:, None, :]
+    values += 0.5 * problem.l2 * np.einsum("rj,rj->r", W, W)[:, None]
+    return values, problem.unflatten(G)

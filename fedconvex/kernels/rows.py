@@ -1,0 +1,90 @@
+"""Rows of a dense array or of a `CSR`, touched only through the functions below, which are chosen by the type of X."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedconvex.kernels.dispatch import by_rows
+
+
+def _dense_dot(X, i, w):
+    total = 0.0
+    for j in range(w.size):
+        total += X[i, j] * w[j]
+    return total
+
+
+def _sparse_dot(X, i, w):
+    total = 0.0
+    for j in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
+        total += X.data[j] * w[np.uint32(X.indices[j])]
+    return total
+
+
+def _dense_axpy(X, i, c, out):
+    for j in range(out.size):
+        out[j] += c * X[i, j]
+
+
+def _sparse_axpy(X, i, c, out):
+    for j in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
+        out[np.uint32(X.indices[j])] += c * X.data[j]
+
+
+def _dense_step(X, i, c, keep, a, b, w):
+    for j in range(w.size):
+        w[j] = (keep * w[j] - a * b[j]) + c * X[i, j]
+
+
+def _sparse_step(X, i, c, keep, a, b, w):
+    for j in range(w.size):
+        w[j] = keep * w[j] - a * b[j]
+    row_axpy(X, i, c, w)
+
+
+row_dot = by_rows(_dense_dot, _sparse_dot)  # x_i' w
+
+row_axpy = by_rows(_dense_axpy, _sparse_axpy)  # out += c x_i
+
+row_step = by_rows(_dense_step, _sparse_step)  # w <- keep w - a b + c x_i, for dense rows in one pass
+
+
+def _dense_dots(X, rows, w, out):
+    n4 = rows.size - rows.size % 4
+    for b in range(0, n4, 4):
+        i, j, k, e = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+        zi = zj = zk = ze = 0.0
+        for t in range(w.size):
+            zi += X[i, t] * w[t]
+            zj += X[j, t] * w[t]
+            zk += X[k, t] * w[t]
+            ze += X[e, t] * w[t]
+        out[b], out[b + 1], out[b + 2], out[b + 3] = zi, zj, zk, ze
+    for b in range(n4, rows.size):
+        out[b] = row_dot(X, rows[b], w)
+
+
+def _sparse_dots(X, rows, w, out):
+    for b in range(rows.size):
+        out[b] = row_dot(X, rows[b], w)
+
+
+def _dense_axpys(X, rows, c, out):
+    n4 = rows.size - rows.size % 4
+    for b in range(0, n4, 4):
+        i, j, k, e = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+        ci, cj, ck, ce = c[b], c[b + 1], c[b + 2], c[b + 3]
+        for t in range(out.size):
+            out[t] += (ci * X[i, t] + cj * X[j, t]) + (ck * X[k, t] + ce * X[e, t])
+    for b in range(n4, rows.size):
+        row_axpy(X, rows[b], c[b], out)
+
+
+def _sparse_axpys(X, rows, c, out):
+    for b in range(rows.size):
+        row_axpy(X, rows[b], c[b], out)
+
+
+rows_dot = by_rows(_dense_dots, _sparse_dots)  # out_b = x_i' w for the b-th row i of rows, four rows to one read of w
+
+rows_axpy = by_rows(_dense_axpys, _sparse_axpys)  # out += sum_b c_b x_i, four rows to one pass over out
