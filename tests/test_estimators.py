@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedconvex import Hinge, SmoothedHinge, Squared
 from fedconvex.estimators import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor, MultiSourceBoostClassifier
-from fedconvex.estimators.multitask import folds
+from fedconvex.estimators.clients import folds
 from fedconvex.problems import Covariance, MeanRegularised, Precision
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedconvex._check import among, bad, flag, real, vector, whole
+from fedconvex.estimators.clients import client_names, folds, scores_of
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled, Solution
@@ -40,7 +40,7 @@ class _MultiTask(BaseEstimator):
 
     def __init__(
         self,
-        loss: Any,
+        loss: Any = "hinge",
         *,
         relation: Any = "joint",
         lam: Any = 0.01,
@@ -128,26 +128,7 @@ class _MultiTask(BaseEstimator):
         return sp.hstack([X, sp.csr_array(one)], format="csr") if sp.issparse(X) else np.hstack([X, one])
 
     def _names(self, clients: Any, n: int) -> np.ndarray:
-        """Return the clients of n rows."""
-        who = f"{type(self).__name__}: clients"
-        names = np.asarray(clients) if hasattr(clients, "dtype") else np.asarray(clients, dtype=object)
-        if names.shape != (n,):
-            raise bad(who, f"name the client of all {n} rows", f"shape {names.shape}")
-        if names.dtype.kind == "O":
-            missing = any(v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in names.tolist())
-            if not missing:
-                kinds = {type(v) for v in names.tolist()}
-                if len(kinds) > 1 and any(issubclass(kind, (str, bytes)) for kind in kinds):
-                    raise bad(who, "be all names or all numbers", ", ".join(sorted(k.__name__ for k in kinds)))
-                plain = np.array(names.tolist())
-                names = plain if plain.shape == (n,) else names
-        else:
-            missing = names.dtype.kind in "fmM" and bool((names != names).any())  # NaN and NaT differ from themselves
-        if missing:
-            raise bad(who, "name the client of every row", "missing values")
-        if names.dtype.kind == "M":  # of one unit, since numbers of different units look alike
-            names = names.astype("datetime64[ns]").astype(str)
-        return names
+        return client_names(f"{type(self).__name__}: clients", clients, n)
 
     # ------------------------------------------------------------------ cross-validation
     def _chosen(
@@ -177,7 +158,7 @@ class _MultiTask(BaseEstimator):
             for i, lam in enumerate(lams.tolist()):
                 problem = MultiTaskProblem(fed, loss, self._relation(lam, m), self.normalisation)
                 start, _ = _solved(problem, min(10.0 * tol, 0.1), start, passes)
-                scores[j, i] = self._held_out(_scores(X[held], start.w, code[held]), y[held], code[held])
+                scores[j, i] = self._held_out(scores_of(X[held], start.w, code[held]), y[held], code[held])
                 gaps[i] = max(gaps[i], start.gap / start.value if start.value > 0.0 else 0.0)
         mean = scores.mean(axis=0)
         self.cv_results_ = {
@@ -218,7 +199,7 @@ class _MultiTask(BaseEstimator):
                 raise bad(f"{who}: clients", "be among those of fit", f"{names[int(code.argmin())]!r}", cure)
         W = np.vstack([self.coef_, self.coef_.mean(axis=0)])
         b = np.append(self.intercept_, self.intercept_.mean())
-        return _scores(X, W, code) + b[code]
+        return scores_of(X, W, code) + b[code]
 
     @property
     def correlations_(self) -> np.ndarray:
@@ -343,35 +324,6 @@ class FederatedMultiTaskClassifier(ClassifierMixin, _MultiTask):
     __metadata_request__predict_proba: ClassVar = {"clients": True}
 
     losses: ClassVar = {"hinge": Hinge(), "smoothed_hinge": SmoothedHinge(0.5), "logistic": Logistic()}
-
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        relation: Any = "joint",
-        lam: Any = 0.01,
-        lams: Any = None,
-        cv: int = 5,
-        normalisation: str = "mean",
-        fit_intercept: bool = True,
-        tol: float = 1e-3,
-        max_iter: int = 10_000,
-        unknown: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            loss,
-            relation=relation,
-            lam=lam,
-            lams=lams,
-            cv=cv,
-            normalisation=normalisation,
-            fit_intercept=fit_intercept,
-            tol=tol,
-            max_iter=max_iter,
-            unknown=unknown,
-            random_state=random_state,
-        )
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> FederatedMultiTaskClassifier:
         """Fit to rows X (n, d), two classes y (n,) and the client of every row (n,), by default all the same."""
@@ -515,31 +467,6 @@ class FederatedMultiTaskRegressor(RegressorMixin, _MultiTask):
 # ---------------------------------------------------------------- helpers
 
 
-def folds(code: np.ndarray, strata: np.ndarray, k: int, rng: Any) -> np.ndarray:
-    """Return the fold of every row, -1 for the only row of a client.
-
-    A client's rows are dealt out stratum by stratum, in random order and from a random fold on: its numbers of rows in
-    any two folds differ by one at most, and so do those of a stratum.
-
-    Parameters
-    ----------
-    code : array (n,)
-        Number of the client of every row.
-    strata : array (n,)
-        Class of every row.
-    k : int
-    rng : RandomState
-    """
-    fold = np.full(code.size, -1, dtype=np.int64)
-    shuffled = rng.permutation(code.size)
-    order = shuffled[np.lexsort((strata[shuffled], code[shuffled]))]
-    first = np.searchsorted(code[order], np.arange(int(code.max()) + 2))
-    for a, b in itertools.pairwise(first.tolist()):
-        if b - a > 1:
-            fold[order[a:b]] = (int(rng.randint(k)) + np.arange(b - a)) % k
-    return fold
-
-
 def _solved(problem: MultiTaskProblem, tol: float, start: Solution | None, passes: int) -> tuple[Solution, int]:
     """Return a solution with a gap of at most tol times its value, unless passes are up, and the passes it took."""
     count, found = 0, start
@@ -549,15 +476,6 @@ def _solved(problem: MultiTaskProblem, tol: float, start: Solution | None, passe
         count, value = count + found.iterations, found.value
         if found.gap <= tol * value or found.alpha is None or count >= passes or found.iterations == 0:
             return found, count
-
-
-def _scores(X: Any, W: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """Return x_i'w_t of rows of clients t = code_i, (n,)."""
-    z = np.empty(X.shape[0])
-    for t in np.unique(code).tolist():
-        mine = np.flatnonzero(code == t)
-        z[mine] = X[mine] @ W[t]
-    return z
 
 
 def _covariance(problem: MultiTaskProblem, W: np.ndarray) -> np.ndarray:
