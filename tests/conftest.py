@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import zlib
 from pathlib import Path
+
+from tests import workers
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+UNCOMPILED = os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0")  # in all processes
+if WORKER:  # before NumPy and Numba are imported
+    os.environ["NUMBA_DISABLE_JIT"] = str(int(workers.kind_of_worker(WORKER) == workers.INTERPRETED))
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as many processes as cores: threads would wait for each other
 
 import numpy as np
 import pytest
@@ -14,11 +24,53 @@ from hypothesis import HealthCheck, settings
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared
 
 ROOT = Path(__file__).resolve().parents[1]
+KINDS = pytest.StashKey[str]()
 
 settings.register_profile(
-    "fedconvex", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=200
+    "fedconvex", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=30
 )
-settings.load_profile("fedconvex")
+settings.register_profile("campaign", settings.get_profile("fedconvex"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fedconvex"))
+
+
+# ---------------------------------------------------------------- worker processes: see workers.py
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One file in one kind of process needs no workers; nor does a list of tests."""
+    one_file = len(config.option.file_or_dir) == 1 and not os.path.isdir(config.option.file_or_dir[0])
+    if config.option.collectonly or (one_file and os.environ.get("NUMBA_DISABLE_JIT")):
+        return 0
+    return workers.count()
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return workers.ByKind(config, log, kinds=config.stash[KINDS]) if config.getoption("dist") == "load" else None
+
+
+def pytest_configure(config):
+    if not WORKER:
+        config.stash[KINDS] = os.path.join(tempfile.mkdtemp(prefix="fedconvex-tests-"), "kinds.json")
+
+
+def pytest_unconfigure(config):
+    if not WORKER:
+        shutil.rmtree(os.path.dirname(config.stash[KINDS]), ignore_errors=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["kinds"] = node.config.stash[KINDS]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if WORKER:
+        workers.write_kinds(config.workerinput["kinds"], items)
+    for item in items if UNCOMPILED else ():
+        mark = item.get_closest_marker("compiled")
+        if mark and mark.kwargs.get("only"):
+            item.add_marker(pytest.mark.skip(reason=f"only compiled: {mark.kwargs['only']}"))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -30,12 +82,22 @@ def pytest_runtest_makereport(item, call):
         outcome.get_result().sections.append(("seed", text))
 
 
+# ---------------------------------------------------------------- what tests ask for
+
+
 @pytest.fixture
 def rng(request):
     """A generator whose seed depends on the test's name only, or is FEDCONVEX_SEED; shown if the test fails."""
     seed = int(os.environ.get("FEDCONVEX_SEED", zlib.crc32(request.node.name.encode())))
     request.node.seed_used = seed
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def compiled_kernels():
+    """For fixtures that are too long for pure Python: their tests run in compiled workers."""
+    if UNCOMPILED:
+        pytest.skip("only compiled: minutes of pure Python")
 
 
 @pytest.fixture(scope="session")
@@ -105,11 +167,3 @@ def softmax():
 def problem(request):
     """Each of the three in turn."""
     return {"linear": _linear, "logistic": _logistic, "softmax": _softmax}[request.param]()
-
-
-def pytest_collection_modifyitems(items):
-    """Without compilation, leave out what would take many minutes: whole command lines, and real data."""
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        for item in items:
-            if item.path.name == "test_cli.py" or item.name.startswith("test_real_sparse_data"):
-                item.add_marker(pytest.mark.skip(reason="minutes of pure Python; the kernels are tested elsewhere"))

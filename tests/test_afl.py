@@ -258,6 +258,7 @@ def test_trajectories_and_step_sizes_of_their_own():
     assert decay.gap < decay.trace.gap[0]
 
 
+@pytest.mark.compiled
 def test_threads_give_the_same_bits():
     problem = make(7)
     method = AFL(step_size=0.3, domain_step_size=0.3, batch_size=2, replacement=True, sampling=WeightedSampling(2))

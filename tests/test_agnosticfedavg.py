@@ -202,6 +202,7 @@ def test_a_client_alone_must_know_its_domain():
         method.local(alone, message, np.zeros((1, 1), np.int64), None, Draws(key_from_seed(0), np.arange(1), 0))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", METHODS)
 def test_threads_give_the_same_bits(name):
     a, b = (run(METHODS[name], make(0), rounds=5, tol=0, trajectories=2, threads=k) for k in (1, 3))

@@ -14,10 +14,10 @@ import pytest
 
 import fedconvex
 from fedconvex import FedAvg, Federation, Problem, Squared, iterate
-from fedconvex.kernels import cache, jobs
+from fedconvex.kernels import jobs
 from fedconvex.methods import Decay
 
-pytestmark = pytest.mark.skipif(cache.DISABLED, reason="NUMBA_DISABLE_JIT: nothing is compiled, nothing is cached")
+pytestmark = pytest.mark.compiled(only="where nothing is compiled, nothing is cached")
 
 SOURCE = Path(fedconvex.__file__).parent
 

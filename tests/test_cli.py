@@ -23,6 +23,8 @@ from fedconvex.report import LinearModel
 
 FAST = ["--rounds", "30"]
 
+pytestmark = pytest.mark.compiled(only="whole commands take minutes of pure Python")
+
 
 @pytest.fixture(scope="module")
 def rows():

@@ -77,6 +77,7 @@ METHODS = [
 # ---------------------------------------------------------------- threads
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("R", [1, 5])
 @pytest.mark.parametrize("method", METHODS, ids=range(len(METHODS)))
 def test_threads_change_no_bit(problem, method, R):

@@ -5,7 +5,6 @@ import importlib.util
 import itertools
 import json
 import math
-import os
 import re
 from pathlib import Path
 
@@ -31,9 +30,7 @@ from fedconvex.theorems.dynamic_msd import tracking_constants
 
 
 @pytest.fixture(scope="module")
-def quick():
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        pytest.skip("minutes of pure Python")
+def quick(compiled_kernels):
     said = []
     findings = EXPERIMENTS["dynamic-msd"].run(quick=True, progress=lambda share, doing: said.append((share, doing)))
     return findings, said
@@ -201,14 +198,8 @@ def test_dynamic_msd_refuses():
 
 
 @pytest.fixture(scope="module")
-def two_quadratics():
-    compiled_only()
+def two_quadratics(compiled_kernels):
     return EXPERIMENTS["scaffold-quadratics"].run(quick=True)
-
-
-def compiled_only():
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        pytest.skip("minutes of pure Python")
 
 
 def test_scaffold_quadratics_holds(two_quadratics, tmp_path):
@@ -290,8 +281,8 @@ def archive(path, **changes):
     return path
 
 
+@pytest.mark.compiled(only="minutes of pure Python")
 def test_scaffold_similarity_runs_quickly(tmp_path):
-    compiled_only()
     said = []
     findings = EXPERIMENTS["scaffold-similarity"].run(
         quick=True, data=archive(tmp_path / "corners.npz"), progress=lambda share, doing: said.append(share)

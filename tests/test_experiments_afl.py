@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 
 import cvxpy as cp
 import numpy as np
@@ -19,11 +18,6 @@ from fedconvex.papers.agnostic_toy import CENTRES, clouds, enclosing, location_p
 from fedconvex.report import domain_differences, domain_scores
 
 
-def compiled_only():
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        pytest.skip("minutes of pure Python")
-
-
 def said():
     heard = []
     return heard, lambda share, doing: heard.append((share, doing))
@@ -33,8 +27,7 @@ def said():
 
 
 @pytest.fixture(scope="module")
-def toy():
-    compiled_only()
+def toy(compiled_kernels):
     heard, tell = said()
     return EXPERIMENTS["afl-toy"].run(quick=True, progress=tell), heard
 
@@ -208,8 +201,7 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def quick(small):
-    compiled_only()
+def quick(compiled_kernels, small):
     heard, tell = said()
     return EXPERIMENTS["afl-adult"].run(quick=True, data=small, progress=tell), heard
 

@@ -1,7 +1,6 @@
 """Agnostic learning on clients and on classes as domains: what is solved, what is claimed, and that claims can fail."""
 
 import math
-import os
 from itertools import pairwise
 
 import numpy as np
@@ -14,11 +13,6 @@ from sklearn.linear_model import LogisticRegression
 from fedconvex.papers import agnostic_clients, agnostic_fashion, summary, write
 from fedconvex.papers.images import coarser
 from fedconvex.report import wilson_interval
-
-
-def compiled_only():
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        pytest.skip("minutes of pure Python")
 
 
 def archive(path, classes=9, n=540, side=4, **changes):
@@ -115,8 +109,7 @@ def test_intervals_are_students_and_wider_where_rows_are_shared():
 
 
 @pytest.fixture(scope="module")
-def clients():
-    compiled_only()
+def clients(compiled_kernels):
     said = []
     findings = agnostic_clients.run(quick=True, progress=lambda share, doing: said.append(share))
     return findings, said
@@ -304,8 +297,7 @@ def test_fashion_differences_by_hand():
 
 
 @pytest.fixture(scope="module")
-def fashion(tmp_path_factory):
-    compiled_only()
+def fashion(compiled_kernels, tmp_path_factory):
     said = []
     file = archive(tmp_path_factory.mktemp("fashion") / "f.npz", n=1800)
     findings = agnostic_fashion.run(quick=True, data=file, progress=lambda share, doing: said.append(share))
@@ -397,9 +389,9 @@ def test_odd_images_are_taken_as_they_are(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled(only="minutes of pure Python")
 def test_fashion_mnist_itself(shared_data):
     """Averaged over 4 x 4 pixels, l2 = 0.01: both models against scikit-learn, and the paper's conclusion."""
-    compiled_only()
     data = agnostic_fashion.load_domains(shared_data("fashion_mnist.npz"))
     c = agnostic_fashion._compared(data, 4, 1e-2, lambda share, doing: None)
     problem, X_test, y_test = agnostic_fashion._problem(data, 0, 4, 1e-2)

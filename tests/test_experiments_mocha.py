@@ -1,7 +1,6 @@
 """The experiment mocha-har: certified models against cvxpy, early stops against published code, claims that fail."""
 
 import math
-import os
 
 import numpy as np
 import pytest
@@ -18,11 +17,6 @@ from fedconvex.papers.mocha import stragglers as mocha_stragglers
 from fedconvex.papers.mocha.har import KINDS, Outcome, digit_pairs, load_tasks, paired
 from fedconvex.papers.mocha.models import Fit, choose, errors, folds, joint_problem, path, reference, stopped
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
-
-
-def compiled_only():
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        pytest.skip("minutes of pure Python")
 
 
 def people(rng, m=3, rows=12, d=4, noise=0.3):
@@ -67,9 +61,9 @@ def test_paths_hold_the_optimum_of_cvxpy(kind, d, rng):
         assert at == pytest.approx(fit.value, rel=1e-7)
 
 
+@pytest.mark.compiled(only="minutes of pure Python")
 def test_a_start_elsewhere_leads_to_the_same_optimum(rng):
     """Warm starts save passes, never the certificate; solutions of other rows are refused."""
-    compiled_only()
     fed = people(rng, m=4, rows=30, d=6)
     first = joint_problem(fed, 0.1).solve(1e-4)
     cold, warm = joint_problem(fed, 0.05).solve(1e-4), joint_problem(fed, 0.05).solve(1e-4, first)
@@ -346,8 +340,8 @@ def test_straggler_claims_can_fail():
         assert failing(**change) == ["A node that is always dropped blocks the gap, and is named"]
 
 
+@pytest.mark.compiled(only="minutes of pure Python")
 def test_a_silent_node_is_named_and_others_converge(rng):
-    compiled_only()
     fed = people(rng, m=4, rows=20)
     problem = MultiTaskProblem(fed, Hinge(), MeanRegularised(0.1, 0.1), normalisation="mean")
     plan = mocha_har.QUICK.stragglers._replace(rounds=600)
@@ -365,8 +359,7 @@ def test_a_silent_node_is_named_and_others_converge(rng):
 
 
 @pytest.fixture(scope="module")
-def quick():
-    compiled_only()
+def quick(compiled_kernels):
     said = []
     found = EXPERIMENTS["mocha-har"].run(quick=True, progress=lambda share, doing: said.append(share))
     return found, said
@@ -395,9 +388,9 @@ def test_quick_version(quick, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled(only="minutes of pure Python")
 def test_one_shuffle_of_har(shared_data):
     """Twenty-one people, lam as in the page: the joint gap is at most 1 %, and errors are those of the page."""
-    compiled_only()
     tasks = load_tasks(shared_data("har21"))
     assert (tasks.K, tasks.d) == mocha_har.HAR_SHAPE
     train, test = tasks.split(0.25, seed=0)

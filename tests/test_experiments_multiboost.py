@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 
 import numpy as np
 import pytest
@@ -329,9 +328,7 @@ def test_paired_differences_are_paired():
 
 
 @pytest.fixture(scope="module")
-def quick():
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        pytest.skip("minutes of pure Python")
+def quick(compiled_kernels):
     said = []
     return EXPERIMENTS["multiboost"].run(quick=True, progress=lambda share, doing: said.append(share)), said
 

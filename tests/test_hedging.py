@@ -413,6 +413,7 @@ def test_every_trajectory_has_its_own_penalty(problem):
             np.testing.assert_array_equal(both.trace.dual_residual[:, r], alone.trace.dual_residual)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("how", [{}, {"local_steps": 2, "step_size": 0.2, "batch_size": 2}], ids=["exact", "steps"])
 def test_threads_and_resumption_change_no_bit(problem, how, tmp_path):
     method = ProgressiveHedging(rho=0.5, participation=2, **how)

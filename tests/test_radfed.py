@@ -88,6 +88,7 @@ def test_models_are_dealt_uniformly(K, m):
     assert np.abs(pairs - R / K**2).max() < 4.5 * np.sqrt(R / K**2), f"seed {seed}"
 
 
+@pytest.mark.compiled
 def test_threads_messages_and_clients_alone(problem):
     mine = uniform(problem)
     for models in (None, 2):

@@ -291,6 +291,7 @@ def test_client_rows_are_a_dictionary(data):
     assert len(set(store.keys[: store.known].tolist())) == len(known)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", [SETTINGS["batch 1"], SETTINGS["option I"]], ids=str)
 @pytest.mark.parametrize("R", [1, 5])
 def test_threads_change_no_bit(problem, method, R):

@@ -34,6 +34,8 @@ from fedconvex.simplex import (
     simplex_residual,
 )
 
+pytestmark = pytest.mark.compiled
+
 MANY = 20 if DISABLED else 20_000  # rows of each kind
 LONG = 700 if DISABLED else 1_000_000
 BAR = 1e-14

@@ -268,6 +268,7 @@ def test_hinge_duality_gap_bounds_the_truth():
         assert loose.value >= tight.lower - 1e-14
 
 
+@pytest.mark.compiled(only="minutes of pure Python")
 @pytest.mark.parametrize("name", ["a9a", "w8a"])
 def test_real_sparse_data(name, shared_data):
     data = np.load(shared_data(name), allow_pickle=False)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -32,10 +31,7 @@ from fedconvex.verify import (
 )
 from fedconvex.verify.tightness import step_choice, tightness_claims, tightness_row
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"),
-    reason="minutes of pure Python; the parts are tested elsewhere",
-)
+pytestmark = pytest.mark.compiled(only="minutes of pure Python; the parts are tested elsewhere")
 
 
 @pytest.fixture(scope="module")

@@ -299,6 +299,7 @@ def test_messages_are_counted(problem):
     assert trace.floats_down[-1] == trace.floats_up[-1] == 0
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", KINDS)
 def test_threads_trajectories_and_clients_alone(problem, name):
     method = KINDS[name]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -258,7 +257,7 @@ def test_the_entropic_rate_is_nearly_attained_and_a_smaller_one_caught():
     violated(planted("agnostic-rate-entropic", {"mixture, start": 1.0 / math.log(64.0)}), many, method)
 
 
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"), reason="minutes of pure Python")
+@pytest.mark.compiled(only="minutes of pure Python")
 def test_a_rate_that_forgets_the_noise_is_caught(monkeypatch):
     """Steps and bound for sigma = 0: mini-batches of one row out of many opposed ones throw the models about."""
     rng = np.random.default_rng(0)

@@ -16,6 +16,8 @@ from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.theory.mocha import dual_constants, mocha_gap, mocha_lipschitz, mocha_smooth, separability, worst_duals
 from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own, verify, verify_grid, verify_suite
 
+pytestmark = pytest.mark.compiled
+
 EXACT = MOCHA(epochs=50.0, sigma="pencil")
 MOST = 64 if DISABLED else 512  # trajectories; uncompiled runs are there for the code, not for the numbers
 

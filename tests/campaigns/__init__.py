@@ -1,0 +1,115 @@
+"""Searches too long for every change: thousands of random problems, fuzzers, kills of running processes.
+
+``python -m tests.campaigns NAME --seed S --n N`` runs trials 0 to N - 1 of a campaign in several processes and writes
+a line of JSON for each; started again, it goes on where it was stopped. A trial is a function of a generator whose
+state depends on the seed and on the trial's number only. It raises AssertionError for what must not happen and returns
+what is worth keeping. The functions stand in the test files, which call them for a few trials; `CAMPAIGNS` names them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["CAMPAIGNS", "Campaign", "attempt", "pending", "run", "summary"]
+
+
+class Campaign(NamedTuple):
+    """Where the trial stands (module, function), what it searches for, and how many trials take up to ten seconds."""
+
+    module: str
+    function: str
+    what: str
+    sample: int
+
+    def trial(self) -> Callable[[np.random.Generator], dict | None]:
+        """Import the function."""
+        return getattr(importlib.import_module(f"tests.{self.module}"), self.function)
+
+
+CAMPAIGNS: dict[str, Campaign] = {}
+
+
+def attempt(name: str, seed: int, i: int) -> dict[str, Any]:
+    """Run trial i: its number, whether it passed, its seconds, and what it returned or the error it raised."""
+    rng, start = np.random.default_rng([seed, i]), time.perf_counter()
+    row: dict[str, Any] = {"trial": i, "passed": True}
+    try:
+        row |= CAMPAIGNS[name].trial()(rng) or {}
+    except Exception as error:
+        row |= {"passed": False, "error": f"{type(error).__name__}: {error}"[:2000]}
+        row["where"] = traceback.format_exc(limit=-3)[-2000:]
+    return row | {"seconds": round(time.perf_counter() - start, 4)}
+
+
+def written(path: Path, name: str, seed: int) -> dict[int, dict]:
+    """Trials that an earlier run finished; a line cut by a kill is dropped, another campaign's file refused."""
+    rows: dict[int, dict] = {}
+    if not path.exists():
+        return rows
+    lines = path.read_text().split("\n")
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):
+            row = json.loads(line)
+            if (row["campaign"], row["seed"]) != (name, seed):
+                raise ValueError(f"{path} holds campaign {row['campaign']} with seed {row['seed']}: name another file")
+            rows[row["trial"]] = row
+    if lines[-1]:  # no newline at the end: the next line must not be glued to it
+        with path.open("a") as out:
+            out.write("\n")
+    return rows
+
+
+def pending(path: Path, name: str, seed: int, n: int) -> list[int]:
+    """Numbers of the trials that are still to be run."""
+    done = written(path, name, seed)
+    return [i for i in range(n) if i not in done]
+
+
+def run(name: str, seed: int, n: int, path: Path, processes: int = 1) -> Iterator[dict[str, Any]]:
+    """Run what is pending, append a line of JSON for every trial as it ends, and yield it."""
+    todo = [(name, seed, i) for i in pending(path, name, seed, n)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as out, contextlib.ExitStack() as stack:
+        if processes > 1 and len(todo) > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
+            rows = pool.imap_unordered(_attempt, todo)
+        else:
+            rows = map(_attempt, todo)
+        for row in rows:
+            row = {"campaign": name, "seed": seed} | row
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+            yield row
+
+
+def _attempt(job: tuple[str, int, int]) -> dict[str, Any]:
+    return attempt(*job)
+
+
+def summary(path: Path, name: str, seed: int) -> dict[str, Any]:
+    """Count trials and failures; of every number that the trials return, the smallest and the largest."""
+    rows = [row for _, row in sorted(written(path, name, seed).items())]
+    numbers: dict[str, list[float]] = {}
+    for row in rows:
+        for key, value in row.items():
+            if isinstance(value, (int, float)) and key not in ("trial", "seed", "passed"):
+                numbers.setdefault(key, []).append(value)
+    return {
+        "campaign": name,
+        "seed": seed,
+        "trials": len(rows),
+        "failed": [row["trial"] for row in rows if not row["passed"]],
+        "range": {key: [min(values), max(values)] for key, values in numbers.items()},
+    }

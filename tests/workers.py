@@ -1,0 +1,102 @@
+"""Two kinds of worker processes: in one kernels are compiled, in the other they run as the Python they are written in.
+
+Compiling a kernel for one combination of loss, rows and optimiser takes seconds; running it as Python on the small
+problems of the tests takes milliseconds. So most tests run interpreted; those that speak of compiled code, or are long
+enough for compiling to pay, carry the mark `compiled`. Tests marked `anywhere` call no kernels and fill the gaps.
+
+* ``pytest``                        both kinds of worker, every test in one of its kind
+* ``NUMBA_DISABLE_JIT=1 pytest``    interpreted workers only
+* ``NUMBA_DISABLE_JIT=0 pytest``    compiled workers only
+* ``pytest -n 0``                   one process, compiled, for a debugger
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import groupby
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+COMPILED, INTERPRETED, ANYWHERE = "compiled", "interpreted", "anywhere"
+MOST = 8  # worker processes: every one of them imports the package and collects all tests
+CHUNK = 20  # tests of one file that are handed out together
+
+
+def count() -> int:
+    """Worker processes of ``-n auto``: one of each kind at least."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(2, min(MOST, cores))
+
+
+def kind_of_worker(worker: str) -> str:
+    """Of the workers gw0, gw1, ... those with an even number compile, unless NUMBA_DISABLE_JIT decides for all."""
+    choice = os.environ.get("NUMBA_DISABLE_JIT", "")
+    if choice:
+        return COMPILED if choice == "0" else INTERPRETED
+    return INTERPRETED if int(worker.removeprefix("gw")) % 2 else COMPILED
+
+
+def kind_of_test(item) -> str:
+    """The kind of worker that a test asks for."""
+    if item.get_closest_marker(COMPILED) or "compiled_kernels" in getattr(item, "fixturenames", ()):
+        return COMPILED
+    return ANYWHERE if item.get_closest_marker(ANYWHERE) else INTERPRETED
+
+
+def write_kinds(path, items) -> None:
+    """Leave the kinds of all tests where the scheduler finds them: it is told their names only."""
+    part = Path(f"{path}.{os.getpid()}")
+    part.write_text(json.dumps({item.nodeid: kind_of_test(item) for item in items}))
+    part.replace(path)
+
+
+class ByKind(LoadScopeScheduling):
+    """Hands chunks of one file to workers of the kind that its tests ask for."""
+
+    def __init__(self, config, log=None, *, kinds):
+        super().__init__(config, log)
+        self._kinds, self._chunks = kinds, {}
+
+    def schedule(self):
+        """Cut the list of tests into chunks before it is handed out."""
+        if self.collection is None:
+            names = next(iter(self.registered_collections.values()))
+            kinds = json.loads(Path(self._kinds).read_text()) if names else {}
+            self._chunks = chunks(names, kinds)
+        super().schedule()
+
+    def _split_scope(self, nodeid):
+        return self._chunks[nodeid]
+
+    def _next_chunk(self, node):
+        """The next chunk for a worker: of its own kind, then of any, then of a kind that no worker is left for."""
+        kind, others = kind_of_worker(node.gateway.id), {kind_of_worker(n.gateway.id) for n in self.nodes}
+        for wanted in ({kind}, {ANYWHERE}, {COMPILED, INTERPRETED} - others):
+            for chunk in self.workqueue:
+                if chunk.partition(" ")[0] in wanted:
+                    return chunk
+        return None
+
+    def _assign_work_unit(self, node):
+        chunk = self._next_chunk(node)
+        if chunk is not None:
+            self.workqueue.move_to_end(chunk, last=False)
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node):
+        if self.workqueue and self._next_chunk(node) is None and not node.shutting_down:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
+
+
+def chunks(names, kinds):
+    """The chunk of every test, named by kind, file and number: at most CHUNK neighbours of one kind in one file."""
+    found, made = {}, {}
+    for (kind, file), group in groupby(names, lambda name: (kinds[name], name.partition("::")[0])):
+        for i, name in enumerate(group):
+            number = made[kind, file] = made.get((kind, file), 0) + (i % CHUNK == 0)
+            found[name] = f"{kind} {file} {number}"
+    return found
