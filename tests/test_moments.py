@@ -19,8 +19,7 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.problems import MovingTarget, noise_factor
-from fedconvex.theory import moments as engine
-from fedconvex.theory.moments import Moments, WeightMoments
+from fedconvex.theory.moments import Moments, WeightMoments, engine
 
 
 def make(seed, sizes=(4, 3, 2), d=2, l2=0.1, weights=None, sparse=False):
@@ -232,14 +231,14 @@ def test_a_wrong_noise_factor_is_caught(monkeypatch, kron):
 
 def test_a_wrong_sampling_factor_is_caught(monkeypatch):
     """Sampling with replacement instead of without: the pair probability 1/K^2 (L-1)/L of independent draws."""
-    true = engine._mixing
+    true = engine.mixing_of
 
     def planted(participation, problem):
         mix = true(participation, problem)
         K = mix.mean.size
         return mix._replace(scale=mix.scale * (K - 1) / K) if isinstance(participation, int) else mix
 
-    monkeypatch.setattr(engine, "_mixing", planted)
+    monkeypatch.setattr(engine, "mixing_of", planted)
     assert against_enumeration(ENUMERATED["uniform 2 of 3"], True) > 1e-3
 
 
@@ -631,7 +630,7 @@ def test_settings_of_methods():
         Moments.of(FedSGD(step_size=Decay(0.3, 1.0), participation=2), problem).run(3).deviation,
         Moments.of(FedAvg(step_size=Decay(0.3, 1.0), participation=2), problem).run(3).deviation,
     )
-    assert Moments.of(FedAvg(step_size=0.1, server=ServerSGD(0.5)), problem).server_step == 0.5
+    assert Moments.of(FedAvg(step_size=0.1, server=ServerSGD(0.5)), problem).round.server_step == 0.5
     for method, text in (
         (FedAvg(step_size=0.1, client=ClientMomentum()), "plain steps"),
         (FedAvg(step_size=0.1, client=ClientAdam()), "plain steps"),

@@ -109,11 +109,11 @@ class RADFedMoments:
 
     def _diagonal(self, Z: np.ndarray) -> np.ndarray:
         """Fd."""
-        return self._one._round(Z, 0)
+        return self._one.round.apply(Z, 0)
 
     def _off(self, Z: np.ndarray) -> np.ndarray:
         """Fo: the average of two models has the second moment (Fd + Fo)/2."""
-        return 2.0 * self._two._round(Z, 0) - self._one._round(Z, 0)
+        return 2.0 * self._two.round.apply(Z, 0) - self._one.round.apply(Z, 0)
 
     def _round(self, Z: np.ndarray) -> np.ndarray:
         same, other = Z, Z
@@ -130,7 +130,7 @@ class RADFedMoments:
         Z = np.outer(z, z)
         values, means = np.empty((T + 1, 2)), np.empty((T + 1, d))
         for t in range(T + 1):
-            values[t], means[t] = self._one._values(Z), Z[:d, d]
+            values[t], means[t] = self._one.round.data.values(Z), Z[:d, d]
             Z = self._round(Z) if t < T else Z
         return RADFedTrace(values[:, 0], values[:, 1], means)
 
@@ -164,7 +164,7 @@ class RADFedMoments:
         block = np.linalg.solve(np.eye(len(round_.offset)) - round_.matrix, round_.offset).reshape(d, d + 1)
         Z = np.zeros((d + 1, d + 1))
         Z[:d], Z[d, :d], Z[d, d] = block, block[:, d], 1.0
-        value, deviation = self._one._values(Z)
+        value, deviation = self._one.round.data.values(Z)
         if not np.isfinite(value):
             raise AssumptionError("RADFed's limit does not exist")
         return RADFedLimit(value, deviation, block[:, d], radius)

@@ -1,0 +1,65 @@
+"""Least squares as the engine sees it: the rows of every client about the minimiser."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedconvex.problems import Problem
+
+__all__ = ["LeastSquares"]
+
+
+class LeastSquares(NamedTuple):
+    """The affine gradients A_n z of a least-squares problem about its minimiser; D = d + 1."""
+
+    w_star: np.ndarray  # (d,)
+    rows: list[tuple[np.ndarray, np.ndarray]]  # of every client X_k (n, d) and (X_k, residuals at w*) (n, D)
+    G: np.ndarray  # (K, D, D) means of [[x x', x residual], [0, 0]]
+    ridge: np.ndarray  # (D, D) what the ridge adds to every A_n
+    A: np.ndarray  # (K, D, D) Abar of every client
+    H: np.ndarray  # (d, d) Hessian of F
+    slope: np.ndarray  # (d,) grad F(w*), zero but for rounding
+
+    @classmethod
+    def of(cls, problem: Problem) -> LeastSquares:
+        """Read a problem with squared loss."""
+        fed, w = problem.federation, np.asarray(problem.solve().w)
+        d, D = fed.d, fed.d + 1
+        rows, G, ridge = [], np.zeros((fed.K, D, D)), np.zeros((D, D))
+        for k in range(fed.K):
+            mine = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
+            X = np.asarray(fed.X[mine].toarray() if fed.is_sparse else fed.X[mine])
+            U = np.column_stack([X, X @ w - fed.y[mine]])
+            rows.append((X, U))
+            G[k, :d] = X.T @ U / len(X)
+        ridge[:d] = problem.l2 * np.column_stack([np.eye(d), w])
+        A = G + ridge
+        return cls(w, rows, G, ridge, A, np.tensordot(problem.weights, A[:, :d, :d], 1), problem.weights @ A[:, :d, d])
+
+    @property
+    def d(self) -> int:
+        """Dimension."""
+        return len(self.w_star)
+
+    def values(self, Z: np.ndarray) -> tuple[float, float]:
+        """E F - F* and E‖e‖^2."""
+        d = self.d
+        S, m = Z[:d, :d], Z[:d, d]
+        if not math.isfinite(Z.sum()):
+            return math.inf, math.inf
+        return 0.5 * float(np.sum(self.H * S)) + float(self.slope @ m), float(np.trace(S))
+
+    def row_squares(self, k: int) -> np.ndarray:
+        """Mean over client k's rows of kron(A_n, A_n)."""
+        d, D = self.d, self.d + 1
+        X, U = self.rows[k]
+        total = np.zeros((D * D, D * D))
+        for lo in range(0, len(X), 4096):
+            A = np.tile(self.ridge, (len(X[lo : lo + 4096]), 1, 1))
+            A[:, :d] += X[lo : lo + 4096, :, None] * U[lo : lo + 4096, None, :]
+            V = A.reshape(-1, D * D)
+            total += V.T @ V
+        return total.reshape(D, D, D, D).transpose(0, 2, 1, 3).reshape(D * D, D * D) / len(X)

@@ -1,0 +1,108 @@
+"""Who takes part, as the engine sees it: first and second moments of the server's random weights."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
+from fedconvex.problems import Problem
+
+__all__ = ["Mixing", "WeightMoments", "average", "everyone", "mixing_of"]
+
+MOST_SAMPLES = 200_000  # samples of clients that are enumerated at most
+
+
+class WeightMoments(NamedTuple):
+    """A participation scheme as the engine sees it: moments of the server's random weights W, which sum to one.
+
+    Parameters
+    ----------
+    mean : array (K,)
+        E[W].
+    second : array (K, K)
+        E[W W'].
+    """
+
+    mean: np.ndarray
+    second: np.ndarray
+
+
+class Mixing(NamedTuple):
+    """E[W W'] = sum_r scale_r u_r u_r' off the diagonal, and `own` on it."""
+
+    mean: np.ndarray  # (K,)
+    own: np.ndarray  # (K,)
+    scale: np.ndarray  # (m,)
+    u: np.ndarray  # (m, K)
+
+
+def average(mixing: Mixing, Z: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Second moment of the weighted average, from M_k and S_k(Z)."""
+    own = mixing.scale @ mixing.u**2  # what the rank-one terms put on the diagonal
+    out = np.tensordot(mixing.own, second, 1)
+    out -= np.tensordot(own, first @ Z @ first.transpose(0, 2, 1), 1)
+    for c, u in zip(mixing.scale, mixing.u, strict=True):
+        total = np.tensordot(u, first, 1)
+        out += c * (total @ Z @ total.T)
+    return np.asarray(out)
+
+
+def everyone(p: np.ndarray) -> Mixing:
+    """Moments of W = p."""
+    return Mixing(p, p**2, np.ones(1), p[None])
+
+
+def mixing_of(participation: Any, problem: Problem) -> Mixing:
+    """Moments of the server's weights."""
+    p, K, who = np.asarray(problem.weights), problem.federation.K, "Moments.participation"
+    if participation is None or (isinstance(participation, float) and participation == 1.0):
+        return everyone(p)
+    if isinstance(participation, WeightMoments):
+        return _given(participation, K)
+    if hasattr(participation, "draws"):
+        m = whole(who, participation.draws, low=1)
+        return Mixing(p, p / m + p**2 * (m - 1) / m, np.array([(m - 1) / m]), p[None])
+    if isinstance(participation, (float, np.floating)):
+        share = real(who, participation, low=0.0, high=1.0, strict=True)
+        L = max(1, round(share * K))
+    elif hasattr(participation, "clients") or isinstance(participation, (int, np.integer)):
+        L = whole(who, getattr(participation, "clients", participation), low=1, high=K)
+    else:
+        raise wrong_type(who, "be a number of clients, a share or a sampling scheme", f"{participation!r}")
+    if L == K:
+        return everyone(p)
+    if problem.equal_weights:
+        together = (L - 1) / (L * K * (K - 1))
+        return Mixing(np.full(K, 1.0 / K), np.full(K, 1.0 / (L * K)), np.array([together]), np.ones((1, K)))
+    samples = math.comb(K, L)
+    if samples > MOST_SAMPLES:
+        got = f"{L} of {K} with unequal weights, {samples:.3g} samples"
+        cure = "pass weights='uniform' to Problem, or sample with replacement (Scheme I)"
+        raise bad(who, f"have at most {MOST_SAMPLES} samples to enumerate, or equal weights", got, cure)
+    chosen = np.array(list(combinations(range(K), L)))
+    W = np.zeros((samples, K))
+    np.put_along_axis(W, chosen, p[chosen] / p[chosen].sum(axis=1, keepdims=True), axis=1)
+    return _given(WeightMoments(W.mean(axis=0), W.T @ W / samples), K)
+
+
+def _given(moments: WeightMoments, K: int) -> Mixing:
+    """Decompose E[W W'] of any scheme."""
+    who = "Moments.participation"
+    mean = vector(f"{who}: mean", moments.mean, K)
+    second = numeric(f"{who}: second", moments.second)
+    if second.shape != (K, K):
+        raise bad(f"{who}: second", f"have shape {(K, K)}", f"{second.shape}")
+    finite(f"{who}: second", second)
+    scale = max(1.0, float(np.abs(second).max()))
+    low = float(np.linalg.eigvalsh(0.5 * (second + second.T) - np.outer(mean, mean))[0])
+    gap = max(np.abs(second - second.T).max(), np.abs(second.sum(axis=1) - mean).max(), abs(mean.sum() - 1.0))
+    if gap > 1e-10 * scale or low < -1e-10 * scale:
+        got = f"E[W W'] 1 - E[W] or 1'E[W] - 1 up to {gap:.3g}, least eigenvalue of the covariance {low:.3g}"
+        raise bad(who, "be moments of weights that sum to one", got)
+    lam, V = np.linalg.eigh(second)
+    keep = lam > 1e-15 * lam[-1]
+    return Mixing(mean, np.diag(second).copy(), lam[keep], V[:, keep].T)
