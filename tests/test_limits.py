@@ -145,8 +145,8 @@ def test_special_fixed_points(rng):
         mean = q.p @ q.minimisers
         np.testing.assert_allclose(many, mean, atol=1e-9)
         np.testing.assert_allclose(average_minimisers_round(problem).limit(), mean, atol=1e-9)
-        np.testing.assert_allclose(fedprox_round(problem, proximal=1e9).limit(), w, atol=1e-5)
-        np.testing.assert_allclose(fedprox_round(problem, proximal=1e-12).limit(), mean, atol=1e-5)
+        np.testing.assert_allclose(fedprox_round(problem, proximal_mu=1e9).limit(), w, atol=1e-5)
+        np.testing.assert_allclose(fedprox_round(problem, proximal_mu=1e-12).limit(), mean, atol=1e-5)
 
 
 def test_average_not_sum_of_minimisers():
@@ -175,7 +175,7 @@ def test_first_order_bias_is_first_order(rng):
             return fedavg_round(problem, step_size=2.0 * lag / (E - 1), local_steps=E).limit()
 
         def fedprox(lag, problem=problem):
-            return fedprox_round(problem, proximal=1.0 / lag).limit()
+            return fedprox_round(problem, proximal_mu=1.0 / lag).limit()
 
         for limit in (fedavg, fedprox):
             lag = 2e-3 / top(problem)
@@ -202,10 +202,10 @@ def test_fedprox_rounds(rng):
                 x = x - eta * (np.einsum("kij,kj->ki", q.H, x) - q.b + mu * (x - w))
             return q.p @ x
 
-        assert_map(fedprox_round(problem, proximal=mu), columns(exact, d))
-        inexact = fedprox_inexact_round(problem, proximal=mu, step_size=eta, local_steps=E)
+        assert_map(fedprox_round(problem, proximal_mu=mu), columns(exact, d))
+        inexact = fedprox_inexact_round(problem, proximal_mu=mu, step_size=eta, local_steps=E)
         assert_map(inexact, columns(steps, d))
-        plain = fedprox_inexact_round(problem, proximal=0.0, step_size=eta, local_steps=E)
+        plain = fedprox_inexact_round(problem, proximal_mu=0.0, step_size=eta, local_steps=E)
         assert_map(plain, fedavg_round(problem, step_size=eta, local_steps=E))
         flow = filtered_round(problem, lambda h: np.where(h > 0, -np.expm1(-h) / np.where(h > 0, h, 1.0), 1.0))
         tiny = fedavg_round(problem, step_size=1e-6, local_steps=10**6)
@@ -216,8 +216,8 @@ def test_fedprox_rounds_are_the_drivers_rounds(rng):
     for _ in range(3):
         problem, mu = random_problem(rng, l2=0.1), float(rng.uniform(0.1, 3.0))
         exact = driver_columns(FedProx(proximal_mu=mu, solver=ProximalPoint()), problem)
-        assert_map(fedprox_round(problem, proximal=mu), exact, 1e-9)
-        settings = {"proximal": mu, "step_size": 0.8 / (top(problem) + mu), "local_steps": 4}
+        assert_map(fedprox_round(problem, proximal_mu=mu), exact, 1e-9)
+        settings = {"proximal_mu": mu, "step_size": 0.8 / (top(problem) + mu), "local_steps": 4}
         assert_map(fedprox_inexact_round(problem, **settings), driver_columns(FedProx(**settings), problem), 1e-11)
 
 
@@ -247,8 +247,8 @@ def test_bias_bounds_hold(rng):
         assert distance <= bound * (1 + 1e-8) + 1e-9
         worst["P"] = max(worst["P"], distance / bound if bound > 1e-6 else 0.0)
         mu = float(10.0 ** rng.uniform(-2, 2))
-        bound = fedprox_bias(constants, clients, proximal=mu).value
-        distance = np.linalg.norm(fedprox_round(problem, proximal=mu).limit() - q.minimiser)
+        bound = fedprox_bias(constants, clients, proximal_mu=mu).value
+        distance = np.linalg.norm(fedprox_round(problem, proximal_mu=mu).limit() - q.minimiser)
         assert distance <= bound * (1 + 1e-8) + 1e-9
         worst["B2"] = max(worst["B2"], distance / bound)
     assert worst["B1"] > 0.5 < worst["B2"]  # and not idle
@@ -272,9 +272,9 @@ def test_bias_bounds_are_nearly_attained():
         assert abs(end - q.minimiser).item() == pytest.approx(bound, rel=0.01)
         patel = fedavg_limit_patel(constants, clients, step_size=0.3, local_steps=E).value
         assert abs(end - q.p @ q.minimisers).item() == pytest.approx(patel / 2, rel=0.01)
-    end = fedprox_round(problem, proximal=2.0).limit()
+    end = fedprox_round(problem, proximal_mu=2.0).limit()
     assert abs(end - q.minimiser).item() == pytest.approx(
-        fedprox_bias(constants, clients, proximal=2.0).value, rel=0.01
+        fedprox_bias(constants, clients, proximal_mu=2.0).value, rel=0.01
     )
 
 

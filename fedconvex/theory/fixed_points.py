@@ -259,26 +259,26 @@ def average_minimisers_round(problem: Problem, *, server_step: float = 1.0) -> A
     return filtered_round(problem, lambda h: np.divide(1.0, h, out=np.zeros_like(h), where=h > 0.0), server_step)
 
 
-def fedprox_round(problem: Problem, *, proximal: float, server_step: float = 1.0) -> Affine:
-    """Return FedProx's round with exact prox: w_k minimises F_k + (proximal/2)‖. - w‖^2.
+def fedprox_round(problem: Problem, *, proximal_mu: float, server_step: float = 1.0) -> Affine:
+    """Return FedProx's round with exact prox: w_k minimises F_k + (proximal_mu/2)‖. - w‖^2.
 
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
     >>> from fedconvex.theory.fixed_points import fedprox_round
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
-    >>> [round(float(fedprox_round(problem, proximal=mu).limit()[0]), 4) for mu in (1e-9, 1.0, 1e9)]
+    >>> [round(float(fedprox_round(problem, proximal_mu=mu).limit()[0]), 4) for mu in (1e-9, 1.0, 1e9)]
     [2.0, 2.2308, 2.6]
     """
-    mu = real("proximal", proximal, low=0.0, strict=True)
+    mu = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     return filtered_round(problem, lambda h: 1.0 / (h + mu), server_step)
 
 
 def fedprox_inexact_round(
-    problem: Problem, *, proximal: float, step_size: float, local_steps: int, server_step: float = 1.0
+    problem: Problem, *, proximal_mu: float, step_size: float, local_steps: int, server_step: float = 1.0
 ) -> Affine:
-    """Return FedProx's round with E gradient steps eta on F_k + (proximal/2)‖. - w‖^2; FedAvg's at proximal = 0."""
-    mu = real("proximal", proximal, low=0.0)
+    """Return FedProx's round with E gradient steps eta on F_k + (proximal_mu/2)‖. - w‖^2; FedAvg's at 0."""
+    mu = real("proximal_mu", proximal_mu, low=0.0)
     eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     return filtered_round(problem, lambda h: _steps(h + mu, eta, E), server_step)
 
@@ -291,7 +291,7 @@ def first_order_bias(problem: Problem, lag: float) -> np.ndarray:
     problem : Problem
         Least squares with regular H.
     lag : float
-        eta (E - 1)/2 for FedAvg, 1/proximal for FedProx with exact prox.
+        eta (E - 1)/2 for FedAvg, 1/proximal_mu for FedProx with exact prox.
 
     Examples
     --------
@@ -338,7 +338,7 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
     return Bound({"drift": lag * clients.tau_rms * clients.zeta_star}, Quantity.LIMIT_BIAS, theorem, requires)
 
 
-def fedprox_bias(constants: Constants, clients: Spread, *, proximal: float) -> Bound:
+def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -> Bound:
     """Return (B2), a bound of the bias of FedProx with exact prox.
 
     Examples
@@ -346,11 +346,11 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal: float) -> B
     >>> from fedconvex.problems import Constants
     >>> from fedconvex.theory.fixed_points import Spread, fedprox_bias
     >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
-    >>> fedprox_bias(Constants(L=1.0, mu=0.5), clients, proximal=1.5).value
+    >>> fedprox_bias(Constants(L=1.0, mu=0.5), clients, proximal_mu=1.5).value
     1.0
     """
     theorem = BIAS.format("FedProx", "B2")
-    prox = real("proximal", proximal, low=0.0, strict=True)
+    prox = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     mu, _, requires = _curvature(theorem, constants)
     bias = clients.tau_rms * clients.zeta_star / (mu * (mu + prox))
     return Bound({"drift": bias}, Quantity.LIMIT_BIAS, theorem, requires)
