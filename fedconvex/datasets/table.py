@@ -63,12 +63,12 @@ def coded(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
 
 def encoded(columns: dict[str, np.ndarray]) -> tuple[Any, tuple[str, ...]]:
     """Return the features (n, d), text one-hot encoded, dense or CSR, and their names."""
-    from sklearn.preprocessing import OneHotEncoder
-
     names: list[str] = []
     blocks: list[Any] = []
     for name, cells in columns.items():
         if cells.dtype.kind == "U":
+            from sklearn.preprocessing import OneHotEncoder
+
             encoder = OneHotEncoder().fit(cells[:, None])
             blocks.append(encoder.transform(cells[:, None]))
             names += [f"{name}={v}" for v in encoder.categories_[0].tolist()]

@@ -26,7 +26,7 @@ import numpy as np
 from fedconvex._check import among, bad, finite, numeric, whole
 from fedconvex.kernels.cache import kernel, reduction
 
-__all__ = ["Binned", "Presorted", "Stump", "stump_predictions"]
+__all__ = ["Binned", "Presorted", "Stump"]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -59,11 +59,6 @@ class Stump(NamedTuple):
         """Return h of every row of X (n, d)."""
         column = np.asarray(X)[:, self.feature]
         return np.where(column <= self.threshold, self.left, self.right)
-
-
-def stump_predictions(column: np.ndarray, stump: Stump) -> np.ndarray:
-    """Return h from the values (n,) of the stump's feature."""
-    return np.where(column <= stump.threshold, stump.left, stump.right)
 
 
 class _Scan(NamedTuple):

@@ -135,11 +135,6 @@ class DomainScores:
         """
         return _noise(self.loss_error, self.rows)
 
-    @property
-    def accuracy_noise(self) -> float:
-        """The deviation of accuracies that finite rows alone give to equal domains."""
-        return _noise(self.accuracy_error, self.rows)
-
 
 class DomainDifferences(NamedTuple):
     """Two models on the same rows, domain by domain: the first minus the second."""
