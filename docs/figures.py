@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate
+from fedconvex.constants import Constants
 from fedconvex.datasets import linear_federation, logistic_federation
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.methods.parts.participation import ProportionalSampling
@@ -21,7 +22,6 @@ from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.papers.dynamic_msd import L as PARTICIPANTS
 from fedconvex.papers.dynamic_msd import agents
 from fedconvex.papers.style import COLOURS, blank, save_figure
-from fedconvex.problems import Constants
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step, tracking_constants
 from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
 from fedconvex.theorems.fedavg_refined import (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedconvex import datasets as datasets
+    from fedconvex.constants import Constants as Constants
     from fedconvex.driver import DivergenceWarning as DivergenceWarning
     from fedconvex.driver import Result as Result
     from fedconvex.driver import Status as Status
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
     from fedconvex.methods import FedProx as FedProx
     from fedconvex.methods import FedSGD as FedSGD
     from fedconvex.methods import GradientDescent as GradientDescent
-    from fedconvex.problems import Constants as Constants
     from fedconvex.problems import Problem as Problem
-    from fedconvex.problems import Solution as Solution
+    from fedconvex.solvers import Solution as Solution
 
 __version__ = "0.1.0"
 
 _HOME = {
     "fedconvex.federation": ["Federation"],
     "fedconvex.losses": ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"],
-    "fedconvex.problems": ["Constants", "Problem", "Solution"],
+    "fedconvex.constants": ["Constants"],
+    "fedconvex.problems": ["Problem"],
+    "fedconvex.solvers": ["Solution"],
     "fedconvex.methods": ["SCAFFOLD", "SGD", "FedAvg", "FedProx", "FedSGD", "GradientDescent"],
     "fedconvex.driver": ["DivergenceWarning", "Result", "Status", "iterate", "run"],
 }

@@ -20,8 +20,7 @@ from fedconvex.methods import (
     Simplex,
     WeightedSampling,
 )
-from fedconvex.problems.domains import domain_problem
-from fedconvex.problems.minimax import solve_minimax
+from fedconvex.solvers.minimax import solve_minimax
 
 
 def make(seed, loss=None, l2=0.05, n=60, d=3, p=3, K=4, by_client=False):
@@ -270,7 +269,7 @@ def test_the_trace_shows_the_mixture():
     trace = run(AFL(step_size=0.1, domain_step_size=0.1), make(0), rounds=3, tol=0).trace
     assert trace.domain_weights.shape == (4, 1, 3)
     np.testing.assert_allclose(trace.domain_weights.sum(axis=2), 1.0, rtol=1e-14)
-    assert domain_problem(make(0)).federation.K == 3
+    assert make(0).by_domain.federation.K == 3
 
 
 @pytest.mark.parametrize(

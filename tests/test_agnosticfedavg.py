@@ -25,8 +25,8 @@ from fedconvex.methods import (
     SoftmaxFedAvg,
     WeightedSampling,
 )
-from fedconvex.problems.minimax import solve_minimax
 from fedconvex.secure import Party, decode, encode, sum_of
+from fedconvex.solvers.minimax import solve_minimax
 
 
 def make(seed, loss=None, l2=0.05, n=60, d=3, p=3, K=4, sizes=None, by_client=False):

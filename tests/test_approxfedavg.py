@@ -8,7 +8,7 @@ import scipy.optimize
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate, run
 from fedconvex.methods import ApproxFedAvg, SoftmaxFedAvg
-from fedconvex.problems.minimax import solve_softmax
+from fedconvex.solvers.minimax import solve_softmax
 
 
 def make(seed, loss=None, l2=0.05, n=60, d=3, p=3, K=4, by_client=False, skewed=False):

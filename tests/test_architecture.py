@@ -22,14 +22,17 @@ FLOORS = [
     {"kernels.cache", "_check"},
     {"losses", "simplex", "federation", "draws"},
     {"kernels"},
+    {"solvers"},
+    {"constants"},
     {"problems", "secure"},
     {"methods", "theory"},
+    {"models"},
     {"driver"},
     {"datasets"},
     {"theorems"},
     {"verify"},
-    {"estimators", "engines", "report"},
-    {"papers"},
+    {"report"},
+    {"papers", "estimators", "remote", "engines", "bench", "conformance"},
     {"cli"},
     {"__main__"},
 ]
@@ -56,8 +59,16 @@ def room(path):
 each_file = pytest.mark.parametrize("path", FILES, ids=name)
 
 
+def file_of(module):
+    """The file of the package that a module is, or None; a folder is its __init__."""
+    inner = PACKAGE.joinpath(*module.split(".")[1:])
+    files = [f for f in (inner.with_suffix(".py"), inner / "__init__.py") if f.exists()]
+    return files[0] if files and module.split(".")[0] == "fedconvex" else None
+
+
 def imports(tree, package="fedconvex"):
-    """(module, inside a function, only for type checkers) of every import; `from a import b` gives a and a.b."""
+    """(module, inside a function, only for type checkers) of every import; `from a import b` gives a.b, and a if b is
+    no file of a."""
     found = []
 
     def visit(node, inside, typing):
@@ -67,7 +78,8 @@ def imports(tree, package="fedconvex"):
             base = node.module or ""
             if node.level:
                 base = ".".join(filter(None, [package, base]))
-            found.append((base, inside, typing))
+            if any(not file_of(f"{base}.{alias.name}") for alias in node.names):  # else only files
+                found.append((base, inside, typing))
             found.extend((f"{base}.{alias.name}", inside, typing) for alias in node.names)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             for child in node.body:
@@ -120,6 +132,38 @@ def test_the_floor_test_can_fail():
     assert wrong_floors("problems", used) == {"methods", "driver", "theory"}
     assert wrong_floors("methods", used) == {"theory", "driver"}  # theory and methods never meet
     assert wrong_floors("verify", used) == set()
+
+
+def files_imported(path, tree=None):
+    """Files of the package that a file imports at run time, wherever in the file."""
+    found = imports(tree or ast.parse(path.read_text()))
+    return {file_of(module) for module, _, typing in found if not typing} - {path, None}
+
+
+def circles(graph):
+    """Groups of files that import each other, directly or by way of others."""
+
+    def reach(start):
+        seen, todo = set(), [start]
+        while todo:
+            new = graph.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        return seen
+
+    reached = {f: reach(f) for f in graph}
+    return {frozenset(g for g in reached[f] if f in reached.get(g, ())) for f in graph if f in reached[f]}
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    graph = {p: files_imported(p) for p in FILES}
+    assert not {tuple(sorted(map(name, c))) for c in circles(graph)}
+
+
+def test_the_test_of_circles_can_fail():
+    inner = ast.parse("def f():\n    from fedconvex.driver import run\n")
+    assert files_imported(None, inner) >= {PACKAGE / "driver.py"}
+    assert circles({1: {2}, 2: {3}, 3: {2}, 4: {1}}) == {frozenset({2, 3})}
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if room(p) == "methods" and p.stem != "__init__"], ids=name)

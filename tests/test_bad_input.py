@@ -25,6 +25,7 @@ from fedconvex import (
     iterate,
     run,
 )
+from fedconvex.constants import ball_maximum, noise_factor
 from fedconvex.draws import key_from_seed
 from fedconvex.methods import (
     ClientAdam,
@@ -38,7 +39,6 @@ from fedconvex.methods import (
     ServerYogi,
     UniformSampling,
 )
-from fedconvex.problems import ball_maximum, noise_factor
 
 nan, inf = math.nan, math.inf
 X = np.arange(12.0).reshape(6, 2) / 10

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
+from fedconvex.constants import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import Decay
-from fedconvex.problems import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
 from fedconvex.theorems.dynamic_msd import (
     TrackingConstants,
     client_moments,

@@ -19,7 +19,7 @@ from fedconvex.cli.arguments import LOSSES, METHODS, PARTITIONS
 from fedconvex.cli.method import _top_bound
 from fedconvex.datasets import load_bundled, partition_dirichlet
 from fedconvex.datasets.bundled import BUNDLED
-from fedconvex.report import LinearModel
+from fedconvex.models import LinearModel
 
 FAST = ["--rounds", "30"]
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Constants, Federation, Hinge, Logistic, Problem, Softmax, Squared
-from fedconvex.problems import (
+from fedconvex.constants import (
     AT_CENTRE,
     BOUND,
     BOUND_ON_BALL,

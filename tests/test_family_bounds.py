@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Problem, Squared, run
+from fedconvex.constants import AT_CENTRE, Constants, noise_factor
 from fedconvex.methods import SVRG, FedSAM
-from fedconvex.problems import AT_CENTRE, Constants, noise_factor
 from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
 from fedconvex.theorems.fedprox import (
     fedprox,

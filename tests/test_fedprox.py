@@ -36,7 +36,8 @@ from fedconvex.methods import (
     Stragglers,
     fedprox,
 )
-from fedconvex.problems import MovingTarget, proximal
+from fedconvex.problems import MovingTarget
+from fedconvex.solvers import proximal
 
 # ---------------------------------------------------------------- FedAvg is the case mu = 0, bit for bit
 

@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
-from fedconvex.problems.minimax import measure_minimax, measure_softmax, solve_minimax, solve_softmax
 from fedconvex.simplex.uncertainty import KLBall, Point, Polytope, Simplex, log_sum_exp
+from fedconvex.solvers.minimax import measure_minimax, measure_softmax, solve_minimax, solve_softmax
 
 
 def make(seed, n, d, p, loss, l2, *, sparse=False, spread=1.0):

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, iterate
+from fedconvex.constants import noise_factor
 from fedconvex.methods import (
     ClientAdam,
     ClientMomentum,
@@ -18,7 +19,7 @@ from fedconvex.methods import (
     ServerSGD,
     UniformSampling,
 )
-from fedconvex.problems import MovingTarget, noise_factor
+from fedconvex.problems import MovingTarget
 from fedconvex.theory.moments import Moments, WeightMoments, engine
 
 

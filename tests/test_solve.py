@@ -161,7 +161,7 @@ def test_chunks_of_rows_do_not_matter(monkeypatch):
     problem = random_problem(11, Logistic(), False)
     W = np.random.default_rng(3).normal(size=(4, *problem.model_shape))
     whole = problem.client_values(W)
-    monkeypatch.setattr("fedconvex.problems.risk._CHUNK", 4 * 7)  # seven rows at a time, across client borders
+    monkeypatch.setattr("fedconvex.problems.empirical_risk._CHUNK", 4 * 7)  # seven rows at a time
     np.testing.assert_allclose(problem.client_values(W), whole, rtol=1e-13)
 
 
@@ -177,7 +177,7 @@ def test_stopping_tolerance_is_certified_and_true():
 
 def test_certificate_without_l2_is_sound():
     """Newton points of every accuracy: the self-concordance gap bounds the true one, and is tight at the end."""
-    from fedconvex.problems import solve as module
+    from fedconvex.solvers import newton as module
 
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(60, 3)), rng.choice([-1.0, 1.0], 60)
@@ -246,7 +246,7 @@ def test_two_classes_of_softmax_are_logistic():
 
 
 def test_truncated_newton_agrees_with_direct(monkeypatch):
-    from fedconvex.problems import solve as module
+    from fedconvex.solvers import newton as module
 
     for loss in (Squared(), Logistic(), Softmax(3), SmoothedHinge(0.5), Hinge()):
         for sparse in (False, True):

@@ -14,8 +14,9 @@ import numpy as np
 from fedconvex._check import bad
 
 if TYPE_CHECKING:
+    from fedconvex.constants import Constants
     from fedconvex.federation import Federation
-    from fedconvex.problems import Constants, Problem
+    from fedconvex.problems import Problem
 
 __all__ = ["Smoothness", "check_settings", "in_batches", "method_of", "sampled", "several_steps", "step_size_of"]
 

@@ -28,8 +28,8 @@ from fedconvex.cli.method import Smoothness, check_settings, in_batches, method_
 from fedconvex.cli.summary import Solved, certificate, facts, formula_of, plain, summary
 
 if TYPE_CHECKING:
+    from fedconvex.models import LinearModel
     from fedconvex.problems import Problem
-    from fedconvex.report import LinearModel
 
 __all__ = ["add_parser"]
 
@@ -180,7 +180,7 @@ def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, sc
 
 
 def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:
-    from fedconvex.report import LinearModel
+    from fedconvex.models import LinearModel
 
     data, scaling, problem, result = outcome.data, outcome.scaling, outcome.problem, outcome.result
     gap = float(result.gap)

@@ -17,8 +17,9 @@ from fedconvex.cli.data import Data, Scaling
 from fedconvex.cli.method import Smoothness
 
 if TYPE_CHECKING:
+    from fedconvex.constants import Constants
     from fedconvex.driver import Result
-    from fedconvex.problems import Constants, Problem
+    from fedconvex.problems import Problem
 
 __all__ = ["Solved", "certificate", "facts", "formula_of", "plain", "summary"]
 

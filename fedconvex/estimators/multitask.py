@@ -20,8 +20,9 @@ from fedconvex._check import among, bad, flag, real, vector, whole
 from fedconvex.estimators.clients import client_names, folds, scores_of
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
-from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled, Solution
+from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
 from fedconvex.problems.relations import Relation
+from fedconvex.solvers import Solution
 
 __all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor"]
 

@@ -31,11 +31,11 @@ import numpy as np
 
 from fedconvex._check import bad, equal_by_type, flag, real, whole
 from fedconvex.draws import Draws
+from fedconvex.kernels.domains import domain_counts, domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, participation, step_sizes
 from fedconvex.problems import Measure, Problem
-from fedconvex.problems.domains import domain_counts, domain_sums, held_by
-from fedconvex.problems.minimax import measure_minimax
 from fedconvex.simplex.uncertainty import ProjectedStep, Simplex
+from fedconvex.solvers.minimax import measure_minimax
 
 __all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
 

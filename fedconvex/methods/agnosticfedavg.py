@@ -24,11 +24,11 @@ import numpy as np
 from fedconvex import secure
 from fedconvex._check import bad, flag, numeric, whole, wrong_type
 from fedconvex.draws import Draws
+from fedconvex.kernels.domains import domain_counts, domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
-from fedconvex.problems.domains import domain_counts, domain_sums, held_by
-from fedconvex.problems.minimax import measure_minimax
 from fedconvex.simplex.uncertainty import EntropicStep, Simplex
+from fedconvex.solvers.minimax import measure_minimax
 
 __all__ = ["AgnosticFedAvg"]
 

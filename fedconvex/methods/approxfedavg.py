@@ -30,11 +30,11 @@ import numpy as np
 from fedconvex._check import flag, real
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages
+from fedconvex.kernels.domains import domain_counts, domain_sums, domains_of, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
-from fedconvex.problems.domains import domain_counts, domain_sums, domains_of, held_by
-from fedconvex.problems.minimax import measure_softmax
 from fedconvex.simplex.uncertainty import softmax
+from fedconvex.solvers.minimax import measure_softmax
 
 __all__ = ["ApproxFedAvg", "SoftmaxFedAvg"]
 

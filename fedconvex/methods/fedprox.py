@@ -27,7 +27,7 @@ from fedconvex.kernels.cache import kernel
 from fedconvex.losses import Softmax
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
-from fedconvex.problems.proximal import proximal_points
+from fedconvex.solvers.proximal import proximal_points
 
 __all__ = ["AdaptiveProximal", "FedProx", "ProximalPoint", "Stragglers"]
 

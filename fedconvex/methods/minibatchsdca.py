@@ -24,7 +24,7 @@ from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer, draw_batch
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.problems.dual import conjugate_sum, dual_step
+from fedconvex.solvers.dual import conjugate_sum, dual_step
 
 __all__ = ["MiniBatchSDCA", "safe_beta"]
 

@@ -40,7 +40,7 @@ from fedconvex.losses import Softmax
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
-from fedconvex.problems.proximal import proximal_points
+from fedconvex.solvers.proximal import proximal_points
 
 __all__ = ["ProgressiveHedging"]
 

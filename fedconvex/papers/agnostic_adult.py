@@ -30,9 +30,9 @@ from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
-from fedconvex.problems.minimax import measure_minimax
 from fedconvex.report import DomainDifferences, DomainScores, domain_differences, domain_scores, fairness_plot
 from fedconvex.simplex.uncertainty import Simplex
+from fedconvex.solvers.minimax import measure_minimax
 
 __all__ = ["EXPERIMENT", "People", "load_people", "run"]
 

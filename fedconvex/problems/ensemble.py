@@ -39,10 +39,10 @@ from fedconvex._check import bad, equal_by_type, finite, numeric, real, whole, w
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import Exponential, _check_signs, exp
+from fedconvex.problems.empirical_risk import Measure, Problem
 from fedconvex.problems.q import QEnsemble, Tree, as_q
-from fedconvex.problems.risk import Measure, Problem
-from fedconvex.problems.solve import Solution
 from fedconvex.problems.stumps import Binned, Presorted, Stump
+from fedconvex.solvers.newton import Solution
 
 __all__ = ["Dictionary", "EnsembleProblem", "Logistic2", "Pick", "StumpProblem"]
 

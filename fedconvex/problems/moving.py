@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.problems.risk import Problem
+from fedconvex.problems.empirical_risk import Problem
 
 __all__ = ["MovingTarget"]
 

@@ -25,10 +25,10 @@ from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.losses import Squared
-from fedconvex.problems import dual
+from fedconvex.problems.empirical_risk import Measure, Problem
 from fedconvex.problems.relations import Covariance, Relation
-from fedconvex.problems.risk import Measure, Problem
-from fedconvex.problems.solve import DIRECT_SIZE, Solution
+from fedconvex.solvers import dual
+from fedconvex.solvers.newton import DIRECT_SIZE, Solution
 
 __all__ = ["Balance", "MultiTaskProblem", "TaskMetrics"]
 

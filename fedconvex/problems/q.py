@@ -24,7 +24,7 @@ from fedconvex._check import among, bad, finite, numeric, real, whole, wrong_typ
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
-from fedconvex.problems.risk import Problem
+from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.stumps import Stump
 
 __all__ = ["MaximumEntropyQ", "QEnsemble", "Scores", "Tree", "as_q", "calibration_error", "fit_q"]

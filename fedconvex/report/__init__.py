@@ -1,4 +1,4 @@
-"""What a run looks like on paper: tables, plots, and saved models."""
+"""What a run looks like on paper: tables and plots."""
 
 from fedconvex.report.fairness import (
     DomainDifferences,
@@ -22,7 +22,6 @@ from fedconvex.report.heterogeneity import (
     loss_spread,
     weight_divergence,
 )
-from fedconvex.report.model import LinearModel
 from fedconvex.report.plots import convergence_plot
 from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace
 
@@ -31,7 +30,6 @@ __all__ = [
     "DomainDifferences",
     "DomainScores",
     "Drift",
-    "LinearModel",
     "LossSpread",
     "client_drift",
     "comparison",

@@ -21,10 +21,10 @@ from fedconvex._check import bad, real, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
+from fedconvex.kernels.domains import domains_of
 from fedconvex.losses import Squared
+from fedconvex.models import write_file
 from fedconvex.problems import MultiTaskProblem, Problem
-from fedconvex.problems.domains import domains_of
-from fedconvex.report.model import write_file
 from fedconvex.report.plots import _COLOURS, _canvas, check_plot_path
 from fedconvex.report.tables import format_table
 

@@ -25,8 +25,8 @@ from fedconvex._check import bad, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import Trace, iterate
 from fedconvex.methods import SGD, ClientSGD, Decay, FedAvg, FedSGD, GradientDescent
+from fedconvex.models import write_file
 from fedconvex.problems import Problem
-from fedconvex.report.model import write_file
 from fedconvex.report.plots import _COLOURS, _MARKERS, _canvas, check_plot_path
 from fedconvex.report.tables import format_table
 

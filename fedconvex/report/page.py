@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad
+from fedconvex.models import write_file
 from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
-from fedconvex.report.model import write_file
 from fedconvex.verify import Outcome
 from fedconvex.verify.findings import OUTCOME_WORDS, Finding, Note, VerificationReport
 

@@ -14,8 +14,8 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.driver import Result, Status
 from fedconvex.losses import Squared
+from fedconvex.models import write_file
 from fedconvex.problems import Problem
-from fedconvex.report.model import write_file
 
 __all__ = ["comparison", "format_table", "outlook", "per_client_metrics", "write_trace"]
 

@@ -14,11 +14,11 @@ from scipy.special import gammaln
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.draws import key_from_seed
 from fedconvex.driver import iterate, run
+from fedconvex.kernels.domains import domain_counts
 from fedconvex.losses import Softmax, Squared
 from fedconvex.problems import Problem
-from fedconvex.problems.domains import domain_counts, domain_problem
-from fedconvex.problems.minimax import solve_minimax, solve_softmax
 from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
+from fedconvex.solvers.minimax import solve_minimax, solve_softmax
 from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants, still
 from fedconvex.theory import agnostic_communication, agnostic_generalisation, agnostic_rate, agnostic_softmax
 from fedconvex.theory.agnostic_rate import AgnosticConstants, agnostic_best_steps, agnostic_constants, agnostic_steps
@@ -134,7 +134,7 @@ def _entropic_steps(s: Setting) -> Bound:
 
 def _saddle_gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """max over Lambda of L(wA, .) - min over the ball of L(., lambdaA): certified from above, to 1e-12 or so."""
-    m, domains, wanted, out = s.method, domain_problem(s.problem), set(rounds), {}
+    m, domains, wanted, out = s.method, s.problem.by_domain, set(rounds), {}
     runs = iterate(m, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
     for t, state in runs:
         if t in wanted:
@@ -273,7 +273,7 @@ class _Class(NamedTuple):
 
 def _class_of(name: str, s: Setting) -> _Class:
     """Return the class on the population, or raise."""
-    m, p = s.method, domain_problem(s.problem)
+    m, p = s.method, s.problem.by_domain
     is_method(name, m, "Sample")
     still(name, s.problem)
     fed, kind = p.federation, m.models
@@ -550,7 +550,7 @@ def _optimum(s: Setting) -> Bound:
 
 def _sandwich(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """Largest |F_mu - max F - log(p)/(2 mu)| at the models of a run."""
-    domains, mu, out, most = domain_problem(s.problem), s.method.mu, {}, np.zeros(trajectories)
+    domains, mu, out, most = s.problem.by_domain, s.method.mu, {}, np.zeros(trajectories)
     half = math.log(domains.federation.K) / (2.0 * mu)
     runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
     for t, state in runs:
@@ -578,7 +578,7 @@ def _shown_softmax(s: Setting) -> dict[str, tuple[float, str]]:
 
 def _values_rounding(s: Setting) -> float:
     """1e-12 of the domains' values at the start."""
-    values = domain_problem(s.problem).client_values(s.start)
+    values = s.problem.by_domain.client_values(s.start)
     return 1e-12 * (1.0 + float(np.abs(values).max()))
 
 

@@ -48,8 +48,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import real, whole
+from fedconvex.constants import noise_factor
 from fedconvex.losses import Squared
-from fedconvex.problems import Problem, noise_factor
+from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
 
 __all__ = [

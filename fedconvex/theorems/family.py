@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.constants import Constants, noise_factor
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
-from fedconvex.problems import Constants, noise_factor
 from fedconvex.theorems import fedprox, hedging, scaffold, svrg
 from fedconvex.theorems import fedsam as sam
 from fedconvex.theorems.parts.setting import Setting, Theorem, everybody, is_method, participants, still

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedconvex.constants import MEASURED, noise_factor
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
-from fedconvex.problems import MEASURED, noise_factor
 from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
 from fedconvex.theorems.fedavg_refined import (
     fedavg_at_optimum,

@@ -29,7 +29,7 @@ import math
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.problems import BOUND, EXACT, Constants
+from fedconvex.constants import BOUND, EXACT, Constants
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
 __all__ = [
@@ -66,7 +66,7 @@ def fedavg_convex(constants: Constants, *, step_size: float, local_steps: int, r
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_convex import fedavg_convex
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=0.5, K=2)
     >>> fedavg_convex(constants, step_size=0.25, local_steps=2, rounds=1).value
@@ -85,7 +85,7 @@ def fedavg_convex_step(constants: Constants, *, local_steps: int, rounds: int) -
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_convex import fedavg_convex_step
     >>> fedavg_convex_step(Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2), local_steps=2, rounds=1)
     0.25
@@ -111,7 +111,7 @@ def fedavg_convex_best_step(constants: Constants, *, local_steps: int, rounds: i
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_best_step
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2)
     >>> eta = fedavg_convex_best_step(constants, local_steps=2, rounds=1)
@@ -153,7 +153,7 @@ def fedavg_convex_tuned(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_convex import fedavg_convex_tuned
     >>> fedavg_convex_tuned(Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2), local_steps=2, rounds=1).value
     20.0

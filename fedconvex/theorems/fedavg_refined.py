@@ -37,7 +37,7 @@ import math
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.problems import Constants
+from fedconvex.constants import Constants
 from fedconvex.theorems.fedavg_convex import client_weights, where_taken
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
@@ -64,7 +64,7 @@ def fedavg_refined(constants: Constants, *, step_size: float, local_steps: int, 
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_refined import fedavg_refined
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2)
     >>> round(fedavg_refined(constants, step_size=0.25, local_steps=2, rounds=1).value, 4)
@@ -91,7 +91,7 @@ def fedavg_refined_sharp(constants: Constants, *, step_size: float, local_steps:
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
     >>> constants = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=1.0, K=2)
     >>> round(fedavg_refined_sharp(constants, step_size=0.25, local_steps=2, rounds=1).value, 4)
@@ -135,7 +135,7 @@ def fedavg_at_optimum(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_refined import fedavg_at_optimum
     >>> constants = Constants(L=1.0, D=1.0, sigma2_star=0.0, zeta_star=1.0, K=2)
     >>> round(fedavg_at_optimum(constants, step_size=0.125, local_steps=2, rounds=10, noise_factor=0.0).value, 4)
@@ -151,7 +151,7 @@ def fedavg_at_optimum_sharp(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_refined import fedavg_at_optimum_sharp
     >>> constants = Constants(L=1.0, D=1.0, sigma2_star=0.0, zeta_star=1.0, K=2)
     >>> round(fedavg_at_optimum_sharp(constants, step_size=0.125, local_steps=2, rounds=10, noise_factor=0.0).value, 4)

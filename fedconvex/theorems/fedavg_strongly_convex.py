@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import whole
-from fedconvex.problems import Constants
+from fedconvex.constants import Constants
 from fedconvex.theorems.fedavg_convex import client_weights, equal_weights, where_taken
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
@@ -54,7 +54,7 @@ def fedavg_schedule(constants: Constants, *, local_steps: int) -> Schedule:
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
     >>> fedavg_schedule(Constants(L=4.0, mu=0.5), local_steps=5)
     Schedule(scale=4.0, shift=64.0)
@@ -81,7 +81,7 @@ def fedavg_strongly_convex(constants: Constants, *, local_steps: int, rounds: in
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_strongly_convex
     >>> constants = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, K=2)
     >>> fedavg_strongly_convex(constants, local_steps=1, rounds=8).value
@@ -95,7 +95,7 @@ def fedavg_scheme_one(constants: Constants, *, local_steps: int, rounds: int, pa
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_scheme_one
     >>> constants = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, G2=1.0, K=4)
     >>> fedavg_scheme_one(constants, local_steps=1, rounds=8, participants=2).terms["sampling"]
@@ -110,7 +110,7 @@ def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, pa
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedavg_strongly_convex import fedavg_scheme_two
     >>> constants = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, G2=1.0, K=4)
     >>> round(fedavg_scheme_two(constants, local_steps=1, rounds=8, participants=2).terms["sampling"], 4)

@@ -32,7 +32,7 @@ import math
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.problems import Constants
+from fedconvex.constants import Constants
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
 
 __all__ = ["fedprox", "fedprox_convex", "fedprox_rho", "fedprox_rho_convex", "fedprox_rho_sharp", "fedprox_sharp"]
@@ -76,7 +76,7 @@ def fedprox(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedprox import fedprox, fedprox_convex
     >>> at = dict(proximal=20.0, value=1.0, gradient_norm=1.0)
     >>> round(fedprox(Constants(L=1.0, B=1.0), participants=100, **at).terms["descent"], 4)

@@ -41,7 +41,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.problems import Constants, Problem
+from fedconvex.constants import Constants
+from fedconvex.problems import Problem
 from fedconvex.theorems.fedavg_convex import client_weights, where_taken
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import quadratic
@@ -79,7 +80,7 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedsam import fedsam
     >>> fedsam(Constants(L=1.0, D=1.0, K=2), step_size=0.5, local_steps=1, rounds=10, rho=0.5).value
     0.35
@@ -120,7 +121,7 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedsam import fedsam_at_optimum
     >>> constants = Constants(L=1.0, D=1.0, zeta_star=0.5)
     >>> round(fedsam_at_optimum(constants, step_size=0.1, local_steps=2, rounds=10, rho=0.1).value, 4)
@@ -148,7 +149,7 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedsam import sam_error
     >>> sam_error(Constants(L=2.0), rho=0.5).value
     1.0

@@ -36,7 +36,8 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.problems import Constants, Problem
+from fedconvex.constants import Constants
+from fedconvex.problems import Problem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import Affine, quadratic
 
@@ -57,7 +58,7 @@ def hedging_factor(constants: Constants, *, rho: float) -> float:
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.hedging import hedging_factor
     >>> hedging_factor(Constants(L=4.0, mu=1.0), rho=2.0) == 2 / 3
     True
@@ -72,7 +73,7 @@ def hedging_best_rho(constants: Constants) -> float:
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.hedging import hedging_best_rho
     >>> hedging_best_rho(Constants(L=4.0, mu=1.0))
     2.0
@@ -104,7 +105,7 @@ def hedging(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.hedging import hedging
     >>> constants = Constants(L=1.0, mu=1.0, D=3.0, zeta_star=4.0)
     >>> hedging(constants, rho=1.0, rounds=2).value

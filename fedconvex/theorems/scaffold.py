@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
-from fedconvex.problems import Constants, Problem
+from fedconvex.constants import Constants
+from fedconvex.problems import Problem
 from fedconvex.theorems.fedavg_convex import client_weights, equal_weights, where_taken
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import Affine, quadratic
@@ -86,7 +87,7 @@ def scaffold(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.scaffold import scaffold
     >>> constants = Constants(L=1 / 81, mu=0.0, D=1.0, sigma2=0.0, zeta_star=0.0, K=10)
     >>> scaffold(constants, step_size=0.5, local_steps=2, rounds=4).value
@@ -128,7 +129,7 @@ def scaffold_weights(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.scaffold import scaffold_weights
     >>> scaffold_weights(Constants(L=1.0, mu=1.0), step_size=1.0, local_steps=1, rounds=2)
     array([0.33333333, 0.66666667])
@@ -149,7 +150,7 @@ def scaffold_best_step(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.scaffold import scaffold_best_step
     >>> scaffold_best_step(Constants(L=1 / 81, mu=0.0, K=10), local_steps=2)
     0.5
@@ -171,7 +172,7 @@ def scaffold_rounds(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.scaffold import scaffold_rounds
     >>> constants = Constants(L=1 / 81, mu=0.0, D=1.0, sigma2=0.0, zeta_star=0.0, K=10)
     >>> scaffold_rounds(constants, 0.25, step_size=0.5, local_steps=2)

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 
 from fedconvex._check import real, whole
-from fedconvex.problems import Constants
+from fedconvex.constants import Constants
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
 
 __all__ = ["svrg", "svrg_best_step", "svrg_factor"]
@@ -66,7 +66,7 @@ def svrg(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.svrg import svrg
     >>> round(svrg(Constants(L_s=1.0, mu=0.1), step_size=0.1, inner_steps=500, epochs=2, start_gap=4.0).value, 6)
     1.0
@@ -92,7 +92,7 @@ def svrg_factor(constants: Constants, *, step_size: float, inner_steps: int, noi
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.svrg import svrg_factor
     >>> constants = Constants(L_s=1.0, L=1.0, mu=0.1)
     >>> [round(svrg_factor(constants, step_size=0.1, inner_steps=500, noise_factor=phi), 4) for phi in (1.0, 0.0)]
@@ -110,7 +110,7 @@ def svrg_best_step(constants: Constants, *, inner_steps: int, noise_factor: floa
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.svrg import svrg_best_step, svrg_factor
     >>> constants = Constants(L_s=1.0, mu=0.1)
     >>> eta = svrg_best_step(constants, inner_steps=500)

@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
-from fedconvex.problems import Constants, Problem
+from fedconvex.constants import Constants
+from fedconvex.problems import Problem
 from fedconvex.theorems.fedavg_convex import client_weights
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
@@ -115,7 +116,7 @@ def divergence_convex(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.weight_divergence import divergence_convex
     >>> divergence_convex(Constants(L=1.0, K=2), [[1.0, 1.0]], step_size=0.5, local_steps=2, previous=1.0).value
     1.5
@@ -167,7 +168,7 @@ def divergence_zhao(
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.weight_divergence import divergence_zhao
     >>> one_class_each = [[1.0, 0.0], [0.0, 1.0]]
     >>> bound = divergence_zhao(Constants(K=2), one_class_each, [1.0, 1.0], [1.0], step_size=0.5, local_steps=2)

@@ -38,8 +38,8 @@ import numpy as np
 
 from fedconvex._check import numeric, real, whole
 from fedconvex.kernels import row_losses
+from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.problems import Problem
-from fedconvex.problems.domains import domain_counts, domain_problem, domains_of
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
@@ -410,7 +410,7 @@ def least_over_ball(problem: Problem, domain_weights: Any, radius: float, start:
     >>> least.w, round(least.value, 12), round(least.lower, 12)
     (array([0.5]), 1.125, 1.125)
     """
-    weighted, R = domain_problem(problem).reweighted(np.asarray(domain_weights, dtype=float)), float(radius)
+    weighted, R = problem.by_domain.reweighted(np.asarray(domain_weights, dtype=float)), float(radius)
     w = np.zeros(weighted.size) if start is None else np.array(start, dtype=float).ravel()
     w *= min(1.0, R / max(float(np.linalg.norm(w)), 1e-300))
     F, g, H = weighted.value_gradient_hessian(w)
@@ -445,7 +445,7 @@ def least_values_over_ball(problem: Problem, mixes: Any, radius: float) -> np.nd
     >>> least_values_over_ball(problem, [[0.0, 1.0], [0.5, 0.5]], 0.5).round(12)
     array([1.125, 0.625])
     """
-    domains, mixes, R = domain_problem(problem), np.asarray(mixes, dtype=float), float(radius)
+    domains, mixes, R = problem.by_domain, np.asarray(mixes, dtype=float), float(radius)
     fed, near = domains.federation, least_over_ball(problem, mixes.mean(axis=0), radius)
     if len(mixes) == 1:
         return np.array([near.lower])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedconvex.problems import AT_CENTRE, Constants
+from fedconvex.constants import AT_CENTRE, Constants
 
 __all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "known", "require"]
 

@@ -46,8 +46,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import real, vector, whole
+from fedconvex.constants import Constants
 from fedconvex.losses import Squared
-from fedconvex.problems import Constants, Problem
+from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
 __all__ = [
@@ -325,7 +326,7 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theory.fixed_points import Spread, fedavg_bias
     >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
     >>> fedavg_bias(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=2).value
@@ -343,7 +344,7 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theory.fixed_points import Spread, fedprox_bias
     >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
     >>> fedprox_bias(Constants(L=1.0, mu=0.5), clients, proximal_mu=1.5).value
@@ -361,7 +362,7 @@ def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: floa
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> from fedconvex.theory.fixed_points import Spread, fedavg_limit_patel
     >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
     >>> fedavg_limit_patel(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=1).value

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.constants import Constants
 from fedconvex.methods import ProportionalSampling, UniformSampling
-from fedconvex.problems import Constants, EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
+from fedconvex.problems import EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.rules import Way, smoothness
 from fedconvex.theory.bound import AssumptionError, Quantity, require

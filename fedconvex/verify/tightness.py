@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.problems import Constants
+from fedconvex.constants import Constants
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.fedavg_convex import (
     fedavg_convex,

@@ -15,9 +15,9 @@ from fedconvex._check import wrong_type
 from fedconvex.draws import BATCHES, Draws, stream
 from fedconvex.kernels import batches, dispatch, jobs
 from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.kernels.domains import domains_of, held_by
 from fedconvex.methods.parts import local_work, step_sizes
 from fedconvex.problems import Problem
-from fedconvex.problems.domains import domains_of, held_by
 
 __all__ = ["as_domain_step_size", "check_fit", "check_uncertainty_set", "local_steps", "weights_of"]
 

@@ -18,8 +18,8 @@ from fedconvex.kernels.cache import borrowing, kernel, reduction
 from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts import participation
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
-from fedconvex.problems.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
 from fedconvex.problems.relations import safe_sigma
+from fedconvex.solvers.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
 
 __all__ = [
     "Clock",

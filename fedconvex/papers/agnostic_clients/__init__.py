@@ -34,9 +34,9 @@ from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.images import coarser, read_images
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
-from fedconvex.problems.minimax import measure_minimax
 from fedconvex.report import DomainScores, domain_scores
 from fedconvex.simplex.uncertainty import Simplex
+from fedconvex.solvers.minimax import measure_minimax
 
 __all__ = ["DIVISIONS", "EXPERIMENT", "Division", "Outcome", "Split", "load_splits", "run"]
 

@@ -36,7 +36,7 @@ from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, OptimisticAFL
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import Problem
-from fedconvex.problems.minimax import Minimax
+from fedconvex.solvers.minimax import Minimax
 from fedconvex.theory.agnostic_rate import agnostic_rate, agnostic_steps
 from fedconvex.theory.bound import Bound
 

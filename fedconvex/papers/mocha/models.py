@@ -24,7 +24,8 @@ from fedconvex._check import bad
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
-from fedconvex.problems import Covariance, Independent, MultiTaskProblem, Pooled, Problem, Solution, dual
+from fedconvex.problems import Covariance, Independent, MultiTaskProblem, Pooled, Problem
+from fedconvex.solvers import Solution, dual
 
 __all__ = ["GLOBAL", "KINDS", "LOCAL", "MULTI", "Fit", "choose", "errors", "folds", "path", "reference", "stopped"]
 

@@ -11,9 +11,10 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._check import bad
+from fedconvex.constants import Constants
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
-from fedconvex.problems import Constants, EnsembleProblem, MovingTarget, MultiTaskProblem, Problem
+from fedconvex.problems import EnsembleProblem, MovingTarget, MultiTaskProblem, Problem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 from fedconvex.theory.moments import Moments
 

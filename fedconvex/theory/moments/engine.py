@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
+from fedconvex.constants import noise_factor
 from fedconvex.losses import Squared
-from fedconvex.problems import MovingTarget, Problem, noise_factor
+from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theory.moments import weights
 from fedconvex.theory.moments.least_squares import LeastSquares
 from fedconvex.theory.moments.limit import limit, spectral_radius

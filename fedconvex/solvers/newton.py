@@ -39,7 +39,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
 
 if TYPE_CHECKING:
-    from fedconvex.problems.risk import Problem
+    from fedconvex.problems.empirical_risk import Problem
 
 __all__ = ["Solution", "solve"]
 
@@ -417,8 +417,6 @@ def _hinge(problem: Problem, tol: float | None, start: float) -> Solution:
     Once the sets of rows inside and outside the band have settled, minimisers and duals are linear in the width, so two
     widths extrapolate to the minimiser of the hinge (width 0) and to a good start for the next width.
     """
-    from fedconvex.problems.risk import Problem as Risk
-
     goal = 1e-11 if tol is None else tol
     fed, l2 = problem.federation, problem.l2
     per_row = np.repeat(problem.row_weights, fed.sizes)
@@ -426,7 +424,7 @@ def _hinge(problem: Problem, tol: float | None, start: float) -> Solution:
     best_w, best_F, best_lower, evaluations = np.zeros(problem.size), 1.0, 0.0, 0
     begin, before, gamma = best_w, None, 1.0
     while gamma > 1e-12 and best_F - best_lower > goal * (1.0 + best_F):
-        inner = method(Risk(fed, SmoothedHinge(gamma), l2, problem.weights), begin, None, start)
+        inner = method(problem.with_loss(SmoothedHinge(gamma)), begin, None, start)
         w, evaluations = inner.w.ravel(), evaluations + inner.iterations
         u = np.clip((1.0 - fed.y * (fed.X @ w)) / gamma, 0.0, 1.0)  # dual feasible for the hinge
         pairs = [(w, u)]

@@ -18,7 +18,7 @@ from fedconvex._check import bad, flag, real, vector, whole
 from fedconvex.losses import Logistic, Softmax, Squared
 
 if TYPE_CHECKING:
-    from fedconvex.problems.risk import Problem
+    from fedconvex.problems.empirical_risk import Problem
 
 __all__ = [
     "AT_CENTRE",
@@ -86,7 +86,7 @@ class Constants:
 
     Examples
     --------
-    >>> from fedconvex.problems import Constants
+    >>> from fedconvex.constants import Constants
     >>> Constants(L=4.0, mu=0.5).kappa
     8.0
     """
@@ -138,7 +138,7 @@ def noise_factor(n: Any, batch_size: Any, replacement: bool) -> Any:
 
     Examples
     --------
-    >>> from fedconvex.problems import noise_factor
+    >>> from fedconvex.constants import noise_factor
     >>> noise_factor(5, 2, False), noise_factor(5, 2, True)
     (0.375, 0.5)
     """
@@ -169,7 +169,7 @@ def ball_maximum(A: np.ndarray, beta: np.ndarray, c: float, radius: float) -> fl
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.problems import ball_maximum
+    >>> from fedconvex.constants import ball_maximum
     >>> ball_maximum(np.diag([1.0, 2.0]), np.zeros(2), 0.0, 3.0)
     18.0
     """

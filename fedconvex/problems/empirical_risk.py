@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from fedconvex._check import bad, numeric, real, vector, wrong_type
+from fedconvex.constants.computed import Constants, problem_constants
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
+from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.losses import Hinge, SmoothedHinge, Softmax, Squared
-from fedconvex.problems.constants import Constants, problem_constants
-from fedconvex.problems.domains import domain_counts, domains_of
-from fedconvex.problems.minimax import Minimax, solve_minimax
-from fedconvex.problems.solve import Solution, solve
+from fedconvex.solvers.minimax import Minimax, solve_minimax
+from fedconvex.solvers.newton import Solution, solve
 
 __all__ = ["Measure", "Problem"]
 
@@ -312,6 +312,17 @@ class Problem:
         """Return the problem of client k alone."""
         return Problem(self.federation.subset([k]), self.loss, self.l2)
 
+    def alone(self, k: int) -> Problem:
+        """Return the problem of client k alone without its label; dense rows are not copied."""
+        fed = self.federation
+        rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
+        own = Federation(fed.X[rows], fed.y[rows], np.array([0, rows.stop - rows.start]))
+        return Problem(own, self.loss, self.l2)
+
+    def with_loss(self, loss: Any) -> Problem:
+        """Return the problem of the same rows, weights and l2 with another loss."""
+        return Problem(self.federation, loss, self.l2, self.weights)
+
     def thinned(self, stride: int) -> Problem:
         """Return the problem of every stride-th row, clients without such a row left out."""
         fed = self.federation
@@ -325,6 +336,8 @@ class Problem:
         """The same rows as the problem whose clients are the domains, of equal weight."""
         domain, _ = self._domain_counts()
         fed = self.federation
+        if fed.domain is None:
+            return self.reweighted(np.full(fed.K, 1.0 / fed.K))
         return Problem(Federation.from_arrays(fed.X, fed.y, domain), self.loss, self.l2, "uniform")
 
     def reweighted(self, domain_weights: np.ndarray) -> Problem:

@@ -18,7 +18,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 
 if TYPE_CHECKING:
-    from fedconvex.problems.risk import Problem
+    from fedconvex.problems.empirical_risk import Problem
 
 __all__ = ["proximal_points"]
 
@@ -54,7 +54,7 @@ def proximal_points(
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.problems.proximal import proximal_points
+    >>> from fedconvex.solvers.proximal import proximal_points
     >>> problem = Problem(Federation.from_clients([([[1.0]], [4.0])]), Squared())
     >>> zero = np.zeros((1, 1, 1))
     >>> proximal_points(problem, np.array([[0]]), zero, np.array([1.0]), zero, 1e-12).tolist()
@@ -64,21 +64,11 @@ def proximal_points(
     for r, j in np.ndindex(clients.shape):
         k = int(clients[r, j])
         if k not in kept:
-            own = _alone(problem, k)
+            own = problem.alone(k)
             kept[k] = own, _spectral(own) if isinstance(own.loss, Squared) else None
         x = _newton(*kept[k], v[r, j].ravel(), float(rho[r]), start[r, j].ravel(), tol)
         out[r, j] = x.reshape(problem.model_shape)
     return out
-
-
-def _alone(problem: Problem, k: int) -> Problem:
-    """Return the problem of client k; dense rows are not copied."""
-    from fedconvex.problems.risk import Problem as Risk
-
-    fed = problem.federation
-    rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-    own = Federation(fed.X[rows], fed.y[rows], np.array([0, rows.stop - rows.start]))
-    return Risk(own, problem.loss, problem.l2)
 
 
 def _newton(own: Problem, inverses: Any, v: np.ndarray, rho: float, x: np.ndarray, tol: float) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""Rows by domain: who holds how many, the problem whose clients are the domains, and sums over a client's domains.
+"""Rows by domain: who holds how many, and sums over a client's domains.
 
 A federation without domains is one whose clients are the domains, the setting of Mohri, Sivek, Suresh (ICML 2019).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,10 +16,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
 
-if TYPE_CHECKING:
-    from fedconvex.problems.risk import Problem
-
-__all__ = ["Domains", "domain_counts", "domain_problem", "domain_sums", "domains_of", "held_by"]
+__all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by"]
 
 
 class Domains(NamedTuple):
@@ -39,7 +36,7 @@ def domains_of(federation: Federation) -> Domains:
     Examples
     --------
     >>> from fedconvex import Federation
-    >>> from fedconvex.problems.domains import domains_of
+    >>> from fedconvex.kernels.domains import domains_of
     >>> domains_of(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], clients=[0, 0], domains=[0, 1])).held
     array([[1, 1]])
     """
@@ -82,15 +79,8 @@ def held_by(federation: Federation, clients: np.ndarray, p: int) -> np.ndarray:
     return held[clients]
 
 
-def domain_problem(problem: Problem) -> Problem:
-    """Return the problem whose clients are the domains, of equal weight."""
-    if problem.federation.domain is not None:
-        return problem.by_domain
-    return problem.reweighted(np.full(problem.federation.K, 1.0 / problem.federation.K))
-
-
 def domain_sums(
-    problem: Problem, w: np.ndarray, alpha: np.ndarray, clients: np.ndarray, draws: Any = None,
+    problem: Any, w: np.ndarray, alpha: np.ndarray, clients: np.ndarray, draws: Any = None,
     batch_size: int | None = None, replacement: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Return sums over the rows of clients (R, m) at w (R, *model), without the l2 term.

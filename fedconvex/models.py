@@ -43,7 +43,7 @@ class LinearModel:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.report import LinearModel
+    >>> from fedconvex.models import LinearModel
     >>> model = LinearModel(np.array([2.0, -1.0]), np.array(0.5), ("no", "yes"), ("age", "dose"))
     >>> model.predict([[1.0, 0.0], [0.0, 9.0]]).tolist()
     ['yes', 'no']
@@ -102,7 +102,7 @@ class LinearModel:
         Examples
         --------
         >>> import numpy as np
-        >>> from fedconvex.report import LinearModel
+        >>> from fedconvex.models import LinearModel
         >>> names = {"classes": None, "feature_names": ("x",)}
         >>> model = LinearModel.from_standardised(np.array([3.0, 1.0]), np.array([4.0]), np.array([2.0]), **names)
         >>> float(model.scores([[6.0]])[0])  # 3 (6 - 4)/2 + 1

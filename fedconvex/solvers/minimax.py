@@ -31,13 +31,13 @@ import numpy as np
 
 from fedconvex._check import bad, real
 from fedconvex.federation import Federation
+from fedconvex.kernels.domains import domain_counts
 from fedconvex.losses import Hinge, SmoothedHinge
-from fedconvex.problems.domains import domain_counts, domain_problem
-from fedconvex.problems.solve import DIRECT_SIZE, _Factor, polish
 from fedconvex.simplex.uncertainty import KLBall, Simplex, log_sum_exp, softmax
+from fedconvex.solvers.newton import DIRECT_SIZE, _Factor, polish
 
 if TYPE_CHECKING:
-    from fedconvex.problems.risk import Problem
+    from fedconvex.problems.empirical_risk import Problem
 
 __all__ = ["Minimax", "measure_minimax", "measure_softmax", "solve_minimax", "solve_softmax"]
 
@@ -106,7 +106,7 @@ def solve_minimax(problem: Problem, tol: float = 1e-10, uncertainty_set: Any = N
     --------
     >>> from fedconvex import Federation, Problem, Squared
     >>> from fedconvex.simplex.uncertainty import Polytope
-    >>> from fedconvex.problems.minimax import solve_minimax
+    >>> from fedconvex.solvers.minimax import solve_minimax
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
     >>> best = solve_minimax(Problem(fed, Squared()), uncertainty_set=Polytope([[0.0, 1.0]], [0.25]))
     >>> best.w, best.domain_weights
@@ -146,7 +146,7 @@ def solve_softmax(problem: Problem, mu: float, tol: float = 1e-10) -> Minimax:
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.problems.minimax import solve_softmax
+    >>> from fedconvex.solvers.minimax import solve_softmax
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
     >>> best = solve_softmax(Problem(fed, Squared()), mu=2.0)
     >>> best.w, round(best.value, 6)  # 1/2 + log(2)/2
@@ -169,7 +169,7 @@ def _prepared(who: str, problem: Problem, tol: float) -> tuple[Problem, float, f
     if problem.size > DIRECT_SIZE:
         raise bad(who, f"have at most {DIRECT_SIZE} parameters", problem.size)
     domain_counts(problem.federation)
-    return domain_problem(problem), tol, time.perf_counter()
+    return problem.by_domain, tol, time.perf_counter()
 
 
 def _gradients(domains: Problem, w: np.ndarray) -> np.ndarray:
@@ -326,7 +326,7 @@ def measure_minimax(
     small enough (2,000 parameters) and the loss one of this package; with a ball, or elsewhere, also the least value
     over the ball of L(w, lambda) + <g, . - w> + (l2/2)‖. - w‖^2 at the mixtures given, g the gradient of L(., lambda).
     """
-    domains = domain_problem(problem)
+    domains = problem.by_domain
     W = domains.flatten(w)[0]
     value = np.asarray(uncertainty_set.largest(domains.client_values(domains.unflatten(W)))[0])
     lower = np.full(
@@ -341,7 +341,7 @@ def measure_minimax(
 
 def measure_softmax(problem: Problem, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the softmax objective at R models, and certified upper bounds of its suboptimality, (R,) each."""
-    domains = domain_problem(problem)
+    domains = problem.by_domain
     value = np.asarray(log_sum_exp(domains.client_values(w), mu))
     lower = _known(problem, ("softmax", mu), lambda: solve_softmax(problem, mu).lower)
     return value, np.maximum(value - lower, 0.0)

@@ -1,0 +1,27 @@
+"""Constants that convergence theory speaks of: smoothness, convexity, noise, heterogeneity, each with its origin."""
+
+from fedconvex.constants.computed import (
+    AT_CENTRE,
+    BOUND,
+    BOUND_ON_BALL,
+    EXACT,
+    EXACT_ON_BALL,
+    INFINITE,
+    MEASURED,
+    Constants,
+    ball_maximum,
+    noise_factor,
+)
+
+__all__ = [
+    "AT_CENTRE",
+    "BOUND",
+    "BOUND_ON_BALL",
+    "EXACT",
+    "EXACT_ON_BALL",
+    "INFINITE",
+    "MEASURED",
+    "Constants",
+    "ball_maximum",
+    "noise_factor",
+]
