@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from fedconvex import FedAvg, Federation, GradientDescent, Logistic, Problem, Softmax, Squared, Status, run
 from fedconvex.datasets import linear_federation, logistic_federation
 from fedconvex.driver import Result, Trace
+from fedconvex.models import LinearModel
 from fedconvex.report import (
-    LinearModel,
     comparison,
     convergence_plot,
     format_table,
