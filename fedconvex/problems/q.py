@@ -216,8 +216,9 @@ def _held_out(psi: np.ndarray, code: np.ndarray, fold: np.ndarray, l2: float) ->
 
 
 def _softmax(Z: np.ndarray) -> np.ndarray:
-    E = np.exp(Z - Z.max(axis=1, keepdims=True))
-    return E / E.sum(axis=1, keepdims=True)
+    from scipy.special import softmax
+
+    return softmax(Z, axis=1)
 
 
 def _log_loss(Q: np.ndarray, code: np.ndarray) -> float:

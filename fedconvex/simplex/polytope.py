@@ -1,5 +1,9 @@
 """Euclidean projection onto a polytope in the simplex, {x >= 0, sum x = s, A x <= b}, by a dual active set method.
 
+SciPy has no solver for quadratic programmes, and those that cvxpy calls stop at tolerances near 1e-8, take one point at
+a time and milliseconds for each. This one ends at rounding error, starts from the simplex, where few rows are violated,
+and gives a certificate if there is no feasible point; rounds of agnostic learning call it thousands of times.
+
 References
 ----------
 D. Goldfarb, A. Idnani, "A numerically stable dual method for solving strictly convex quadratic programs", Math.

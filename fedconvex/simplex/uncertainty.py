@@ -339,6 +339,8 @@ class EntropicStep(NamedTuple):
 def log_sum_exp(values: Any, mu: float) -> np.ndarray:
     """Return (1/mu) log sum_k exp(mu values_k) over the last axis: at least the maximum, at most log(p)/mu above it.
 
+    ``scipy.special.logsumexp(mu * values) / mu`` overflows where mu values does; here differences are scaled.
+
     Examples
     --------
     >>> from fedconvex.simplex.uncertainty import log_sum_exp
@@ -352,6 +354,8 @@ def log_sum_exp(values: Any, mu: float) -> np.ndarray:
 
 def softmax(values: np.ndarray, mu: float) -> np.ndarray:
     """Return exp(mu values)/sum exp(mu values) over the last axis, the gradient of `log_sum_exp`.
+
+    ``scipy.special.softmax(mu * values)`` is NaN where mu values overflows; here differences are scaled.
 
     Examples
     --------
