@@ -14,17 +14,16 @@ from hypothesis import strategies as st
 from fedconvex import Federation, Hinge, Logistic, Problem, iterate
 from fedconvex.methods import AFL, Point, Simplex
 from fedconvex.theory.agnostic_example import domain_losses, hull_distance, uniform_excess
-from fedconvex.theory.agnostic_generalisation import (
-    cover_bound,
+from fedconvex.theory.agnostic_generalisation import cover_bound, vertex_bound
+from fedconvex.theory.agnostic_rate import agnostic_rate, agnostic_steps
+from fedconvex.theory.complexity import (
     cover_size,
     linear_complexity,
     rademacher,
     simplex_cover,
     skewness,
     vc_complexity,
-    vertex_bound,
 )
-from fedconvex.theory.agnostic_rate import agnostic_rate, agnostic_steps
 
 # ---------------------------------------------------------------- skewness and covers
 

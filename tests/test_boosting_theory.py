@@ -10,7 +10,6 @@ from test_multiboost import LOSSES, instance, plain_losses
 from fedconvex import Federation, iterate
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import Presorted, StumpProblem
-from fedconvex.theory.agnostic_generalisation import rademacher
 from fedconvex.theory.boosting import (
     adaboost_bound,
     edges,
@@ -21,6 +20,7 @@ from fedconvex.theory.boosting import (
     stump_complexity,
     two_points,
 )
+from fedconvex.theory.complexity import rademacher
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda v: type(v).__name__)

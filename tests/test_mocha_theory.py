@@ -12,7 +12,6 @@ from fedconvex.methods import MOCHA, Clock
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
 from fedconvex.theory import AssumptionError
 from fedconvex.theory.mocha import (
-    dual_constants,
     mocha_gap,
     mocha_lipschitz,
     mocha_lipschitz_closed,
@@ -21,6 +20,7 @@ from fedconvex.theory.mocha import (
     mocha_smooth,
     theta_bar,
 )
+from fedconvex.theory.separability import dual_constants
 
 SMOOTH = [Squared(), SmoothedHinge(0.5), Logistic()]
 LIPSCHITZ = [Hinge(), SmoothedHinge(0.5), Logistic()]

@@ -24,12 +24,13 @@ from fedconvex.methods.afl import WeightedSampling
 from fedconvex.report.checks import as_document, as_table
 from fedconvex.report.page import page
 from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
+from fedconvex.solvers.ball import least_over_ball, least_values_over_ball
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
 from fedconvex.theorems.parts.instances import ages, blends, cards, instance, line, plane, shelf, stages, urns
 from fedconvex.theorems.parts.rules import game, sampled, start_alone
 from fedconvex.theory import agnostic_communication
-from fedconvex.theory.agnostic_rate import agnostic_constants, least_over_ball, least_values_over_ball
+from fedconvex.theory.agnostic_rate import agnostic_constants
 from fedconvex.verify import THEOREMS, Check, Outcome, Setting, curve, verify, verify_grid, verify_suite
 
 

@@ -13,7 +13,8 @@ from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSamplin
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
 from fedconvex.theorems.parts.instances import opposed, relatives, rivals, twins, wide
 from fedconvex.theory.bound import AssumptionError, Bound
-from fedconvex.theory.mocha import dual_constants, mocha_gap, mocha_lipschitz, mocha_smooth, separability, worst_duals
+from fedconvex.theory.mocha import mocha_gap, mocha_lipschitz, mocha_smooth
+from fedconvex.theory.separability import dual_constants, separability, worst_duals
 from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own, verify, verify_grid, verify_suite
 
 pytestmark = pytest.mark.compiled

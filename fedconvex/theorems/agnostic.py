@@ -18,9 +18,16 @@ from fedconvex.kernels.domains import domain_counts
 from fedconvex.losses import Softmax, Squared
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
+from fedconvex.solvers.ball import largest_on_ball, least_values_over_ball
 from fedconvex.solvers.minimax import solve_minimax, solve_softmax
 from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants, still
-from fedconvex.theory import agnostic_communication, agnostic_generalisation, agnostic_rate, agnostic_softmax
+from fedconvex.theory import (
+    agnostic_communication,
+    agnostic_generalisation,
+    agnostic_rate,
+    agnostic_softmax,
+    complexity,
+)
 from fedconvex.theory.agnostic_rate import AgnosticConstants, agnostic_best_steps, agnostic_constants, agnostic_steps
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
@@ -139,7 +146,7 @@ def _saddle_gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int)
     for t, state in runs:
         if t in wanted:
             top = np.asarray(m.uncertainty_set.largest(domains.client_values(state.w))[0])
-            out[t] = top - agnostic_rate.least_values_over_ball(s.problem, state.domain_weights, m.radius)
+            out[t] = top - least_values_over_ball(s.problem, state.domain_weights, m.radius)
     return np.array([out[t] for t in rounds])
 
 
@@ -329,7 +336,7 @@ def _complexities(G: _Class, s: Setting, m: np.ndarray, corners: np.ndarray) -> 
     """Return bounds of R(G, lambda) at mixtures (q, p): convex functions of lambda."""
     if G.hypotheses is None:  # contraction with every row's own slope, and Jensen's inequality over samples
         return float(s.method.models.radius) * np.sqrt(corners**2 @ (G.slopes2 / m))
-    massart = agnostic_generalisation.finite_complexity
+    massart = complexity.finite_complexity
     return np.array([massart(lam, m, G.hypotheses, largest=G.largest) for lam in corners])
 
 
@@ -352,15 +359,15 @@ def _cover(s: Setting, vc: bool = False) -> Bound:
     p = len(G.tables)
     m, corners = s.method.drawn(p, s.rounds), _corners(s, p)
     whole_simplex = isinstance(s.method.uncertainty_set, Simplex)
-    size, eps = (agnostic_generalisation.cover_size(p, s.method.eps), s.method.eps) if whole_simplex else (1, 0.0)
+    size, eps = (complexity.cover_size(p, s.method.eps), s.method.eps) if whole_simplex else (1, 0.0)
     if vc:
         d = s.problem.federation.d
         listed = isinstance(s.method.models, Classifiers)
         require(name, Hypothesis("errors of all linear classifiers", f"{type(s.method.models).__name__}", listed))
-        R = max(agnostic_generalisation.vc_complexity(lam, m, d) for lam in corners)
+        R = max(complexity.vc_complexity(lam, m, d) for lam in corners)
     else:
         R = float(_complexities(G, s, m, corners).max())
-    skew = max(float(agnostic_generalisation.skewness(lam, m)) for lam in corners)
+    skew = max(float(complexity.skewness(lam, m)) for lam in corners)
     bound = agnostic_generalisation.cover_bound(
         0.0, R, skew, rows=int(m.sum()), cover=size, eps=eps, delta=s.method.delta, largest=G.largest
     )
@@ -411,7 +418,7 @@ def _largest(G: _Class, s: Setting, shares: Sequence[np.ndarray]) -> np.ndarray:
     tops = []
     for lam in corners:
         A, b, c = (sum(weight * part[i] for weight, part in zip(lam, parts, strict=True)) for i in range(3))
-        tops.append(c + _largest_on_ball(A, b, float(s.method.models.radius)))
+        tops.append(c + largest_on_ball(A, b, float(s.method.models.radius)))
     return np.max(tops, axis=0)
 
 
@@ -421,27 +428,6 @@ def _quadratic(rows: np.ndarray, f: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     d = X.shape[1]
     A = (f @ (X[:, :, None] * X[:, None, :]).reshape(len(X), -1)).reshape(-1, d, d)
     return A, f @ (X * y[:, None]), 0.5 * f @ y**2
-
-
-def _largest_on_ball(A: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:
-    """Return max of v'Av/2 - b'v over ‖v‖ <= R for symmetric A (r, d, d), definite or not: the dual, which is exact.
-
-    It is min over nu >= max(lam_max, 0) of nu R^2/2 + sum_i b_i^2/(2 (nu - lam_i)), in eigencoordinates; any nu gives
-    an upper bound, and trust-region problems have no duality gap (More, Sorensen 1983).
-    """
-    lam, U = np.linalg.eigh(A)
-    c2 = np.einsum("rij,ri->rj", U, b) ** 2
-    size = np.sqrt(c2.sum(axis=1))
-    floor = np.maximum(lam[:, -1], 0.0)
-    rest = floor[:, None] - lam  # nu = floor + t: t may be far below the rounding of floor
-    low, high = np.zeros_like(floor), size / R
-    for _ in range(100):
-        t = 0.5 * (low + high)
-        gap = np.maximum(rest + t[:, None], 1e-150)
-        longer = np.sum(c2 / gap**2, axis=1) > R**2
-        low, high = np.where(longer, t, low), np.where(longer, high, t)
-    gap = np.maximum(rest + high[:, None], 1e-150)
-    return 0.5 * (floor + high) * R**2 + 0.5 * np.sum(np.where(c2 > 0.0, c2 / gap, 0.0), axis=1)
 
 
 def _exact_excess(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
@@ -462,13 +448,13 @@ def _exact_quantile(G: _Class, s: Setting, merged: Sequence[Any], m: np.ndarray)
     laws = []
     for (rows, times), size in zip(merged, m, strict=True):
         true = times / times.sum()
-        counts = np.array(list(agnostic_generalisation.compositions(int(size), len(rows))))
+        counts = np.array(list(complexity.compositions(int(size), len(rows))))
         log_p = gammaln(size + 1.0) - gammaln(counts + 1.0).sum(axis=1) + counts @ np.log(true)
         if G.hypotheses is not None:
             value = ((true - counts / size) @ rows).max(axis=1)
         else:
             A, b, c = _quadratic(rows, true - counts / size)
-            value = c + _largest_on_ball(A, b, float(s.method.models.radius))
+            value = c + largest_on_ball(A, b, float(s.method.models.radius))
         order = np.argsort(value)
         laws.append((value[order], np.cumsum(np.exp(log_p[order]))))
     at = np.unique(np.concatenate([v for v, _ in laws]))

@@ -13,6 +13,7 @@ from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants
 from fedconvex.theory import mocha
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.separability import DualConstants, dual_constants, separability, worst_duals
 
 __all__ = ["THEOREMS"]
 
@@ -107,7 +108,7 @@ def _accuracy(s: Setting) -> tuple[float, tuple[Hypothesis, ...]]:
     return mocha.theta_bar(p_max, largest), checked
 
 
-def _settings(s: Setting) -> tuple[mocha.DualConstants, dict[str, Any], tuple[Hypothesis, ...]]:
+def _settings(s: Setting) -> tuple[DualConstants, dict[str, Any], tuple[Hypothesis, ...]]:
     """Return the constants, what the theorems are told, and what was checked here."""
     is_method(NAME, s.method, "MOCHA", "CoCoA")
     c = _constants(s)
@@ -122,7 +123,7 @@ def _first(s: Setting) -> Any:
     return s.method.init(s.problem, np.array(s.start[None]))
 
 
-def _constants(s: Setting) -> mocha.DualConstants:
+def _constants(s: Setting) -> DualConstants:
     """Return the constants for the method's sigma'."""
     p = s.problem
     assert isinstance(p, MultiTaskProblem)
@@ -132,7 +133,7 @@ def _constants(s: Setting) -> mocha.DualConstants:
         Hypothesis("a fixed relationship", f"{p.relation!r}", not p.relation.learned),
         Hypothesis(f"row spaces of at most {LARGEST:,} dimensions together", f"{order:,}", order <= LARGEST),
     )
-    return mocha.dual_constants(p, float(_first(s).sigma[0]))
+    return dual_constants(p, float(_first(s).sigma[0]))
 
 
 def _rate(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
@@ -166,7 +167,7 @@ def _separability(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
     """Return the ratio of an alpha that power iterations make as bad as they can."""
     p = s.problem
     assert isinstance(p, MultiTaskProblem)
-    return np.full(len(rounds), mocha.separability(p, mocha.worst_duals(p)))
+    return np.full(len(rounds), separability(p, worst_duals(p)))
 
 
 # ---------------------------------------------------------------- for reports

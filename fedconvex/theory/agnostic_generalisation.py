@@ -29,197 +29,19 @@ What differs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole
-from fedconvex.draws import key_from_seed
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex._check import bad, numeric, real, whole
+from fedconvex.theory.bound import Bound, Hypothesis, Quantity
 
 __all__ = [
-    "Complexity",
-    "compositions",
     "cover_bound",
-    "cover_size",
-    "finite_complexity",
-    "linear_complexity",
-    "rademacher",
-    "simplex_cover",
-    "skewness",
-    "vc_complexity",
     "vertex_bound",
 ]
 
 SOURCE = "Mohri, Sivek, Suresh 2019, arXiv:1902.00146 (re-derived)"
-_ENUMERATED = 18  # rows up to which all sign vectors are enumerated
-_COVER_LIMIT = 2_000_000  # points of a cover that are listed
-
-
-class Complexity(NamedTuple):
-    """An empirical Rademacher complexity, with the standard error of its Monte-Carlo estimate (0 if exact)."""
-
-    value: float
-    error: float
-    signs: int  # sign vectors used
-
-
-def skewness(domain_weights: Any, sizes: Any) -> Any:
-    """Return s(lambda‖mbar) = sum lambda_k^2/mbar_k for mixtures (..., p) and row counts (p,).
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import skewness
-    >>> skewness([0.25, 0.75], [100, 300]), skewness([1.0, 0.0], [100, 300])
-    (1.0, 4.0)
-    """
-    lam, m = _mixtures(domain_weights, sizes)
-    out = np.sum(lam**2 * (m.sum() / m), axis=-1)
-    return float(out) if out.ndim == 0 else out
-
-
-def cover_size(p: int, eps: float) -> int:
-    """Return the number of points of `simplex_cover`: C(q + p - 1, p - 1) with q = ceil(p/(2 eps)).
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import cover_size
-    >>> cover_size(3, 0.5)
-    10
-    """
-    p, q = _grid(p, eps)
-    return math.comb(q + p - 1, p - 1)
-
-
-def simplex_cover(p: int, eps: float) -> np.ndarray:
-    """Return all mixtures with coordinates in {0, 1/q, ..., 1}, q = ceil(p/(2 eps)): every mixture is within eps in l1.
-
-    Round the coordinates of q lambda down, and as many of them up, those of the largest remainders f, as the sum needs:
-    r = sum f. Moved are sum_up (1 - f) + sum_down f = 2 sum_down f <= 2 (p - r) r/p <= p/2.
-
-    Raises
-    ------
-    ValueError
-        If the cover has more than two million points (`cover_size` counts them without listing them).
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import simplex_cover
-    >>> simplex_cover(2, 0.5)
-    array([[0. , 1. ],
-           [0.5, 0.5],
-           [1. , 0. ]])
-    """
-    p, q = _grid(p, eps)
-    if math.comb(q + p - 1, p - 1) > _COVER_LIMIT:
-        raise bad("simplex_cover", f"have at most {_COVER_LIMIT} points", f"{math.comb(q + p - 1, p - 1)}", "raise eps")
-    return np.array(list(compositions(q, p)), dtype=float) / q
-
-
-def rademacher(values: Any, domain: Any, domain_weights: Any, *, signs: int = 4096, seed: int = 0) -> Complexity:
-    """Return the weighted Rademacher complexity of finitely many hypotheses on given rows.
-
-    Parameters
-    ----------
-    values : array (H, n)
-        Loss of every hypothesis on every row.
-    domain : array (n,) of int
-        Domain of every row, 0..p-1, each present.
-    domain_weights : array (p,)
-        lambda.
-    signs : int
-        Random sign vectors, beyond 18 rows; up to there all 2^n are enumerated.
-    seed : int
-        Key of the sign vectors.
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import rademacher
-    >>> rademacher([[0.0, 0.0], [1.0, 1.0]], [0, 1], [0.5, 0.5]).value
-    0.25
-    """
-    V = numeric("rademacher: values", values)
-    if V.ndim != 2:
-        raise bad("rademacher: values", "have shape (hypotheses, rows)", f"{V.shape}")
-    finite("rademacher: values", V)
-    code = np.asarray(domain)
-    if code.shape != V.shape[1:] or code.dtype.kind not in "iu":
-        raise bad("rademacher: domain", f"be {V.shape[1]} whole numbers", f"{code.dtype} of shape {code.shape}")
-    lam, m = _mixtures(domain_weights, np.bincount(code))
-    weighted = V * (lam / m)[code]
-    n = V.shape[1]
-    if n <= _ENUMERATED:
-        total = 1 << n
-        bits = (np.arange(total)[:, None] >> np.arange(n)) & 1
-        tops = ((2.0 * bits - 1.0) @ weighted.T).max(axis=1)
-        return Complexity(float(tops.mean()), 0.0, total)
-    count = whole("rademacher: signs", signs, low=2)
-    rng = np.random.default_rng(int(key_from_seed(seed)))
-    tops = np.concatenate(
-        [
-            (rng.choice([-1.0, 1.0], size=(min(512, count - i), n)) @ weighted.T).max(axis=1)
-            for i in range(0, count, 512)
-        ]
-    )
-    return Complexity(float(tops.mean()), float(tops.std(ddof=1) / math.sqrt(count)), count)
-
-
-def linear_complexity(
-    row_norms: Any, domain: Any, domain_weights: Any, *, radius: float, lipschitz: float = 1.0
-) -> float:
-    """Return a bound of R(G, lambda) for the hypotheses x -> l(w'x), ‖w‖ <= radius, l Lipschitz.
-
-    It is radius lipschitz sqrt(sum c_i^2‖x_i‖^2), c_i = lambda_k/m_k, by contraction (Ledoux, Talagrand 1991) and
-    Jensen's inequality.
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import linear_complexity
-    >>> linear_complexity([3.0, 4.0], [0, 1], [0.5, 0.5], radius=2.0)
-    5.0
-    """
-    norms = numeric("linear_complexity: row_norms", row_norms)
-    code = np.asarray(domain)
-    if norms.ndim != 1 or code.shape != norms.shape or code.dtype.kind not in "iu":
-        raise bad("linear_complexity", "be given one norm and one domain per row", f"{norms.shape} and {code.shape}")
-    lam, m = _mixtures(domain_weights, np.bincount(code))
-    r = real("linear_complexity: radius", radius, low=0.0)
-    return r * real("linear_complexity: lipschitz", lipschitz, low=0.0) * float(np.linalg.norm((lam / m)[code] * norms))
-
-
-def vc_complexity(domain_weights: Any, sizes: Any, dimension: int) -> float:
-    """Return sqrt(2 s (d/m) log(e m/d)), the bound of R(G, lambda) for zero-one losses of VC dimension d <= m.
-
-    Massart's lemma: at most (e m/d)^d loss vectors, each of Euclidean norm at most sqrt(sum lambda_k^2/m_k).
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import vc_complexity
-    >>> round(vc_complexity([0.5, 0.5], [500, 500], 3), 4)
-    0.2021
-    """
-    d = whole("vc_complexity: dimension", dimension, low=1)
-    m = float(np.sum(_mixtures(domain_weights, sizes)[1]))
-    require("VC bound", Hypothesis("dimension <= rows", f"d = {d}, m = {m:g}", d <= m))
-    return math.sqrt(2.0 * float(skewness(domain_weights, sizes)) * d / m * math.log(math.e * m / d))
-
-
-def finite_complexity(domain_weights: Any, sizes: Any, hypotheses: int, *, largest: float = 1.0) -> float:
-    """Return M sqrt(2 s log(H)/m), the bound of R(G, lambda) for H hypotheses: Massart's lemma.
-
-    The vectors lambda_k g(z)/m_k have a norm of at most M sqrt(sum lambda_k^2/m_k).
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import finite_complexity
-    >>> finite_complexity([0.5, 0.5], [50, 50], 1), round(finite_complexity([1.0], [100], 8), 4)
-    (0.0, 0.2039)
-    """
-    M, H = real("largest", largest, low=0.0), whole("finite_complexity: hypotheses", hypotheses, low=1)
-    return M * math.sqrt(
-        2.0 * float(skewness(domain_weights, sizes)) * math.log(H) / float(np.sum(_mixtures(domain_weights, sizes)[1]))
-    )
 
 
 def cover_bound(
@@ -253,7 +75,8 @@ def cover_bound(
 
     Examples
     --------
-    >>> from fedconvex.theory.agnostic_generalisation import cover_bound, cover_size
+    >>> from fedconvex.theory.agnostic_generalisation import cover_bound
+    >>> from fedconvex.theory.complexity import cover_size
     >>> bound = cover_bound(0.1, 0.02, 2.0, rows=10_000, cover=cover_size(2, 0.01), eps=0.01, delta=0.05)
     >>> round(bound.value, 4)
     0.1776
@@ -319,36 +142,3 @@ def _probability(delta: float) -> float:
     if not 0.0 < real("delta", delta) < 1.0:
         raise bad("delta", "lie strictly between 0 and 1", delta)
     return float(delta)
-
-
-def _mixtures(domain_weights: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
-    m, lam = np.atleast_1d(numeric("sizes", sizes)), numeric("domain_weights", domain_weights)
-    if m.ndim != 1 or (m < 1).any():
-        raise bad("sizes", "be one number of rows per domain, at least 1", f"{m}")
-    if lam.shape[-1:] != m.shape:
-        raise bad("domain_weights", f"have {m.size} entries, one per domain", f"shape {lam.shape}")
-    if (lam < 0.0).any() or np.abs(lam.sum(axis=-1) - 1.0).max() > 1e-9:
-        raise bad("domain_weights", "be nonnegative and sum to one", f"{lam}")
-    return lam, m
-
-
-def _grid(p: int, eps: float) -> tuple[int, int]:
-    p, e = whole("simplex_cover: p", p, low=1), real("simplex_cover: eps", eps, low=0.0, strict=True)
-    return p, max(1, math.ceil(p / (2.0 * e) - 1e-12))
-
-
-def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Yield all vectors of nonnegative whole numbers with a given sum.
-
-    Examples
-    --------
-    >>> from fedconvex.theory.agnostic_generalisation import compositions
-    >>> list(compositions(2, 2))
-    [(0, 2), (1, 1), (2, 0)]
-    """
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in compositions(total - first, parts - 1):
-            yield (first, *rest)

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import numeric, real, whole
-from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
@@ -46,15 +45,12 @@ from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 __all__ = [
     "AgnosticConstants",
     "AgnosticSteps",
-    "Least",
     "agnostic_best_steps",
     "agnostic_constants",
     "agnostic_rate",
     "agnostic_rate_any_steps",
     "agnostic_rate_entropic",
     "agnostic_steps",
-    "least_over_ball",
-    "least_values_over_ball",
 ]
 
 SOURCE = "Mohri, Sivek, Suresh 2019, arXiv:1902.00146, Stochastic-AFL (re-derived)"
@@ -89,14 +85,6 @@ class AgnosticConstants(NamedTuple):
         return {
             name: getattr(self, name) for name in ("R_W", "R_lambda", "G_w", "G_lambda", "sigma2_w", "sigma2_lambda")
         }
-
-
-class Least(NamedTuple):
-    """The least value over a ball: it lies in [lower, value]."""
-
-    w: np.ndarray  # (size,)
-    value: float
-    lower: float
 
 
 def agnostic_steps(
@@ -381,153 +369,3 @@ def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.nda
         [[(abs(loss.slope(z, v)), loss.value(z, v)) for z in (-a, a)] for a, v in zip(reach, y, strict=True)]
     )
     return ends[:, :, 0].max(axis=1), ends[:, :, 1].max(axis=1)
-
-
-# ---------------------------------------------------------------- the least value over a ball
-
-
-def least_over_ball(problem: Problem, domain_weights: Any, radius: float, start: Any = None) -> Least:
-    """Minimise sum lambda_k F_k over ‖w‖ <= radius, by Newton's method with quadratic models over the ball.
-
-    The lower bound is the least value over the ball of F + <g, . - w> + (l2/2)‖. - w‖^2 at the model found: convexity.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of a smooth loss.
-    domain_weights : array (p,)
-        lambda.
-    radius : float
-    start : array (size,), optional
-        Where to begin.
-
-    Examples
-    --------
-    >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.agnostic_rate import least_over_ball
-    >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], [0, 1]), Squared())
-    >>> least = least_over_ball(problem, [0.0, 1.0], 0.5)
-    >>> least.w, round(least.value, 12), round(least.lower, 12)
-    (array([0.5]), 1.125, 1.125)
-    """
-    weighted, R = problem.by_domain.reweighted(np.asarray(domain_weights, dtype=float)), float(radius)
-    w = np.zeros(weighted.size) if start is None else np.array(start, dtype=float).ravel()
-    w *= min(1.0, R / max(float(np.linalg.norm(w)), 1e-300))
-    F, g, H = weighted.value_gradient_hessian(w)
-    best = Least(w, F, float(_linear_minimum(weighted.l2, w, F, g, R)))
-    for _ in range(100):
-        if best.value - best.lower <= 1e-13 * (1.0 + abs(best.value)):
-            break
-        step, t = _over_ball(H, g - H @ w, R) - w, 1.0
-        slope = float(g @ step)
-        while (F_new := float(weighted.value(weighted.unflatten(w + t * step)))) > F + 1e-4 * t * slope and t > 1e-10:
-            t *= 0.5
-        if not F_new <= F + 1e-15 * (1.0 + abs(F)):
-            break
-        w = w + t * step
-        F, g, H = weighted.value_gradient_hessian(w)
-        lower = max(best.lower, float(_linear_minimum(weighted.l2, w, F, g, R)))
-        stuck = best.value - F <= 1e-16 * (1.0 + abs(F)) and lower <= best.lower
-        best = Least(w, F, lower) if best.value >= F else best._replace(lower=lower)
-        if stuck:
-            break
-    return best
-
-
-def least_values_over_ball(problem: Problem, mixes: Any, radius: float) -> np.ndarray:
-    """Return the lower bounds of `least_over_ball` for mixtures (R, p), all at once where rows are dense and few wide.
-
-    Examples
-    --------
-    >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.agnostic_rate import least_values_over_ball
-    >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], [0, 1]), Squared())
-    >>> least_values_over_ball(problem, [[0.0, 1.0], [0.5, 0.5]], 0.5).round(12)
-    array([1.125, 0.625])
-    """
-    domains, mixes, R = problem.by_domain, np.asarray(mixes, dtype=float), float(radius)
-    fed, near = domains.federation, least_over_ball(problem, mixes.mean(axis=0), radius)
-    if len(mixes) == 1:
-        return np.array([near.lower])
-    lower, left = np.full(len(mixes), -math.inf), np.arange(len(mixes))
-    if domains.n_outputs == 1 and not fed.is_sparse and fed.d <= 40:
-        step = max(1, 2_000_000 // max(fed.n, fed.d**2))
-        for lo in range(0, len(mixes), step):
-            lower[lo : lo + step], sure = _newton_over_ball(domains, mixes[lo : lo + step], R, near.w)
-            left = np.setdiff1d(left, lo + np.flatnonzero(sure))
-    for r in left:  # what Newton's method without a line search did not solve
-        near = least_over_ball(problem, mixes[r], radius, near.w)
-        lower[r] = max(lower[r], near.lower)
-    return lower
-
-
-def _newton_over_ball(domains: Problem, mixes: np.ndarray, R: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return lower bounds (r,) from full Newton steps, and whether each is sure to 1e-13."""
-    fed, l2 = domains.federation, domains.l2
-    X, d = fed.X, fed.d
-    outer = (X[:, :, None] * X[:, None, :]).reshape(fed.n, -1)
-    lower, sure = np.full(len(mixes), -math.inf), np.zeros(len(mixes), dtype=bool)
-    W, left = np.tile(w, (len(mixes), 1)), np.arange(len(mixes))
-    for _ in range(20):
-        c = np.repeat(mixes[left] / fed.sizes, fed.sizes, axis=1)  # (r, n)
-        Z = np.ascontiguousarray(X @ W.T)
-        values, bend, slopes = np.empty_like(Z), np.empty(Z.size), Z.copy()
-        row_losses.row_values(domains.loss, Z, fed.y, values)
-        row_losses.row_slopes(domains.loss, slopes, fed.y)
-        ends = np.array([0, Z.size])
-        row_losses.row_curvatures(domains.loss, Z.ravel(), np.repeat(fed.y, len(left)), ends, np.ones(1), bend)
-        F = np.einsum("rn,nr->r", c, values) + 0.5 * l2 * np.sum(W**2, axis=1)
-        g = (c * slopes.T) @ X + l2 * W
-        low = _linear_minimum(l2, W, F, g, R)
-        lower[left] = np.maximum(lower[left], low)
-        done = F - lower[left] <= 1e-13 * (1.0 + np.abs(F))
-        sure[left[done]] = True
-        left, W, g = left[~done], W[~done], g[~done]
-        if left.size == 0:
-            break
-        H = ((c * bend.reshape(Z.shape).T)[~done] @ outer).reshape(-1, d, d) + l2 * np.eye(d)
-        W = _over_balls(H, g - np.einsum("rij,rj->ri", H, W), R)
-    return lower, sure
-
-
-def _linear_minimum(l2: float, w: np.ndarray, F: Any, g: np.ndarray, R: float) -> Any:
-    """Least value over ‖v‖ <= R of F + <g, v - w> + (l2/2)‖v - w‖^2, for models (..., size)."""
-    if l2 == 0.0:
-        return F - np.sum(g * w, axis=-1) - R * np.linalg.norm(g, axis=-1)
-    outside = np.maximum(np.linalg.norm(w - g / l2, axis=-1) - R, 0.0)
-    return F - np.sum(g**2, axis=-1) / (2.0 * l2) + 0.5 * l2 * outside**2
-
-
-def _over_balls(H: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:
-    """Return `_over_ball` of many quadratics, H (r, d, d) and b (r, d), by bisection."""
-    lam, U = np.linalg.eigh(H)
-    lam, c = np.maximum(lam, 0.0), np.einsum("rij,ri->rj", U, b)
-    size = np.linalg.norm(c, axis=1) / R
-    free = lam + 1e-14 * np.maximum(np.maximum(lam[:, -1], size), 1e-300)[:, None]
-    low, high = np.zeros(len(b)), size
-    inside = np.linalg.norm(c / free, axis=1) <= R
-    for _ in range(100):
-        nu = 0.5 * (low + high)
-        longer = np.sum((c / (free + nu[:, None])) ** 2, axis=1) > R**2
-        low, high = np.where(longer, nu, low), np.where(longer, high, nu)
-    nu = np.where(inside, 0.0, high)
-    return -np.einsum("rij,rj->ri", U, c / (free + nu[:, None]))
-
-
-def _over_ball(H: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:
-    """Return argmin of v'Hv/2 + b'v over ‖v‖ <= R, H positive semidefinite: (H + nu) v = -b."""
-    from scipy.optimize import brentq
-
-    lam, U = np.linalg.eigh(H)
-    lam, c = np.maximum(lam, 0.0), U.T @ b
-    floor = 1e-14 * max(float(lam[-1]), float(np.linalg.norm(c)) / R, 1e-300)
-    free = lam + floor
-
-    def length(nu: float) -> float:
-        return float(np.linalg.norm(c / (free + nu)))
-
-    if length(0.0) <= R:
-        return -(U @ (c / free))
-    nu = brentq(lambda v: 1.0 / length(v) - 1.0 / R, 0.0, float(np.linalg.norm(c)) / R, xtol=1e-300, rtol=1e-14)
-    v = -(U @ (c / (free + nu)))
-    return v * min(1.0, R / float(np.linalg.norm(v)))

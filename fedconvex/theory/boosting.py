@@ -38,8 +38,9 @@ from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, Presorted
-from fedconvex.theory.agnostic_generalisation import Complexity, cover_bound, vertex_bound
+from fedconvex.theory.agnostic_generalisation import cover_bound, vertex_bound
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.complexity import Complexity
 
 __all__ = [
     "Edges",

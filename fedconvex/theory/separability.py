@@ -1,0 +1,141 @@
+"""What dual methods of multi-task learning ask of a problem: its constants, and how far tasks hang together.
+
+D(alpha) = sum_t c_t sum_i l*(-alpha_i) + (1/2) sum_st Mbar_st <v_s, v_t>, v_t = c_t X_t'alpha_t. A parameter sigma' is
+safe if sum_st Mbar_st <v_s, v_t> <= sigma' sum_t Mbar_tt ‖v_t‖^2 for all alpha (docs/theory/mocha.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedconvex._check import bad, real, vector, whole
+from fedconvex.draws import key_from_seed
+from fedconvex.losses import Hinge, Logistic, SmoothedHinge
+from fedconvex.problems import MultiTaskProblem
+from fedconvex.theory.bound import Hypothesis, require
+
+__all__ = ["DualConstants", "dual_constants", "separability", "worst_duals"]
+
+
+class DualConstants(NamedTuple):
+    """What the theorems need of a multi-task problem.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import Independent, MultiTaskProblem
+    >>> from fedconvex.theory.separability import dual_constants
+    >>> fed = Federation.from_clients([([[2.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> dual_constants(MultiTaskProblem(fed, Squared(), Independent(2.0))).sigma_max
+    2.0
+    """
+
+    mu: float  # strong convexity of l*, 1/smoothness of l; 0 for the hinge
+    width: float  # largest |a - b| over the domain of l*
+    lipschitz: float  # L
+    sigma: float  # sigma'
+    least_sigma: float  # the least safe sigma'
+    sigma_max: float  # max_t c_t Mbar_tt ‖X_t‖_2^2
+    weight: float  # N = sum_t c_t n_t
+
+
+def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> DualConstants:
+    """Compute the constants of a problem with a fixed relationship.
+
+    Parameters
+    ----------
+    problem : MultiTaskProblem
+    sigma : float, optional
+        sigma'; default the least safe one.
+
+    Raises
+    ------
+    AssumptionError
+        If the relationship is learned.
+    """
+    require("MOCHA's rates", Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned))
+    fed, loss = problem.federation, problem.loss
+    largest = []
+    for t, (a, b) in enumerate(zip(fed.ptr[:-1], fed.ptr[1:], strict=True)):
+        X = fed.X[a:b].toarray() if sp.issparse(fed.X) else fed.X[a:b]
+        largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(X, 2) ** 2))
+    least, lipschitz = problem.pencil_sigma(), float(loss.lipschitz)
+    return DualConstants(
+        mu=1.0 / float(loss.smoothness),
+        width=1.0 if isinstance(loss, (Hinge, SmoothedHinge, Logistic)) else 2.0 * lipschitz,
+        lipschitz=lipschitz,
+        sigma=least if sigma is None else real("sigma", sigma, low=0.0, strict=True),
+        least_sigma=least,
+        sigma_max=max(largest),
+        weight=float(problem.c @ fed.sizes),
+    )
+
+
+def separability(problem: MultiTaskProblem, alpha: Any) -> float:
+    """Return sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 for dual variables: a safe sigma' is never below it.
+
+    Parameters
+    ----------
+    problem : MultiTaskProblem
+    alpha : array (n,)
+        With some v_t = c_t X_t'alpha_t different from zero.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import MultiTaskProblem, Pooled
+    >>> from fedconvex.theory.separability import separability
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> problem = MultiTaskProblem(fed, Squared(), Pooled(1.0))
+    >>> separability(problem, [1.0, 1.0]), separability(problem, [1.0, -1.0])
+    (2.0, 0.0)
+    """
+    a = vector("separability: alpha", alpha, problem.federation.n)
+    V = problem.images(a)
+    alone = float(np.diag(problem.mbar) @ np.sum(V * V, axis=1))
+    if not alone > 0.0:
+        raise bad("separability: alpha", "move some v_t away from zero", "all v_t = 0")
+    return float(np.sum(V * (problem.mbar @ V))) / alone
+
+
+def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0) -> np.ndarray:
+    """Return dual variables of nearly the largest `separability`, by power iterations in alpha, (n,).
+
+    alpha_t <- the shortest solution of c_t X_t'alpha_t = w_t/Mbar_tt in least squares, W = Mbar V.
+
+    Parameters
+    ----------
+    problem : MultiTaskProblem
+    steps : int
+        Most iterations; fewer once the ratio grows by less than 1e-13 of itself.
+    seed : int
+        Of the first alpha.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import MultiTaskProblem, Pooled
+    >>> from fedconvex.theory.separability import separability, worst_duals
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> problem = MultiTaskProblem(fed, Squared(), Pooled(1.0))
+    >>> round(separability(problem, worst_duals(problem)), 9)
+    2.0
+    """
+    fed, diagonal = problem.federation, np.diag(problem.mbar)
+    pairs = list(zip(fed.ptr[:-1].tolist(), fed.ptr[1:].tolist(), strict=True))
+    blocks = [fed.X[a:b].toarray() if sp.issparse(fed.X) else fed.X[a:b] for a, b in pairs]
+    inverses = [np.linalg.pinv(c * X.T) for c, X in zip(problem.c.tolist(), blocks, strict=True)]
+    rng = np.random.default_rng(int(key_from_seed(seed)))
+    alpha = rng.normal(size=fed.n)
+    ratio = separability(problem, alpha)
+    for _ in range(whole("worst_duals: steps", steps, low=1)):
+        W = problem.models(alpha) / diagonal[:, None]
+        alpha = np.concatenate([P @ w for P, w in zip(inverses, W, strict=True)])
+        alpha /= max(float(np.abs(alpha).max()), 1e-300)
+        before, ratio = ratio, separability(problem, alpha)
+        if ratio <= before * (1.0 + 1e-13):
+            break
+    return alpha
