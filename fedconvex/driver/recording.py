@@ -1,0 +1,88 @@
+"""The trace as it grows: what is measured and recorded during a run, and what it says about convergence."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from fedconvex.driver.result import DivergenceWarning, Result, Status, Trace
+from fedconvex.driver.rounds import Engine
+
+__all__ = ["Recorder"]
+
+_BLOWN_UP = 1e10  # times what the objective was at the start
+
+
+class Recorder:
+    """Rows of the trace, and which trajectories have diverged."""
+
+    def __init__(self, engine: Engine, every: int, tol: float) -> None:
+        self.engine, self.every, self.tol = engine, every, tol
+        self.rows: list[dict[str, Any]] = []
+        self.diverged = np.full(engine.R, -1)
+        self.clock = time.perf_counter()
+
+    def record(self, t: int, state: Any) -> None:
+        """Measure the state after t rounds and append a row."""
+        e = self.engine
+        before = time.perf_counter()
+        with np.errstate(all="ignore"):
+            value, gap = e.method.measure(e.problem, state)
+            extra = e.method.observe(e.problem, state) if hasattr(e.method, "observe") else {}
+            if e.moving:
+                extra |= e.problem.observe(state.w)  # type: ignore[attr-defined]
+        gap = np.where(np.isfinite(value) & ~np.isnan(gap), gap, np.inf)
+        first = self.rows[0]["value"] if self.rows else value
+        lost = ~np.isfinite(value) | (value > _BLOWN_UP * (1.0 + np.abs(first)))
+        self.diverged[(self.diverged < 0) & lost] = t
+        spent = before - self.clock  # measuring is not the method's time
+        seconds = (self.rows[-1]["seconds"] if self.rows else 0.0) + spent
+        row = {"round": t, "value": value, "gap": gap, "seconds": seconds}
+        row |= {"floats_down": e.floats_down, "floats_up": e.floats_up, **extra}
+        self.rows.append(row)
+        self.clock = time.perf_counter()
+
+    def due(self, t: int, last: bool) -> bool:
+        """Whether the state after t rounds is to be recorded."""
+        return (t % self.every == 0 or last) and not (self.rows and self.rows[-1]["round"] == t)
+
+    @property
+    def gap(self) -> float:
+        """Largest certified gap of the last row."""
+        return float(np.max(self.rows[-1]["gap"])) if self.rows else float("inf")
+
+    def status(self) -> Status | None:
+        """Return why the run may end here, or None."""
+        if not self.rows:
+            return None
+        if (self.diverged >= 0).all():
+            return Status.DIVERGED
+        alive = self.diverged < 0
+        if np.all(self.rows[-1]["gap"][alive] <= self.tol):
+            return Status.CONVERGED if alive.all() else Status.DIVERGED
+        return None
+
+    def warn(self) -> None:
+        """Warn of trajectories that have diverged."""
+        lost = np.flatnonzero(self.diverged >= 0)
+        if lost.size:
+            who = type(self.engine.method).__name__
+            which = "" if self.engine.R == 1 else f" in {lost.size} of {self.engine.R} trajectories (first: {lost[0]})"
+            first = int(self.diverged[lost].min())
+            text = f"{who} diverged{which}, seen at round {first}: take a smaller step size"
+            warnings.warn(text, DivergenceWarning, stacklevel=4)
+
+    def result(self, state: Any, t: int, status: Status) -> Result:
+        """Return the result of a run that ended after t rounds."""
+        if (self.diverged >= 0).any():
+            status = Status.DIVERGED
+        R = self.engine.R
+        trace = Trace()
+        for name in self.rows[0] if self.rows else ():
+            column = np.array([row[name] for row in self.rows])
+            trace[name] = column[:, 0] if R == 1 and column.ndim == 2 else column
+        gap = self.rows[-1]["gap"]
+        return Result(state, status, t, float(gap[0]) if R == 1 else gap, trace, self.diverged)

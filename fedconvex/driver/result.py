@@ -1,0 +1,71 @@
+"""What a run ended with: status, last state, certified gap and trace."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DivergenceWarning", "Result", "Status", "Trace"]
+
+
+class Status(enum.Enum):
+    """Why a run ended; the value is a sentence."""
+
+    CONVERGED = "The certified gap of every trajectory is at most tol."
+    ROUND_LIMIT = "All rounds were run before the certified gap fell to tol."
+    DIVERGED = "The objective of at least one trajectory blew up."
+
+
+class DivergenceWarning(RuntimeWarning):
+    """A trajectory's objective became infinite, NaN, or 1e10 times what it was."""
+
+
+class Trace(dict):
+    """Equal-length arrays by name, also as attributes: ``trace.gap`` is ``trace["gap"]``."""
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the trace holds {', '.join(self)}; not {name}") from None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run ended with.
+
+    Attributes
+    ----------
+    state : NamedTuple
+        The method's last state, arrays with leading axis R.
+    status : Status
+    rounds : int
+        Rounds done.
+    gap : float or array (R,)
+        Last certified bound of F(w) - F*.
+    trace : Trace
+        round, value, gap, seconds, floats_down, floats_up (totals so far, per trajectory), and what the method adds.
+        value and gap are (T,), or (T, R) for R > 1 trajectories.
+    diverged : array (R,)
+        Round by which each trajectory was found to diverge, -1 if it was not.
+    """
+
+    state: Any
+    status: Status
+    rounds: int
+    gap: Any
+    trace: Trace
+    diverged: np.ndarray
+
+    @property
+    def w(self) -> np.ndarray:
+        """The last model: in the problem's model shape, with a leading axis R for R > 1 trajectories."""
+        w = self.state.w
+        return w[0] if w.shape[0] == 1 else w
+
+    def __repr__(self) -> str:
+        gap = float(np.max(self.gap))
+        return f"Result({self.status.name}, rounds={self.rounds}, gap={gap:.3g})"

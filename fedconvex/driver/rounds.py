@@ -1,0 +1,161 @@
+"""Rounds: clients are sampled, the method's parts are called in turn, and what is sent is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad, finite, numeric, whole, wrong_type
+from fedconvex.draws import Draws, key_from_seed
+from fedconvex.problems import MovingTarget, Problem
+
+__all__ = ["Engine", "iterate"]
+
+
+def iterate(
+    method: Any,
+    problem: Problem,
+    *,
+    rounds: int | None = None,
+    seed: Any = 0,
+    trajectories: int = 1,
+    start: Any = None,
+    threads: int = 1,
+) -> Iterator[tuple[int, Any]]:
+    """Yield (t, state) for t = 0 (the start), 1, 2, ...: the bare loop, without measuring.
+
+    Parameters
+    ----------
+    method : method
+        For example `FedAvg`.
+    problem : Problem
+    rounds : int, optional
+        Stop after so many; default never.
+    seed : int or numpy.random.Generator
+        Key of all draws.
+    trajectories : int
+        R independent runs that advance together; arrays of the state carry a leading axis R.
+    start : model or (R, *model) array, optional
+        w_0; default zeros.
+    threads : int
+        Threads over clients; any number gives the same bits.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared, iterate
+    >>> from fedconvex.datasets import linear_federation
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> for t, state in iterate(FedAvg(step_size=0.1, local_steps=5), problem, rounds=3):
+    ...     last = t
+    >>> last, state.w.shape[0]
+    (3, 1)
+    """
+    limit = None if rounds is None else whole("iterate: rounds", rounds, low=1)
+    engine = Engine(method, problem, key_from_seed(seed), trajectories, threads)
+    return engine.loop(engine.start(start), 0, limit)
+
+
+class Engine:
+    """One method on one problem: how a round is carried out."""
+
+    def __init__(self, method: Any, problem: Problem, key: np.uint64, trajectories: int, threads: int) -> None:
+        if isinstance(method, type):
+            raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
+        if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
+            raise wrong_type("run: method", "have init, and local or round", type(method).__name__)
+        if not isinstance(problem, Problem):
+            cure = "wrap it: Problem(federation, loss, l2=...)"
+            raise wrong_type("run: problem", "be a Problem", type(problem).__name__, cure)
+        self.method, self.problem, self.key = method, problem, key
+        self.R = whole("run: trajectories", trajectories, low=1)
+        self.threads = whole("run: threads", threads, low=1)
+        self.numbers = np.arange(self.R)
+        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.floats_down = self.floats_up = 0  # per trajectory, totals
+        self.done = (0, 0)  # the same, as of the last finished round
+        self.memory = method.memory(problem, self.R) if hasattr(method, "memory") else None
+        self.step = self._round if hasattr(method, "local") else self._centralised
+        self.moving = isinstance(problem, MovingTarget)
+
+    def start(self, w: Any) -> Any:
+        """Return the method's first state."""
+        shape = (self.R, *self.problem.model_shape)
+        w0 = np.zeros(shape) if w is None else numeric("run: start", w)
+        if w0.shape not in (shape, shape[1:]):
+            raise bad("run: start", f"have shape {shape[1:]} or {shape}", f"{w0.shape}")
+        finite("run: start", w0)
+        return self.method.init(self.problem, np.broadcast_to(w0, shape).copy())
+
+    def loop(self, state: Any, t: int, limit: int | None) -> Iterator[tuple[int, Any]]:
+        """Yield (t, state) forever, or up to the limit."""
+        yield t, state
+        while limit is None or t < limit:
+            with np.errstate(all="ignore"):  # divergence is found by measuring
+                state = self.step(t, state)
+                if self.moving:
+                    state = self._drift(t, state)
+            t += 1
+            yield t, state
+
+    def _round(self, t: int, state: Any) -> Any:
+        method, problem = self.method, self.problem
+        draws = Draws(self.key, self.numbers, t)
+        clients, weights = method.participants(problem, draws)
+        message = method.broadcast(state)
+        shared = self.memory is None or hasattr(self.memory, "locate")  # room is made first, then threads may write
+        if self.pool is None or not shared:
+            reply, self.memory = method.local(problem, message, clients, self.memory, draws)
+        else:
+            if self.memory is not None:
+                self.memory, _ = self.memory.locate(draws.trajectory, clients)
+            reply = self._threaded(message, clients, draws)
+        m = clients.shape[1]
+        self.floats_down += m * _floats(message, self.R) - self._others(message, m)
+        self.floats_up += _floats(reply, self.R)
+        return method.aggregate(state, clients, weights, reply)
+
+    def _others(self, message: Any, m: int) -> int:
+        """Floats of fields named in ``per_client``, (R, K, ...), that are not for the client they go to."""
+        own = sum(getattr(message, name).size for name in getattr(message, "per_client", ()))
+        return m * own // self.R - m * own // (self.R * self.problem.federation.K)
+
+    def _drift(self, t: int, state: Any) -> Any:
+        """Move the state's models against the target's step, so that they stay in the target's coordinates."""
+        q = self.problem.drift(Draws(self.key, self.numbers, t))  # type: ignore[attr-defined]
+        if hasattr(self.method, "translate"):
+            return self.method.translate(state, -q)
+        return state._replace(w=state.w - q)
+
+    def _threaded(self, message: Any, clients: np.ndarray, draws: Draws) -> Any:
+        """Run `local` on slices of the clients (or of the trajectories) in threads, and join the replies."""
+        axis = 1 if clients.shape[1] >= self.threads else 0
+        edges = np.linspace(0, clients.shape[axis], min(self.threads, clients.shape[axis]) + 1).astype(int)
+
+        def part(a: int, b: int) -> Any:
+            if axis == 1:
+                return self.method.local(self.problem, message, clients[:, a:b].copy(), self.memory, draws)[0]
+            mine = draws._replace(trajectory=draws.trajectory[a:b])
+            piece = _map(lambda v: v[a:b], message)
+            return self.method.local(self.problem, piece, clients[a:b].copy(), self.memory, mine)[0]
+
+        assert self.pool is not None
+        replies = list(self.pool.map(part, edges[:-1], edges[1:]))
+        return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
+
+    def _centralised(self, t: int, state: Any) -> Any:
+        return self.method.round(self.problem, state, Draws(self.key, self.numbers, t))
+
+
+def _map(f: Any, tree: Any) -> Any:
+    return type(tree)(*(f(v) if isinstance(v, np.ndarray) else v for v in tree))
+
+
+def _floats(message: Any, R: int) -> int:
+    """Numbers per trajectory in a message, except fields named in its ``not_sent`` (diagnostics)."""
+    total = sum(v.size for v in message if isinstance(v, np.ndarray))
+    for name in getattr(message, "not_sent", ()):
+        total -= getattr(message, name).size
+    return total // R
