@@ -56,7 +56,8 @@ from fedconvex.theorems.weight_divergence import (
     gradient_gaps,
     label_distance,
 )
-from fedconvex.theory import AssumptionError, Quantity
+from fedconvex.theory import AssumptionError
+from fedconvex.theory.bound import SHADOW_AVERAGE, STEADY_STATE_MSD
 
 UNIFORM_CLASS = (fedavg_convex, fedavg_refined, fedavg_refined_sharp)
 
@@ -247,7 +248,7 @@ def test_un_tuned_bound_by_hand():
     expected = {"start": 10 / 3, "noise": 0.06, "noise drift": 0.48, "heterogeneity drift": 0.36}
     assert bound.terms == pytest.approx(expected)
     assert bound.value == pytest.approx(sum(expected.values()))
-    assert bound.quantity is Quantity.SHADOW_AVERAGE
+    assert bound.quantity is SHADOW_AVERAGE
     assert "Wang" in bound.source and all(h.holds for h in bound.requires)
 
 
@@ -926,7 +927,7 @@ def test_msd_bounds_against_exact_steady_states(rng):
                     assert "lambda" in str(failure) or "step_size" in str(failure)
                     continue
                 applied[name] += 1
-                assert limit.quantity is Quantity.STEADY_STATE_MSD
+                assert limit.quantity is STEADY_STATE_MSD
                 assert exact[j] <= limit.value * (1 + 1e-9) + 1e-15
                 mean, square = 2.0, 4.0
                 for i in range(1, 9):  # the transient from w~_0 = 2

@@ -480,7 +480,7 @@ def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_pat
     right = THEOREMS["weight-divergence-zhao"]
 
     def planted(s):
-        return Bound({"all": 1e-9}, right.quantity, "planted", right.bound(s).requires)
+        return Bound({"all": 1e-9}, right.quantity, "planted", right.at(s).requires)
 
     monkeypatch.setitem(THEOREMS, "weight-divergence-zhao", right._replace(bound=planted))
     argv = ["verify", "--theorem", "weight-divergence-zhao", "--report", str(tmp_path / "out")]

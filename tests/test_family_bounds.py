@@ -33,7 +33,8 @@ from fedconvex.theorems.scaffold import (
     scaffold_weights,
 )
 from fedconvex.theorems.svrg import svrg, svrg_best_step, svrg_factor
-from fedconvex.theory import AssumptionError, Quantity
+from fedconvex.theory import AssumptionError
+from fedconvex.theory.bound import LAST_SYNCHRONISED, NEXT_VALUE, PERTURBATION, WEIGHTED_AVERAGE
 
 EXACT = 1.0 + 1e-9  # room for rounding
 
@@ -171,7 +172,7 @@ def scaffold_ratio(rng, N, S, K, T, n, h_beta=1 / 81, sigma=0.0, m=0.0, at_optim
         known = constants(line, i, x0, sigma2=sigma**2)
         w = scaffold_weights(known, **settings)
         bound = scaffold(known, participants=S, control_error=float(C0[i]), **settings)
-        assert bound.quantity is Quantity.WEIGHTED_AVERAGE
+        assert bound.quantity is WEIGHTED_AVERAGE
         if bound.value > 0:
             worst = max(worst, float(w @ gaps[:, i]) / bound.value)
     return worst
@@ -402,7 +403,7 @@ def test_fedprox_is_tight_for_equal_parabolas():
     assert fedprox_convex(known, **at).value == pytest.approx(true, rel=1e-14)
     assert fedprox(known, participants=10**16, **at).value == pytest.approx(true, rel=1e-7)
     assert fedprox(known, participants=10**4, **at).value > true
-    assert fedprox(known, participants=10**4, **at).quantity is Quantity.NEXT_VALUE
+    assert fedprox(known, participants=10**4, **at).quantity is NEXT_VALUE
 
 
 def test_fedprox_best_rho_of_the_page():
@@ -581,7 +582,7 @@ def test_svrg_bound_by_hand():
     alpha = 1 / (0.1 * 0.1 * 0.8 * 1000) + 0.2 / 0.8
     bound = svrg(known, step_size=0.1, inner_steps=1000, epochs=3)
     assert bound.value == pytest.approx(alpha**3 * 2.0)
-    assert bound.quantity is Quantity.LAST_SYNCHRONISED
+    assert bound.quantity is LAST_SYNCHRONISED
     assert svrg(known, step_size=0.1, inner_steps=1000, epochs=0, start_gap=7.0).value == 7.0
     with pytest.raises(AssumptionError, match="alpha = "):
         svrg(known, step_size=0.1, inner_steps=10, epochs=3)
@@ -844,4 +845,4 @@ def test_sam_gradient_error(rng):
     assert np.all(error <= L * r * EXACT)
     bound = sam_error(Constants(L=2.0), rho=0.25)
     assert bound.value == 0.5  # attained by x^2, slope 2x: 2 * 0.25
-    assert bound.quantity is Quantity.PERTURBATION
+    assert bound.quantity is PERTURBATION

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedconvex.report.page import MARKS, check_folder, page, write_page
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity
+from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis
 from fedconvex.verify import BoundCurve, Outcome, Verdict
 from fedconvex.verify.findings import (
     OUTCOME_WORDS,
@@ -62,7 +62,7 @@ class Reader(HTMLParser):
 def finding(name, outcome=Outcome.HOLDS, setting="two clients, tau 2", exact=True, worst=None):
     terms = {"start": 0.3, "noise": 0.0, "heterogeneity drift": 0.1}
     hypotheses = (Hypothesis("every F_k <convex>", "L = 1"),)
-    bound = Bound(terms, Quantity.SHADOW_AVERAGE, "Somebody 2020, Theorem 1", hypotheses)
+    bound = Bound(terms, SHADOW_AVERAGE, "Somebody 2020, Theorem 1", hypotheses)
     worst = worst or WorstCaseInterval(0.3, 0.31, "all convex clients")
     if outcome is Outcome.NOT_APPLICABLE:
         verdict = Verdict(name, outcome, "T does not apply: needs a finite zeta, got inf")

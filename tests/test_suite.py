@@ -9,17 +9,24 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.report.checks import as_document, as_table
-from fedconvex.theorems.fedavg_convex import fedavg_convex_step
-from fedconvex.theorems.parts.instances import cancer, decorrelated, duel, equal, parallel, quarrel, spread, trio
-from fedconvex.theorems.parts.rules import agents, decaying, fixed, least, tuned
-from fedconvex.theory.bound import Bound, Quantity
+from fedconvex.theorems.fedavg_convex import fedavg_convex_step, tuned_step
+from fedconvex.theorems.fedavg_strongly_convex import decaying_step
+from fedconvex.theorems.parts.instances import (
+    breast_cancer,
+    diabetes_whitened,
+    equal_clients,
+    equal_hessians,
+    three_clients,
+    two_clients,
+    two_logistic_clients,
+    unequal_hessians,
+)
+from fedconvex.theorems.parts.rules import fixed_step, least_bound_step, sampled_agents
+from fedconvex.theory.bound import SHADOW_AVERAGE, Bound
 from fedconvex.verify import (
-    EXTRA,
-    PLANS,
     THEOREMS,
     Check,
     Outcome,
-    Plan,
     Setting,
     Theorem,
     VerificationReport,
@@ -29,6 +36,7 @@ from fedconvex.verify import (
     verify,
     verify_suite,
 )
+from fedconvex.verify.plans import planned
 from fedconvex.verify.tightness import step_choice, tightness_claims, tightness_row
 
 pytestmark = pytest.mark.compiled(only="minutes of pure Python; the parts are tested elsewhere")
@@ -50,19 +58,19 @@ def planted(share, name="fedavg-refined"):
 
     def bound(s):
         value = share * float(right.expectation(s, [s.rounds])[0])
-        return Bound({"planted": value}, right.quantity, "planted", right.bound(s).requires)
+        return Bound({"planted": value}, right.quantity, "planted", right.at(s).requires)
 
-    return right._replace(bound=bound)
+    return right._replace(bound=bound, read=None)
 
 
 # ---------------------------------------------------------------- the suite
 
 
 def test_every_theorem_has_a_plan():
-    assert set(PLANS) == set(THEOREMS), "write a Plan into fedconvex/verify/plans.py"
-    for name, plan in PLANS.items():
-        assert plan.says.endswith("."), name
-        assert plan.loose.endswith("."), name
+    for name, theorem in THEOREMS.items():
+        assert planned(theorem).says.endswith("."), name
+        assert planned(theorem).loose.endswith("."), name
+        assert planned(theorem).checks, name
 
 
 @pytest.mark.slow
@@ -118,25 +126,31 @@ def test_settings_of_a_theorem_are_told_apart(found):
 
 
 def test_worlds_are_what_they_say():
-    c = duel.make().constants()
+    c = two_clients.make().constants()
     assert (c.L, c.D, c.zeta, c.zeta_star) == pytest.approx((1.0, 1.0, 0.5, 0.5))
-    c = trio.make().constants()
+    c = three_clients.make().constants()
     assert c.L == pytest.approx(1.0)
     assert c.zeta == pytest.approx(0.5)
-    assert equal.make().constants().zeta == pytest.approx(0.0, abs=1e-12)
-    c = parallel.make().constants()
+    assert equal_clients.make().constants().zeta == pytest.approx(0.0, abs=1e-12)
+    c = equal_hessians.make().constants()
     assert c.zeta_star == pytest.approx(0.5)
     assert math.isfinite(c.zeta)
-    c = decorrelated.make().constants()
+    c = diabetes_whitened.make().constants()
     assert math.isfinite(c.zeta)
     assert c.L == pytest.approx(1.0)
-    assert math.isinf(spread.make().constants().zeta)
-    assert duel.make() is duel.make()
+    assert math.isinf(unequal_hessians.make().constants().zeta)
+    assert two_clients.make() is two_clients.make()
 
 
-def test_a_new_theorem_is_two_lines(monkeypatch):
-    monkeypatch.setitem(THEOREMS, "new", THEOREMS["fedavg-refined"]._replace(name="new"))
-    monkeypatch.setitem(PLANS, "new", Plan("It says.", "It is loose.", fixed(0.5, local_steps=2), 3, (duel, cancer)))
+def test_a_new_theorem_is_one_record(monkeypatch):
+    new = THEOREMS["fedavg-refined"]._replace(
+        name="new",
+        says="It says.",
+        method=fixed_step(0.5, local_steps=2),
+        rounds=3,
+        checks=(two_clients, breast_cancer),
+    )
+    monkeypatch.setitem(THEOREMS, "new", new)
     result = verify_suite(checks(["new"]), tightness=False)
     assert [f.outcome for f in result.findings] == [Outcome.HOLDS] * 2
     assert result.notes["new"].says == "It says."
@@ -147,7 +161,6 @@ def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match=r"theorem must be one of fedavg-convex, .*; got 'nothing'"):
         checks(["fedavg-convex", "nothing"])
     assert next(c.theorem for c in checks()) == "fedavg-convex"
-    assert all(c in checks() for c in EXTRA)
 
 
 def test_equal_seeds_give_equal_findings():
@@ -175,7 +188,9 @@ def test_progress_is_told():
 
 def test_a_bound_below_the_run_is_violated(monkeypatch):
     monkeypatch.setitem(THEOREMS, "fedavg-refined", planted(0.999))
-    result = verify_suite([Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3)], tightness=False)
+    result = verify_suite(
+        [Check(two_clients, fixed_step(0.25, local_steps=2), 3, theorem="fedavg-refined")], tightness=False
+    )
     assert result.findings[0].outcome is Outcome.VIOLATED
     assert result.violated
     assert "VIOLATED" in as_table(result)
@@ -184,7 +199,9 @@ def test_a_bound_below_the_run_is_violated(monkeypatch):
 def test_a_bound_below_the_exact_worst_case_is_violated_although_the_run_obeys(monkeypatch):
     """1.5 times the run of the two clients is 0.156, the exact worst case 0.183."""
     monkeypatch.setitem(THEOREMS, "fedavg-refined", planted(1.5))
-    (finding,) = verify_suite([Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3)], tightness=False).findings
+    (finding,) = verify_suite(
+        [Check(two_clients, fixed_step(0.25, local_steps=2), 3, theorem="fedavg-refined")], tightness=False
+    ).findings
     assert finding.verdict.outcome is Outcome.HOLDS
     assert finding.outcome is Outcome.VIOLATED
     assert "exact worst case" in finding.why
@@ -194,13 +211,12 @@ def test_drift_without_its_factor_is_caught_by_the_worst_case():
     """R1# without its drift term and with an exact start term: refuted at large zeta, though quadratics obey."""
     problem = Problem(Federation.from_clients([([[1.0]], [-19.0]), ([[1.0]], [21.0])]), Squared())
     s = Setting(problem, FedAvg(step_size=0.25, local_steps=2), 3, np.zeros(1))
-    right = THEOREMS["fedavg-refined-sharp"].bound(s)
+    right = THEOREMS["fedavg-refined-sharp"].at(s)
     worst = exact_worst(THEOREMS["fedavg-refined-sharp"], s)
     assert not worst.refutes(right)
     planted = replace(right, terms=dict(right.terms) | {"heterogeneity drift": 0.0, "start": 0.1819}, value=math.nan)
     assert (
-        verify(Theorem("p", Quantity.SHADOW_AVERAGE, lambda _: planted), problem, s.method, rounds=3).outcome
-        is Outcome.HOLDS
+        verify(Theorem("p", SHADOW_AVERAGE, lambda _: planted), problem, s.method, rounds=3).outcome is Outcome.HOLDS
     )  # quadratics do not feel it
     assert worst.refutes(planted)
 
@@ -210,7 +226,7 @@ def test_drift_without_its_factor_is_caught_by_the_worst_case():
 
 def test_worst_case_scales_with_L_and_D():
     at = THEOREMS["fedavg-convex"]
-    small = exact_worst(at, Setting(duel.make(), FedAvg(step_size=0.25, local_steps=2), 1, np.zeros(1)))
+    small = exact_worst(at, Setting(two_clients.make(), FedAvg(step_size=0.25, local_steps=2), 1, np.zeros(1)))
     a, D = 3.0, 2.0  # F = a^2 (w - D ± 1)^2/2: L = 9, D = 2, zeta = 9 = L D/2
     problem = Problem(Federation.from_clients([([[a]], [a * (D - 1.0)]), ([[a]], [a * (D + 1.0)])]), Squared())
     large = exact_worst(at, Setting(problem, FedAvg(step_size=0.25 / a**2, local_steps=2), 1, np.zeros(1)))
@@ -219,7 +235,7 @@ def test_worst_case_scales_with_L_and_D():
 
 
 def test_worst_case_of_equal_clients_is_the_closed_form():
-    problem = equal.make()
+    problem = equal_clients.make()
     c, method = problem.constants(), FedAvg(step_size=0.5 / problem.constants().L, local_steps=2)
     for T in (1, 4):
         worst = exact_worst(THEOREMS["fedavg-convex"], Setting(problem, method, T, np.zeros(4)))
@@ -229,15 +245,21 @@ def test_worst_case_of_equal_clients_is_the_closed_form():
 @pytest.mark.parametrize(
     ("name", "problem", "method", "rounds", "why"),
     [
-        ("fedavg-convex", duel.make(), FedAvg(step_size=0.25, batch_size=1), 1, "without randomness"),
-        ("fedavg-convex", spread.make(), FedAvg(step_size=0.1, local_steps=5), 9, "too large: Gram matrix of order"),
-        ("fedavg-refined", quarrel.make(), FedAvg(step_size=9.0), 1, "step_size <= 3/L"),
-        ("weight-divergence-convex", duel.make(), FedAvg(step_size=0.25), 1, "no programme for this quantity"),
+        ("fedavg-convex", two_clients.make(), FedAvg(step_size=0.25, batch_size=1), 1, "without randomness"),
+        (
+            "fedavg-convex",
+            unequal_hessians.make(),
+            FedAvg(step_size=0.1, local_steps=5),
+            9,
+            "too large: Gram matrix of order",
+        ),
+        ("fedavg-refined", two_logistic_clients.make(), FedAvg(step_size=9.0), 1, "step_size <= 3/L"),
+        ("weight-divergence-convex", two_clients.make(), FedAvg(step_size=0.25), 1, "no programme for this quantity"),
     ],
 )
 def test_where_there_is_no_worst_case_it_says_why(name, problem, method, rounds, why):
     if "too large" in why:
-        problem = parallel.make()
+        problem = equal_hessians.make()
     worst = exact_worst(THEOREMS[name], Setting(problem, method, rounds, np.zeros(problem.model_shape)))
     assert not worst.known
     assert why in worst.words
@@ -290,31 +312,31 @@ def test_best_steps():
 
 
 def test_ways_do_what_they_say():
-    problem, start = cancer.make(), np.zeros(30)
+    problem, start = breast_cancer.make(), np.zeros(30)
     L, at = problem.constants().L, (problem, start, 10)
-    assert fixed(0.25, local_steps=3).make(THEOREMS["fedavg-convex"], *at).step_size == pytest.approx(0.25 / L)
-    method = tuned(local_steps=3).make(THEOREMS["fedavg-convex-tuned"], *at)
+    assert fixed_step(0.25, local_steps=3).make(THEOREMS["fedavg-convex"], *at).step_size == pytest.approx(0.25 / L)
+    method = tuned_step(local_steps=3).make(THEOREMS["fedavg-convex-tuned"], *at)
     assert method.step_size == fedavg_convex_step(problem.constants(), local_steps=3, rounds=10)
     theorem = THEOREMS["fedavg-at-optimum"]
-    chosen = least(local_steps=3).make(theorem, *at)
-    value = theorem.bound(Setting(problem, chosen, 10, start)).value
+    chosen = least_bound_step(local_steps=3).make(theorem, *at)
+    value = theorem.at(Setting(problem, chosen, 10, start)).value
     j = math.log2(1 / (L * chosen.step_size))
     assert j == pytest.approx(round(j))
     for other in (2.0, 0.5):
         try:
             assert (
-                theorem.bound(Setting(problem, replace(chosen, step_size=other * chosen.step_size), 10, start)).value
+                theorem.at(Setting(problem, replace(chosen, step_size=other * chosen.step_size), 10, start)).value
                 >= value
             )
         except ValueError:
             assert other == 2.0
-    assert decaying(local_steps=3).make(THEOREMS["fedavg-strongly-convex"], *at).step_size.power == 1.0
-    assert agents().make(THEOREMS["dynamic-gradient-noise"], *at).local_steps == (1, 2, 3, 1, 2, 3, 1, 2)
+    assert decaying_step(local_steps=3).make(THEOREMS["fedavg-strongly-convex"], *at).step_size.power == 1.0
+    assert sampled_agents().make(THEOREMS["dynamic-gradient-noise"], *at).local_steps == (1, 2, 3, 1, 2, 3, 1, 2)
 
 
 def test_small_clients_get_small_batches():
     problem = Problem(Federation.from_arrays(np.eye(4), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1]), Logistic(), 0.1)
-    method = fixed(0.25, batch_size=4).make(THEOREMS["fedavg-convex"], problem, np.zeros(4), 3)
+    method = fixed_step(0.25, batch_size=4).make(THEOREMS["fedavg-convex"], problem, np.zeros(4), 3)
     assert method.batch_size == 1
 
 
@@ -329,7 +351,7 @@ def test_your_own_problem_of_any_loss(loss):
     y = np.arange(60) % 3.0 if loss == "Softmax" else y
     problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), made, 0.1)
     result = verify_suite(checks(world=own(problem, "mine")), most=64, tightness=False)
-    assert len(result.findings) == len(PLANS)
+    assert len(result.findings) == len(THEOREMS)
     assert not result.violated
     assert all(f.setting.startswith("mine") for f in result.findings)
     if loss == "Hinge":
@@ -374,8 +396,8 @@ def test_document_is_json_without_nan(found, rows):
 
 def test_curves_end_at_the_verdict():
     suite = [
-        Check("fedavg-refined", duel, fixed(0.25, local_steps=2), 3),
-        Check("fedavg-convex-tuned", duel, tuned(local_steps=2), 3),
+        Check(two_clients, fixed_step(0.25, local_steps=2), 3, theorem="fedavg-refined"),
+        Check(two_clients, tuned_step(local_steps=2), 3, theorem="fedavg-convex-tuned"),
         *checks(["weight-divergence-zhao"])[:1],
     ]
     for f in verify_suite(suite, curves=True, tightness=False).findings:

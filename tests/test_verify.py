@@ -18,7 +18,7 @@ from fedconvex.methods import (
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.fedavg_convex import fedavg_convex_step
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
-from fedconvex.theory.bound import AssumptionError, Bound, Quantity
+from fedconvex.theory.bound import GRADIENT_NOISE, LAST_SYNCHRONISED, SHADOW_AVERAGE, AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, Setting, Theorem, curve, verify, verify_grid
 
 
@@ -119,25 +119,23 @@ def test_planted_errors_are_violated(exact):
     def start_only(s):
         D2 = float(np.sum((s.start - s.problem.solve().w) ** 2))
         tau, eta = s.method.local_steps, s.method.step_size
-        return Bound({"start": D2 / (2 * eta * tau * s.rounds)}, Quantity.SHADOW_AVERAGE, "planted")
+        return Bound({"start": D2 / (2 * eta * tau * s.rounds)}, SHADOW_AVERAGE, "planted")
 
-    planted = Theorem("planted", Quantity.SHADOW_AVERAGE, start_only)
+    planted = Theorem("planted", SHADOW_AVERAGE, start_only)
     start = problem.solve().w  # at the optimum the planted bound is zero; noise and drift are not
     verdict = verify(planted, problem, method, rounds=3, start=start, exact=exact, most=256)
     assert verdict.outcome is Outcome.VIOLATED
     value = verify(planted, problem, method, rounds=3, start=start).measured
-    hair = Theorem(
-        "hair", Quantity.SHADOW_AVERAGE, lambda s: Bound({"all": value * (1 - 1e-6)}, Quantity.SHADOW_AVERAGE, "x")
-    )
+    hair = Theorem("hair", SHADOW_AVERAGE, lambda s: Bound({"all": value * (1 - 1e-6)}, SHADOW_AVERAGE, "x"))
     assert verify(hair, problem, method, rounds=3, start=start).outcome is Outcome.VIOLATED
 
 
 def test_inconclusive_where_the_bound_lies_in_the_interval():
     problem = squares()
     method = FedAvg(step_size=0.1, local_steps=2, batch_size=1)
-    far = Theorem("far", Quantity.LAST_SYNCHRONISED, lambda s: Bound({"a": 9.0}, Quantity.LAST_SYNCHRONISED, "x"))
+    far = Theorem("far", LAST_SYNCHRONISED, lambda s: Bound({"a": 9.0}, LAST_SYNCHRONISED, "x"))
     value = verify(far, problem, method, rounds=3).measured
-    near = Theorem("near", Quantity.LAST_SYNCHRONISED, lambda s: Bound({"a": value}, Quantity.LAST_SYNCHRONISED, "x"))
+    near = Theorem("near", LAST_SYNCHRONISED, lambda s: Bound({"a": value}, LAST_SYNCHRONISED, "x"))
     verdict = verify(near, problem, method, rounds=3, exact=False, most=128)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.trajectories == 128
@@ -147,7 +145,7 @@ def test_intervals_cover_the_exact_value():
     """200 Monte-Carlo verdicts at 95 %, every one with its own seed: at least 93 % cover (binomial 3 sigma: 90.4 %)."""
     problem = squares(K=3, n=4)
     method = FedAvg(step_size=0.1, local_steps=2, batch_size=1)
-    loose = Theorem("loose", Quantity.LAST_SYNCHRONISED, lambda s: Bound({"a": 1e9}, Quantity.LAST_SYNCHRONISED, "x"))
+    loose = Theorem("loose", LAST_SYNCHRONISED, lambda s: Bound({"a": 1e9}, LAST_SYNCHRONISED, "x"))
     truth = verify(loose, problem, method, rounds=2).measured
     hits = 0
     for seed in range(200):
@@ -269,11 +267,11 @@ def test_the_slide_s_misprint_is_violated():
     right = THEOREMS["dynamic-gradient-noise"]
 
     def misprinted(s):
-        bound = right.bound(s)
+        bound = right.at(s)
         tau_eps = (K - 15) / (K - 1)
         return Bound(dict(bound.terms) | {"model variability": bound.terms["model variability"] * tau_eps}, *WHAT)
 
-    WHAT = (Quantity.GRADIENT_NOISE, "misprint")
+    WHAT = (GRADIENT_NOISE, "misprint")
     method, start = DynamicFedAvg(step_size=0.1, participation=15), problem.solve().w
     assert verify(right, problem, method, rounds=1, start=start).outcome is Outcome.HOLDS
     planted = right._replace(name="misprint", bound=misprinted)
@@ -398,9 +396,7 @@ def test_inexact_hedging_is_refused():
 
 def test_diverging_runs_violate():
     """The mean over runs of which some overflow is infinite, by Monte Carlo as by moments."""
-    planted = Theorem(
-        "planted", Quantity.LAST_SYNCHRONISED, lambda s: Bound({"a": 1.0}, Quantity.LAST_SYNCHRONISED, "")
-    )
+    planted = Theorem("planted", LAST_SYNCHRONISED, lambda s: Bound({"a": 1.0}, LAST_SYNCHRONISED, ""))
     method = FedAvg(step_size=1e3, batch_size=1)
     for exact in (None, False):
         verdict = verify(planted, squares(), method, rounds=300, exact=exact, most=64)

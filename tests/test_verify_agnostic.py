@@ -27,8 +27,18 @@ from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
 from fedconvex.solvers.ball import least_over_ball, least_values_over_ball
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
-from fedconvex.theorems.parts.instances import ages, blends, cards, instance, line, plane, shelf, stages, urns
-from fedconvex.theorems.parts.rules import game, sampled, start_alone
+from fedconvex.theorems.parts.instances import (
+    breast_cancer_domains,
+    diabetes_ages,
+    one_row,
+    opposite_labels,
+    plane_domains,
+    three_domains,
+    three_small_domains,
+    twenty_coin_domains,
+    two_coin_domains,
+)
+from fedconvex.theorems.parts.rules import only_the_start, saddle_steps, samples_of_domains
 from fedconvex.theory import agnostic_communication
 from fedconvex.theory.agnostic_rate import agnostic_constants
 from fedconvex.verify import THEOREMS, Check, Outcome, Setting, curve, verify, verify_grid, verify_suite
@@ -39,11 +49,11 @@ def planted(name, change):
     right = THEOREMS[name]
 
     def bound(s):
-        b = right.bound(s)
+        b = right.at(s)
         terms = {k: v * change.get(k, change.get("all", 1.0)) for k, v in b.terms.items()}
         return replace(b, terms=terms, value=math.nan)
 
-    return right._replace(bound=bound)
+    return right._replace(bound=bound, read=None)
 
 
 def holds(theorem, problem, method, rounds=1, **options):
@@ -217,10 +227,10 @@ def test_rates_hold(uncertainty_set):
 
 def test_the_rate_for_any_steps_is_attained_by_either_player():
     """A linear function from the end of the ball, and losses that no model changes: after one step 2RG and D/2."""
-    method = with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), line.make(), rounds=1, start=[-1.0])
-    verdict = holds("agnostic-rate-any-steps", line.make(), method, start=[-1.0])
+    method = with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), one_row.make(), rounds=1, start=[-1.0])
+    verdict = holds("agnostic-rate-any-steps", one_row.make(), method, start=[-1.0])
     assert verdict.ratio == pytest.approx(1.0, abs=0.006)
-    violated(planted("agnostic-rate-any-steps", {"all": 0.98}), line.make(), method, start=[-1.0])
+    violated(planted("agnostic-rate-any-steps", {"all": 0.98}), one_row.make(), method, start=[-1.0])
     flat = still_losses([1.0, 0.0])
     method = replace(with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), flat, rounds=1), step_size=1e9)
     verdict = holds("agnostic-rate-any-steps", flat, method)
@@ -232,13 +242,15 @@ def test_the_rate_for_any_steps_is_attained_by_either_player():
 
 def test_the_published_rate_with_other_constants_is_caught():
     """2RG is measured, 3RG allowed: 3 -> 1.9 is refuted; so are steps that are larger than the theorem's."""
-    method = with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), line.make(), rounds=1, published=True)
-    verdict = holds("agnostic-rate", line.make(), method, start=[-1.0])
+    method = with_steps(AFL(step_size=1.0, domain_step_size=1.0, radius=1.0), one_row.make(), rounds=1, published=True)
+    verdict = holds("agnostic-rate", one_row.make(), method, start=[-1.0])
     assert verdict.ratio == pytest.approx(1.5, abs=0.01)
-    violated(planted("agnostic-rate", {"model": 1.9 / 3.0}), line.make(), method, start=[-1.0])
-    refuses("agnostic-rate", line.make(), replace(method, step_size=1.01 * method.step_size), "gamma_w <=", rounds=1)
+    violated(planted("agnostic-rate", {"model": 1.9 / 3.0}), one_row.make(), method, start=[-1.0])
+    refuses("agnostic-rate", one_row.make(), replace(method, step_size=1.01 * method.step_size), "gamma_w <=", rounds=1)
     smaller = replace(method, step_size=0.5 * method.step_size)  # as if the gradients were twice as large
-    assert verify("agnostic-rate", line.make(), smaller, rounds=1).bound.value == pytest.approx(2 * verdict.bound.value)
+    assert verify("agnostic-rate", one_row.make(), smaller, rounds=1).bound.value == pytest.approx(
+        2 * verdict.bound.value
+    )
 
 
 def test_the_entropic_rate_is_nearly_attained_and_a_smaller_one_caught():
@@ -303,16 +315,16 @@ def test_quantiles_of_urns_are_binomial():
         X = np.arange(m + 1)
         both = (1.0 - scipy.stats.binom.cdf(X - 1, m, 0.5)) ** 2  # both have at least X losses of 2
         expected = 1.0 - 2.0 * X[both >= 1.0 - delta].max() / m
-        verdict = holds("agnostic-vertices", urns.make(), method)
+        verdict = holds("agnostic-vertices", two_coin_domains.make(), method)
         assert verdict.measured == pytest.approx(expected, abs=1e-12)
         assert verdict.bound.value == pytest.approx(2.0 * math.sqrt(math.log(2.0 / delta) / (2.0 * m)))
-        sample = holds("agnostic-vertices", urns.make(), method, exact=False) if delta > 0.02 else verdict
+        sample = holds("agnostic-vertices", two_coin_domains.make(), method, exact=False) if delta > 0.02 else verdict
         assert sample.low <= expected + 1e-12
         assert expected - 1e-12 <= sample.high
 
 
 def test_exact_quantiles_and_samples_agree():
-    for problem, models in ((cards.make(), Ball(1.0)), (plane.make(), Classifiers())):
+    for problem, models in ((three_small_domains.make(), Ball(1.0)), (plane_domains.make(), Classifiers())):
         method = Sample(sizes=(4, 6, 9) if models != Classifiers() else 2, models=models, delta=0.2)
         s = Setting(problem, method, 1, np.zeros(2))
         exact = agnostic._exact_excess(s, [1])
@@ -324,7 +336,7 @@ def test_quantile_limits_cover():
     """Limits of the median and of the 95 % quantile of normals: at most 1 % of 1000 samples miss on either side."""
     rng = np.random.default_rng(0)
     for delta in (0.5, 0.05):
-        s = Setting(urns.make(), Sample(sizes=1, models=Models([[1.0]]), delta=delta), 1, np.zeros(1))
+        s = Setting(two_coin_domains.make(), Sample(sizes=1, models=Models([[1.0]]), delta=delta), 1, np.zeros(1))
         true, missed = scipy.stats.norm.ppf(1.0 - delta), np.zeros(2)
         for _ in range(1000):
             _, low, high = agnostic._quantile(s, rng.normal(size=200), 0.01)
@@ -400,9 +412,13 @@ def test_a_class_by_brute_force():
 
 
 def test_generalisation_bounds_hold():
-    kinds = ((cards.make(), Ball(1.0)), (ages.make(), Ball(0.5)), (plane.make(), Classifiers()))
+    kinds = (
+        (three_small_domains.make(), Ball(1.0)),
+        (diabetes_ages.make(), Ball(0.5)),
+        (plane_domains.make(), Classifiers()),
+    )
     for (problem, models), delta in itertools.product(kinds, (0.05, 0.4)):
-        for sizes in (3, (2, 5, 30)) if problem is plane.make() else (4,):
+        for sizes in (3, (2, 5, 30)) if problem is plane_domains.make() else (4,):
             method = Sample(sizes=sizes, models=models, delta=delta)
             names = ["agnostic-cover", "agnostic-vertices"] + ["agnostic-vc"] * (models == Classifiers())
             bounds = [holds(name, problem, method, rounds=2).bound.value for name in names]
@@ -412,42 +428,57 @@ def test_generalisation_bounds_hold():
 def test_planted_generalisation_bounds_are_caught():
     one = Models([[1.0]])
     few = Sample(sizes=50, models=one, delta=0.01)
-    holds("agnostic-vertices", urns.make(), few)
-    violated(planted("agnostic-vertices", {"deviation": 0.7}), urns.make(), few)  # 1/2 -> 1/4 in the root: 0.707
+    holds("agnostic-vertices", two_coin_domains.make(), few)
+    violated(
+        planted("agnostic-vertices", {"deviation": 0.7}), two_coin_domains.make(), few
+    )  # 1/2 -> 1/4 in the root: 0.707
     many = Sample(sizes=50, models=one, delta=0.3)
-    holds("agnostic-vertices", shelf.make(), many)
+    holds("agnostic-vertices", twenty_coin_domains.make(), many)
     without_p = math.sqrt(math.log(1.0 / 0.3) / math.log(20.0 / 0.3))
-    violated(planted("agnostic-vertices", {"deviation": without_p}), shelf.make(), many)  # a union over one domain
-    rows, rich = plane.make().federation, Sample(sizes=10, models=Classifiers(), delta=0.9)
+    violated(
+        planted("agnostic-vertices", {"deviation": without_p}), twenty_coin_domains.make(), many
+    )  # a union over one domain
+    rows, rich = plane_domains.make().federation, Sample(sizes=10, models=Classifiers(), delta=0.9)
     one_domain = Problem(Federation.from_arrays(rows.X, rows.y, np.zeros(60, dtype=int)), Logistic())
     for name in ("agnostic-vertices", "agnostic-cover", "agnostic-vc"):
         holds(name, one_domain, rich)
         violated(planted(name, {"complexity": 0.0, "cover radius": 0.0}), one_domain, rich)
     uneven = Sample(sizes=(5, 400), models=one, delta=0.05)
-    holds("agnostic-cover", urns.make(), uneven)
+    holds("agnostic-cover", two_coin_domains.make(), uneven)
     printed = math.sqrt((1.0 / 5.0) / (405.0 / 5.0))  # s = max 1/m_k in the place of max 1/mbar_k
-    violated(planted("agnostic-cover", {"deviation": printed, "cover radius": 0.0}), urns.make(), uneven)
-    violated(planted("agnostic-cover", {"all": 0.4}), urns.make(), Sample(sizes=50, models=one, delta=0.01, eps=1e-3))
+    violated(planted("agnostic-cover", {"deviation": printed, "cover radius": 0.0}), two_coin_domains.make(), uneven)
+    violated(
+        planted("agnostic-cover", {"all": 0.4}),
+        two_coin_domains.make(),
+        Sample(sizes=50, models=one, delta=0.01, eps=1e-3),
+    )
 
 
 def test_the_bound_of_one_mixture_knows_its_skewness():
     """Lambda a point: s = sum lambda_k^2/mbar_k. Urns: lambda'(excesses) with lambda = (3, 1)/4 has variance s/m."""
     method = Sample(sizes=(30, 10), models=Models([[1.0]]), uncertainty_set=Point([0.75, 0.25]), delta=0.02)
-    verdict = holds("agnostic-cover", urns.make(), method)
+    verdict = holds("agnostic-cover", two_coin_domains.make(), method)
     assert verdict.bound.terms["deviation"] == pytest.approx(2.0 * math.sqrt(math.log(50.0) / 80.0))  # s = 1
     normal = scipy.stats.norm.ppf(0.98) / math.sqrt(40.0)
     assert verdict.measured == pytest.approx(normal, abs=0.06)
-    violated(planted("agnostic-cover", {"deviation": 0.5}), urns.make(), method)
-    refuses("agnostic-vertices", urns.make(), method, "Lambda the simplex, got Point")
+    violated(planted("agnostic-cover", {"deviation": 0.5}), two_coin_domains.make(), method)
+    refuses("agnostic-vertices", two_coin_domains.make(), method, "Lambda the simplex, got Point")
 
 
 def test_hypotheses_of_samples():
     some = Sample(sizes=3, models=Ball(1.0))
-    refuses("agnostic-cover", cards.make(), FedAvg(step_size=0.1), "the method Sample, got FedAvg")
-    refuses("agnostic-cover", plane.make(), some, "squared loss, for all models of a ball, got Logistic")
-    refuses("agnostic-vc", cards.make(), replace(some, models=Classifiers()), "labels -1 and +1, got -2.6")
-    refuses("agnostic-vc", cards.make(), some, "errors of all linear classifiers, got Ball")
-    refuses("agnostic-vc", stages.make(), replace(some, models=Classifiers()), "can be listed, got 10 features")
+    refuses("agnostic-cover", three_small_domains.make(), FedAvg(step_size=0.1), "the method Sample, got FedAvg")
+    refuses("agnostic-cover", plane_domains.make(), some, "squared loss, for all models of a ball, got Logistic")
+    refuses(
+        "agnostic-vc", three_small_domains.make(), replace(some, models=Classifiers()), "labels -1 and +1, got -2.6"
+    )
+    refuses("agnostic-vc", three_small_domains.make(), some, "errors of all linear classifiers, got Ball")
+    refuses(
+        "agnostic-vc",
+        breast_cancer_domains.make(),
+        replace(some, models=Classifiers()),
+        "can be listed, got 10 features",
+    )
     alone = Problem(Federation.from_arrays(np.eye(2), [1.0, -1.0], [0, 0]), Logistic())
     refuses(
         "agnostic-vc", alone, Sample(sizes=1, models=Classifiers()), "dimension <= rows, got d = 2, m = 1", rounds=1
@@ -464,23 +495,27 @@ def test_hypotheses_of_samples():
         with pytest.raises(TypeError, match="Sample"):
             Sample(**({"sizes": 3, "models": Ball(1.0)} | wrong))
     with pytest.raises(ValueError, match="have 3 entries, one per domain"):
-        verify("agnostic-cover", cards.make(), replace(some, sizes=(1, 2)), rounds=1)
+        verify("agnostic-cover", three_small_domains.make(), replace(some, sizes=(1, 2)), rounds=1)
     with pytest.raises(ValueError, match="have shape"):
-        verify("agnostic-cover", cards.make(), replace(some, models=Models([[1.0]])), rounds=1)
+        verify("agnostic-cover", three_small_domains.make(), replace(some, models=Models([[1.0]])), rounds=1)
 
 
 def test_samples_along_the_rounds_and_over_a_grid():
-    follow = curve("agnostic-vertices", urns.make(), Sample(sizes=10, models=Models([[1.0]])), rounds=[1, 4, 16])
+    follow = curve(
+        "agnostic-vertices", two_coin_domains.make(), Sample(sizes=10, models=Models([[1.0]])), rounds=[1, 4, 16]
+    )
     assert follow.exact
     assert (np.diff(follow.measured) < 0).all()
     assert follow.bound[2] == pytest.approx(follow.bound[0] / 4.0)
-    drawn = curve("agnostic-vc", plane.make(), Sample(sizes=40, models=Classifiers()), rounds=[1, 4], trajectories=512)
+    drawn = curve(
+        "agnostic-vc", plane_domains.make(), Sample(sizes=40, models=Classifiers()), rounds=[1, 4], trajectories=512
+    )
     assert not drawn.exact
     assert (drawn.low <= drawn.measured).all()
     assert (drawn.measured <= drawn.high).all()
 
     def setting(m, delta):
-        return urns.make(), Sample(sizes=m, models=Models([[1.0]]), delta=delta), 1
+        return two_coin_domains.make(), Sample(sizes=m, models=Models([[1.0]]), delta=delta), 1
 
     corners = verify_grid("agnostic-cover", setting, {"m": [5, 50], "delta": [0.01, 0.2]})
     assert corners.violated == []
@@ -502,7 +537,7 @@ def senders(scheme=None):
 
 @pytest.mark.parametrize("scheme", [None, UniformSampling(2), ProportionalSampling(5)])
 def test_what_is_sent(scheme):
-    problem = stages.make()
+    problem = breast_cancer_domains.make()
     c = 8 if scheme is None else 2 if hasattr(scheme, "clients") else 5
     extra = {"AgnosticFedAvg": 10, "SoftmaxFedAvg": 10, "AFL": 6, "OptimisticAFL": 6}
     everybody = (
@@ -517,7 +552,7 @@ def test_what_is_sent(scheme):
 
 
 def test_a_count_that_is_off_by_one_is_caught_on_either_side(monkeypatch):
-    problem, method = blends.make(), AgnosticFedAvg(step_size=0.1, domain_step_size=0.1)
+    problem, method = three_domains.make(), AgnosticFedAvg(step_size=0.1, domain_step_size=0.1)
     for wrong in ((3, 0), (3, 2), (2, 1), (4, 0)):  # the last is 2c|W| + 4cp, which circulates
         monkeypatch.setitem(agnostic_communication.COUNTS, "AgnosticFedAvg", wrong)
         violated("agnostic-floats", problem, method, 1)
@@ -526,7 +561,7 @@ def test_a_count_that_is_off_by_one_is_caught_on_either_side(monkeypatch):
 def test_hypotheses_of_counts():
     from fedconvex.secure import SecureSums
 
-    problem, weighted = blends.make(), AFL(step_size=0.1, domain_step_size=0.1, sampling=WeightedSampling(1))
+    problem, weighted = three_domains.make(), AFL(step_size=0.1, domain_step_size=0.1, sampling=WeightedSampling(1))
     refuses("agnostic-floats", problem, weighted, "all domains asked, got WeightedSampling(draws=1)")
     masked = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums())
     refuses("agnostic-floats", problem, masked, "single answers, got SecureSums")
@@ -538,7 +573,7 @@ def test_hypotheses_of_counts():
 
 
 def test_softmax_sandwich_and_optimum():
-    problem = blends.make()
+    problem = three_domains.make()
     for mu in (1.0, 20.0, 500.0):
         method = SoftmaxFedAvg(mu=mu, step_size=0.1, batch_size=2)
         upper = holds("agnostic-softmax", problem, method, 5)  # equal losses at the start
@@ -548,9 +583,12 @@ def test_softmax_sandwich_and_optimum():
         assert 0.0 <= optimum.measured
     lower = holds("agnostic-softmax", problem, SoftmaxFedAvg(mu=1e4, step_size=1e-9), 1, start=[1.0, -2.0, 0.5])
     assert lower.ratio == pytest.approx(1.0)  # one loss far above the others: the lower end
-    found = [holds("agnostic-softmax-optimum", instance.make(), SoftmaxFedAvg(mu=m, step_size=0.1)) for m in (2.0, 4.0)]
+    found = [
+        holds("agnostic-softmax-optimum", opposite_labels.make(), SoftmaxFedAvg(mu=m, step_size=0.1))
+        for m in (2.0, 4.0)
+    ]
     small = planted("agnostic-softmax-optimum", {"all": 0.99 * found[0].measured / found[0].bound.value})
-    violated(small, instance.make(), SoftmaxFedAvg(mu=2.0, step_size=0.1))
+    violated(small, opposite_labels.make(), SoftmaxFedAvg(mu=2.0, step_size=0.1))
     refuses("agnostic-softmax", problem, ApproxFedAvg(mu=2.0, step_size=0.1), "the method SoftmaxFedAvg, got Approx")
     hinge = Problem(problem.federation, Hinge(), 0.1)
     refuses("agnostic-softmax-optimum", hinge, SoftmaxFedAvg(mu=2.0, step_size=0.1), "a smooth loss, to be solved for")
@@ -567,7 +605,9 @@ def test_the_softmax_optimum_by_hand():
             lambda q, mu=mu: np.log(np.exp(mu * losses(q)).sum()) / mu, bounds=(0.01, 0.99), method="bounded",
             options={"xatol": 1e-12},
         )  # fmt: skip
-        verdict = verify("agnostic-softmax-optimum", instance.make(), SoftmaxFedAvg(mu=mu, step_size=0.1), rounds=1)
+        verdict = verify(
+            "agnostic-softmax-optimum", opposite_labels.make(), SoftmaxFedAvg(mu=mu, step_size=0.1), rounds=1
+        )
         assert verdict.measured == pytest.approx(losses(smooth.x).max() - math.log(2.0), abs=1e-7)
 
 
@@ -576,10 +616,10 @@ def test_the_softmax_optimum_by_hand():
 
 def test_reports_of_agnostic_theorems():
     suite = [
-        Check("agnostic-rate", blends, game(published=True), 4),
-        Check("agnostic-rate-entropic", blends, game(ascent=EntropicStep()), 4),
-        Check("agnostic-vertices", urns, sampled(start_alone), 2, 1.0),
-        Check("agnostic-vc", plane, sampled(Classifiers(), sizes=4), 2),
+        Check(three_domains, saddle_steps(published=True), 4, theorem="agnostic-rate"),
+        Check(three_domains, saddle_steps(ascent=EntropicStep()), 4, theorem="agnostic-rate-entropic"),
+        Check(two_coin_domains, samples_of_domains(only_the_start), 2, 1.0, theorem="agnostic-vertices"),
+        Check(plane_domains, samples_of_domains(Classifiers(), sizes=4), 2, theorem="agnostic-vc"),
     ]
     found = verify_suite(suite, most=256, tightness=False, curves=True)
     assert not found.violated
@@ -616,7 +656,7 @@ def test_an_equation_is_one_for_runs_too(claimed):
     true = verify(t, problem, method, rounds=2)
     assert true.outcome is Outcome.HOLDS
     value = true.measured + (claimed - 32.0)
-    wrong = t._replace(bound=lambda s: replace(t.bound(s), terms={"claimed": value}, value=value))
+    wrong = t._replace(read=None, bound=lambda s: replace(t.at(s), terms={"claimed": value}, value=value))
     for exact in (None, False):
         assert verify(t, problem, method, rounds=2, exact=exact).outcome is Outcome.HOLDS
         assert verify(wrong, problem, method, rounds=2, exact=exact).outcome is Outcome.VIOLATED

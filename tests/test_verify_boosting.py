@@ -10,7 +10,7 @@ from test_multiboost import LOSSES, instance, plain_losses
 from fedconvex import Exponential, FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
-from fedconvex.theorems.parts.instances import coasts, sizes, valleys, village
+from fedconvex.theorems.parts.instances import breast_cancer_sources, one_source, three_sources, two_sources
 from fedconvex.theory.boosting import adaboost_weak, boosting_progress, edges, gradient_remainder, smoothing_error
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, checks, curve, own, verify, verify_grid, verify_suite
@@ -24,10 +24,10 @@ def planted(name, change):
     right = THEOREMS[name]
 
     def bound(s):
-        found = right.bound(s)
+        found = right.at(s)
         return Bound({"planted": change(s, found)}, found.quantity, "planted", found.requires)
 
-    return right._replace(bound=bound)
+    return right._replace(bound=bound, read=None)
 
 
 def holds(name, problem, method, rounds=15, **options):
@@ -93,9 +93,9 @@ def _central(problem, alpha, j):
 
 def test_adaboost_is_an_equality_for_signs():
     for rounds in (1, 10, 30):
-        product = holds("adaboost", village.make(), MultiBoost(), rounds)
+        product = holds("adaboost", one_source.make(), MultiBoost(), rounds)
         assert product.ratio == pytest.approx(1.0, rel=1e-12)
-        assert holds("adaboost-weak", village.make(), MultiBoost(), rounds).ratio > 1.0
+        assert holds("adaboost-weak", one_source.make(), MultiBoost(), rounds).ratio > 1.0
     doubtful = instance(2, p=1)  # Q h in {-1/2, 1/2}: the inequality is strict
     assert holds("adaboost", doubtful, MultiBoost(), 5).ratio > 1.001
 
@@ -118,14 +118,16 @@ def test_a_first_step_by_hand():
 
 def test_curves_and_grids():
     for name in ("boosting-progress", "boosting-smoothing", "boosting-gradient"):
-        line = curve(name, coasts.make(), MultiBoost(smoothing=5.0), rounds=[1, 4, 12])
+        line = curve(name, two_sources.make(), MultiBoost(smoothing=5.0), rounds=[1, 4, 12])
         assert line.exact
         assert (line.measured <= line.bound * (1 + 1e-10)).all()
 
     def setting(mu, world):
         return world.make(), MultiBoost(smoothing=mu), 10
 
-    corners = verify_grid("boosting-progress", setting, {"mu": [1.0, 20.0], "world": [coasts, valleys, sizes]})
+    corners = verify_grid(
+        "boosting-progress", setting, {"mu": [1.0, 20.0], "world": [two_sources, three_sources, breast_cancer_sources]}
+    )
     assert corners.violated == []
     assert {v.outcome for v in corners.verdicts.values()} == {Outcome.HOLDS}
 
@@ -134,35 +136,39 @@ def test_curves_and_grids():
 
 
 def test_kinds_of_problems_are_told_apart():
-    one_model = Problem(coasts.make().data, Logistic(), 0.1)
+    one_model = Problem(two_sources.make().data, Logistic(), 0.1)
     for name in NAMES:
         refuses(name, one_model, MultiBoost(), f"{name} does not apply: needs an EnsembleProblem, got Problem")
-        refuses(name, coasts.make(), FedMultiBoost(step_size=0.1), "needs the method MultiBoost, got FedMultiBoost")
-    refuses("fedavg-convex", coasts.make(), FedAvg(step_size=0.1), "needs a Problem, got EnsembleProblem")
-    refuses("fedavg-convex", valleys.make(), FedAvg(step_size=0.1), "needs a Problem, got StumpProblem")
-    refuses("mocha-smooth", valleys.make(), MultiBoost(), "needs a MultiTaskProblem, got StumpProblem")
+        refuses(
+            name, two_sources.make(), FedMultiBoost(step_size=0.1), "needs the method MultiBoost, got FedMultiBoost"
+        )
+    refuses("fedavg-convex", two_sources.make(), FedAvg(step_size=0.1), "needs a Problem, got EnsembleProblem")
+    refuses("fedavg-convex", three_sources.make(), FedAvg(step_size=0.1), "needs a Problem, got StumpProblem")
+    refuses("mocha-smooth", three_sources.make(), MultiBoost(), "needs a MultiTaskProblem, got StumpProblem")
 
 
 @pytest.mark.filterwarnings("ignore:MultiBoost:RuntimeWarning")
 def test_hypotheses_are_named():
-    refuses("boosting-progress", coasts.make(), MultiBoost(), "a smoothed maximum, or one mixture, got smoothing=None")
-    refuses("boosting-smoothing", coasts.make(), MultiBoost(), "a smoothed maximum")
-    refuses("boosting-gradient", valleys.make(), MultiBoost(), "a list of classifiers, got StumpProblem")
-    refuses("adaboost", coasts.make(), MultiBoost(), "one source, got 2 sources")
-    one = village.make()
+    refuses(
+        "boosting-progress", two_sources.make(), MultiBoost(), "a smoothed maximum, or one mixture, got smoothing=None"
+    )
+    refuses("boosting-smoothing", two_sources.make(), MultiBoost(), "a smoothed maximum")
+    refuses("boosting-gradient", three_sources.make(), MultiBoost(), "a list of classifiers, got StumpProblem")
+    refuses("adaboost", two_sources.make(), MultiBoost(), "one source, got 2 sources")
+    one = one_source.make()
     refuses("adaboost", StumpProblem(one.data, loss=Logistic2()), MultiBoost(), "exponential loss, got Logistic2()")
     refuses("adaboost", one, MultiBoost(max_step=0.01), "no step that is cut off, got largest step 0.01")
     perfect = Federation.from_arrays([[0.0], [1.0]], [-1.0, 1.0], [0, 0])
     refuses("adaboost", StumpProblem(perfect), MultiBoost(), "no step that is cut off")
-    start = np.full(coasts.make().model_shape, -1.0)
-    refuses("boosting-descent", coasts.make(), MultiBoost(), "a start with alpha >= 0", start=start)
+    start = np.full(two_sources.make().model_shape, -1.0)
+    refuses("boosting-descent", two_sources.make(), MultiBoost(), "a start with alpha >= 0", start=start)
     with pytest.raises(AssumptionError, match="gamma = 0"):
         adaboost_weak(0.0, rounds=3)
 
 
 def test_capped_steps_promise_nothing():
     """A step that is cut off may gain less than g^2/(2L), and still nothing rises."""
-    for world in (coasts, valleys):
+    for world in (two_sources, three_sources):
         method = MultiBoost(smoothing=5.0, max_step=0.02)
         verdict = holds("boosting-progress", world.make(), method, 5)
         first = holds("boosting-progress", world.make(), method, 1)
@@ -197,20 +203,20 @@ def _overshooting(factor):
     return Wrong
 
 
-@pytest.mark.parametrize("world", [village, coasts])
+@pytest.mark.parametrize("world", [one_source, two_sources])
 def test_a_line_search_that_overshoots_is_violated(world):
     wrong = _overshooting(4.0)(smoothing=1.0)
     assert verify("boosting-descent", world.make(), wrong, rounds=5).outcome is Outcome.VIOLATED
     assert verify("boosting-progress", world.make(), wrong, rounds=5).outcome is Outcome.VIOLATED
-    if world is village:
+    if world is one_source:
         assert verify("adaboost", world.make(), wrong, rounds=1).outcome is Outcome.VIOLATED
 
 
 def test_a_line_search_that_is_a_hair_short_is_violated():
     """The product of the rounds is an equality: half a step is seen there, not in what merely has to fall."""
     wrong = _overshooting(0.5)()
-    assert verify("adaboost", village.make(), wrong, rounds=5).outcome is Outcome.VIOLATED
-    assert verify("boosting-descent", village.make(), wrong, rounds=5).outcome is Outcome.HOLDS
+    assert verify("adaboost", one_source.make(), wrong, rounds=5).outcome is Outcome.VIOLATED
+    assert verify("boosting-descent", one_source.make(), wrong, rounds=5).outcome is Outcome.HOLDS
 
 
 def test_a_choice_that_is_not_the_steepest_is_violated():
@@ -234,7 +240,7 @@ def test_a_choice_that_is_not_the_steepest_is_violated():
 @pytest.mark.parametrize("wrong", [lambda e, m: -(e.mass / m)[:, None] * (1.0 - e.error), lambda e, m: -e.gradient])
 def test_a_wrong_gradient_is_violated(monkeypatch, wrong):
     """1 - eps in place of 1 - 2 eps, and a wrong sign."""
-    problem = coasts.make()
+    problem = two_sources.make()
     assert holds("boosting-gradient", problem, MultiBoost(), 3).ratio < 2.0
     right = edges
 
@@ -247,7 +253,7 @@ def test_a_wrong_gradient_is_violated(monkeypatch, wrong):
 
 
 def test_bounds_that_promise_too_much_are_violated():
-    village_, coasts_ = village.make(), coasts.make()
+    village_, coasts_ = one_source.make(), two_sources.make()
     weak = planted("adaboost-weak", lambda s, found: found.value**4)  # gamma doubled
     assert verify(weak, village_, MultiBoost(), rounds=10).outcome is Outcome.VIOLATED
     product = planted("adaboost", lambda s, found: found.value * (1 - 1e-6))
@@ -313,12 +319,12 @@ def test_many_clients_are_one_source_and_lists_stay_short(monkeypatch):
 
 
 def test_your_own_ensemble_is_taken_as_it_is():
-    found = verify_suite(checks(["boosting-descent", "scaffold"], own(coasts.make(), "mine")), tightness=False)
+    found = verify_suite(checks(["boosting-descent", "scaffold"], own(two_sources.make(), "mine")), tightness=False)
     assert {f.theorem: f.outcome.name for f in found.findings} == {
         "boosting-descent": "HOLDS",
         "scaffold": "NOT_APPLICABLE",
     }
-    assert isinstance(coasts.make().loss, Exponential)
+    assert isinstance(two_sources.make().loss, Exponential)
 
 
 def test_adaboost_has_one_vertex():

@@ -192,7 +192,7 @@ def test_planted_bounds_are_violated(name, problem, method, rounds, factor):
     truth = THEOREMS[name]
 
     def wrong(s):
-        bound = truth.bound(s)
+        bound = truth.at(s)
         if factor is None:
             terms = {k: v * (3.0 if k == "descent" else 1.0) for k, v in bound.terms.items()}
         else:
@@ -200,7 +200,7 @@ def test_planted_bounds_are_violated(name, problem, method, rounds, factor):
         return Bound(terms, bound.quantity, "planted")
 
     assert verify(truth, problem, method, rounds=rounds, start=start, most=256).outcome is Outcome.HOLDS
-    planted = truth._replace(name="planted", bound=wrong)
+    planted = truth._replace(name="planted", bound=wrong, read=None)
     assert verify(planted, problem, method, rounds=rounds, start=start, most=256).outcome is Outcome.VIOLATED
 
 

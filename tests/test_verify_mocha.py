@@ -11,7 +11,7 @@ from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHing
 from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSampling
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
-from fedconvex.theorems.parts.instances import opposed, relatives, rivals, twins, wide
+from fedconvex.theorems.parts.instances import opposed_tasks, related_tasks, related_tasks_hinge, twin_tasks, wide_tasks
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.theory.mocha import mocha_gap, mocha_lipschitz, mocha_smooth
 from fedconvex.theory.separability import dual_constants, separability, worst_duals
@@ -28,10 +28,10 @@ def planted(name, change):
     right = THEOREMS[name]
 
     def bound(s):
-        found = right.bound(s)
+        found = right.at(s)
         return Bound({"planted": change(s, found)}, found.quantity, "planted", found.requires)
 
-    return right._replace(bound=bound)
+    return right._replace(bound=bound, read=None)
 
 
 def refuses(name, problem, method, why, **options):
@@ -46,7 +46,7 @@ def refuses(name, problem, method, why, **options):
 @pytest.mark.parametrize("rounds", [1, 2, 4])
 def test_twins_contract_by_the_square(rounds):
     """D - min D = ‖y - alpha‖^2/2 on sum alpha = 0, from 5/2; s = 1/(1 + 1/l2) = 1/6, every error keeps 1 - s."""
-    smooth, gap = (verify(name, twins.make(), EXACT, rounds=rounds) for name in ("mocha-smooth", "mocha-gap"))
+    smooth, gap = (verify(name, twin_tasks.make(), EXACT, rounds=rounds) for name in ("mocha-smooth", "mocha-gap"))
     assert smooth.measured == pytest.approx(2.5 * (5 / 6) ** (2 * rounds), rel=1e-9)
     assert smooth.bound.value == pytest.approx(2.5 * (5 / 6) ** rounds, rel=1e-9)
     assert gap.measured == pytest.approx(smooth.measured, rel=1e-9)  # W = 0: the gap is ‖y - alpha‖^2/2 as well
@@ -58,7 +58,7 @@ def test_twins_contract_by_the_square(rounds):
 @pytest.mark.parametrize("rounds", [1, 3, 5])
 def test_opposed_tasks_fall_by_six_fifths_a_round(rounds):
     """W = 0 throughout: every alpha rises by l2 = 1/5 from 0 to 1, D = -sum alpha. C = 6 (1/1.2) 6/2 = 15."""
-    verdict = verify("mocha-lipschitz", opposed.make(), EXACT, rounds=rounds)
+    verdict = verify("mocha-lipschitz", opposed_tasks.make(), EXACT, rounds=rounds)
     assert verdict.measured == pytest.approx(6 - 1.2 * rounds, abs=1e-9)
     assert verdict.outcome is Outcome.HOLDS
     eps = 6.0
@@ -68,7 +68,7 @@ def test_opposed_tasks_fall_by_six_fifths_a_round(rounds):
 
 
 def test_dropped_nodes_are_the_mean_over_all_subsets():
-    problem, drop = twins.make(), 0.3
+    problem, drop = twin_tasks.make(), 0.3
     expected, best = 0.0, problem.solve().value
     for moved in itertools.product((0.0, 1.0), repeat=4):
         share = np.prod([1 - drop if b else drop for b in moved])
@@ -81,7 +81,7 @@ def test_dropped_nodes_are_the_mean_over_all_subsets():
 
 
 def test_the_quantities_are_those_of_a_run():
-    problem, method = relatives.make(), MOCHA(epochs=1.0)
+    problem, method = related_tasks.make(), MOCHA(epochs=1.0)
     trace = run(method, problem, rounds=3, tol=0, trajectories=5, seed=4).trace
     setting = Setting(problem, method, 3, np.zeros(problem.model_shape))
     found = THEOREMS["mocha-smooth"].draw(setting, [1, 3], 4, 5)
@@ -107,7 +107,11 @@ def test_the_quantities_are_those_of_a_run():
     ids=["one pass", "clock", "theta", "half of them", "half and drops", "own drops", "CoCoA"],
 )
 def test_the_theorems_hold(method, absent):
-    for name, problem in (("mocha-smooth", relatives), ("mocha-gap", relatives), ("mocha-lipschitz", rivals)):
+    for name, problem in (
+        ("mocha-smooth", related_tasks),
+        ("mocha-gap", related_tasks),
+        ("mocha-lipschitz", related_tasks_hinge),
+    ):
         verdict = verify(name, problem.make(), method, rounds=3, most=MOST, precision=0.1)
         assert verdict.outcome is Outcome.HOLDS, verdict
         assert verdict.low < verdict.high <= verdict.bound.value
@@ -118,23 +122,23 @@ def test_the_theorems_hold(method, absent):
 def test_nodes_that_work_in_vain_count():
     """Single coordinate steps: often the drawn coordinate is where it should be, and theta_t = 1 without a drop."""
     method = MOCHA(local_steps=1, replacement=True)
-    verdict = verify("mocha-lipschitz", rivals.make(), method, rounds=30, most=64)
+    verdict = verify("mocha-lipschitz", related_tasks_hinge.make(), method, rounds=30, most=64)
     numbers = {h.text: h.numbers for h in verdict.bound.requires}["theta_t = 1 with probability <= p_max"]
     assert float(numbers.partition("absent, ")[2].partition(" idle")[0]) > 0.05
     assert verdict.outcome is Outcome.HOLDS
 
 
 def test_curves_and_grids():
-    line = curve("mocha-smooth", twins.make(), EXACT, rounds=[1, 2, 8])
+    line = curve("mocha-smooth", twin_tasks.make(), EXACT, rounds=[1, 2, 8])
     assert line.exact
     assert (line.measured <= line.bound).all()
-    sampled = curve("mocha-gap", relatives.make(), MOCHA(epochs=1.0), rounds=[1, 4], trajectories=64)
+    sampled = curve("mocha-gap", related_tasks.make(), MOCHA(epochs=1.0), rounds=[1, 4], trajectories=64)
     assert not sampled.exact
     assert (sampled.low < sampled.measured).all()
     assert (sampled.high <= sampled.bound).all()
 
     def setting(drop, loss):
-        fed = relatives.make().federation
+        fed = related_tasks.make().federation
         return MultiTaskProblem(fed, loss, MeanRegularised(1.0, 0.5), "mean"), MOCHA(drop=drop), 2
 
     corners = verify_grid("mocha-smooth", setting, {"drop": [0.0, 0.5], "loss": [SmoothedHinge(0.5), Hinge()]}, most=64)
@@ -142,14 +146,14 @@ def test_curves_and_grids():
     outcomes = [v.outcome for v in corners.verdicts.values()]
     assert outcomes == [Outcome.HOLDS, Outcome.NOT_APPLICABLE] * 2
     with pytest.raises(AssumptionError, match="needs a MultiTaskProblem, got Problem"):
-        curve("mocha-smooth", Problem(twins.make().federation, Squared()), EXACT, rounds=[1])
+        curve("mocha-smooth", Problem(twin_tasks.make().federation, Squared()), EXACT, rounds=[1])
 
 
 # ---------------------------------------------------------------- hypotheses
 
 
 def test_kinds_of_problems_are_told_apart():
-    tasks = twins.make()
+    tasks = twin_tasks.make()
     one_model = Problem(tasks.federation, Squared(), 0.1)
     for name in ("mocha-smooth", "mocha-gap", "mocha-lipschitz", "mocha-sigma"):
         refuses(name, one_model, EXACT, f"{name} does not apply: needs a MultiTaskProblem, got Problem")
@@ -161,12 +165,12 @@ def test_kinds_of_problems_are_told_apart():
 
 
 def test_hypotheses_are_named(monkeypatch):
-    problem = relatives.make()
+    problem = related_tasks.make()
     learned = MultiTaskProblem(problem.federation, Hinge(), Covariance(1.0))
     refuses("mocha-smooth", problem, MOCHA(sigma=1.0), "a safe sigma', got sigma' = 1, least 2.25")
-    refuses("mocha-smooth", rivals.make(), MOCHA(), "a smooth loss, got mu = 0")
-    refuses("mocha-gap", rivals.make(), MOCHA(), "a smooth loss")
-    refuses("mocha-lipschitz", twins.make(), MOCHA(), "a Lipschitz loss")
+    refuses("mocha-smooth", related_tasks_hinge.make(), MOCHA(), "a smooth loss, got mu = 0")
+    refuses("mocha-gap", related_tasks_hinge.make(), MOCHA(), "a smooth loss")
+    refuses("mocha-lipschitz", twin_tasks.make(), MOCHA(), "a Lipschitz loss")
     refuses("mocha-lipschitz", learned, MOCHA(), "a fixed relationship")
     refuses("mocha-sigma", learned, MOCHA(), "a fixed relationship")
     refuses("mocha-sigma", problem, MOCHA(sigma=9.0), "sigma' by a rule")
@@ -174,7 +178,9 @@ def test_hypotheses_are_named(monkeypatch):
     refuses("mocha-smooth", problem, CoCoA(theta=1e-6, max_epochs=1), "nodes that reach the accuracy theta = 1e-06")
     refuses("mocha-smooth", problem, MOCHA(drop=1.0), "0 <= Thetabar < 1")
     monkeypatch.setattr("fedconvex.theorems.mocha.LARGEST", 3)
-    refuses("mocha-sigma", twins.make(), MOCHA(sigma="tasks"), "row spaces of at most 3 dimensions together, got 4")
+    refuses(
+        "mocha-sigma", twin_tasks.make(), MOCHA(sigma="tasks"), "row spaces of at most 3 dimensions together, got 4"
+    )
 
 
 # ---------------------------------------------------------------- planted errors
@@ -186,9 +192,9 @@ def test_a_rate_with_twice_the_s_is_violated():
         return found.value / (1 - c.mu / (c.mu + c.sigma * c.sigma_max)) ** s.rounds * (1 - 2 / 6) ** s.rounds
 
     for rounds in (1, 3, 6):
-        verdict = verify(planted("mocha-smooth", doubled), twins.make(), EXACT, rounds=rounds)
+        verdict = verify(planted("mocha-smooth", doubled), twin_tasks.make(), EXACT, rounds=rounds)
         assert verdict.outcome is Outcome.VIOLATED
-    assert verify("mocha-smooth", twins.make(), EXACT, rounds=3).outcome is Outcome.HOLDS
+    assert verify("mocha-smooth", twin_tasks.make(), EXACT, rounds=3).outcome is Outcome.HOLDS
 
 
 @pytest.mark.parametrize("factor", [2.5, 10.0])
@@ -199,7 +205,7 @@ def test_a_spread_that_is_too_small_is_violated(factor):
         c = dual_constants(s.problem)
         return mocha_lipschitz(c._replace(weight=c.weight / factor), rounds=s.rounds, start=6.0).value
 
-    verdict = verify(planted("mocha-lipschitz", smaller), opposed.make(), EXACT, rounds=1)
+    verdict = verify(planted("mocha-lipschitz", smaller), opposed_tasks.make(), EXACT, rounds=1)
     assert verdict.outcome is Outcome.VIOLATED
 
 
@@ -209,12 +215,14 @@ def test_an_unsafe_sigma_is_violated():
     The twins with other targets: errors along 1 are what all nodes remove at once.
     """
     fed = Federation.from_clients([([[1.0]], [t]) for t in range(4)])
-    problem = MultiTaskProblem(fed, Squared(), twins.make().relation)
+    problem = MultiTaskProblem(fed, Squared(), twin_tasks.make().relation)
     method = replace(EXACT, sigma=1.0)
     refuses("mocha-smooth", problem, method, "a safe sigma', got sigma' = 1, least 4")
     start = problem.dual_value(np.zeros(4)) + problem.solve().value
     believed = dual_constants(problem)._replace(sigma=1.0, least_sigma=0.0)
-    wrong = THEOREMS["mocha-smooth"]._replace(bound=lambda s: mocha_smooth(believed, rounds=s.rounds, start=start))
+    wrong = THEOREMS["mocha-smooth"]._replace(
+        read=None, bound=lambda s: mocha_smooth(believed, rounds=s.rounds, start=start)
+    )
     for rounds in (1, 3):
         assert verify(wrong, problem, method, rounds=rounds).outcome is Outcome.VIOLATED
         assert verify("mocha-smooth", problem, EXACT, rounds=rounds).outcome is Outcome.HOLDS
@@ -225,15 +233,15 @@ def test_accuracies_and_drops_that_are_ignored_are_violated():
         return mocha_smooth(dual_constants(s.problem), rounds=s.rounds, start=2.5, theta=0.0).value
 
     wrong = planted("mocha-smooth", forgetful)
-    assert verify(wrong, twins.make(), replace(EXACT, drop=0.9), rounds=3).outcome is Outcome.VIOLATED
-    assert verify("mocha-smooth", twins.make(), replace(EXACT, drop=0.9), rounds=3).outcome is Outcome.HOLDS
+    assert verify(wrong, twin_tasks.make(), replace(EXACT, drop=0.9), rounds=3).outcome is Outcome.VIOLATED
+    assert verify("mocha-smooth", twin_tasks.make(), replace(EXACT, drop=0.9), rounds=3).outcome is Outcome.HOLDS
 
     def perfect(s, found):
         start = found.value / (1 - (1 - _thetabar(found)) * _s(s.problem)) ** s.rounds
         return mocha_smooth(dual_constants(s.problem), rounds=s.rounds, start=start, theta=0.0).value
 
     lazy = MOCHA(local_steps=1)
-    strong = MultiTaskProblem(relatives.make().federation, Squared(), Independent(20.0), "mean")
+    strong = MultiTaskProblem(related_tasks.make().federation, Squared(), Independent(20.0), "mean")
     assert verify(planted("mocha-smooth", perfect), strong, lazy, rounds=2, most=256).outcome is Outcome.VIOLATED
     assert verify("mocha-smooth", strong, lazy, rounds=2, most=256).outcome is Outcome.HOLDS
 
@@ -250,7 +258,7 @@ def _thetabar(bound):
 
 def test_a_gap_without_its_factor_is_violated():
     """The gap is up to 1/s times the suboptimality: with lazy nodes it exceeds the bound of the latter."""
-    problem, lazy = relatives.make(), MOCHA(local_steps=1)
+    problem, lazy = related_tasks.make(), MOCHA(local_steps=1)
     wrong = planted("mocha-gap", lambda s, found: found.value * _s(s.problem))
     assert verify(wrong, problem, lazy, rounds=2, most=256).outcome is Outcome.VIOLATED
     assert verify("mocha-gap", problem, lazy, rounds=2, most=256).outcome is Outcome.HOLDS
@@ -263,7 +271,7 @@ def test_a_gap_without_its_factor_is_violated():
 
 @pytest.mark.parametrize("rule", ["pencil", "eigenvalue", "rows", "tasks", None])
 def test_rules_for_sigma_are_safe(rule):
-    verdict = verify("mocha-sigma", wide.make(), MOCHA(sigma=rule), rounds=1)
+    verdict = verify("mocha-sigma", wide_tasks.make(), MOCHA(sigma=rule), rounds=1)
     assert verdict.outcome is Outcome.HOLDS
     expected = {"pencil": 1.0, None: 1.0, "eigenvalue": 1.1016, "rows": 1.2742, "tasks": 2.2607}
     assert verdict.ratio == pytest.approx(expected[rule], rel=1e-3)
@@ -271,7 +279,7 @@ def test_rules_for_sigma_are_safe(rule):
 
 def test_the_worst_duals_are_the_largest_eigenvalue():
     """K a = r B a, K = blocks Mbar_st c_s c_t X_s X_t', B its diagonal blocks; rows are fewer than features."""
-    problem = wide.make()
+    problem = wide_tasks.make()
     fed, task = problem.federation, np.repeat(np.arange(problem.federation.K), problem.federation.sizes)
     gram = (fed.X @ fed.X.T) * problem.mbar[np.ix_(task, task)] * np.outer(problem.c[task], problem.c[task])
     own_blocks = np.where(np.equal.outer(task, task), gram, 0.0)
@@ -285,12 +293,12 @@ def test_the_worst_duals_are_the_largest_eigenvalue():
 @pytest.mark.parametrize(("share", "outcome"), [(1.0, Outcome.HOLDS), (0.99, Outcome.VIOLATED)])
 def test_a_rule_below_the_pencil_is_violated(share, outcome):
     wrong = planted("mocha-sigma", lambda s, found: share * found.value)
-    for world in (twins, relatives, wide):
+    for world in (twin_tasks, related_tasks, wide_tasks):
         assert verify(wrong, world.make(), MOCHA(sigma="pencil"), rounds=1).outcome is outcome
 
 
 def test_duals_without_images_are_refused():
-    problem = twins.make()
+    problem = twin_tasks.make()
     with pytest.raises(ValueError, match="move some v_t away from zero"):
         separability(problem, np.zeros(4))
     with pytest.raises(ValueError, match="4 entries"):
@@ -321,7 +329,7 @@ def test_your_own_clients_become_tasks():
 
 
 def test_your_own_tasks_are_taken_as_they_are():
-    world = own(relatives.make(), "mine")
+    world = own(related_tasks.make(), "mine")
     found = verify_suite(checks(["mocha-smooth", "fedavg-convex", "svrg"], world), most=64, tightness=False)
     outcomes = {f.theorem: (f.outcome, f.why) for f in found.findings}
     assert outcomes["mocha-smooth"][0] is Outcome.HOLDS

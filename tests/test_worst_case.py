@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fedconvex.simplex.uncertainty import minimise_over_simplex
-from fedconvex.theory import AssumptionError, Quantity
+from fedconvex.theory import AssumptionError
+from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, STEADY_STATE_MSD
 from fedconvex.theory.worst_case import (
     AtOptimum,
     Bracket,
@@ -31,7 +32,7 @@ from fedconvex.theory.worst_case.certificates import feasible_point, inner_point
 from fedconvex.theory.worst_case.interpolation import product
 from fedconvex.theory.worst_case.programme import Programme, reduced
 
-AVERAGE, LAST = Quantity.SHADOW_AVERAGE, Quantity.LAST_SYNCHRONISED
+AVERAGE, LAST = SHADOW_AVERAGE, LAST_SYNCHRONISED
 TABLE = {"clients": 2, "local_steps": 2, "rounds": 1, "step_size": 0.25, "L": 1.0}
 CLASSES = [AtOptimum, UniformUpper, Shift]
 
@@ -463,7 +464,7 @@ def test_limit_can_be_moved():
         ({"mu": 1.0}, "mu must be below L"),
         ({"D": 0}, "D must be positive"),
         ({"heterogeneity": 0.5}, "heterogeneity must be AtOptimum"),
-        ({"metric": Quantity.STEADY_STATE_MSD}, "metric must be"),
+        ({"metric": STEADY_STATE_MSD}, "metric must be"),
         ({"step_size": 1e4}, "step_size must keep"),
         ({"heterogeneity": Shift(1e7)}, "zeta must be at most 1e\\+06 L D"),
         ({"limit": "big"}, "limit must be a whole number"),

@@ -16,7 +16,7 @@ from fedconvex.cli.progress import progress_line
 from fedconvex.cli.summary import formula_of
 
 if TYPE_CHECKING:
-    from fedconvex.verify import World
+    from fedconvex.verify import Instance
 
 __all__ = ["add_parser"]
 
@@ -123,7 +123,7 @@ def _alone(args: argparse.Namespace) -> None:
         raise bad("verify", "be given --problem DATA along with data options", " ".join(extra))
 
 
-def _own(args: argparse.Namespace) -> World:
+def _own(args: argparse.Namespace) -> Instance:
     from fedconvex import Problem
     from fedconvex.verify import own
 

@@ -118,7 +118,7 @@ def _detail_lines(f: Finding, width: int) -> list[str]:
     lines += _fold(f"{OUTCOME_WORDS[f.outcome]}: {f.why}", width, "  ")
     if f.verdict.bound is None:
         return lines
-    lines += _fold(f"speaks of: {f.verdict.bound.quantity.value}", width, "  ")
+    lines += _fold(f"speaks of: {f.verdict.bound.quantity.words}", width, "  ")
     lines += [line for h in f.verdict.bound.requires for line in _fold(f"given: {h.text} [{h.numbers}]", width, "  ")]
     terms = ", ".join(f"{name} {value:.4g}" for name, value in f.verdict.bound.terms.items())
     lines += _fold(f"bound {f.verdict.bound.value:.6g} of the terms {terms}", width, "  ")
@@ -199,7 +199,7 @@ def _finding(f: Finding) -> dict[str, Any]:
         bound = {
             "value": v.bound.value,
             "terms": dict(v.bound.terms),
-            "quantity": v.bound.quantity.value,
+            "quantity": v.bound.quantity.words,
             "source": v.bound.source,
             "hypotheses": [{"text": h.text, "numbers": h.numbers, "holds": h.holds} for h in v.bound.requires],
         }

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.theory.bound import Quantity
 from fedconvex.verify.findings import Finding, StepChoice, Tightness
 
 __all__ = ["curve_drawing", "needs_matplotlib", "step_drawing", "tightness_drawing"]
@@ -19,20 +18,6 @@ __all__ = ["curve_drawing", "needs_matplotlib", "step_drawing", "tightness_drawi
 _INK, _GRID = "#010101", "#020202"
 _COLOURS = {"measured": "#030303", "bound": "#040404", "worst": "#050505", "fourth": "#060606"}
 _STYLE = {_INK: "currentColor", _GRID: "var(--grid)"} | {v: f"var(--{k})" for k, v in _COLOURS.items()}
-_UNITS = {
-    Quantity.SHADOW_AVERAGE: "mean suboptimality",
-    Quantity.LAST_SYNCHRONISED: "suboptimality",
-    Quantity.MEAN_SQUARE_DEVIATION: "mean-square deviation",
-    Quantity.WEIGHT_DIVERGENCE: "weight divergence",
-    Quantity.SADDLE_GAP: "duality gap",
-    Quantity.AGNOSTIC_EXCESS: "excess of the true loss",
-    Quantity.SOFTMAX_DISTANCE: "distance from the middle",
-    Quantity.DUAL_SUBOPTIMALITY: "dual suboptimality",
-    Quantity.DUALITY_GAP: "duality gap",
-    Quantity.ENSEMBLE_LOSS: "loss",
-    Quantity.SMOOTHING_ERROR: "error of smoothing",
-    Quantity.TAYLOR_REMAINDER: "remainder",
-}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -78,7 +63,7 @@ def curve_drawing(finding: Finding, prefix: str) -> str:
         _log(axis.yaxis, np.concatenate(every))
         axis.set_xlabel("rounds T")
         assert finding.verdict.bound is not None
-        axis.set_ylabel(_UNITS.get(finding.verdict.bound.quantity, "quantity"))
+        axis.set_ylabel(finding.verdict.bound.quantity.axis)
 
     def span(v: np.ndarray) -> str:
         v = v[np.isfinite(v)]

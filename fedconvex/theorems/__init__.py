@@ -9,11 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedconvex.theorems import agnostic, boosting, divergence, dynamic, family, fedavg, mocha
-from fedconvex.theorems.parts.setting import Setting, Theorem
+from fedconvex.theorems import (
+    agnostic,
+    boosting,
+    divergence,
+    dynamic,
+    family,
+    fedavg_convex,
+    fedavg_refined,
+    fedavg_strongly_convex,
+    mocha,
+)
+from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.parts.theorem import Theorem
 
 __all__ = ["THEOREMS", "Setting", "Theorem"]
 
 THEOREMS: Mapping[str, Theorem] = {
-    t.name: t for module in (fedavg, dynamic, divergence, family, agnostic, mocha, boosting) for t in module.THEOREMS
+    t.name: t
+    for module in (
+        fedavg_convex,
+        fedavg_refined,
+        fedavg_strongly_convex,
+        dynamic,
+        divergence,
+        family,
+        agnostic,
+        mocha,
+        boosting,
+    )
+    for t in module.THEOREMS
 }

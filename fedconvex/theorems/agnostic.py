@@ -20,7 +20,8 @@ from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
 from fedconvex.solvers.ball import largest_on_ball, least_values_over_ball
 from fedconvex.solvers.minimax import solve_minimax, solve_softmax
-from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants, still
+from fedconvex.theorems.parts.setting import Setting, is_method, participants, stationary
+from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theory import (
     agnostic_communication,
     agnostic_generalisation,
@@ -29,7 +30,16 @@ from fedconvex.theory import (
     complexity,
 )
 from fedconvex.theory.agnostic_rate import AgnosticConstants, agnostic_best_steps, agnostic_constants, agnostic_steps
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import (
+    AGNOSTIC_EXCESS,
+    FLOATS,
+    SADDLE_GAP,
+    SOFTMAX_DISTANCE,
+    SOFTMAX_OPTIMUM,
+    Bound,
+    Hypothesis,
+    require,
+)
 
 __all__ = ["THEOREMS", "Ball", "Classifiers", "Models", "Sample", "afl_constants", "with_steps"]
 
@@ -91,7 +101,7 @@ def _game(name: str, s: Setting, ascent: str) -> AgnosticConstants:
     """Return the constants of an AFL on a ball, or raise."""
     m, p = s.method, s.problem
     is_method(name, m, "AFL")
-    still(name, p)
+    stationary(name, p)
     smooth = hasattr(p.loss, "curvature") or isinstance(p.loss, Softmax)
     require(
         name,
@@ -282,7 +292,7 @@ def _class_of(name: str, s: Setting) -> _Class:
     """Return the class on the population, or raise."""
     m, p = s.method, s.problem.by_domain
     is_method(name, m, "Sample")
-    still(name, s.problem)
+    stationary(name, s.problem)
     fed, kind = p.federation, m.models
     m.uncertainty_set.check("Sample", fed.K)
     cuts = fed.ptr[1:-1]
@@ -350,7 +360,7 @@ def _told(bound: Bound, G: _Class, m: np.ndarray) -> Bound:
         Hypothesis("a class on the population's rows", G.words),
         Hypothesis("rows per domain", " ".join(map(str, m[:8].tolist())) + (" ..." if m.size > 8 else "")),
     )
-    return replace(bound, quantity=Quantity.AGNOSTIC_EXCESS, requires=(*bound.requires, *more))
+    return replace(bound, quantity=AGNOSTIC_EXCESS, requires=(*bound.requires, *more))
 
 
 def _cover(s: Setting, vc: bool = False) -> Bound:
@@ -522,7 +532,7 @@ def _shown_counts(s: Setting) -> dict[str, tuple[float, str]]:
 def _softmax(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
     def bound(s: Setting) -> Bound:
         is_method("the softmax objective", s.method, "SoftmaxFedAvg")
-        still("the softmax objective", s.problem)
+        stationary("the softmax objective", s.problem)
         return theorem(domains=domain_counts(s.problem.federation).size, mu=s.method.mu)
 
     return bound
@@ -568,7 +578,7 @@ def _values_rounding(s: Setting) -> float:
     return 1e-12 * (1.0 + float(np.abs(values).max()))
 
 
-_GAP, _EXCESS = Quantity.SADDLE_GAP, Quantity.AGNOSTIC_EXCESS
+_GAP, _EXCESS = SADDLE_GAP, AGNOSTIC_EXCESS
 _RUN: dict[str, Any] = {
     "sample": _saddle_gap,
     "exact": _exact_saddle_gap,
@@ -600,17 +610,17 @@ THEOREMS = tuple(
         ("cover", _EXCESS, _cover, "generalisation by covers (Mohri et al.)", _DRAWN),
         ("vc", _EXCESS, lambda s: _cover(s, True), "generalisation, VC form (Mohri et al.)", _DRAWN),
         ("vertices", _EXCESS, _vertices, "generalisation by vertices", _DRAWN),
-        ("floats", Quantity.FLOATS, _floats, "numbers sent in a round", _COUNT),
+        ("floats", FLOATS, _floats, "numbers sent in a round", _COUNT),
         (
             "softmax",
-            Quantity.SOFTMAX_DISTANCE,
+            SOFTMAX_DISTANCE,
             _softmax(agnostic_softmax.softmax_sandwich),
             "softmax objective and worst domain",
             _SOFT | {"sample": _sandwich, "exact": _exact_sandwich},
         ),
         (
             "softmax-optimum",
-            Quantity.SOFTMAX_OPTIMUM,
+            SOFTMAX_OPTIMUM,
             _optimum,
             "softmax optimum and agnostic optimum",
             _SOFT | {"exact": _exact_optimum},

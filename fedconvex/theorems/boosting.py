@@ -16,9 +16,18 @@ import numpy as np
 from fedconvex.driver import iterate
 from fedconvex.losses import Exponential
 from fedconvex.problems import EnsembleProblem, StumpProblem
-from fedconvex.theorems.parts.setting import Setting, Theorem, is_method
+from fedconvex.theorems.parts.setting import Setting, is_method
+from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theory import boosting
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import (
+    ENSEMBLE_LOSS,
+    LARGEST_INCREASE,
+    SMOOTHING_ERROR,
+    TAYLOR_REMAINDER,
+    Bound,
+    Hypothesis,
+    require,
+)
 
 __all__ = ["THEOREMS"]
 
@@ -217,11 +226,11 @@ _ABOUT: dict[str, Any] = {"kind": EnsembleProblem, "tolerance": _tolerance, "sho
 THEOREMS = tuple(
     Theorem(name, quantity, bound, title, "boosting", exact=_exact(shown), **_ABOUT)
     for name, quantity, bound, title, shown in (
-        ("boosting-descent", Quantity.LARGEST_INCREASE, _descent, "MultiBoost, monotone descent", _increase),
-        ("boosting-progress", Quantity.ENSEMBLE_LOSS, _progress, "MultiBoost, progress of smoothed rounds", _loss),
-        ("boosting-smoothing", Quantity.SMOOTHING_ERROR, _smoothing, "MultiBoost, accuracy of smoothing", _error),
-        ("boosting-gradient", Quantity.TAYLOR_REMAINDER, _identity, "MultiBoost, gradient identity", _remainder),
-        ("adaboost", Quantity.ENSEMBLE_LOSS, _adaboost, "AdaBoost, product of the rounds", _loss),
-        ("adaboost-weak", Quantity.ENSEMBLE_LOSS, _weak, "AdaBoost, exponential rate (weak learning)", _loss),
+        ("boosting-descent", LARGEST_INCREASE, _descent, "MultiBoost, monotone descent", _increase),
+        ("boosting-progress", ENSEMBLE_LOSS, _progress, "MultiBoost, progress of smoothed rounds", _loss),
+        ("boosting-smoothing", SMOOTHING_ERROR, _smoothing, "MultiBoost, accuracy of smoothing", _error),
+        ("boosting-gradient", TAYLOR_REMAINDER, _identity, "MultiBoost, gradient identity", _remainder),
+        ("adaboost", ENSEMBLE_LOSS, _adaboost, "AdaBoost, product of the rounds", _loss),
+        ("adaboost-weak", ENSEMBLE_LOSS, _weak, "AdaBoost, exponential rate (weak learning)", _loss),
     )
 )

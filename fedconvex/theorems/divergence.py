@@ -11,8 +11,9 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.problems import Problem
 from fedconvex.theorems import weight_divergence
-from fedconvex.theorems.parts.setting import Setting, Theorem, full_steps, local_sgd
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theorems.parts.setting import Setting, full_steps, local_sgd
+from fedconvex.theorems.parts.theorem import Theorem
+from fedconvex.theory.bound import WEIGHT_DIVERGENCE, Bound, Hypothesis, require
 
 __all__ = ["THEOREMS"]
 
@@ -95,7 +96,7 @@ def _same_conditionals(p: Problem) -> Hypothesis:
     return Hypothesis(text, f"rows of {len(seen)} classes compared")
 
 
-_BETWEEN = Quantity.WEIGHT_DIVERGENCE
+_BETWEEN = WEIGHT_DIVERGENCE
 
 THEOREMS = (
     Theorem(

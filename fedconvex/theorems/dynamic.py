@@ -12,8 +12,18 @@ import numpy as np
 from fedconvex.driver import iterate
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theorems import dynamic_msd as dynamic
-from fedconvex.theorems.parts.setting import Setting, Theorem, deterministic, is_method, participants
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theorems.parts.quantities import deterministic
+from fedconvex.theorems.parts.setting import Setting, is_method, participants
+from fedconvex.theorems.parts.theorem import Theorem
+from fedconvex.theory.bound import (
+    GRADIENT_NOISE,
+    INCREMENTAL_NOISE,
+    MEAN_SQUARE_DEVIATION,
+    STEADY_STATE_MSD,
+    Bound,
+    Hypothesis,
+    require,
+)
 
 __all__ = ["THEOREMS"]
 
@@ -107,8 +117,8 @@ def _msd(version: Callable[..., Bound], finite: bool) -> Callable[[Setting], Bou
     return bound
 
 
-_NOISE, _DRIFT = Quantity.GRADIENT_NOISE, Quantity.INCREMENTAL_NOISE
-_FINITE, _LIMIT = Quantity.MEAN_SQUARE_DEVIATION, Quantity.STEADY_STATE_MSD
+_NOISE, _DRIFT = GRADIENT_NOISE, INCREMENTAL_NOISE
+_FINITE, _LIMIT = MEAN_SQUARE_DEVIATION, STEADY_STATE_MSD
 _GRADIENTS: dict[str, Any] = {"sample": _gradient_noise, "exact": _exact_gradient_noise}
 _STEPS: dict[str, Any] = {"sample": _incremental_noise, "exact": _exact_incremental_noise}
 

@@ -51,7 +51,16 @@ from fedconvex._check import real, whole
 from fedconvex.constants import noise_factor
 from fedconvex.losses import Squared
 from fedconvex.problems import Problem
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import (
+    GRADIENT_NOISE,
+    INCREMENTAL_NOISE,
+    MEAN_SQUARE_DEVIATION,
+    STEADY_STATE_MSD,
+    AssumptionError,
+    Bound,
+    Hypothesis,
+    require,
+)
 
 __all__ = [
     "SmallStep",
@@ -217,7 +226,7 @@ def gradient_noise(
         "data variability": float(np.mean(s.tau_s * problem.gradient_variance(w))) / s.L,
         "model variability": s.tau_eps * float(np.mean(spread)) / s.L,
     }
-    return Bound(terms, Quantity.GRADIENT_NOISE, "fedconvex, exact identity (docs/theory/dynamic.md)")
+    return Bound(terms, GRADIENT_NOISE, "fedconvex, exact identity (docs/theory/dynamic.md)")
 
 
 def gradient_noise_paper(
@@ -269,7 +278,7 @@ def incremental_noise(
     requires = require(theorem, *_nonexpansive(constants, mu, s))
     beta, sigma = _incremental(constants, s)
     terms = {"distance": mu**2 * beta * d**2, "at the optimum": mu**2 * sigma}
-    return Bound(terms, Quantity.INCREMENTAL_NOISE, theorem, requires)
+    return Bound(terms, INCREMENTAL_NOISE, theorem, requires)
 
 
 def incremental_noise_at(
@@ -303,7 +312,7 @@ def incremental_noise_at(
         "gradients": float(np.mean(scale * gradient2)),
         "data variability": float(np.mean(scale * s.tau_1 * variance)),
     }
-    return Bound(terms, Quantity.INCREMENTAL_NOISE, theorem, requires)
+    return Bound(terms, INCREMENTAL_NOISE, theorem, requires)
 
 
 def msd_paper(
@@ -537,7 +546,7 @@ def _noise_lemma(theorem: str, c: TrackingConstants, distance: float, s: _Sampli
     d = real("distance", distance, low=0.0)
     beta, sigma, eps = _noise_constants(c, s, six, three)
     terms = {"distance": beta * d**2, "data variability": sigma, "model variability": eps}
-    return Bound(terms, Quantity.GRADIENT_NOISE, theorem)
+    return Bound(terms, GRADIENT_NOISE, theorem)
 
 
 def _incremental(c: TrackingConstants, s: _Sampling) -> tuple[float, float]:
@@ -561,11 +570,11 @@ def _recursion(
         raise AssumptionError(f"{theorem} does not apply: needs rounds and start2 together, or neither")
     if rounds is None or start2 is None:
         terms = {name: float(v / (1.0 - lam)) for name, v in shares.items()}
-        return Bound(terms, Quantity.STEADY_STATE_MSD, theorem, requires)
+        return Bound(terms, STEADY_STATE_MSD, theorem, requires)
     power = lam ** whole("rounds", rounds)
     terms = {"start": power * real("start2", start2, low=0.0)}
     terms |= {name: float(v * (1.0 - power) / (1.0 - lam)) for name, v in shares.items()}
-    return Bound(terms, Quantity.MEAN_SQUARE_DEVIATION, theorem, requires)
+    return Bound(terms, MEAN_SQUARE_DEVIATION, theorem, requires)
 
 
 def _traces(

@@ -16,9 +16,21 @@ from fedconvex.driver import iterate
 from fedconvex.losses import Squared
 from fedconvex.theorems import fedprox, hedging, scaffold, svrg
 from fedconvex.theorems import fedsam as sam
-from fedconvex.theorems.parts.setting import Setting, Theorem, everybody, is_method, participants, still
+from fedconvex.theorems.parts.setting import Setting, full_participation, is_method, participants, stationary
+from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theory import fixed_points
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import (
+    DISTANCE,
+    LAST_SYNCHRONISED,
+    LIMIT_BIAS,
+    LIMIT_TO_MINIMISERS,
+    NEXT_VALUE,
+    SHADOW_AVERAGE,
+    WEIGHTED_AVERAGE,
+    Bound,
+    Hypothesis,
+    require,
+)
 
 __all__ = ["THEOREMS"]
 
@@ -37,7 +49,7 @@ def _one(name: str, what: str, value: Any) -> float:
 def _scaffold_settings(s: Setting) -> dict[str, Any]:
     name, m = scaffold.SOURCE, s.method
     is_method(name, m, "SCAFFOLD")
-    still(name, s.problem)
+    stationary(name, s.problem)
     require(
         name,
         Hypothesis("option II", f"option {m.option}", m.option == 2),
@@ -69,9 +81,9 @@ def _proximal(theorem: Callable[..., Bound], paper: bool) -> Callable[[Setting],
     def bound(s: Setting) -> Bound:
         m, p, name = s.method, s.problem, "FedProx descent"
         is_method(name, m, "FedProx")
-        still(name, p)
+        stationary(name, p)
         drawn, equal = hasattr(m.participation, "draws"), p.equal_weights
-        unbiased = drawn or everybody(s).holds or (equal and not paper)
+        unbiased = drawn or full_participation(s).holds or (equal and not paper)
         wanted = "clients drawn with probabilities p_k" if paper else "unbiased sampling of clients"
         require(
             name,
@@ -135,10 +147,10 @@ def _fedsam(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
     def bound(s: Setting) -> Bound:
         m, name = s.method, "FedSAM"
         is_method(name, m, "FedSAM")
-        still(name, s.problem)
+        stationary(name, s.problem)
         require(
             name,
-            everybody(s),
+            full_participation(s),
             Hypothesis("plain averaging", f"{m.server!r}", type(m.server).__name__ == "Averaging"),
             Hypothesis("full local gradients", f"batch_size={m.batch_size}", m.batch_size is None),
         )
@@ -155,7 +167,7 @@ def _fedsam(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
 def _svrg(s: Setting) -> Bound:
     m, p, name = s.method, s.problem, svrg.SOURCE
     is_method(name, m, "SVRG")
-    still(name, p)
+    stationary(name, p)
     require(name, Hypothesis("a random inner iterate (option II)", f"option {m.option}", m.option == 2))
     eta, phi = _one(name, "step size", m.step_size), noise_factor(p.federation.n, m.batch_size, m.replacement)
     gap = float(p.value(s.start)) - p.solve().value
@@ -175,14 +187,14 @@ def _svrg(s: Setting) -> Bound:
 def _hedging(s: Setting) -> Bound:
     m, name = s.method, hedging.SOURCE
     is_method(name, m, "ProgressiveHedging")
-    still(name, s.problem)
+    stationary(name, s.problem)
     exact = m.local_steps is None and m.tol <= 1e-9
     require(name, Hypothesis("exact local solutions", f"local_steps={m.local_steps}, tol={m.tol:g}", exact))
     c = s.problem.constants(start=s.start)
     rho = hedging.hedging_best_rho(c) if m.rho is None else _one(name, "penalty rho", m.rho)
     share = participants(s) / s.problem.federation.K
     bound = hedging.hedging(c, rho=rho, rounds=s.rounds, share=share)
-    return replace(bound, quantity=Quantity.DISTANCE)  # ‖z - x*‖ is at most the distance that the theorem bounds
+    return replace(bound, quantity=DISTANCE)  # ‖z - x*‖ is at most the distance that the theorem bounds
 
 
 def _distance(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
@@ -209,11 +221,11 @@ def _limit(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
 def _limit_settings(s: Setting) -> dict[str, Any]:
     m, p, name = s.method, s.problem, "limit of FedAvg"
     is_method(name, m, "FedAvg")
-    still(name, p)
+    stationary(name, p)
     require(
         name,
         Hypothesis("least squares", f"{p.loss!r}", isinstance(p.loss, Squared)),
-        everybody(s),
+        full_participation(s),
         Hypothesis("full local gradients", f"batch_size={m.batch_size}", m.batch_size is None),
         Hypothesis("plain local steps and averaging", f"{m.client!r}, {m.server!r}", _is_plain(m)),
     )
@@ -241,12 +253,10 @@ def _from_minimisers(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
     return np.full(len(rounds), float(np.linalg.norm(limit - average)))
 
 
-_LAST, _NEXT, _SHADOW = Quantity.LAST_SYNCHRONISED, Quantity.NEXT_VALUE, Quantity.SHADOW_AVERAGE
+_LAST, _NEXT, _SHADOW = LAST_SYNCHRONISED, NEXT_VALUE, SHADOW_AVERAGE
 
 THEOREMS = (
-    Theorem(
-        "scaffold", Quantity.WEIGHTED_AVERAGE, _scaffold, "SCAFFOLD (Karimireddy et al.)", "scaffold", _weighted_average
-    ),
+    Theorem("scaffold", WEIGHTED_AVERAGE, _scaffold, "SCAFFOLD (Karimireddy et al.)", "scaffold", _weighted_average),
     Theorem(
         "fedprox",
         _NEXT,
@@ -277,10 +287,10 @@ THEOREMS = (
     Theorem("fedsam", _SHADOW, _fedsam(sam.fedsam), "FedSAM, constant radius", "fedsam"),
     Theorem("fedsam-at-optimum", _SHADOW, _fedsam(sam.fedsam_at_optimum), "FedSAM, constants at w*", "fedsam"),
     Theorem("svrg", _LAST, _svrg, "SVRG (Johnson, Zhang)", "svrg"),
-    Theorem("hedging", Quantity.DISTANCE, _hedging, "Progressive hedging", "hedging", _distance),
+    Theorem("hedging", DISTANCE, _hedging, "Progressive hedging", "hedging", _distance),
     Theorem(
         "fedavg-bias",
-        Quantity.LIMIT_BIAS,
+        LIMIT_BIAS,
         _limit(fixed_points.fedavg_bias),
         "FedAvg, bias of the limit",
         "fixed_points",
@@ -288,7 +298,7 @@ THEOREMS = (
     ),
     Theorem(
         "fedavg-limit",
-        Quantity.LIMIT_TO_MINIMISERS,
+        LIMIT_TO_MINIMISERS,
         _limit(fixed_points.fedavg_limit_patel),
         "FedAvg, limit and local minimisers (Patel et al.)",
         "fixed_points",

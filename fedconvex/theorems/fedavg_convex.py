@@ -1,52 +1,127 @@
-"""FedAvg on convex functions: Theorem 1 of Wang et al. (2021), with its tuned step and tuned bound.
-
-Setting
-    M clients of equal weight, F = (1/M) sum F_i; all of them take part in each of T rounds; tau local SGD steps of one
-    constant size eta with fresh mini-batches; the server averages. Shadow sequence xbar^{t,k} = mean of x_i^{t,k}.
-Assumptions
-    Every F_i is convex and L-smooth on R^d; stochastic gradients are unbiased given the history, with variance at most
-    sigma^2, independently over clients; sup_x ‖grad F_i(x) - grad F(x)‖ <= zeta for every i; D = ‖x_0 - x*‖.
-Statement
-    With A = mean over t < T and k = 1..tau of F(xbar^{t,k}) - F*, and 0 < eta <= 1/(4L),
-
-    (15)  E A <= D^2/(2 eta tau T) + eta sigma^2/M + 4 tau eta^2 L sigma^2 + 18 tau^2 eta^2 L zeta^2;
-    (16)  eta = min{1/(4L), sqrt(M) D/(sqrt(tau T) sigma), D^(2/3)/(tau^(2/3) T^(1/3) L^(1/3) sigma^(2/3)),
-          D^(2/3)/(tau T^(1/3) L^(1/3) zeta^(2/3))};
-    (17)  E A <= 2 L D^2/(tau T) + 2 sigma D/sqrt(M tau T) + 5 (L sigma^2 D^4/(tau T^2))^(1/3)
-          + 19 (L zeta^2 D^4/T^2)^(1/3).
-Source
-    Wang et al., "A field guide to federated optimization", arXiv:2107.06917, Section 6.1.2, Theorem 1.
-What differs
-    Entries of (16) with sigma = 0 or zeta = 0 drop out (the printed minimum divides by zero). Inserting (16) in (15)
-    gives 2, 3/2, 9/2, 37/2, which the paper rounds to 2, 2, 5, 19: pass ``factors=SHARPER``.
-    ``fedavg_convex_best_step`` minimises (15) itself.
-"""
+"""FedAvg on convex functions: Theorem 1 of Wang et al. (2021), with its tuned step and tuned bound."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.constants import BOUND, EXACT, Constants
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.constants import Constants
+from fedconvex.methods import FedAvg
+from fedconvex.problems import Problem
+from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
+from fedconvex.theorems.parts.instances import (
+    alike_logistic,
+    breast_cancer,
+    breast_cancer_by_size,
+    breast_cancer_two,
+    diabetes,
+    diabetes_whitened,
+    equal_clients,
+    equal_hessians,
+    related_tasks,
+    shifted_logistic,
+    three_clients,
+    two_clients,
+    two_logistic_clients,
+)
+from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.setting import Setting, local_sgd
+from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
+from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
+from fedconvex.theory.worst_case import UniformUpper
 
 __all__ = [
     "PRINTED",
     "SHARPER",
-    "client_weights",
-    "equal_weights",
+    "STATEMENT",
+    "THEOREMS",
+    "WITHIN_REACH",
     "fedavg_convex",
     "fedavg_convex_best_step",
     "fedavg_convex_step",
     "fedavg_convex_tuned",
-    "where_taken",
+    "tuned_step",
 ]
 
 PRINTED = (2.0, 2.0, 5.0, 19.0)
 SHARPER = (2.0, 1.5, 4.5, 18.5)
 SOURCE = "Wang et al. 2021, arXiv:2107.06917, Theorem 1"
+
+STATEMENT = Statement(
+    page="fedavg_convex",
+    title="FedAvg on convex functions",
+    setting="""
+M clients of equal weight, F = (1/M) sum F_i; all of them take part in each of T rounds; tau local SGD steps of one
+constant size eta with fresh mini-batches; the server averages. Shadow sequence xbar^{t,k} = mean of x_i^{t,k}.
+""",
+    assumptions="""
+Every F_i is convex and L-smooth on R^d; stochastic gradients are unbiased given the history, with variance at most
+sigma^2, independently over clients; sup_x ‖grad F_i(x) - grad F(x)‖ <= zeta for every i; D = ‖x_0 - x*‖.
+""",
+    statement="""
+With A = mean over t < T and k = 1..tau of F(xbar^{t,k}) - F*, and 0 < eta <= 1/(4L),
+
+(15)  E A <= D^2/(2 eta tau T) + eta sigma^2/M + 4 tau eta^2 L sigma^2 + 18 tau^2 eta^2 L zeta^2;
+(16)  eta = min{1/(4L), sqrt(M) D/(sqrt(tau T) sigma), D^(2/3)/(tau^(2/3) T^(1/3) L^(1/3) sigma^(2/3)),
+      D^(2/3)/(tau T^(1/3) L^(1/3) zeta^(2/3))};
+(17)  E A <= 2 L D^2/(tau T) + 2 sigma D/sqrt(M tau T) + 5 (L sigma^2 D^4/(tau T^2))^(1/3)
+      + 19 (L zeta^2 D^4/T^2)^(1/3).
+""",
+    source="""
+Wang et al., "A field guide to federated optimization", arXiv:2107.06917, Section 6.1.2, Theorem 1.
+""",
+    differs="""
+Entries of (16) with sigma = 0 or zeta = 0 drop out (the printed minimum divides by zero). Inserting (16) in (15)
+gives 2, 3/2, 9/2, 37/2, which the paper rounds to 2, 2, 5, 19: pass ``factors=SHARPER``.
+``fedavg_convex_best_step`` minimises (15) itself.
+""",
+    meaning="""
+It speaks about an average over all local steps of all rounds, of models that nobody holds during a
+round; not about the last model. A run measures it with `FedAvg(..., shadow=True)` and the trace's `shadow_value`. The
+four terms are the start, the noise that averaging divides by M, and two prices of local steps: noise drift and
+heterogeneity drift.
+
+**When it applies.** ζ must be finite. For logistic regression with a common l2 it is, on all of R^d. For least
+squares it is infinite unless all clients have the same Hessian; take a ball (and check that the run stays inside), or
+`fedavg_at_optimum`. Mini-batches must be drawn afresh at every step: passes over a shuffled order (`epochs=`) are not
+unbiased given the history.
+""",
+    proof="""
+Per round; the statement is machine-checked in public, the constants below are R1's, which are smaller:
+see [fedavg_refined](fedavg_refined.md). Inserting (16) in (15): 1/η is at most the sum of the four reciprocals, so
+the start term gives 2, 1/2, 1/2, 1/2 times the terms of (17); each other term of (15) is increasing in η and at most
+its value at its own entry of (16): 1, 4, 18. Sums: 2, 3/2, 9/2, 37/2. `factors=SHARPER` uses them; the paper rounds
+up.
+""",
+    loose="""
+The start term is sharp to a factor: without noise and heterogeneity the worst case is LD²/(2(1
++ ηL(τT+1))). The constant 18 is not: R1 proves less than 4/9 at η = 1/(4L), a factor above 40, and vanishes at τ = 1.
+An instance that attains 1/56 (τ = 2) and 0.042 (many local steps) in the place of 18 is in
+`test_planted_drift_constant_four_times_too_small`. For M = τ = 2, L = D = 1, σ = 0, η = 1/4, T = 1:
+
+| ζ | exact worst case | R1# | R1 | (15) | (17) |
+|---|---|---|---|---|---|
+| 0 | 0.2857 | 1.0000 | 1.0000 | 1.0000 | 1.0000 |
+| 0.1 | 0.2858 | 1.0002 | 1.0002 | 1.0450 | 5.0934 |
+| 0.5 | 0.2868 | 1.0039 | 1.0052 | 2.1250 | 12.9692 |
+| 1 | 0.2895 | 1.0156 | 1.0208 | 5.5000 | 20.0000 |
+""",
+    figure="""
+Mean suboptimality of FedAvg on logistic regression beside the bounds (15) and (17). Left, over rounds: the measured
+value falls from 0.11 to 0.0016, the bound settles at 1.2 at its heterogeneity term. Right, over local steps: bounds
+near 1.3, measured 0.016 at the tuned step and 0.004 to 0.0004 at the largest step.
+""",
+    caption="""
+Logistic regression, ten clients, batches of 10, 64 runs with bars of four standard errors. The start term has the
+slope of the truth; the heterogeneity term, 18τ²η²Lζ² with ζ over all of R^d, soon is the bound: 80 times the measured
+value after 100 rounds. Because of it the tuned step shrinks like 1/τ and local steps gain nothing, in bound and in run;
+at η = 1/(4L) the same method gains ninefold from 32 of them.
+""",
+)
 
 
 def fedavg_convex(constants: Constants, *, step_size: float, local_steps: int, rounds: int) -> Bound:
@@ -77,7 +152,7 @@ def fedavg_convex(constants: Constants, *, step_size: float, local_steps: int, r
     L, D, sigma2, zeta, M, common = _constants(theorem, constants)
     step = Hypothesis("step_size <= 1/(4L)", f"step_size = {eta:g}, 1/(4L) = {_quarter(L):g}", eta * L <= 0.25)
     requires = require(theorem, *common, step)
-    return Bound(_terms(L, D, sigma2, zeta, M, eta, tau, T), Quantity.SHADOW_AVERAGE, theorem, requires)
+    return Bound(_terms(L, D, sigma2, zeta, M, eta, tau, T), SHADOW_AVERAGE, theorem, requires)
 
 
 def fedavg_convex_step(constants: Constants, *, local_steps: int, rounds: int) -> float:
@@ -138,7 +213,12 @@ def fedavg_convex_best_step(constants: Constants, *, local_steps: int, rounds: i
 
 
 def fedavg_convex_tuned(
-    constants: Constants, *, local_steps: int, rounds: int, factors: tuple[float, float, float, float] = PRINTED
+    constants: Constants,
+    *,
+    local_steps: int,
+    rounds: int,
+    factors: tuple[float, float, float, float] = PRINTED,
+    step_size: float | None = None,
 ) -> Bound:
     """Return (17), the bound for the step size (16).
 
@@ -150,6 +230,8 @@ def fedavg_convex_tuned(
         tau, T.
     factors : tuple
         ``PRINTED`` (2, 2, 5, 19), or ``SHARPER`` (2, 1.5, 4.5, 18.5), what (15) and (16) really give.
+    step_size : float, optional
+        The step that was taken: it must be (16), which is the default.
 
     Examples
     --------
@@ -161,6 +243,11 @@ def fedavg_convex_tuned(
     tau, T = whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=1)
     theorem = f"{SOURCE} (17)"
     L, D, sigma2, zeta, M, requires = _constants(theorem, constants)
+    if step_size is not None:
+        wanted = fedavg_convex_step(constants, local_steps=tau, rounds=T)
+        tuned = math.isclose(step_size, wanted, rel_tol=1e-9)
+        text = f"step_size = {step_size:g}, (16) = {wanted:g}"
+        requires += require("Wang et al. 2021, Theorem 1 (17)", Hypothesis("the step size (16)", text, tuned))
     a, b, c, d = factors
     terms = {
         "start": a * L * D**2 / (tau * T),
@@ -168,34 +255,7 @@ def fedavg_convex_tuned(
         "noise drift": c * np.cbrt(L * sigma2 * D**4 / (tau * T**2)).item(),
         "heterogeneity drift": d * np.cbrt(L * zeta**2 * D**4 / T**2).item(),
     }
-    return Bound(terms, Quantity.SHADOW_AVERAGE, theorem, requires)
-
-
-# ---------------------------------------------------------------- shared by the FedAvg theorems
-
-
-def client_weights(theorem: str, constants: Constants) -> np.ndarray:
-    """Return the weights p_k, 1/K each where only the number of clients is given."""
-    if constants.p is not None:
-        return np.asarray(constants.p, dtype=float)
-    (K,) = known(theorem, constants, "K")
-    return np.full(K, 1.0 / K)
-
-
-def equal_weights(p: np.ndarray, cure: str = "") -> Hypothesis:
-    """Return the hypothesis that all clients weigh the same."""
-    text = "equal client weights" + (f" ({cure})" if cure else "")
-    return Hypothesis(text, f"weights from {p.min():g} to {p.max():g}", bool(np.ptp(p) <= 1e-12 * p.max()))
-
-
-def where_taken(constants: Constants, *names: str) -> tuple[Hypothesis, ...]:
-    """Return, for constants that do not hold on all of R^d, what the run has to satisfy for them to apply."""
-    everywhere = (None, EXACT, BOUND)
-    return tuple(
-        Hypothesis(f"{name} covers the run", f"{name} is {constants.how[name]}")
-        for name in names
-        if constants.how.get(name) not in everywhere
-    )
+    return Bound(terms, SHADOW_AVERAGE, theorem, requires)
 
 
 def _constants(theorem: str, constants: Constants) -> tuple[float, float, float, float, int, tuple[Hypothesis, ...]]:
@@ -231,3 +291,89 @@ def _terms(L: float, D: float, sigma2: float, zeta: float, M: int, eta: float, t
         "noise drift": 4.0 * tau * eta**2 * L * sigma2,
         "heterogeneity drift": 18.0 * tau**2 * eta**2 * L * zeta**2,
     }
+
+
+# ---------------------------------------------------------------- read off a setting
+
+
+def _read(s: Setting) -> Reading:
+    return Reading({"constants": s.constants(), **local_sgd("Wang et al. 2021, Theorem 1", s)})
+
+
+def _read_tuned(s: Setting) -> Reading:
+    return Reading({"constants": s.constants(), **local_sgd("Wang et al. 2021, Theorem 1 (17)", s)})
+
+
+def tuned_step(**settings: Any) -> MethodRule:
+    """FedAvg with the step (16)."""
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedAvg:
+        method = fixed_step(**settings).make(theorem, problem, start, rounds)
+        c = Setting(problem, method, rounds, start).constants()
+        try:
+            eta = fedavg_convex_step(c, local_steps=method.local_steps, rounds=rounds)
+        except AssumptionError:  # the verdict says why
+            return method
+        return replace(method, step_size=eta)
+
+    return MethodRule("(16)", make, True)
+
+
+WITHIN_REACH = (  # of exact worst cases: (M, tau, T) = (2, 2, 1..3), (2, 3, 2), (3, 2, 2), and equal clients
+    Check(two_clients, fixed_step(0.25, local_steps=2), 1),
+    Check(two_clients, fixed_step(0.25, local_steps=2), 3),
+    Check(two_logistic_clients, fixed_step(0.25, local_steps=3), 2),
+    Check(three_clients, fixed_step(0.25, local_steps=2), 2),
+    Check(breast_cancer_two, fixed_step(0.25, local_steps=2), 3),
+    Check(equal_clients, fixed_step(0.25, local_steps=2), 10),
+    Check(equal_hessians, fixed_step(0.25, local_steps=5), 20),
+    Check(diabetes_whitened, fixed_step(0.25, local_steps=5), 20),
+)
+
+THEOREMS = (
+    Theorem(
+        name="fedavg-convex",
+        title="FedAvg, convex (15)",
+        quantity=SHADOW_AVERAGE,
+        bound=fedavg_convex,
+        read=_read,
+        statement=STATEMENT,
+        says="The average suboptimality of local SGD falls like 1/(tau T), up to noise and two prices of local steps.",
+        loose="The factor 18 of the heterogeneity drift is over 40 times too large, and is there even for tau = 1.",
+        method=fixed_step(0.25, local_steps=3, batch_size=4),
+        rounds=20,
+        checks=(
+            shifted_logistic,
+            alike_logistic,
+            breast_cancer,
+            *WITHIN_REACH,
+            # hypotheses that fail
+            Check(diabetes, fixed_step(0.25, local_steps=3)),
+            Check(shifted_logistic, fixed_step(1.0, local_steps=3)),
+            breast_cancer_by_size,
+            related_tasks,
+        ),
+        worst_case=UniformUpper,
+    ),
+    Theorem(
+        name="fedavg-convex-tuned",
+        title="FedAvg, convex, tuned step (16), (17)",
+        quantity=SHADOW_AVERAGE,
+        bound=fedavg_convex_tuned,
+        read=_read_tuned,
+        statement=STATEMENT,
+        says="With the step (16) the four terms balance: the price of heterogeneity falls like T^(-2/3).",
+        loose="As (15), and its constants are rounded up; (16) is far smaller than the best step.",
+        method=tuned_step(local_steps=3, batch_size=4),
+        rounds=20,
+        checks=(
+            shifted_logistic,
+            breast_cancer,
+            Check(two_clients, tuned_step(local_steps=2), 3),
+            Check(breast_cancer_two, tuned_step(local_steps=2), 3),
+            Check(diabetes_whitened, tuned_step(local_steps=5), 20),
+            Check(shifted_logistic, fixed_step(0.25, local_steps=3)),  # not the step (16)
+        ),
+        worst_case=UniformUpper,
+    ),
+)

@@ -33,7 +33,7 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import NEXT_VALUE, Bound, Hypothesis, known, require
 
 __all__ = ["fedprox", "fedprox_convex", "fedprox_rho", "fedprox_rho_convex", "fedprox_rho_sharp", "fedprox_sharp"]
 
@@ -155,7 +155,7 @@ def _sharp(mu: float, L: float, B: float, gamma: float, mubar: float) -> float:
 def _descent(theorem: str, rho: float, requires: tuple[Hypothesis, ...], value: float, gradient_norm: float) -> Bound:
     requires += require(theorem, Hypothesis("rho > 0 (no descent otherwise)", f"rho = {rho:g}", rho > 0.0))
     g = real("gradient_norm", gradient_norm, low=0.0)
-    return Bound({"value": real("value", value), "descent": -rho * g**2}, Quantity.NEXT_VALUE, theorem, requires)
+    return Bound({"value": real("value", value), "descent": -rho * g**2}, NEXT_VALUE, theorem, requires)
 
 
 def _setting(

@@ -43,8 +43,8 @@ import numpy as np
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants
 from fedconvex.problems import Problem
-from fedconvex.theorems.fedavg_convex import client_weights, where_taken
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
+from fedconvex.theorems.parts.assumptions import client_weights, where_taken
+from fedconvex.theory.bound import PERTURBATION, SHADOW_AVERAGE, Bound, Hypothesis, known, require
 from fedconvex.theory.fixed_points import quadratic
 
 __all__ = ["Cycle", "fedsam", "fedsam_at_optimum", "sam_cycle", "sam_error"]
@@ -101,7 +101,7 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
         "drift": drift,
         "perturbation": both - drift + 0.5 * L * r**2 * eta * L / (1.0 - eta * L),
     }
-    return Bound({name: float(x) for name, x in terms.items()}, Quantity.SHADOW_AVERAGE, SOURCE, requires)
+    return Bound({name: float(x) for name, x in terms.items()}, SHADOW_AVERAGE, SOURCE, requires)
 
 
 def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: int, rounds: int, rho: float) -> Bound:
@@ -141,7 +141,7 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
         "drift": drift * float(zeta) ** 2,
         "perturbation": scale * 0.5 * L * r**2 * (t + eta * L / (1.0 - eta * L)) + drift * L**2 * r**2,
     }
-    return Bound(terms, Quantity.SHADOW_AVERAGE, OPTIMUM, requires)
+    return Bound(terms, SHADOW_AVERAGE, OPTIMUM, requires)
 
 
 def sam_error(constants: Constants, *, rho: float) -> Bound:
@@ -156,7 +156,7 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
     """
     (L,) = known("SAM gradient error", constants, "L")
     r = real("rho", rho, low=0.0)
-    return Bound({"perturbation": float(L) * r}, Quantity.PERTURBATION, "Lipschitz gradient (docs/theory/fedsam.md)")
+    return Bound({"perturbation": float(L) * r}, PERTURBATION, "Lipschitz gradient (docs/theory/fedsam.md)")
 
 
 def sam_cycle(problem: Problem, *, step_size: float, rho: float) -> Cycle:

@@ -38,7 +38,7 @@ import numpy as np
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants
 from fedconvex.problems import Problem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import SPLITTING_DISTANCE, Bound, Hypothesis, known, require
 from fedconvex.theory.fixed_points import Affine, quadratic
 
 __all__ = ["hedging", "hedging_best_rho", "hedging_factor", "hedging_optimum", "hedging_round"]
@@ -122,7 +122,7 @@ def hedging(
     q, square = real("share", share, low=0.0, high=1.0, strict=True), hedging_factor(constants, rho=rho) ** 2
     later = (1.0 - q * (1.0 - square)) ** max(T - 1, 0)
     factor = math.sqrt(square ** min(T, 1) * later)
-    return Bound({"start": factor * start}, Quantity.SPLITTING_DISTANCE, SOURCE, requires)
+    return Bound({"start": factor * start}, SPLITTING_DISTANCE, SOURCE, requires)
 
 
 def hedging_optimum(problem: Problem, *, rho: float) -> np.ndarray:

@@ -10,9 +10,10 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theorems.parts.setting import Setting, Theorem, is_method, participants
+from fedconvex.theorems.parts.setting import Setting, is_method, participants
+from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theory import mocha
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import DUAL_SUBOPTIMALITY, DUALITY_GAP, SEPARABILITY, Bound, Hypothesis, require
 from fedconvex.theory.separability import DualConstants, dual_constants, separability, worst_duals
 
 __all__ = ["THEOREMS"]
@@ -190,7 +191,7 @@ def _shown(s: Setting) -> dict[str, tuple[float, str]]:
     }
 
 
-_DUAL, _GAP = Quantity.DUAL_SUBOPTIMALITY, Quantity.DUALITY_GAP
+_DUAL, _GAP = DUAL_SUBOPTIMALITY, DUALITY_GAP
 _ABOUT: dict[str, Any] = {"kind": MultiTaskProblem, "tolerance": _tolerance, "shown": _shown}
 
 THEOREMS = (
@@ -217,7 +218,7 @@ THEOREMS = (
     ),
     Theorem(
         "mocha-sigma",
-        Quantity.SEPARABILITY,
+        SEPARABILITY,
         _safety,
         "MOCHA, safe sigma'",
         "mocha",

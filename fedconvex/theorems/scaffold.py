@@ -30,8 +30,8 @@ import numpy as np
 from fedconvex._check import bad, numeric, real, whole
 from fedconvex.constants import Constants
 from fedconvex.problems import Problem
-from fedconvex.theorems.fedavg_convex import client_weights, equal_weights, where_taken
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
+from fedconvex.theory.bound import WEIGHTED_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
 from fedconvex.theory.fixed_points import Affine, quadratic
 
 __all__ = [
@@ -119,7 +119,7 @@ def scaffold(
         "controls": share * 9.0 * N * h**2 / S * C0,
         "noise": 12.0 * h * float(sigma2) / (K * S) * (1.0 + S / eta_g**2),
     }
-    return Bound(terms, Quantity.WEIGHTED_AVERAGE, theorem, requires)
+    return Bound(terms, WEIGHTED_AVERAGE, theorem, requires)
 
 
 def scaffold_weights(

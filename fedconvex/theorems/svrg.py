@@ -29,7 +29,7 @@ import math
 
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
 
 __all__ = ["svrg", "svrg_best_step", "svrg_factor"]
 
@@ -84,7 +84,7 @@ def svrg(
         top, D = known(theorem, constants, "L", "D")
         start_gap = 0.5 * float(top) * float(D) ** 2
     gap = real("start_gap", start_gap, low=0.0)
-    return Bound({"start": alpha**s * gap}, Quantity.LAST_SYNCHRONISED, theorem, requires)
+    return Bound({"start": alpha**s * gap}, LAST_SYNCHRONISED, theorem, requires)
 
 
 def svrg_factor(constants: Constants, *, step_size: float, inner_steps: int, noise_factor: float = 1.0) -> float:

@@ -33,8 +33,8 @@ import numpy as np
 from fedconvex._check import bad, numeric, real, whole
 from fedconvex.constants import Constants
 from fedconvex.problems import Problem
-from fedconvex.theorems.fedavg_convex import client_weights
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theorems.parts.assumptions import client_weights
+from fedconvex.theory.bound import WEIGHT_DIVERGENCE, AssumptionError, Bound, Hypothesis, known, require
 
 __all__ = ["class_shares", "divergence", "divergence_convex", "divergence_zhao", "gradient_gaps", "label_distance"]
 
@@ -218,4 +218,4 @@ def _unrolled(
     """sum_k p_k [factor_k^T start + eta sum_{j=0}^{T-2} factor_k^{T-1-j} gaps_{j,k}]."""
     powers = factor ** np.arange(T - 1, 0, -1)[:, None]
     terms = {"previous": float(p @ factor**T) * start, "drift": eta * float(np.sum((powers * gaps) @ p))}
-    return Bound(terms, Quantity.WEIGHT_DIVERGENCE, theorem, requires)
+    return Bound(terms, WEIGHT_DIVERGENCE, theorem, requires)

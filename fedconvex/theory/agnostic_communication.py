@@ -20,7 +20,7 @@ What differs
 from __future__ import annotations
 
 from fedconvex._check import bad, whole
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity
+from fedconvex.theory.bound import FLOATS, Bound, Hypothesis
 
 __all__ = ["COUNTS", "floats_per_round"]
 
@@ -58,4 +58,4 @@ def floats_per_round(method: str, *, clients: int, size: int, domains: int) -> B
     terms = {"models": 2.0 * c * d, "domains": float(c * each * p), "sums": float(c * once)}
     numbers = f"c = {c}, |W| = {d}, p = {p}"
     source = "counted from Mohri, Sivek, Suresh 2019 and Ro et al. 2021 (docs/theory/agnostic.md)"
-    return Bound(terms, Quantity.FLOATS, source, (Hypothesis(f"single answers of {method}", numbers),))
+    return Bound(terms, FLOATS, source, (Hypothesis(f"single answers of {method}", numbers),))

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity
+from fedconvex.theory.bound import AGNOSTIC_RISK, Bound, Hypothesis
 
 __all__ = [
     "cover_bound",
@@ -91,7 +91,7 @@ def cover_bound(
         "deviation": M * math.sqrt(real("skew", skew, low=0.0) * (math.log(size) - math.log(d)) / (2.0 * m)),
         "distance of the target": M * real("distance", distance, low=0.0),
     }
-    return Bound(terms, Quantity.AGNOSTIC_RISK, f"{SOURCE}, cover form", _bounded(M))
+    return Bound(terms, AGNOSTIC_RISK, f"{SOURCE}, cover form", _bounded(M))
 
 
 def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, largest: float = 1.0) -> Bound:
@@ -123,9 +123,7 @@ def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, l
     k = int(np.argmax(L + 2.0 * R + deviation))
     terms = {"empirical": float(L[k]), "complexity": float(2.0 * R[k]), "deviation": float(deviation[k])}
     source = "fedconvex, agnostic bound by vertices (docs/theory/agnostic.md)"
-    return Bound(
-        terms, Quantity.AGNOSTIC_RISK, source, (*_bounded(M), Hypothesis("Lambda is the simplex", f"p = {m.size}"))
-    )
+    return Bound(terms, AGNOSTIC_RISK, source, (*_bounded(M), Hypothesis("Lambda is the simplex", f"p = {m.size}")))
 
 
 # ---------------------------------------------------------------- small things

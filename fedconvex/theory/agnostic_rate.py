@@ -40,7 +40,7 @@ from fedconvex._check import numeric, real, whole
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import SADDLE_GAP, Bound, Hypothesis, require
 
 __all__ = [
     "AgnosticConstants",
@@ -155,7 +155,7 @@ def agnostic_rate(
         Hypothesis("gradients and noise bounded on W x Lambda", f"{model:g} and {mixture:g}"),
         Hypothesis("the steps of agnostic_steps, averages of the query points", f"T = {T}"),
     )
-    return Bound(terms, Quantity.SADDLE_GAP, SOURCE, requires)
+    return Bound(terms, SADDLE_GAP, SOURCE, requires)
 
 
 def agnostic_rate_any_steps(c: AgnosticConstants, *, rounds: int, step_size: float, domain_step_size: float) -> Bound:
@@ -186,7 +186,7 @@ def agnostic_rate_any_steps(c: AgnosticConstants, *, rounds: int, step_size: flo
         terms["mixture, start"] = c.reach_lambda**2 / (2.0 * gamma * T)
         terms["mixture, steps"] = 0.5 * gamma * (c.centred**2 + c.sigma2_lambda)
         terms["mixture, noise"] = c.reach_lambda * math.sqrt(c.sigma2_lambda / T)
-    return Bound(terms, Quantity.SADDLE_GAP, f"{SOURCE}, any steps", _requires(c, T, "projected steps of the mixture"))
+    return Bound(terms, SADDLE_GAP, f"{SOURCE}, any steps", _requires(c, T, "projected steps of the mixture"))
 
 
 def agnostic_rate_entropic(c: AgnosticConstants, *, rounds: int, step_size: float, domain_step_size: float) -> Bound:
@@ -215,7 +215,7 @@ def agnostic_rate_entropic(c: AgnosticConstants, *, rounds: int, step_size: floa
         terms["mixture, steps"] = gamma * c.width**2 / 8.0
         terms["mixture, noise"] = c.width * math.sqrt(math.log(c.p) / (2.0 * T)) if c.random else 0.0
     requires = _requires(c, T, "entropic steps of the mixture")
-    return Bound(terms, Quantity.SADDLE_GAP, f"{SOURCE}, entropic steps", requires)
+    return Bound(terms, SADDLE_GAP, f"{SOURCE}, entropic steps", requires)
 
 
 def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = False) -> AgnosticSteps:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 from fedconvex._check import real, whole
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity
+from fedconvex.theory.bound import SOFTMAX_DISTANCE, SOFTMAX_OPTIMUM, Bound, Hypothesis
 
 __all__ = ["softmax_optimum", "softmax_sandwich"]
 
@@ -36,7 +36,7 @@ def softmax_sandwich(*, domains: int, mu: float) -> Bound:
     0.034657
     """
     value, requires = _half(domains, mu)
-    return Bound({"half the width": value}, Quantity.SOFTMAX_DISTANCE, SOURCE, requires)
+    return Bound({"half the width": value}, SOFTMAX_DISTANCE, SOURCE, requires)
 
 
 def softmax_optimum(*, domains: int, mu: float) -> Bound:
@@ -49,7 +49,7 @@ def softmax_optimum(*, domains: int, mu: float) -> Bound:
     0.069315
     """
     value, requires = _half(domains, mu)
-    return Bound({"width": 2.0 * value}, Quantity.SOFTMAX_OPTIMUM, SOURCE, requires)
+    return Bound({"width": 2.0 * value}, SOFTMAX_OPTIMUM, SOURCE, requires)
 
 
 def _half(domains: int, mu: float) -> tuple[float, tuple[Hypothesis, ...]]:

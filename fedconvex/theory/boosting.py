@@ -39,7 +39,15 @@ from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, Presorted
 from fedconvex.theory.agnostic_generalisation import cover_bound, vertex_bound
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import (
+    ENSEMBLE_LOSS,
+    LARGEST_INCREASE,
+    SMOOTHING_ERROR,
+    TAYLOR_REMAINDER,
+    Bound,
+    Hypothesis,
+    require,
+)
 from fedconvex.theory.complexity import Complexity
 
 __all__ = [
@@ -153,7 +161,7 @@ def boosting_descent() -> Bound:
     >>> boosting_descent().value
     0.0
     """
-    return Bound({"increase": 0.0}, Quantity.LARGEST_INCREASE, f"{ALGORITHM}, exact line search")
+    return Bound({"increase": 0.0}, LARGEST_INCREASE, f"{ALGORITHM}, exact line search")
 
 
 def boosting_progress(start: float, promised: Any) -> Bound:
@@ -177,7 +185,7 @@ def boosting_progress(start: float, promised: Any) -> Bound:
     if less.min(initial=0.0) < 0.0:
         raise bad("boosting_progress: promised", "be nonnegative", f"{less.min():g}")
     source = f"{ALGORITHM}, smoothed; progress per round: docs/theory/boosting.md"
-    return Bound({"start less progress": first - float(less.sum())}, Quantity.ENSEMBLE_LOSS, source)
+    return Bound({"start less progress": first - float(less.sum())}, ENSEMBLE_LOSS, source)
 
 
 def adaboost(edge: Any) -> Bound:
@@ -189,7 +197,7 @@ def adaboost(edge: Any) -> Bound:
     >>> round(adaboost([0.6, 0.8]).value, 12)
     0.48
     """
-    return Bound({"product": adaboost_bound(edge)}, Quantity.ENSEMBLE_LOSS, f"{ADABOOST}, product of the rounds")
+    return Bound({"product": adaboost_bound(edge)}, ENSEMBLE_LOSS, f"{ADABOOST}, product of the rounds")
 
 
 def adaboost_weak(gamma: float, *, rounds: int) -> Bound:
@@ -216,7 +224,7 @@ def adaboost_weak(gamma: float, *, rounds: int) -> Bound:
     g, T = real("adaboost_weak: gamma", gamma, low=0.0, high=1.0), whole("adaboost_weak: rounds", rounds)
     weak = require(ADABOOST, Hypothesis("edges of at least gamma > 0", f"gamma = {g:.4g}", g > 0.0))
     value = math.exp(-0.5 * T * g * g)
-    return Bound({"exponential": value}, Quantity.ENSEMBLE_LOSS, f"{ADABOOST}, weak learning", weak)
+    return Bound({"exponential": value}, ENSEMBLE_LOSS, f"{ADABOOST}, weak learning", weak)
 
 
 def smoothing_error(vertices: int, smoothing: float) -> Bound:
@@ -230,7 +238,7 @@ def smoothing_error(vertices: int, smoothing: float) -> Bound:
     """
     p, mu = whole("smoothing_error: vertices", vertices, low=1), real("smoothing_error: mu", smoothing, low=0.0)
     value = math.log(p) / real("smoothing_error: mu", mu, low=0.0, strict=True)
-    return Bound({"log(p)/mu": value}, Quantity.SMOOTHING_ERROR, "log-sum-exp (docs/theory/boosting.md)")
+    return Bound({"log(p)/mu": value}, SMOOTHING_ERROR, "log-sum-exp (docs/theory/boosting.md)")
 
 
 def gradient_remainder(values: Any, step: float, loss: Any = None) -> Bound:
@@ -253,7 +261,7 @@ def gradient_remainder(values: Any, step: float, loss: Any = None) -> Bound:
     """
     F, h = numeric("gradient_remainder: values", values), real("gradient_remainder: step", step, low=0.0, strict=True)
     bend = 0.25 / math.log(2.0) if isinstance(loss, Logistic2) else math.exp(h) * float(F.max())
-    return Bound({"curvature": 0.5 * h * h * bend}, Quantity.TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
+    return Bound({"curvature": 0.5 * h * h * bend}, TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
 
 
 # ---------------------------------------------------------------- why Q

@@ -13,36 +13,84 @@ from fedconvex.constants import AT_CENTRE, Constants
 __all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "known", "require"]
 
 
-class Quantity(enum.Enum):
-    """What a theorem speaks about; the value says it in words."""
+class Dimension(enum.Enum):
+    """What a quantity is measured in, on which depends how far double precision may move it."""
 
-    SHADOW_AVERAGE = "mean over rounds t < T and steps k = 1..tau of E F(wbar^{t,k}) - F*"
-    LAST_SYNCHRONISED = "E F(w_T) - F* of the last synchronised iterate"
-    MEAN_SQUARE_DEVIATION = "E‖w_T - w*_T‖^2 of the last iterate"
-    STEADY_STATE_MSD = "limit of E‖w_i - w*_i‖^2"
-    GRADIENT_NOISE = "E‖s_i‖^2 given w_{i-1}"
-    INCREMENTAL_NOISE = "E‖d_i‖^2 given w_{i-1}"
-    AGNOSTIC_RISK = "expected loss under every mixture of the domains, with probability 1 - delta"
-    AGNOSTIC_EXCESS = "(1 - delta)-quantile of sup over models and mixtures of L_lambda - empirical L_lambda"
-    FLOATS = "numbers sent in a round, down and up, by all clients together"
-    SOFTMAX_DISTANCE = "largest |F_mu(w_t) - max_k F_k(w_t) - log(p)/(2 mu)| over the rounds t <= T"
-    SOFTMAX_OPTIMUM = "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective"
-    SADDLE_GAP = "E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]"
-    WEIGHT_DIVERGENCE = "‖w_federated - w_centralised‖ after a round"
-    LIMIT_BIAS = "‖w_inf - w*‖ of the limit of the rounds"
-    LIMIT_TO_MINIMISERS = "‖w_inf - sum p_k w_k*‖ of the limit of the rounds"
-    WEIGHTED_AVERAGE = "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r"
-    NEXT_VALUE = "E F(w_{t+1}), or its excess over F*, given w_t"
-    DUAL_SUBOPTIMALITY = "E D(alpha^h) - min D, of the dual objective that is minimised"
-    DUALITY_GAP = "P(W(alpha)) + D(alpha)"
-    SEPARABILITY = "largest sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 of dual variables alpha that were found"
-    ENSEMBLE_LOSS = "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used"
-    LARGEST_INCREASE = "largest increase of F in a round up to T"
-    SMOOTHING_ERROR = "|F_mu(alpha_T) - F(alpha_T)|"
-    TAYLOR_REMAINDER = "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e"
-    DISTANCE = "E‖w_T - w*‖"
-    SPLITTING_DISTANCE = "(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k + y_k/rho, after T rounds"
-    PERTURBATION = "‖grad F_k(w + rho u) - grad F_k(w)‖, u = grad F_k(w)/‖grad F_k(w)‖"
+    VALUE = "units of the objective"
+    LENGTH = "units of the model"
+    SQUARED_LENGTH = "squared units of the model"
+    SQUARED_GRADIENT = "squared units of the gradient"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a theorem speaks about.
+
+    Attributes
+    ----------
+    words : str
+        In words: which model, which average, which norm.
+    axis : str
+        For the axis of a figure.
+    dimension : Dimension
+    by_rounds : bool
+        Whether it can be followed over the rounds.
+    """
+
+    words: str
+    axis: str = "quantity"
+    dimension: Dimension = Dimension.VALUE
+    by_rounds: bool = True
+
+
+# Quantities that several theorems speak about
+SHADOW_AVERAGE = Quantity("mean over rounds t < T and steps k = 1..tau of E F(wbar^{t,k}) - F*", "mean suboptimality")
+LAST_SYNCHRONISED = Quantity("E F(w_T) - F* of the last synchronised iterate", "suboptimality")
+MEAN_SQUARE_DEVIATION = Quantity(
+    "E‖w_T - w*_T‖^2 of the last iterate", "mean-square deviation", dimension=Dimension.SQUARED_LENGTH
+)
+STEADY_STATE_MSD = Quantity("limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False)
+GRADIENT_NOISE = Quantity("E‖s_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
+INCREMENTAL_NOISE = Quantity("E‖d_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
+AGNOSTIC_RISK = Quantity("expected loss under every mixture of the domains, with probability 1 - delta")
+AGNOSTIC_EXCESS = Quantity(
+    "(1 - delta)-quantile of sup over models and mixtures of L_lambda - empirical L_lambda", "excess of the true loss"
+)
+FLOATS = Quantity("numbers sent in a round, down and up, by all clients together", by_rounds=False)
+SOFTMAX_DISTANCE = Quantity(
+    "largest |F_mu(w_t) - max_k F_k(w_t) - log(p)/(2 mu)| over the rounds t <= T", "distance from the middle"
+)
+SOFTMAX_OPTIMUM = Quantity(
+    "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective", by_rounds=False
+)
+SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap")
+WEIGHT_DIVERGENCE = Quantity(
+    "‖w_federated - w_centralised‖ after a round", "weight divergence", dimension=Dimension.LENGTH
+)
+LIMIT_BIAS = Quantity("‖w_inf - w*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False)
+LIMIT_TO_MINIMISERS = Quantity(
+    "‖w_inf - sum p_k w_k*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False
+)
+WEIGHTED_AVERAGE = Quantity(
+    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r"
+)
+NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False)
+DUAL_SUBOPTIMALITY = Quantity("E D(alpha^h) - min D, of the dual objective that is minimised", "dual suboptimality")
+DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap")
+SEPARABILITY = Quantity(
+    "largest sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 of dual variables alpha that were found", by_rounds=False
+)
+ENSEMBLE_LOSS = Quantity(
+    "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used", "loss"
+)
+LARGEST_INCREASE = Quantity("largest increase of F in a round up to T", by_rounds=False)
+SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing")
+TAYLOR_REMAINDER = Quantity(
+    "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e", "remainder"
+)
+DISTANCE = Quantity("E‖w_T - w*‖", dimension=Dimension.LENGTH)
+SPLITTING_DISTANCE = Quantity("(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k + y_k/rho, after T rounds")
+PERTURBATION = Quantity("‖grad F_k(w + rho u) - grad F_k(w)‖, u = grad F_k(w)/‖grad F_k(w)‖")
 
 
 class AssumptionError(ValueError):
@@ -80,8 +128,8 @@ class Bound:
 
     Examples
     --------
-    >>> from fedconvex.theory import Bound, Quantity
-    >>> bound = Bound({"start": 1.0, "noise": 0.5}, Quantity.SHADOW_AVERAGE, "an example")
+    >>> from fedconvex.theory.bound import SHADOW_AVERAGE, Bound
+    >>> bound = Bound({"start": 1.0, "noise": 0.5}, SHADOW_AVERAGE, "an example")
     >>> bound.value
     1.5
     """
@@ -100,7 +148,7 @@ class Bound:
         return self.value
 
     def __str__(self) -> str:
-        lines = [f"{self.value:.6g} bounds {self.quantity.value}", f"  source: {self.source}"]
+        lines = [f"{self.value:.6g} bounds {self.quantity.words}", f"  source: {self.source}"]
         lines += [f"  {name:>24} {term:.6g}" for name, term in self.terms.items()]
         return "\n".join(lines + [f"  requires {h}" for h in self.requires])
 

@@ -49,7 +49,15 @@ from fedconvex._check import real, vector, whole
 from fedconvex.constants import Constants
 from fedconvex.losses import Squared
 from fedconvex.problems import Problem
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import (
+    LIMIT_BIAS,
+    LIMIT_TO_MINIMISERS,
+    AssumptionError,
+    Bound,
+    Hypothesis,
+    known,
+    require,
+)
 
 __all__ = [
     "Affine",
@@ -336,7 +344,7 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
     eta, E, c, requires = _contraction(theorem, constants, step_size, local_steps)
     j = np.arange(1, E)
     lag = eta**2 * float(np.sum(j * c ** (j - 1.0))) / (1.0 - c**E)
-    return Bound({"drift": lag * clients.tau_rms * clients.zeta_star}, Quantity.LIMIT_BIAS, theorem, requires)
+    return Bound({"drift": lag * clients.tau_rms * clients.zeta_star}, LIMIT_BIAS, theorem, requires)
 
 
 def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -> Bound:
@@ -354,7 +362,7 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -
     prox = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     mu, _, requires = _curvature(theorem, constants)
     bias = clients.tau_rms * clients.zeta_star / (mu * (mu + prox))
-    return Bound({"drift": bias}, Quantity.LIMIT_BIAS, theorem, requires)
+    return Bound({"drift": bias}, LIMIT_BIAS, theorem, requires)
 
 
 def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: float, local_steps: int) -> Bound:
@@ -370,7 +378,7 @@ def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: floa
     """
     eta, E, c, requires = _contraction(PATEL, constants, step_size, local_steps)
     factor = eta * E * c ** (E - 1) / (1.0 - c**E)
-    return Bound({"drift": factor * clients.tau * clients.xi}, Quantity.LIMIT_TO_MINIMISERS, PATEL, requires)
+    return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, PATEL, requires)
 
 
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:

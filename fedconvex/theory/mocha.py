@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 
 from fedconvex._check import real, whole
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import DUAL_SUBOPTIMALITY, DUALITY_GAP, SEPARABILITY, Bound, Hypothesis, require
 from fedconvex.theory.separability import DualConstants
 
 __all__ = [
@@ -109,7 +109,7 @@ def mocha_smooth(constants: DualConstants, *, rounds: int, start: float, theta: 
     """
     requires = _smooth(constants, theta)
     value = mocha_rate(constants, theta=theta) ** whole("rounds", rounds) * real("start", start, low=0.0)
-    return Bound({"start": value}, Quantity.DUAL_SUBOPTIMALITY, SOURCE.format(1), requires)
+    return Bound({"start": value}, DUAL_SUBOPTIMALITY, SOURCE.format(1), requires)
 
 
 def mocha_rounds(constants: DualConstants, *, start: float, eps: float, theta: float = 0.0) -> int:
@@ -141,7 +141,7 @@ def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:
     """
     requires = _smooth(constants, 0.0)
     value = real("suboptimality", suboptimality, low=0.0) / _s(constants)
-    return Bound({"suboptimality/s": value}, Quantity.DUALITY_GAP, SOURCE.format(1), requires)
+    return Bound({"suboptimality/s": value}, DUALITY_GAP, SOURCE.format(1), requires)
 
 
 def mocha_lipschitz(constants: DualConstants, *, rounds: int, start: float, theta: float = 0.0) -> Bound:
@@ -168,7 +168,7 @@ def mocha_lipschitz(constants: DualConstants, *, rounds: int, start: float, thet
     eps = real("start", start, low=0.0)
     for _ in range(whole("rounds", rounds)):
         eps -= (1.0 - theta) * (eps - C if eps >= 2.0 * C else eps * eps / (4.0 * C))
-    return Bound({"recursion": eps}, Quantity.DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
+    return Bound({"recursion": eps}, DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
 
 
 def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: float, theta: float = 0.0) -> Bound:
@@ -185,7 +185,7 @@ def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: floa
     start, h = real("start", start, low=0.0), whole("rounds", rounds)
     h0 = 0 if start <= 2.0 * C else math.ceil(math.log(start / (2.0 * C)) / -math.log(1.0 - 0.5 * rho))
     value = start * (1.0 - 0.5 * rho) ** h if h < h0 else 4.0 * C / (rho * (h - h0) + 2.0)
-    return Bound({"closed": value}, Quantity.DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
+    return Bound({"closed": value}, DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
 
 
 # ---------------------------------------------------------------- sigma'
@@ -201,7 +201,7 @@ def safe_sigma_bound(constants: DualConstants) -> Bound:
     >>> safe_sigma_bound(DualConstants(1.0, 1.0, 1.0, 2.0, 1.5, 3.0, 1.0)).value
     2.0
     """
-    return Bound({"sigma'": constants.sigma}, Quantity.SEPARABILITY, f"{SOURCE.format('1, safe sigma')}")
+    return Bound({"sigma'": constants.sigma}, SEPARABILITY, f"{SOURCE.format('1, safe sigma')}")
 
 
 def _s(constants: DualConstants) -> float:

@@ -11,7 +11,7 @@ from fedconvex._check import bad, whole
 from fedconvex.problems import Problem
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theory.bound import AssumptionError
-from fedconvex.verify.verdicts import check_confidence, find_bound, find_theorem, start_of
+from fedconvex.verify.verdicts import check_confidence, find_theorem, start_of
 
 __all__ = ["BoundCurve", "curve"]
 
@@ -72,11 +72,11 @@ def curve(
     bounds = np.full(len(times), np.nan)
     for i, T in enumerate(times):
         try:
-            bounds[i] = find_bound(theorem, s._replace(rounds=T)).value
+            bounds[i] = theorem.at(s._replace(rounds=T)).value
         except AssumptionError:
             continue
     if np.isnan(bounds).all():
-        find_bound(theorem, s)  # tells why
+        theorem.at(s)  # tells why
     mean = None if exact is False else theorem.expectation(s, times)
     if mean is not None:
         return BoundCurve(np.array(times), mean, mean, mean, bounds, True)

@@ -18,7 +18,7 @@ from fedconvex.theorems.fedavg_convex import (
     fedavg_convex_tuned,
 )
 from fedconvex.theorems.fedavg_refined import fedavg_refined, fedavg_refined_sharp
-from fedconvex.theory.bound import Quantity
+from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 from fedconvex.theory.worst_case import AtOptimum, Shift, UniformUpper, WorstCase, programme_size, worst_case
 from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
 
@@ -39,15 +39,15 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     --------
     >>> from fedconvex import FedAvg
     >>> from fedconvex.verify import exact_worst
-    >>> from fedconvex.theorems.parts.instances import duel
+    >>> from fedconvex.theorems.parts.instances import two_clients
     >>> from fedconvex.verify import THEOREMS, Setting
-    >>> setting = Setting(duel.make(), FedAvg(step_size=0.25, local_steps=2), 1, [0.0])
+    >>> setting = Setting(two_clients.make(), FedAvg(step_size=0.25, local_steps=2), 1, [0.0])
     >>> worst = exact_worst(THEOREMS["fedavg-convex"], setting)
     >>> round(worst.lower, 3), round(worst.upper, 3)
     (0.287, 0.287)
     """
     m, p = s.method, s.problem
-    if type(m).__name__ != "FedAvg" or theorem.quantity not in (Quantity.SHADOW_AVERAGE, Quantity.LAST_SYNCHRONISED):
+    if theorem.worst_case is None:
         return no_worst("no programme for this quantity")
     if m.batch_size is not None or m.participation is not None:
         return no_worst("the programme is for runs without randomness")
@@ -57,14 +57,14 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
         return no_worst("the programme is for equal weights")
     c = s.constants()
     L, D = float(c.L or 0.0), float(c.D or 0.0)
-    local = "optimum" in theorem.name
+    local = theorem.worst_case is AtOptimum
     zeta = float((c.zeta_star if local else c.zeta) or 0.0)
     if not (0.0 < L < math.inf and D > 0.0 and zeta < 1e6 * L * D):
         return no_worst("the programme is for 0 < L, 0 < D and moderate zeta")
     tau = int(m.local_steps if m.epochs is None else m.epochs)
     M, scaled = p.federation.K, zeta / (L * D)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
-    kind = AtOptimum(scaled) if local else UniformUpper(scaled)
+    kind = theorem.worst_case(scaled)
     size = programme_size(M, tau, s.rounds, kind, theorem.quantity)
     if size.gram > LARGEST:
         return no_worst(f"the programme is too large: Gram matrix of order {size.gram}, {size.constraints} constraints")
@@ -103,8 +103,8 @@ def tightness_row(T: int, zeta: float) -> Tightness:
         "(17)": fedavg_convex_tuned(c, **at).value,
     }
     assert fedavg_convex_step(c, **at) == 0.25  # (17) is about this step
-    low = _programme(2, 2, T, 0.25, Shift(zeta), Quantity.SHADOW_AVERAGE)
-    upper = _programme(2, 2, T, 0.25, UniformUpper(zeta), Quantity.SHADOW_AVERAGE).upper
+    low = _programme(2, 2, T, 0.25, Shift(zeta), SHADOW_AVERAGE)
+    upper = _programme(2, 2, T, 0.25, UniformUpper(zeta), SHADOW_AVERAGE).upper
     return Tightness(T, zeta, low.lower, upper, bounds, low.instance.simulate())
 
 
@@ -118,7 +118,7 @@ def step_choice() -> StepChoice:
     c = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=zeta, K=M)
 
     def worst(eta: float) -> float:
-        return _programme(M, tau, T, eta, UniformUpper(zeta), Quantity.SHADOW_AVERAGE).upper
+        return _programme(M, tau, T, eta, UniformUpper(zeta), SHADOW_AVERAGE).upper
 
     best_15 = fedavg_convex_best_step(c, local_steps=tau, rounds=T)
     steps = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.5]

@@ -18,9 +18,9 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
-from fedconvex.theory.bound import AssumptionError, Bound, require
+from fedconvex.theory.bound import AssumptionError, Bound
 
-__all__ = ["Outcome", "Verdict", "check_confidence", "find_bound", "find_theorem", "start_of", "verify"]
+__all__ = ["Outcome", "Verdict", "check_confidence", "find_theorem", "start_of", "verify"]
 
 
 class Outcome(enum.Enum):
@@ -139,7 +139,7 @@ def verify(
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
     setting = Setting(problem, method, limit, start_of(problem, start), whole("verify: seed", seed))
     try:
-        bound = find_bound(theorem, setting)
+        bound = theorem.at(setting)
     except AssumptionError as error:
         seconds = time.perf_counter() - begin
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error), seconds=seconds)
@@ -173,12 +173,6 @@ def find_theorem(theorem: Theorem | str) -> Theorem:
     if theorem not in THEOREMS:
         raise bad("verify: theorem", "be one of " + ", ".join(THEOREMS), repr(theorem))
     return THEOREMS[theorem]
-
-
-def find_bound(theorem: Theorem, s: Setting) -> Bound:
-    """Return a theorem's bound in a setting, or raise where a hypothesis fails."""
-    require(theorem.name, theorem.about(s.problem))
-    return theorem.bound(s)
 
 
 def check_confidence(confidence: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedconvex._check import bad, real, whole, wrong_type
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
 from fedconvex.theory.worst_case.interpolation import Interpolant, WorstInstance
 from fedconvex.theory.worst_case.programme import Programme, programme_size, reduced
@@ -77,7 +77,7 @@ class WorstCase:
 
     def __str__(self) -> str:
         return (
-            f"{self.value:.6g} in [{self.lower:.8g}, {self.upper:.8g}] is the worst {self.quantity.value}\n"
+            f"{self.value:.6g} in [{self.lower:.8g}, {self.upper:.8g}] is the worst {self.quantity.words}\n"
             f"  class: {self.heterogeneity}\n"
             f"  Gram matrix {self.gram_size}, {self.constraints} constraints, {self.solver} ({self.status}), "
             f"{self.seconds:.2g} s"
@@ -167,7 +167,7 @@ def closed_form_homogeneous(L: float, D: float, step_size: float, local_steps: i
     value = L * D**2 / (2.0 * (1.0 + eta * L * (steps + 1)))
     return Bound(
         {"start": value},
-        Quantity.SHADOW_AVERAGE,
+        SHADOW_AVERAGE,
         "fedconvex, docs/theory/worst_case.md (lower half derived, upper half verified)",
         needs,
     )
@@ -183,7 +183,7 @@ def worst_case(
     mu: float = 0.0,
     D: float = 1.0,
     heterogeneity: Heterogeneity | None = None,
-    metric: Quantity = Quantity.SHADOW_AVERAGE,
+    metric: Quantity = SHADOW_AVERAGE,
     limit: int = LIMIT,
 ) -> WorstCase:
     """Return the worst case of FedAvg over a class, with certificates and the functions that attain it.
@@ -278,8 +278,8 @@ def _checked(case: Case) -> Case:
         raise wrong_type(f"{who}: heterogeneity", "be AtOptimum, UniformUpper or Shift", h)
     if h.zeta > RANGE * L * D:
         raise bad(f"{who}: zeta", f"be at most {RANGE:g} L D", h.zeta, "a larger D keeps upper valid")
-    if case.metric not in (Quantity.SHADOW_AVERAGE, Quantity.LAST_SYNCHRONISED):
-        raise bad(f"{who}: metric", "be Quantity.SHADOW_AVERAGE or Quantity.LAST_SYNCHRONISED", case.metric)
+    if case.metric not in (SHADOW_AVERAGE, LAST_SYNCHRONISED):
+        raise bad(f"{who}: metric", "be SHADOW_AVERAGE or LAST_SYNCHRONISED", case.metric)
     return Case(M, tau, T, eta, L, mu, D, h, case.metric)
 
 

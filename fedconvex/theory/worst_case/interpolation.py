@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex.simplex.uncertainty import minimise_over_simplex
-from fedconvex.theory.bound import Quantity
+from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 
 __all__ = ["Interpolant", "WorstInstance"]
 
@@ -138,5 +138,5 @@ class WorstInstance:
                 local = [y - self.step_size * F.gradient(y) for F, y in zip(self.clients, local, strict=True)]
                 x = np.mean(local, axis=0)
                 shadow.append(x)
-        points = shadow if self.quantity is Quantity.SHADOW_AVERAGE else shadow[-1:]
+        points = shadow if self.quantity is SHADOW_AVERAGE else shadow[-1:]
         return float(np.mean([self.value(y) for y in points])) - self.value(np.zeros_like(x))

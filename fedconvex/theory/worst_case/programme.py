@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import whole
-from fedconvex.theory.bound import Quantity
+from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
 from fedconvex.theory.worst_case.interpolation import Point, interpolation, product
 
@@ -34,7 +34,7 @@ def programme_size(
     local_steps: int,
     rounds: int,
     heterogeneity: Heterogeneity,
-    metric: Quantity = Quantity.SHADOW_AVERAGE,
+    metric: Quantity = SHADOW_AVERAGE,
 ) -> Size:
     """Return the size of the programme that `worst_case` would solve, without building it.
 
@@ -52,7 +52,7 @@ def programme_size(
         heterogeneity,
     )
     zeta = heterogeneity.zeta if M > 1 else 0.0
-    shadow = T * (tau - 1) if metric is Quantity.SHADOW_AVERAGE else 0
+    shadow = T * (tau - 1) if metric is SHADOW_AVERAGE else 0
     own = T * (tau - 1)  # points of one client alone
     optima = M - 1 if zeta > 0.0 else 0
     if M == 1 or isinstance(heterogeneity, AtOptimum):
@@ -97,7 +97,7 @@ class Programme:
         self.points: list[list[Point]] = [[Point(zero, g, none)] for g in first]
         self.depth = {zero.tobytes(): 0, start.tobytes(): 0}  # number of steps that led to a point
         shadow = self._run(start, tau, T, metric)
-        judged = shadow if metric is Quantity.SHADOW_AVERAGE else shadow[-1:]
+        judged = shadow if metric is SHADOW_AVERAGE else shadow[-1:]
         self.c = np.mean([self._point(i, y).f for y in judged for i in range(self.functions)], axis=0)
         self._constrain(start)
 
@@ -112,7 +112,7 @@ class Programme:
                 for y in (x, *local):
                     self.depth.setdefault(y.tobytes(), t * tau + k + 1)
                 shadow.append(x)
-                if metric is Quantity.SHADOW_AVERAGE or k == tau - 1:
+                if metric is SHADOW_AVERAGE or k == tau - 1:
                     for i in range(self.M):
                         self._gradient(i, x)
         return shadow

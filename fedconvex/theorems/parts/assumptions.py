@@ -1,0 +1,41 @@
+"""Hypotheses on constants that several theorems share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedconvex.constants import BOUND, EXACT, Constants
+from fedconvex.theory.bound import Hypothesis, known
+
+__all__ = ["client_weights", "equal_weights", "least_convexity", "where_taken"]
+
+
+def client_weights(theorem: str, constants: Constants) -> np.ndarray:
+    """Return the weights p_k, 1/K each where only the number of clients is given."""
+    if constants.p is not None:
+        return np.asarray(constants.p, dtype=float)
+    (K,) = known(theorem, constants, "K")
+    return np.full(K, 1.0 / K)
+
+
+def equal_weights(p: np.ndarray, cure: str = "") -> Hypothesis:
+    """Return the hypothesis that all clients weigh the same."""
+    text = "equal client weights" + (f" ({cure})" if cure else "")
+    return Hypothesis(text, f"weights from {p.min():g} to {p.max():g}", bool(np.ptp(p) <= 1e-12 * p.max()))
+
+
+def where_taken(constants: Constants, *names: str) -> tuple[Hypothesis, ...]:
+    """Return, for constants that do not hold on all of R^d, what the run has to satisfy for them to apply."""
+    everywhere = (None, EXACT, BOUND)
+    return tuple(
+        Hypothesis(f"{name} covers the run", f"{name} is {constants.how[name]}")
+        for name in names
+        if constants.how.get(name) not in everywhere
+    )
+
+
+def least_convexity(theorem: str, constants: Constants) -> float:
+    """Return the least mu_k, or mu where only that is given."""
+    if constants.mu_k is not None:
+        return float(np.min(constants.mu_k))
+    return float(known(theorem, constants, "mu")[0])

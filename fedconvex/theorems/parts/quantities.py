@@ -1,0 +1,135 @@
+"""Quantities that any run shows: by independent trajectories, or exactly where moments close or nothing is random.
+
+A `Sample` takes (setting, rounds, seed, trajectories) and returns the quantity after so many rounds each, of
+independent runs: (len(rounds), trajectories). An `Exact` takes (setting, rounds) and returns the expectation,
+(len(rounds),), or None where only trajectories give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedconvex.driver import iterate
+from fedconvex.losses import Squared
+from fedconvex.theorems.parts.setting import Setting, is_random
+from fedconvex.theory.bound import (
+    LAST_SYNCHRONISED,
+    MEAN_SQUARE_DEVIATION,
+    SHADOW_AVERAGE,
+    STEADY_STATE_MSD,
+    Dimension,
+    Quantity,
+)
+from fedconvex.theory.moments import Moments
+
+__all__ = ["EXACT", "SAMPLE", "Exact", "Sample", "deterministic", "moments_of", "rounding", "values_along"]
+
+Sample = Callable[[Setting, Sequence[int], int, int], np.ndarray]
+Exact = Callable[[Setting, Sequence[int]], "np.ndarray | None"]
+
+
+def values_along(
+    value: Callable[[np.ndarray], np.ndarray], s: Setting, rounds: Sequence[int], seed: int, trajectories: int
+) -> np.ndarray:
+    """Return a function of the models (R, *model), after so many rounds each, of independent runs."""
+    wanted = set(rounds)
+    runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
+    out = {t: value(state.w) for t, state in runs if t in wanted}
+    return np.array([out[t] for t in rounds])
+
+
+def _shadow_average(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """Mean of F(wbar^{t,k}) - F* over the rounds and local steps so far."""
+    method, best, total, out = replace(s.method, shadow=True), s.problem.solve(), np.zeros(trajectories), {}
+    runs = iterate(method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
+    for t, state in runs:
+        if t:
+            total = total + method.observe(s.problem, state)["shadow_value"] - best.value
+            out[t] = total / t
+    return np.array([out[t] for t in rounds])
+
+
+def _last_value(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """F(w_T) - F*."""
+    best = s.problem.solve()
+    return values_along(lambda w: s.problem.value(w) - best.value, s, rounds, seed, trajectories)
+
+
+def _deviation(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """‖w_T - w*_T‖^2."""
+    best = s.problem.solve().w
+    return values_along(
+        lambda w: np.sum((w - best).reshape(trajectories, -1) ** 2, axis=1), s, rounds, seed, trajectories
+    )
+
+
+def moments_of(s: Setting) -> Moments | None:
+    """Return the exact moments of a run, or None where they do not close."""
+    if not isinstance(s.problem.loss, Squared):
+        return None
+    try:
+        return Moments.of(s.method, s.problem)
+    except (TypeError, ValueError):
+        return None
+
+
+def deterministic(sample: Sample) -> Exact:
+    """Return what one run shows, where nothing is random."""
+    return lambda s, rounds: None if is_random(s) else sample(s, rounds, 0, 1)[:, 0]
+
+
+def _exact_shadow_average(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    moments = moments_of(s)
+    if moments is None:
+        return deterministic(_shadow_average)(s, rounds)
+    means = moments.shadow(rounds=max(rounds), start=s.start).suboptimality[:, 1:].mean(axis=1)
+    return np.array([means[:T].mean() for T in rounds])
+
+
+def _exact_last(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    moments = moments_of(s)
+    if moments is None:
+        return deterministic(_last_value)(s, rounds)
+    return moments.run(rounds=max(rounds), start=s.start).suboptimality[list(rounds)]
+
+
+def _exact_deviation(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    moments = moments_of(s)
+    if moments is None:
+        return deterministic(_deviation)(s, rounds)
+    return moments.run(rounds=max(rounds), start=s.start).deviation[list(rounds)]
+
+
+def _exact_steady_state(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    moments = moments_of(s)
+    return None if moments is None else np.full(len(rounds), moments.steady_state().deviation)
+
+
+EXACT: Mapping[Quantity, Exact] = {
+    SHADOW_AVERAGE: _exact_shadow_average,
+    LAST_SYNCHRONISED: _exact_last,
+    MEAN_SQUARE_DEVIATION: _exact_deviation,
+    STEADY_STATE_MSD: _exact_steady_state,
+}
+SAMPLE: Mapping[Quantity, Sample] = {
+    SHADOW_AVERAGE: _shadow_average,
+    LAST_SYNCHRONISED: _last_value,
+    MEAN_SQUARE_DEVIATION: _deviation,
+}
+
+
+def rounding(quantity: Quantity, s: Setting) -> float:
+    """Return how far double precision may move a quantity, by what it is measured in."""
+    p, best = s.problem, s.problem.solve()
+    length = float(np.linalg.norm(best.w)) + float(np.linalg.norm(s.start))
+    if quantity.dimension is Dimension.LENGTH:
+        return 1e-11 * (length + 1e-3)  # the latter counts as nothing where all models are zero
+    if quantity.dimension is Dimension.SQUARED_LENGTH:
+        return (1e-11 * length) ** 2
+    if quantity.dimension is Dimension.SQUARED_GRADIENT:  # from moves of tiny steps
+        return (1e-8 * float(p.constants().L_s or 1.0) * length) ** 2
+    w = p.flatten(s.start)[0][0]
+    return 4.0 * (p.rounding(best.w.ravel(), best.value) + p.rounding(w, float(p.value(s.start))))

@@ -1,0 +1,244 @@
+"""What a theorem file holds: a statement as text, bounds with their readings, and where they are checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fedconvex._check import bad
+from fedconvex.problems import EnsembleProblem, MultiTaskProblem, Problem
+from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic, rounding
+from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
+from fedconvex.theory.worst_case import AtOptimum, UniformUpper
+
+__all__ = ["Check", "Instance", "MethodRule", "Reading", "Statement", "Theorem"]
+
+
+class Statement(NamedTuple):
+    """The text of a statement with its variants, from which its page in docs/theory is made: Markdown.
+
+    Parameters
+    ----------
+    page : str
+        Name of the page.
+    title : str
+    setting, assumptions, statement : str
+        Who does what; what is asked for; what follows. Formulas are indented by four columns.
+    source : str
+        Authors, year, number; and what is this project's.
+    differs : str
+        What differs from the printed form.
+    meaning, proof, loose : str
+        What it means and when it applies; proof; where it is loose.
+    figure, caption : str
+        Description of the page's figure, for those who do not see it, and its caption; empty where there is none.
+    """
+
+    page: str = ""
+    title: str = ""
+    setting: str = ""
+    assumptions: str = ""
+    statement: str = ""
+    source: str = ""
+    differs: str = ""
+    meaning: str = ""
+    proof: str = ""
+    loose: str = ""
+    figure: str = ""
+    caption: str = ""
+
+
+class Reading(NamedTuple):
+    """What a bound is told of a setting."""
+
+    arguments: Mapping[str, Any]
+    checked: tuple[Hypothesis, ...] = ()  # hypotheses that were checked to find them
+
+
+class Instance(NamedTuple):
+    """A problem that theorems are checked on.
+
+    Parameters
+    ----------
+    name, words : str
+        In short, and in full.
+    data : str
+        "synthetic", "real" or "yours".
+    make : callable
+        Returns the problem, always the same one.
+    """
+
+    name: str
+    words: str
+    data: str
+    make: Callable[[], Problem]
+
+
+class MethodRule(NamedTuple):
+    """How a method is set from what is known of a problem."""
+
+    words: str  # where the step size comes from
+    make: Callable[[Theorem, Problem, np.ndarray, int], Any]  # theorem, problem, start, rounds -> method
+    by_rounds: bool = False  # whether the step is meant for that number of rounds only
+
+
+@dataclass(frozen=True)
+class Check:
+    """A theorem on an instance; what is None is taken from the theorem.
+
+    Attributes
+    ----------
+    instance : Instance
+    method : MethodRule or None
+    rounds : int or None
+    start : float or None
+        Every entry of the model at the start.
+    theorem : str
+        Its name; that of the theorem whose check it is, where it is empty.
+    """
+
+    instance: Instance
+    method: MethodRule | None = None
+    rounds: int | None = None
+    start: float | None = None
+    theorem: str = ""
+
+
+class Theorem(NamedTuple):
+    """A bound, how it is read off a setting, how its quantity is found, and where both are checked.
+
+    Parameters
+    ----------
+    name : str
+        Short name.
+    quantity : Quantity
+        What the bound speaks about.
+    bound : callable
+        Returns a Bound from Constants and numbers; raises AssumptionError where a hypothesis fails.
+    title : str
+        For people.
+    sample : callable, optional
+        (Setting, rounds, seed, trajectories) -> the quantity after so many rounds each, of independent runs:
+        (len(rounds), trajectories). Default by quantity.
+    exact : callable, optional
+        (Setting, rounds) -> the expectation after so many rounds each, (len(rounds),), or None where only trajectories
+        give it. Default by quantity.
+    kind : type
+        What it speaks about: Problem (with one model for all clients), MultiTaskProblem or EnsembleProblem.
+    tolerance : callable, optional
+        Setting -> how far double precision may move the quantity. Default by quantity, for problems with one model.
+    shown : callable, optional
+        Setting -> the constants that go in, each with how it was obtained, for reports. Default `Setting.constants`.
+    interval : callable, optional
+        (Setting, values of independent runs, tail) -> estimate and confidence limits, each missed with probability at
+        most tail. Default the mean, with Student's t.
+    equation : bool
+        The statement is an equation: a quantity below it is a violation too.
+    read : callable, optional
+        Setting -> Reading, the arguments of the bound. Default: the bound is told the setting itself.
+    statement : Statement
+    says, loose : str
+        One sentence each: what it says, and where it is loose.
+    method : MethodRule, optional
+        How the method of its checks is set.
+    rounds : int
+        Of its checks.
+    checks : tuple of Instance or Check
+        Where it is checked, hypotheses that fail among them.
+    drift : float
+        E‖q_i‖^2 of a minimiser that moves, in its checks.
+    start : float
+        Every entry of the model at the start of its checks.
+    adapt : callable, optional
+        What a problem of your own, with one model for all clients, is turned into.
+    worst_case : type, optional
+        The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
+    """
+
+    name: str
+    quantity: Quantity
+    bound: Callable[..., Bound]
+    title: str = ""
+    page: str = ""
+    sample: Sample | None = None
+    exact: Exact | None = None
+    kind: type[Problem] = Problem
+    tolerance: Callable[[Setting], float] | None = None
+    shown: Callable[[Setting], Mapping[str, tuple[float, str]]] | None = None
+    interval: Callable[[Setting, np.ndarray, float], tuple[float, float, float]] | None = None
+    equation: bool = False
+    read: Callable[[Setting], Reading] | None = None
+    statement: Statement = Statement()
+    says: str = ""
+    loose: str = ""
+    method: MethodRule | None = None
+    rounds: int = 1
+    checks: tuple[Instance | Check, ...] = ()
+    drift: float = 0.0
+    start: float = 0.0
+    adapt: Callable[[Problem], Problem] | None = None
+    worst_case: type[UniformUpper | AtOptimum] | None = None
+
+    @property
+    def home(self) -> str:
+        """Name of the file that its bound stands in."""
+        return self.bound.__module__.rpartition(".")[2]
+
+    def about(self, problem: Problem) -> Hypothesis:
+        """Return the hypothesis that the problem is of the kind that the theorem speaks about."""
+        mine = next(k for k in (MultiTaskProblem, EnsembleProblem, Problem) if isinstance(problem, k))
+        fits = isinstance(problem, self.kind) and (mine is Problem or issubclass(self.kind, mine))
+        article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
+        return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)
+
+    def at(self, s: Setting) -> Bound:
+        """Return the bound in a setting.
+
+        Raises
+        ------
+        AssumptionError
+            If a hypothesis fails; it is named with its numbers.
+        """
+        require(self.name, self.about(s.problem))
+        if self.read is None:
+            return self.bound(s)
+        arguments, checked = self.read(s)
+        bound = self.bound(**arguments)
+        return replace(bound, requires=checked + bound.requires) if checked else bound
+
+    def value_at(self, s: Setting) -> float:
+        """Return the value of the bound in a setting, infinite where the theorem does not apply."""
+        try:
+            return self.at(s).value
+        except AssumptionError:
+            return math.inf
+
+    def expectation(self, s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+        """Return the exact expectation after every number of rounds, or None."""
+        exact = self.exact or EXACT.get(self.quantity) or deterministic(self.draw)
+        return exact(s, rounds)
+
+    def draw(self, s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+        """Return the quantity of independent runs, (len(rounds), trajectories)."""
+        sample = self.sample or SAMPLE.get(self.quantity)
+        if sample is None:
+            raise bad(f"Theorem {self.name}", "know how to measure its quantity", self.quantity.words, "pass sample=")
+        return sample(s, rounds, seed, trajectories)
+
+    def estimate(self, s: Setting, values: np.ndarray, tail: float) -> tuple[float, float, float]:
+        """Return the quantity and its confidence limits from the values of independent runs."""
+        if self.interval is not None:
+            return self.interval(s, values, tail)
+        n, mean = values.size, float(values.mean())
+        half = float(stats.t.ppf(1.0 - tail, n - 1) * values.std(ddof=1) / math.sqrt(n))
+        return mean, mean - half, mean + half
+
+    def rounding(self, s: Setting) -> float:
+        """How far double precision may move the quantity: below this an excess over the bound says nothing."""
+        return self.tolerance(s) if self.tolerance is not None else rounding(self.quantity, s)

@@ -1,0 +1,143 @@
+"""Settings in words, in short for tables and in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedconvex.methods import ProportionalSampling, UniformSampling
+from fedconvex.problems import EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
+from fedconvex.theorems import Setting, Theorem
+from fedconvex.theorems.parts.rules import smoothness
+from fedconvex.theorems.parts.theorem import Instance, MethodRule
+from fedconvex.theory.bound import FLOATS
+
+__all__ = ["described", "has_one_model"]
+
+
+def has_one_model(problem: Problem) -> bool:
+    """Whether all clients share one model."""
+    return not isinstance(problem, (MultiTaskProblem, EnsembleProblem))
+
+
+def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
+    """Return the setting in short and in full."""
+    if not has_one_model(s.problem):
+        return _described_otherwise(instance, s, theorem, rule)
+    m, fed = s.method, s.problem.federation
+    if hasattr(m, "described"):
+        brief, detail = m.described(s.problem, s.rounds)
+        domains = f"{fed.n} rows, {fed.d} features"
+        return f"{instance.name}, {brief}", f"{instance.words} ({domains}); {detail}"
+    tau, work = _work(m)
+    B, who = getattr(m, "batch_size", None), _who(getattr(m, "participation", None), fed.K)
+    one_round = not theorem.quantity.by_rounds
+    short = [instance.name, tau, *([] if one_round else [f"T {s.rounds}"])]
+    short += ([] if B is None else [f"B {B}"]) + ([who] if who else [])
+    game, rules = _of_domains(m)
+    short = [*short[:1], *game, *filter(None, short[1:])]
+    if theorem.quantity is FLOATS:
+        short.insert(1, type(m).__name__)
+    full = [
+        f"{instance.words} ({fed.K} clients, {fed.n} rows, {fed.d} features, l2 = {s.problem.l2:g})",
+        f"{type(m).__name__} with {work} on {'all' if B is None else B} rows",
+        _knob(m, s.problem, rule),
+        f"{who} take part" if who else "everybody takes part",
+        f"every entry of the model starts at {float(s.start.flat[0]):g}",
+        *rules,
+    ]
+    full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]
+    full += [f"a minimiser that moves, E‖q‖² = {theorem.drift:g}"] if isinstance(s.problem, MovingTarget) else []
+    return ", ".join(short), "; ".join(full)
+
+
+def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
+    """Return the setting in short and in full, for related tasks and for boosting."""
+    m, p = s.method, s.problem
+    one_round = not theorem.quantity.by_rounds and theorem.kind is MultiTaskProblem
+    if isinstance(p, MultiTaskProblem):
+        fed, low, high = p.federation, int(p.federation.sizes.min()), int(p.federation.sizes.max())
+        rows = f"{low} to {high} rows" if low < high else f"{low} row{'s' * (low != 1)}"
+        what = f"{fed.K} tasks of {rows}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.relation!r}, {p.loss!r}"
+        short, work = _nodes(m)
+    else:
+        assert isinstance(p, EnsembleProblem)
+        listed = "all stumps" if isinstance(p, StumpProblem) else f"{p.signed.shape[1]} classifiers"
+        what = f"{p.p} source{'s' * (p.p != 1)}, {p.data.n} rows, {listed}, {p.loss!r}"
+        mu = getattr(m, "smoothing", None)
+        short, work = ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
+    rounds = [] if one_round else [f"T {s.rounds}"]
+    full = [f"{instance.words} ({what})", f"{type(m).__name__}, {work}", rule.words]
+    full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]
+    return ", ".join([instance.name, *short, *rounds]), "; ".join(full)
+
+
+def _nodes(m: Any) -> tuple[list[str], str]:
+    """Return what nodes of MOCHA or CoCoA do in a round, in short and in full."""
+    theta, clock, drop = getattr(m, "theta", None), getattr(m, "clock", None), np.max(getattr(m, "drop", 0.0))
+    short, full = [], []
+    if theta is not None:
+        short, full = [f"theta {theta:g}"], [f"local accuracy {theta:g}"]
+    elif hasattr(m, "epochs"):
+        steps = f"{m.epochs:g} pass{'es' * (m.epochs != 1.0)}" if m.local_steps is None else f"{m.local_steps} steps"
+        short, full = [steps], [f"{steps} over its rows" if m.local_steps is None else steps]
+    if clock is not None:
+        short, full = [*short, f"clock {clock.low:g}"], [*full, f"{clock.low:g} to {clock.high:g} of it by its clock"]
+    if drop:
+        short, full = [*short, f"drops {drop:g}"], [*full, f"dropped with probability {drop:g}"]
+    rule = getattr(m, "sigma", None)
+    short += [] if rule is None or rule == "pencil" else [f"sigma' {rule}"]
+    return short, "every node: " + ", ".join(full)
+
+
+def _of_domains(m: Any) -> tuple[list[str], list[str]]:
+    """Return what only methods for several domains have, in short and in full."""
+    short, full = [], []
+    if isinstance(getattr(m, "domain_step_size", None), float):
+        entropic = type(m.ascent).__name__ == "EntropicStep"
+        kind = "entropic" if entropic else "projected"
+        full.append(f"{kind} steps {m.domain_step_size:.4g} of the mixture in {m.uncertainty_set!r}")
+    if getattr(m, "radius", None) is not None:
+        full.append(f"‖w‖ <= {m.radius:g}")
+    if hasattr(getattr(m, "sampling", None), "draws"):
+        short.append("weighted")
+        full.append(f"{m.sampling.draws} domain{'s' * (m.sampling.draws != 1)} drawn for each player")
+    if hasattr(m, "mu"):
+        short.append(f"mu {m.mu:g}")
+        full.append(f"mu = {m.mu:g}")
+    return short, full
+
+
+def _work(m: Any) -> tuple[str, str]:
+    """Return what a client does, in short and in full."""
+    if getattr(m, "inner_steps", None) is not None:
+        return f"m {m.inner_steps}", f"{m.inner_steps} inner steps"
+    if hasattr(m, "domain_step_size") and not hasattr(m, "local_steps"):
+        return "", "one gradient"
+    steps = getattr(m, "local_steps", 1)
+    if steps is None or getattr(m, "solver", None) is not None:
+        return "exact", "exact solutions"
+    low, high = (steps, steps) if isinstance(steps, int) else (min(steps), max(steps))
+    tau = f"{low}" if low == high else f"{low} to {high}"
+    return f"tau {tau}", f"{tau} local step{'s' * (tau != '1')}"
+
+
+def _who(p: Any, K: int) -> str:
+    """Return who takes part, empty for everybody."""
+    if p is None:
+        return ""
+    if isinstance(p, ProportionalSampling):
+        return f"{p.draws} draws"
+    return f"{p.clients if isinstance(p, UniformSampling) else max(1, round(p * K))} of {K}"
+
+
+def _knob(m: Any, problem: Problem, rule: MethodRule) -> str:
+    """Return the step size, proximal weight or penalty, with where it comes from."""
+    eta = getattr(m, "step_size", None)
+    if isinstance(eta, float):
+        j = f"1/({1.0 / (eta * smoothness(problem)):.3g}L), " if rule.words.startswith("the ") else ""
+        return f"step size {eta:.4g} = {j}{rule.words}"
+    if isinstance(getattr(m, "proximal_mu", None), float):
+        return f"proximal weight {m.proximal_mu:.4g}, {rule.words}"
+    return f"{'penalty' if eta is None else 'step size'} {rule.words}"
