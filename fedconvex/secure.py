@@ -1,16 +1,23 @@
 """Sums over clients of which the server learns nothing but the sum: pairwise masks (Bonawitz et al. 2017, Section 4).
 
 Every client c encodes its numbers in fixed point, in Z/2^64, and adds sum_{d > c} m_{cd} - sum_{d < c} m_{dc}, where
-m_{cd} is a stream of ChaCha20 under a key that only c and d can compute: X25519 key agreement, then HKDF-SHA256. Masks
-cancel in the sum. What a server sees of any proper subset of the clients is indistinguishable from uniform noise.
+m_{cd} is a stream of ChaCha20 under a key that only c and d can compute: X25519 key agreement, then HKDF-SHA256 over
+the round, the pair and the whole agreement (who takes part, with which public keys). Masks cancel in the sum. What a
+server sees of any proper subset of the clients is indistinguishable from uniform noise.
 
-Not covered: clients that drop out after the keys were exchanged (their masks stay: the sum is refused), servers that
-lie about public keys, and clients that collude with the server (it then learns the sum of the others).
+Of the protocol of Bonawitz et al. (CCS 2017) this is Section 4 up to "masking with one-time pads": pairwise masks
+between all clients of a round, for a server that follows the protocol but is curious. Not there: recovery from clients
+that drop out after the keys were exchanged (their double masking with secret-shared seeds; here their masks stay and
+the sum is refused), authenticated keys (their public-key infrastructure; here a server that lies about public keys
+learns everything), the consistency check of the malicious model, and any defence against clients that collude with the
+server (it then learns the sum of the others).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +25,7 @@ import numpy as np
 from fedconvex._check import bad, equal_by_type, whole
 from fedconvex.kernels import averages
 
-__all__ = ["Party", "PlainSums", "SecureSums", "decode", "encode", "sum_of"]
+__all__ = ["Party", "PlainSums", "SecureSums", "agreement", "decode", "encode", "sum_of"]
 
 
 def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
@@ -49,6 +56,15 @@ def decode(total: np.ndarray, bits: int) -> np.ndarray:
     return total.view(np.int64) * 2.0**-bits
 
 
+def agreement(everybody: Mapping[int, bytes]) -> bytes:
+    """Return the fingerprint (8 bytes) of who takes part with which public key.
+
+    Clients that were told different things have different masks and different fingerprints: their sum is refused.
+    """
+    told = b"".join(b"%d:%s;" % (number, everybody[number].hex().encode()) for number in sorted(everybody))
+    return hashlib.blake2b(told, digest_size=8).digest()
+
+
 class Party:
     """A client in one round: a fresh key pair, and masks agreed upon with every other client.
 
@@ -68,6 +84,7 @@ class Party:
 
         self.number = whole("Party.number", number)
         self._secret = X25519PrivateKey.generate()
+        self._masked: set[bytes] = set()
         self.public = self._secret.public_key().public_bytes_raw()
 
     def mask(self, vector: np.ndarray, everybody: Mapping[int, bytes], context: bytes) -> np.ndarray:
@@ -84,11 +101,16 @@ class Party:
         Raises
         ------
         ValueError
-            If this client is alone or missing: its numbers would be open.
+            If this client is alone or missing: its numbers would be open; or if it masked something in this context
+            before: the difference of the two would be open.
         """
+        if context in self._masked:
+            cure = "name another context, or make a new Party"
+            raise bad(f"Party {self.number}.mask: context", "be used once", f"{context!r} again", cure)
         if self.number not in everybody or len(everybody) < 2:
             raise bad("Party.mask", "have at least one other client in the sum", f"{sorted(everybody)}")
-        out = vector.copy()
+        self._masked.add(context)
+        out, context = vector.copy(), agreement(everybody) + context
         for other, public in everybody.items():
             if other != self.number:
                 stream = self._stream(public, min(self.number, other), max(self.number, other), context, vector.size)
@@ -128,16 +150,23 @@ def sum_of(masked: Mapping[int, np.ndarray], everybody: Any) -> np.ndarray:
 
 
 class Masked(NamedTuple):
-    """Clients to server: beta w, beta, losses and counts in one masked vector."""
+    """Clients to server: beta w, beta, losses and counts in one masked vector, and the public key of the round."""
 
     numbers: np.ndarray  # (R, m, L) uint64
+    keys: np.ndarray  # (R, m, 4) uint64: 32 bytes
     clients: np.ndarray  # (R, m) who sends
-    agreed: np.ndarray  # (R, m, 1) of how many clients the agreement is
+    agreed: np.ndarray  # (R, m, 2) of how many clients the agreement is, and its fingerprint
 
     @property
     def not_sent(self) -> tuple[str, ...]:
         """What the server knows."""
         return ("clients", "agreed")
+
+    @property
+    def relayed(self) -> int:
+        """Numbers that the server passes on: everybody gets the keys of the others."""
+        R, m, size = self.keys.shape
+        return R * m * (m - 1) * size
 
 
 @equal_by_type
@@ -155,36 +184,53 @@ class PlainSums(NamedTuple):
         return averages.over_clients(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
 
 
-@equal_by_type
-class SecureSums(NamedTuple):
+@dataclass(frozen=True)
+class SecureSums:
     """The server adds masked vectors and learns the sums only, up to 2^-bits per client in every number.
 
-    Keys are fresh in every round. A round with a single client is refused: its sum would be its answer. In one process
-    `send` plays all clients; over a network each is a `Party`, and the server relays public keys.
+    Keys are fresh in every round, and count as communication. A round with a single client is refused: its sum would be
+    its answer. In one process `send` plays all clients; over a network each is a `Party`, and the server relays keys.
 
     Parameters
     ----------
     bits : int
-        Binary places of the fixed-point numbers, at most 52.
+        Binary places of the fixed-point numbers, 1 to 52.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If bits is no whole number in its range.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import AgnosticFedAvg, SecureSums
+    >>> AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums(36)).sums.bits
+    36
     """
 
     bits: int = 28
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bits", whole("SecureSums.bits", self.bits, low=1, high=52))
+
     def send(self, reply: Any, ids: np.ndarray, draws: Any) -> Masked:
-        """Return the masked vectors of the clients (R, m) whose draw keys are ids."""
+        """Return the masked vectors of all clients (R, m) of a round, whose draw keys are ids."""
         (R, m), shape = ids.shape, reply.w.shape[2:]
         weighted = reply.w * reply.beta.reshape(R, m, *[1] * len(shape))
         flat = np.concatenate([weighted.reshape(R, m, -1), reply.beta[:, :, None], reply.losses, reply.counts], axis=2)
-        numbers = np.empty(flat.shape, dtype=np.uint64)
+        numbers, keys = np.empty(flat.shape, dtype=np.uint64), np.empty((R, m, 4), dtype=np.uint64)
+        agreed = np.full((R, m, 2), m, dtype=np.int64)
         for r in range(R):
             if np.unique(ids[r]).size != m:
                 raise bad("SecureSums", "mask every client once", f"{ids[r].tolist()}", "draw without replacement")
             parties = [Party(int(k)) for k in ids[r]]
             everybody = {party.number: party.public for party in parties}
+            agreed[r, :, 1] = int.from_bytes(agreement(everybody), "little", signed=True)
             context = b"trajectory %d round %d" % (int(draws.trajectory[r]), int(draws.round))
             for j, party in enumerate(parties):
+                keys[r, j] = np.frombuffer(party.public, dtype="<u8")
                 numbers[r, j] = party.mask(encode(flat[r, j], self.bits, m), everybody, context)
-        return Masked(numbers, ids, np.full((R, m, 1), m))
+        return Masked(numbers, keys, ids, agreed)
 
     def add(self, reply: Masked, p: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
         """Return what `PlainSums.add` returns.
@@ -192,12 +238,14 @@ class SecureSums(NamedTuple):
         Raises
         ------
         ValueError
-            If a client that agreed on masks has not answered.
+            If the answers are not those of all clients of one agreement.
         """
-        for r, sizes in enumerate(reply.agreed[..., 0]):
-            if any(np.count_nonzero(sizes == size) % size for size in set(sizes.tolist())):
-                who, got = f"be of all {sizes.max()} clients that agreed on masks", f"{sizes.size}"
-                raise bad(f"SecureSums: answers of trajectory {r}", who, got, "repeat the round without the missing")
+        for r, (sizes, marks) in enumerate(zip(reply.agreed[..., 0], reply.agreed[..., 1], strict=True)):
+            who, cure = f"SecureSums: answers of trajectory {r}", "repeat the round, with new keys"
+            if np.unique(marks).size != 1:
+                raise bad(who, "be of one agreement on keys", f"{np.unique(marks).size} agreements", cure)
+            if sizes.size != sizes[0]:
+                raise bad(who, f"be of all {sizes[0]} clients that agreed on masks", f"{sizes.size}", cure)
         total = decode(reply.numbers.sum(axis=1, dtype=np.uint64), self.bits)
         size = total.shape[1] - 1 - 2 * p
         beta = total[:, size]

@@ -25,7 +25,7 @@ from fedconvex.methods import (
     SoftmaxFedAvg,
     WeightedSampling,
 )
-from fedconvex.secure import Party, decode, encode, sum_of
+from fedconvex.secure import Party, agreement, decode, encode, sum_of
 from fedconvex.solvers.minimax import solve_minimax
 
 
@@ -306,9 +306,11 @@ def test_communication_is_counted_from_the_messages():
         trace = run(
             AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, participation=c, **sums), problem, rounds=4, tol=0
         ).trace
-        assert trace.floats_down[-1] == 4 * c * (W + p)
-        assert trace.floats_up[-1] == 4 * c * (W + 1 + 2 * p)
-        assert trace.floats_up[-1] + trace.floats_down[-1] == 4 * (2 * c * W + c * (3 * p + 1))
+        key = 4 if sums else 0  # 32 bytes up, and the others' keys down
+        assert trace.floats_down[-1] == 4 * c * (W + p + (c - 1) * key)
+        assert trace.floats_up[-1] == 4 * c * (W + 1 + 2 * p + key)
+        if not sums:
+            assert trace.floats_up[-1] + trace.floats_down[-1] == 4 * (2 * c * W + c * (3 * p + 1))
 
 
 # ---------------------------------------------------------------- secure sums
@@ -324,11 +326,43 @@ def test_masked_sums_lead_to_the_same_run(loss):
     again = run(AgnosticFedAvg(sums=SecureSums(36), **how), problem, rounds=6, tol=0, trajectories=2)
     np.testing.assert_allclose(a.w, b.w, rtol=0, atol=1e-8)
     np.testing.assert_array_equal(b.w, again.w)  # the keys differ, the sums do not
-    threaded = run(
-        AgnosticFedAvg(sums=SecureSums(36), **(how | {"participation": 4})), problem, rounds=6, tol=0, threads=2
-    )
-    plain = run(AgnosticFedAvg(**(how | {"participation": 4})), problem, rounds=6, tol=0)
-    np.testing.assert_allclose(threaded.w, plain.w, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+@pytest.mark.parametrize("m", [2, 3, 4])
+def test_threads_share_one_agreement(m, threads, monkeypatch):
+    """Same bits; and the server never sees the masks of a few clients cancel, which would open their sum."""
+    pytest.importorskip("cryptography")
+    problem, seen = make(6, Logistic()), []
+    add = SecureSums.add
+    monkeypatch.setattr(SecureSums, "add", lambda self, reply, *args: (seen.append(reply), add(self, reply, *args))[1])
+    method = AgnosticFedAvg(step_size=0.2, domain_step_size=0.2, local_steps=2, participation=m, sums=SecureSums(36))
+    one, many = (run(method, problem, rounds=3, tol=0, trajectories=2, threads=n) for n in (1, threads))
+    np.testing.assert_array_equal(one.w, many.w)
+    np.testing.assert_array_equal(one.trace.floats_up, many.trace.floats_up)
+    for reply in seen:
+        assert (reply.agreed[..., 0] == m).all()
+        assert all(np.unique(marks).size == 1 for marks in reply.agreed[..., 1])
+        some = reply.numbers[:, : m - 1].sum(axis=1, dtype=np.uint64)  # of fewer clients: noise, far above the data
+        assert np.abs(decode(some, 36)).max(axis=1).min() > 1e3
+
+
+def test_the_overflow_check_sees_all_clients():
+    """Four clients whose numbers fit for two: slices of two would have wrapped around silently."""
+    pytest.importorskip("cryptography")
+    problem = make(6, Squared())
+    method = AgnosticFedAvg(step_size=1e-3, domain_step_size=0.2, participation=4, sums=SecureSums(52))
+    top = 2.0 ** (63 - 52) / 3.0  # below the limit for two clients, above it for four
+    start = np.full(problem.model_shape, top / 3.0)  # times beta, which is at most the rows of a client
+    for threads in (1, 2):
+        with pytest.raises(ValueError, match="summed over 4 clients"):
+            run(method, problem, rounds=1, tol=0, start=start, threads=threads)
+
+
+@pytest.mark.parametrize("bits", [-5, 0, 53, 2.5, True, "28", None])
+def test_bits_are_a_whole_number_in_range(bits):
+    with pytest.raises((TypeError, ValueError), match=r"SecureSums\.bits must be"):
+        SecureSums(bits)
 
 
 def masked_round(vectors, context=b"test", bits=24):
@@ -401,8 +435,13 @@ def test_contexts_and_pairs_have_masks_of_their_own():
     a, b = Party(3), Party(8)
     keys, zero = {3: a.public, 8: b.public}, np.zeros(100, np.uint64)
     first, second = a.mask(zero, keys, b"1"), a.mask(zero, keys, b"2")
+    with pytest.raises(ValueError, match="be used once"):
+        a.mask(zero, keys, b"1")
     assert not (first == second).any()
     np.testing.assert_array_equal(first + b.mask(zero, keys, b"1"), zero)
+    told = {**keys, 9: Party(9).public}  # the server tells b of a third client
+    assert (second + b.mask(zero, told, b"2")).any()
+    assert agreement(told) != agreement(keys)
 
 
 def test_what_secure_sums_refuse():
@@ -422,10 +461,18 @@ def test_what_secure_sums_refuse():
     draws = Draws(key_from_seed(0), np.arange(1), 0)
     state = method.init(problem, np.zeros((1, 3)))
     clients, weights = method.participants(problem, draws)
-    reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
+    plain, _ = method.local(problem, method.broadcast(state), clients, None, draws)
+    reply = method.send(problem, plain, clients, draws)
     lost = type(reply)(*(v[:, 1:] for v in reply))
     with pytest.raises(ValueError, match="all 4 clients that agreed"):
         method.aggregate(state, clients[:, 1:], weights[:, 1:], lost)
+    halves = [
+        method.send(problem, type(plain)(*(v[:, part] for v in plain)), clients[:, part], draws)
+        for part in (slice(0, 2), slice(2, 4))
+    ]
+    joined = type(reply)(*(np.concatenate(v, axis=1) for v in zip(*halves, strict=True)))
+    with pytest.raises(ValueError, match="one agreement on keys; got 2"):
+        method.aggregate(state, clients, weights, joined)
     with pytest.raises(ValueError, match="at least one other"):
         run(AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, participation=1, sums=SecureSums()), problem, rounds=1)
 

@@ -112,6 +112,9 @@ class Engine:
             if self.memory is not None:
                 self.memory, _ = self.memory.locate(draws.trajectory, clients)
             reply = self._threaded(message, clients, draws)
+        if hasattr(method, "send"):  # what all clients of the round agree on together: masks
+            reply = method.send(problem, reply, clients, draws)
+            self.floats_down += getattr(reply, "relayed", 0) // self.R
         m = clients.shape[1]
         self.floats_down += m * _floats(message, self.R) - self._others(message, m)
         self.floats_up += _floats(reply, self.R)

@@ -166,7 +166,11 @@ class AgnosticFedAvg:
         u, beta = domain_weighting.weights_of(problem, clients, message.alpha)  # 4
         w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 5
         counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
-        return self.sums.send(Reply(w, beta, losses, counts), problem.federation.ids[clients], draws), memory  # 6
+        return Reply(w, beta, losses, counts), memory  # 6
+
+    def send(self, problem: Problem, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
+        """Return what all clients of the round send, once they have agreed on masks: `SecureSums`."""
+        return self.sums.send(reply, problem.federation.ids[clients], draws)  # 6
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
         average, total, losses, counts = self.sums.add(reply, state.domain_weights.shape[1], state.w.shape[1:])  # 7
