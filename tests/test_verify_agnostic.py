@@ -24,7 +24,7 @@ from fedconvex.methods.afl import WeightedSampling
 from fedconvex.report.checks import as_document, as_table
 from fedconvex.report.page import page
 from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
-from fedconvex.solvers.ball import least_over_ball, least_values_over_ball
+from fedconvex.solvers.ball import largest_on_ball, least_over_ball, least_values_over_ball
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
 from fedconvex.theorems.parts.instances import (
@@ -357,7 +357,7 @@ def test_largest_value_on_a_ball():
     r, t = np.meshgrid(np.linspace(0, R, 101), np.linspace(0, 2 * np.pi, 361))
     v = np.stack([r * np.cos(t), r * np.sin(t)], axis=-1).reshape(-1, 2)
     grid = 0.5 * np.einsum("gi,rij,gj->rg", v, A, v) - b @ v.T
-    found = agnostic._largest_on_ball(A, b, R)
+    found = largest_on_ball(A, b, R)
     assert (found >= grid.max(axis=1) - 1e-12).all()
     np.testing.assert_allclose(found, grid.max(axis=1), atol=5e-3)
 
@@ -640,7 +640,7 @@ def test_reports_of_agnostic_theorems():
 
 def test_largest_on_a_ball_with_rounding_for_a_slope():
     """b = 1e-17 is nothing beside A = 1: v'Av/2 - b'v is at most 1/2 on the unit ball."""
-    found = agnostic._largest_on_ball(np.array([[[1.0]]]), np.array([[1e-17]]), 1.0)
+    found = largest_on_ball(np.array([[[1.0]]]), np.array([[1e-17]]), 1.0)
     assert found == pytest.approx(0.5, rel=1e-12)
     fed = Federation.from_arrays([[-0.1], [-0.7], [-0.9]], [1.0, -1.0, 1.0], clients=[0, 1, 2], domains=[0, 0, 0])
     verdict = verify("agnostic-vertices", Problem(fed, Squared()), Sample(sizes=1, models=Ball(0.3)), rounds=1)
