@@ -20,7 +20,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 # Every room imports from lower floors and from itself only.
 FLOORS = [
     {"kernels.cache", "_check"},
-    {"losses", "simplex", "federation", "draws"},
+    {"losses", "simplex", "federation", "draws", "traits"},
     {"kernels"},
     {"solvers"},
     {"constants"},
@@ -42,7 +42,7 @@ NUMBA = {"kernels/cache.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
 # the five calls of a method, described once in docs/architecture.md
-PROTOCOL = {"init", "participants", "broadcast", "local", "aggregate", "measure", "round", "memory"}
+PROTOCOL = {"init", "participants", "broadcast", "local", "aggregate", "measure", "round", "memory", "traits"}
 
 
 def name(path):

@@ -51,6 +51,7 @@ from fedconvex.methods import (
     Stragglers,
     UniformSampling,
 )
+from fedconvex.traits import Traits, traits_of
 
 CONFIGURATIONS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=3),
@@ -376,6 +377,73 @@ def test_running_leaves_no_trace_in_the_method(linear, name):
     before = dict(vars(method))
     quiet(method, linear, rounds=2)
     assert vars(method) == before
+
+
+# ---------------------------------------------------------------- traits
+
+
+@each_method
+def test_deterministic_methods_are_those_that_no_seed_changes(problem, name):
+    method = CONFIGURATIONS[name]
+    a, b = (quiet(method, problem, rounds=4, seed=seed, tol=0).w for seed in (6, 7))
+    assert traits_of(method, problem).deterministic == np.array_equal(a, b)
+
+
+PLAIN = {n for n, m in CONFIGURATIONS.items() if isinstance(m, (FedAvg, FedSGD, DynamicFedAvg))} | {"RADFed"}
+UNPLAIN = {"FedAvg momentum", "FedAvg Adam"}
+
+
+def test_plain_steps_and_averages_are_declared(linear):
+    found = {n: traits_of(m, linear) for n, m in CONFIGURATIONS.items()}
+    assert {n for n, t in found.items() if t.local and t.local.plain} - {"RADFed batches"} == PLAIN - UNPLAIN
+    own = {n for n in CONFIGURATIONS if n.startswith("FedAvg server") and n != "FedAvg server SGD"}
+    assert not {n for n in own | {"RADFed", "SCAFFOLD", "AgnosticFedAvg", "SoftmaxFedAvg"} if found[n].averages}
+    assert traits_of(FedAvg(step_size=0.1, server=ServerSGD(0.5)), linear).server_step == 0.5
+    assert traits_of(FedProx(proximal_mu=0.0, step_size=0.1), linear).local.plain
+    assert not traits_of(FedSAM(step_size=0.1), linear).local.plain
+    assert traits_of(FedSAM(step_size=0.1, rho=0.0), linear).local.plain
+    assert traits_of(FedProx(proximal_mu=0.5, solver=ProximalPoint()), linear).local is None
+
+
+def test_batches_that_depend_on_each_other_are_not_fresh(linear):
+    def fresh_(**how):
+        return traits_of(FedAvg(step_size=0.1, **how), linear).local.fresh
+
+    assert fresh_(local_steps=3, batch_size=2)
+    assert fresh_(epochs=2)
+    assert not fresh_(epochs=1, batch_size=2)
+    assert not fresh_(epochs=1, batch_size=3, replacement=True)  # the last batch is smaller
+    assert fresh_(epochs=2, batch_size=1, replacement=True)
+
+
+def test_a_subclass_inherits_traits_and_a_namesake_has_none(linear):
+    class Mine(FedAvg):
+        pass
+
+    namesake = type("FedAvg", (), {"step_size": 0.1})
+    assert traits_of(Mine(step_size=0.1), linear).averages
+    assert traits_of(namesake(), linear) == Traits()
+    assert not Traits().deterministic
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedSGD", "DynamicFedAvg full", "FedAvg slower server"])
+def test_what_is_declared_predicts_a_round(linear, name):
+    """From the traits alone, in plain NumPy: w + beta (sum_k p_k w_k - w), w_k after the declared steps."""
+    method = CONFIGURATIONS.get(name) or {
+        "DynamicFedAvg full": DynamicFedAvg(step_size=0.2, local_steps=(1, 2, 3, 1, 2)),
+        "FedAvg slower server": FedAvg(step_size=0.2, epochs=2, server=ServerSGD(0.5)),
+    }[name]  # fmt: skip
+    t = traits_of(method, linear)
+    assert t.everyone
+    assert t.local.full
+    average = 0.0
+    for k in range(linear.federation.K):
+        w = np.zeros(linear.model_shape)
+        for _ in range(t.local.steps[k]):
+            w = w - t.local.factor[k] * t.local.step_size * plain_gradient(linear, w, k=k)
+        average = average + linear.weights[k] * w
+    found = run(method, linear, rounds=1, tol=0).w
+    np.testing.assert_allclose(found, t.server_step * average, rtol=1e-13)
 
 
 # ---------------------------------------------------------------- pseudo-code

@@ -36,6 +36,7 @@ from fedconvex.methods.parts import domain_weighting, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import ProjectedStep, Simplex
 from fedconvex.solvers.minimax import measure_minimax
+from fedconvex.traits import Traits
 
 __all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
 
@@ -239,6 +240,12 @@ class AFL:
             t,
         )  # 7
 
+    def traits(self, problem: Problem) -> Traits:
+        B, sizes = self.batch_size, problem.federation.sizes
+        full = B is None or (not self.replacement and bool((sizes == B).all()))
+        some = () if isinstance(self.sampling, DomainSampling) else ("domains",)
+        return Traits(None, None, "everyone", sizes.size, some + (() if full else ("batches",)))
+
     def measure(self, problem: Problem, state: State) -> Measure:
         return _measure(self, problem, state)
 
@@ -310,6 +317,9 @@ class OptimisticAFL:
         return OptimisticState(
             w, _ascend(self, state.t, state.domain_weights, ahead_F), g, F, state.counts, state.t + 1
         )  # 9
+
+    def traits(self, problem: Problem) -> Traits:
+        return Traits(None, None, "everyone", problem.federation.K, ())
 
     def measure(self, problem: Problem, state: OptimisticState) -> Measure:
         return _measure(self, problem, state)

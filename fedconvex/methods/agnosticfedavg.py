@@ -29,6 +29,7 @@ from fedconvex.methods.parts import domain_weighting, local_work, optimizers, pa
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import EntropicStep, Simplex
 from fedconvex.solvers.minimax import measure_minimax
+from fedconvex.traits import Traits
 
 __all__ = ["AgnosticFedAvg"]
 
@@ -183,6 +184,9 @@ class AgnosticFedAvg:
         window = np.concatenate([state.window[:, 1:], counts[:, None]], axis=1)  # 8
         mean = window.mean(axis=1)
         return State(w, server, mix, window, np.where(mean > 0.0, mean, state.expected), state.t + 1)
+
+    def traits(self, problem: Problem) -> Traits:
+        return local_work.averaging_traits(self, problem, plain=False, averaged=False)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return Measure(*measure_minimax(problem, self.uncertainty_set, state.w, state.domain_weights))

@@ -35,6 +35,7 @@ from fedconvex.methods.parts import domain_weighting, local_work, optimizers, pa
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
 from fedconvex.solvers.minimax import measure_softmax
+from fedconvex.traits import Traits
 
 __all__ = ["ApproxFedAvg", "SoftmaxFedAvg"]
 
@@ -146,6 +147,9 @@ class ApproxFedAvg:
         server, w = self.server.move(state.server, state.w, averages.over_clients(weights, reply.w))  # 6
         return State(w, server)
 
+    def traits(self, problem: Problem) -> Traits:
+        return local_work.averaging_traits(self, problem, plain=False)
+
     def measure(self, problem: Problem, state: State) -> Measure:
         return Measure(*measure_softmax(problem, self.mu, state.w))
 
@@ -218,6 +222,9 @@ class SoftmaxFedAvg:
         server, w = self.server.move(state.server, state.w, average)  # 11
         means = reply.losses.sum(axis=1) / np.maximum(counts, 1.0)
         return SoftmaxState(w, server, np.where(counts > 0.0, means, state.values), state.counts)  # 11
+
+    def traits(self, problem: Problem) -> Traits:
+        return local_work.averaging_traits(self, problem, plain=False, averaged=False)
 
     def measure(self, problem: Problem, state: SoftmaxState) -> Measure:
         return Measure(*measure_softmax(problem, self.mu, state.w))

@@ -21,6 +21,7 @@ from fedconvex.kernels import jobs
 from fedconvex.methods.parts import step_sizes as _steps
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["SGD", "GradientDescent"]
 
@@ -61,6 +62,9 @@ class GradientDescent:
 
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
         return State(_steps.descend(self.step_size, state.t, state.w, problem.gradient(state.w)), state.t + 1)  # 2
+
+    def traits(self, problem: Problem) -> Traits:
+        return Traits(drawn=())
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)
@@ -124,6 +128,10 @@ class SGD:
             problem.pooled, ClientSGD(), state.w, clients, draws, eta, plan, self.replacement, False
         )  # 3
         return State(w[:, 0], state.t + 1)
+
+    def traits(self, problem: Problem) -> Traits:
+        full = self.batch_size == problem.federation.n and not self.replacement
+        return Traits(drawn=() if full else ("batches",))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -25,6 +25,7 @@ from fedconvex.draws import Draws
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State
 from fedconvex.problems import MultiTaskProblem
+from fedconvex.traits import Traits
 
 __all__ = ["CoCoA"]
 
@@ -75,6 +76,9 @@ class CoCoA:
         dual_nodes.check_accuracy("CoCoA.theta", self.theta)
         whole("CoCoA.max_epochs", self.max_epochs, low=1)
         object.__setattr__(self, "sigma", dual_nodes.check_sigma("CoCoA.sigma", self.sigma))
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        return Traits(None, None, "everyone", problem.federation.K, ("rows",))
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         return dual_nodes.fixed("CoCoA", dual_nodes.start("CoCoA", problem, w, self.sigma))  # 1

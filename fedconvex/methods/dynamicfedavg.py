@@ -21,6 +21,7 @@ from fedconvex.kernels import averages, jobs
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["DynamicFedAvg"]
 
@@ -121,6 +122,13 @@ class DynamicFedAvg:
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         return State(averages.over_clients(weights, reply.w))  # 6
+
+    def traits(self, problem: Problem) -> Traits:
+        plan, sizes = self._plan(problem, np.arange(problem.federation.K)), problem.federation.sizes
+        local = LocalSteps(self.step_size, plan[:, 0], plan[:, 1], sizes, False, True, True, 1.0 / plan[:, 0])
+        sampling, m = participation.sampling_of(self.participation, problem)
+        some = () if sampling == "everyone" else ("clients",)
+        return Traits(local, 1.0, sampling, m, some + (() if local.full else ("batches",)))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -20,6 +20,7 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import averages, jobs
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["FedAvg"]
 
@@ -138,6 +139,9 @@ class FedAvg:
         average = averages.over_clients(weights, reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 6
         return State(w, server, averages.over_clients(weights, reply.path) if self.shadow else state.shadow)
+
+    def traits(self, problem: Problem) -> Traits:
+        return local_work.averaging_traits(self, problem, plain=self.client.plain())
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

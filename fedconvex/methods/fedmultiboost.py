@@ -22,6 +22,7 @@ from fedconvex._check import bad, whole, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.methods.parts import step_sizes
 from fedconvex.problems import EnsembleProblem, Measure, StumpProblem
+from fedconvex.traits import Traits
 
 __all__ = ["FedMultiBoost"]
 
@@ -192,6 +193,15 @@ class FedMultiBoost:
             if best > 0.0:
                 w[r, int(history[r, -1, 1])] += history[r, -1, 5]  # 7
         return State(w, t, history, state.sizes, state.domain, estimate)
+
+    def traits(self, problem: EnsembleProblem) -> Traits:
+        held, r = np.bincount(_domain_of_clients(problem), minlength=problem.p), self.clients_per_domain
+        columns = np.bincount(problem.dictionary.sources, minlength=problem.p)
+        asked = held if r is None else np.minimum(held, r)
+        some = () if asked.sum() == held.sum() else ("clients",)
+        few = self.classifiers is not None and bool((columns > self.classifiers).any())
+        sampling = "other" if some else "everyone"
+        return Traits(None, None, sampling, int(asked.sum()), some + (("classifiers",) if few else ()))
 
     def measure(self, problem: EnsembleProblem, state: State) -> Measure:
         return problem.measure(state.w)

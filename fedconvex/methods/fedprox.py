@@ -28,6 +28,7 @@ from fedconvex.losses import Softmax
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.solvers.proximal import proximal_points
+from fedconvex.traits import Traits
 
 __all__ = ["AdaptiveProximal", "FedProx", "ProximalPoint", "Stragglers"]
 
@@ -312,6 +313,13 @@ class FedProx:
             np.stack([reply.gamma.max(axis=1), reply.gamma.mean(axis=1)], axis=1) if self.inexactness else state.gamma
         )
         return State(w, server, mu, before, falls, gamma)
+
+    def traits(self, problem: Problem) -> Traits:
+        plain = self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()
+        averaged = self.stragglers is None or not self.stragglers.drop
+        late = ("stragglers",) if self.stragglers is not None and self.stragglers.share > 0.0 else ()
+        found = local_work.averaging_traits(self, problem, plain, averaged, late)
+        return found if self.solver is None else found._replace(local=None)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

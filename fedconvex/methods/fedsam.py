@@ -24,6 +24,7 @@ from fedconvex.kernels import averages, batches
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["FedSAM"]
 
@@ -156,6 +157,9 @@ class FedSAM:
         average = averages.over_clients(weights, reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 8
         return State(w, server, averages.over_clients(weights, reply.path) if self.shadow else state.shadow)
+
+    def traits(self, problem: Problem) -> Traits:
+        return local_work.averaging_traits(self, problem, plain=self.rho == 0.0)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -17,6 +17,7 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import averages, row_losses
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["FedSGD"]
 
@@ -84,6 +85,12 @@ class FedSGD:
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         g = averages.over_clients(weights, reply.g)
         return State(step_sizes.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
+
+    def traits(self, problem: Problem) -> Traits:
+        sampling, m = participation.sampling_of(self.participation, problem)
+        sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
+        local = LocalSteps(self.step_size, ones, sizes, sizes, False, True, True, np.ones(sizes.size))
+        return Traits(local, 1.0, sampling, m, () if sampling == "everyone" else ("clients",))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -39,6 +39,7 @@ from fedconvex.kernels import averages, batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["FSVRG"]
 
@@ -170,6 +171,9 @@ class FSVRG:
         if self.scaling:
             move *= state.spread.reshape(len(move), *[1] * (move.ndim - 2), -1)
         return state._replace(w=state.w + move, t=state.t + 1)  # 8, 10
+
+    def traits(self, problem: Problem) -> Traits:
+        return Traits(None, None, "everyone", problem.federation.K, ("rows",))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

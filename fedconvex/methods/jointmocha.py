@@ -22,6 +22,7 @@ from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.multitask import Balance
+from fedconvex.traits import Traits
 
 __all__ = ["JointMOCHA"]
 
@@ -123,6 +124,9 @@ class JointMOCHA:
             e, balance = Balance(int(due[r])).step(t, float(eta[r]), U, w[r], state.w[r], v[r])
             eta[r], due[r] = e, balance.due  # 5
         return JointState(w, 2.0 * w - state.w, v, conjugate, eta, due, count, state.prior, t)
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        return self.work.traits_of_work(problem)
 
     def measure(self, problem: MultiTaskProblem, state: JointState) -> Measure:
         pairs = [problem.certificate(*one) for one in zip(state.w, state.v, state.conjugate, strict=True)]

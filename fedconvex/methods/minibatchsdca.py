@@ -25,6 +25,7 @@ from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer, draw_batch
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.solvers.dual import conjugate_sum, dual_step
+from fedconvex.traits import Traits
 
 __all__ = ["MiniBatchSDCA", "safe_beta"]
 
@@ -76,6 +77,10 @@ class MiniBatchSDCA:
         if self.beta is not None:
             real("MiniBatchSDCA.beta", self.beta, low=0.0, strict=True)
         object.__setattr__(self, "sigma", dual_nodes.check_sigma("MiniBatchSDCA.sigma", self.sigma))
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        full = bool((problem.federation.sizes <= self.batch_size).all())
+        return Traits(None, None, "everyone", problem.federation.K, () if full else ("batches",))
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         return dual_nodes.fixed("MiniBatchSDCA", dual_nodes.start("MiniBatchSDCA", problem, w, self.sigma))  # 1

@@ -21,6 +21,7 @@ from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation, step_sizes
 from fedconvex.methods.parts.dual_nodes import draw_batch
 from fedconvex.problems import Measure, MultiTaskProblem
+from fedconvex.traits import Traits
 
 __all__ = ["MiniBatchSGD"]
 
@@ -109,6 +110,10 @@ class MiniBatchSGD:
         g = state.qbar @ state.w
         g[np.arange(len(clients))[:, None], clients] += reply.g
         return state._replace(w=step_sizes.descend(self.step_size, state.t, state.w, g), t=state.t + 1)  # 2
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        full = bool((problem.federation.sizes <= self.batch_size).all())
+        return Traits(None, None, "everyone", problem.federation.K, () if full else ("batches",))
 
     def measure(self, problem: MultiTaskProblem, state: Models) -> Measure:
         return problem.measure(state.w)

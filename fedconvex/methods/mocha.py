@@ -29,6 +29,7 @@ from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, State
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.relations import safe_sigma
+from fedconvex.traits import Traits
 
 __all__ = ["MOCHA"]
 
@@ -116,6 +117,9 @@ class MOCHA(NodeWork):
         object.__setattr__(self, "sigma", dual_nodes.check_sigma("MOCHA.sigma", self.sigma))
         whole("MOCHA.omega_every", self.omega_every, low=1)
         real("MOCHA.anneal", self.anneal, low=0.0)
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        return self.traits_of_work(problem)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         state = dual_nodes.start("MOCHA", problem, w, self.sigma)  # 1

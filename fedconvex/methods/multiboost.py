@@ -27,6 +27,7 @@ from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import exp
 from fedconvex.problems import EnsembleProblem, Measure, Pick
 from fedconvex.problems.ensemble import corrected
+from fedconvex.traits import Traits
 
 __all__ = ["MultiBoost"]
 
@@ -181,6 +182,9 @@ class MultiBoost:
         for r, rows in enumerate(changes):
             out[r, history.shape[1] : history.shape[1] + len(rows)] = rows
         return out
+
+    def traits(self, problem: EnsembleProblem) -> Traits:
+        return Traits(drawn=())
 
     def measure(self, problem: EnsembleProblem, state: State) -> Measure:
         totals = (state.w if state.w.shape[1] else state.history[:, :, 5]).sum(axis=1)

@@ -41,6 +41,7 @@ from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 from fedconvex.solvers.proximal import proximal_points
+from fedconvex.traits import Traits
 
 __all__ = ["ProgressiveHedging"]
 
@@ -244,6 +245,12 @@ class ProgressiveHedging:
         apart = (reply.w - new[:, None]).reshape(*clients.shape, -1)
         primal = np.sqrt(np.einsum("rm,rmj,rmj->r", weights, apart, apart))
         return state._replace(w=new, before=state.w, primal=primal, residual=reply.residual.max(axis=1))
+
+    def traits(self, problem: Problem) -> Traits:
+        sampling, m = participation.sampling_of(self.participation, problem)
+        some = () if sampling == "everyone" else ("clients",)
+        full = self.batch_size is None or bool((problem.federation.sizes == self.batch_size).all())
+        return Traits(None, None, sampling, m, some + (() if full else ("batches",)))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -30,6 +30,7 @@ from fedconvex.kernels import averages, jobs
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["RADFed"]
 
@@ -166,6 +167,11 @@ class RADFed:
             return State(state.w, reply.w, state.t + 1)  # 5
         w = averages.over_clients(weights, reply.w)  # 6
         return State(w, np.repeat(w[:, None], reply.w.shape[1], axis=1), state.t + 1)
+
+    def traits(self, problem: Problem) -> Traits:
+        m = problem.federation.K if self.models is None else self.models
+        local = local_work.steps_of(self, problem, plain=True)
+        return Traits(local, None, "uniform", m, ("clients",) + (() if local.full else ("batches",)))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -37,6 +37,7 @@ from fedconvex.kernels.cache import kernel
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["SCAFFOLD"]
 
@@ -170,6 +171,12 @@ class SCAFFOLD:
         add(w.reshape(R, -1), self.server_step * (N / S), state.p[0], clients, reply.dy.reshape(R, S, -1))  # 7
         add(c.reshape(R, -1), 1.0, state.p[0], clients, reply.dc.reshape(R, S, -1))  # 8
         return State(w, c, state.p)
+
+    def traits(self, problem: Problem) -> Traits:
+        local = local_work.steps_of(self, problem, plain=False)
+        sampling, m = participation.sampling_of(self.participation, problem)
+        some = () if sampling == "everyone" else ("clients",)
+        return Traits(local, None, sampling, m, some + (() if local.full else ("batches",)))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

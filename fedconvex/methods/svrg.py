@@ -23,6 +23,7 @@ from fedconvex.kernels import batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
 from fedconvex.methods.parts import step_sizes
 from fedconvex.problems import Measure, Problem
+from fedconvex.traits import Traits
 
 __all__ = ["SVRG"]
 
@@ -116,6 +117,11 @@ class SVRG:
             self.batch_size, self.replacement, start, mu.reshape(R, -1), w, problem.n_outputs,
         )  # fmt: skip
         return State(problem.unflatten(w))
+
+    def traits(self, problem: Problem) -> Traits:
+        full = self.batch_size == problem.federation.n and not self.replacement
+        some = ("inner iterate",) if self.option == 2 else ()
+        return Traits(drawn=some + (() if full else ("batches",)))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -20,6 +20,7 @@ from fedconvex.methods.parts import participation
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.relations import safe_sigma
 from fedconvex.solvers.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
+from fedconvex.traits import Traits
 
 __all__ = [
     "Clock",
@@ -207,6 +208,13 @@ class NodeWork:
             self.replacement,
             refreshes(round_),
         )
+
+    def traits_of_work(self, problem: MultiTaskProblem) -> Traits:
+        """Return who takes part and what is drawn: the order of rows, and what clocks and drops leave of the work."""
+        sampling, m = participation.sampling_of(self.participation, problem)
+        some = () if sampling == "everyone" else ("clients",)
+        late = ("stragglers",) if self.clock is not None or np.any(np.asarray(self.drop) > 0.0) else ()
+        return Traits(None, None, sampling, m, (*some, "rows", *late))
 
 
 def work_to_accuracy(problem: MultiTaskProblem, theta: float, max_epochs: int, round_: int) -> Work:

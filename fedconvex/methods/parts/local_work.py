@@ -9,8 +9,9 @@ import numpy as np
 from fedconvex._check import bad, flag, whole
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Problem
+from fedconvex.traits import LocalSteps, Traits
 
-__all__ = ["check_fit", "check_work", "plan_of"]
+__all__ = ["averaging_traits", "check_fit", "check_work", "plan_of", "steps_of"]
 
 
 def check_work(who: str, method: Any) -> None:
@@ -52,3 +53,28 @@ def plan_of(method: Any, sizes: np.ndarray) -> np.ndarray:
     plan[..., 1] = sizes if method.epochs is not None or method.batch_size is None else method.batch_size
     plan[..., 2] = plan[..., 1] if method.batch_size is None else np.minimum(method.batch_size, plan[..., 1])
     return plan
+
+
+def steps_of(method: Any, problem: Problem, plain: bool) -> LocalSteps:
+    """Return the local steps of every client."""
+    sizes, ones = problem.federation.sizes, np.ones(problem.federation.K)
+    plan, replacement = plan_of(method, sizes), getattr(method, "replacement", False)
+    even = plan[:, 1] % plan[:, 2] == 0  # a pass ends with a whole batch
+    one_batch = (plan[:, 1] == plan[:, 2]) & (method.epochs is None or plan[:, 2] == sizes)
+    fresh = bool((one_batch | (even & replacement)).all())
+    counts = step_sizes.step_counts(plan)
+    return LocalSteps(method.step_size, counts, plan[:, 2], sizes, replacement, plain, fresh, ones)
+
+
+def averaging_traits(
+    method: Any, problem: Problem, plain: bool, averaged: bool = True, drawn: tuple[str, ...] = ()
+) -> Traits:
+    """Return the traits of a method with local steps; averaged: its server moves by a weighted average of the answers.
+
+    drawn : what a round draws beside clients and batches.
+    """
+    local = steps_of(method, problem, plain)
+    sampling, m = participation.sampling_of(method.participation, problem)
+    step = getattr(method.server, "plain_step", None) if averaged else None
+    some = ("clients",) if sampling != "everyone" else ()
+    return Traits(local, step, sampling, m, some + (() if local.full else ("batches",)) + drawn)

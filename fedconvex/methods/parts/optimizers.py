@@ -103,6 +103,11 @@ class ClientAdam(NamedTuple):
 class Averaging(NamedTuple):
     """w <- the weighted average of the clients' models."""
 
+    @property
+    def plain_step(self) -> float:
+        """beta of w + beta Delta."""
+        return 1.0
+
     def init(self, w: np.ndarray) -> tuple:
         """No memory."""
         return ()
@@ -129,6 +134,11 @@ class ServerSGD(NamedTuple):
     step_size: float = 1.0
     momentum: float = 0.0
     nesterov: bool = False
+
+    @property
+    def plain_step(self) -> float | None:
+        """beta of w + beta Delta, None with momentum."""
+        return self.step_size if self.momentum == 0.0 else None
 
     def init(self, w: np.ndarray) -> tuple:
         """m = 0."""

@@ -15,7 +15,7 @@ from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.problems import Problem
 
-__all__ = ["ProportionalSampling", "UniformSampling", "as_participation", "participants"]
+__all__ = ["ProportionalSampling", "UniformSampling", "as_participation", "participants", "sampling_of"]
 
 
 @equal_by_type
@@ -76,6 +76,15 @@ def check_participation(who: str, scheme: Any, problem: Problem) -> None:
     """Raise if the scheme asks for more different clients than there are."""
     if isinstance(scheme, UniformSampling) and scheme.clients > problem.federation.K:
         raise bad(f"{who}.participation", f"be at most the number of clients {problem.federation.K}", scheme.clients)
+
+
+def sampling_of(scheme: Any, problem: Problem) -> tuple[str, int]:
+    """Return how clients are sampled (everyone, uniform or proportional), and how many are."""
+    K = problem.federation.K
+    if isinstance(scheme, ProportionalSampling):
+        return "proportional", scheme.draws
+    m = K if scheme is None else scheme.clients if isinstance(scheme, UniformSampling) else max(1, round(scheme * K))
+    return ("everyone" if m == K else "uniform"), m
 
 
 def participants(scheme: Any, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,77 @@
+"""What a method declares about its rounds, as data: theorems and exact moments ask for these, never for a class.
+
+A method that wants to be recognised defines ``traits(problem)``, which needs no rows: sizes and weights of the clients
+do. Subclasses inherit what is declared, and must declare anew what they change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["LocalSteps", "Traits", "traits_of"]
+
+
+class LocalSteps(NamedTuple):
+    """Mini-batch steps of a client on its own rows, from the model that it was sent."""
+
+    step_size: Any  # as the method was given it: a float, a tuple (R,) or a schedule
+    steps: np.ndarray  # (K,) in a round
+    batch_size: np.ndarray  # (K,) rows per step, all rows for full batches
+    sizes: np.ndarray  # (K,) n_k
+    replacement: bool
+    plain: bool  # w <- w - eta grad f_k(w; b), and nothing else
+    fresh: bool  # batches are drawn independently of each other and are of one size
+    factor: np.ndarray  # (K,) by which clients multiply step_size
+
+    @property
+    def full(self) -> bool:
+        """Whether every step takes all rows of its client, so that nothing is drawn."""
+        return not self.replacement and bool((self.batch_size == self.sizes).all())
+
+    @property
+    def equal_steps(self) -> int | None:
+        """Steps of every client in a round, or None where clients differ."""
+        return int(self.steps[0]) if (self.steps == self.steps[0]).all() else None
+
+
+class Traits(NamedTuple):
+    """What is known of a method's rounds on a problem; the defaults say that nothing is.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.traits import traits_of
+    >>> problem = Problem(linear_federation(n_clients=4, seed=0).federation, Squared())
+    >>> t = traits_of(FedAvg(step_size=0.1, local_steps=3, participation=0.5), problem)
+    >>> t.sampling, t.participants, t.averages, t.local.equal_steps, t.drawn
+    ('uniform', 2, True, 3, ('clients',))
+    """
+
+    local: LocalSteps | None = None  # None where clients do something else
+    server_step: float | None = None  # beta of w <- w + beta (sum_k q_k w_k - w), q_k the weights of the participants
+    sampling: str = "other"  # everyone, uniform (different clients), proportional (draws with probabilities p_k), other
+    participants: int = 0  # clients, or draws, in a round
+    drawn: tuple[str, ...] = ("something",)  # what is random: clients, batches, stragglers, domains, rows, ...
+
+    @property
+    def averages(self) -> bool:
+        """Whether the server takes the plain average of what the participants answer."""
+        return self.server_step == 1.0
+
+    @property
+    def everyone(self) -> bool:
+        """Whether there is full participation."""
+        return self.sampling == "everyone"
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a round draws nothing."""
+        return not self.drawn
+
+
+def traits_of(method: Any, problem: Any) -> Traits:
+    """Return what a method declares about its rounds on a problem, or that nothing is known."""
+    return method.traits(problem) if hasattr(method, "traits") else Traits()
