@@ -78,24 +78,26 @@ def assert_map(found, expected, atol=1e-12):
 # ---------------------------------------------------------------- FedAvg through the real driver
 
 
-def test_fedavg_ends_where_the_formula_says(rng):
-    """100 random federations, singular Hessians among them, from random starts: limits agree to 1e-10."""
-    done = singular = 0
-    while done < 100:
+def fedavg_limit_trial(rng):
+    """A random federation, often with singular Hessians, from a random start: the limits agree to 1e-10."""
+    while True:
         problem = random_problem(rng)
         E, beta = int(rng.integers(1, 9)), float(rng.uniform(0.5, 1.5))
         eta = float(rng.uniform(0.3, 1.2)) / top(problem)
         round_ = fedavg_round(problem, step_size=eta, local_steps=E, server_step=beta)
-        if round_.rate > 0.9:  # too slow to follow to the end
-            continue
-        start = rng.normal(size=problem.federation.d)
-        rounds = int(math.log(1e-14) / math.log(max(round_.rate, 1e-3))) + 5
-        method = FedAvg(step_size=eta, local_steps=E, server=ServerSGD(beta))
-        found = run(method, problem, rounds=rounds, tol=0.0, start=start, record_every=rounds).w
-        np.testing.assert_allclose(found, round_.limit(start), atol=1e-10 * (1 + np.abs(found).max()), rtol=0)
-        done += 1
-        singular += any(np.linalg.matrix_rank(H) < len(H) for H in quadratic(problem).H)
-    assert singular > 20
+        if round_.rate <= 0.9:  # else it is too slow to follow to the end
+            break
+    start = rng.normal(size=problem.federation.d)
+    rounds = int(math.log(1e-14) / math.log(max(round_.rate, 1e-3))) + 5
+    method = FedAvg(step_size=eta, local_steps=E, server=ServerSGD(beta))
+    found = run(method, problem, rounds=rounds, tol=0.0, start=start, record_every=rounds).w
+    error = np.abs(found - round_.limit(start)).max() / (1 + np.abs(found).max())
+    assert error <= 1e-10
+    return {"error": error, "singular": any(np.linalg.matrix_rank(H) < len(H) for H in quadratic(problem).H)}
+
+
+def test_fedavg_ends_where_the_formula_says(rng):
+    assert sum(fedavg_limit_trial(rng)["singular"] for _ in range(20)) > 2
 
 
 def test_fedavg_round_is_the_drivers_round(rng):
@@ -232,28 +234,34 @@ def bias_cases(rng, count):
         yield problem, float(rng.choice([0.1, 0.5, 1.0, 1.5, 1.9])) / top(problem), int(rng.integers(1, 30))
 
 
-def test_bias_bounds_hold(rng):
-    worst = {"B1": 0.0, "B2": 0.0, "P": 0.0}
-    for problem, eta, E in bias_cases(rng, 300):
-        q, clients = quadratic(problem), spread(problem)
-        constants = problem.constants()
-        end = fedavg_round(problem, step_size=eta, local_steps=E).limit()
-        bound = fedavg_bias(constants, clients, step_size=eta, local_steps=E).value
-        distance = np.linalg.norm(end - q.minimiser)
-        assert distance <= bound * (1 + 1e-8) + 1e-9
-        worst["B1"] = max(worst["B1"], distance / bound if bound > 0 and E > 1 else 0.0)
-        bound = fedavg_limit_patel(constants, clients, step_size=eta, local_steps=E).value
-        distance = np.linalg.norm(end - q.p @ q.minimisers)
-        assert distance <= bound * (1 + 1e-8) + 1e-9
-        worst["P"] = max(worst["P"], distance / bound if bound > 1e-6 else 0.0)
-        mu = float(10.0 ** rng.uniform(-2, 2))
-        bound = fedprox_bias(constants, clients, proximal_mu=mu).value
-        distance = np.linalg.norm(fedprox_round(problem, proximal_mu=mu).limit() - q.minimiser)
-        assert distance <= bound * (1 + 1e-8) + 1e-9
-        worst["B2"] = max(worst["B2"], distance / bound)
-    assert worst["B1"] > 0.5 < worst["B2"]  # and not idle
-    assert worst["P"] > 0.25
+def bias_trial(rng):
+    """Shares of the three bounds that a random federation attains."""
+    [(problem, eta, E)] = bias_cases(rng, 1)
+    q, clients, constants = quadratic(problem), spread(problem), problem.constants()
+    end = fedavg_round(problem, step_size=eta, local_steps=E).limit()
+    found = {"B1": 0.0, "P": 0.0}
+    bound = fedavg_bias(constants, clients, step_size=eta, local_steps=E).value
+    distance = float(np.linalg.norm(end - q.minimiser))
+    assert distance <= bound * (1 + 1e-8) + 1e-9
+    if bound > 0 and E > 1:
+        found["B1"] = distance / bound
+    bound = fedavg_limit_patel(constants, clients, step_size=eta, local_steps=E).value
+    distance = float(np.linalg.norm(end - q.p @ q.minimisers))
+    assert distance <= bound * (1 + 1e-8) + 1e-9
+    if bound > 1e-6:
+        found["P"] = distance / bound
     assert fedavg_bias(constants, clients, step_size=eta, local_steps=1).value == 0.0
+    mu = float(10.0 ** rng.uniform(-2, 2))
+    bound = fedprox_bias(constants, clients, proximal_mu=mu).value
+    distance = float(np.linalg.norm(fedprox_round(problem, proximal_mu=mu).limit() - q.minimiser))
+    assert distance <= bound * (1 + 1e-8) + 1e-9
+    return found | {"B2": distance / bound}
+
+
+def test_bias_bounds_hold(rng):
+    found = [bias_trial(rng) for _ in range(300)]
+    assert max(f["B1"] for f in found) > 0.5 < max(f["B2"] for f in found)  # and not idle
+    assert max(f["P"] for f in found) > 0.25
 
 
 def two_parabolas(a, b):
