@@ -139,26 +139,28 @@ def test_margin_bounds_are_their_terms():
     assert "margin" in bound.source
 
 
+def margin_trial(rng, rounds=60):
+    """Boosted stumps on 120 samples of noise: the worst true error is below the bound; is it above its other terms?"""
+    p, n, d, rho = 2, 60, 20, 0.3
+    test_X, truth = rng.normal(size=(4000, d)), rng.choice([-1.0, 1.0], (p, 4000))  # the true error is 1/2
+    X = rng.normal(size=(p * n, d))
+    domain, y = np.repeat(np.arange(p), n), rng.choice([-1.0, 1.0], p * n)
+    problem = StumpProblem(Federation.from_arrays(X, y, domain, domain))
+    *_, (_, state) = iterate(MultiBoost(smoothing=30.0), problem, rounds=rounds)
+    f = problem.ensemble(state)
+    empirical = margin_losses(state.margins[0] / (f.alpha.sum() / p), problem.bounds, rho / p)
+    seed = int(rng.integers(2**31))
+    R = [stump_complexity(X, problem.q * p, domain, np.eye(p)[k], signs=20, seed=seed).value for k in range(p)]
+    bound = margin_vertex_bound(empirical, R, [n, n], rho=rho / p, delta=0.05)
+    sign = np.sign(f.decision_function(test_X))
+    worst = max(np.mean(sign != truth[k]) for k in range(p))
+    assert worst <= bound.value  # at least 95 % of the time; in fact always
+    return {"share": float(worst / bound.value), "needed": bool(worst > bound.value - bound.terms["complexity"])}
+
+
 def test_the_margin_bound_covers(rng):
-    """Boosted stumps on 200 samples: the worst true error is below the bound; without its complexity often above."""
-    p, n, d, rho, failed, planted = 2, 60, 20, 0.3, 0, 0
-    test_X = rng.normal(size=(4000, d))
-    truth = rng.choice([-1.0, 1.0], (p, 4000))  # labels are noise: the true error is 1/2
-    for s in range(25):
-        X = rng.normal(size=(p * n, d))
-        domain, y = np.repeat(np.arange(p), n), rng.choice([-1.0, 1.0], p * n)
-        problem = StumpProblem(Federation.from_arrays(X, y, domain, domain))
-        *_, (_, state) = iterate(MultiBoost(smoothing=30.0), problem, rounds=60)
-        f = problem.ensemble(state)
-        empirical = margin_losses(state.margins[0] / (f.alpha.sum() / p), problem.bounds, rho / p)
-        R = [stump_complexity(X, problem.q * p, domain, np.eye(p)[k], signs=20, seed=s).value for k in range(p)]
-        bound = margin_vertex_bound(empirical, R, [n, n], rho=rho / p, delta=0.05)
-        sign = np.sign(f.decision_function(test_X))
-        worst = max(np.mean(sign != truth[k]) for k in range(p))
-        failed += worst > bound.value
-        planted += worst > bound.value - bound.terms["complexity"]
-    assert failed == 0
-    assert planted > 12
+    """Without the complexity it would often be below the true error."""
+    assert sum(margin_trial(rng)["needed"] for _ in range(6)) >= 3
 
 
 def test_bad_input():

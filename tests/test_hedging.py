@@ -204,31 +204,34 @@ def norm(p, v):
     return np.sqrt(p @ np.sum(v**2, axis=1))
 
 
+def contraction_trial(rng, loss=None):
+    """A random federation, random weights and rho: both variables contract by delta in every round."""
+    loss, best = [Squared(), Logistic()][rng.integers(2)] if loss is None else loss, 0.0
+    problem = Problem(federation(rng, loss), loss, float(rng.choice([0.05, 0.3])), weights_of(rng, 4))
+    p, w = problem.weights, problem.solve().w
+    _, mu, L = contraction(problem, 1.0)
+    rho = float(np.sqrt(mu * L) * 10 ** rng.uniform(-1, 1))
+    delta = contraction(problem, rho)[0]
+    slopes = np.array([gradient(problem, k, w) for k in range(4)])
+    previous = None
+    for state, x, y, _ in by_hand(ProgressiveHedging(rho=rho), problem, 25, start=3 * rng.normal(size=3)):
+        z = state.w[0]
+        after = y + rho * (x - z)
+        pair = norm(p, z - after / rho - (w + slopes / rho)), norm(p, x + y / rho - (w - slopes / rho))
+        np.testing.assert_allclose(p @ (x + y / rho), z, rtol=0, atol=1e-12)
+        if previous is not None:
+            for now, before in zip(pair, previous, strict=True):
+                if before > 1e-5:
+                    assert now <= delta * before * (1 + 1e-8)
+                    best = max(best, now / before / delta)
+        previous = pair
+    assert pair[0] >= np.linalg.norm(z - w) * (1 - 1e-6) - 1e-12
+    return {"share": float(best)}
+
+
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
 def test_contraction_of_the_splitting_variables(loss, rng):
-    """30 random federations each, random weights and rho: both variables contract by delta in every round."""
-    best = 0.0
-    for _ in range(30):
-        problem = Problem(federation(rng, loss), loss, float(rng.choice([0.05, 0.3])), weights_of(rng, 4))
-        p, w = problem.weights, problem.solve().w
-        _, mu, L = contraction(problem, 1.0)
-        rho = float(np.sqrt(mu * L) * 10 ** rng.uniform(-1, 1))
-        delta = contraction(problem, rho)[0]
-        slopes = np.array([gradient(problem, k, w) for k in range(4)])
-        previous = None
-        for state, x, y, _ in by_hand(ProgressiveHedging(rho=rho), problem, 25, start=3 * rng.normal(size=3)):
-            z = state.w[0]
-            after = y + rho * (x - z)
-            pair = norm(p, z - after / rho - (w + slopes / rho)), norm(p, x + y / rho - (w - slopes / rho))
-            np.testing.assert_allclose(p @ (x + y / rho), z, rtol=0, atol=1e-12)
-            if previous is not None:
-                for now, before in zip(pair, previous, strict=True):
-                    if before > 1e-5:
-                        assert now <= delta * before * (1 + 1e-8)
-                        best = max(best, now / before / delta)
-            previous = pair
-        assert pair[0] >= np.linalg.norm(z - w) * (1 - 1e-6) - 1e-12
-    assert best > 0.9  # and the factor is of use
+    assert max(contraction_trial(rng, loss)["share"] for _ in range(8)) > 0.9  # and the factor is of use
 
 
 def test_the_rule_is_the_geometric_mean():
