@@ -26,7 +26,6 @@ from fedconvex.papers import (
 )
 from fedconvex.papers.dynamic_msd import L, agents
 from fedconvex.papers.style import blank, save_figure
-from fedconvex.theorems.dynamic_msd import tracking_constants
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +139,8 @@ def test_dynamic_msd_setting():
 def test_dynamic_msd_claims_can_fail():
     """Planted: a measured value 2 % too low everywhere, a bound below the truth, a floor that halves by 2 dB."""
     plan, crowd = dynamic_msd.QUICK, agents()
-    constants = tracking_constants(crowd.problem)
     points = [
-        dynamic_msd.Point(q, mu, 100, 1.01 * mu + q / mu, 0.005 * (mu + q / mu), mu + q / mu, 2.0)
+        dynamic_msd.MsdPoint(q, mu, 100, 1.01 * mu + q / mu, 0.005 * (mu + q / mu), mu + q / mu, 2.0)
         for q in plan.walks
         for mu in plan.levels
     ]
@@ -150,7 +148,7 @@ def test_dynamic_msd_claims_can_fail():
     factors = [{"step_size": 0.01, "drift2": 0.01, "data": 1.0, "model": 1.0, "tracking": 1.0, "all": 3.0}]
 
     def judged(points, factors=factors):
-        return {c.text: c.holds for c in dynamic_msd._claims(crowd, constants, plan, points, points, factors)}
+        return {c.text: c.holds for c in dynamic_msd._claims(crowd, plan, points, points, factors)}
 
     assert all(judged(points).values()), judged(points)
     off = [p._replace(measured=0.98 * p.exact) for p in points]
@@ -178,7 +176,7 @@ def test_another_seed_agrees_too():
     """Agreement is not luck of one seed: 25 points of one learning curve, on other data."""
     crowd = agents(1)
     plan = replace_plan(trajectories=128, rounds=60, every=5, curves=(0.1,))
-    points = dynamic_msd._curves(crowd, tracking_constants(crowd.problem), plan, 1e-2, 1)
+    points = dynamic_msd._curves(crowd, plan, 1e-2, 1)
     claim = dynamic_msd._agreement("learning curves", points, plan.trajectories)
     assert claim.holds, claim
 
@@ -246,7 +244,7 @@ def test_scaffold_quadratics_claims_can_fail(two_quadratics):
                 rate = {"SGD": 0.8, "FedAvg": 0.99, "SCAFFOLD": 0.8**K}[method]
                 path = np.array([1.0, G / 1000 + K / 1e5 if method == "FedAvg" else rate**90])
                 limit = path[-1] if method == "FedAvg" else 0.0
-                curve = scaffold_quadratics.Curve(
+                curve = scaffold_quadratics.TunedCurve(
                     method, K, G, 0.1, path, path, np.empty(0), rate, limit, math.nan if method == "FedAvg" else rate
                 )
                 made.append(curve._replace(**change.get(f"{method}{K}", {})))

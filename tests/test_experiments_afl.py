@@ -13,8 +13,10 @@ pytest.importorskip("matplotlib")
 from fedconvex import Logistic, Problem, run
 from fedconvex.cli import main
 from fedconvex.datasets import Table
-from fedconvex.papers import EXPERIMENTS, agnostic_adult, agnostic_toy, summary, write
-from fedconvex.papers.agnostic_toy import CENTRES, clouds, enclosing, location_problem
+from fedconvex.papers import EXPERIMENTS, agnostic_adult, summary, write
+from fedconvex.papers.agnostic_toy import runs as toy_runs
+from fedconvex.papers.agnostic_toy.claims import judge as toy_claims
+from fedconvex.papers.agnostic_toy.problem import CENTRES, VARIANCES, clouds, enclosing, location_problem
 from fedconvex.report import domain_differences, domain_scores
 
 
@@ -75,7 +77,7 @@ def test_by_hand_wants_the_worst_domains():
     assert enclosing(np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).h.tolist() == [1.0, 0.0]  # on a line
 
 
-@pytest.mark.parametrize("variances", agnostic_toy.WORLDS.values(), ids=list(agnostic_toy.WORLDS))
+@pytest.mark.parametrize("variances", VARIANCES.values(), ids=list(VARIANCES))
 def test_toy_problem_is_the_mean_squared_distance(variances):
     points = clouds(variances, seed=4)
     problem = location_problem(points)
@@ -99,7 +101,7 @@ def test_toy_equal_variances_decide():
     circle = enclosing(CENTRES)
     np.testing.assert_allclose(circle.h, [1.5, 0.85])  # equidistant from (0,0), (3,0), (1,2.5): 2.25 + 0.7225
     assert circle.value == pytest.approx(2.9725)
-    noisy = enclosing(CENTRES, agnostic_toy.WORLDS["one noisy domain"])
+    noisy = enclosing(CENTRES, VARIANCES["one noisy domain"])
     assert noisy.value == pytest.approx(4.17295955882353, rel=1e-12)
     # by hand: D1 and D5 are worst, h = m c_5, |h|^2 + 1/2 = (1 - m)^2 |c_5|^2 + 4, |c_5|^2 = 5.44
     m = (5.44 + 3.5) / (2.0 * 5.44)
@@ -107,46 +109,44 @@ def test_toy_equal_variances_decide():
     np.testing.assert_allclose(noisy.h, m * CENTRES[4])
 
 
-@pytest.mark.parametrize("name", list(agnostic_toy.methods()))
-@pytest.mark.parametrize("world", list(agnostic_toy.WORLDS))
-def test_toy_certified_gap_bounds_the_true_one(name, world):
-    variances = agnostic_toy.WORLDS[world]
+@pytest.mark.parametrize("name", list(toy_runs.methods()))
+@pytest.mark.parametrize("setting", list(VARIANCES))
+def test_toy_certified_gap_bounds_the_true_one(name, setting):
+    variances = VARIANCES[setting]
     truth = enclosing(CENTRES, variances).value
     problem = location_problem(clouds(variances, seed=1))
-    trace = run(agnostic_toy.methods()[name], problem, rounds=40, tol=0.0, seed=1, progress=False).trace
+    trace = run(toy_runs.methods()[name], problem, rounds=40, tol=0.0, seed=1, progress=False).trace
     assert (trace.gap >= trace.value - truth - 1e-12).all()
     assert not (0.999 * trace.gap >= trace.value - truth - 1e-12).all()  # a bound smaller by a thousandth is caught
 
 
 def test_toy_claims_can_fail(toy):
-    plan = agnostic_toy.QUICK._replace(rounds=40, runs=2, close=1.0)
-    worlds = [
-        agnostic_toy._world(name, v, plan, 0, lambda share, doing: None) for name, v in agnostic_toy.WORLDS.items()
-    ]
-    rates = [agnostic_toy._rate(w, 40, 3, 0) for w in worlds]
-    line = agnostic_toy._on_the_line(0)
+    plan = toy_runs.QUICK._replace(rounds=40, runs=2, close=1.0)
+    settings = [toy_runs.solve_setting(name, v, plan, 0, lambda share, doing: None) for name, v in VARIANCES.items()]
+    rates = [toy_runs.check_rate(w, 40, 3, 0) for w in settings]
+    line = toy_runs.on_the_line(0)
 
-    def failing(worlds=worlds, rates=rates, plan=plan, line=line):
-        return [c.text for c in agnostic_toy._claims(worlds, rates, plan, line) if not c.holds]
+    def failing(settings=settings, rates=rates, plan=plan, line=line):
+        return [c.text for c in toy_claims(settings, rates, plan, line) if not c.holds]
 
     assert failing() == []
     assert failing(plan=plan._replace(close=1e-9))[0].startswith("AFL, OptimisticAFL and AgnosticFedAvg reach")
-    low = worlds[0]._replace(exact=worlds[0].exact._replace(value=worlds[0].exact.value - 1e-6))
-    found = failing([low, worlds[1]])
+    low = settings[0]._replace(exact=settings[0].exact._replace(value=settings[0].exact.value - 1e-6))
+    found = failing([low, settings[1]])
     assert any("certified gap is an upper bound" in text for text in found)
-    moved = worlds[0]._replace(circle=worlds[0].circle._replace(h=worlds[0].circle.h + 1e-4))
-    assert failing([moved, worlds[1]])[0].startswith("With equal variances")
-    assert failing([worlds[0], worlds[0]])[0].startswith("With unequal variances")
-    wrong = worlds[1]._replace(variances=worlds[1].variances + 1e-6)
-    assert failing([worlds[0], wrong])[0].startswith("The mean loss of domain i")
-    lame = worlds[0]._replace(paths=worlds[0].paths | {"FedAvg": np.tile(worlds[0].exact.h, (3, 1))})
-    assert failing([lame, worlds[1]])[0].startswith("FedAvg goes")
+    moved = settings[0]._replace(circle=settings[0].circle._replace(h=settings[0].circle.h + 1e-4))
+    assert failing([moved, settings[1]])[0].startswith("With equal variances")
+    assert failing([settings[0], settings[0]])[0].startswith("With unequal variances")
+    wrong = settings[1]._replace(variances=settings[1].variances + 1e-6)
+    assert failing([settings[0], wrong])[0].startswith("The mean loss of domain i")
+    lame = settings[0]._replace(paths=settings[0].paths | {"FedAvg": np.tile(settings[0].exact.h, (3, 1))})
+    assert failing([lame, settings[1]])[0].startswith("FedAvg goes")
     assert "bound" in failing(rates=[r._replace(mean=1e3) for r in rates])[0]
     assert failing(line=line._replace(h=line.middle))[0].startswith("In FedJAX's recipe")
 
 
 def test_toy_on_the_line():
-    line = agnostic_toy._on_the_line(3)
+    line = toy_runs.on_the_line(3)
     worst = np.max((line.h - line.means) ** 2 + line.variances)
     for h in line.h + np.array([-1e-4, 1e-4]):
         assert np.max((h - line.means) ** 2 + line.variances) > worst
@@ -254,12 +254,12 @@ def test_adult_claims_can_fail(small):
     change = domain_differences(problem, models["agnostic"], models["pooled"], people.test)
     follow = agnostic_adult._follow
     courses = {
-        name: follow(method, problem, people.test, plan, 0, lambda share: None)
+        name: follow(method, problem, people.test, plan, 0, lambda share, doing: None)
         for name, method in agnostic_adult.methods().items()
     }
 
     def judged(change=change, courses=courses, train=train, plan=plan):
-        claims = agnostic_adult._claims(people, plan, models, train, test, change, courses)
+        claims = list(agnostic_adult._claims(people, plan, models, train, test, change, courses))
         return {claim.text.split(":")[0]: claim.holds for claim in claims}, [claim.text for claim in claims]
 
     holds, texts = judged()

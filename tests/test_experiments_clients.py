@@ -10,9 +10,17 @@ from scipy import stats
 pytest.importorskip("matplotlib")
 from sklearn.linear_model import LogisticRegression
 
-from fedconvex.papers import agnostic_clients, agnostic_fashion, summary, write
+from fedconvex.papers import EXPERIMENTS, summary, write
+from fedconvex.papers.agnostic_clients import claims as clients_claims
+from fedconvex.papers.agnostic_clients import data as clients_data
+from fedconvex.papers.agnostic_clients import runs as clients_runs
+from fedconvex.papers.agnostic_fashion import claims as fashion_claims
+from fedconvex.papers.agnostic_fashion import data as fashion_data
+from fedconvex.papers.agnostic_fashion import runs as fashion_runs
 from fedconvex.papers.images import coarser
-from fedconvex.report import wilson_interval
+from fedconvex.papers.intervals import mean_interval
+from fedconvex.papers.tuning import TunedRun
+from fedconvex.report import DomainScores, wilson_interval
 
 
 def archive(path, classes=9, n=540, side=4, **changes):
@@ -54,11 +62,11 @@ def test_coarser_images_are_means_of_blocks():
 # ---------------------------------------------------------------- afl-clients: the setting
 
 
-@pytest.mark.parametrize("division", agnostic_clients.DIVISIONS, ids=lambda d: d.name)
+@pytest.mark.parametrize("division", clients_data.DIVISIONS, ids=lambda d: d.name)
 def test_clients_hold_what_the_division_says(division):
-    data = agnostic_clients.load_splits(splits=2, seed=3)
+    data = clients_data.load_splits(splits=2, seed=3)
     for s, split in enumerate(data.splits):
-        problem, test = agnostic_clients.problems_of(data, division, s, 3)
+        problem, test = clients_data.problems_of(data, division, s, 3)
         fed, n = problem.federation, len(split.y)
         assert fed.K == test.K == 3
         assert fed.labels.tolist() == test.labels.tolist()
@@ -81,28 +89,28 @@ def test_clients_hold_what_the_division_says(division):
 
 
 def test_divisions_of_an_archive_share_no_rows(tmp_path):
-    data = agnostic_clients.load_splits(archive(tmp_path / "a.npz"), splits=3, seed=1)
+    data = clients_data.load_splits(archive(tmp_path / "a.npz"), splits=3, seed=1)
     assert data.overlap == 0.0
     rows = [tuple(r) for s in data.splits for r in np.vstack([s.X, s.X_test])]
     assert len(set(rows)) == len(rows) == 3 * (180 + 90)
-    assert agnostic_clients.load_splits(splits=2).overlap == pytest.approx(599 / 1198)
+    assert clients_data.load_splits(splits=2).overlap == pytest.approx(599 / 1198)
 
 
 def test_large_images_are_averaged_to_a_thousand_parameters(tmp_path):
-    data = agnostic_clients.load_splits(archive(tmp_path / "a.npz", classes=10, side=28), splits=2)
+    data = clients_data.load_splits(archive(tmp_path / "a.npz", classes=10, side=28), splits=2)
     assert data.splits[0].X.shape[1] == 7 * 7 + 1
     assert "4 x 4" in data.about
-    assert agnostic_clients._block("--data x", (28, 28), 5) == 2
-    assert agnostic_clients._block("--data x", (8, 8), 10) == 1
+    assert clients_data._block("--data x", (28, 28), 5) == 2
+    assert clients_data._block("--data x", (8, 8), 10) == 1
 
 
 def test_intervals_are_students_and_wider_where_rows_are_shared():
     d = np.random.default_rng(0).normal(0.1, 1.0, 9)
-    mean, low, high = agnostic_clients.interval(d, 0.0)
+    found = mean_interval(d)
     by_scipy = stats.ttest_1samp(d, 0.0).confidence_interval(0.95)
-    np.testing.assert_allclose([mean, low, high], [d.mean(), *by_scipy], rtol=1e-10)
-    wide = agnostic_clients.interval(d, 0.5)  # sqrt((1/9 + 1/2)/(1/9)), Nadeau and Bengio
-    assert (wide[2] - wide[1]) / (high - low) == pytest.approx(math.sqrt(5.5))
+    np.testing.assert_allclose([found.mean, found.low, found.high], [d.mean(), *by_scipy], rtol=1e-10)
+    wide = mean_interval(d, 0.5)  # sqrt((1/9 + 1/2)/(1/9)), Nadeau and Bengio
+    assert wide.half / found.half == pytest.approx(math.sqrt(5.5))
 
 
 # ---------------------------------------------------------------- afl-clients: results
@@ -111,7 +119,7 @@ def test_intervals_are_students_and_wider_where_rows_are_shared():
 @pytest.fixture(scope="module")
 def clients(compiled_kernels):
     said = []
-    findings = agnostic_clients.run(quick=True, progress=lambda share, doing: said.append(share))
+    findings = EXPERIMENTS["afl-clients"].run(quick=True, progress=lambda share, doing: said.append(share))
     return findings, said
 
 
@@ -125,18 +133,18 @@ def test_clients_quick_holds(clients, tmp_path):
 
 
 def test_exact_models_against_scikit_learn():
-    """Pooled: the same minimum. AFL: for its mixture the minimum is the worst client's objective, a saddle point."""
-    data = agnostic_clients.load_splits(splits=1, block=2)
-    division = agnostic_clients.DIVISIONS[3]
-    problem, test = agnostic_clients.problems_of(data, division, 0, 0)
+    """Pooled: the same minimum. AFL: at its domain weights the worst client's objective, a saddle point."""
+    data = clients_data.load_splits(splits=1, block=2)
+    division = clients_data.DIVISIONS[3]
+    problem, test = clients_data.problems_of(data, division, 0, 0)
     fed = problem.federation
-    pooled, agnostic = agnostic_clients._solved(data, division, 0, 0)
+    pooled, agnostic = clients_runs.solved(data, division, 0, 0)
     for outcome, goal in (
         (pooled, float(pooled.objective @ pooled.shares)),
         (agnostic, float(agnostic.objective.max())),
     ):
         per_row = np.repeat(outcome.domain_weights / fed.sizes, fed.sizes)
-        value, W = by_sklearn(fed.X, fed.y, per_row, agnostic_clients.L2)
+        value, W = by_sklearn(fed.X, fed.y, per_row, clients_data.L2)
         assert goal == pytest.approx(value, abs=1e-6)
         right = np.argmax(test.X @ W.T, axis=1) == test.y
         mine = [right[a:b].mean() for a, b in pairwise(test.ptr)]
@@ -155,9 +163,9 @@ def test_floats_are_those_of_the_messages(clients):
 
 
 def test_descent_curve_by_hand(clients):
-    data = agnostic_clients.load_splits(splits=3, block=2)
-    division = agnostic_clients.DIVISIONS[3]
-    problem, _ = agnostic_clients.problems_of(data, division, 0, 0)
+    data = clients_data.load_splits(splits=3, block=2)
+    division = clients_data.DIVISIONS[3]
+    problem, _ = clients_data.problems_of(data, division, 0, 0)
     fed = problem.federation
     row = next(r for r in clients[0].tables["runs"] if r["method"] == "FedSGD")
     W, Y = np.zeros((10, 17)), np.eye(10)[fed.y.astype(int)]
@@ -169,8 +177,8 @@ def test_descent_curve_by_hand(clients):
     for _ in range(100):
         Z = fed.X @ W.T
         P = np.exp(Z - np.logaddexp.reduce(Z, axis=1)[:, None])
-        W = W - row["step"] * ((P - Y).T @ fed.X / fed.n + agnostic_clients.L2 * W)
-    F = [losses(W)[a:b].mean() + 0.5 * agnostic_clients.L2 * np.sum(W**2) for a, b in pairwise(fed.ptr)]
+        W = W - row["step"] * ((P - Y).T @ fed.X / fed.n + clients_data.L2 * W)
+    F = [losses(W)[a:b].mean() + 0.5 * clients_data.L2 * np.sum(W**2) for a, b in pairwise(fed.ptr)]
     assert row["above the least"] == pytest.approx(max(F) - problem.solve_minimax().value, rel=1e-6)
 
 
@@ -179,29 +187,30 @@ def planted(accuracy, loss, domain_weights, objective=None, division="by label, 
     rows = np.array([600, 300, 100])
     made = []
     for s in range(3):
-        for m, model in enumerate(agnostic_clients.MODELS):
+        for m, model in enumerate(clients_claims.MODELS):
             a, v = np.array(accuracy[m]) + 0.001 * s, np.array(loss[m]) + 0.001 * s
             none = np.full(3, math.nan)
-            scores = agnostic_clients.DomainScores(
-                np.array(["A", "B", "C"]), rows, v, none, none, none, a, none, none, none, none, 0.95
-            )
+            scores = DomainScores(np.array(["A", "B", "C"]), rows, v, none, none, none, a, none, none, none, none, 0.95)
             lam = rows / 1000 if m == 0 else np.array(domain_weights)
             F = np.array([0.1, 0.2, 0.4]) if m == 0 else np.full(3, 0.3)
-            made.append(agnostic_clients.Outcome(division, s, model, rows, F, 0.0, lam, scores))
+            made.append(clients_runs.ExactModel(division, s, model, rows, F, 0.0, lam, scores))
     return made
 
 
 def test_clients_claims_can_fail():
     def failing(outcomes, above=0.01):
-        rows = list(agnostic_clients._differences(outcomes, 0.0))
+        rows = list(clients_claims.difference_rows(outcomes, 0.0))
         division = outcomes[0].division
         curves = [
-            agnostic_clients.Curve(
-                division, m, 1.0, 1.0, 10, np.array([10]), np.array([above]), np.ones(3) / 3, False, outcomes[0].test
+            clients_runs.DivisionRun(
+                division,
+                10,
+                TunedRun(m, 1.0, 1.0, False, np.array([10]), np.array([above]), np.zeros((1, 2)), np.ones(3) / 3),
+                outcomes[0].test,
             )
             for m in ("FedSGD", "AFL")
         ]
-        return [c.text for c in agnostic_clients._claims(outcomes, curves, rows) if not c.holds]
+        return [c.text for c in clients_claims.judge(outcomes, curves, rows) if not c.holds]
 
     good = ([[0.95, 0.9, 0.6], [0.94, 0.9, 0.8]], [[0.1, 0.2, 0.9], [0.15, 0.2, 0.5]], [0.3, 0.3, 0.4])
     assert failing(planted(*good)) == []
@@ -223,7 +232,7 @@ def test_clients_claims_can_fail():
 
 
 def test_clients_refuse(tmp_path):
-    load = agnostic_clients.load_splits
+    load = clients_data.load_splits
     for changes, words in (
         ({"classes": 2}, "at least 3 classes"),
         ({"n": 100}, "at least 90"),
@@ -235,10 +244,10 @@ def test_clients_refuse(tmp_path):
         load(tmp_path / "none.npz")
     gone = archive(tmp_path / "gone.npz", y_test=np.zeros(270, int))
     with pytest.raises(ValueError, match="rows for each of"):
-        agnostic_clients.run(quick=True, data=gone)
+        EXPERIMENTS["afl-clients"].run(quick=True, data=gone)
     for seed in (-1, 0.5):
         with pytest.raises((ValueError, TypeError), match="seed"):
-            agnostic_clients.run(quick=True, seed=seed)
+            EXPERIMENTS["afl-clients"].run(quick=True, seed=seed)
 
 
 # ---------------------------------------------------------------- afl-fashion: the setting
@@ -247,10 +256,10 @@ def test_clients_refuse(tmp_path):
 def test_fashion_takes_three_classes_and_standardises_by_training_rows(tmp_path):
     file = archive(tmp_path / "f.npz", n=540)
     stored = np.load(file)
-    data = agnostic_fashion.load_domains(file)
+    data = fashion_data.load_domains(file)
     assert data.labels == ("shirt", "pullover", "t-shirt/top")
     assert np.bincount(data.y).tolist() == [90, 90, 90]
-    problem, X_test, y_test = agnostic_fashion._problem(data, 0, 1, 0.1)
+    problem, X_test, y_test = fashion_data.problem_of(data, 0, 1, 0.1)
     fed = problem.federation
     assert fed.sizes.tolist() == [60, 60, 60]
     assert len(y_test) == 90
@@ -262,14 +271,14 @@ def test_fashion_takes_three_classes_and_standardises_by_training_rows(tmp_path)
 
 
 def test_a_constant_pixel_becomes_zero():
-    train, test = agnostic_fashion.standardised(np.array([[0.3, 1.0], [0.3, 3.0], [0.3, 5.0]]), np.array([[9.0, 3.0]]))
+    train, test = fashion_data.standardised(np.array([[0.3, 1.0], [0.3, 3.0], [0.3, 5.0]]), np.array([[9.0, 3.0]]))
     assert np.isfinite(train).all()
     assert (train[:, 0] == 0.0).all()
     assert test.tolist() == [[0.0, 0.0, 1.0]]
 
 
 def test_digits_are_tested_once_each():
-    data = agnostic_fashion.load_domains(seed=4)
+    data = fashion_data.load_domains(seed=4)
     tested = np.concatenate([test for _, test in data.folds])
     assert np.sort(tested).tolist() == list(range(536))
     assert all(not set(train) & set(test) and len(train) + len(test) == 536 for train, test in data.folds)
@@ -279,18 +288,18 @@ def test_fashion_differences_by_hand():
     rng = np.random.default_rng(1)
     y = np.repeat([0, 1, 2], [30, 40, 50])
     right, losses = rng.random((2, 120)) < 0.7, rng.random((2, 120))
-    c = agnostic_fashion.Comparison(1, 0.1, 6, np.ones((2, 3)), 0.0, np.ones((2, 3)), y, losses, right, np.ones((2, 3)))
+    c = fashion_runs.Comparison(1, 0.1, 6, np.ones((2, 3)), 0.0, np.ones((2, 3)), y, losses, right, np.ones((2, 3)))
     for k, n in enumerate((30, 40, 50)):
         a, b = (right[m, y == k].astype(float) for m in (0, 1))
-        found = agnostic_fashion.of_class(c, k)
+        found = fashion_claims.of_class(c, k)
         by_scipy = stats.ttest_rel(b, a)
         assert found.mean == pytest.approx(b.mean() - a.mean())
         assert found.mean / found.error == pytest.approx(by_scipy.statistic)
         assert found.high - found.mean == pytest.approx(1.959964 * np.std(b - a, ddof=1) / math.sqrt(n), rel=1e-6)
     worst = [int(np.argmax([losses[m, y == k].mean() for k in range(3)])) for m in (0, 1)]
-    largest = agnostic_fashion.of_largest(c)
+    largest = fashion_claims.of_largest(c)
     assert largest.mean == pytest.approx(losses[1, y == worst[1]].mean() - losses[0, y == worst[0]].mean())
-    assert agnostic_fashion.of_mean(c).mean == pytest.approx(np.mean(c.accuracy[1] - c.accuracy[0]))
+    assert fashion_claims.of_mean(c).mean == pytest.approx(np.mean(c.accuracy[1] - c.accuracy[0]))
 
 
 # ---------------------------------------------------------------- afl-fashion: results
@@ -300,7 +309,7 @@ def test_fashion_differences_by_hand():
 def fashion(compiled_kernels, tmp_path_factory):
     said = []
     file = archive(tmp_path_factory.mktemp("fashion") / "f.npz", n=1800)
-    findings = agnostic_fashion.run(quick=True, data=file, progress=lambda share, doing: said.append(share))
+    findings = EXPERIMENTS["afl-fashion"].run(quick=True, data=file, progress=lambda share, doing: said.append(share))
     return findings, said, file
 
 
@@ -311,8 +320,8 @@ def test_fashion_runs_quickly(fashion, tmp_path):
     assert {f.name for f in write(findings, tmp_path)} >= {"classes.svg", "runs.png", "classes.csv", "differences.csv"}
     rows = findings.tables["classes"]
     assert len(rows) == 2 * 2 * 3  # l2, models, classes
-    data = agnostic_fashion.load_domains(file)
-    problem, X_test, y_test = agnostic_fashion._problem(data, 0, 2, 0.1)
+    data = fashion_data.load_domains(file)
+    problem, X_test, y_test = fashion_data.problem_of(data, 0, 2, 0.1)
     fed = problem.federation
     _, W = by_sklearn(fed.X, fed.y, np.full(fed.n, 1.0 / fed.n), 0.1)
     right = np.argmax(X_test @ W.T, axis=1) == y_test
@@ -332,21 +341,22 @@ def compared(pooled, agnostic, losses=((0.9, 0.4, 0.3), (0.5, 0.5, 0.5)), n=1000
     noise = 0.1 * np.random.default_rng(0).standard_normal((2, 3 * n))
     rows = np.repeat(np.array(losses), n, axis=1) + noise
     ones = np.ones((2, 3))
-    return agnostic_fashion.Comparison(1, 0.1, 6, ones, 0.0, ones / 3, y, rows, right, ones)
+    return fashion_runs.Comparison(1, 0.1, 6, ones, 0.0, ones / 3, y, rows, right, ones)
 
 
 def test_fashion_claims_can_fail():
-    data = agnostic_fashion.load_domains()._replace(
-        y=np.repeat([0, 1, 2], 1000), folds=((np.arange(0), np.arange(3000)),)
-    )
-    plan = agnostic_fashion.QUICK._replace(judged=(1,))
+    data = fashion_data.load_domains()._replace(y=np.repeat([0, 1, 2], 1000), folds=((np.arange(0), np.arange(3000)),))
+    plan = fashion_runs.QUICK._replace(judged=(1,))
 
     def failing(c, last=((0.67, 0.84, 0.87), (0.76, 0.78, 0.79))):
         curves = [
-            agnostic_fashion.Curve(name, 0.1, 0.1, False, np.array([9]), np.array([0.1]), np.array([a]), np.ones(3) / 3)
+            fashion_runs.ClassesRun(
+                TunedRun(name, 0.1, 0.1, False, np.array([9]), np.array([0.1]), np.zeros((1, 3, 2)), np.ones(3) / 3),
+                np.array([a]),
+            )
             for name, a in zip(("pooled SGD", "AFL"), last, strict=True)
         ]
-        return [t.text for t in agnostic_fashion._claims(data, plan, [c], curves) if not t.holds]
+        return [t.text for t in fashion_claims.judge(data, plan, [c], curves) if not t.holds]
 
     good = ((0.67, 0.84, 0.87), (0.76, 0.78, 0.79))
     assert failing(compared(*good)) == []
@@ -366,7 +376,7 @@ def test_fashion_claims_can_fail():
 
 
 def test_fashion_refuses(tmp_path):
-    load = agnostic_fashion.load_domains
+    load = fashion_data.load_domains
     for changes, words in (
         ({"classes": 6}, "classes 6, 2 and 0"),
         ({"side": 40}, "at most 999 pixels"),
@@ -377,24 +387,24 @@ def test_fashion_refuses(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none.npz")
     with pytest.raises(ValueError, match="seed"):
-        agnostic_fashion.run(quick=True, seed=-1)
+        EXPERIMENTS["afl-fashion"].run(quick=True, seed=-1)
 
 
 def test_odd_images_are_taken_as_they_are(tmp_path):
-    data = agnostic_fashion.load_domains(archive(tmp_path / "odd.npz", side=5))
-    plan = agnostic_fashion._possible(agnostic_fashion.QUICK, data)
+    data = fashion_data.load_domains(archive(tmp_path / "odd.npz", side=5))
+    plan = fashion_runs.possible(fashion_runs.QUICK, data)
     assert plan.solved == ((1, (0.1, 0.01)),)
     assert plan.judged == (1,)
-    assert agnostic_fashion._possible(agnostic_fashion.LARGE, data).solved == ((1, (0.01,)),)
+    assert fashion_runs.possible(fashion_runs.LARGE, data).solved == ((1, (0.01,)),)
 
 
 @pytest.mark.slow
 @pytest.mark.compiled(only="minutes of pure Python")
 def test_fashion_mnist_itself(shared_data):
     """Averaged over 4 x 4 pixels, l2 = 0.01: both models against scikit-learn, and the paper's conclusion."""
-    data = agnostic_fashion.load_domains(shared_data("fashion_mnist.npz"))
-    c = agnostic_fashion._compared(data, 4, 1e-2, lambda share, doing: None)
-    problem, X_test, y_test = agnostic_fashion._problem(data, 0, 4, 1e-2)
+    data = fashion_data.load_domains(shared_data("fashion_mnist.npz"))
+    c = fashion_runs.compared(data, 4, 1e-2, lambda share, doing: None)
+    problem, X_test, y_test = fashion_data.problem_of(data, 0, 4, 1e-2)
     fed = problem.federation
     for m, goal in ((0, float(c.objective[0].mean())), (1, float(c.objective[1].max()))):
         weights = np.repeat(c.domain_weights[m] / fed.sizes, fed.sizes)
@@ -403,5 +413,5 @@ def test_fashion_mnist_itself(shared_data):
         accuracy = [(np.argmax(X_test[y_test == k] @ W.T, axis=1) == k).mean() for k in range(3)]
         np.testing.assert_allclose(c.accuracy[m], accuracy, atol=0.003)
     assert c.accuracy[0].argmin() == 0
-    assert agnostic_fashion.of_class(c, 0).low > 0.05
-    assert agnostic_fashion.of_least(c).low > 0.05
+    assert fashion_claims.of_class(c, 0).low > 0.05
+    assert fashion_claims.of_least(c).low > 0.05

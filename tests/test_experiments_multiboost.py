@@ -12,11 +12,14 @@ pytest.importorskip("sklearn")
 
 from fedconvex import Federation
 from fedconvex.datasets import load_bundled
-from fedconvex.papers import EXPERIMENTS, multiboost, write
-from fedconvex.papers.multiboost import load_sources, shifted_digits
+from fedconvex.papers import EXPERIMENTS, write
+from fedconvex.papers.multiboost import claims as multiboost_claims
+from fedconvex.papers.multiboost import data as multiboost_data
+from fedconvex.papers.multiboost import runs as multiboost
+from fedconvex.papers.multiboost.data import load_sources, shifted_digits
 from fedconvex.problems import EnsembleProblem, QEnsemble, Stump, StumpProblem
 
-SMALL = multiboost.Plan(2, 12, (1e-1,), 2, 8, 40, (1.0,), (1.0, 0.0))
+SMALL = multiboost.BoostScale(2, 12, (1e-1,), 2, 8, 40, (1.0,), (1.0, 0.0))
 
 
 def sources(n=320, d=6, p=2, repeats=0, seed=0):
@@ -28,7 +31,7 @@ def sources(n=320, d=6, p=2, repeats=0, seed=0):
     X[:, 1] = np.where(domain == 0, y, -y) + 0.7 * rng.normal(size=n)
     X[n - repeats :], domain[n - repeats :] = X[:repeats], domain[:repeats]
     group = np.unique(X, axis=0, return_inverse=True)[1].ravel()
-    return multiboost.Sources("made", X, y, domain, tuple("abcd"[:p]), group)
+    return multiboost_data.Sources("made", X, y, domain, tuple("abcd"[:p]), group)
 
 
 # ---------------------------------------------------------------- rows
@@ -138,7 +141,7 @@ def test_amazon_reviews(shared_data):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_divisions(seed):
     rows = sources(repeats=40)
-    parts = multiboost._divide(rows, SMALL, seed, 0)
+    parts = multiboost.divide(rows, SMALL, seed, 0)
     texts = [{tuple(x) for x in X} for X in parts.X]
     assert not (texts[0] & texts[1] or texts[0] & texts[2] or texts[1] & texts[2])  # equal rows on one side
     both = np.vstack(parts.X)
@@ -149,7 +152,7 @@ def test_divisions(seed):
     assert [len(X) / 320 for X in parts.X] == pytest.approx([0.5, 0.2, 0.3], abs=0.03)
     assert (np.diff(parts.client) >= 0).all()
     np.testing.assert_array_equal(parts.client // multiboost.CLIENTS, parts.domain[0])
-    other = multiboost._divide(rows, SMALL, seed, 1)
+    other = multiboost.divide(rows, SMALL, seed, 1)
     assert {tuple(x) for x in other.X[2]} != texts[2]
     for Q, d in zip((*parts.Q, parts.crossed), (*parts.domain, parts.domain[0]), strict=True):
         np.testing.assert_allclose(Q.sum(axis=1), 1.0)
@@ -167,7 +170,7 @@ def test_cross_fitted_q_is_of_rows_left_out():
 
 def test_stages_are_those_of_the_ensemble():
     rows = sources()
-    parts = multiboost._divide(rows, SMALL, 0, 0)
+    parts = multiboost.divide(rows, SMALL, 0, 0)
     fed = Federation.from_arrays(parts.X[0], parts.y[0], parts.client, parts.domain[0])
     stages = multiboost._boost(StumpProblem(fed, parts.Q[0], bins=multiboost.BINS), 12, 50.0)
     margins = multiboost._staged(stages, parts.X[2], parts.y[2], parts.Q[2])
@@ -194,7 +197,7 @@ def worst_loss(fed, parts, stages):
 def test_choices_do_not_see_test_rows():
     rng = np.random.default_rng(0)
     rows = sources()
-    parts = multiboost._divide(rows, SMALL, 0, 0)
+    parts = multiboost.divide(rows, SMALL, 0, 0)
     margins = [np.cumsum(rng.normal(0.02, 0.3, (30, len(y))), axis=0) for y in parts.y]
     one = multiboost._outcome("m", 0, parts, margins)
     two = multiboost._outcome("m", 0, parts, [margins[0], margins[1], -margins[2]])
@@ -217,7 +220,7 @@ def test_choices_do_not_see_test_rows():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_optimal_combination_is_optimal(weighted):
     cp = pytest.importorskip("cvxpy")
-    parts = multiboost._divide(sources(), SMALL, 0, 0)
+    parts = multiboost.divide(sources(), SMALL, 0, 0)
     rng = np.random.default_rng(1)
     scores = [np.clip(0.3 * y[:, None] + rng.normal(0, 0.4, (len(y), 2)), -1, 1) for y in parts.y]
     (train, *_), gap = multiboost._combined(scores, parts, parts.Q if weighted else None)
@@ -241,10 +244,10 @@ def test_the_optimal_combination_is_optimal(weighted):
 
 def test_intervals():
     """0, ..., 9: s = sqrt(55/6), t_9 = 2.262157, and 1/10 + 0.3/0.5 for divisions that share rows."""
-    found = multiboost._estimate(np.arange(10.0))
+    found = multiboost_claims.estimate(np.arange(10.0))
     assert found.mean == 4.5
     assert found.half == pytest.approx(2.2621572 * math.sqrt(55 / 6) * math.sqrt(0.7), rel=1e-6)
-    assert str(multiboost._estimate(np.array([0.25, 0.25]))) == "0.250 ± 0.000"
+    assert str(multiboost_claims.estimate(np.array([0.25, 0.25]))) == "0.250 ± 0.000"
 
 
 def test_tempering():
@@ -272,14 +275,16 @@ def study(**changes):
             multiboost.Choice(0.5, 3, 1.0, 1.0, np.array(v) + shift) for v in (loss, np.array(loss) - 0.05, error)
         )
         last = np.array([train, loss, error]) + shift
-        outcomes.append(multiboost.Outcome(name, split, chosen, last, np.repeat(last.max(axis=1)[:, None], 4, axis=1)))
-    certificate = multiboost.Certificate(9, 9, 0.3, 0.3 - 1e-9, 0.305, 10, 0.31, 10, 1e-9)
+        outcomes.append(
+            multiboost.BoostedSplit(name, split, chosen, last, np.repeat(last.max(axis=1)[:, None], 4, axis=1))
+        )
+    certificate = multiboost.DictionaryOptimum(9, 9, 0.3, 0.3 - 1e-9, 0.305, 10, 0.31, 10, 1e-9)
     certificate = certificate._replace(**changes.get("certificate", {}))
-    return multiboost.Study(("a", "b"), tuple(outcomes), ((0.9, 0.8),) * 5, (0.1,) * 5, certificate)
+    return multiboost.BoostStudy(("a", "b"), tuple(outcomes), ((0.9, 0.8),) * 5, (0.1,) * 5, certificate)
 
 
 def failing(**changes):
-    return [c.text for c in multiboost._claims(study(**changes)) if not c.holds]
+    return [c.text for c in multiboost_claims.judge(study(**changes)) if not c.holds]
 
 
 def test_claims_can_fail():
@@ -311,14 +316,14 @@ def test_a_boost_that_is_good_elsewhere_is_noticed():
         else o
         for o in study().outcomes
     ]
-    claims = multiboost._claims(study()._replace(outcomes=tuple(outcomes)))
+    claims = list(multiboost_claims.judge(study()._replace(outcomes=tuple(outcomes))))
     assert [c.text for c in claims if not c.holds] == [claims[0].text]
     assert "b 0.120, of others 0.050" in claims[0].numbers
 
 
 def test_paired_differences_are_paired():
     """All methods move together over the divisions: the difference is known exactly, the means are not."""
-    found = multiboost._not_above(study(), multiboost.MULTI, "test loss").numbers
+    found = multiboost_claims._not_above(study(), multiboost.MULTI, "test loss").numbers
     assert "AdaBoost-all 0.720, -0.100 ± 0.000" in found
     assert found.startswith("0.620 ± 0.039")  # 2.776 * 0.01 sqrt(2.5) * sqrt(1/5 + 0.6)
     assert "AdaBoost-a 3.020" in found
@@ -377,14 +382,14 @@ def test_tables_agree(quick):
 def test_training_losses_are_those_of_the_problems(quick):
     """AdaBoost-all and MultiBoost of the first division again, by the library's own objective."""
     rows = shifted_digits(0)
-    parts = multiboost._divide(rows, multiboost.QUICK, 0, 0)
+    parts = multiboost.divide(rows, multiboost.QUICK, 0, 0)
     fed = Federation.from_arrays(parts.X[0], parts.y[0], parts.client, parts.domain[0])
     from fedconvex import run
     from fedconvex.methods import MultiBoost
 
     result = run(MultiBoost(smoothing=50.0), StumpProblem(fed, parts.Q[0], bins=16), rounds=20, tol=0.0)
     curve = [r for r in quick[0].tables["rounds"] if r["method"] == "MultiBoost"]
-    again = multiboost._study(rows, multiboost.QUICK._replace(splits=1), 0, lambda share, doing: None)
+    again = multiboost.boost_study(rows, multiboost.QUICK._replace(splits=1), 0, lambda share, doing: None)
     mine = next(o for o in again.outcomes if o.method == "MultiBoost")
     np.testing.assert_allclose(mine.curves[0], result.trace.value, rtol=1e-10)
     assert curve[-1]["round"] == 20

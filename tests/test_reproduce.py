@@ -19,8 +19,9 @@ def planted(monkeypatch, tmp_path):
     """An experiment that answers at once; its claim holds unless the seed is 13."""
     seen = {}
 
-    def run(*, quick, seed, data, progress):
-        seen.update(quick=quick, seed=seed, data=data, progress=progress)
+    def study(*, quick, seed, data, tell):
+        seen.update(quick=quick, seed=seed, data=data)
+        tell(0.5, "adding")
         if seed == 130:
             raise KeyboardInterrupt
         figure, (axis,) = blank()
@@ -28,7 +29,7 @@ def planted(monkeypatch, tmp_path):
         rows = [{"method": "A", "rounds": "12"}, {"method": "Longer", "rounds": "1k+"}]
         return Findings("Sums", (Claim("1 + 1 = 2", seed != 13, "2"),), ("A note.",), {"f": figure}, {"table": rows})
 
-    monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds numbers", run, "any")})
+    monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds numbers", study, "any")})
     monkeypatch.chdir(tmp_path)
     return seen
 
@@ -50,7 +51,7 @@ def test_list_shows_experiments(capsys):
 
 def test_it_writes_and_prints(planted, tmp_path, capsys):
     assert main(["reproduce", "sums", "--quick", "--seed", "7", "--data", "numbers.npz"]) == 0
-    assert planted == {"quick": True, "seed": 7, "data": "numbers.npz", "progress": None}
+    assert planted == {"quick": True, "seed": 7, "data": "numbers.npz"}
     out = tmp_path / "reproduce-sums"
     assert {p.name for p in out.iterdir()} == {"f.svg", "f.png", "table.csv", "claims.json"}
     assert json.loads((out / "claims.json").read_text())["holds"] is True

@@ -13,28 +13,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, whole
+from fedconvex._check import bad
 from fedconvex.datasets import Table
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, OptimisticAFL
 from fedconvex.papers.archive import read_archive
-from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.style import COLOURS, blank
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
+from fedconvex.papers.style import DOTTED, METHOD_LOOKS, band, blank, legend, panel
 from fedconvex.problems import Problem
+from fedconvex.solvers.minimax import measure_minimax
 from fedconvex.report import DomainDifferences, DomainScores, domain_differences, domain_scores, fairness_plot
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.minimax import measure_minimax
 
-__all__ = ["EXPERIMENT", "People", "load_people", "run"]
+__all__ = ["EXPERIMENT", "People", "load_people"]
 
 L2 = 1e-6  # of the published setting's certified solution
 RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 3e-2)  # chosen here
@@ -55,7 +55,7 @@ class People(NamedTuple):
     official: bool  # whether these are the published 32,561 and 16,281 rows
 
 
-class Plan(NamedTuple):
+class AdultScale(NamedTuple):
     """How large the experiment is."""
 
     rounds: int
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     everything: bool  # also the uniform and the single-domain models, and larger l2
 
 
-FULL, QUICK = Plan(3000, 10, True), Plan(60, 3, False)
+FULL, QUICK = AdultScale(3000, 10, True), AdultScale(60, 3, False)
 
 
 class Course(NamedTuple):
@@ -184,46 +184,23 @@ def methods() -> dict[str, Any]:
     }  # 5
 
 
-def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None) -> Findings:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    quick : bool
-        A smaller version: the pooled and the agnostic model, few rounds.
-    seed : int
-        Of the mini-batches, and of the choice of test rows of a table.
-    data : path or `fedconvex.datasets.Table`
-        As for `load_people`.
-    progress : callable, optional
-        Takes the share done and what is being done.
-
-    Returns
-    -------
-    Findings
-    """
-    seed = whole("afl-adult: seed", seed, low=0)
-    people, plan = load_people(data, seed), QUICK if quick else FULL
-    tell = progress or (lambda share, doing: None)
+def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
+    """Solve exactly, run the methods, and measure on test rows; data: as for `load_people`."""
+    people, scale = load_people(data, seed), QUICK if quick else FULL
     tell(0.0, "exact models")
     problem = Problem(people.train, Logistic(), L2)
-    models = _models(problem, plan)
+    models = _models(problem, scale)
     train = {name: domain_scores(problem, model) for name, model in models.items()}
     test = {name: domain_scores(problem, model, people.test) for name, model in models.items()}
     change = domain_differences(problem, models["agnostic"], models["pooled"], people.test)  # 4
     courses = {}
     for number, (name, method) in enumerate(methods().items()):
-        start = 0.1 + 0.16 * number
-
-        def at(share: float, name: str = name, start: float = start) -> None:
-            tell(start + 0.16 * share, name)
-
-        courses[name] = _follow(method, problem, people.test, plan, seed, at)
+        at = progress_part(tell, 0.1 + 0.16 * number, 0.26 + 0.16 * number, name)
+        courses[name] = _follow(method, problem, people.test, scale, seed, at)
     ridges = []
-    for number, l2 in enumerate(RIDGES if plan.everything else ()):
+    for number, l2 in enumerate(RIDGES if scale.everything else ()):
         tell(0.9 + 0.02 * number, f"l2 = {l2:g}")
         ridges.append(_ridge(people, l2))
-    claims = _claims(people, plan, models, train, test, change, courses)
     tables = {
         "table": _table(train, test),
         "differences": _difference_rows(change),
@@ -231,60 +208,58 @@ def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progr
         "curves": _curve_rows(courses),
     }
     if ridges:
-        tables["ridge"] = [row for row, *_ in ridges]
+        tables["ridge"] = ridges
     figures = {"domains": _draw_domains(train, test), "rounds": _draw_rounds(courses, models, test)}
-    tell(1.0, "done")
     title = "Adult, doctorates and others: agnostic learning (Mohri, Sivek, Suresh 2019, Section 5)"
-    return Findings(title, claims, _notes(people, plan, quick), figures, tables)
+    claims = tuple(_claims(people, scale, models, train, test, change, courses))
+    return Findings(title, claims, _notes(people, scale), figures, tables)
 
 
 EXPERIMENT = Experiment(
     "afl-adult",
     "agnostic learning on Adult, doctorates and others: exact minimax solution, and what it does to test accuracies",
-    run,
+    study,
     "npz with x_cat_train, y_train, domain_train, x_cat_test, y_test, domain_test, categories_0, ... (needed)",
+    "two exact models and few rounds, too few for the methods to arrive",
 )
 
 
-def _models(problem: Problem, plan: Plan) -> dict[str, Any]:
+def _models(problem: Problem, scale: AdultScale) -> dict[str, Any]:
     models: dict[str, Any] = {"pooled": problem.solve(), "agnostic": problem.solve_minimax()}  # 3
-    if plan.everything:
+    if scale.everything:
         uniform = Problem(problem.federation, problem.loss, problem.l2, "uniform").solve()
         alone = {f"{name} alone": problem.client(k).solve() for k, name in enumerate(DOMAINS)}
         models = {"pooled": models["pooled"], "uniform": uniform, "agnostic": models["agnostic"], **alone}  # 3
     return models
 
 
-def _follow(method: Any, problem: Problem, test: Federation, plan: Plan, seed: int, tell: Any) -> Course:
+def _follow(method: Any, problem: Problem, test: Federation, scale: AdultScale, seed: int, tell: Progress) -> Course:
     """Run a method and measure it at rounds that grow by tenths."""
-    at = {0, plan.rounds, *np.unique(np.geomspace(1, plan.rounds, 45).round().astype(int)).tolist()}
-    runs = plan.runs if getattr(method, "batch_size", None) else 1
+    at = {0, scale.rounds, *np.unique(np.geomspace(1, scale.rounds, 45).round().astype(int)).tolist()}
+    runs = scale.runs if getattr(method, "batch_size", None) else 1
     rows: list[tuple[Any, ...]] = []
     last: Any = None
     a, b = test.ptr[:2]
     X, y = test.X[a:b], test.y[a:b]
-    for t, state in iterate(method, problem, rounds=plan.rounds, seed=seed, trajectories=runs):
+    for t, state in iterate(method, problem, rounds=scale.rounds, seed=seed, trajectories=runs):
         if t in at:
             last = state.w
             value, gap = measure_minimax(problem, Simplex(), last)
             mix = state.domain_weights[:, 0] if hasattr(state, "domain_weights") else np.full(runs, np.nan)
             right = np.where(X @ last.T >= 0.0, 1.0, -1.0) == y[:, None]
             rows.append((t, value, gap, mix, right.mean(axis=0)))
-            tell(t / plan.rounds)
+            tell(t / scale.rounds, f", round {t}")
     times, values, gaps, mixes, rights = (np.array(column) for column in zip(*rows, strict=True))
     return Course(times, values, gaps, mixes, rights, last, float(problem.measure(last).gap.max()))
 
 
-def _ridge(people: People, l2: float) -> tuple[dict[str, Any], DomainDifferences]:
+def _ridge(people: People, l2: float) -> dict[str, Any]:
     """Return pooled and agnostic models with another l2, measured on test rows."""  # 6
     problem = Problem(people.train, Logistic(), l2)
     pooled, agnostic = problem.solve(), problem.solve_minimax()
     change = domain_differences(problem, agnostic, pooled, people.test)
-    row: dict[str, Any] = {
-        "l2": f"{l2:g}",
-        "lambda_doctorate": float(agnostic.domain_weights[0]),
-        "minimax": agnostic.value,
-    }
+    row: dict[str, Any] = {"l2": f"{l2:g}", "lambda_doctorate": float(agnostic.domain_weights[0])}
+    row["minimax"] = agnostic.value
     for name, model in (("pooled", pooled), ("agnostic", agnostic)):
         s = domain_scores(problem, model, people.test)
         for k, domain in enumerate(DOMAINS):
@@ -292,11 +267,9 @@ def _ridge(people: People, l2: float) -> tuple[dict[str, Any], DomainDifferences
     for k, domain in enumerate(DOMAINS):
         row |= {f"{domain} loss change": float(change.loss[k]), f"{domain} loss s.e.": float(change.loss_error[k])}
         row |= {f"{domain} accuracy change": float(change.accuracy[k])}
-        row |= {
-            f"{domain} accuracy s.e.": float(change.accuracy_error[k]),
-            f"{domain} McNemar p": float(change.p_value[k]),
-        }
-    return row, change
+        row |= {f"{domain} accuracy s.e.": float(change.accuracy_error[k])}
+        row |= {f"{domain} McNemar p": float(change.p_value[k])}
+    return row
 
 
 # ---------------------------------------------------------------- tables and claims
@@ -306,11 +279,8 @@ def _table(train: Mapping[str, DomainScores], test: Mapping[str, DomainScores]) 
     rows = []
     for name, s in test.items():
         for k, domain in enumerate(DOMAINS):
-            row = {
-                "model": name,
-                "domain": domain,
-                "lambda": f"{s.domain_weights[k]:.4f}" if np.isfinite(s.domain_weights[k]) else "",
-            }
+            lam = f"{s.domain_weights[k]:.4f}" if np.isfinite(s.domain_weights[k]) else ""
+            row = {"model": name, "domain": domain, "lambda": lam}
             row |= {"training loss": f"{train[name].loss[k]:.4f}", "test loss": f"{s.loss[k]:.4f}"}
             row |= {"s.e.": f"{s.loss_error[k]:.4f}", "test accuracy": f"{s.accuracy[k]:.4f}"}
             rows.append(row | {"95 % interval": f"{s.accuracy_low[k]:.4f} to {s.accuracy_high[k]:.4f}"})
@@ -355,66 +325,47 @@ def _signed(value: float, error: float) -> str:
 
 
 def _claims(
-    people: People,
-    plan: Plan,
-    models: Mapping[str, Any],
-    train: Mapping[str, DomainScores],
-    test: Mapping[str, DomainScores],
-    change: DomainDifferences,
-    courses: Mapping[str, Course],
-) -> tuple[Claim, ...]:
-    agnostic = models["agnostic"]
-    F = agnostic.domain_values
-    claims = []
+    people: People, scale: AdultScale, models: Mapping[str, Any], train: Mapping[str, DomainScores],
+    test: Mapping[str, DomainScores], change: DomainDifferences, courses: Mapping[str, Course],
+) -> Iterator[Claim]:  # fmt: skip
+    agnostic, p, a = models["agnostic"], test["pooled"], test["agnostic"]
+    F, lam = agnostic.domain_values, agnostic.domain_weights[0]
     if people.official:
-        claims.append(
-            Claim(
-                f"At the agnostic solution doctorates weigh λ = {LAMBDA}, and both training losses are {LEVEL}",
-                abs(agnostic.domain_weights[0] - LAMBDA) <= 5e-4 and float(np.abs(F - LEVEL).max()) <= 5e-4,
-                f"λ = {agnostic.domain_weights[0]:.6f}, losses {F[0]:.6f} and {F[1]:.6f}",
-            )
+        yield Claim(
+            f"At the agnostic solution doctorates weigh λ = {LAMBDA}, and both training losses are {LEVEL}",
+            abs(lam - LAMBDA) <= 5e-4 and float(np.abs(F - LEVEL).max()) <= 5e-4,
+            f"λ = {lam:.6f}, losses {F[0]:.6f} and {F[1]:.6f}",
         )
-    claims += [
-        Claim(
-            "The agnostic solution is certified",
-            0.0 <= agnostic.gap <= 1e-9,
-            f"h = {agnostic.value:.12f}, certified gap {agnostic.gap:.1e}: {agnostic.certificate}",
-        ),
-        Claim(
-            "It lowers the larger training loss, that of doctorates, and raises the other",
-            bool(train["agnostic"].loss[0] < train["pooled"].loss[0])
-            and bool(train["agnostic"].loss[1] > train["pooled"].loss[1]),
-            "; ".join(
-                f"{name}: pooled {train['pooled'].loss[k]:.4f}, agnostic {train['agnostic'].loss[k]:.4f}"
-                for k, name in enumerate(DOMAINS)
-            ),
-        ),
-    ]
-    for k, name in enumerate(DOMAINS):
-        p, a = test["pooled"], test["agnostic"]
-        claims.append(
-            Claim(
-                f"Test accuracy falls against the pooled model: {name} (McNemar, p below 0.05)",
-                bool(change.accuracy[k] < 0.0 and change.p_value[k] < 0.05),
-                f"pooled {p.accuracy[k]:.4f} ({p.accuracy_low[k]:.3f} to {p.accuracy_high[k]:.3f}), agnostic "
-                f"{a.accuracy[k]:.4f} ({a.accuracy_low[k]:.3f} to {a.accuracy_high[k]:.3f}); paired "
-                f"{_signed(change.accuracy[k], change.accuracy_error[k])}; {change.gained[k]} rows gained, "
-                f"{change.lost[k]} lost, p = {change.p_value[k]:.2g}",
-            )
-        )
-    claims.append(
-        Claim(
-            "The doctorates' test loss rises too, by more than two standard errors: what was gained was their training "
-            "rows",
-            bool(change.loss[0] > 2.0 * change.loss_error[0]),
-            f"pooled {test['pooled'].loss[0]:.4f}, agnostic {test['agnostic'].loss[0]:.4f}, paired "
-            f"{_signed(change.loss[0], change.loss_error[0])}",
-        )
+    yield Claim(
+        "The agnostic solution is certified",
+        0.0 <= agnostic.gap <= 1e-9,
+        f"h = {agnostic.value:.12f}, certified gap {agnostic.gap:.1e}: {agnostic.certificate}",
     )
-    if plan.everything:
-        claims.append(_approach(models, train, courses))
-    claims += [_within(agnostic, courses), _certified(agnostic, courses)]
-    return tuple(claims)
+    before, after = train["pooled"].loss, train["agnostic"].loss
+    yield Claim(
+        "It lowers the larger training loss, that of doctorates, and raises the other",
+        bool(after[0] < before[0]) and bool(after[1] > before[1]),
+        "; ".join(f"{name}: pooled {before[k]:.4f}, agnostic {after[k]:.4f}" for k, name in enumerate(DOMAINS)),
+    )
+    for k, name in enumerate(DOMAINS):
+        yield Claim(
+            f"Test accuracy falls against the pooled model: {name} (McNemar, p below 0.05)",
+            bool(change.accuracy[k] < 0.0 and change.p_value[k] < 0.05),
+            f"pooled {p.accuracy[k]:.4f} ({p.accuracy_low[k]:.3f} to {p.accuracy_high[k]:.3f}), agnostic "
+            f"{a.accuracy[k]:.4f} ({a.accuracy_low[k]:.3f} to {a.accuracy_high[k]:.3f}); paired "
+            f"{_signed(change.accuracy[k], change.accuracy_error[k])}; {change.gained[k]} rows gained, "
+            f"{change.lost[k]} lost, p = {change.p_value[k]:.2g}",
+        )
+    yield Claim(
+        "The doctorates' test loss rises too, by more than two standard errors: what was gained was their training "
+        "rows",
+        bool(change.loss[0] > 2.0 * change.loss_error[0]),
+        f"pooled {p.loss[0]:.4f}, agnostic {a.loss[0]:.4f}, paired {_signed(change.loss[0], change.loss_error[0])}",
+    )
+    if scale.everything:
+        yield _approach(models, train, courses)
+    yield _within(agnostic, courses)
+    yield _certified(agnostic, courses)
 
 
 def _approach(models: Mapping[str, Any], train: Mapping[str, DomainScores], courses: Mapping[str, Course]) -> Claim:
@@ -454,33 +405,22 @@ def _certified(agnostic: Any, courses: Mapping[str, Course]) -> Claim:
     )
 
 
-def _notes(people: People, plan: Plan, quick: bool) -> tuple[str, ...]:
+def _notes(people: People, scale: AdultScale) -> tuple[str, ...]:
     n, m = people.train.sizes.tolist(), people.test.sizes.tolist()
-    notes = [
+    return (
         f"Data: {people.name}; {n[0]:,} doctorates and {n[1]:,} others to train on, {m[0]:,} and {m[1]:,} to test on; "
         f"{people.train.d - 1} columns and an intercept, l2 = {L2:g}.",
         "Taken from the paper: data, domains, logistic regression on the categorical columns. Chosen here: step sizes "
-        f"(not tuned), mini-batches of {BATCH} rows a domain, {STEPS} local steps, {plan.rounds} rounds.",
+        f"(not tuned), mini-batches of {BATCH} rows a domain, {STEPS} local steps, {scale.rounds} rounds.",
         "The paper's table of accuracies is not at hand, so none is printed beside these.",
         "Intervals are Wilson's, each domain on its own; differences are of the same rows, with McNemar's exact test. "
         "The training losses leave the ridge term out, h has it.",
         "Exact models are minimisers with certificates. A run that stops early is another model: its accuracy is in "
         "the figure and in `curves`.",
-    ]
-    if quick:
-        notes.append("A quick version: two exact models and few rounds, too few for the methods to arrive.")
-    return tuple(notes)
+    )
 
 
 # ---------------------------------------------------------------- figures
-
-_LOOKS: Mapping[str, tuple[str, Any]] = {
-    "AFL": (COLOURS[0], "-"),
-    "AFL, mini-batches": (COLOURS[5], (0, (1, 1))),
-    "OptimisticAFL": (COLOURS[2], (0, (6, 2))),
-    "AgnosticFedAvg": (COLOURS[1], (0, (4, 1, 1, 1))),
-    "FedAvg": ("0.35", (0, (2, 2))),
-}
 
 
 def _draw_domains(train: Mapping[str, DomainScores], test: Mapping[str, DomainScores]) -> Any:
@@ -506,30 +446,25 @@ def _draw_rounds(courses: Mapping[str, Course], models: Mapping[str, Any], test:
     figure, axes = blank(3, width=3.9, height=3.9)
     for axis, key in zip(axes, ("gap", "domain_weights", "accuracy"), strict=True):
         for name, c in courses.items():
-            colour, dash = _LOOKS[name]
+            colour, dash = METHOD_LOOKS[name]
             low, middle, high = np.quantile(getattr(c, key)[1:], [0.1, 0.5, 0.9], axis=1)
             if np.isfinite(middle).all():
                 axis.plot(c.rounds[1:], middle, color=colour, linestyle=dash, linewidth=1.5, label=name)
             if c.value.shape[1] > 1:
-                axis.fill_between(c.rounds[1:], low, high, color=colour, alpha=0.25, linewidth=0)
-        axis.set_xscale("log")
-        axis.set_xlabel("communication rounds")
-    dotted = {"color": "black", "linewidth": 1.0, "linestyle": (0, (1, 2))}
-    axes[0].set_yscale("log")
-    axes[0].set_ylabel("worst training domain: certified gap")
-    axes[1].axhline(models["agnostic"].domain_weights[0], **dotted)
+                band(axis, c.rounds[1:], low, high, colour)
+        panel(axis, x="communication rounds", log="x")
+    dotted, exact = {"color": "black", "linewidth": 1.0, "linestyle": DOTTED}, models["agnostic"].domain_weights[0]
+    panel(axes[0], y="worst training domain: certified gap", log="y")
+    axes[1].axhline(exact, **dotted)
     axes[0].tick_params(which="both", labelsize=8)
     axes[1].set_ylim(0.0, 1.03)
     axes[1].set_ylabel("weight λ of the doctorates")
     axes[2].set_ylabel("doctorates' test accuracy")
-    right = axes[2].get_xlim()[1]
-    for name in ("pooled", "agnostic"):
+    look, right = {"textcoords": "offset points", "fontsize": 8}, axes[2].get_xlim()[1]
+    for name, up in (("pooled", 3), ("agnostic", -10)):
         value = float(test[name].accuracy[0])
         axes[2].axhline(value, **dotted)
-        look = {"textcoords": "offset points", "fontsize": 8, "ha": "right"}
-        axes[2].annotate(f"{name}, exact", (right, value), (-3, 3 if name == "pooled" else -10), **look)
-    axes[1].annotate("exact", (axes[1].get_xlim()[0], float(models["agnostic"].domain_weights[0])), (3, 2),
-                     textcoords="offset points", fontsize=8)  # fmt: skip
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+        axes[2].annotate(f"{name}, exact", (right, value), (-3, up), ha="right", **look)
+    axes[1].annotate("exact", (axes[1].get_xlim()[0], float(exact)), (3, 2), **look)
+    legend(figure, axes[0], columns=5)
     return figure

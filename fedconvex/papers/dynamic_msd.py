@@ -1,7 +1,7 @@
 """Mean-square deviation of Dynamic FedAvg on least squares: Rizk, Vlaski and Sayed (SPAWC 2020), beside exact theory.
 
 1. K = 20 agents with their own models: w_k = w^o + c_k, c_k ~ N(0, 0.1 I); labels u'w_k + noise.
-2. The minimiser stands still, or performs a random walk with E‖q_i‖^2 = sigma_q^2 (the trace, spread equally over the
+2. The minimiser is fixed, or performs a random walk with E‖q_i‖^2 = sigma_q^2 (the trace, spread equally over the
    coordinates; not the variance of each).
 3. L = 7 agents a round, uniform without replacement, take E_k steps of size mu/E_k on batches of B_k rows.
 4. Learning curves: MSD_i = E‖w_i^o - w_i‖^2 in dB, 10 log10, over iterations; mean of independent trajectories.
@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, stats
 
-from fedconvex._check import bad, whole
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.style import COLOURS, blank
+from fedconvex.papers.intervals import standard_error
+from fedconvex.papers.style import COLOURS, band, blank, legend, panel
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theorems.dynamic_msd import (
     TrackingConstants,
@@ -42,7 +42,7 @@ from fedconvex.theorems.dynamic_msd import (
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
 
-__all__ = ["EXPERIMENT", "Agents", "agents", "run"]
+__all__ = ["EXPERIMENT", "Agents", "agents"]
 
 K, L, SPREAD2 = 20, 7, 0.1  # of the experiment's description
 DIM, ROWS, NOISE2, MOST_STEPS, MOST_BATCH = 10, 100, 1.0, 5, 5  # chosen here
@@ -56,9 +56,10 @@ class Agents(NamedTuple):
     problem: Problem
     local_steps: np.ndarray  # (K,) E_k
     batch_size: np.ndarray  # (K,) B_k
+    constants: TrackingConstants
 
 
-class Plan(NamedTuple):
+class MsdScale(NamedTuple):
     """How large the experiment is."""
 
     trajectories: int
@@ -70,11 +71,13 @@ class Plan(NamedTuple):
     walks: tuple[float, ...]  # sigma_q^2 of the steady states, the first 0
 
 
-FULL = Plan(400, 2500, 25, (0.1, 0.03, 0.01, 0.003), (0.0, 1e-2), tuple(0.002 * 2.0 ** np.arange(9)), (0.0, 1e-4, 1e-2))
-QUICK = Plan(64, 200, 20, (0.1, 0.03), (0.0, 1e-2), (0.01, 0.02, 0.08, 0.32), (0.0, 1e-2))
+FULL = MsdScale(
+    400, 2500, 25, (0.1, 0.03, 0.01, 0.003), (0.0, 1e-2), tuple(0.002 * 2.0 ** np.arange(9)), (0.0, 1e-4, 1e-2)
+)
+QUICK = MsdScale(64, 200, 20, (0.1, 0.03), (0.0, 1e-2), (0.01, 0.02, 0.08, 0.32), (0.0, 1e-2))
 
 
-class Point(NamedTuple):
+class MsdPoint(NamedTuple):
     """A measured mean-square deviation beside what theory says of it."""
 
     drift2: float
@@ -91,7 +94,7 @@ class Point(NamedTuple):
         return (self.measured - self.exact) / self.standard_error
 
 
-class Level(NamedTuple):
+class SteadyState(NamedTuple):
     """What theory says of a steady state; NaN where a bound does not apply."""
 
     step_size: float
@@ -116,74 +119,51 @@ def agents(seed: int = 0) -> Agents:
     for c in math.sqrt(SPREAD2) * rng.standard_normal((K, DIM)):
         U = rng.standard_normal((ROWS, DIM))
         parts.append((U, U @ (w + c) + math.sqrt(NOISE2) * rng.standard_normal(ROWS)))
-    return Agents(Problem(Federation.from_clients(parts), Squared(), weights="uniform"), steps, batches)
+    problem = Problem(Federation.from_clients(parts), Squared(), weights="uniform")
+    return Agents(problem, steps, batches, tracking_constants(problem))
 
 
-def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None) -> Findings:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    quick : bool
-        A smaller version: fewer trajectories, iterations and step sizes.
-    seed : int
-        Of the data and of all trajectories.
-    data : None
-        The experiment draws its own.
-    progress : callable, optional
-        Takes the share done and what is being done.
-
-    Returns
-    -------
-    Findings
-    """
-    if data is not None:
-        raise bad("dynamic-msd: data", "be left out: the data are drawn", str(data))
-    seed = whole("dynamic-msd: seed", seed, low=0)
-    plan, crowd = QUICK if quick else FULL, agents(seed)
-    constants = tracking_constants(crowd.problem)
-    tell = progress or (lambda share, doing: None)
-    curves: list[Point] = []
-    for i, drift2 in enumerate(plan.drifts):
-        tell(0.45 * i / len(plan.drifts), f"learning curves, drift {drift2:g}")
-        curves += _curves(crowd, constants, plan, drift2, seed)
-    measured: list[Point] = []
-    for i, drift2 in enumerate(plan.walks):
-        for j, mu in enumerate(plan.levels):
-            share = (i + j / len(plan.levels)) / len(plan.walks)
-            tell(0.45 + 0.45 * share, f"steady states, drift {drift2:g}, step size {mu:g}")
-            measured.append(_steady(crowd, constants, plan, drift2, mu, seed))
+def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
+    """Measure learning curves and steady states, and put exact theory beside them."""
+    scale, crowd = QUICK if quick else FULL, agents(seed)
+    curves: list[MsdPoint] = []
+    for i, drift2 in enumerate(scale.drifts):
+        tell(0.45 * i / len(scale.drifts), f"learning curves, drift {drift2:g}")
+        curves += _curves(crowd, scale, drift2, seed)
+    measured: list[MsdPoint] = []
+    for i, drift2 in enumerate(scale.walks):
+        for j, mu in enumerate(scale.levels):
+            done = (i + j / len(scale.levels)) / len(scale.walks)
+            tell(0.45 + 0.45 * done, f"steady states, drift {drift2:g}, step size {mu:g}")
+            measured.append(_steady(crowd, scale, drift2, mu, seed))
     tell(0.9, "exact curves over step sizes")
-    grid = np.geomspace(plan.levels[0] / 2.0, plan.levels[-1] * 1.25, 13 if quick else 61)
-    lines = {drift2: [_level(crowd, constants, drift2, float(mu)) for mu in grid] for drift2 in plan.walks}
-    factors = [_factors(crowd, mu, plan.walks[1]) for mu in plan.levels]
-    claims = _claims(crowd, constants, plan, curves, measured, factors)
+    grid = np.geomspace(scale.levels[0] / 2.0, scale.levels[-1] * 1.25, 13 if quick else 61)
+    lines = {drift2: [_level(crowd, drift2, float(mu)) for mu in grid] for drift2 in scale.walks}
+    factors = [_factors(crowd, mu, scale.walks[1]) for mu in scale.levels]
     figures = {
-        "learning_curves": _draw_curves(crowd, constants, plan, curves),
-        "steady_state": _draw_levels(crowd, constants, plan, measured, lines),
+        "learning_curves": _draw_curves(crowd, scale, curves),
+        "steady_state": _draw_levels(crowd, measured, lines),
     }
+    each = enumerate(zip(crowd.local_steps.tolist(), crowd.batch_size.tolist(), strict=True))
     tables = {
         "learning_curves": [_row(p) for p in curves],
         "steady_state": [
-            _row(p) | _level(crowd, constants, p.drift2, p.step_size)._asdict() | {"iteration": p.iteration}
-            for p in measured
+            _row(p) | _level(crowd, p.drift2, p.step_size)._asdict() | {"iteration": p.iteration} for p in measured
         ],
         "steady_state_theory": [{"drift2": q} | level._asdict() for q, line in lines.items() for level in line],
         "factors": factors,
-        "agents": [
-            {"agent": k, "rows": ROWS, "local_steps": int(E), "batch_size": int(B)}
-            for k, (E, B) in enumerate(zip(crowd.local_steps, crowd.batch_size, strict=True))
-        ],
+        "agents": [{"agent": k, "rows": ROWS, "local_steps": E, "batch_size": B} for k, (E, B) in each],
     }
-    tell(1.0, "done")
     title = "Dynamic FedAvg on least squares: mean-square deviation (Rizk, Vlaski, Sayed 2020)"
-    return Findings(title, claims, _notes(plan, quick), figures, tables)
+    claims = tuple(_claims(crowd, scale, curves, measured, factors))
+    return Findings(title, claims, _notes(scale), figures, tables)
 
 
 EXPERIMENT = Experiment(
     "dynamic-msd",
     "learning curves and steady states of Dynamic FedAvg with fixed and drifting targets, beside exact theory",
-    run,
+    study,
+    smaller="few trajectories, step sizes and iterations",
 )
 
 
@@ -207,38 +187,36 @@ def _covariance(drift2: float) -> np.ndarray:
     return drift2 / DIM * np.eye(DIM)  # 2
 
 
-def _curves(crowd: Agents, constants: TrackingConstants, plan: Plan, drift2: float, seed: int) -> list[Point]:
+def _curves(crowd: Agents, scale: MsdScale, drift2: float, seed: int) -> list[MsdPoint]:
     """Return all points of the learning curves from w_0 = 0; one run holds the trajectories of all step sizes."""
-    mu, when, seen = np.repeat(plan.curves, plan.trajectories), [], []
-    for i, deviation in _deviations(crowd, mu, drift2, plan.rounds, seed, None):
-        if i in _FIRST or (i and i % plan.every == 0):
+    mu, when, seen = np.repeat(scale.curves, scale.trajectories), [], []
+    for i, deviation in _deviations(crowd, mu, drift2, scale.rounds, seed, None):
+        if i in _FIRST or (i and i % scale.every == 0):
             when.append(i)
-            seen.append(deviation.reshape(len(plan.curves), plan.trajectories))
+            seen.append(deviation.reshape(len(scale.curves), scale.trajectories))
     start2, points = float(np.sum(np.asarray(crowd.problem.solve().w) ** 2)), []
-    for j, step in enumerate(plan.curves):
-        trace = Moments.of(_method(crowd, step), crowd.problem).run(plan.rounds, drift=_covariance(drift2)).deviation
+    for j, step in enumerate(scale.curves):
+        trace = Moments.of(_method(crowd, step), crowd.problem).run(scale.rounds, drift=_covariance(drift2)).deviation
         for i, values in zip(when, seen, strict=True):
-            bound = _bound(msd_refined, crowd, constants, drift2, step, rounds=i, start2=start2)
-            points.append(Point(drift2, step, i, *_mean(values[j]), float(trace[i]), bound))  # 4
+            bound = _bound(msd_refined, crowd, drift2, step, rounds=i, start2=start2)
+            points.append(
+                MsdPoint(drift2, step, i, float(values[j].mean()), standard_error(values[j]), float(trace[i]), bound)
+            )  # 4
     return points
 
 
-def _steady(crowd: Agents, constants: TrackingConstants, plan: Plan, drift2: float, mu: float, seed: int) -> Point:
+def _steady(crowd: Agents, scale: MsdScale, drift2: float, mu: float, seed: int) -> MsdPoint:
     """Return the mean over iterations 3/mu to 9/mu of runs that start at the minimiser, and its exact expectation."""
     first, last = math.ceil(3.0 / mu), math.ceil(9.0 / mu)
-    best, total = crowd.problem.solve().w, np.zeros(plan.trajectories)
-    for i, deviation in _deviations(crowd, np.full(plan.trajectories, mu), drift2, last, seed, best):
+    best, total = crowd.problem.solve().w, np.zeros(scale.trajectories)
+    for i, deviation in _deviations(crowd, np.full(scale.trajectories, mu), drift2, last, seed, best):
         if i > first:
             total += deviation
     run_ = Moments.of(_method(crowd, mu), crowd.problem).run(last, start=best, drift=_covariance(drift2))
     exact = float(run_.deviation[first + 1 :].mean())
-    bound = _bound(msd_refined, crowd, constants, drift2, mu)
-    return Point(drift2, mu, last, *_mean(total / (last - first)), exact, bound)  # 5
-
-
-def _mean(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(values.size))
+    bound = _bound(msd_refined, crowd, drift2, mu)
+    means = total / (last - first)
+    return MsdPoint(drift2, mu, last, float(means.mean()), standard_error(means), exact, bound)  # 5
 
 
 # ---------------------------------------------------------------- theory
@@ -248,24 +226,24 @@ def _settings(crowd: Agents) -> dict[str, Any]:
     return {"participation": L, "batch_size": crowd.batch_size, "local_steps": crowd.local_steps}
 
 
-def _bound(bound: Any, crowd: Agents, constants: TrackingConstants, drift2: float, mu: float, **at: Any) -> float:
+def _bound(bound: Any, crowd: Agents, drift2: float, mu: float, **at: Any) -> float:
     try:
-        return float(bound(constants, step_size=mu, drift2=drift2, **_settings(crowd), **at).value)
+        return float(bound(crowd.constants, step_size=mu, drift2=drift2, **_settings(crowd), **at).value)
     except AssumptionError:
         return math.nan
 
 
-def _level(crowd: Agents, constants: TrackingConstants, drift2: float, mu: float) -> Level:
+def _level(crowd: Agents, drift2: float, mu: float) -> SteadyState:
     Q = _covariance(drift2)
     exact = Moments.of(_method(crowd, mu), crowd.problem).steady_state(drift=Q).deviation
-    first = small_step(constants, step_size=mu, drift_covariance=Q, **_settings(crowd)).value
-    R, P = (_bound(b, crowd, constants, drift2, mu) for b in (msd_refined, msd_paper))
-    return Level(mu, exact, first, R, P)  # 6
+    first = small_step(crowd.constants, step_size=mu, drift_covariance=Q, **_settings(crowd)).value
+    R, P = (_bound(b, crowd, drift2, mu) for b in (msd_refined, msd_paper))
+    return SteadyState(mu, exact, first, R, P)  # 6
 
 
-def _optimum(crowd: Agents, constants: TrackingConstants, drift2: float) -> tuple[float, float, float]:
+def _optimum(crowd: Agents, drift2: float) -> tuple[float, float, float]:
     """Return the optimal step to first order, the exact one, and the exact MSD there."""
-    guess = optimal_step(constants, drift_covariance=_covariance(drift2), **_settings(crowd))
+    guess = optimal_step(crowd.constants, drift_covariance=_covariance(drift2), **_settings(crowd))
 
     def deviation(log_step: float) -> float:
         moments = Moments.of(_method(crowd, math.exp(log_step)), crowd.problem)
@@ -280,32 +258,25 @@ def _optimum(crowd: Agents, constants: TrackingConstants, drift2: float) -> tupl
 
 
 def _claims(
-    crowd: Agents,
-    constants: TrackingConstants,
-    plan: Plan,
-    curves: list[Point],
-    levels: list[Point],
-    factors: list[dict[str, float]],
-) -> tuple[Claim, ...]:
-    claims = [
-        _agreement("learning curves", curves, plan.trajectories),
-        _agreement("steady states", levels, plan.trajectories),
-        _floor(plan, levels),
-        _tracking(plan, plan.walks[-1], levels),
-        _three_factors(factors),
-    ]
-    for drift2 in plan.walks[1:]:
-        claims.append(_interior(crowd, constants, plan, drift2, [p for p in levels if p.drift2 == drift2]))
+    crowd: Agents, scale: MsdScale,
+    curves: list[MsdPoint], levels: list[MsdPoint], factors: list[dict[str, float]],
+) -> Iterator[Claim]:  # fmt: skip
+    yield _agreement("learning curves", curves, scale.trajectories)
+    yield _agreement("steady states", levels, scale.trajectories)
+    yield _floor(scale, levels)
+    yield _tracking(scale, scale.walks[-1], levels)
+    yield _three_factors(factors)
+    for drift2 in scale.walks[1:]:
+        yield _interior(crowd, scale, drift2, [p for p in levels if p.drift2 == drift2])
     judged = [p for p in (*curves, *levels) if not math.isnan(p.bound)]
     ratios = [p.bound / p.exact for p in judged]
     numbers = f"{len(judged)} points, bound over exact value {min(ratios):.3g} to {max(ratios):.3g}; " if judged else ""
     numbers += f"the bound refuses the other {len(curves) + len(levels) - len(judged)} points (steps too large for it)"
     holds = bool(judged) and min(ratios) >= 1.0
-    claims.append(Claim("The bound (version R) lies above the exact value wherever it applies", holds, numbers))
-    return tuple(claims)
+    yield Claim("The bound (version R) lies above the exact value wherever it applies", holds, numbers)
 
 
-def _agreement(what: str, points: list[Point], trajectories: int) -> Claim:
+def _agreement(what: str, points: list[MsdPoint], trajectories: int) -> Claim:
     """Judge all points together: Student's t with Bonferroni's correction."""
     limit = float(stats.t.isf(FAMILY / (2.0 * len(points)), trajectories - 1))
     z = np.array([p.z for p in points])
@@ -318,11 +289,11 @@ def _agreement(what: str, points: list[Point], trajectories: int) -> Claim:
     return Claim(text, bool(np.abs(z).max() <= limit), numbers)
 
 
-def _halvings(plan: Plan, points: dict[float, tuple[float, float, float]], change: float) -> tuple[bool, str]:
+def _halvings(scale: MsdScale, points: dict[float, tuple[float, float, float]], change: float) -> tuple[bool, str]:
     """Judge pairs (mu, mu/2) with mu at most 0.04 of (measured, standard error, exact): a change of so many dB each."""
     steps = [mu for mu in sorted(points) if mu <= 0.04]
     pairs = [(points[b], points[a], f"{b:g} to {a:g}") for a, b in itertools.pairwise(steps) if b == 2.0 * a]
-    limit = float(stats.t.isf(FAMILY / (2.0 * max(1, len(pairs))), plan.trajectories - 1))
+    limit = float(stats.t.isf(FAMILY / (2.0 * max(1, len(pairs))), scale.trajectories - 1))
     holds, found = bool(pairs), []
     for (big, big_error, big_exact), (small, small_error, small_exact), name in pairs:
         if not min(big, big_exact, small, small_exact) > 0.0:
@@ -334,24 +305,24 @@ def _halvings(plan: Plan, points: dict[float, tuple[float, float, float]], chang
     return holds, "change in dB, " + "; ".join(found)
 
 
-def _floor(plan: Plan, levels: list[Point]) -> Claim:
+def _floor(scale: MsdScale, levels: list[MsdPoint]) -> Claim:
     """Judge the floor without drift, which is proportional to mu."""
-    still = {p.step_size: (p.measured, p.standard_error, p.exact) for p in levels if p.drift2 == 0.0}
+    fixed = {p.step_size: (p.measured, p.standard_error, p.exact) for p in levels if p.drift2 == 0.0}
     text = "Without drift the steady state falls by about 3 dB when a small step is halved"
-    return Claim(text, *_halvings(plan, still, -_decibels(2.0)))
+    return Claim(text, *_halvings(scale, fixed, -_decibels(2.0)))
 
 
-def _tracking(plan: Plan, drift2: float, levels: list[Point]) -> Claim:
+def _tracking(scale: MsdScale, drift2: float, levels: list[MsdPoint]) -> Claim:
     """Judge what drift adds, which is proportional to 1/mu."""
-    still = {p.step_size: p for p in levels if p.drift2 == 0.0}
+    fixed = {p.step_size: p for p in levels if p.drift2 == 0.0}
     added = {}
     for p in levels:
         if p.drift2 == drift2:
-            q = still[p.step_size]
+            q = fixed[p.step_size]
             error = math.hypot(p.standard_error, q.standard_error)
             added[p.step_size] = p.measured - q.measured, error, p.exact - q.exact
     text = f"What drift {drift2:g} adds rises by about 3 dB when a small step is halved: it is inverse to the step"
-    return Claim(text, *_halvings(plan, added, _decibels(2.0)))
+    return Claim(text, *_halvings(scale, added, _decibels(2.0)))
 
 
 def _factors(crowd: Agents, mu: float, drift2: float) -> dict[str, float]:
@@ -383,13 +354,13 @@ def _three_factors(rows: list[dict[str, float]]) -> Claim:
     return Claim(text, bool(small) and all(abs(ratio - 1.0) <= 0.02 for ratio in small.values()), numbers)
 
 
-def _interior(crowd: Agents, constants: TrackingConstants, plan: Plan, drift2: float, points: list[Point]) -> Claim:
+def _interior(crowd: Agents, scale: MsdScale, drift2: float, points: list[MsdPoint]) -> Claim:
     """Judge the U shape: an interior minimum, exactly and as measured, near the first-order optimum."""
-    guess, best, value = _optimum(crowd, constants, drift2)
+    guess, best, value = _optimum(crowd, drift2)
     ends = (points[0], points[-1])
     low = min(points, key=lambda p: p.measured)
     gaps = [(end.measured - low.measured) / math.hypot(end.standard_error, low.standard_error) for end in ends]
-    limit = float(stats.t.isf(FAMILY / (2.0 * len(points)), plan.trajectories - 1))
+    limit = float(stats.t.isf(FAMILY / (2.0 * len(points)), scale.trajectories - 1))
     near = 0.7 <= best / guess <= 1.4
     inside = points[0].step_size < best < points[-1].step_size
     text = f"With drift {drift2:g} the steady state has its minimum inside, near the first-order optimal step"
@@ -401,7 +372,7 @@ def _interior(crowd: Agents, constants: TrackingConstants, plan: Plan, drift2: f
     return Claim(text, bool(near and inside and min(gaps) > limit), numbers)
 
 
-def _notes(plan: Plan, quick: bool) -> tuple[str, ...]:
+def _notes(scale: MsdScale) -> tuple[str, ...]:
     return (
         f"From the paper's experiment, as slides describe it: K = {K} agents, L = {L} per iteration, own models "
         f"w^o + c_k with c_k ~ N(0, {SPREAD2:g} I), least squares, a fixed target and a random walk with "
@@ -413,17 +384,17 @@ def _notes(plan: Plan, quick: bool) -> tuple[str, ...]:
         "sigma_q^2 = E‖q_i‖^2 is the trace of the drift's covariance; read per coordinate the walk would be d times "
         "faster. The labels move by u'q_i, so the minimiser of (1/K) sum P_k moves exactly by q_i; deviations are "
         "measured after the move.",
-        f"Means of {plan.trajectories} trajectories; bands and bars are two and four standard errors. Steady states: "
+        f"Means of {scale.trajectories} trajectories; bands and bars are two and four standard errors. Steady states: "
         "mean over iterations 3/mu to 9/mu from the minimiser, compared with the exact mean over the same iterations.",
         "Comparable with the paper: the shapes, and its conclusion that data variability, model variability and a "
         "tracking term inverse to the step determine the performance. Not comparable: absolute levels, which depend on "
         "d, noise, E_k and B_k.",
         "Factors (table `factors`, exact): data is the steady state with all agents taking part, times K/L; model that "
         "with full batches; tracking what drift adds with both.",
-    ) + (("A quick version: few trajectories, step sizes and iterations.",) if quick else ())
+    )
 
 
-def _row(p: Point) -> dict[str, Any]:
+def _row(p: MsdPoint) -> dict[str, Any]:
     row = p._asdict()
     row["bound_R"] = row.pop("bound")
     row["exact_of_measured"] = row.pop("exact")
@@ -445,48 +416,43 @@ def _target(drift2: float) -> str:
     return f"random walk, $\\sigma_q^2 = {'' if digits == '1' else digits + ' ·'}10^{{{int(power)}}}$"
 
 
-def _draw_curves(crowd: Agents, constants: TrackingConstants, plan: Plan, points: list[Point]) -> Any:
+def _draw_curves(crowd: Agents, scale: MsdScale, points: list[MsdPoint]) -> Any:
     """Draw a panel for every drift: measured with band, exact, and at the right end the limits."""
-    figure, axes = blank(len(plan.drifts), sharey=True)
-    for axis, drift2 in zip(axes, plan.drifts, strict=True):
-        for j, mu in enumerate(plan.curves):
+    figure, axes = blank(len(scale.drifts), sharey=True)
+    for axis, drift2 in zip(axes, scale.drifts, strict=True):
+        for j, mu in enumerate(scale.curves):
             mine, colour = [p for p in points if p.drift2 == drift2 and p.step_size == mu], COLOURS[j]
             i = np.array([p.iteration for p in mine])
             mean, error, exact, bound = (
                 np.array([getattr(p, name) for p in mine]) for name in ("measured", "standard_error", "exact", "bound")
             )
-            axis.fill_between(
-                i, _decibels(mean - 2.0 * error), _decibels(mean + 2.0 * error), color=colour, alpha=0.4, linewidth=0
-            )
+            band(axis, i, _decibels(mean - 2.0 * error), _decibels(mean + 2.0 * error), colour, 0.4)
             axis.plot(i, _decibels(mean), color=colour, linewidth=1.3)
             axis.plot(i, _decibels(exact), color="black", linewidth=0.8, linestyle=(0, (5, 3)))
             axis.plot(i, _decibels(bound), color=colour, linewidth=1.2, linestyle=(0, (1, 1.5)))
-            level = _level(crowd, constants, drift2, mu)
-            x = 1.03 * plan.rounds
+            level = _level(crowd, drift2, mu)
+            x = 1.03 * scale.rounds
             axis.plot(x, _decibels(level.exact), marker="_", markersize=9, color="black", clip_on=False)
             axis.plot(x, _decibels(level.first_order), marker="o", markersize=5, markerfacecolor="none", color=colour)
             axis.annotate(
                 f"μ = {mu:g}", (x, _decibels(level.exact)), (8, 0), textcoords="offset points", va="center", fontsize=8
             )
-        axis.set_xlim(0, 1.25 * plan.rounds)
-        axis.set_xticks(np.linspace(0, plan.rounds, 6))
-        axis.set_xlabel("iteration $i$")
-        axis.set_title(_target(drift2), fontsize=9, loc="left")
+        axis.set_xlim(0, 1.25 * scale.rounds)
+        axis.set_xticks(np.linspace(0, scale.rounds, 6))
+        panel(axis, _target(drift2), "iteration $i$")
     axes[0].set_ylabel(r"MSD  $\mathrm{E}\,\|w_i^o - w_i\|^2$  (dB)")
-    _legend(
-        figure,
-        ("measured, mean ± 2 s.e.", {"color": COLOURS[0], "linewidth": 1.3}),
-        ("exact", {"color": "black", "linewidth": 0.8, "linestyle": (0, (5, 3))}),
-        ("exact limit", {"color": "black", "marker": "_", "markersize": 9, "linestyle": "none"}),
-        ("limit to first order in μ", {"color": "0.4", "marker": "o", "markerfacecolor": "none", "linestyle": "none"}),
-        ("bound R, where it applies", {"color": "0.4", "linewidth": 1.2, "linestyle": (0, (1, 1.5))}),
-    )
+    looks: dict[str, dict[str, Any]] = {
+        "measured, mean ± 2 s.e.": {"color": COLOURS[0], "linewidth": 1.3},
+        "exact": {"color": "black", "linewidth": 0.8, "linestyle": (0, (5, 3))},
+        "exact limit": {"color": "black", "marker": "_", "markersize": 9, "linestyle": "none"},
+        "limit to first order in μ": {"color": "0.4", "marker": "o", "markerfacecolor": "none", "linestyle": "none"},
+        "bound R, where it applies": {"color": "0.4", "linewidth": 1.2, "linestyle": (0, (1, 1.5))},
+    }
+    legend(figure, looks=looks, columns=5)
     return figure
 
 
-def _draw_levels(
-    crowd: Agents, constants: TrackingConstants, plan: Plan, points: list[Point], lines: dict[float, list[Level]]
-) -> Any:
+def _draw_levels(crowd: Agents, points: list[MsdPoint], lines: dict[float, list[SteadyState]]) -> Any:
     """Draw steady states over the step size, all drifts in one panel."""
     figure, (axis,) = blank(width=6.4, height=4.2)
     for j, (drift2, line) in enumerate(lines.items()):
@@ -505,39 +471,28 @@ def _draw_levels(
             [p.step_size for p in mine], _decibels(mean), (low, high), fmt="o", markersize=4, capsize=2, color=colour
         )
         if drift2 > 0.0:
-            guess, best, value = _optimum(crowd, constants, drift2)
+            guess, best, value = _optimum(crowd, drift2)
             axis.axvline(guess, color=colour, linewidth=0.8, alpha=0.6)
             axis.plot(best, _decibels(value), marker="*", markersize=11, color=colour, markeredgecolor="black")
-    axis.set_xscale("log")
-    axis.set_xlabel("step size μ")
-    axis.set_ylabel("steady-state MSD (dB)")
-    _legend(
-        figure,
-        ("exact", {"color": "0.4", "linewidth": 1.8}),
-        ("measured ± 4 s.e.", {"color": "0.4", "marker": "o", "markersize": 4, "linestyle": "none"}),
-        ("first order in μ", {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (5, 3))}),
-        ("bound R, where it applies", {"color": "0.4", "linewidth": 1.2, "linestyle": (0, (1, 1.5))}),
-        ("exact optimum", {"color": "0.4", "marker": "*", "markersize": 11, "linestyle": "none"}),
-        ("optimal μ to first order", {"color": "0.4", "linewidth": 0.8}),
-        columns=3,
-    )
+    panel(axis, x="step size μ", y="steady-state MSD (dB)", log="x")
+    looks: dict[str, dict[str, Any]] = {
+        "exact": {"linewidth": 1.8},
+        "measured ± 4 s.e.": {"marker": "o", "markersize": 4, "linestyle": "none"},
+        "first order in μ": {"linewidth": 1.0, "linestyle": (0, (5, 3))},
+        "bound R, where it applies": {"linewidth": 1.2, "linestyle": (0, (1, 1.5))},
+        "exact optimum": {"marker": "*", "markersize": 11, "linestyle": "none"},
+        "optimal μ to first order": {"linewidth": 0.8},
+    }
+    legend(figure, looks={label: {"color": "0.4"} | look for label, look in looks.items()}, columns=3)
     figure.draw_without_rendering()  # the layout, which angles depend on
     for j, (drift2, line) in enumerate(lines.items()):
         _along(axis, line, _target(drift2), COLOURS[j])
     return figure
 
 
-def _along(axis: Any, line: list[Level], text: str, colour: str) -> None:
+def _along(axis: Any, line: list[SteadyState], text: str, colour: str) -> None:
     """Write under the left end of a curve, parallel to it."""
     near, far = ((level.step_size, _decibels(level.exact)) for level in (line[0], line[len(line) // 8]))
     (x, y), (u, v) = axis.transData.transform([near, far])
     look = {"rotation": math.degrees(math.atan2(v - y, u - x)), "rotation_mode": "anchor", "va": "top"}
     axis.annotate(text, near, (2, -4), textcoords="offset points", fontsize=8, color=colour, **look)
-
-
-def _legend(figure: Any, *entries: tuple[str, dict[str, Any]], columns: int = 5) -> None:
-    """Put a legend of looks, instead of curves, above the panels."""
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], label=label, **look) for label, look in entries]
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)

@@ -9,14 +9,14 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from fedconvex._check import bad
+from fedconvex._check import bad, whole
 from fedconvex.papers.style import save_figure
 
-__all__ = ["Claim", "Experiment", "Findings", "Progress", "summary", "write"]
+__all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]
 
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 
@@ -57,7 +57,14 @@ class Findings:
         return all(claim.holds for claim in self.claims)
 
 
-class Experiment(NamedTuple):
+class Study(Protocol):
+    """What an experiment does with its arguments, which `Experiment.run` has checked."""
+
+    def __call__(self, *, quick: bool, seed: int, data: Any, tell: Progress) -> Findings: ...
+
+
+@dataclass(frozen=True)
+class Experiment:
     """An experiment that can be run.
 
     Parameters
@@ -66,17 +73,68 @@ class Experiment(NamedTuple):
         Its key, in lower case with hyphens.
     description : str
         One line.
-    run : callable
-        Takes the keywords ``quick`` (bool: a smaller version), ``seed`` (int), ``data`` (path or None) and ``progress``
-        (`Progress` or None), returns `Findings`.
+    study : callable
+        Takes the keywords ``quick``, ``seed``, ``data`` and ``tell`` (a `Progress`), returns `Findings`.
     data : str
         What file the experiment reads, empty if none.
+    smaller : str
+        What the quick version leaves out; said in its notes.
+
+    Examples
+    --------
+    >>> from fedconvex.papers import Claim, Experiment, Findings
+    >>> def study(*, quick, seed, data, tell):
+    ...     return Findings("Sums", (Claim("1 + 1 = 2", True, "2"),), ())
+    >>> Experiment("sums", "adds numbers", study, smaller="fewer numbers").run(quick=True).notes
+    ('A quick version: fewer numbers.',)
     """
 
     name: str
     description: str
-    run: Callable[..., Findings]
+    study: Study
     data: str = ""
+    smaller: str = ""
+
+    def run(
+        self, *, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None
+    ) -> Findings:
+        """Run the experiment.
+
+        Parameters
+        ----------
+        quick : bool
+            A smaller version.
+        seed : int
+            Of every random choice.
+        data : path, optional
+            A file as ``data`` of the experiment says; some take objects of `fedconvex.datasets` too.
+        progress : callable, optional
+            Takes the share done and what is being done.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the seed is no whole number from 0, data are given that the experiment does not take, or do not fit.
+        """
+        seed = whole(f"{self.name}: seed", seed, low=0)
+        if data is not None and not self.data:
+            raise bad(f"{self.name}: data", "be left out", str(data), "the experiment draws or defines its own")
+        tell = progress or (lambda share, doing: None)
+        found = self.study(quick=quick, seed=seed, data=data, tell=tell)
+        tell(1.0, "done")
+        return replace(found, notes=(*found.notes, f"A quick version: {self.smaller}.")) if quick else found
+
+
+def progress_part(tell: Progress, low: float, high: float, of: str = "") -> Progress:
+    """Return the progress of a part: its shares go from low to high of the whole, and what it does follows ``of``.
+
+    Examples
+    --------
+    >>> from fedconvex.papers.findings import progress_part
+    >>> progress_part(print, 0.5, 1.0, "second half: ")(0.5, "adding")
+    0.75 second half: adding
+    """
+    return lambda share, doing: tell((1.0 - share) * low + share * high, f"{of}{doing}")
 
 
 def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:

@@ -17,18 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, whole
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import SCAFFOLD, FedAvg, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.style import COLOURS, blank
+from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.problems import Problem
 from fedconvex.theorems.scaffold import scaffold_round
 from fedconvex.theory.fixed_points import Affine, fedavg_round
 
-__all__ = ["EXPERIMENT", "Curve", "quadratics", "run"]
+__all__ = ["EXPERIMENT", "TunedCurve", "quadratics"]
 
 GAPS, LOCAL_STEPS = (1.0, 10.0, 100.0), (2, 10)  # of the paper: G and K
 MU, START = 0.05, (1.0, 1.0)  # chosen here
@@ -38,7 +37,7 @@ BOTTOM = 1e-13  # of the figure
 CURVES = (("SGD", 1), *((m, K) for m in ("FedAvg", "SCAFFOLD") for K in LOCAL_STEPS))
 
 
-class Curve(NamedTuple):
+class TunedCurve(NamedTuple):
     """One method with its best step size: measured, and by the exact map of a round."""
 
     method: str
@@ -70,43 +69,23 @@ def quadratics(G: float, mu: float = MU) -> Problem:
     return Problem(Federation.from_clients(parts), Squared(), weights="uniform")  # 1
 
 
-def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None) -> Findings:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    quick : bool
-        Fewer rounds.
-    seed : int
-        Without effect: nothing is random.
-    data : None
-        The functions are given.
-    progress : callable, optional
-        Takes the share done and what is being done.
-
-    Returns
-    -------
-    Findings
-    """
-    if data is not None:
-        raise bad("scaffold-quadratics: data", "be left out: the functions are given", str(data))
-    whole("scaffold-quadratics: seed", seed, low=0)
-    rounds, tell = QUICK_ROUNDS if quick else ROUNDS, progress or (lambda share, doing: None)
-    curves = []
+def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
+    """Run every method on every G; nothing is random."""
+    rounds, curves = QUICK_ROUNDS if quick else ROUNDS, []
     for i, G in enumerate(GAPS):
         for j, (method, K) in enumerate(CURVES):
             tell((i + j / len(CURVES)) / len(GAPS), f"G = {G:g}, {_name(method, K)}")
             curves.append(_curve(G, method, K, rounds))
     tables = {"table": [_row(c) for c in curves], "curves": [row for c in curves for row in _points(c)]}
-    tell(1.0, "done")
     title = "Two quadratics that pull apart (Karimireddy et al. 2020, Figure 3)"
-    return Findings(title, _claims(curves), _notes(rounds, quick), {"suboptimality": _draw(curves)}, tables)
+    return Findings(title, _claims(curves), _notes(rounds), {"suboptimality": _draw(curves)}, tables)
 
 
 EXPERIMENT = Experiment(
     "scaffold-quadratics",
     "SGD, FedAvg and SCAFFOLD on two quadratics whose gradients differ by G, beside exact rates",
-    run,
+    study,
+    smaller="fewer rounds",
 )
 
 
@@ -125,7 +104,7 @@ def _value(x: np.ndarray) -> np.ndarray:
         return np.asarray(0.5 * (0.5 * (1.0 + MU) * x[..., 0] ** 2 + MU * x[..., 1] ** 2))
 
 
-def _curve(G: float, method: str, K: int, rounds: int) -> Curve:
+def _curve(G: float, method: str, K: int, rounds: int) -> TunedCurve:
     """Run the whole grid at once, take the best step, and put the exact map beside it."""
     problem = quadratics(G)
     start = np.array(START)
@@ -141,7 +120,7 @@ def _curve(G: float, method: str, K: int, rounds: int) -> Curve:
         map_, z, warmed = fedavg_round(problem, step_size=eta, local_steps=K), start, np.empty(0)
     rate = math.nan if method == "FedAvg" else _rate(problem, _method(method, K, eta), G)
     exact, limit = _value(_path(map_, z, rounds)), float(_value(map_.limit()[:2]))  # 5
-    return Curve(method, K, G, eta, trace[:, best], exact, warmed, map_.spectral_radius, limit, rate)
+    return TunedCurve(method, K, G, eta, trace[:, best], exact, warmed, map_.spectral_radius, limit, rate)
 
 
 def _rate(problem: Problem, method: Any, G: float) -> float:
@@ -172,7 +151,7 @@ def _name(method: str, K: int) -> str:
     return method if method == "SGD" else f"{method}, K = {K}"
 
 
-def _row(c: Curve) -> dict[str, Any]:
+def _row(c: TunedCurve) -> dict[str, Any]:
     return {
         "G": c.G,
         "method": _name(c.method, c.local_steps),
@@ -184,26 +163,20 @@ def _row(c: Curve) -> dict[str, Any]:
     }
 
 
-def _points(c: Curve) -> list[dict[str, Any]]:
+def _points(c: TunedCurve) -> list[dict[str, Any]]:
     name = _name(c.method, c.local_steps)
     warm = c.warm if c.warm.size else np.full(len(c.measured), np.nan)
+    rows = enumerate(zip(c.measured.tolist(), c.exact.tolist(), warm.tolist(), strict=True))
     return [
-        {
-            "G": c.G,
-            "method": name,
-            "round": r,
-            "measured": float(m),
-            "exact": float(e),
-            "exact_from_gradients": float(w),
-        }
-        for r, (m, e, w) in enumerate(zip(c.measured, c.exact, warm, strict=True))
+        {"G": c.G, "method": name, "round": r, "measured": m, "exact": e, "exact_from_gradients": w}
+        for r, (m, e, w) in rows
     ]
 
 
 # ---------------------------------------------------------------- claims
 
 
-def _claims(curves: Sequence[Curve]) -> tuple[Claim, ...]:
+def _claims(curves: Sequence[TunedCurve]) -> tuple[Claim, ...]:
     by = {(c.method, c.local_steps, c.G): c for c in curves}
     last = {key: float(c.measured[-1]) for key, c in by.items()}
     few, many = LOCAL_STEPS
@@ -244,7 +217,7 @@ def _apart(measured: np.ndarray, exact: np.ndarray, G: float) -> float:
     return float(np.max(np.abs(a - b) / (b + 1e-5 * (1.0 + G))))
 
 
-def _faster(by: dict[Any, Curve]) -> Claim:
+def _faster(by: dict[Any, TunedCurve]) -> Claim:
     """Compare rates: -log of them is what a round is worth."""
     ok, found = True, []
     for G in GAPS:
@@ -257,7 +230,7 @@ def _faster(by: dict[Any, Curve]) -> Claim:
     return Claim(text, bool(ok), f"a round at K = {LOCAL_STEPS[0]} and {LOCAL_STEPS[1]} is worth, " + "; ".join(found))
 
 
-def _unaffected(by: dict[Any, Curve]) -> Claim:
+def _unaffected(by: dict[Any, TunedCurve]) -> Claim:
     """Compare maps and curves from c_i = grad f_i(x^0) at the step size of G = 1."""
     maps, paths = 0.0, 0.0
     for K in LOCAL_STEPS:
@@ -285,7 +258,7 @@ def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{v:.3g}" for v in values)
 
 
-def _notes(rounds: int, quick: bool) -> tuple[str, ...]:
+def _notes(rounds: int) -> tuple[str, ...]:
     return (
         "Taken from the paper: two quadratics after its lower bound (Theorem II) that pull apart by G = 1, 10, 100, "
         "beta = 1, Hessians apart by about 1, full gradients, everybody takes part, K = 2 and 10, server step 1, the "
@@ -299,46 +272,41 @@ def _notes(rounds: int, quick: bool) -> tuple[str, ...]:
         "exact from c_i = grad f_i(x^0), drawn dashed.",
         "Comparable with the paper: orderings, the effect of G and K, and how many rounds of SGD one of SCAFFOLD is "
         "worth (about 2 at K = 2 and 5 at K = 10 there). Not comparable: rates.",
-    ) + (("A quick version: fewer rounds.",) if quick else ())
+    )
 
 
 # ---------------------------------------------------------------- figure
 
 
-def _draw(curves: Sequence[Curve]) -> Any:
+def _draw(curves: Sequence[TunedCurve]) -> Any:
     """Draw F - F* over rounds, a panel for every G."""
     figure, axes = blank(len(GAPS), width=3.7, height=4.0, sharey=True)
-    looks = dict(zip(CURVES, ("black", *(COLOURS[i] for i in (4, 1, 5, 0))), strict=True))
+    colours = dict(zip(CURVES, ("black", *(COLOURS[i] for i in (4, 1, 5, 0))), strict=True))
     for axis, G in zip(axes, GAPS, strict=True):
         for c in (c for c in curves if c.G == G):
-            colour = looks[c.method, c.local_steps]
+            colour = colours[c.method, c.local_steps]
             r = np.arange(len(c.measured))
             axis.plot(r, c.measured, color=colour, linewidth=1.8 if c.method != "SGD" else 1.4)
             if c.warm.size:
-                axis.plot(r, c.warm, color=colour, linewidth=0.9, linestyle=(0, (4, 2)))
+                axis.plot(r, c.warm, color=colour, linewidth=0.9, linestyle=DASHED)
             if c.method == "FedAvg":
                 axis.plot(1.03 * r[-1], c.limit, marker="_", markersize=8, color=colour, clip_on=False)
-        _name_curves(axis, [c for c in curves if c.G == G], looks)
-        axis.set_yscale("log")
+        _name_curves(axis, [c for c in curves if c.G == G], colours)
+        panel(axis, f"G = {G:g}", "round $r$", log="y")
         axis.set_ylim(BOTTOM, 1e5)
         axis.set_xlim(0, 1.5 * len(r))
         axis.set_xticks(np.arange(0, len(r), 10))
-        axis.set_xlabel("round $r$")
-        axis.set_title(f"G = {G:g}", fontsize=9, loc="left")
     axes[0].set_ylabel("$F(x^r) - F^*$, step size tuned")
-    from matplotlib.lines import Line2D
-
-    entries = (
-        ("measured", {"linewidth": 1.8}),
-        ("SCAFFOLD from $c_i = \\nabla f_i(x^0)$, exact", {"linewidth": 0.9, "linestyle": (0, (4, 2))}),
-        ("limit of FedAvg, exact", {"linestyle": "none", "marker": "_", "markersize": 8}),
-    )
-    handles = [Line2D([], [], color="0.4", label=label, **look) for label, look in entries]  # type: ignore[arg-type]
-    figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    looks: dict[str, dict[str, Any]] = {
+        "measured": {"linewidth": 1.8},
+        "SCAFFOLD from $c_i = \\nabla f_i(x^0)$, exact": {"linewidth": 0.9, "linestyle": DASHED},
+        "limit of FedAvg, exact": {"linestyle": "none", "marker": "_", "markersize": 8},
+    }
+    legend(figure, looks={label: {"color": "0.4"} | look for label, look in looks.items()}, columns=3)
     return figure
 
 
-def _name_curves(axis: Any, curves: Sequence[Curve], looks: dict[tuple[str, int], str]) -> None:
+def _name_curves(axis: Any, curves: Sequence[TunedCurve], colours: dict[tuple[str, int], str]) -> None:
     """Write names at the right ends, apart from each other."""
     y = 0.0
     for c in sorted(curves, key=lambda c: float(c.measured[-1])):
@@ -347,5 +315,5 @@ def _name_curves(axis: Any, curves: Sequence[Curve], looks: dict[tuple[str, int]
             x, end = float(np.flatnonzero(c.measured >= BOTTOM)[-1]) + 1.5, 3.0 * BOTTOM
         else:
             end = y = max(end, 5.0 * y)
-        name, colour = _name(c.method, c.local_steps), looks[c.method, c.local_steps]
+        name, colour = _name(c.method, c.local_steps), colours[c.method, c.local_steps]
         axis.annotate(name, (x, end), fontsize=8, va="center", color=colour)

@@ -23,18 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, whole
+from fedconvex._check import bad
 from fedconvex.datasets import load_bundled, partition_similarity
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
-from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
 from fedconvex.papers.images import read_images
-from fedconvex.papers.style import COLOURS, blank
+from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "Cell", "Images", "load_images", "run"]
+__all__ = ["EXPERIMENT", "Cell", "Images", "load_images"]
 
 CLIENTS, SAMPLED, STEPS, LIMIT = 100, 20, 5, 1000  # of the paper: N, clients a round, steps an epoch, most rounds
 PROXIMAL = 1.0  # of the paper: mu of FedProx
@@ -77,7 +77,7 @@ class Images(NamedTuple):
         return int(self.y.max()) + 1
 
 
-class Plan(NamedTuple):
+class SimilarityScale(NamedTuple):
     """How large the experiment is."""
 
     similarities: tuple[int, ...]
@@ -86,8 +86,8 @@ class Plan(NamedTuple):
     limit: int  # most rounds
 
 
-FULL, LARGE = Plan(SIMILARITIES, EPOCHS, 3, LIMIT), Plan(SIMILARITIES, EPOCHS, 1, LIMIT)
-QUICK = Plan((0,), (1, 5), 1, LIMIT)
+FULL, LARGE = SimilarityScale(SIMILARITIES, EPOCHS, 3, LIMIT), SimilarityScale(SIMILARITIES, EPOCHS, 1, LIMIT)
+QUICK = SimilarityScale((0,), (1, 5), 1, LIMIT)
 
 
 class Cell(NamedTuple):
@@ -152,8 +152,8 @@ def _images(name: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test:
     """Scale by the largest entry of X, append a column of ones, and store mostly empty rows as CSR."""
     if int(y.max()) < 1:
         raise bad(f"{name}: labels", "have at least two classes", "one")
-    scale = float(np.abs(X).max()) or 1.0
-    X, X_test = (np.hstack([A / scale, np.ones((len(A), 1))]) for A in (X, X_test))
+    largest = float(np.abs(X).max()) or 1.0
+    X, X_test = (np.hstack([A / largest, np.ones((len(A), 1))]) for A in (X, X_test))
     sparse = X.shape[1] > 200 and np.count_nonzero(X) < 0.3 * X.size
     return Images(name, sp.csr_array(X) if sparse else X, y, sp.csr_array(X_test) if sparse else X_test, y_test)
 
@@ -161,57 +161,30 @@ def _images(name: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test:
 # ---------------------------------------------------------------- measuring
 
 
-def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None) -> Findings:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    quick : bool
-        A smaller version: no similarity, 1 and 5 epochs, one trajectory.
-    seed : int
-        Of the choice and division of rows, and of all runs.
-    data : path, optional
-        As for `load_images`.
-    progress : callable, optional
-        Takes the share done and what is being done.
-
-    Returns
-    -------
-    Findings
-    """
-    seed = whole("scaffold-similarity: seed", seed, low=0)
-    images = load_images(data, seed)
-    plan = QUICK if quick else FULL if data is None else LARGE
-    tell = progress or (lambda share, doing: None)
-    cells, done, todo = [], 0.0, list(_cells(plan))
+def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
+    """Fill the table cell by cell; data: a path as for `load_images`."""
+    images, scale = load_images(data, seed), QUICK if quick else FULL if data is None else LARGE
+    cells, done, todo = [], 0.0, list(_cells(scale))
     total = sum(cost for *_, cost in todo)
-    problems = {s: _problem(images, s, seed) for s in plan.similarities}
-    attained = _attained(problems[plan.similarities[-1]], images)
+    problems = {s: _problem(images, s, seed) for s in scale.similarities}
+    attained = _attained(problems[scale.similarities[-1]], images)
     targets = tuple(t for t in TARGETS if t == TARGETS[0] or t <= attained - MARGIN)  # 5
     for method, epochs, s, cost in todo:
         name = method if method == "SGD" else f"{method}, {epochs} epochs"
-        share = done / total
-
-        def at(
-            t: int, share: float = share, cost: float = cost, name: str = name, s: int = s, usual: float = USUAL[method]
-        ) -> None:
-            tell(share + cost / total * t / (t + usual), f"{name}, similarity {s} %, round {t}")
-
-        cells.append(_cell(problems[s], images, plan, targets, method, epochs, s, seed, at))
+        at = progress_part(tell, done / total, (done + cost) / total, f"{name}, similarity {s} %, ")
+        cells.append(_cell(problems[s], images, scale, targets, method, epochs, s, seed, at))
         done += cost
-    tell(1.0, "done")
     title = f"Rounds to test accuracy on {images.name}: local epochs and similarity (Karimireddy et al. 2020, Table 3)"
-    tables = {"table": _table(cells), "rounds": list(_long(cells))}
-    return Findings(
-        title, _claims(cells), _notes(images, plan, cells, attained, quick), {"rounds": _draw(plan, cells)}, tables
-    )
+    tables, figures = {"table": _table(cells), "rounds": list(_long(cells))}, {"rounds": _draw(scale, cells)}
+    return Findings(title, tuple(_claims(cells)), _notes(images, scale, cells, attained), figures, tables)
 
 
 EXPERIMENT = Experiment(
     "scaffold-similarity",
     "rounds to a test accuracy for SGD, SCAFFOLD, FedAvg, FedProx over local epochs and similarity of clients",
-    run,
+    study,
     "optional npz with x_train, y_train, x_test, y_test (MNIST); default the bundled digits",
+    "0 % similarity, 1 and 5 epochs, one run",
 )
 
 
@@ -220,12 +193,12 @@ def _problem(images: Images, similarity: int, seed: int) -> Problem:
     return Problem(Federation.from_arrays(images.X, images.y, owners), Softmax(images.classes))  # 2
 
 
-def _cells(plan: Plan) -> Iterator[tuple[str, int, int, float]]:
+def _cells(scale: SimilarityScale) -> Iterator[tuple[str, int, int, float]]:
     """Yield method, epochs, similarity and a rough cost: (epochs + 1) times the rounds seen on digits."""
-    for s in plan.similarities:
+    for s in scale.similarities:
         yield "SGD", 1, s, 2.0 * USUAL["SGD"]
         for method in ("SCAFFOLD", "FedAvg", "FedProx"):
-            for epochs in plan.epochs:
+            for epochs in scale.epochs:
                 yield method, epochs, s, (1.0 + epochs) * USUAL[method] * (0.6 if s == 100 else 1.0)
 
 
@@ -247,29 +220,23 @@ def _method(method: str, step_size: np.ndarray, epochs: int, batch: int) -> Any:
 
 
 def _cell(
-    problem: Problem,
-    images: Images,
-    plan: Plan,
-    targets: Sequence[float],
-    method: str,
-    epochs: int,
-    s: int,
-    seed: int,
-    at: Any,
-) -> Cell:  # 3
+    problem: Problem, images: Images, scale: SimilarityScale, targets: Sequence[float],
+    method: str, epochs: int, s: int, seed: int, tell: Progress,
+) -> Cell:  # fmt: skip
+    """Run the whole grid of step sizes until the fewest rounds to the last target are known."""  # 3
     grid, batch = _steps(method, epochs), int(problem.federation.sizes[0]) // STEPS
-    step_size = np.repeat(grid, plan.seeds)
+    step_size = np.repeat(grid, scale.seeds)
     first = np.full((step_size.size, len(targets)), np.inf)  # rounds to each target
     runs = iterate(
-        _method(method, step_size, epochs, batch), problem, rounds=plan.limit, seed=seed, trajectories=step_size.size
+        _method(method, step_size, epochs, batch), problem, rounds=scale.limit, seed=seed, trajectories=step_size.size
     )
     for t, state in runs:
         reached = _accuracy(images, state.w)[:, None] >= targets
         first[reached & np.isinf(first)] = t
-        if _decided(first[:, -1].reshape(grid.size, plan.seeds)):
+        if _decided(first[:, -1].reshape(grid.size, scale.seeds)):
             break
-        at(t)
-    return _tuned(method, epochs, s, grid, first.reshape(grid.size, plan.seeds, len(targets)), targets)
+        tell(t / (t + USUAL[method]), f"round {t}")
+    return _tuned(method, epochs, s, grid, first.reshape(grid.size, scale.seeds, len(targets)), targets)
 
 
 def _attained(problem: Problem, images: Images) -> float:
@@ -350,55 +317,45 @@ def _long(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------- claims
 
 
-def _claims(cells: Sequence[Cell]) -> tuple[Claim, ...]:
+def _claims(cells: Sequence[Cell]) -> Iterator[Claim]:
     """Judge what the paper concludes from its table; "1k+" equals any number above what others need."""
     rounds = {(c.method, c.epochs, c.similarity): float(c.rounds[-1]) for c in cells}
     similarities, epochs = sorted({c.similarity for c in cells}), sorted({c.epochs for c in cells})
-    claims = []
     if 0 in similarities:
         fedavg, scaffold = ([rounds[m, e, 0] for e in epochs] for m in ("FedAvg", "SCAFFOLD"))
         sgd = rounds["SGD", 1, 0]
         over = ", ".join(str(e) for e in epochs)
-        claims += [
-            Claim(
-                "At 0 % similarity FedAvg gets slower with local epochs: at no increase faster, at last slower",
-                all(_below(a, b) for a, b in itertools.pairwise(fedavg)) and not _below(fedavg[-1], fedavg[0]),
-                f"rounds at {over} epochs: {_list(fedavg)}",
-            ),
-            Claim(
-                "At 0 % similarity FedAvg with most epochs is slower than SGD",
-                not _below(fedavg[-1], sgd),
-                f"FedAvg {_shown(fedavg[-1])}, SGD {_shown(sgd)}",
-            ),
-            Claim(
-                "At 0 % similarity SCAFFOLD does not fall behind SGD, whatever the epochs",
-                all(_below(a, sgd) for a in scaffold),
-                f"rounds at {over} epochs: {_list(scaffold)}; SGD {_shown(sgd)}",
-            ),
-        ]
-    claims += [
-        _ordered("SCAFFOLD is never slower than FedAvg", "SCAFFOLD", "FedAvg", rounds),
-        _ordered("FedAvg is never slower than FedProx", "FedAvg", "FedProx", rounds),
-    ]
+        yield Claim(
+            "At 0 % similarity FedAvg gets slower with local epochs: at no increase faster, at last slower",
+            all(_below(a, b) for a, b in itertools.pairwise(fedavg)) and not _below(fedavg[-1], fedavg[0]),
+            f"rounds at {over} epochs: {_list(fedavg)}",
+        )
+        yield Claim(
+            "At 0 % similarity FedAvg with most epochs is slower than SGD",
+            not _below(fedavg[-1], sgd),
+            f"FedAvg {_shown(fedavg[-1])}, SGD {_shown(sgd)}",
+        )
+        yield Claim(
+            "At 0 % similarity SCAFFOLD does not fall behind SGD, whatever the epochs",
+            all(_below(a, sgd) for a in scaffold),
+            f"rounds at {over} epochs: {_list(scaffold)}; SGD {_shown(sgd)}",
+        )
+    yield _ordered("SCAFFOLD is never slower than FedAvg", "SCAFFOLD", "FedAvg", rounds)
+    yield _ordered("FedAvg is never slower than FedProx", "FedAvg", "FedProx", rounds)
     for s in (s for s in similarities if s > 0):
         ends = {m: (rounds[m, epochs[0], s], rounds[m, epochs[-1], s]) for m in ("SCAFFOLD", "FedAvg")}
-        claims.append(
-            Claim(
-                f"At {s} % similarity SCAFFOLD and FedAvg need fewer rounds with {epochs[-1]} epochs than with one",
-                all(b < a for a, b in ends.values()),
-                "; ".join(f"{m} {_shown(a)} to {_shown(b)}" for m, (a, b) in ends.items()),
-            )
+        yield Claim(
+            f"At {s} % similarity SCAFFOLD and FedAvg need fewer rounds with {epochs[-1]} epochs than with one",
+            all(b < a for a, b in ends.values()),
+            "; ".join(f"{m} {_shown(a)} to {_shown(b)}" for m, (a, b) in ends.items()),
         )
     if len(similarities) > 1:
         sgd_all = [rounds["SGD", 1, s] for s in similarities]
-        claims.append(
-            Claim(
-                "SGD stays about constant over similarity: within a factor of two",
-                max(sgd_all) <= 2.0 * min(sgd_all),
-                f"rounds at {', '.join(str(s) for s in similarities)} %: {_list(sgd_all)}",
-            )
+        yield Claim(
+            "SGD stays about constant over similarity: within a factor of two",
+            max(sgd_all) <= 2.0 * min(sgd_all),
+            f"rounds at {', '.join(str(s) for s in similarities)} %: {_list(sgd_all)}",
         )
-    return tuple(claims)
 
 
 def _below(a: float, b: float) -> bool:
@@ -419,14 +376,14 @@ def _ordered(text: str, fast: str, slow: str, rounds: dict[tuple[str, int, int],
     return Claim(text, not wrong, numbers + (f"; slower in {'; '.join(wrong)}" if wrong else ""))
 
 
-def _notes(images: Images, plan: Plan, cells: Sequence[Cell], attained: float, quick: bool) -> tuple[str, ...]:
+def _notes(images: Images, scale: SimilarityScale, cells: Sequence[Cell], attained: float) -> tuple[str, ...]:
     n, m, d = images.X.shape[0], images.X_test.shape[0], images.X.shape[1] - 1
     edge = [f"{c.method} {c.epochs} at {c.similarity} %" for c in cells if c.edge[-1]]
-    several = f"median of {plan.seeds} runs, spread fewest to most" if plan.seeds > 1 else "one run"
+    several = f"median of {scale.seeds} runs, spread fewest to most" if scale.seeds > 1 else "one run"
     notes = [
         f"Data: {images.name}, {n:,} rows to train on, {n // CLIENTS} a client, batches of {n // CLIENTS // STEPS}; "
         f"{m:,} to test on; {d} features and a constant, {images.classes} classes, no ridge.",
-        f"Rounds to test accuracy {cells[0].targets[-1]:g}, {several}; 1k+ where {plan.limit} rounds did not suffice. "
+        f"Rounds to test accuracy {cells[0].targets[-1]:g}, {several}; 1k+ where {scale.limit} rounds did not suffice. "
         f"{DESCENT} steps of gradient descent on all clients attain {attained:.3f}. Lower targets are in the table "
         "`rounds`. Counts that differ by one round or a tenth count as equal in claims.",
         "Taken from the paper: 100 clients, 20 a round, division by similarity, 5 steps an epoch, server step 1, "
@@ -439,65 +396,55 @@ def _notes(images: Images, plan: Plan, cells: Sequence[Cell], attained: float, q
     ]
     if edge:
         notes.append(f"Best step at an end of its grid, so that a wider grid might do better: {', '.join(edge)}.")
-    if quick:
-        notes.append("A quick version: 0 % similarity, 1 and 5 epochs, one run.")
     return tuple(notes)
 
 
 # ---------------------------------------------------------------- figure
 
 
-def _draw(plan: Plan, cells: Sequence[Cell]) -> Any:
+def _draw(scale: SimilarityScale, cells: Sequence[Cell]) -> Any:
     """Draw rounds over epochs, a panel for every similarity; dashed: the paper's."""
-    figure, axes = blank(len(plan.similarities), width=3.6, height=3.9, sharey=True)
-    for axis, s in zip(axes, plan.similarities, strict=True):
+    figure, axes = blank(len(scale.similarities), width=3.6, height=3.9, sharey=True)
+    for axis, s in zip(axes, scale.similarities, strict=True):
         mine = [c for c in cells if c.similarity == s]
         for j, method in enumerate(("SGD", "SCAFFOLD", "FedAvg", "FedProx")):
             some = [c for c in mine if c.method == method]
-            x = np.array([c.epochs for c in some]) if method != "SGD" else np.array(plan.epochs)
+            x = np.array([c.epochs for c in some]) if method != "SGD" else np.array(scale.epochs)
             count = x.size // len(some)
             y = np.repeat([c.rounds[-1] for c in some], count)
             paper = np.repeat([PAPER[method, c.epochs][SIMILARITIES.index(s)] for c in some], count).astype(float)
             spread = np.array([c.spread[-1] for c in some])
             colour, marker = COLOURS[j], "" if method == "SGD" else "osD^"[j]
             shift = 1.0 if method == "SGD" else 1.04 ** (j - 2)
-            top = np.minimum(y, plan.limit)
+            top = np.minimum(y, scale.limit)
             axis.plot(x * shift, top, color=colour, linewidth=1.8, marker=marker, markersize=4.5)
-            axis.plot(
-                x * shift, np.minimum(paper, LIMIT), color=colour, linewidth=0.9, linestyle=(0, (4, 2)), alpha=0.75
-            )
+            axis.plot(x * shift, np.minimum(paper, LIMIT), color=colour, linewidth=0.9, linestyle=DASHED, alpha=0.75)
             if method != "SGD":
-                low, high = np.clip(spread, 1.0, plan.limit).T
+                low, high = np.clip(spread, 1.0, scale.limit).T
                 axis.vlines(x * shift, np.maximum(low, 1.0), high, color=colour, linewidth=1.0)
             for xi in x[np.isinf(y)] * shift:
                 axis.annotate(
-                    "", (xi, plan.limit * 1.5), (xi, plan.limit), arrowprops={"arrowstyle": "->", "color": colour}
+                    "", (xi, scale.limit * 1.5), (xi, scale.limit), arrowprops={"arrowstyle": "->", "color": colour}
                 )
-        _name_curves(axis, plan, mine)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xticks(plan.epochs, [str(e) for e in plan.epochs])
+        _name_curves(axis, scale, mine)
+        panel(axis, f"{s} % similarity", "local epochs", log="xy")
+        axis.set_xticks(scale.epochs, [str(e) for e in scale.epochs])
         axis.minorticks_off()
-        axis.set_xlim(0.85 * min(plan.epochs), 3.2 * max(plan.epochs))
-        axis.set_xlabel("local epochs")
-        axis.set_title(f"{s} % similarity", fontsize=9, loc="left")
+        axis.set_xlim(0.85 * min(scale.epochs), 3.2 * max(scale.epochs))
     axes[0].set_ylabel(f"rounds to test accuracy {cells[0].targets[-1]:g}")
-    from matplotlib.lines import Line2D
-
-    looks: dict[str, dict[str, Any]] = {
-        "measured": {"linewidth": 1.8},
-        "the paper's, accuracy 0.5 on EMNIST": {"linewidth": 0.9, "linestyle": (0, (4, 2))},
+    looks = {
+        "measured": {"color": "0.4", "linewidth": 1.8},
+        "the paper's, accuracy 0.5 on EMNIST": {"color": "0.4", "linewidth": 0.9, "linestyle": DASHED},
     }
-    handles = [Line2D([], [], color="0.4", label=label, **look) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    legend(figure, looks=looks, columns=2)
     return figure
 
 
-def _name_curves(axis: Any, plan: Plan, mine: Sequence[Cell]) -> None:
+def _name_curves(axis: Any, scale: SimilarityScale, mine: Sequence[Cell]) -> None:
     """Write names at the right ends of the measured curves, apart from each other."""
-    last = max(plan.epochs)
+    last = max(scale.epochs)
     ends = sorted(
-        (min(float(c.rounds[-1]), plan.limit), c.method) for c in mine if c.method == "SGD" or c.epochs == last
+        (min(float(c.rounds[-1]), scale.limit), c.method) for c in mine if c.method == "SGD" or c.epochs == last
     )
     order, y = ("SGD", "SCAFFOLD", "FedAvg", "FedProx"), 0.0
     for end, name in ends:

@@ -18,14 +18,12 @@ related but not equal: one global model is useless there, by construction.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
@@ -33,8 +31,8 @@ from fedconvex.driver import run as run_method
 from fedconvex.federation import Federation
 from fedconvex.methods import JointMOCHA, NodeWork
 from fedconvex.papers.archive import read_archive
-from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.mocha import stragglers
+from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
+from fedconvex.papers.intervals import Interval, mean_interval, standard_error
 from fedconvex.papers.mocha.models import (
     GLOBAL,
     KINDS,
@@ -48,9 +46,10 @@ from fedconvex.papers.mocha.models import (
     reference,
     stopped,
 )
-from fedconvex.papers.style import COLOURS, blank
+from fedconvex.papers.mocha.stragglers import StragglerScale, straggler_study
+from fedconvex.papers.style import COLOURS, DASHED, band, blank, legend, panel
 
-__all__ = ["EXPERIMENT", "Outcome", "digit_pairs", "load_tasks", "run", "shuffle"]
+__all__ = ["EXPERIMENT", "TaskModels", "digit_pairs", "load_tasks", "shuffle"]
 
 LAMBDAS = tuple(10.0**e for e in range(1, -6, -1))  # of the paper
 TEST, FOLDS, SHUFFLES = 0.25, 5, 10  # of the paper
@@ -62,7 +61,7 @@ HAR_SHAPE = (21, 561)
 KEYS = ("X", "y", "client")
 
 
-class Plan(NamedTuple):
+class HarScale(NamedTuple):
     """How large the experiment is."""
 
     shuffles: int
@@ -70,32 +69,23 @@ class Plan(NamedTuple):
     parts: int  # folds of cross-validation
     passes: tuple[int, ...]  # after which baselines are stopped
     digits: int  # of the bundled tasks
-    stragglers: stragglers.Plan
+    stragglers: StragglerScale
 
 
-HAR = Plan(
-    SHUFFLES,
-    LAMBDAS,
-    FOLDS,
-    PASSES,
-    10,
-    stragglers.Plan(
+HAR = HarScale(
+    SHUFFLES, LAMBDAS, FOLDS, PASSES, 10,
+    StragglerScale(
         0.01, (0.25, 1.0, 4.0, 16.0, 64.0), (0.9, 0.5, 0.1), (8, 32, 128), (1.0, 0.3, 0.1, 0.03, 0.01),
         (0.0, 0.5, 0.75, 0.9), 2000, 3,
     ),
 )  # fmt: skip
-FULL = HAR
-QUICK = Plan(
-    3,
-    (1e-1, 1e-2, 1e-3),
-    3,
-    (1, 10, 100),
-    5,
-    stragglers.Plan(0.01, (1.0, 4.0), (0.5,), (8,), (0.3, 0.1), (0.0, 0.9), 500, 1),
-)
+QUICK = HarScale(
+    3, (1e-1, 1e-2, 1e-3), 3, (1, 10, 100), 5,
+    StragglerScale(0.01, (1.0, 4.0), (0.5,), (8,), (0.3, 0.1), (0.0, 0.9), 500, 1),
+)  # fmt: skip
 
 
-class Outcome(NamedTuple):
+class TaskModels(NamedTuple):
     """One shuffle: what was chosen, certified and measured for each kind of model."""
 
     number: int
@@ -113,44 +103,39 @@ class Outcome(NamedTuple):
         return float(np.mean(self.tasks[kind]))
 
 
-class Paired(NamedTuple):
-    """Differences over shuffles."""
+class PairedErrors(NamedTuple):
+    """Differences of errors over shuffles."""
 
-    mean: float
-    half: float  # of the 95 % interval of Student's t
-    wide: float  # the same with the correction of Nadeau and Bengio (2003) for overlapping training rows
-    positive: int
-    zero: int
-    negative: int
+    plain: Interval  # 95 %, Student's t
+    corrected: Interval  # for overlapping training rows
+    signs: tuple[int, int, int]  # positive, zero, negative
 
     @property
     def above(self) -> bool:
-        """Whether the interval lies above zero."""
-        return self.mean - self.half > 0.0
+        """Whether the plain interval lies above zero."""
+        return self.plain.low > 0.0
 
     def __str__(self) -> str:
+        more, equal, less = self.signs
         return (
-            f"{100 * self.mean:.2f} ± {100 * self.half:.2f} points (± {100 * self.wide:.2f} corrected for overlap), "
-            f"more in {self.positive}, equal in {self.zero}, less in {self.negative} shuffles"
+            f"{100 * self.plain.mean:.2f} ± {100 * self.plain.half:.2f} points (± {100 * self.corrected.half:.2f} "
+            f"corrected for overlap), more in {more}, equal in {equal}, less in {less} shuffles"
         )
 
 
-def paired(differences: Sequence[float]) -> Paired:
-    """Return the mean of differences with 95 % intervals, and their signs.
+def paired(differences: Any) -> PairedErrors:
+    """Return the mean of differences (J,) with 95 % intervals, and their signs.
 
     Examples
     --------
     >>> from fedconvex.papers.mocha.har import paired
     >>> found = paired([1.0, 3.0])
-    >>> found.mean, round(found.half, 3), found.above
+    >>> found.plain.mean, round(found.plain.half, 3), found.above
     (2.0, 12.706, False)
     """
     d = np.asarray(differences, dtype=float)
-    n = d.size
-    scale = float(stats.t.ppf(0.975, n - 1)) * float(d.std(ddof=1))
-    ratio = TEST / (1.0 - TEST)
-    signs = [int(np.sum(s)) for s in (d > 1e-12, np.abs(d) <= 1e-12, d < -1e-12)]
-    return Paired(float(d.mean()), scale / math.sqrt(n), scale * math.sqrt(1.0 / n + ratio), *signs)
+    signs = int(np.sum(d > 1e-12)), int(np.sum(np.abs(d) <= 1e-12)), int(np.sum(d < -1e-12))
+    return PairedErrors(mean_interval(d), mean_interval(d, TEST / (1.0 - TEST)), signs)
 
 
 # ---------------------------------------------------------------- data
@@ -221,74 +206,62 @@ def load_tasks(path: str | os.PathLike[str]) -> Federation:
 # ---------------------------------------------------------------- measuring
 
 
-def run(*, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None) -> Findings:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    quick : bool
-        A smaller version: three shuffles, three lambdas, three folds; five digits.
-    seed : int
-        Of the divisions of rows, and of all runs.
-    data : path, optional
-        As for `load_tasks`; default `digit_pairs`.
-    progress : callable, optional
-        Takes the share done and what is being done.
-
-    Returns
-    -------
-    Findings
-    """
-    seed = whole("mocha-har: seed", seed, low=0)
-    plan = QUICK if quick else FULL if data is None else HAR
-    tasks = digit_pairs(plan.digits, seed) if data is None else load_tasks(data)
-    tell = progress or (lambda share, doing: None)
-    outcomes = []
-    for number in range(plan.shuffles):
-
-        def at(share: float, doing: str, number: int = number) -> None:
-            tell(0.7 * (number + share) / plan.shuffles, f"shuffle {number + 1} of {plan.shuffles}, {doing}")
-
-        outcomes.append(shuffle(tasks, number, plan, seed, at))
+def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
+    """Fit all kinds of models on every shuffle, then study stragglers; data: a path as for `load_tasks`."""
+    scale, name = QUICK if quick else HAR, "pairs of digits" if data is None else Path(data).stem
+    tasks = digit_pairs(scale.digits, seed) if data is None else load_tasks(data)
+    n, outcomes = scale.shuffles, []
+    for number in range(n):
+        at = progress_part(tell, 0.7 * number / n, 0.7 * (number + 1) / n, f"shuffle {number + 1} of {n}, ")
+        outcomes.append(shuffle(tasks, number, scale, seed, at))
     train, _ = tasks.split(TEST, seed=1000 * seed)
-    study = stragglers.study(train, plan.stragglers, seed, lambda s, doing: tell(0.7 + 0.3 * s, doing))  # 6
-    tell(1.0, "done")
-    return findings(tasks, outcomes, study, plan, quick, "pairs of digits" if data is None else Path(data).stem)
+    slow = straggler_study(train, scale.stragglers, seed, progress_part(tell, 0.7, 1.0))  # 6
+    har = (tasks.K, tasks.d) == HAR_SHAPE
+    return Findings(
+        f"Multi-task learning on {name}: converged models, and stragglers (Smith et al. 2017)",
+        (*_claims(outcomes, har), *slow.claims),
+        (*_notes(tasks, outcomes, scale, har), *slow.notes),
+        {"errors": _draw_errors(outcomes, har), "fair_and_unfair": _draw_early(outcomes, scale), **slow.figures},
+        {
+            "prediction": _prediction(outcomes, har),
+            "shuffles": [_row(o) for o in outcomes],
+            "baselines": _baselines(outcomes, scale),
+            **slow.tables,
+        },
+    )
 
 
 EXPERIMENT = Experiment(
     "mocha-har",
     "errors of converged global, local and multi-task models; MOCHA and others under stragglers",
-    run,
+    study,
     "optional npz with X, y (-1, +1), client (HAR: sitting or not, 21 people); default pairs of bundled digits",
+    "fewer shuffles, folds, values of lam",
 )
 
 
-def shuffle(
-    tasks: Federation, number: int, plan: Plan, seed: int, tell: Callable[[float, str], None] | None = None
-) -> Outcome:
+def shuffle(tasks: Federation, number: int, scale: HarScale, seed: int, tell: Progress) -> TaskModels:
     """Divide the rows, choose lam for every kind of model, fit with certificates, test; stop baselines early."""
-    at = tell or (lambda share, doing: None)
     train, test = tasks.split(TEST, seed=1000 * seed + number)  # 1
     lam, gap, by_task, by_row, worst, rounds = {}, {}, {}, {}, 0.0, 0
     for j, kind in enumerate(KINDS):
-        at(0.3 * j, f"cross-validation of {kind} models")
-        lam[kind], _, compared = choose(kind, train, plan.lambdas, plan.parts, COARSE, [seed, number])  # 2
+        tell(0.3 * j, f"cross-validation of {kind} models")
+        lam[kind], _, compared = choose(kind, train, scale.lambdas, scale.parts, COARSE, [seed, number])  # 2
         worst = max(worst, compared)
-        upto = [x for x in plan.lambdas if x >= lam[kind]]
+        upto = [x for x in scale.lambdas if x >= lam[kind]]
         *_, fit = path(kind, train, upto, COARSE if kind == MULTI else FINE)  # 3
         if kind == MULTI:
             fit, rounds = federated(train, fit)
         by_task[kind], gap[kind] = errors(fit.W, test).tolist(), fit.gap  # 5
         by_row[kind] = float(np.average(by_task[kind], weights=test.sizes))
-    at(0.9, "baselines that stop early")
+    tell(0.9, "baselines that stop early")
     early, protocol = [], {}
     for kind in (GLOBAL, LOCAL):  # 4
-        for count, fit in stopped(kind, train, lam[kind], plan.passes):
+        for count, fit in stopped(kind, train, lam[kind], scale.passes):
             early.append((kind, count, float(errors(fit.W, test).mean()), fit.gap))
-        count, fit = reference(kind, train, [x for x in plan.lambdas if x != 1.0], max(plan.passes), plan.parts)
+        count, fit = reference(kind, train, [x for x in scale.lambdas if x != 1.0], max(scale.passes), scale.parts)
         protocol[kind] = (fit.lam, count, float(errors(fit.W, test).mean()), fit.gap)
-    return Outcome(number, lam, gap, by_task, by_row, rounds, worst, early, protocol)
+    return TaskModels(number, lam, gap, by_task, by_row, rounds, worst, early, protocol)
 
 
 def federated(train: Federation, near: Fit) -> tuple[Fit, int]:
@@ -303,81 +276,49 @@ def federated(train: Federation, near: Fit) -> tuple[Fit, int]:
 # ---------------------------------------------------------------- what came out
 
 
-def findings(
-    tasks: Federation,
-    outcomes: Sequence[Outcome],
-    study: stragglers.Study,
-    plan: Plan,
-    quick: bool,
-    name: str,
-) -> Findings:
-    """Judge the claims, and fill tables and figures."""
-    har = (tasks.K, tasks.d) == HAR_SHAPE
-    return Findings(
-        f"Multi-task learning on {name}: converged models, and stragglers (Smith et al. 2017)",
-        (*_claims(outcomes, har), *study.claims),
-        (*_notes(tasks, outcomes, plan, quick, har), *study.notes),
-        {"errors": _draw_errors(outcomes, har), "fair_and_unfair": _draw_early(outcomes, plan), **study.figures},
-        {
-            "prediction": _prediction(outcomes, har),
-            "shuffles": [_row(o) for o in outcomes],
-            "baselines": _baselines(outcomes, plan),
-            **study.tables,
-        },
-    )
-
-
-def _claims(outcomes: Sequence[Outcome], har: bool) -> tuple[Claim, ...]:
+def _claims(outcomes: Sequence[TaskModels], har: bool) -> Iterator[Claim]:
     gap = {kind: max(o.gap[kind] for o in outcomes) for kind in KINDS}
-    error = {kind: [o.error(kind) for o in outcomes] for kind in KINDS}
+    error = {kind: np.array([o.error(kind) for o in outcomes]) for kind in KINDS}
     said = {kind: _percent(error[kind]) for kind in KINDS}
-    by_kind = [
+    yield Claim(
+        "Every model that is compared is converged under its own certificate: relative gap at most 0.1 % for local "
+        "and global models, joint gap at most 1 % for W and Omega",
+        gap[MULTI] <= JOINT and max(gap[LOCAL], gap[GLOBAL]) <= FINE,
+        "largest over the shuffles: " + ", ".join(f"{kind} {100 * gap[kind]:.3g} %" for kind in KINDS),
+    )
+    for small, large, text in (
         (MULTI, LOCAL, "Multi-task models err less than converged local ones"),
         (LOCAL, GLOBAL, "Converged local models err less than the converged global one"),
-    ]
-    claims = [
-        Claim(
-            "Every model that is compared is converged under its own certificate: relative gap at most 0.1 % for local "
-            "and global models, joint gap at most 1 % for W and Omega",
-            gap[MULTI] <= JOINT and max(gap[LOCAL], gap[GLOBAL]) <= FINE,
-            "largest over the shuffles: " + ", ".join(f"{kind} {100 * gap[kind]:.3g} %" for kind in KINDS),
-        )
-    ]
-    for small, large, text in by_kind:
-        found = paired(np.subtract(error[large], error[small]).tolist())
-        claims.append(Claim(text, found.above, f"{small} {said[small]}, {large} {said[large]}; paired {found}"))
+    ):
+        found = paired(error[large] - error[small])
+        yield Claim(text, found.above, f"{small} {said[small]}, {large} {said[large]}; paired {found}")
     if har:
         most = PAPER[MULTI][0]
-        reached = 100 * float(np.mean(error[MULTI]))
-        claims.append(
-            Claim(f"The error of multi-task models is at most the paper's {most:g} %", reached <= most, said[MULTI])
-        )
+        reached = 100 * float(np.mean(error[MULTI])) <= most
+        yield Claim(f"The error of multi-task models is at most the paper's {most:g} %", reached, said[MULTI])
     for kind in (LOCAL, GLOBAL):
-        rest = [o.reference[kind][2] - o.error(kind) for o in outcomes]
-        found = paired(rest)
-        claims.append(
-            Claim(
-                f"Stopped by the reference implementation's rule, {kind} models err more than converged ones",
-                found.above,
-                f"stopped {_percent([o.reference[kind][2] for o in outcomes])} at relative gaps of "
-                f"{100 * min(o.reference[kind][3] for o in outcomes):.3g} to "
-                f"{100 * max(o.reference[kind][3] for o in outcomes):.3g} %, converged {said[kind]}; paired {found}",
-            )
+        stopped_error, gaps = (np.array([o.reference[kind][i] for o in outcomes]) for i in (2, 3))
+        found = paired(stopped_error - error[kind])
+        yield Claim(
+            f"Stopped by the reference implementation's rule, {kind} models err more than converged ones",
+            found.above,
+            f"stopped {_percent(stopped_error)} at relative gaps of {100 * gaps.min():.3g} to "
+            f"{100 * gaps.max():.3g} %, converged {said[kind]}; paired {found}",
         )
-    return tuple(claims)
 
 
-def _percent(values: Sequence[float]) -> str:
-    v = 100 * np.asarray(values)
-    return f"{v.mean():.2f} % (s.e. {v.std(ddof=1) / math.sqrt(v.size):.2f})"
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float]:
+def _mean(values: Any) -> tuple[float, float]:
+    """Return mean and standard error in percent."""
     v = 100 * np.asarray(values, dtype=float)
-    return float(v.mean()), float(v.std(ddof=1) / math.sqrt(v.size))
+    return float(v.mean()), standard_error(v)
 
 
-def _prediction(outcomes: Sequence[Outcome], har: bool) -> list[dict[str, Any]]:
+def _percent(values: Any) -> str:
+    mean, error = _mean(values)
+    return f"{mean:.2f} % (s.e. {error:.2f})"
+
+
+def _prediction(outcomes: Sequence[TaskModels], har: bool) -> list[dict[str, Any]]:
     out = []
     for kind in KINDS:
         over_tasks, over_rows = _mean([o.error(kind) for o in outcomes]), _mean([o.rows[kind] for o in outcomes])
@@ -397,7 +338,7 @@ def _prediction(outcomes: Sequence[Outcome], har: bool) -> list[dict[str, Any]]:
     return out
 
 
-def _row(o: Outcome) -> dict[str, Any]:
+def _row(o: TaskModels) -> dict[str, Any]:
     row: dict[str, Any] = {"shuffle": o.number}
     for kind in KINDS:
         row |= {f"{kind} error": o.error(kind), f"{kind} over rows": o.rows[kind]}
@@ -409,11 +350,11 @@ def _row(o: Outcome) -> dict[str, Any]:
     return row
 
 
-def _baselines(outcomes: Sequence[Outcome], plan: Plan) -> list[dict[str, Any]]:
+def _baselines(outcomes: Sequence[TaskModels], scale: HarScale) -> list[dict[str, Any]]:
     out = []
     for kind in (GLOBAL, LOCAL):
         found: list[tuple[str, list[float], list[float]]] = []
-        for passes in plan.passes:
+        for passes in scale.passes:
             mine = [(e, g) for o in outcomes for k, p, e, g in o.early if (k, p) == (kind, passes)]
             found.append((f"{passes} passes, lam as converged", [e for e, _ in mine], [g for _, g in mine]))
         rule = [o.reference[kind] for o in outcomes]
@@ -426,12 +367,12 @@ def _baselines(outcomes: Sequence[Outcome], plan: Plan) -> list[dict[str, Any]]:
     return out
 
 
-def _notes(tasks: Federation, outcomes: Sequence[Outcome], plan: Plan, quick: bool, har: bool) -> tuple[str, ...]:
+def _notes(tasks: Federation, outcomes: Sequence[TaskModels], scale: HarScale, har: bool) -> tuple[str, ...]:
     sizes = tasks.sizes
     notes = [
         f"Data: {tasks.K} tasks of {sizes.min()} to {sizes.max()} rows, {tasks.d} features as they are, no intercept; "
-        f"hinge loss averaged per task, {plan.shuffles} shuffles, {plan.parts} folds, lam of "
-        f"{', '.join(f'{x:g}' for x in plan.lambdas)}.",
+        f"hinge loss averaged per task, {scale.shuffles} shuffles, {scale.parts} folds, lam of "
+        f"{', '.join(f'{x:g}' for x in scale.lambdas)}.",
         "Taken from the paper: shuffles, shares, lam, folds, the hinge loss, models of one w, of one w_t each, and "
         "with Omega learned (its eq. 4 without the L2 term). From its reference implementation: averages per task, "
         "(lam/2) tr(W'Omega^-1 W), no intercept. Chosen here: of equal errors in cross-validation the largest lam; "
@@ -448,42 +389,33 @@ def _notes(tasks: Federation, outcomes: Sequence[Outcome], plan: Plan, quick: bo
             "Comparable with the paper: errors. It counts 30 people, but prints 210 to 306 training rows, which is "
             "what these 21 people of the public training part have."
         )
-    if quick:
-        notes.append("A quick version: fewer shuffles, folds, values of lam.")
     return tuple(notes)
 
 
 # ---------------------------------------------------------------- figures
 
 
-def _draw_errors(outcomes: Sequence[Outcome], har: bool) -> Any:
+_CONVERGED = "converged here, mean and 95 %", {"color": COLOURS[0], "marker": "o", "markersize": 6}
+_STOPPED = "stopped by the reference's rule", {"color": COLOURS[1], "marker": "s", "markersize": 5}
+_PRINTED = "paper, 1.96 s.e.", {"color": "0.2", "marker": "D", "markersize": 4.5}
+
+
+def _draw_errors(outcomes: Sequence[TaskModels], har: bool) -> Any:
     """Draw test errors of every shuffle, joined across kinds, with means and their 95 % intervals."""
     figure, (axis,) = blank(1, width=4.8, height=3.6)
-    kinds = KINDS
     for o in outcomes:
-        axis.plot(range(3), [100 * o.error(k) for k in kinds], color="0.75", linewidth=0.8, marker=".", markersize=4)
-    for j, kind in enumerate(kinds):
-        v = 100 * np.array([o.error(kind) for o in outcomes])
-        half = float(stats.t.ppf(0.975, v.size - 1)) * v.std(ddof=1) / math.sqrt(v.size)
-        axis.errorbar(
-            j - 0.08, v.mean(), half, color=COLOURS[0], marker="o", markersize=6, capsize=3, linestyle="none",
-            label="converged here, mean and 95 %" if j == 0 else None,
-        )  # fmt: skip
+        axis.plot(range(3), [100 * o.error(k) for k in KINDS], color="0.75", linewidth=0.8, marker=".", markersize=4)
+    for j, kind in enumerate(KINDS):
+        shown = [(mean_interval([100 * o.error(kind) for o in outcomes]), -0.08, *_CONVERGED)]
         if kind in (GLOBAL, LOCAL):
-            u = 100 * np.array([o.reference[kind][2] for o in outcomes])
-            half = float(stats.t.ppf(0.975, u.size - 1)) * u.std(ddof=1) / math.sqrt(u.size)
-            axis.errorbar(
-                j + 0.08, u.mean(), half, color=COLOURS[1], marker="s", markersize=5, capsize=3, linestyle="none",
-                label="stopped by the reference's rule" if j == 0 else None,
-            )  # fmt: skip
+            shown.append((mean_interval([100 * o.reference[kind][2] for o in outcomes]), 0.08, *_STOPPED))
         if har:
-            mean, se = PAPER[kind]
-            axis.errorbar(
-                j + 0.2, mean, 1.96 * se, color="0.2", marker="D", markersize=4.5, capsize=3, linestyle="none",
-                label="paper, 1.96 s.e." if j == 0 else None,
-            )  # fmt: skip
+            shown.append((Interval(PAPER[kind][0], 1.96 * PAPER[kind][1]), 0.2, *_PRINTED))
+        for found, shift, label, look in shown:
+            name = label if j == 0 else None
+            axis.errorbar(j + shift, found.mean, found.half, capsize=3, linestyle="none", label=name, **look)
     axis.plot([], [], color="0.75", linewidth=0.8, marker=".", label="one shuffle")
-    axis.set_xticks(range(3), list(kinds))
+    axis.set_xticks(range(3), list(KINDS))
     axis.set_xlim(-0.4, 2.5)
     axis.set_ylim(bottom=0.0)
     axis.set_ylabel("test error, mean over tasks (%)")
@@ -491,26 +423,25 @@ def _draw_errors(outcomes: Sequence[Outcome], har: bool) -> Any:
     return figure
 
 
-def _draw_early(outcomes: Sequence[Outcome], plan: Plan) -> Any:
+def _draw_early(outcomes: Sequence[TaskModels], scale: HarScale) -> Any:
     """Draw errors and certified gaps of baselines over passes, beside their converged values and multi-task models."""
     figure, axes = blank(2, width=4.0, height=3.6)
-    x, multi = np.array(plan.passes), 100 * np.mean([o.error(MULTI) for o in outcomes])
+    x, multi = np.array(scale.passes), 100 * np.mean([o.error(MULTI) for o in outcomes])
     for j, kind in enumerate((GLOBAL, LOCAL)):
         mine = [[(e, g) for k, p, e, g in o.early if k == kind] for o in outcomes]
         error, gap = 100 * np.array(mine)[:, :, 0], 100 * np.array(mine)[:, :, 1]
-        se = error.std(axis=0, ddof=1) / math.sqrt(len(outcomes))
+        se = [standard_error(e) for e in error.T]
         colour = COLOURS[j]
         look = {"color": colour, "marker": "os"[j], "markersize": 4}
-        axes[0].errorbar(x, error.mean(axis=0), 1.96 * se, label=f"{kind}, stopped", **look)
+        axes[0].errorbar(x, error.mean(axis=0), 1.96 * np.array(se), label=f"{kind}, stopped", **look)
         done = 100 * np.mean([o.error(kind) for o in outcomes])
-        axes[0].axhline(done, color=colour, linewidth=1.0, linestyle=(0, (4, 2)), label=f"{kind}, converged")
+        axes[0].axhline(done, color=colour, linewidth=1.0, linestyle=DASHED, label=f"{kind}, converged")
         axes[1].plot(x, gap.mean(axis=0), label=kind, **look)
-        axes[1].fill_between(x, gap.min(axis=0), gap.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        band(axes[1], x, gap.min(axis=0), gap.max(axis=0), colour, 0.15)
     axes[0].axhline(multi, color=COLOURS[2], linewidth=1.4, label="multi-task, converged")
     for axis in axes:
-        axis.set_xscale("log")
-        axis.set_xlabel("passes over the rows")
-        shown = [p for p in plan.passes if p not in (2, 20, 200)]
+        panel(axis, x="passes over the rows", log="x")
+        shown = [p for p in scale.passes if p not in (2, 20, 200)]
         axis.set_xticks(shown, [str(p) for p in shown])
         axis.minorticks_off()
     axes[0].set_yscale("log")
@@ -521,6 +452,5 @@ def _draw_early(outcomes: Sequence[Outcome], plan: Plan) -> Any:
     axes[1].set_ylim(0.0, 105.0)
     axes[0].set_ylabel("test error (%)")
     axes[1].set_ylabel("certified gap (% of the objective)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    legend(figure, axes[0], columns=3)
     return figure

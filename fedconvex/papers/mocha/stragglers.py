@@ -14,8 +14,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +26,11 @@ from fedconvex.driver import run as run_method
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, MiniBatchSDCA, MiniBatchSGD
-from fedconvex.papers.findings import Claim
-from fedconvex.papers.style import COLOURS, blank
+from fedconvex.papers.findings import Claim, Progress
+from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 
-__all__ = ["Network", "Study", "study"]
+__all__ = ["Network", "StragglerStudy", "straggler_study"]
 
 SPEED, FLOPS, BITS = 1e8, 4.0, 64.0  # chosen here: flops a second of a node; flops a row and feature; bits a float
 GOAL = 0.01  # (P - P*)/P* that counts as solved
@@ -49,7 +50,7 @@ SETTINGS = (("none", 1.0), ("low", 0.9), ("high", 0.1))  # of the paper: least s
 METHODS = ("MOCHA", "CoCoA", "mini-batch SDCA", "mini-batch SGD")
 
 
-class Plan(NamedTuple):
+class StragglerScale(NamedTuple):
     """How large the study is."""
 
     lam: float  # of MeanRegularised(lam, lam)
@@ -62,7 +63,7 @@ class Plan(NamedTuple):
     seeds: int
 
 
-class Curve(NamedTuple):
+class TimedRun(NamedTuple):
     """A run: suboptimality over rounds, and what every round asked of the nodes."""
 
     method: str
@@ -83,7 +84,7 @@ class Curve(NamedTuple):
         return float(self.time(network)[hit[0]]) if hit.size else math.inf
 
 
-class Drop(NamedTuple):
+class DroppedNodes(NamedTuple):
     """MOCHA with dropped nodes."""
 
     p: float
@@ -91,7 +92,7 @@ class Drop(NamedTuple):
     solved: bool
 
 
-class Study(NamedTuple):
+class StragglerStudy(NamedTuple):
     """What came out."""
 
     claims: tuple[Claim, ...]
@@ -110,29 +111,28 @@ def skewed(federation: Federation, seed: Any) -> Federation:
     return Federation.from_arrays(federation.X[rows], federation.y[rows], federation.labels[task])
 
 
-def study(federation: Federation, plan: Plan, seed: int = 0, tell: Callable[[float, str], None] | None = None) -> Study:
+def straggler_study(federation: Federation, scale: StragglerScale, seed: int, tell: Progress) -> StragglerStudy:
     """Run the study on tasks of a federation with labels -1, +1."""
-    at = tell or (lambda share, doing: None)
     rows = skewed(federation, [seed, 7])  # 1
-    problem = MultiTaskProblem(rows, Hinge(), MeanRegularised(plan.lam, plan.lam), normalisation="mean")
-    at(0.0, "the optimum")
+    problem = MultiTaskProblem(rows, Hinge(), MeanRegularised(scale.lam, scale.lam), normalisation="mean")
+    tell(0.0, "the optimum")
     optimum = problem.solve(OPTIMUM)
-    curves: list[Curve] = []
-    for number in range(plan.seeds):
+    curves: list[TimedRun] = []
+    for number in range(scale.seeds):
         for j, name in enumerate(METHODS):
-            share = (number + j / len(METHODS)) / plan.seeds
-            at(0.05 + 0.75 * share, f"{name}, run {number + 1} of {plan.seeds}")
-            curves += _curves(name, problem, optimum.lower, plan, 1000 * seed + number)
+            share = (number + j / len(METHODS)) / scale.seeds
+            tell(0.05 + 0.75 * share, f"{name}, run {number + 1} of {scale.seeds}")
+            curves += _curves(name, problem, optimum.lower, scale, 1000 * seed + number)
     drops = []
-    for j, p in enumerate(plan.drops):
-        at(0.8 + 0.15 * j / len(plan.drops), f"nodes dropped with probability {p:g}")
-        drops.append(_dropped(problem, optimum.lower, p, plan, seed))  # 6
-    at(0.95, "a node that is always dropped")
-    blocked = _blocked(problem, plan, seed)
+    for j, p in enumerate(scale.drops):
+        tell(0.8 + 0.15 * j / len(scale.drops), f"nodes dropped with probability {p:g}")
+        drops.append(_dropped(problem, optimum.lower, p, scale, seed))  # 6
+    tell(0.95, "a node that is always dropped")
+    blocked = _blocked(problem, scale, seed)
     best = _best(curves)
-    return Study(
-        _claims(best, drops, blocked),
-        _notes(problem, plan, best),
+    return StragglerStudy(
+        tuple(_claims(best, drops, blocked)),
+        _notes(problem, scale, best),
         {"times": _times(best), "drops": [_drop_row(d) for d in drops], "blocked": [blocked]},
         {"stragglers": _draw(best, drops)},
     )
@@ -141,32 +141,32 @@ def study(federation: Federation, plan: Plan, seed: int = 0, tell: Callable[[flo
 # ---------------------------------------------------------------- runs
 
 
-def _curves(name: str, problem: MultiTaskProblem, optimum: float, plan: Plan, seed: int) -> list[Curve]:
+def _curves(name: str, problem: MultiTaskProblem, optimum: float, scale: StragglerScale, seed: int) -> list[TimedRun]:
     """Run one method with its whole grid in all settings."""
     runs: list[tuple[str, Any]]
     method: Any
     out, mean, d = [], float(problem.federation.sizes.mean()), problem.federation.d
     if name == "MOCHA":  # 3
-        for factor in plan.work:
+        for factor in scale.work:
             H = max(1, round(factor * mean))
             for setting, low in SETTINGS:
                 method = MOCHA(local_steps=H, clock=None if low == 1.0 else Clock(low, 1.0))
-                rounds, steps, sub, floats = _run(method, problem, optimum, plan, seed)
+                rounds, steps, sub, floats = _run(method, problem, optimum, scale, seed)
                 out.append(_timed(name, setting, f"H = {H}", rounds, np.full_like(steps, H), sub, floats, 1.0, seed, d))
         return out
     if name == "CoCoA":
-        runs = [(f"theta = {x:g}", CoCoA(theta=x)) for x in plan.theta]
+        runs = [(f"theta = {x:g}", CoCoA(theta=x)) for x in scale.theta]
     elif name == "mini-batch SDCA":
-        runs = [(f"b = {b}", MiniBatchSDCA(batch_size=b)) for b in plan.batch]
+        runs = [(f"b = {b}", MiniBatchSDCA(batch_size=b)) for b in scale.batch]
     else:
-        grid = [(s / plan.lam, power) for s in plan.steps for power in (0.0, 0.5, 1.0)]
+        grid = [(s / scale.lam, power) for s in scale.steps for power in (0.0, 0.5, 1.0)]
         runs = [
             (f"b = {b}, step {eta:.3g}{'' if q == 0 else '/(1 + t)' if q == 1 else '/sqrt(1 + t)'}", _sgd(eta, q, b))
-            for b in plan.batch
+            for b in scale.batch
             for eta, q in grid
         ]
     for choice, method in runs:
-        rounds, steps, sub, floats = _run(method, problem, optimum, plan, seed)
+        rounds, steps, sub, floats = _run(method, problem, optimum, scale, seed)
         for setting, low in SETTINGS:
             out.append(_timed(name, setting, choice, rounds, steps, sub, floats, low, seed, d))
     return out
@@ -177,12 +177,12 @@ def _sgd(eta: float, power: float, batch: int) -> MiniBatchSGD:
 
 
 def _run(
-    method: Any, problem: MultiTaskProblem, optimum: float, plan: Plan, seed: int
+    method: Any, problem: MultiTaskProblem, optimum: float, scale: StragglerScale, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Return rounds looked at (T,), steps of every round and node, suboptimality (T,), floats a round and node."""
     fed, batch = problem.federation, getattr(method, "batch_size", 0)
     before, steps, rounds, sub = np.zeros(fed.K), [], [], []
-    for t, state in iterate(method, problem, rounds=plan.rounds, seed=seed):
+    for t, state in iterate(method, problem, rounds=scale.rounds, seed=seed):
         if t:
             now = state.steps[0] if hasattr(state, "steps") else t * np.minimum(batch, fed.sizes).astype(float)
             steps.append(now - before)
@@ -198,43 +198,30 @@ def _run(
 
 
 def _timed(
-    name: str,
-    setting: str,
-    choice: str,
-    rounds: np.ndarray,
-    steps: np.ndarray,
-    sub: np.ndarray,
-    floats: float,
-    low: float,
-    seed: int,
-    d: int,
-) -> Curve:
+    name: str, setting: str, choice: str, rounds: np.ndarray, steps: np.ndarray, sub: np.ndarray,
+    floats: float, low: float, seed: int, d: int,
+) -> TimedRun:  # fmt: skip
     """Return the curve in seconds of computation: every round waits for its slowest node."""
     share = np.random.default_rng([seed, 11]).uniform(low, 1.0, steps.shape)  # 2
     work = np.concatenate([[0.0], np.cumsum((steps / share).max(axis=1))]) if len(steps) else np.zeros(1)
-    return Curve(name, setting, choice, rounds, work[rounds] * FLOPS * d / SPEED, sub, floats)  # 5
+    return TimedRun(name, setting, choice, rounds, work[rounds] * FLOPS * d / SPEED, sub, floats)  # 5
 
 
-def _dropped(problem: MultiTaskProblem, optimum: float, p: float, plan: Plan, seed: int) -> Drop:
+def _dropped(problem: MultiTaskProblem, optimum: float, p: float, scale: StragglerScale, seed: int) -> DroppedNodes:
     """Run MOCHA with nodes dropped until its duality gap is at most a share GOAL of the optimum."""
     method = MOCHA(local_steps=_usual(problem), drop=p)
-    runs = [
-        run_method(
-            method, problem, rounds=20 * plan.rounds, tol=GOAL * optimum, seed=1000 * seed + number, record_every=5,
-            progress=False,
-        )
-        for number in range(plan.seeds)
-    ]  # fmt: skip
-    return Drop(p, [r.rounds for r in runs], all(float(r.gap) <= GOAL * optimum for r in runs))
+    options: dict[str, Any] = {"rounds": 20 * scale.rounds, "tol": GOAL * optimum, "record_every": 5, "progress": False}
+    runs = [run_method(method, problem, seed=1000 * seed + number, **options) for number in range(scale.seeds)]
+    return DroppedNodes(p, [r.rounds for r in runs], all(float(r.gap) <= GOAL * optimum for r in runs))
 
 
-def _blocked(problem: MultiTaskProblem, plan: Plan, seed: int) -> dict[str, Any]:
+def _blocked(problem: MultiTaskProblem, scale: StragglerScale, seed: int) -> dict[str, Any]:
     """Run MOCHA with one node that never answers: the one in the middle."""
     fed = problem.federation
     node = fed.K // 2
     drop = [float(t == node) for t in range(fed.K)]
     method = MOCHA(local_steps=_usual(problem), drop=drop)
-    trace = run_method(method, problem, rounds=plan.rounds, tol=0.0, seed=seed, record_every=10, progress=False).trace
+    trace = run_method(method, problem, rounds=scale.rounds, tol=0.0, seed=seed, record_every=10, progress=False).trace
     gap, share = trace.gap / trace.value, trace.share
     return {
         "node": str(fed.labels[node]),
@@ -253,48 +240,38 @@ def _usual(problem: MultiTaskProblem) -> int:
 # ---------------------------------------------------------------- what is best
 
 
-def _best(curves: Sequence[Curve]) -> dict[tuple[str, str, str], list[Curve]]:
-    """Return for (setting, network, method) the runs of the choice with the least median time, else farthest down."""
+Best = Mapping[tuple[str, str, str], list[TimedRun]]  # by setting, network, method
+EVERYWHERE = list(itertools.product(SETTINGS, NETWORKS, METHODS))
+
+
+def _best(curves: Sequence[TimedRun]) -> Best:
+    """Return the runs of the choice with the least median time, else farthest down, everywhere."""
     out = {}
-    for setting, _ in SETTINGS:
-        for network in NETWORKS:
-            for name in METHODS:
-                mine = [c for c in curves if (c.method, c.setting) == (name, setting)]
-                groups = [[c for c in mine if c.choice == choice] for choice in dict.fromkeys(c.choice for c in mine)]
+    for (setting, _), network, name in EVERYWHERE:
+        mine = [c for c in curves if (c.method, c.setting) == (name, setting)]
+        groups = [[c for c in mine if c.choice == choice] for choice in dict.fromkeys(c.choice for c in mine)]
 
-                def key(group: list[Curve], network: Network = network) -> tuple[float, float]:
-                    worst = max(float(c.suboptimality[-1]) for c in group)
-                    return float(np.median([c.reached(network) for c in group])), worst
+        def key(group: list[TimedRun], network: Network = network) -> tuple[float, float]:
+            worst = max(float(c.suboptimality[-1]) for c in group)
+            return float(np.median([c.reached(network) for c in group])), worst
 
-                out[setting, network.name, name] = min(groups, key=key)
+        out[setting, network.name, name] = min(groups, key=key)
     return out
 
 
-def _seconds(best: dict[tuple[str, str, str], list[Curve]], setting: str, network: Network, name: str) -> np.ndarray:
+def _seconds(best: Best, setting: str, network: Network, name: str) -> np.ndarray:
     return np.array([c.reached(network) for c in best[setting, network.name, name]])
 
 
-def _times(best: dict[tuple[str, str, str], list[Curve]]) -> list[dict[str, Any]]:
+def _times(best: Best) -> list[dict[str, Any]]:
     rows = []
-    for setting, low in SETTINGS:
-        for network in NETWORKS:
-            for name in METHODS:
-                group, reached = best[setting, network.name, name], _seconds(best, setting, network, name)
-                rows.append(
-                    {
-                        "variability": setting,
-                        "least_share": low,
-                        "network": network.name,
-                        "method": name,
-                        "choice": group[0].choice,
-                        "seconds": _shown(float(np.median(reached))),
-                        "fewest": _shown(float(reached.min())),
-                        "most": _shown(float(reached.max())),
-                        "rounds": int(np.median([c.rounds[-1] for c in group])),
-                        "floats_a_round_and_node": group[0].floats,
-                        "last_suboptimality": float(np.median([c.suboptimality[-1] for c in group])),
-                    }
-                )
+    for (setting, low), network, name in EVERYWHERE:
+        group, reached = best[setting, network.name, name], _seconds(best, setting, network, name)
+        row: dict[str, Any] = {"variability": setting, "least_share": low, "network": network.name, "method": name}
+        row |= {"choice": group[0].choice, "seconds": _shown(float(np.median(reached)))}
+        row |= {"fewest": _shown(float(reached.min())), "most": _shown(float(reached.max()))}
+        row |= {"rounds": int(np.median([c.rounds[-1] for c in group])), "floats_a_round_and_node": group[0].floats}
+        rows.append(row | {"last_suboptimality": float(np.median([c.suboptimality[-1] for c in group]))})
     return rows
 
 
@@ -302,82 +279,65 @@ def _shown(seconds: float) -> str:
     return f"{seconds:.4g}" if math.isfinite(seconds) else "not reached"
 
 
-def _drop_row(d: Drop) -> dict[str, Any]:
-    return {
-        "p": d.p,
-        "rounds": float(np.median(d.rounds)),
-        "fewest": min(d.rounds),
-        "most": max(d.rounds),
-        "solved": d.solved,
-    }
+def _drop_row(d: DroppedNodes) -> dict[str, Any]:
+    row = {"p": d.p, "rounds": float(np.median(d.rounds)), "fewest": min(d.rounds), "most": max(d.rounds)}
+    return row | {"solved": d.solved}
 
 
-def _claims(
-    best: dict[tuple[str, str, str], list[Curve]], drops: Sequence[Drop], blocked: dict[str, Any]
-) -> tuple[Claim, ...]:
+def _claims(best: Best, drops: Sequence[DroppedNodes], blocked: dict[str, Any]) -> Iterator[Claim]:
     """Judge what the paper says of stragglers."""
-    claims = []
     for setting, words in (("none", "unequal tasks alone"), ("high", "speeds that vary tenfold")):
         numbers, first = [], True
         for network in NETWORKS:
-            all_ = {name: _seconds(best, setting, network, name) for name in METHODS}
-            median = {name: float(np.median(v)) for name, v in all_.items()}
+            every = {name: _seconds(best, setting, network, name) for name in METHODS}
+            median = {name: float(np.median(v)) for name, v in every.items()}
             first &= all(median["MOCHA"] < median[name] for name in METHODS[1:])
             said = ", ".join(
                 f"{name} {_shown(median[name])}"
                 + (f" ({_shown(float(v.min()))} to {_shown(float(v.max()))})" if np.isfinite(v).all() else "")
-                for name, v in all_.items()
+                for name, v in every.items()
             )
             numbers.append(f"{network.name}: {said}")
-        claims.append(
-            Claim(
-                f"With {words} MOCHA needs the least simulated time on every network",
-                first,
-                "seconds, median (range) of the runs; " + "; ".join(numbers),
-            )
+        yield Claim(
+            f"With {words} MOCHA needs the least simulated time on every network",
+            first,
+            "seconds, median (range) of the runs; " + "; ".join(numbers),
         )
     most = [d for d in drops if d.p > 0.0]
-    claims.append(
-        Claim(
-            f"MOCHA converges with nodes dropped with probability {', '.join(f'{d.p:g}' for d in most)}",
-            all(d.solved for d in most),
-            f"rounds to a certified gap of {100 * GOAL:g} %: "
-            + ", ".join(
-                f"p = {d.p:g}: {np.median(d.rounds):g}" + ("" if d.solved else " (not reached)") for d in drops
-            ),
-        )
+    rounds = [f"p = {d.p:g}: {np.median(d.rounds):g}" + ("" if d.solved else " (not reached)") for d in drops]
+    yield Claim(
+        f"MOCHA converges with nodes dropped with probability {', '.join(f'{d.p:g}' for d in most)}",
+        all(d.solved for d in most),
+        f"rounds to a certified gap of {100 * GOAL:g} %: " + ", ".join(rounds),
     )
-    claims.append(
-        Claim(
-            "A node that is always dropped blocks the gap, and is named",
-            blocked["named"] == blocked["node"] and blocked["relative_gap"] > GOAL
-            and blocked["others_part"] < GOAL * blocked["its_part"],
-            f"after {blocked['rounds']} rounds the gap is {100 * blocked['relative_gap']:.3g} % of the objective; node "
-            f"{blocked['named']} is named ({blocked['node']} never answered); the others' part is "
-            f"{100 * blocked['others_part']:.2g} %",
-        )
-    )  # fmt: skip
-    return tuple(claims)
+    silent = blocked["relative_gap"] > GOAL and blocked["others_part"] < GOAL * blocked["its_part"]
+    yield Claim(
+        "A node that is always dropped blocks the gap, and is named",
+        blocked["named"] == blocked["node"] and silent,
+        f"after {blocked['rounds']} rounds the gap is {100 * blocked['relative_gap']:.3g} % of the objective; node "
+        f"{blocked['named']} is named ({blocked['node']} never answered); the others' part is "
+        f"{100 * blocked['others_part']:.2g} %",
+    )
 
 
-def _notes(problem: MultiTaskProblem, plan: Plan, best: dict[tuple[str, str, str], list[Curve]]) -> tuple[str, ...]:
+def _notes(problem: MultiTaskProblem, scale: StragglerScale, best: Best) -> tuple[str, ...]:
     sizes, networks = problem.federation.sizes, []
     for n in NETWORKS:
         networks.append(f"{n.name} {1e3 * n.latency:g} ms and {n.rate / 1e6:g} Mbit/s")
     tuned = {name: {g[0].choice for (_, _, who), g in best.items() if who == name} for name in METHODS}
     return (
         f"Stragglers: {len(sizes)} tasks of {sizes.min()} to {sizes.max()} rows, mean-regularised with lam1 = lam2 = "
-        f"{plan.lam:g}, losses averaged per task. Simulated: {SPEED:.0e} flop/s a node, {FLOPS:g} flops a row and "
+        f"{scale.lam:g}, losses averaged per task. Simulated: {SPEED:.0e} flop/s a node, {FLOPS:g} flops a row and "
         f"feature, {BITS:g} bits a float as counted; {', '.join(networks)} one way. These numbers are chosen here: "
         "simulated times can be compared with each other only.",
         f"Solved means (P - P*)/P* <= {GOAL:g}. Every method has the best of its grid for every network and setting "
-        f"({plan.seeds} runs): " + "; ".join(f"{name} {', '.join(sorted(c))}" for name, c in tuned.items()) + ".",
+        f"({scale.seeds} runs): " + "; ".join(f"{name} {', '.join(sorted(c))}" for name, c in tuned.items()) + ".",
         "CoCoA's looks at its accuracy are not charged. MOCHA's round lasts H steps at full speed, whatever "
         "the nodes manage.",
     )
 
 
-def _draw(best: dict[tuple[str, str, str], list[Curve]], drops: Sequence[Drop]) -> Any:
+def _draw(best: Best, drops: Sequence[DroppedNodes]) -> Any:
     """Draw suboptimality over simulated time for two networks under high variability, and rounds over drops."""
     figure, axes = blank(4, width=3.1, height=3.4)
     for axis, (setting, network) in zip(
@@ -390,26 +350,16 @@ def _draw(best: dict[tuple[str, str, str], list[Curve]], drops: Sequence[Drop]) 
                 x, y = c.time(network)[1:], np.maximum(c.suboptimality[1:], 1e-4)
                 axis.plot(x, y, color=COLOURS[j], linestyle=dashes, **look)
         axis.axhline(GOAL, color="0.5", linewidth=0.8)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel("simulated seconds")
-        axis.set_title(
-            f"{network.name}, " + ("equal speeds" if setting == "none" else "speeds vary tenfold"), loc="left"
-        )
+        speeds = "equal speeds" if setting == "none" else "speeds vary tenfold"
+        panel(axis, f"{network.name}, {speeds}", "simulated seconds", log="xy")
     axes[0].set_ylabel("(P - P*) / P*")
-    p = [d.p for d in drops]
-    axes[3].plot(p, [np.median(d.rounds) for d in drops], color=COLOURS[0], marker="o", markersize=4.5, label="MOCHA")
-    axes[3].vlines(p, [min(d.rounds) for d in drops], [max(d.rounds) for d in drops], color=COLOURS[0], linewidth=1.0)
-    base = float(np.median(drops[0].rounds))
-    grid = np.linspace(0.0, max(p), 50)
-    axes[3].plot(
-        grid, base / (1.0 - grid), color="0.3", linewidth=0.9, linestyle="--", label="rounds at p = 0, / (1 - p)"
-    )
-    axes[3].set_yscale("log")
-    axes[3].set_xlabel("probability p of a drop")
-    axes[3].set_ylabel(f"rounds to a gap of {100 * GOAL:g} %")
-    axes[3].set_title("dropped nodes", loc="left")
-    axes[3].legend(frameon=False, fontsize=7.5, loc="upper left")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    last, p = axes[3], [d.p for d in drops]
+    last.plot(p, [np.median(d.rounds) for d in drops], color=COLOURS[0], marker="o", markersize=4.5, label="MOCHA")
+    last.vlines(p, [min(d.rounds) for d in drops], [max(d.rounds) for d in drops], color=COLOURS[0], linewidth=1.0)
+    grid, base = np.linspace(0.0, max(p), 50), float(np.median(drops[0].rounds))
+    look = {"color": "0.3", "linewidth": 0.9, "linestyle": "--", "label": "rounds at p = 0, / (1 - p)"}
+    last.plot(grid, base / (1.0 - grid), **look)
+    panel(last, "dropped nodes", "probability p of a drop", f"rounds to a gap of {100 * GOAL:g} %", log="y")
+    last.legend(frameon=False, fontsize=7.5, loc="upper left")
+    legend(figure, axes[0], columns=4)
     return figure
