@@ -30,9 +30,9 @@ from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
 from fedconvex.papers.style import DOTTED, METHOD_LOOKS, band, blank, legend, panel
 from fedconvex.problems import Problem
-from fedconvex.solvers.minimax import measure_minimax
 from fedconvex.report import DomainDifferences, DomainScores, domain_differences, domain_scores, fairness_plot
 from fedconvex.simplex.uncertainty import Simplex
+from fedconvex.solvers.minimax import measure_minimax
 
 __all__ = ["EXPERIMENT", "People", "load_people"]
 
