@@ -27,7 +27,7 @@ from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
 from fedconvex.solvers.ball import largest_on_ball, least_over_ball, least_values_over_ball
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
-from fedconvex.theorems.parts.instances import (
+from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,
     diabetes_ages,
     one_row,

@@ -10,7 +10,7 @@ from test_multiboost import LOSSES, instance, plain_losses
 from fedconvex import Exponential, FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
-from fedconvex.theorems.parts.instances import breast_cancer_sources, one_source, three_sources, two_sources
+from fedconvex.theorems.parts.sources import breast_cancer_sources, one_source, three_sources, two_sources
 from fedconvex.theory.boosting import adaboost_weak, boosting_progress, edges, gradient_remainder, smoothing_error
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, checks, curve, own, verify, verify_grid, verify_suite
@@ -313,7 +313,7 @@ def test_many_clients_are_one_source_and_lists_stay_short(monkeypatch):
     found = verify_suite(checks(["boosting-smoothing", "boosting-gradient"], own(many, "mine")), tightness=False)
     assert [f.outcome for f in found.findings] == [Outcome.HOLDS] * 2
     assert all("1 source, 63 rows" in f.words for f in found.findings)
-    monkeypatch.setattr("fedconvex.theorems.parts.instances._LONGEST", 10)
+    monkeypatch.setattr("fedconvex.theorems.parts.sources._LONGEST", 10)
     (refused,) = verify_suite(checks(["boosting-gradient"], own(many, "mine")), tightness=False).findings
     assert "got: a list of stumps must have at most 10 predictions; got 630" in refused.why
 

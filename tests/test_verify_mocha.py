@@ -11,7 +11,7 @@ from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHing
 from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSampling
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
-from fedconvex.theorems.parts.instances import opposed_tasks, related_tasks, related_tasks_hinge, twin_tasks, wide_tasks
+from fedconvex.theorems.parts.tasks import opposed_tasks, related_tasks, related_tasks_hinge, twin_tasks, wide_tasks
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.theory.mocha import mocha_gap, mocha_lipschitz, mocha_smooth
 from fedconvex.theory.separability import dual_constants, separability, worst_duals

@@ -22,7 +22,6 @@ from fedconvex.theorems.parts.instances import (
     diabetes_whitened,
     equal_clients,
     equal_hessians,
-    related_tasks,
     shifted_logistic,
     three_clients,
     two_clients,
@@ -30,6 +29,7 @@ from fedconvex.theorems.parts.instances import (
 )
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, local_sgd
+from fedconvex.theorems.parts.tasks import related_tasks
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import UniformUpper

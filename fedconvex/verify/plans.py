@@ -25,42 +25,28 @@ from fedconvex.methods.afl import WeightedSampling
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import EntropicStep, Point
 from fedconvex.theorems.agnostic import Classifiers
-from fedconvex.theorems.parts.instances import (
-    alike_logistic,
-    as_list,
-    as_one_source,
-    as_stumps,
-    as_tasks,
-    breast_cancer,
-    breast_cancer_copied,
+from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,
-    breast_cancer_one_source,
-    breast_cancer_sources,
-    breast_cancer_tasks,
-    breast_cancer_tasks_hinge,
     breast_cancer_two_features,
-    copied_rows,
-    diabetes,
     diabetes_ages,
-    diabetes_whitened,
-    equal_hessians,
     one_row,
-    one_source,
-    opposed_tasks,
     opposite_labels,
     plane_domains,
-    related_tasks,
-    related_tasks_hinge,
-    shifted_logistic,
     three_domains,
     three_small_domains,
-    three_sources,
     twenty_coin_domains,
-    twin_tasks,
     two_coin_domains,
-    two_sources,
+)
+from fedconvex.theorems.parts.instances import (
+    alike_logistic,
+    breast_cancer,
+    breast_cancer_copied,
+    copied_rows,
+    diabetes,
+    diabetes_whitened,
+    equal_hessians,
+    shifted_logistic,
     unequal_hessians,
-    wide_tasks,
 )
 from fedconvex.theorems.parts.rules import (
     best_epochs,
@@ -75,6 +61,26 @@ from fedconvex.theorems.parts.rules import (
     saddle_steps,
     sampled_agents,
     samples_of_domains,
+)
+from fedconvex.theorems.parts.sources import (
+    as_list,
+    as_one_source,
+    as_stumps,
+    breast_cancer_one_source,
+    breast_cancer_sources,
+    one_source,
+    three_sources,
+    two_sources,
+)
+from fedconvex.theorems.parts.tasks import (
+    as_tasks,
+    breast_cancer_tasks,
+    breast_cancer_tasks_hinge,
+    opposed_tasks,
+    related_tasks,
+    related_tasks_hinge,
+    twin_tasks,
+    wide_tasks,
 )
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Theorem
 

@@ -1,0 +1,91 @@
+"""Instances of several domains."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedconvex import datasets
+from fedconvex.federation import Federation
+from fedconvex.losses import Logistic, Squared
+from fedconvex.problems import Problem
+from fedconvex.theorems.parts.instances import instance
+
+__all__ = ["three_domains"]
+
+
+@instance("three domains", "3 domains over 4 clients, logistic loss")
+def three_domains() -> Problem:
+    """Domains of 30, 20 and 10 rows with shifted features and models; every client holds rows of each."""
+    rng = np.random.default_rng(0)
+    domain = np.repeat(np.arange(3), (30, 20, 10))
+    X = rng.normal(size=(60, 3)) + 0.5 * (domain[:, None] - 1.0)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    z = np.einsum("ij,ij->i", X, rng.normal(size=(3, 3))[domain]) + 0.2 * rng.normal(size=60)
+    return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), np.arange(60) % 4, domain), Logistic(), 0.05)
+
+
+@instance("log(2/sqrt 3)", "one column of ones, labels (+,+) in one domain and (+,-) in the other, logistic loss")
+def opposite_labels() -> Problem:
+    """Pooled optimum and agnostic optimum, of value log 2, differ by log(2/sqrt 3)."""
+    return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, 1.0, 1.0, -1.0], [0, 0, 1, 1]), Logistic())
+
+
+@instance("one line", "one row of one small feature, logistic loss: linear up to a quarter of a percent on [-1, 1]")
+def one_row() -> Problem:
+    """From one end of the ball a single step leaves the gap 2RG, which the rate for any steps says."""
+    return Problem(Federation.from_arrays([[0.01]], [1.0], [0]), Logistic())
+
+
+@instance("two urns", "2 domains, labels +1 and -1 equally often, squared loss")
+def two_coin_domains() -> Problem:
+    """At w = 1 the losses are 0 and 2."""
+    return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1]), Squared())
+
+
+@instance("twenty urns", "20 domains, labels +1 and -1 equally often, squared loss")
+def twenty_coin_domains() -> Problem:
+    """Many domains: a union bound has something to pay for."""
+    return Problem(Federation.from_arrays(np.ones((40, 1)), [1.0, -1.0] * 20, np.arange(40) // 2), Squared())
+
+
+@instance("three tables", "3 domains of 4 rows with two features, squared loss")
+def three_small_domains() -> Problem:
+    """Few rows: all samples of a domain can be listed."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(12, 2))
+    y = X[:, 0] + np.repeat([-0.5, 0.0, 0.5], 4) + 0.3 * rng.normal(size=12)
+    return Problem(Federation.from_arrays(X, y, np.repeat(np.arange(3), 4)), Squared())
+
+
+@instance("plane", "3 domains of 20 rows in the plane, two classes")
+def plane_domains() -> Problem:
+    """Shifted domains with labels of their own."""
+    rng = np.random.default_rng(4)
+    domain = np.repeat(np.arange(3), 20)
+    X = rng.normal(size=(60, 2)) + 0.5 * np.eye(3)[domain, :2]
+    z = np.einsum("ij,ij->i", X, rng.normal(size=(3, 2))[domain]) + 0.5 * rng.normal(size=60)
+    return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), domain), Logistic())
+
+
+@instance("breast cancer, 3 domains", "breast_cancer, 8 hospitals, three domains by the size of the tumour", "real")
+def breast_cancer_domains() -> Problem:
+    """Thirds of the patients by their first feature; hospitals as in `breast_cancer`."""
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    third = np.searchsorted(np.quantile(X[:, 0], (1 / 3, 2 / 3)), X[:, 0])
+    who = datasets.partition_dirichlet(y, 8, 0.5, seed=0)
+    return Problem(Federation.from_arrays(X[:, :10], y, who, third), Logistic(), 0.05)
+
+
+@instance("breast cancer, 2 features", "breast_cancer, size and texture of 120 tumours in three hospitals", "real")
+def breast_cancer_two_features() -> Problem:
+    """Two standardised features, no intercept."""
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    return Problem(Federation.from_arrays(X[:120, :2], y[:120], np.arange(120) % 3), Logistic())
+
+
+@instance("diabetes, 3 ages", "diabetes, three domains by age, least squares on three features", "real")
+def diabetes_ages() -> Problem:
+    """Thirds of the patients by age; body mass, blood pressure and a serum value predict the progression."""
+    X, y, _ = datasets.load_bundled("diabetes")
+    third = np.searchsorted(np.quantile(X[:, 0], (1 / 3, 2 / 3)), X[:, 0])
+    return Problem(Federation.from_arrays(X[:, [2, 3, 8]], (y - y.mean()) / y.std(), third), Squared())
