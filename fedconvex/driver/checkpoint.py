@@ -1,4 +1,4 @@
-"""A run on disk: saved atomically, without pickle, and resumed bit for bit."""
+"""A run on disk: saved atomically, without pickle, resumed bit for bit; what is read is checked, not trusted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import secrets
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,16 +24,22 @@ from fedconvex.problems import MovingTarget
 
 __all__ = ["Checkpoint"]
 
+_ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
+_DELETE = "delete it to start anew, or name another file"
+_COLUMNS = ("round", "value", "gap", "seconds", "floats_down", "floats_up")
+
 
 class Checkpoint:
-    """A run on disk: the state's arrays, the trace and a description that must match, in one npz."""
+    """A run on disk: the state's arrays, the trace and a description that must match, in one npz.
+
+    Several processes may write one path: each writes a temporary file of its own and renames it; of two runs that are
+    the same the one that is further is kept, and a run never overwrites another one.
+    """
 
     def __init__(self, path: Any, engine: Engine, every: int, start: Any) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise wrong_type("run: checkpoint", "be a path", f"{path!r}")
         self.path = Path(path)
-        if self.path.is_dir() or not self.path.parent.is_dir():
-            raise bad("run: checkpoint", "be a file in an existing folder", str(path))
         self.engine, self.clock = engine, time.monotonic()
         problem = engine.problem
         origin = "zeros" if start is None else hashlib.blake2b(np.asarray(start, float).tobytes()).hexdigest()[:32]
@@ -51,6 +59,24 @@ class Checkpoint:
         covariance = problem.covariance if isinstance(problem, MovingTarget) else None
         drift = "none" if covariance is None else hashlib.blake2b(covariance.tobytes()).hexdigest()[:32]
         self.about["drift"] = drift
+        self._check_path()
+
+    def _check_path(self) -> None:
+        """Raise before any work is done if the path cannot be written."""
+        try:
+            if self.path.is_dir() or not self.path.parent.is_dir():
+                raise bad("run: checkpoint", "be a file in an existing folder", str(self.path))
+            trial = self._temporary()
+            trial.touch()
+            trial.unlink()
+        except (OSError, ValueError) as error:  # no such name, read-only, too long, a null byte
+            if str(error).startswith("run: checkpoint"):
+                raise
+            raise bad("run: checkpoint", "be a file that can be written", f"{str(self.path)!r} ({error})") from None
+
+    def _temporary(self) -> Path:
+        """Return a name beside the target that no other process uses."""
+        return self.path.with_name(f"{self.path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.part")
 
     def due(self, t: int, every: int | None) -> bool:
         """Whether to save after t rounds: every so many, or about every five seconds."""
@@ -59,33 +85,65 @@ class Checkpoint:
         return time.monotonic() - self.clock > 5.0
 
     def save(self, t: int, state: Any, recorder: Recorder) -> None:
-        """Write to a temporary file beside the target, flush it to disk, and rename it over the target."""
+        """Write to a temporary file beside the target, flush it to disk, and rename it over the target.
+
+        Raises
+        ------
+        OSError
+            If that fails: what stood there before is left as it was.
+        ValueError
+            If another run has written there meanwhile.
+        """
+        self.clock = time.monotonic()
+        if self._other_is_further(t):
+            return
         arrays = {f"state/{name}": v for name, v in _leaves(state)}
         if self.engine.memory is not None:
             arrays |= {f"memory/{name}": v for name, v in _leaves(self.engine.memory)}
         for name in recorder.rows[0] if recorder.rows else ():
             arrays[f"trace/{name}"] = np.array([row[name] for row in recorder.rows])
         arrays["diverged"] = recorder.diverged
-        about = {"about": self.about, "round": t, "floats": list(self.engine.done)}
+        floats = list(self.engine.done)
+        about = {"about": self.about, "round": t, "floats": floats, "digest": _digest(arrays, t, floats)}
         arrays["description"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        temporary = self._temporary()
         try:
             with open(temporary, "wb") as f:
                 f.write(buffer.getvalue())
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(temporary, self.path)
+        except OSError as error:
+            text = f"run: checkpoint {self.path} could not be written after round {t} ({error.strerror})"
+            raise OSError(error.errno, f"{text}; the last one that was written is intact") from error
         finally:
             temporary.unlink(missing_ok=True)
         self.clock = time.monotonic()
 
+    def _other_is_further(self, t: int) -> bool:
+        """Whether the same run, in another process, has written a later round; raise if it is another run."""
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                there = json.loads(stored["description"].tobytes())
+            about, done = there["about"], int(there["round"])
+        except Exception:  # nothing there, or nothing that can be read: `load` has refused what was there before
+            return False
+        if about != self.about:
+            cure = "two runs were given one path: name another file"
+            raise bad(f"run: checkpoint {self.path}", "belong to this run", f"a run of {about.get('method')}", cure)
+        return done > t
+
     def load(self, template: Any, recorder: Recorder) -> tuple[int, Any] | None:
-        """Return (round, state) and fill the recorder, or None if there is nothing to resume."""
-        for orphan in self.path.parent.iterdir():  # left by a killed run
-            if re.fullmatch(re.escape(self.path.name) + r"\.\d+\.part", orphan.name):
-                orphan.unlink(missing_ok=True)
+        """Return (round, state) and fill the recorder, or None if there is nothing to resume.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, of another run, or does not hold what a run of this method could have written.
+        """
+        self._clear_orphans()
         if not self.path.exists():
             return None
         try:
@@ -93,27 +151,110 @@ class Checkpoint:
                 arrays = dict(stored)
             about = json.loads(arrays["description"].tobytes())
             written, done, floats = dict(about["about"]), int(about["round"]), [int(v) for v in about["floats"]]
+            digest = str(about["digest"])
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise
-            cure = "delete it to start anew, or name another file"
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
-            raise bad(f"run: checkpoint {self.path}", "be a checkpoint of a run", got, cure) from None
+            raise bad(f"run: checkpoint {self.path}", "be a checkpoint of a run", got, _DELETE) from None
         for name, mine in self.about.items():
             theirs = written.get(name)
             if theirs != mine:
-                cure = "name another file, or repeat the settings of the run that wrote it"
-                raise bad(
-                    f"run: checkpoint {self.path}: {name}", f"be {mine!r} to resume this run", f"{theirs!r}", cure
-                )
-        columns = {k.removeprefix("trace/"): v for k, v in arrays.items() if k.startswith("trace/")}
-        length = len(columns["round"]) if columns else 0
-        rows = [{name: v[i] for name, v in columns.items()} for i in range(length)]
-        recorder.rows = [row for row in rows if row["round"] % recorder.every == 0]  # a last row may be off the grid
-        recorder.diverged = arrays["diverged"]
-        e = self.engine
-        e.floats_down, e.floats_up = e.done = floats[0], floats[1]
+                who, cure = f"run: checkpoint {self.path}: {name}", "name another file, or repeat the settings of the "
+                raise bad(who, f"be {mine!r} to resume this run", f"{theirs!r}", f"{cure}run that wrote it")
+        if len(floats) != 2 or min(floats) < 0 or done < 0 or digest != _digest(arrays, done, floats):
+            self._damaged("a digest that fits what it holds", "another")
+        recorder.diverged = self._array(arrays, "diverged", recorder.diverged)
+        recorder.rows = self._rows(arrays, done, recorder.every)
+        e, saved = self.engine, self._rebuild(template, arrays, "state/")
         if e.memory is not None:
-            e.memory = _rebuild(e.memory, arrays, "memory/")
-        return done, _rebuild(template, arrays, "state/")
+            e.memory = self._rebuild(e.memory, arrays, "memory/")
+        e.floats_down, e.floats_up = e.done = floats[0], floats[1]
+        last = recorder.rows[-1] if recorder.rows else {"round": -1}
+        if last["round"] == done and not np.isfinite(saved.w[np.isfinite(last["value"])]).all():
+            self._damaged("finite models where the objective is finite", "NaN or infinity")
+        return done, saved
+
+    def _clear_orphans(self) -> None:
+        """Remove temporary files that killed runs left: their process is gone, or they are old."""
+        pattern = re.compile(
+            re.escape(self.path.name) + r"\.(?:(?P<host>[0-9a-f]{8})\.)?(?P<pid>\d+)(?:\.[0-9a-f]{8})?\.part"
+        )
+        for file in self.path.parent.iterdir():
+            found = pattern.fullmatch(file.name)
+            if found and not _in_use(file, found["host"], int(found["pid"])):
+                file.unlink(missing_ok=True)
+
+    def _rows(self, arrays: dict[str, np.ndarray], done: int, every: int) -> list[dict[str, Any]]:
+        """Return the rows of the trace: one for every recorded round, the last of them perhaps still to come."""
+        columns = {k.removeprefix("trace/"): v for k, v in arrays.items() if k.startswith("trace/")}
+        wrong = [k for k, v in columns.items() if v.ndim == 0 or v.dtype.kind not in "fiub"]
+        if wrong or (columns and any(name not in columns for name in _COLUMNS)):
+            self._damaged(f"a trace with the numbers {', '.join(_COLUMNS)}", ", ".join(wrong or columns))
+        if len({len(v) for v in columns.values()}) > 1:
+            self._damaged("columns of one length in its trace", f"{sorted({len(v) for v in columns.values()})}")
+        rounds = columns["round"].tolist() if columns else []
+        grid = list(range(0, done + 1, every))
+        off = [] if rounds[-1:] != [done] or done % every == 0 else [done]  # the last row of a run may be off the grid
+        if rounds not in (grid + off, grid[:-1] if grid[-1] == done else grid):
+            self._damaged(f"a trace of rounds 0 to {done}, every {every}", f"{len(rounds)} rows")
+        if columns and columns["value"].shape != (len(rounds), self.engine.R):
+            self._damaged(f"values of {self.engine.R} trajectories", f"shape {columns['value'].shape}")
+        rows = [{name: v[i] for name, v in columns.items()} for i in range(len(rounds))]
+        return [row for row in rows if row["round"] % every == 0]
+
+    def _array(self, arrays: dict[str, np.ndarray], name: str, like: np.ndarray) -> np.ndarray:
+        """Return a stored array if it could stand in the place of another; axes empty at the start may grow."""
+        if name not in arrays:
+            self._damaged(f"the array {name}", "none")
+        a = arrays[name]
+        fits = a.dtype == like.dtype and a.ndim == like.ndim
+        if not fits or any(n != m and m != 0 for n, m in zip(a.shape, like.shape, strict=True)):
+            self._damaged(f"{name} of shape {like.shape}, {like.dtype}", f"shape {a.shape}, {a.dtype}")
+        return a
+
+    def _rebuild(self, template: Any, arrays: dict[str, np.ndarray], prefix: str) -> Any:
+        """Return the template with its leaves replaced by the stored ones."""
+        if hasattr(template, "restored"):  # its arrays grow during a run
+            stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            return template.restored(stored, self.engine.R, self.engine.problem.federation.K)
+        if isinstance(template, tuple):
+            names = getattr(template, "_fields", range(len(template)))
+            parts = [self._rebuild(v, arrays, f"{prefix}{n}/") for n, v in zip(names, template, strict=True)]
+            return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
+        if template is None:
+            return None
+        found = self._array(arrays, prefix.rstrip("/"), np.asarray(template))
+        return found if isinstance(template, np.ndarray) else type(template)(found.item())
+
+    def _damaged(self, must: str, got: str) -> None:
+        raise bad(f"run: checkpoint {self.path}", f"hold {must}", got, _DELETE)
+
+
+def _host() -> str:
+    return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
+
+
+def _in_use(file: Path, host: str | None, pid: int) -> bool:
+    """Whether the process that writes a temporary file may still be there."""
+    try:
+        if host in (None, _host()) and os.name == "posix":
+            os.kill(pid, 0)
+        elif time.time() - file.stat().st_mtime > _ABANDONED:
+            return False
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except OSError:  # a process of somebody else
+        pass
+    return True
+
+
+def _digest(arrays: dict[str, np.ndarray], t: int, floats: list[int]) -> str:
+    """Return the fingerprint of everything that is stored."""
+    h = hashlib.blake2b(json.dumps([t, floats]).encode(), digest_size=16)
+    for name in sorted(set(arrays) - {"description"}):
+        a = np.ascontiguousarray(arrays[name])
+        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
+        h.update(a.tobytes())
+    return h.hexdigest()
 
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -124,15 +265,3 @@ def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
             yield from _leaves(v, f"{prefix}{name}/")
     elif tree is not None:
         yield prefix.rstrip("/"), np.asarray(tree)
-
-
-def _rebuild(template: Any, arrays: dict[str, np.ndarray], prefix: str) -> Any:
-    """Return the template with its leaves replaced by the stored ones."""
-    if isinstance(template, tuple):
-        names = getattr(template, "_fields", range(len(template)))
-        parts = [_rebuild(v, arrays, f"{prefix}{n}/") for n, v in zip(names, template, strict=True)]
-        return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
-    if template is None:
-        return None
-    stored = arrays[prefix.rstrip("/")]
-    return stored if isinstance(template, np.ndarray) else type(template)(stored.item())

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.draws import mix
 from fedconvex.kernels.cache import kernel
 
@@ -46,6 +47,33 @@ class ClientRows(NamedTuple):
     def empty(cls, p):
         """Return a store of rows of length p."""
         return cls(np.full(2, -1), np.empty(0, np.int64), np.zeros((0, p)), 0)
+
+    def restored(self, stored, R, K):
+        """Return the store for R trajectories and K clients that was written to a file as these arrays by name.
+
+        Raises
+        ------
+        ValueError
+            If they are no such store: kernels follow its entries without asking.
+        """
+        table, keys, rows, known = (stored.get(name) for name in self._fields)
+        whole = all(a is not None and a.dtype == np.int64 for a in (table, keys, known))
+        if not whole or table.ndim != 1 or keys.ndim != 1 or known.ndim or rows is None or rows.dtype != np.float64:
+            raise bad("rows of clients", "be kept as whole keys and rows of floats", "other arrays")
+        n, used = int(known), np.sort(table[table != -1])
+        owners = keys[: max(n, 0)]
+        right = (
+            0 <= n <= keys.size
+            and rows.shape == (keys.size, self.rows.shape[1])
+            and table.size > n
+            and table.size & (table.size - 1) == 0
+            and np.array_equal(used, np.arange(n))
+            and np.unique(owners).size == n
+            and np.all((owners >= 0) & (owners >> 40 < R) & (owners & ((1 << 40) - 1) < K))
+        )
+        if not right:
+            raise bad("rows of clients", f"belong to {R} trajectories and {K} clients", f"{n} rows of others")
+        return ClientRows(table, keys, rows, n)
 
     def locate(self, trajectories, clients):
         """Return the store with rows for trajectories (R,) and their clients (R, m), and the places (R, m) of these."""

@@ -1,0 +1,269 @@
+"""What a checkpoint is asked before it is resumed: crafted files, other runs, several processes, bad paths."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from fedconvex import SCAFFOLD, FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
+from fedconvex.driver import checkpoint
+from fedconvex.methods import AFL, MOCHA, ServerAdam
+from fedconvex.problems import MeanRegularised, MultiTaskProblem
+
+METHODS = {
+    "FedAvg": FedAvg(step_size=0.2, local_steps=2, server=ServerAdam(), participation=2),
+    "SCAFFOLD": SCAFFOLD(step_size=0.2, local_steps=2, participation=2),
+    "AFL": AFL(step_size=0.1, domain_step_size=0.1),
+}
+
+
+def contents(path):
+    with np.load(path, allow_pickle=False) as f:
+        return dict(f)
+
+
+def rewrite(path, change):
+    """Apply a change to the arrays and the description, and make the digest right again: a crafted file."""
+    arrays = contents(path)
+    about = json.loads(arrays.pop("description").tobytes())
+    change(arrays, about)
+    about["digest"] = checkpoint._digest(arrays, about["round"], about["floats"])
+    arrays["description"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    with open(path, "wb") as f:
+        np.savez(f, allow_pickle=False, **arrays)
+
+
+def put(name, make):
+    """A change that replaces one array by what make(array) returns."""
+    return lambda arrays, about: arrays.update({name: make(arrays[name])})
+
+
+CRAFTED = {
+    "float32 state": ("FedAvg", put("state/w", lambda a: a.astype(np.float32))),
+    "longer state": ("FedAvg", put("state/w", lambda a: np.zeros((1, a.shape[1] + 1)))),
+    "flat state": ("FedAvg", put("state/w", np.ravel)),
+    "more trajectories": ("FedAvg", put("state/w", lambda a: np.zeros((2, a.shape[1])))),
+    "NaN state": ("FedAvg", put("state/w", lambda a: np.full_like(a, np.nan))),
+    "missing array": ("FedAvg", lambda arrays, about: arrays.pop("state/w")),
+    "missing diverged": ("FedAvg", lambda arrays, about: arrays.pop("diverged")),
+    "missing value": ("FedAvg", lambda arrays, about: arrays.pop("trace/value")),
+    "shortened trace": (
+        "FedAvg",
+        lambda arrays, about: arrays.update({k: v[:-2] for k, v in arrays.items() if k.startswith("trace/")}),
+    ),
+    "ragged trace": ("FedAvg", put("trace/gap", lambda a: a[:-1])),
+    "trace of words": ("FedAvg", put("trace/value", lambda a: a.astype(str))),
+    "other rounds": ("FedAvg", put("trace/round", lambda a: a + 1)),
+    "negative round": ("FedAvg", lambda arrays, about: about.update(round=-3)),
+    "another round": ("FedAvg", lambda arrays, about: about.update(round=2)),
+    "negative floats": ("FedAvg", lambda arrays, about: about.update(floats=[-1, 0])),
+    "one count": ("FedAvg", lambda arrays, about: about.update(floats=[1])),
+    "memory of another width": ("SCAFFOLD", put("memory/rows", lambda a: a[:, :1])),
+    "memory without rows": ("SCAFFOLD", put("memory/rows", lambda a: a[:0])),
+    "memory of single precision": ("SCAFFOLD", put("memory/rows", lambda a: a.astype(np.float32))),
+    "memory of places outside": ("SCAFFOLD", put("memory/table", lambda a: np.where(a >= 0, a + 10**9, a))),
+    "memory with a full table": ("SCAFFOLD", put("memory/table", lambda a: np.zeros_like(a))),
+    "memory with an odd table": ("SCAFFOLD", put("memory/table", lambda a: a[:-1])),
+    "memory of unknown clients": ("SCAFFOLD", put("memory/keys", lambda a: a + 10**6)),
+    "memory that knows too much": ("SCAFFOLD", put("memory/known", lambda a: a + 100)),
+    "memory of negative size": ("SCAFFOLD", put("memory/known", lambda a: a * 0 - 1)),
+    "a round that is a word": ("AFL", lambda arrays, about: about.update(round="3", digest="")),
+}
+
+
+@pytest.mark.parametrize("kind", CRAFTED)
+def test_a_crafted_checkpoint_is_refused(linear, tmp_path, kind):
+    """The digest fits; what is inside could crash a kernel, or be another run."""
+    name, change = CRAFTED[kind]
+    path = tmp_path / "c"
+    run(METHODS[name], linear, rounds=3, tol=0, checkpoint=path)
+    untouched = run(METHODS[name], linear, rounds=5, tol=0)
+    if kind == "a round that is a word":  # is read as a number, and the run goes on as it should
+        rewrite(path, lambda arrays, about: None)
+        np.testing.assert_array_equal(run(METHODS[name], linear, rounds=5, tol=0, checkpoint=path).w, untouched.w)
+        return
+    rewrite(path, change)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"run: checkpoint .*must .*; got |rows of clients must"):
+        run(METHODS[name], linear, rounds=5, tol=0, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_nan_of_a_diverged_trajectory_is_no_damage(linear, tmp_path):
+    method = FedSGD(step_size=[0.2, 1e200])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = run(method, linear, rounds=8, trajectories=2, tol=0)
+        run(method, linear, rounds=4, trajectories=2, tol=0, checkpoint=tmp_path / "c")
+        again = run(method, linear, rounds=8, trajectories=2, tol=0, checkpoint=tmp_path / "c")
+    assert not np.isfinite(whole.w[1]).all()
+    np.testing.assert_array_equal(whole.w, again.w)
+
+
+def test_any_changed_array_is_noticed(linear, tmp_path):
+    """The digest covers all arrays: one unit in the last place of any of them is enough."""
+    path = tmp_path / "c"
+    run(METHODS["SCAFFOLD"], linear, rounds=3, tol=0, checkpoint=path)
+    good, arrays = path.read_bytes(), contents(path)
+    for name in set(arrays) - {"description"}:
+        changed = {k: v.copy() for k, v in arrays.items()}
+        if changed[name].size == 0:
+            continue
+        changed[name].reshape(-1).view(np.uint8)[0] ^= 1
+        with open(path, "wb") as f:
+            np.savez(f, allow_pickle=False, **changed)
+        with pytest.raises(ValueError, match="digest"):
+            run(METHODS["SCAFFOLD"], linear, rounds=5, tol=0, checkpoint=path)
+    path.write_bytes(good)
+    assert run(METHODS["SCAFFOLD"], linear, rounds=5, tol=0, checkpoint=path).rounds == 5
+
+
+def test_another_division_into_domains_is_another_run(tmp_path, rng):
+    X, y, who = rng.normal(size=(12, 2)), rng.normal(size=12), np.arange(12) % 3
+    halves = [Problem(Federation.from_arrays(X, y, who, np.arange(12) // k % 2), Squared(), 0.1) for k in (1, 2)]
+    run(METHODS["AFL"], halves[0], rounds=2, tol=0, checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match=r"checkpoint .*data must be"):
+        run(METHODS["AFL"], halves[1], rounds=4, tol=0, checkpoint=tmp_path / "c")
+
+
+def test_multi_task_memory_is_checked(tmp_path, rng):
+    fed = Federation.from_clients([(rng.normal(size=(n, 2)), np.sign(rng.normal(size=n))) for n in (4, 5)])
+    problem = MultiTaskProblem(fed, Logistic(), MeanRegularised(0.5, 0.5))
+    run(MOCHA(), problem, rounds=2, tol=0, checkpoint=tmp_path / "c")
+    rewrite(tmp_path / "c", put("memory/alpha", lambda a: a[:, :-1]))
+    with pytest.raises(ValueError, match="memory/alpha"):
+        run(MOCHA(), problem, rounds=3, tol=0, checkpoint=tmp_path / "c")
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def test_the_further_of_two_equal_runs_is_kept(linear, tmp_path, monkeypatch):
+    """The slower process saves round 2 after the faster one saved round 6: nothing is lost."""
+    path, method = tmp_path / "c", METHODS["FedAvg"]
+    run(method, linear, rounds=2, tol=0, checkpoint=path)
+    early = path.read_bytes()
+    run(method, linear, rounds=6, tol=0, checkpoint=path)
+    late = path.read_bytes()
+    path.write_bytes(early)
+    save, calls = checkpoint.Checkpoint.save, []
+
+    def overtaken(self, t, state, recorder):
+        if not calls:
+            path.write_bytes(late)
+        calls.append(t)
+        save(self, t, state, recorder)
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", overtaken)
+    run(method, linear, rounds=4, tol=0, checkpoint=path)
+    assert calls
+    assert path.read_bytes() == late
+
+
+def test_a_run_does_not_overwrite_another_one(linear, tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    run(FedSGD(step_size=0.1), linear, rounds=2, tol=0, checkpoint=path)
+    foreign = path.read_bytes()
+    path.unlink()
+    save = checkpoint.Checkpoint.save
+
+    def appears(self, t, state, recorder):
+        path.write_bytes(foreign)
+        save(self, t, state, recorder)
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", appears)
+    with pytest.raises(ValueError, match="two runs were given one path"):
+        run(FedSGD(step_size=0.2), linear, rounds=2, tol=0, checkpoint=path)
+    assert path.read_bytes() == foreign
+
+
+def test_temporary_files_of_living_processes_stay(linear, tmp_path):
+    host = checkpoint._host()
+    living = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    dead = subprocess.Popen([sys.executable, "-c", "pass"])
+    dead.wait()
+    try:
+        stay = [f"c.{host}.{living.pid}.00000000.part", f"c.00000000.{dead.pid}.00000000.part", "c.d.1.part"]
+        go = [f"c.{host}.{dead.pid}.00000000.part", "c.00000000.7.0badcafe.part"]
+        for name in stay + go:
+            (tmp_path / name).write_bytes(b"half")
+        old = time.time() - 2 * checkpoint._ABANDONED
+        os.utime(tmp_path / go[1], (old, old))  # of another machine, and old
+        run(FedSGD(step_size=0.2), linear, rounds=2, tol=0, checkpoint=tmp_path / "c")
+        assert sorted(os.listdir(tmp_path)) == sorted([*stay, "c"])
+    finally:
+        living.kill()
+    assert host != "00000000" or socket.gethostname()
+
+
+@pytest.mark.slow
+def test_threads_and_runs_on_one_path(linear, tmp_path):
+    """Three runs at once on one path: all end, none dies, and the file resumes to the same bits."""
+    path, method, failed = tmp_path / "c", METHODS["SCAFFOLD"], []
+
+    def go(rounds):
+        try:
+            run(method, linear, rounds=rounds, tol=0, checkpoint=path, checkpoint_every=1)
+        except ValueError as error:  # a faster run has gone beyond the rounds of this one
+            if "hold at most" not in str(error):
+                failed.append(error)
+        except Exception as error:
+            failed.append(error)
+
+    together = [threading.Thread(target=go, args=(rounds,)) for rounds in (30, 30, 20)]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    assert not failed, failed
+    assert os.listdir(tmp_path) == ["c"]
+    again = run(method, linear, rounds=40, tol=0, checkpoint=path)
+    np.testing.assert_array_equal(again.w, run(method, linear, rounds=40, tol=0).w)
+
+
+# ---------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b", "x" * 300, "no/such/folder/c", ".", ""], ids=["NUL", "long", "no", "dot", "empty"]
+)
+def test_paths_are_refused_before_the_work(linear, tmp_path, name, monkeypatch):
+    method = FedSGD(step_size=0.2)
+    monkeypatch.setattr(type(method), "local", lambda *a: pytest.fail("worked before the path was checked"))
+    where = os.path.join(tmp_path, name) if name else str(tmp_path)
+    with pytest.raises(ValueError, match="run: checkpoint must be"):
+        run(method, linear, rounds=2, checkpoint=where)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written(linear, tmp_path, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(checkpoint.Path, "touch", refuse)  # as root every folder can be written
+    with pytest.raises(ValueError, match=r"file that can be written; got .*Permission denied"):
+        run(FedSGD(step_size=0.2), linear, rounds=2, checkpoint=tmp_path / "c")
+
+
+def test_a_full_disk_is_named_and_loses_nothing(linear, tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    run(FedSGD(step_size=0.2), linear, rounds=2, tol=0, checkpoint=path)
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"could not be written after round .*No space left.*intact"):
+        run(FedSGD(step_size=0.2), linear, rounds=4, tol=0, checkpoint=path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["c"]
