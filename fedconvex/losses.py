@@ -359,6 +359,11 @@ class Exponential(NamedTuple):
         """sup |l'| is infinite on the line."""
         return math.inf
 
+    @property
+    def self_bounded(self) -> bool:
+        """Whether l'' <= l, so that F bounds its own curvature where it is no larger than F(0): here l'' = l."""
+        return True
+
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
         _check_signs("Exponential", y)

@@ -16,7 +16,7 @@ import fedconvex
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.cli import main
 from fedconvex.cli.arguments import LOSSES, METHODS, PARTITIONS
-from fedconvex.cli.method import _top_bound
+from fedconvex.constants.default_steps import top_eigenvalue_bound
 from fedconvex.datasets import load_bundled, partition_dirichlet
 from fedconvex.datasets.bundled import BUNDLED
 from fedconvex.models import LinearModel
@@ -264,11 +264,11 @@ def test_bound_of_the_largest_eigenvalue(sparse, seed):
     X = rng.normal(size=(30, 12)) * (rng.uniform(size=(30, 12)) < 0.3)
     X[:, 3] = 0.0
     p = rng.dirichlet(np.ones(30))
-    bound = _top_bound(sp.csr_array(X) if sparse else X, np.sum(X**2, axis=1), p)
+    bound = top_eigenvalue_bound(sp.csr_array(X) if sparse else X, np.sum(X**2, axis=1), p)
     exact = np.linalg.eigvalsh(X.T @ (p[:, None] * X))[-1]
     assert exact <= bound <= np.sum(p[:, None] * X**2) * (1 + 1e-9)
     X = np.abs(X)  # nonnegative data: the bound is nearly attained
-    assert _top_bound(X, np.sum(X**2, axis=1), p) <= 1.01 * np.linalg.eigvalsh(X.T @ (p[:, None] * X))[-1]
+    assert top_eigenvalue_bound(X, np.sum(X**2, axis=1), p) <= 1.01 * np.linalg.eigvalsh(X.T @ (p[:, None] * X))[-1]
 
 
 # ---------------------------------------------------------------- saved models, plots, checkpoints

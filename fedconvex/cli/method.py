@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,93 +13,32 @@ import numpy as np
 from fedconvex._check import bad
 
 if TYPE_CHECKING:
-    from fedconvex.constants import Constants
+    from fedconvex.constants.default_steps import Smoothness
     from fedconvex.federation import Federation
     from fedconvex.problems import Problem
 
-__all__ = ["Smoothness", "check_settings", "in_batches", "method_of", "sampled", "several_steps", "step_size_of"]
-
-
-@dataclass(frozen=True)
-class Smoothness:
-    """Smoothness of F, of the roughest client and of the roughest row; upper bounds where Hessians are too large."""
-
-    F: float
-    client: float
-    row: float
-    exact: bool
-    where: str = ""
-
-    @classmethod
-    def of(cls, problem: Problem, constants: Constants | None) -> Smoothness:
-        """Measure a problem."""
-        from fedconvex.losses import Exponential
-
-        fed, r = problem.federation, problem.l2
-        squares = fed.X.multiply(fed.X).sum(axis=1) if fed.is_sparse else np.einsum("ij,ij->i", fed.X, fed.X)
-        norms = np.asarray(squares).ravel()
-        s = float(getattr(problem.loss, "smoothness", math.inf))
-        if isinstance(problem.loss, Exponential):  # F <= F(0) = 1 bounds the curvature
-            top = float(norms.max()) + r
-            return cls(top, top, top, False, " where F <= F(0)")
-        s = s if math.isfinite(s) else 1.0  # hinge: no smoothness, but a scale
-        row = s * float(norms.max()) + r
-        per_row = np.repeat(problem.row_weights, fed.sizes)
-        if constants is None:
-            tops = np.empty(fed.K)
-            for k in range(fed.K):
-                mine = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-                tops[k] = _top_bound(fed.X[mine], norms[mine], np.full(fed.sizes[k], 1.0 / fed.sizes[k]))
-            return cls(s * _top_bound(fed.X, norms, per_row) + r, s * float(tops.max()) + r, row, False)
-        gram = fed.X.T @ (fed.X.multiply(per_row[:, None]) if fed.is_sparse else fed.X * per_row[:, None])
-        dense = gram.toarray() if fed.is_sparse else gram
-        assert constants.L is not None
-        return cls(s * float(np.linalg.eigvalsh(dense)[-1]) + r, constants.L, row, True)
-
-
-def _top_bound(X: Any, norms2: np.ndarray, weights: np.ndarray) -> float:
-    """Upper bound of the largest eigenvalue of A = X'diag(weights)X, without forming it.
-
-    The smaller of its trace and of max_j (Bv)_j / v_j with B = |X|'diag(weights)|X|, which bounds the Perron root of B,
-    and so that of A, for every positive v (Collatz and Wielandt); power steps improve v.
-    """
-    best, size = float(weights @ norms2), abs(X)
-    v = np.ones(X.shape[1])
-    for _ in range(20):
-        u = size.T @ (weights * (size @ v))
-        best = min(best, float(np.max(u / v)))
-        v = u / max(float(u.max()), 1e-300) + 1e-6
-    return best * (1.0 + 1e-12)
-
-
-def _expected_smoothness(n: np.ndarray, B: int, L: float, L_row: float) -> float:
-    """Worst expected smoothness of mini-batches of B out of n rows (Gower et al., ICML 2019, Prop. 3.8)."""
-    b = np.minimum(B, n).astype(float)
-    m = np.maximum(n - 1.0, 1.0)
-    return float(np.max(n * (b - 1.0) / (b * m) * L + (n - b) / (b * m) * L_row))
+__all__ = ["check_settings", "in_batches", "method_of", "sampled", "several_steps", "step_size_of"]
 
 
 def step_size_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
     """Return the default step size and the formula it comes from."""
-    from fedconvex.losses import Hinge
+    from fedconvex.constants import default_steps
     from fedconvex.methods import Decay
 
     fed = problem.federation
-    if isinstance(problem.loss, Hinge):  # 2/(mu (t + t0)), t0 such that the first step is that of a curvature of 1
-        shift = 2.0 * smooth.F / problem.l2
-        return Decay(2.0 / problem.l2, shift, by_round=True), f"2/(l2 (t + {shift:.4g})), decaying: hinge has a kink"
-    L = f"L{'' if smooth.exact else ' (bound)'}{smooth.where}"
+    if not math.isfinite(float(getattr(problem.loss, "smoothness", math.inf))) and not smooth.where:
+        step = default_steps.kink_step(smooth, problem.l2)
+        return Decay(step.value.scale, step.value.shift, by_round=True), step.formula
     if args.method == "sgd":
-        batch = min(args.batch_size or 32, fed.n)
-        rough = _expected_smoothness(np.array([fed.n]), batch, smooth.F, smooth.row)
-        return 1.0 / (2.0 * rough), f"1/(2 {L} of mini-batches)"
-    if in_batches(args, fed):
-        assert args.batch_size is not None
-        rough = _expected_smoothness(fed.sizes, args.batch_size, smooth.client, smooth.row)
-        return 1.0 / (2.0 * rough), f"1/(2 {L} of mini-batches)"
-    if args.method == "gd" or not (several_steps(args, fed) or sampled(args, fed.K)):
-        return 1.0 / smooth.F, f"1/({L} of F)"
-    return 1.0 / smooth.client, f"1/{L}"
+        pooled = smooth._replace(client=smooth.F)
+        step = default_steps.batch_step(pooled, fed.n, min(args.batch_size or 32, fed.n))
+    elif in_batches(args, fed):
+        step = default_steps.batch_step(smooth, fed.sizes, args.batch_size)
+    elif args.method == "gd" or not (several_steps(args, fed) or sampled(args, fed.K)):
+        step = default_steps.descent_step(smooth)
+    else:
+        step = default_steps.local_step(smooth)
+    return step.value, step.formula
 
 
 def in_batches(args: argparse.Namespace, fed: Federation) -> bool:

@@ -24,7 +24,7 @@ from fedconvex.cli.arguments import (
     participation,
 )
 from fedconvex.cli.data import Scaling, affordable, prepare, scaling_of
-from fedconvex.cli.method import Smoothness, check_settings, in_batches, method_of, sampled, several_steps, step_size_of
+from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps, step_size_of
 from fedconvex.cli.summary import Solved, certificate, facts, formula_of, plain, summary
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def add_parser(commands: Any) -> None:
 def _solve(args: argparse.Namespace) -> int:
     check_settings(args)
     from fedconvex import DivergenceWarning, Problem, Status, run
+    from fedconvex.constants.default_steps import smoothness_of
     from fedconvex.report import convergence_plot, outlook, write_trace
 
     data = prepare(args)
@@ -102,7 +103,7 @@ def _solve(args: argparse.Namespace) -> int:
     fed = scaling.apply(data.train, not args.no_intercept)
     problem = Problem(fed, data.loss, args.l2, weights)
     constants = problem.constants() if affordable(problem) else None
-    smooth = Smoothness.of(problem, constants)
+    smooth = smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=constants is not None)
     asked = args.step_size, "what was asked"
     step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
     method, phrase = method_of(args, problem, step, formula)

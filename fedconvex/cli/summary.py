@@ -14,10 +14,10 @@ import numpy as np
 
 from fedconvex import __version__
 from fedconvex.cli.data import Data, Scaling
-from fedconvex.cli.method import Smoothness
 
 if TYPE_CHECKING:
     from fedconvex.constants import Constants
+    from fedconvex.constants.default_steps import Smoothness
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 

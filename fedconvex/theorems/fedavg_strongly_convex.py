@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedconvex._check import whole
-from fedconvex.constants import MEASURED, Constants
+from fedconvex.constants import MEASURED, Constants, default_steps
+from fedconvex.constants.default_steps import Schedule
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
 from fedconvex.losses import Squared
@@ -118,13 +119,6 @@ to 21 in truth and a quarter in the bound, where 8(E-1)²G² hides it.
 )
 
 
-class Schedule(NamedTuple):
-    """Step eta_t = scale/(shift + t) for local step t = 0, 1, ...; ``Decay(*schedule)`` runs it."""
-
-    scale: float  # 2/mu
-    shift: float  # gamma = max{8 L/mu, E}
-
-
 def fedavg_schedule(constants: Constants, *, local_steps: int) -> Schedule:
     """Return the step sizes that all three theorems ask for.
 
@@ -137,7 +131,7 @@ def fedavg_schedule(constants: Constants, *, local_steps: int) -> Schedule:
     """
     E = whole("local_steps", local_steps, low=1)
     L, mu, _ = _curvature(f"{SOURCE}, step sizes", constants)
-    return Schedule(2.0 / mu, max(8.0 * L / mu, float(E)))
+    return default_steps.decaying_step(L, mu, E).value
 
 
 def fedavg_strongly_convex(constants: Constants, *, local_steps: int, rounds: int) -> Bound:

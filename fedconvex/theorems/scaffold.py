@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
-from fedconvex.constants import Constants
+from fedconvex.constants import Constants, default_steps
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
 from fedconvex.theory.bound import WEIGHTED_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
@@ -157,7 +157,7 @@ def scaffold_best_step(
     """
     K, eta_g = whole("local_steps", local_steps, low=1), real("server_step", server_step, low=1.0)
     beta, mu, N, S, _ = _setting(constants, participants)
-    return min(1.0 / (81.0 * beta), S / (15.0 * N * mu) if mu > 0.0 else math.inf) / (K * eta_g)
+    return default_steps.control_step(beta, mu, N, S, K, eta_g).value
 
 
 def scaffold_rounds(

@@ -25,10 +25,8 @@ What differs
 
 from __future__ import annotations
 
-import math
-
 from fedconvex._check import real, whole
-from fedconvex.constants import Constants
+from fedconvex.constants import Constants, default_steps
 from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
 
 __all__ = ["svrg", "svrg_best_step", "svrg_factor"]
@@ -119,8 +117,7 @@ def svrg_best_step(constants: Constants, *, inner_steps: int, noise_factor: floa
     """
     m = whole("inner_steps", inner_steps, low=1)
     _, L_s, L, mu, phi, _ = _setting(constants, noise_factor)
-    a, c, A = (1.0 - phi) * L + 2.0 * phi * L_s, 2.0 * phi * L_s, 1.0 / (mu * m)
-    return A / (a * A + math.sqrt(a**2 * A**2 + c * A))
+    return default_steps.reduction_step(L, L_s, mu, m, phi).value
 
 
 def _setting(

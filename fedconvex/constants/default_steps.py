@@ -1,0 +1,256 @@
+"""Default step sizes: the step that a theorem gives, from the constants of a problem.
+
+=================== ======================================= ============================================================
+function            step                                    theorem
+=================== ======================================= ============================================================
+`descent_step`      1/L, L of F                             Nesterov, Lectures on Convex Optimization, 2018, Cor. 2.1.2
+`local_step`        1/L, L of the roughest client           fedconvex, R1# (docs/theory/fedavg_refined.md)
+`batch_step`        1/(2 L), L of mini-batches              Gower et al., ICML 2019, Prop. 3.8 and Theorem 3.1
+`decaying_step`     2/(mu (gamma + t))                      Li et al., ICLR 2020, Theorems 1-3
+`control_step`      min{1/(81 L), S/(15 N mu)}/(K eta_g)    Karimireddy et al., ICML 2020, Lemma 15
+`reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
+=================== ======================================= ============================================================
+
+`batch_step` is at most half of `local_step`, hence covered by R1# too where clients take several steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex.federation import Federation
+
+__all__ = [
+    "DefaultStep",
+    "Schedule",
+    "Smoothness",
+    "batch_step",
+    "control_step",
+    "decaying_step",
+    "descent_step",
+    "expected_smoothness",
+    "kink_step",
+    "local_step",
+    "reduction_step",
+    "smoothness_of",
+    "top_eigenvalue_bound",
+]
+
+
+class Schedule(NamedTuple):
+    """Step eta_t = scale/(shift + t) for step t = 0, 1, ...; ``Decay(*schedule)`` runs it."""
+
+    scale: float  # 2/mu
+    shift: float  # gamma
+
+
+class DefaultStep(NamedTuple):
+    """A step size, and where it comes from."""
+
+    value: Any  # float or Schedule
+    formula: str
+    source: str
+
+    def __str__(self) -> str:
+        shown = f"{self.value:.4g} = " if isinstance(self.value, float) else ""
+        return f"{shown}{self.formula} ({self.source})"
+
+
+# ---------------------------------------------------------------- smoothness
+
+
+class Smoothness(NamedTuple):
+    """Smoothness of F, of the roughest client and of the roughest row, each with its l2 term."""
+
+    F: float
+    client: float
+    row: float
+    exact: bool = True  # or upper bounds, where Hessians are too large
+    where: str = ""  # " where ...", if not on all of R^d
+
+    @property
+    def name(self) -> str:
+        """L as formulas write it."""
+        return f"L{'' if self.exact else ' (bound)'}{self.where}"
+
+
+def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, exact: bool = True) -> Smoothness:
+    """Return the smoothness of F = sum_k p_k f_k and of its parts.
+
+    Parameters
+    ----------
+    fed : Federation
+    weights : array (K,)
+        p_k.
+    loss : loss
+        Without smoothness, but Lipschitz (hinge), its curvature counts as 1, a scale for `kink_step`; of a loss that is
+        ``self_bounded`` (exponential) F <= F(0) bounds it.
+    l2 : float
+    exact : bool
+        Take eigenvalues of X'X, else bounds that do without it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.constants.default_steps import smoothness_of
+    >>> fed = Federation.from_clients([(np.array([[2.0], [0.0]]), [0, 0]), (np.array([[1.0]]), [0])])
+    >>> smoothness_of(fed, np.array([0.5, 0.5]), Squared(), 0.25)[:3]
+    (1.75, 2.25, 4.25)
+    """
+    squares = fed.X.multiply(fed.X).sum(axis=1) if fed.is_sparse else np.einsum("ij,ij->i", fed.X, fed.X)
+    norms = np.asarray(squares).ravel()
+    s = float(getattr(loss, "smoothness", math.inf))
+    if getattr(loss, "self_bounded", False):
+        top = float(norms.max()) + l2  # of losses that are 1 at 0
+        return Smoothness(top, top, top, False, " where F <= F(0)")
+    if not math.isfinite(s):
+        s = 1.0 if math.isfinite(getattr(loss, "lipschitz", math.inf)) else math.inf
+    per_row = np.repeat(weights / fed.sizes, fed.sizes)
+    tops = np.empty(fed.K)
+    for k in range(fed.K):
+        mine, n_k = slice(int(fed.ptr[k]), int(fed.ptr[k + 1])), int(fed.sizes[k])
+        if exact:
+            tops[k] = _top_eigenvalue(fed.X[mine].T @ fed.X[mine] / n_k)
+        else:
+            tops[k] = top_eigenvalue_bound(fed.X[mine], norms[mine], np.full(n_k, 1.0 / n_k))
+    if exact:
+        whole = _top_eigenvalue(
+            fed.X.T @ (fed.X.multiply(per_row[:, None]) if fed.is_sparse else fed.X * per_row[:, None])
+        )
+    else:
+        whole = top_eigenvalue_bound(fed.X, norms, per_row)
+    return Smoothness(s * whole + l2, s * float(tops.max()) + l2, s * float(norms.max()) + l2, exact)
+
+
+def _top_eigenvalue(gram: Any) -> float:
+    return float(np.linalg.eigvalsh(gram if isinstance(gram, np.ndarray) else gram.toarray())[-1])
+
+
+def top_eigenvalue_bound(X: Any, norms2: np.ndarray, weights: np.ndarray) -> float:
+    """Upper bound of the largest eigenvalue of A = X'diag(weights)X, without forming it.
+
+    The smaller of its trace and of max_j (Bv)_j / v_j with B = |X|'diag(weights)|X|, which bounds the Perron root of B,
+    and so that of A, for every positive v (Collatz and Wielandt); power steps improve v.
+
+    Parameters
+    ----------
+    X : array or CSR (n, d)
+    norms2 : array (n,)
+        Squared norms of the rows.
+    weights : array (n,)
+        Nonnegative.
+    """
+    best, size = float(weights @ norms2), abs(X)
+    v = np.ones(X.shape[1])
+    for _ in range(20):
+        u = size.T @ (weights * (size @ v))
+        best = min(best, float(np.max(u / v)))
+        v = u / max(float(u.max()), 1e-300) + 1e-6
+    return best * (1.0 + 1e-12)
+
+
+def expected_smoothness(n: Any, batch_size: int, L: float, L_row: float) -> float:
+    """Return the expected smoothness of mini-batches without replacement, the largest over groups of n rows.
+
+    n (b-1)/(b (n-1)) L + (n-b)/(b (n-1)) L_row with b = min(batch_size, n): Gower et al. 2019, Proposition 3.8.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import expected_smoothness
+    >>> [expected_smoothness([5], b, L=1.0, L_row=3.0) for b in (1, 3, 5)]
+    [3.0, 1.3333333333333335, 1.0]
+    """
+    n = np.asarray(n)
+    b, m = np.minimum(batch_size, n).astype(float), np.maximum(n - 1.0, 1.0)
+    return float(np.max(n * (b - 1.0) / (b * m) * L + (n - b) / (b * m) * L_row))
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _inverse(L: float) -> float:
+    """Return 1/L, or raise if there is no such step."""
+    if not 0.0 < L < math.inf:
+        got = "a loss of unbounded curvature" if L > 0.0 else "no curvature at all"
+        raise bad("the default step size", "come from a positive, finite smoothness", got, "give a step size")
+    return 1.0 / L
+
+
+def descent_step(smooth: Smoothness) -> DefaultStep:
+    """Return 1/L of F, for gradient descent: F(w_t) - F* <= 2 L ‖w_0 - w*‖^2/(t + 4)."""
+    return DefaultStep(_inverse(smooth.F), f"1/({smooth.name} of F)", "Nesterov 2018, Corollary 2.1.2")
+
+
+def local_step(smooth: Smoothness) -> DefaultStep:
+    """Return 1/L of the roughest client, for several full gradient steps at every client."""
+    return DefaultStep(_inverse(smooth.client), f"1/{smooth.name}", "fedconvex, R1#")
+
+
+def batch_step(smooth: Smoothness, sizes: Any, batch_size: int) -> DefaultStep:
+    """Return 1/(2 L) with the expected smoothness L of mini-batches of clients with so many rows.
+
+    For stochastic gradients of pooled rows or of sampled clients see `expected_smoothness`.
+    """
+    rough = expected_smoothness(sizes, batch_size, smooth.client, smooth.row)
+    return DefaultStep(_inverse(2.0 * rough), f"1/(2 {smooth.name} of mini-batches)", "Gower et al. 2019, Theorem 3.1")
+
+
+def kink_step(smooth: Smoothness, mu: float) -> DefaultStep:
+    """Return 2/(mu (t + t_0)) with t_0 = 2 L/mu, for losses with a kink: the first step is that of a curvature of 1.
+
+    Lacoste-Julien, Schmidt, Bach (arXiv:1212.2002) have t_0 = 1; a later start takes out the first, wild steps.
+    """
+    _inverse(smooth.F)
+    shift = 2.0 * smooth.F / mu
+    formula = f"2/(l2 (t + {shift:.4g})), decaying: hinge has a kink"
+    return DefaultStep(Schedule(2.0 / mu, shift), formula, "after Lacoste-Julien et al. 2012")
+
+
+def decaying_step(L: float, mu: float, local_steps: int) -> DefaultStep:
+    """Return 2/(mu (gamma + t)), gamma = max{8 L/mu, E}, for FedAvg with sampled clients.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import decaying_step
+    >>> decaying_step(4.0, 0.5, 5).value
+    Schedule(scale=4.0, shift=64.0)
+    """
+    value = Schedule(2.0 / mu, max(8.0 * L / mu, float(local_steps)))
+    return DefaultStep(value, f"2/(mu ({value.shift:.4g} + t)), t local steps", "Li et al. 2020, Theorems 1-3")
+
+
+def control_step(L: float, mu: float, N: int, S: int, local_steps: int, server_step: float) -> DefaultStep:
+    """Return the largest local step of SCAFFOLD's theorem, for S of N clients.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import control_step
+    >>> control_step(L=1 / 81, mu=0.0, N=10, S=10, local_steps=2, server_step=1.0).value
+    0.5
+    """
+    value = min(1.0 / (81.0 * L), S / (15.0 * N * mu) if mu > 0.0 else math.inf) / (local_steps * server_step)
+    formula = "min{1/(81 L), S/(15 N mu)}/(local_steps server_step)"
+    return DefaultStep(value, formula, "Karimireddy et al. 2020, Lemma 15")
+
+
+def reduction_step(L: float, L_row: float, mu: float, inner_steps: int, noise_factor: float) -> DefaultStep:
+    """Return the step of SVRG at which the factor of an epoch is least.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import reduction_step
+    >>> round(reduction_step(L=1.0, L_row=1.0, mu=0.1, inner_steps=500, noise_factor=1.0).value, 4)
+    0.082
+    """
+    a, c, A = (
+        (1.0 - noise_factor) * L + 2.0 * noise_factor * L_row,
+        2.0 * noise_factor * L_row,
+        1.0 / (mu * inner_steps),
+    )
+    value = A / (a * A + math.sqrt(a**2 * A**2 + c * A))
+    return DefaultStep(value, "A/(a A + sqrt(a^2 A^2 + 2 phi L_s A)), A = 1/(mu m)", "Johnson, Zhang 2013, Theorem 1")
