@@ -37,7 +37,7 @@ def tuned_run(
     The objective is that of the worst domain after the last round, or the pooled one for a method without
     ``domain_step_sizes``; ``lower`` is a lower bound of the least worst objective, and ``marks`` the rounds recorded.
     """
-    sizes, path, models, when, last = method.step_size, [], [], [], None
+    sizes, path, models, when, last = np.ravel(np.asarray(method.step_size)), [], [], [], None
     for t, last in iterate(method, problem, rounds=rounds, seed=seed, trajectories=sizes.size):
         if t in marks:
             with np.errstate(all="ignore"):

@@ -98,7 +98,7 @@ def division_runs(
     for i, (name, method, steps) in enumerate(todo):
         at = progress_part(tell, i / len(todo), (i + 1) / len(todo))
         run = tuned_run(name, method, steps, problem, float(value[0] - gap[0]), scale.rounds, marks, seed, at)  # 5
-        one = run_method(method, problem, rounds=1, trajectories=method.step_size.size, tol=0.0).trace
+        one = run_method(method, problem, rounds=1, trajectories=np.size(method.step_size), tol=0.0).trace
         floats = int(one["floats_down"][-1] + one["floats_up"][-1])
         scores = domain_scores(problem, run.models[-1], test, domain_weights=run.domain_weights, level=LEVEL)
         yield DivisionRun(division.name, floats, run, scores)

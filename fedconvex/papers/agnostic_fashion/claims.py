@@ -229,7 +229,7 @@ def notes(
         f"Data: {data.name}; {counts}; {rows}. Pixels standardised by the rows trained on, a constant appended; "
         f"parameters by block of pixels: {sizes}.",
         f"Both models are exact at every l2, with certified gaps of at most {max(c.gap for c in compared):.1e}; pooled "
-        "is the minimiser over all rows. ClassDomains are classes: lambda decides how readily each class is answered.",
+        "is the minimiser over all rows. Domains are classes: lambda decides how readily each class is answered.",
         f"Runs: {'all rows' if data.archive else 'first fold'}, {scale.solved[0][0]} x {scale.solved[0][0]} pixels, "
         f"l2 = {L2:g}, from 0; a tenth of the rounds for OptimisticAFL, which takes all rows. Step sizes with the "
         "least training objective after the last round, of a small grid.",
