@@ -14,6 +14,8 @@ from fedconvex.methods import (
     ClientMomentum,
     Decay,
     DynamicFedAvg,
+    FedProx,
+    ProgressiveHedging,
     ProportionalSampling,
     ServerAdam,
     ServerSGD,
@@ -635,16 +637,37 @@ def test_settings_of_methods():
     for method, text in (
         (FedAvg(step_size=0.1, client=ClientMomentum()), "plain steps"),
         (FedAvg(step_size=0.1, client=ClientAdam()), "plain steps"),
-        (FedAvg(step_size=0.1, server=ServerAdam()), "ServerSGD without momentum"),
-        (FedAvg(step_size=0.1, server=ServerSGD(1.0, 0.9)), "ServerSGD without momentum"),
+        (FedAvg(step_size=0.1, server=ServerAdam()), "without momentum"),
+        (FedAvg(step_size=0.1, server=ServerSGD(1.0, 0.9)), "without momentum"),
+        (FedProx(step_size=0.1, proximal_mu=0.5), "plain steps"),
         (FedAvg(step_size=0.1, epochs=1, batch_size=2), "draw every batch anew"),
         (FedAvg(step_size=0.1, epochs=1, batch_size=2, replacement=True), "differ in size"),
         (FedAvg(step_size=[0.1, 0.2]), "one number"),
     ):
         with pytest.raises(ValueError, match=text):
             Moments.of(method, problem)
-    with pytest.raises(TypeError, match="be a FedAvg"):
+    with pytest.raises(TypeError, match="declare local steps"):
         Moments.of(object(), problem)
+
+
+def test_a_method_is_known_by_what_it_declares_not_by_its_name():
+    """A subclass is read like FedAvg, a class that only bears its name is refused, and so is another paper's round."""
+    problem = make(2, (4, 3, 2))
+
+    class Renamed(FedAvg):
+        """FedAvg under a name of its own."""
+
+    settings = {"step_size": 0.1, "local_steps": 3, "batch_size": 1, "participation": 2}
+    mine = Moments.of(Renamed(**settings), problem).run(3)
+    np.testing.assert_array_equal(mine.deviation, Moments.of(FedAvg(**settings), problem).run(3).deviation)
+    namesake = type("FedAvg", (), dict(vars(FedAvg(**settings))))()
+    with pytest.raises(TypeError, match="declare local steps; got FedAvg"):
+        Moments.of(namesake, problem)
+    without_its_term = Moments.of(FedProx(step_size=0.1, local_steps=3, proximal_mu=0.0), problem).run(3)
+    plain = Moments.of(FedAvg(step_size=0.1, local_steps=3), problem).run(3)
+    np.testing.assert_array_equal(without_its_term.deviation, plain.deviation)
+    with pytest.raises(TypeError, match="got ProgressiveHedging"):
+        Moments.of(ProgressiveHedging(), problem)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,6 @@ nothing larger than d x d is ever formed.
 
 from fedconvex.theory.moments.engine import Moments
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState
-from fedconvex.theory.moments.weights import WeightMoments
+from fedconvex.theory.moments.weights import Mixing, WeightMoments
 
-__all__ = ["GradientTrace", "MomentTrace", "Moments", "ShadowTrace", "SteadyState", "WeightMoments"]
+__all__ = ["GradientTrace", "Mixing", "MomentTrace", "Moments", "ShadowTrace", "SteadyState", "WeightMoments"]

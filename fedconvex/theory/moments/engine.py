@@ -18,6 +18,7 @@ from fedconvex.theory.moments.limit import limit, spectral_radius
 from fedconvex.theory.moments.round import Round
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState
 from fedconvex.theory.moments.weights import average, mixing_of
+from fedconvex.traits import traits_of
 
 __all__ = ["Moments"]
 
@@ -41,10 +42,10 @@ class Moments:
         B_k; default all rows.
     replacement : bool
         Draw the rows of a batch with replacement (then all n_k rows are a random batch, too).
-    participation : int, float, scheme or WeightMoments
+    participation : int, float, scheme, WeightMoments or Mixing
         Clients per round (a number or a share, uniform without replacement), a scheme with an attribute ``clients``
         (the same) or ``draws`` (so many draws with replacement with probabilities p_k), or moments of your own;
-        default everybody.
+        default full participation.
     step_factor : array (K,), optional
         Client k takes steps factor_k eta; Dynamic FedAvg has 1/E_k. Default 1.
     server_step : float
@@ -109,7 +110,9 @@ class Moments:
 
     @classmethod
     def of(cls, method: Any, problem: Problem, *, kron: bool | None = None) -> Moments:
-        """Read the settings of a `FedAvg`, `FedSGD` or `DynamicFedAvg`.
+        """Read the settings of a method off what it declares about its rounds (`fedconvex.traits.Traits`).
+
+        `FedAvg`, `FedSGD` and `DynamicFedAvg` are read, and `FedProx` and `FedSAM` without their terms.
 
         Raises
         ------
@@ -128,46 +131,27 @@ class Moments:
         >>> bool(trace.suboptimality[-1] < trace.suboptimality[0]), moments.stable
         (True, True)
         """
-        name = type(method).__name__
-        if name == "FedSGD":
-            return cls(problem, step_size=method.step_size, participation=method.participation, kron=kron)
-        if name == "DynamicFedAvg":
-            steps = np.broadcast_to(method.local_steps, (problem.federation.K,))
-            return cls(
-                problem,
-                step_size=method.step_size,
-                local_steps=method.local_steps,
-                batch_size=method.batch_size,
-                participation=method.participation,
-                step_factor=1.0 / steps,
-                kron=kron,
-            )
-        if name != "FedAvg":
-            cure = "pass its settings to Moments(...) if its round is such an average"
-            raise wrong_type("Moments.of: method", "be a FedAvg, FedSGD or DynamicFedAvg", name, cure)
-        if not method.client.plain():
-            raise bad("Moments.of: FedAvg.client", "take plain steps, ClientSGD()", f"{method.client!r}")
-        server, beta = method.server, 1.0
-        if type(server).__name__ == "ServerSGD" and server.momentum == 0.0:
-            beta = server.step_size
-        elif type(server).__name__ != "Averaging":
-            raise bad("Moments.of: FedAvg.server", "be Averaging() or ServerSGD without momentum", f"{server!r}")
-        steps, batch = method.local_steps, method.batch_size
-        if method.epochs is not None:
-            sizes = np.asarray(problem.federation.sizes)
-            B = sizes if batch is None else np.minimum(batch, sizes)
-            if (B < sizes).any() and (not method.replacement or (sizes % B).any()):
-                got = f"epochs of batches of {batch}, which depend on each other or differ in size"
-                raise bad("Moments.of: FedAvg", "draw every batch anew", got, "use local_steps=")
-            steps, batch = method.epochs * (sizes // B), B
+        t, name = traits_of(method, problem), type(method).__name__
+        if t.local is None:
+            cure = "pass its settings to Moments(...) if its round is an average of such steps"
+            raise wrong_type("Moments.of: method", "declare local steps", name, cure)
+        if not t.local.plain:
+            raise bad(f"Moments.of: {name}", "take plain steps along gradients, and nothing else", f"{method!r}")
+        if t.server_step is None:
+            must = "average, or move part of the way to the average without momentum"
+            raise bad(f"Moments.of: {name}", must, f"{method!r}")
+        if not t.local.fresh:
+            got = "batches that depend on each other or differ in size"
+            raise bad(f"Moments.of: {name}", "draw every batch anew", got, "use local_steps= instead of epochs=")
         return cls(
             problem,
-            step_size=method.step_size,
-            local_steps=steps,
-            batch_size=batch,
-            replacement=method.replacement,
-            participation=method.participation,
-            server_step=beta,
+            step_size=t.local.step_size,
+            local_steps=t.local.steps,
+            batch_size=t.local.batch_size,
+            replacement=t.local.replacement,
+            participation=weights.of_sampling(t.sampling, t.participants, problem),
+            step_factor=t.local.factor,
+            server_step=t.server_step,
             kron=kron,
         )
 

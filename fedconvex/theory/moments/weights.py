@@ -11,8 +11,9 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
 from fedconvex.problems import Problem
 
-__all__ = ["Mixing", "WeightMoments", "average", "everyone", "mixing_of"]
+__all__ = ["Mixing", "WeightMoments", "average", "everyone", "mixing_of", "of_sampling", "proportional", "uniform"]
 
+WHO = "Moments.participation"
 MOST_SAMPLES = 200_000  # samples of clients that are enumerated at most
 
 
@@ -56,23 +57,9 @@ def everyone(p: np.ndarray) -> Mixing:
     return Mixing(p, p**2, np.ones(1), p[None])
 
 
-def mixing_of(participation: Any, problem: Problem) -> Mixing:
-    """Moments of the server's weights."""
-    p, K, who = np.asarray(problem.weights), problem.federation.K, "Moments.participation"
-    if participation is None or (isinstance(participation, float) and participation == 1.0):
-        return everyone(p)
-    if isinstance(participation, WeightMoments):
-        return _given(participation, K)
-    if hasattr(participation, "draws"):
-        m = whole(who, participation.draws, low=1)
-        return Mixing(p, p / m + p**2 * (m - 1) / m, np.array([(m - 1) / m]), p[None])
-    if isinstance(participation, (float, np.floating)):
-        share = real(who, participation, low=0.0, high=1.0, strict=True)
-        L = max(1, round(share * K))
-    elif hasattr(participation, "clients") or isinstance(participation, (int, np.integer)):
-        L = whole(who, getattr(participation, "clients", participation), low=1, high=K)
-    else:
-        raise wrong_type(who, "be a number of clients, a share or a sampling scheme", f"{participation!r}")
+def uniform(L: int, problem: Problem) -> Mixing:
+    """Moments for L different clients, whose weights p_k are scaled to sum to one."""
+    p, K = np.asarray(problem.weights), problem.federation.K
     if L == K:
         return everyone(p)
     if problem.equal_weights:
@@ -82,27 +69,61 @@ def mixing_of(participation: Any, problem: Problem) -> Mixing:
     if samples > MOST_SAMPLES:
         got = f"{L} of {K} with unequal weights, {samples:.3g} samples"
         cure = "pass weights='uniform' to Problem, or sample with replacement (Scheme I)"
-        raise bad(who, f"have at most {MOST_SAMPLES} samples to enumerate, or equal weights", got, cure)
+        raise bad(WHO, f"have at most {MOST_SAMPLES} samples to enumerate, or equal weights", got, cure)
     chosen = np.array(list(combinations(range(K), L)))
     W = np.zeros((samples, K))
     np.put_along_axis(W, chosen, p[chosen] / p[chosen].sum(axis=1, keepdims=True), axis=1)
     return _given(WeightMoments(W.mean(axis=0), W.T @ W / samples), K)
 
 
+def proportional(m: int, p: np.ndarray) -> Mixing:
+    """Moments for m draws with probabilities p_k, each of weight 1/m."""
+    return Mixing(p, p / m + p**2 * (m - 1) / m, np.array([(m - 1) / m]), p[None])
+
+
+def of_sampling(sampling: str, participants: int, problem: Problem) -> Mixing:
+    """Return the moments for a way of sampling that a method declares."""
+    p = np.asarray(problem.weights)
+    if sampling == "everyone":
+        return everyone(p)
+    if sampling == "uniform":
+        return uniform(participants, problem)
+    if sampling == "proportional":
+        return proportional(participants, p)
+    raise bad("Moments.of: method", "sample uniformly, with probabilities p_k, or not at all", repr(sampling))
+
+
+def mixing_of(participation: Any, problem: Problem) -> Mixing:
+    """Return the moments for participation in any of its spellings."""
+    p, K = np.asarray(problem.weights), problem.federation.K
+    if isinstance(participation, Mixing):
+        return participation
+    if participation is None or (isinstance(participation, float) and participation == 1.0):
+        return everyone(p)
+    if isinstance(participation, WeightMoments):
+        return _given(participation, K)
+    if hasattr(participation, "draws"):
+        return proportional(whole(WHO, participation.draws, low=1), p)
+    if isinstance(participation, (float, np.floating)):
+        return uniform(max(1, round(real(WHO, participation, low=0.0, high=1.0, strict=True) * K)), problem)
+    if hasattr(participation, "clients") or isinstance(participation, (int, np.integer)):
+        return uniform(whole(WHO, getattr(participation, "clients", participation), low=1, high=K), problem)
+    raise wrong_type(WHO, "be a number of clients, a share or a sampling scheme", f"{participation!r}")
+
+
 def _given(moments: WeightMoments, K: int) -> Mixing:
     """Decompose E[W W'] of any scheme."""
-    who = "Moments.participation"
-    mean = vector(f"{who}: mean", moments.mean, K)
-    second = numeric(f"{who}: second", moments.second)
+    mean = vector(f"{WHO}: mean", moments.mean, K)
+    second = numeric(f"{WHO}: second", moments.second)
     if second.shape != (K, K):
-        raise bad(f"{who}: second", f"have shape {(K, K)}", f"{second.shape}")
-    finite(f"{who}: second", second)
+        raise bad(f"{WHO}: second", f"have shape {(K, K)}", f"{second.shape}")
+    finite(f"{WHO}: second", second)
     scale = max(1.0, float(np.abs(second).max()))
     low = float(np.linalg.eigvalsh(0.5 * (second + second.T) - np.outer(mean, mean))[0])
     gap = max(np.abs(second - second.T).max(), np.abs(second.sum(axis=1) - mean).max(), abs(mean.sum() - 1.0))
     if gap > 1e-10 * scale or low < -1e-10 * scale:
         got = f"E[W W'] 1 - E[W] or 1'E[W] - 1 up to {gap:.3g}, least eigenvalue of the covariance {low:.3g}"
-        raise bad(who, "be moments of weights that sum to one", got)
+        raise bad(WHO, "be moments of weights that sum to one", got)
     lam, V = np.linalg.eigh(second)
     keep = lam > 1e-15 * lam[-1]
     return Mixing(mean, np.diag(second).copy(), lam[keep], V[:, keep].T)
