@@ -68,6 +68,8 @@ class LinearModel:
             raise bad("LinearModel.classes", f"be {outputs} labels", f"{len(self.classes)}")
         if self.classes is None and coef.ndim == 2:
             raise bad("LinearModel.classes", f"be {outputs} labels", "None")
+        if self.classes is not None and len(set(self.classes)) != outputs:
+            raise bad("LinearModel.classes", "differ", f"{self.classes!r}")
         if len(self.feature_names) != coef.shape[-1]:
             raise bad("LinearModel.feature_names", f"be {coef.shape[-1]} names", f"{len(self.feature_names)}")
         object.__setattr__(self, "coef", coef)
@@ -113,10 +115,27 @@ class LinearModel:
         return cls(target[1] * coef, np.asarray(target[0] + target[1] * offset), **rest)
 
     def scores(self, X: Any) -> np.ndarray:
-        """Return ``X @ coef.T + intercept``: (n,), or (n, C)."""
-        rows = X if sp.issparse(X) else numeric("LinearModel.scores: X", X, copy=False)
+        """Return ``X @ coef.T + intercept``: (n,), or (n, C).
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame (n, d)
+            Rows in the units of the data. The columns of a frame must be the features, in their order.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the columns are others, or a number is missing or infinite.
+        """
+        who, given = "LinearModel.scores: X", getattr(X, "columns", None)
+        if given is not None and [str(c) for c in given] != list(self.feature_names):
+            names = [str(c) for c in given]
+            cure = f"pass X[{list(self.feature_names)!r}]" if set(self.feature_names) <= set(names) else ""
+            raise bad(who, f"have the columns {', '.join(self.feature_names)}, in this order", ", ".join(names), cure)
+        rows = X if sp.issparse(X) else numeric(who, X, copy=False)
         if rows.ndim != 2 or rows.shape[1] != self.coef.shape[-1]:
-            raise bad("LinearModel.scores: X", f"have {self.coef.shape[-1]} columns", f"shape {rows.shape}")
+            raise bad(who, f"have {self.coef.shape[-1]} columns", f"shape {rows.shape}")
+        finite(who, np.asarray(rows.data) if sp.issparse(rows) else rows)  # type: ignore[union-attr]
         return np.asarray(rows @ self.coef.T) + self.intercept
 
     def predict(self, X: Any) -> np.ndarray:
@@ -164,8 +183,14 @@ class LinearModel:
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             must = "hold the arrays coef and intercept, without pickle"
             raise bad(f"LinearModel.load: {numbers}", must, f"{type(error).__name__}: {error}") from None
-        labels, names = about.pop("classes"), about.pop("feature_names")
+        labels, names = about.pop("classes", False), about.pop("feature_names", None)
+        if not (labels is None or isinstance(labels, list)) or not _texts(names):
+            raise bad(f"LinearModel.load: {description}", "hold classes (a list or null) and feature_names", "others")
         return cls(coef, intercept, None if labels is None else tuple(labels), tuple(names), about)
+
+
+def _texts(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -480,3 +480,82 @@ def test_bad_paths_and_names(tmp_path, wards):
         load_table(npz, "y")
     with pytest.raises(ValueError, match=r"load_bundled: name must be one of 'breast_cancer', .*; got mnist"):
         load_bundled("mnist")
+
+
+# ---------------------------------------------------------------------- files that ask for too much, or say too little
+
+
+def test_the_index_of_a_frame_is_no_feature(tmp_path):
+    """Sorted rows would otherwise leak the label: the row number predicts it."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"age": [61.0, 37.0, 50.0], "ill": [1.0, 0.0, 0.0]}, index=[7, 9, 11])
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert load(tmp_path / "a.parquet", target="ill").feature_names == ("age",)
+    frame.rename_axis("ward").to_parquet(tmp_path / "b.parquet")
+    assert load(tmp_path / "b.parquet", target="ill").feature_names == ("age",)
+    named = load(tmp_path / "b.parquet", target="ill", client="ward")
+    assert named.clients.tolist() == [7, 9, 11]
+    asked = load_table(tmp_path / "b.parquet", target="ill", features=["ward", "age"])
+    assert asked.feature_names == ("ward", "age")
+    frame.to_csv(tmp_path / "c.csv")
+    with pytest.raises(ValueError, match=r"name every column; got no name in column 1 of .*index=False"):
+        load(tmp_path / "c.csv", target="ill")
+    assert load_table(tmp_path / "c.csv", target="ill", features=["age"]).feature_names == ("age",)
+
+
+def test_parquet_of_others_has_no_index(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": [1.0, 2.0], "y": [0.0, 1.0]})
+    for note in (None, b"no json", b'{"index_columns": 3}', b"[1]", b'{"index_columns": [{"kind": "range"}]}'):
+        pq.write_table(
+            table.replace_schema_metadata(None if note is None else {b"pandas": note}), tmp_path / "a.parquet"
+        )
+        assert load(tmp_path / "a.parquet", target="y").feature_names == ("a",)
+
+
+def npy(header, body=b""):
+    """The bytes of an .npy file whose header says what it likes."""
+    text = repr(header).encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body
+
+
+def test_an_archive_that_asks_for_terabytes(tmp_path):
+    huge = npy({"descr": "<f8", "fortran_order": False, "shape": (10**11, 10)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as f:
+        f.writestr("X.npy", huge)
+        f.writestr("y.npy", npy({"descr": "<f8", "fortran_order": False, "shape": (1,)}, bytes(8)))
+    with pytest.raises(ValueError, match=r"load_npz: a.npz must be a complete"):
+        load_npz(tmp_path / "a.npz")
+
+
+def test_an_archive_that_unpacks_to_too_much(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 1000)), y=np.zeros(1000), more=np.zeros(10**6))
+    assert (tmp_path / "a.npz").stat().st_size < 10**5
+    with pytest.raises(ValueError, match=r"at most max_bytes = 1,000,000 bytes.*pass max_bytes=8,?008,?"):
+        load_npz(tmp_path / "a.npz", max_bytes=10**6)
+    assert load_npz(tmp_path / "a.npz", max_bytes=8_010_000).X.shape == (1000, 1000)  # what is not read does not count
+
+
+def test_sparse_rows_with_too_many_columns(tmp_path):
+    np.savez(tmp_path / "a.npz", data=[1.0], indices=[0], indptr=[0, 1], shape=[1, 2**62], y=[1.0])
+    with pytest.raises(ValueError, match=r"columns: .* bytes: pass max_bytes|CSR"):
+        load_npz(tmp_path / "a.npz")
+    (tmp_path / "a.svm").write_text("1 2000000000:1\n")
+    with pytest.raises(ValueError, match="a model of 2000000000 columns"):
+        load_svmlight(tmp_path / "a.svm")
+    (tmp_path / "b.svm").write_text("1 1000:1\n")
+    with pytest.raises(ValueError, match="max_bytes=8000"):
+        load_svmlight(tmp_path / "b.svm", max_bytes=7999)
+    assert load_svmlight(tmp_path / "b.svm", max_bytes=8000).X.shape == (1, 1000)
+
+
+def test_entries_twice_and_queries_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", data=[1.0, 2.0], indices=[0, 0], indptr=[0, 2], shape=[1, 1], y=[1.0])
+    with pytest.raises(ValueError, match="every entry of the matrix once; got 1 entries twice"):
+        load_npz(tmp_path / "a.npz")
+    (tmp_path / "a.svm").write_text("1 qid:3 1:1\n0 qid:4 1:2\n")
+    with pytest.raises(ValueError, match="have no qid"):
+        load_svmlight(tmp_path / "a.svm")
+    (tmp_path / "b.svm").write_text("1 1:1\n0 1:2\n")
+    assert load_svmlight(tmp_path / "b.svm").y.tolist() == [1.0, 0.0]

@@ -20,7 +20,9 @@ from fedconvex._check import bad, whole, wrong_type
 from fedconvex.datasets.table import Table, checked, coded, existing, suffix
 from fedconvex.datasets.table_files import load_table
 
-__all__ = ["load", "load_npz", "load_svmlight"]
+__all__ = ["MAX_BYTES", "load", "load_npz", "load_svmlight"]
+
+MAX_BYTES = 2**31  # what a file may ask for before somebody says that it is meant
 
 
 def load(
@@ -75,7 +77,7 @@ def load(
     return load_npz(path) if kind == ".npz" else load_svmlight(path)
 
 
-def load_svmlight(path: str | PathLike[str], n_features: int | None = None) -> Table:
+def load_svmlight(path: str | PathLike[str], n_features: int | None = None, max_bytes: int = MAX_BYTES) -> Table:
     r"""Read a file in the svmlight / LIBSVM format: per line a label and index:value pairs.
 
     Indices that start at 1 are recognised by the absence of 0.
@@ -86,6 +88,8 @@ def load_svmlight(path: str | PathLike[str], n_features: int | None = None) -> T
         The file, optionally .gz or .bz2.
     n_features : int, optional
         Number of columns, if the file may lack the last ones (a test file); default the largest index found.
+    max_bytes : int
+        Largest size of a model of these columns, 8 bytes each: a wrong index would ask for gigabytes.
 
     Returns
     -------
@@ -95,7 +99,8 @@ def load_svmlight(path: str | PathLike[str], n_features: int | None = None) -> T
     Raises
     ------
     ValueError
-        If a line is malformed, a number is NaN or infinite, the file has no rows, or n_features is too small.
+        If a line is malformed or has a qid (queries are not modelled), a number is NaN or infinite, the file has no
+        rows, n_features is too small, or there are too many columns for max_bytes.
     FileNotFoundError
         If there is no such file.
 
@@ -114,14 +119,18 @@ def load_svmlight(path: str | PathLike[str], n_features: int | None = None) -> T
     from sklearn.datasets import load_svmlight_file
 
     who = f"load_svmlight: {file.name}"
+    most = whole("load_svmlight: max_bytes", max_bytes, low=1)
     try:
-        X, y = load_svmlight_file(str(file), n_features=width)
+        X, y, query = load_svmlight_file(str(file), n_features=width, query_id=True)
     except (ValueError, IndexError, EOFError, OSError, OverflowError) as error:
         raise bad(who, "hold lines 'label index:value ...' with rising indices", f"{error}") from error
+    if query.size:
+        raise bad(who, "have no qid (queries of a ranking are not modelled)", f"qid:{query[0]}", "remove them")
+    _affordable(who, f"a model of {X.shape[1]} columns", 8 * X.shape[1], most)
     return checked(who, Table(sp.csr_array(X), y))
 
 
-def load_npz(path: str | PathLike[str]) -> Table:
+def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
     """Read arrays from a NumPy .npz archive, without pickle.
 
     ====================== ===========================================================================================
@@ -139,6 +148,8 @@ def load_npz(path: str | PathLike[str]) -> Table:
     ----------
     path : path
         The archive.
+    max_bytes : int
+        Largest size of its arrays in memory; an archive of a megabyte may unpack to gigabytes.
 
     Returns
     -------
@@ -148,7 +159,8 @@ def load_npz(path: str | PathLike[str]) -> Table:
     Raises
     ------
     ValueError
-        If the file is truncated or no zip archive, lacks a key, holds pickled objects, or its arrays do not fit.
+        If the file is truncated or no zip archive, lacks a key, holds pickled objects, its arrays do not fit, have
+        entries twice, or take more than max_bytes.
     FileNotFoundError
         If there is no such file.
 
@@ -164,11 +176,11 @@ def load_npz(path: str | PathLike[str]) -> Table:
     """
     file = existing("load_npz", path)
     who = f"load_npz: {file.name}"
-    arrays = _arrays(who, file)
+    arrays = _arrays(who, file, whole("load_npz: max_bytes", max_bytes, low=1))
     y, classes = _one_of(arrays, "y", "y_train"), None
     X = _one_of(arrays, "X", "x_train")
     if X is None and {"data", "indices", "indptr", "shape"} <= arrays.keys():
-        X = _csr(who, arrays)
+        X = _csr(who, arrays, max_bytes)
     if X is None or y is None:
         found = ", ".join(arrays) or "nothing"
         raise bad(who, "hold X (or x_train, or data, indices, indptr and shape) and y (or y_train)", found)
@@ -184,7 +196,13 @@ def load_npz(path: str | PathLike[str]) -> Table:
 
 
 # ---------------------------------------------------------------------- npz
-def _arrays(who: str, file: Path) -> dict[str, np.ndarray]:
+def _affordable(who: str, what: str, size: int, most: int) -> None:
+    if size > most:
+        cure = f"pass max_bytes={size} if that is what you want"
+        raise bad(who, f"take at most max_bytes = {most:,} bytes in memory", f"{what}: {size:,} bytes", cure)
+
+
+def _arrays(who: str, file: Path, most: int) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz archive that `load_npz` knows."""
     if not zipfile.is_zipfile(file):
         got = f"{file.stat().st_size} bytes that are none"
@@ -194,14 +212,19 @@ def _arrays(who: str, file: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, Any] = {}
     key = ""
     try:
+        with zipfile.ZipFile(file) as packed:
+            sizes = {f.filename.removesuffix(".npy"): f.file_size for f in packed.infolist()}
+            _affordable(who, "its arrays", sum(size for key, size in sizes.items() if key in known), most)
         with np.load(file, allow_pickle=False) as archive:
             for key in archive.files:
                 arrays[key] = archive[key] if key in known else None
                 if key in known and not isinstance(arrays[key], np.ndarray):
                     raise bad(f"{who}: {key}", "be an array", "bytes that are no .npy file")
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, MemoryError) as error:
         raise bad(who, "be a complete .npz archive", f"{error} (at {key or 'its start'})") from error
     except ValueError as error:
+        if str(error).startswith(who):
+            raise
         if "allow_pickle" not in str(error):
             raise bad(who, "be a complete .npz archive", f"{error} (at {key})") from error
         cure = "save plain numbers or fixed-width strings"
@@ -224,7 +247,7 @@ def _plain_numbers(who: str, a: np.ndarray) -> np.ndarray:
     return a.astype(np.float64)
 
 
-def _csr(who: str, arrays: dict[str, np.ndarray]) -> Any:
+def _csr(who: str, arrays: dict[str, np.ndarray], most: int) -> Any:
     """Return the CSR matrix of data, indices, indptr and shape, fully checked."""
     stored = arrays.get("format")
     kind = "csr" if stored is None else stored.item()
@@ -235,6 +258,11 @@ def _csr(who: str, arrays: dict[str, np.ndarray]) -> Any:
     try:
         X = sp.csr_array((data, arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"].tolist()))
         X.check_format(full_check=True)
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise bad(who, "hold data, indices, indptr and shape of a CSR matrix", f"{error}") from error
+    _affordable(who, f"a model of {X.shape[1]} columns", 8 * X.shape[1], most)
+    entries = X.nnz
+    X.sum_duplicates()
+    if X.nnz != entries:
+        raise bad(who, "hold every entry of the matrix once", f"{entries - X.nnz} entries twice", "sum them first")
     return X

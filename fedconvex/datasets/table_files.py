@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -52,7 +53,8 @@ def load_table(
     client, domain : str, optional
         Columns that say whose row it is, and of which domain; not features.
     features, categorical : sequence of str, optional
-        Columns to use as features, default all others; columns of numbers that are names (features or target).
+        Columns to use as features, default all others but the index of a frame that pandas wrote; columns of numbers
+        that are names (features or target).
 
     Returns
     -------
@@ -100,14 +102,19 @@ class _Roles(NamedTuple):
     features: tuple[str, ...] | None
     categorical: tuple[str, ...]
 
-    def resolve(self, who: str, available: Sequence[str]) -> _Roles:
-        """Check the names against the columns of the file and fill in the features."""
+    def resolve(self, who: str, available: Sequence[str], index: Sequence[str] = ()) -> _Roles:
+        """Check the names against the columns of the file and fill in the features, without the index of a frame."""
         listed = ", ".join(available)
         known = set(available)
         if len(known) < len(available):
             raise bad(who, "name every column once", f"{Counter(available).most_common(1)[0][0]!r} twice in {listed}")
         keys = [c for c in (self.target, self.client, self.domain) if c is not None]
-        features = tuple(c for c in available if c not in keys) if self.features is None else self.features
+        if self.features is None and "" in known:
+            cure = "pandas writes an index so: write with index=False, name the column, or pass features="
+            raise bad(who, "name every column", f"no name in column {list(available).index('') + 1} of {listed}", cure)
+        features = self.features
+        if features is None:
+            features = tuple(c for c in available if c not in keys and c not in index)
         for c in (*keys, *features, *self.categorical):
             if c not in known:
                 raise bad(who, f"have a column {c!r}", f"columns {listed}")
@@ -235,6 +242,15 @@ def _mixed(who: str, column: str, got: str) -> ValueError:
 
 
 # ---------------------------------------------------------------------- Parquet
+def _index_of(metadata: Any) -> list[str]:
+    """Return the columns that hold the index of a frame, by what pandas noted in the file: numbers of rows."""
+    try:
+        noted = json.loads((metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        return [c for c in noted if isinstance(c, str)]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
 def _read_parquet(file: Path, roles: _Roles) -> Table:
     who = f"load_table: {file.name}"
     try:
@@ -244,7 +260,7 @@ def _read_parquet(file: Path, roles: _Roles) -> Table:
         raise ImportError('load_table must have pyarrow to read Parquet: pip install "fedconvex[report]"') from error
     try:
         with pq.ParquetFile(file) as source:
-            roles = roles.resolve(who, source.schema_arrow.names)
+            roles = roles.resolve(who, source.schema_arrow.names, _index_of(source.schema_arrow.metadata))
             data = source.read(columns=roles.used)
     except (pa.ArrowException, OSError) as error:
         raise bad(who, "be a complete Parquet file", f"{type(error).__name__}: {error}") from error
