@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedconvex import Federation, Hinge, Logistic, Problem, iterate
@@ -49,7 +49,6 @@ def test_the_simplex_has_skewness_m_over_min_m_not_the_printed_one():
     assert skewness(m / m.sum(), m) == pytest.approx(1.0)  # the least one
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 5), st.sampled_from([2.0, 1.0, 0.5, 0.3]), st.integers(0, 2**32 - 1))
 def test_every_mixture_is_within_eps_of_the_cover(p, eps, seed):
     cover, rng = simplex_cover(p, eps), np.random.default_rng(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import subprocess
@@ -43,6 +44,14 @@ HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
 # the five calls of a method, described once in docs/architecture.md
 PROTOCOL = {"init", "participants", "broadcast", "local", "aggregate", "measure", "round", "memory", "traits"}
+
+
+pytestmark = pytest.mark.anywhere
+
+
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
 
 
 def name(path):
@@ -98,7 +107,7 @@ def imports(tree, package="fedconvex"):
 def rooms_imported(path, tree=None):
     """Rooms of the package that a file imports at run time, wherever in the file."""
     out = set()
-    for module, _, typing in imports(tree or ast.parse(path.read_text())):
+    for module, _, typing in imports(tree or parsed(path)):
         parts = module.split(".")
         home = "kernels.cache" if parts[1:3] == ["kernels", "cache"] else ".".join(parts[1:2])
         if parts[0] == "fedconvex" and not typing and home in FLOOR:
@@ -136,7 +145,7 @@ def test_the_floor_test_can_fail():
 
 def files_imported(path, tree=None):
     """Files of the package that a file imports at run time, wherever in the file."""
-    found = imports(tree or ast.parse(path.read_text()))
+    found = imports(tree or parsed(path))
     return {file_of(module) for module, _, typing in found if not typing} - {path, None}
 
 
@@ -169,7 +178,7 @@ def test_the_test_of_circles_can_fail():
 @pytest.mark.parametrize("path", [p for p in FILES if room(p) == "methods" and p.stem != "__init__"], ids=name)
 def test_methods_do_not_import_each_other(path):
     siblings = {p.stem for p in PACKAGE.glob("methods/*.py")} - {"__init__", path.stem}
-    used = {m.split(".")[2] for m, _, _ in imports(ast.parse(path.read_text())) if m.startswith("fedconvex.methods.")}
+    used = {m.split(".")[2] for m, _, _ in imports(parsed(path)) if m.startswith("fedconvex.methods.")}
     assert not used & siblings
 
 
@@ -180,13 +189,13 @@ def test_datasets_know_only_federations(path):
 
 @each_file
 def test_numba_is_imported_in_one_place(path):
-    used = {m.split(".")[0] for m, _, _ in imports(ast.parse(path.read_text()))}
+    used = {m.split(".")[0] for m, _, _ in imports(parsed(path))}
     assert not used & {"numba", "llvmlite"} or name(path) in NUMBA
 
 
 def compiled_from(path):
     """Modules of the package that the kernels of a file, and what they call, take names from."""
-    tree, home = ast.parse(path.read_text()), {}
+    tree, home = parsed(path), {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fedconvex":
             for alias in node.names:
@@ -219,7 +228,7 @@ def test_the_cache_sees_all_that_kernels_are_made_of(path):
 @each_file
 def test_dispatched_types_are_seen_by_the_cache(path):
     """Losses and client optimisers, whose methods are compiled into kernels."""
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         methods = {n.name for n in getattr(node, "body", []) if isinstance(n, ast.FunctionDef)}
         if isinstance(node, ast.ClassDef) and methods & {"slope", "slopes", "plain"}:
             assert in_digest(path), node.name
@@ -232,7 +241,7 @@ def test_the_digest_test_can_fail():
 
 @each_file
 def test_heavy_packages_are_imported_where_they_are_used(path):
-    for module, inside, typing in imports(ast.parse(path.read_text())):
+    for module, inside, typing in imports(parsed(path)):
         if module.split(".")[0] in HEAVY:
             assert inside or typing or name(path).startswith(HEAVY_AT_TOP), module
 
@@ -263,7 +272,7 @@ def test_names_for_type_checkers_are_the_public_names():
 
 @each_file
 def test_nothing_is_unpickled(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert not {m.split(".")[0] for m, _, _ in imports(tree)} & {"pickle", "cPickle", "dill", "joblib", "shelve"}
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
@@ -275,7 +284,7 @@ def test_nothing_is_unpickled(path):
 
 @each_file
 def test_the_global_generator_is_never_used(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("np.random", "numpy.random"):
             assert node.attr in ("default_rng", "Generator", "SeedSequence"), ast.unparse(node)
 
@@ -295,7 +304,7 @@ def public_without_docstring(tree, prefix=""):
 
 @each_file
 def test_public_names_have_docstrings(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert ast.get_docstring(tree)
     assert not public_without_docstring(tree)
 
@@ -309,7 +318,7 @@ def test_the_docstring_test_can_fail():
 
 @each_file
 def test_all_names_what_exists(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"]
     if name(path) == "__init__.py" or not lists:
         return
@@ -324,7 +333,7 @@ def test_all_names_what_exists(path):
 @pytest.mark.parametrize("path", [p for p in FILES if "kernel" in p.read_text()], ids=name)
 def test_kernels_are_short(path):
     """A kernel fits on a screen: at most 30 lines."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef) and {ast.unparse(d) for d in node.decorator_list} & {
             "kernel",
             "reduction",

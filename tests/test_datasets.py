@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -49,7 +49,6 @@ def agree(a, b, tol=1e-10):
 
 
 # ---------------------------------------------------------------------- linear
-@settings(max_examples=60, deadline=None)
 @given(
     K=st.integers(2, 12),
     d=st.integers(2, 8),
@@ -291,7 +290,6 @@ labelled = st.integers(1, 120).flatmap(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(labelled)
 def test_partition_iid(case):
     y, K, seed = case
@@ -301,7 +299,6 @@ def test_partition_iid(case):
     np.testing.assert_array_equal(clients, partition_iid(y.size, K, seed))
 
 
-@settings(max_examples=200, deadline=None)
 @given(labelled, st.floats(0.0, 100.0))
 def test_partition_sizes(case, sigma):
     y, K, seed = case
@@ -312,7 +309,6 @@ def test_partition_sizes(case, sigma):
     np.testing.assert_array_equal(clients, partition_sizes(y.size, K, sigma, seed))
 
 
-@settings(max_examples=200, deadline=None)
 @given(labelled, st.floats(1e-300, 1e100), st.integers(1, 4))
 def test_partition_dirichlet(case, alpha, min_rows):
     y, K, seed = case
@@ -323,7 +319,6 @@ def test_partition_dirichlet(case, alpha, min_rows):
     np.testing.assert_array_equal(clients, partition_dirichlet(y, K, alpha, seed, min(min_rows, y.size // K)))
 
 
-@settings(max_examples=100, deadline=None)
 @given(labelled, st.integers(1, 4))
 def test_partition_shards(case, s):
     y, K, seed = case
@@ -337,7 +332,6 @@ def test_partition_shards(case, s):
     np.testing.assert_array_equal(clients, partition_shards(y, K, s, seed))
 
 
-@settings(max_examples=200, deadline=None)
 @given(labelled, st.one_of(st.floats(0.0, 100.0), st.sampled_from([0, 10, 100])))
 def test_partition_similarity(case, s):
     y, K, seed = case

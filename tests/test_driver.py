@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -532,9 +533,6 @@ def go(checkpoint, every):
 run(method, problem, rounds=2)  # kernels are loaded
 if mode == "whole":
     print(go(None, None), flush=True)
-elif mode == "once":
-    print("ready", flush=True)
-    print(go(path, int(sys.argv[4])), flush=True)
 else:  # a child process for every line; the parent is told its number
     for line in sys.stdin:
         child = os.fork()
@@ -549,68 +547,50 @@ else:  # a child process for every line; the parent is told its number
 """
 
 
-@pytest.fixture(scope="module")
-def script(tmp_path_factory):
-    path = tmp_path_factory.mktemp("kill") / "script.py"
-    path.write_text(SCRIPT)
-    return path
-
-
-def start(script, *args):
-    command = [sys.executable, str(script), *map(str, args)]
+def start(folder, *args):
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
     env = os.environ | {"PYTHONPATH": HOME}
+    command = [sys.executable, str(script), *map(str, args)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
-def test_killed_three_times(script, tmp_path, rng):
-    """Real processes, SIGKILL at a random moment; the run ends with the bits of a run that was left alone."""
-    rounds = 1500
-    whole = start(script, rounds, "-", "whole")
-    expected = whole.communicate(timeout=120)[0].strip()
-    assert expected.endswith(f"ROUND_LIMIT {rounds}")
-    path = tmp_path / "c"
-    reached = []
-    for _ in range(3):
-        process = start(script, rounds, path, "once", int(rng.integers(1, 6)))
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(rng.uniform(0.01, 0.12))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        reached.append(path.stat().st_size if path.exists() else 0)
-    process = start(script, rounds, path, "once", 500)
-    assert process.communicate(timeout=120)[0].split("\n")[1] == expected
-    assert reached[-1] > 0  # a kill came after a checkpoint
-    assert os.listdir(tmp_path) == ["c"]
+def kill_trial(rng, rounds=20_000, kills=5):
+    """Real processes, SIGKILL at random moments: the run ends with the bits of a run that was left alone.
 
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked from a warm process")
-def test_killed_fifty_times(script, tmp_path, rng):
-    rounds = 20_000
-    whole = start(script, rounds, "-", "whole")
-    expected = whole.communicate(timeout=300)[0].strip()
-    path, answer = tmp_path / "c", tmp_path / "c.answer"
-    nursery = start(script, rounds, path, "fork")
-    midway = half_written = 0
-    for _ in range(50):
-        nursery.stdin.write(f"{rng.integers(1, 6)}\n")
+    Children are forked from a process that has loaded its kernels, so that a kill costs milliseconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        path, answer = folder / "c", folder / "c.answer"
+        nursery = start(folder, rounds, path, "fork")
+        midway = half_written = 0
+        for _ in range(kills):
+            nursery.stdin.write(f"{rng.integers(1, 6)}\n")
+            nursery.stdin.flush()
+            child = int(nursery.stdout.readline())
+            time.sleep(rng.uniform(0.0, 0.06))
+            os.kill(child, signal.SIGKILL)
+            assert nursery.stdout.readline() == "gone\n"
+            half_written += len(list(folder.glob("*.part")))
+            midway += not answer.exists()
+        nursery.stdin.write("500\n")
         nursery.stdin.flush()
-        child = int(nursery.stdout.readline())
-        time.sleep(rng.uniform(0.0, 0.06))
-        os.kill(child, signal.SIGKILL)
+        nursery.stdout.readline()
         assert nursery.stdout.readline() == "gone\n"
-        half_written += len(list(tmp_path.glob("*.part")))
-        midway += not answer.exists()
-    assert midway == 50, "the run ended before the last kill: take more rounds"
-    nursery.stdin.write("500\n")
-    nursery.stdin.flush()
-    nursery.stdout.readline()
-    assert nursery.stdout.readline() == "gone\n"
-    nursery.stdin.close()
-    nursery.wait(timeout=60)
-    assert answer.read_text() == expected
-    assert sorted(os.listdir(tmp_path)) == ["c", "c.answer"]
-    print(f"{half_written} of 50 kills left a half-written file")
+        nursery.stdin.close()
+        nursery.wait(timeout=60)
+        whole = start(folder, rounds, "-", "whole").communicate(timeout=300)[0].strip()
+        assert whole.endswith(f"ROUND_LIMIT {rounds}")
+        assert answer.read_text() == whole
+        assert sorted(os.listdir(folder)) == ["c", "c.answer", "script.py"]
+        assert midway, "the run ended before the first kill: take more rounds"
+    return {"midway": midway, "half_written": half_written}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked from a warm process")
+def test_killed_three_times(rng):
+    kill_trial(rng, rounds=1500, kills=3)
 
 
 # ---------------------------------------------------------------- logistic and softmax share the driver

@@ -8,6 +8,8 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.problems import MovingTarget
 
+pytestmark = pytest.mark.compiled
+
 
 def make(loss, seed=0, K=5, n=8, d=3):
     rng = np.random.default_rng(seed)

@@ -14,6 +14,8 @@ from fedconvex.kernels import batches
 from fedconvex.methods import Decay, FedSAM, ServerAdam, ServerSGD
 from fedconvex.methods.parts import local_work
 
+pytestmark = pytest.mark.compiled
+
 
 def gradient(problem, w, rows):
     """Mean gradient of the given rows, ridge included, in plain NumPy."""
@@ -167,7 +169,6 @@ def test_zero_and_tiny_gradients():
     assert lost.status.name == "DIVERGED"
 
 
-@pytest.mark.compiled
 def test_per_trajectory_settings_and_threads(problem):
     rhos, etas = (0.0, 0.1, 0.4), (0.1, 0.2, 0.3)
     method = FedSAM(step_size=etas, rho=rhos, local_steps=3, batch_size=2)

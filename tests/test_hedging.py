@@ -17,6 +17,8 @@ from fedconvex.methods import Decay, ProgressiveHedging, ProportionalSampling
 from fedconvex.problems import MovingTarget
 from fedconvex.solvers.proximal import proximal_points
 
+pytestmark = pytest.mark.compiled
+
 # ---------------------------------------------------------------- independent formulas
 
 
@@ -416,7 +418,6 @@ def test_every_trajectory_has_its_own_penalty(problem):
             np.testing.assert_array_equal(both.trace.dual_residual[:, r], alone.trace.dual_residual)
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("how", [{}, {"local_steps": 2, "step_size": 0.2, "batch_size": 2}], ids=["exact", "steps"])
 def test_threads_and_resumption_change_no_bit(problem, how, tmp_path):
     method = ProgressiveHedging(rho=0.5, participation=2, **how)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import datasets as bundled
 from sklearn.datasets import dump_svmlight_file
@@ -31,6 +31,8 @@ from fedconvex.datasets import (
     table_files,
 )
 from fedconvex.federation import Federation
+
+pytestmark = pytest.mark.anywhere
 
 WARDS = """age,sex,ward,region,ill
 61,f,7,north,yes
@@ -148,7 +150,6 @@ cells = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(
 words = st.text("abcdefgh ,\"'\n=ü", min_size=1, max_size=6).map(lambda s: "_" + s.strip())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(*(st.lists(c, min_size=n, max_size=n) for c in (cells, words)))))
 def test_csv_and_parquet_agree_with_pandas(tmp_path_factory, columns):
     folder = tmp_path_factory.getbasetemp()

@@ -40,6 +40,8 @@ from fedconvex.problems import (
 )
 from fedconvex.problems.relations import safe_sigma
 
+pytestmark = pytest.mark.compiled
+
 LOSSES = [Hinge(), SmoothedHinge(0.5), Squared(), Logistic()]
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 

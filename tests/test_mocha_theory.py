@@ -22,6 +22,8 @@ from fedconvex.theory.mocha import (
 )
 from fedconvex.theory.separability import dual_constants
 
+pytestmark = pytest.mark.compiled
+
 SMOOTH = [Squared(), SmoothedHinge(0.5), Logistic()]
 LIPSCHITZ = [Hinge(), SmoothedHinge(0.5), Logistic()]
 

@@ -24,6 +24,8 @@ from fedconvex.methods import (
 from fedconvex.problems import MovingTarget
 from fedconvex.theory.moments import Moments, WeightMoments, engine
 
+pytestmark = pytest.mark.compiled
+
 
 def make(seed, sizes=(4, 3, 2), d=2, l2=0.1, weights=None, sparse=False):
     rng = np.random.default_rng(seed)

@@ -14,6 +14,8 @@ from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 
+pytestmark = pytest.mark.compiled
+
 LOSSES = [Exponential(), Logistic2()]
 INSTANCES = 5 if DISABLED else 50  # uncompiled runs are there for the code, not for the numbers
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda v: type(v).__name__)
@@ -150,7 +152,6 @@ def test_values_are_the_definition(loss, rng):
             assert g[j] == pytest.approx(difference, rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.compiled
 @each_loss
 @pytest.mark.parametrize("smoothing", [None, 5.0, 200.0])
 def test_line_search_is_exact_and_never_raises_the_objective(loss, smoothing):
@@ -182,7 +183,6 @@ def test_line_search_is_exact_and_never_raises_the_objective(loss, smoothing):
             before = state.w[0]
 
 
-@pytest.mark.compiled
 def test_smoothed_boosting_reaches_the_optimum_of_fifty_instances():
     """Within log(p)/mu + 1e-6 of cvxpy; the exact solver within 1e-7, certified."""
     mu, missed, done = 100.0, [], 0
@@ -204,7 +204,6 @@ def test_smoothed_boosting_reaches_the_optimum_of_fifty_instances():
     assert not missed
 
 
-@pytest.mark.compiled
 def test_corrections_reach_the_optimum_of_fifty_instances_without_exception():
     """Also where the infimum lies at infinity (or at sum alpha = 100); a tenth of the rounds."""
     mu, far = 100.0, 0
@@ -261,7 +260,6 @@ def few_values(seed):
     return Federation.from_arrays(X, y, domain, domain), rng.dirichlet(3.0 * np.ones(2), 80)
 
 
-@pytest.mark.compiled
 @each_loss
 def test_certificates_over_all_stumps_bound_the_true_gap(loss, monkeypatch):
     """Against cvxpy on the list of all stumps, along runs and from random states; tight at the end."""

@@ -12,6 +12,8 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import Decay, RADFed
 from fedconvex.problems import MovingTarget
 
+pytestmark = pytest.mark.compiled
+
 
 def uniform(problem):
     return Problem(problem.federation, problem.loss, problem.l2, "uniform")
@@ -88,7 +90,6 @@ def test_models_are_dealt_uniformly(K, m):
     assert np.abs(pairs - R / K**2).max() < 4.5 * np.sqrt(R / K**2), f"seed {seed}"
 
 
-@pytest.mark.compiled
 def test_threads_messages_and_clients_alone(problem):
     mine = uniform(problem)
     for models in (None, 2):

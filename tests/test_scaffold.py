@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
@@ -270,7 +270,6 @@ def test_measured_rate_is_the_spectral_radius(seed):
 # ---------------------------------------------------------------- what clients keep
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_client_rows_are_a_dictionary(data):
     """Any sequence of requests: written rows are found again, new ones are zero, room is for those asked for only."""

@@ -8,6 +8,8 @@ import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
 
+pytestmark = pytest.mark.compiled
+
 LOSSES = [Squared(), Logistic(), Softmax(3), Hinge(), SmoothedHinge(0.5), Exponential()]
 
 

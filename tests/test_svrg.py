@@ -12,6 +12,8 @@ from fedconvex.kernels import batches
 from fedconvex.methods import FSVRG, SGD, SVRG, Decay
 from fedconvex.methods.fsvrg import frequencies
 
+pytestmark = pytest.mark.compiled
+
 
 def loss_gradient(problem, w, rows):
     """Mean gradient of the given rows without the ridge, in plain NumPy."""
@@ -299,7 +301,6 @@ def test_messages_are_counted(problem):
     assert trace.floats_down[-1] == trace.floats_up[-1] == 0
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("name", KINDS)
 def test_threads_trajectories_and_clients_alone(problem, name):
     method = KINDS[name]

@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedconvex.simplex.uncertainty import (
@@ -41,7 +41,6 @@ def cvx_set(sets, lam):
     return rows
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_steps_and_support_functions_meet_their_optimality_conditions(seed):
     """All three are linear problems at their solution: no point of the set has a larger slope, as the support tells."""

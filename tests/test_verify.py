@@ -21,6 +21,8 @@ from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
 from fedconvex.theory.bound import GRADIENT_NOISE, LAST_SYNCHRONISED, SHADOW_AVERAGE, AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, Setting, Theorem, curve, verify, verify_grid
 
+pytestmark = pytest.mark.compiled
+
 
 def squares(seed=0, K=4, n=6, d=2, l2=0.1, weights="uniform", equal=False):
     rng = np.random.default_rng(seed)

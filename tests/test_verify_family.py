@@ -15,6 +15,8 @@ from fedconvex.theory.bound import Bound
 from fedconvex.theory.fixed_points import average_minimisers_round
 from fedconvex.verify import THEOREMS, Outcome, Setting, curve, verify
 
+pytestmark = pytest.mark.compiled
+
 
 def squares(seed=0, K=4, n=6, d=2, l2=0.1, weights="uniform"):
     rng = np.random.default_rng(seed)

@@ -32,6 +32,8 @@ from fedconvex.theory.worst_case.certificates import feasible_point, inner_point
 from fedconvex.theory.worst_case.interpolation import product
 from fedconvex.theory.worst_case.programme import Programme, reduced
 
+pytestmark = pytest.mark.anywhere
+
 AVERAGE, LAST = SHADOW_AVERAGE, LAST_SYNCHRONISED
 TABLE = {"clients": 2, "local_steps": 2, "rounds": 1, "step_size": 0.25, "L": 1.0}
 CLASSES = [AtOptimum, UniformUpper, Shift]

@@ -13,6 +13,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,19 +26,37 @@ __all__ = ["CAMPAIGNS", "Campaign", "attempt", "pending", "run", "summary"]
 
 
 class Campaign(NamedTuple):
-    """Where the trial stands (module, function), what it searches for, and how many trials take up to ten seconds."""
+    """Where the trial stands (module:function), what it searches for, and how many trials take up to ten seconds."""
 
-    module: str
-    function: str
+    where: str
     what: str
     sample: int
 
     def trial(self) -> Callable[[np.random.Generator], dict | None]:
-        """Import the function."""
-        return getattr(importlib.import_module(f"tests.{self.module}"), self.function)
+        """Import the function; test files import each other by their bare names, as under pytest."""
+        if str(HERE) not in sys.path:
+            sys.path.append(str(HERE))
+        module, function = self.where.split(":")
+        return getattr(importlib.import_module(module), function)
 
 
-CAMPAIGNS: dict[str, Campaign] = {}
+HERE = Path(__file__).resolve().parents[1]
+CAMPAIGNS = {
+    "agnostic-rate": Campaign("test_agnostic_theory:rate_trial", "AFL above its rate on random problems", 10),
+    "ball-maximum": Campaign("test_constants:ball_maximum_trial", "points above the maximum over a ball", 100),
+    "bias-bounds": Campaign("test_limits:bias_trial", "limits of FedAvg and FedProx beyond their bounds", 500),
+    "bounds": Campaign("test_bounds:violation_trial", "exact expectations above a bound of FedAvg", 60),
+    "certificates": Campaign("test_solve:certificate_trial", "lower bounds above the minimum, badly conditioned", 50),
+    "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
+    "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),
+    "kills": Campaign("test_driver:kill_trial", "bits that a kill changes, or files that it leaves", 1),
+    "margin-bound": Campaign("test_boosting_theory:margin_trial", "true errors above the margin bound", 10),
+    "mocha-gaps": Campaign("test_mocha:gap_trial", "gaps below the suboptimality, duals that fall", 20),
+    "mocha-lipschitz": Campaign("test_mocha_theory:theorem_2_trial", "rounds above Theorem 2 of MOCHA", 20),
+    "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
+    "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a file's hypothesis tests", 1),
+    "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
+}
 
 
 def attempt(name: str, seed: int, i: int) -> dict[str, Any]:

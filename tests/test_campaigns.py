@@ -1,0 +1,98 @@
+"""The runner of campaigns: seeds, processes, resumption, failures; and a sample of every campaign."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests import campaigns
+from tests.campaigns import CAMPAIGNS, Campaign, attempt, pending, run, summary
+from tests.campaigns.__main__ import main
+
+
+def squares(rng):
+    """A trial that fails for one number in eight."""
+    x = float(rng.random())
+    assert x < 0.875, "too large"
+    return {"x": x, "square": x * x}
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.setitem(CAMPAIGNS, "toy", Campaign("test_campaigns:squares", "numbers that are too large", 1))
+
+
+def rows_of(path):
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["trial"]: {k: v for k, v in row.items() if k != "seconds"} for row in rows}
+
+
+def test_trials_depend_on_seed_and_number_only(toy, tmp_path):
+    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
+    assert len(list(run("toy", 3, 40, whole))) == 40
+    list(run("toy", 3, 15, parts))
+    assert pending(parts, "toy", 3, 40) == list(range(15, 40))
+    list(run("toy", 3, 40, parts))
+    assert rows_of(whole) == rows_of(parts)
+    x = np.random.default_rng([3, 7]).random()
+    assert rows_of(whole)[7].get("x", x) == x
+    assert rows_of(whole)[7]["passed"] == (x < 0.875)
+    assert attempt("toy", 4, 7).get("x") != x
+
+
+def test_a_killed_campaign_goes_on(toy, tmp_path):
+    """The kill came while line 3 was written: it is run again, and nothing is glued to its remains."""
+    path = tmp_path / "toy.jsonl"
+    list(run("toy", 0, 5, path))
+    whole = rows_of(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:2]) + "\n" + lines[2][:20])
+    assert pending(path, "toy", 0, 5) == [2, 3, 4]
+    assert [row["trial"] for row in run("toy", 0, 5, path)] == [2, 3, 4]
+    assert pending(path, "toy", 0, 5) == []
+    found = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    assert {row["trial"] for row in found} == set(whole)
+    with pytest.raises(ValueError, match="campaign toy with seed 0: name another file"):
+        pending(path, "toy", 1, 5)
+
+
+def test_failures_are_told_and_counted(toy, tmp_path, capsys):
+    path = tmp_path / "toy.jsonl"
+    assert main(["toy", "--seed", "1", "--n", "60", "--processes", "1", "--out", str(path)]) == 1
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    failed = [i for i in range(60) if np.random.default_rng([1, i]).random() >= 0.875]
+    assert 0 < len(failed) < 20
+    assert found["failed"] == failed == summary(path, "toy", 1)["failed"]
+    assert told.err.count("too large") == len(failed)
+    assert found == json.loads(path.with_suffix(".json").read_text())
+    low, high = found["range"]["x"]
+    assert 0.0 <= low < high < 0.875
+    assert found["range"]["square"] == [low**2, high**2]
+
+
+@pytest.mark.slow
+def test_processes_change_nothing(tmp_path):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    list(run("ball-maximum", 5, 12, one, processes=1))
+    list(run("ball-maximum", 5, 12, two, processes=2))
+    assert rows_of(one) == rows_of(two)
+    assert all(row["passed"] for row in rows_of(one).values())
+
+
+def test_campaigns_are_listed(capsys):
+    assert main(["list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(CAMPAIGNS)
+    assert campaigns.HERE.name == "tests"
+    for campaign in CAMPAIGNS.values():
+        assert campaign.trial().__doc__
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_sample(name):
+    rows = [attempt(name, 0, i) for i in range(CAMPAIGNS[name].sample)]
+    assert [row for row in rows if not row["passed"]] == []
+    assert math.isfinite(sum(row["seconds"] for row in rows))
