@@ -14,8 +14,27 @@ alpha = -l'(z), so duals enter as l*(-alpha). ``dual_step(alpha, z, q, y)`` retu
 one step of dual coordinate ascent with score z and curvature q >= 0 (Shalev-Shwartz and Zhang 2013, Section 6; Smith et
 al. 2017 for the federated form).
 
-User losses: any NamedTuple with ``value``, ``slope`` (and ``curvature``, ``smoothness``, ``check_labels`` where a
-solver needs them), written in the part of Python that Numba compiles, works wherever these do.
+A loss of your own
+------------------
+Any NamedTuple with a convex ``value`` and its ``slope``, written in the part of Python that Numba compiles, works
+wherever these do. What else it declares (attributes without annotation, or methods) says what can be done with it:
+``curvature`` lets `Problem.solve` find the exact minimum, ``task`` says what predictions are, and so on, all of it listed
+with its defaults in `fedconvex.loss_traits`.
+
+>>> from typing import NamedTuple
+>>> from fedconvex.loss_traits import traits
+>>> class Huber(NamedTuple):
+...     width: float = 1.0
+...     task, lipschitz, smoothness, lower_bound = "regression", 1.0, 1.0, 0.0
+...     def value(self, z, y):
+...         r = abs(z - y)
+...         return 0.5 * r * r if r <= self.width else self.width * (r - 0.5 * self.width)
+...     def slope(self, z, y):
+...         return min(max(z - y, -self.width), self.width)
+...     def curvature(self, z, y):
+...         return 1.0 if abs(z - y) <= self.width else 0.0
+>>> traits(Huber()).task, traits(Huber()).quadratic
+('regression', False)
 """
 
 from __future__ import annotations
@@ -73,6 +92,9 @@ class Squared(NamedTuple):
     (2.0, 2.0)
     """
 
+    task, lower_bound, quadratic = "regression", 0.0, True
+    smoothness, lipschitz = 1.0, math.inf
+
     def value(self, z, y):
         """Return (z - y)^2 / 2."""
         return 0.5 * (z - y) * (z - y)
@@ -93,15 +115,9 @@ class Squared(NamedTuple):
         """Return (y - z - alpha) / (1 + q)."""
         return (y - z - alpha) / (1.0 + q)
 
-    @property
-    def smoothness(self) -> float:
-        """sup l'' = 1."""
-        return 1.0
-
-    @property
-    def lipschitz(self) -> float:
-        """sup |l'|, infinite."""
-        return math.inf
+    def slope_bound(self, value):
+        """Return sqrt(2 value): Jensen's inequality."""
+        return np.sqrt(2.0 * np.maximum(value, 0.0))
 
     def check_labels(self, y: np.ndarray) -> None:
         """Accept every finite label."""
@@ -117,6 +133,9 @@ class Logistic(NamedTuple):
     >>> Logistic().value(-1000.0, 1.0), Logistic().slope(0.0, 1.0)
     (1000.0, -0.5)
     """
+
+    task, lower_bound = "classification", 0.0
+    smoothness, lipschitz, self_concordance = 0.25, 1.0, 1.0  # l'' = 1/4 at z = 0
 
     def value(self, z, y):
         """Return log(1 + exp(-y z)) without overflow."""
@@ -166,15 +185,18 @@ class Logistic(NamedTuple):
         e = math.exp(-abs(t))
         return y * ((1.0 if t > 0.0 else e) / (1.0 + e) - u)
 
-    @property
-    def smoothness(self) -> float:
-        """sup l'' = 1/4, attained at z = 0."""
-        return 0.25
+    def slope_range(self, y):
+        """Slopes lie between 0 and -y."""
+        return np.minimum(-y, 0.0), np.maximum(-y, 0.0)
 
-    @property
-    def lipschitz(self) -> float:
-        """sup |l'| = 1."""
-        return 1.0
+    def least_curvature(self, reach):
+        """Curvature falls as |z| grows: return that at the reach."""
+        e = np.exp(-reach)
+        return e / (1.0 + e) ** 2
+
+    def probabilities(self, z):
+        """Return P(y = 1) = 1 / (1 + exp(-z)) for scores (n,)."""
+        return 0.5 * (1.0 + np.tanh(0.5 * z))
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
@@ -191,6 +213,9 @@ class Hinge(NamedTuple):
     >>> Hinge().value(0.25, 1.0), Hinge().slope(0.25, 1.0), Hinge().smoothness
     (0.75, -1.0, inf)
     """
+
+    task, lower_bound = "classification", 0.0
+    smoothness, lipschitz = math.inf, 1.0
 
     def value(self, z, y):
         """Return max(0, 1 - y z)."""
@@ -213,15 +238,13 @@ class Hinge(NamedTuple):
             new = 1.0 if r > 0.0 else (0.0 if r < 0.0 else u)
         return y * (new - u)
 
-    @property
-    def smoothness(self) -> float:
-        """The hinge has a kink: infinite."""
-        return math.inf
+    def slope_range(self, y):
+        """Slopes lie between 0 and -y."""
+        return np.minimum(-y, 0.0), np.maximum(-y, 0.0)
 
-    @property
-    def lipschitz(self) -> float:
-        """sup |l'| = 1."""
-        return 1.0
+    def smoothed(self, width):
+        """Return the smoothed hinge of that width: it lies below the hinge by at most width/2."""
+        return SmoothedHinge(width)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
@@ -248,6 +271,8 @@ class SmoothedHinge(NamedTuple):
     """
 
     gamma: float = 1.0
+
+    task, lower_bound, lipschitz = "classification", 0.0, 1.0
 
     def value(self, z, y):
         """Return the smoothed hinge at margin y z."""
@@ -279,10 +304,9 @@ class SmoothedHinge(NamedTuple):
         """sup l'' = 1/gamma."""
         return 1.0 / self.gamma
 
-    @property
-    def lipschitz(self) -> float:
-        """sup |l'| = 1."""
-        return 1.0
+    def slope_range(self, y):
+        """Slopes lie between 0 and -y."""
+        return np.minimum(-y, 0.0), np.maximum(-y, 0.0)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless gamma > 0 and every label is -1 or +1."""
@@ -300,6 +324,9 @@ class Exponential(NamedTuple):
     >>> Exponential().value(0.0, 1.0), Exponential().value(-1000.0, 1.0)
     (1.0, inf)
     """
+
+    task, lower_bound = "classification", 0.0
+    smoothness, lipschitz, self_concordance = math.inf, math.inf, 1.0
 
     def value(self, z, y):
         """Return exp(-y z), infinite where it overflows."""
@@ -349,15 +376,17 @@ class Exponential(NamedTuple):
             t = new
         return y * (math.exp(min(t, 709.0)) - u)
 
-    @property
-    def smoothness(self) -> float:
-        """sup l'' is infinite on the line."""
-        return math.inf
+    def slope_bound(self, value):
+        """|l'| = l."""
+        return np.abs(value)
 
-    @property
-    def lipschitz(self) -> float:
-        """sup |l'| is infinite on the line."""
-        return math.inf
+    def curvature_below(self, value):
+        """l'' = l."""
+        return value
+
+    def probabilities(self, z):
+        """Return P(y = 1) = 1 / (1 + exp(-2 z)): z is half the logarithm of the odds (Friedman, Hastie, Tibshirani)."""
+        return 0.5 * (1.0 + np.tanh(z))
 
     @property
     def self_bounded(self) -> bool:
@@ -387,6 +416,10 @@ class Softmax(NamedTuple):
     """
 
     n_classes: int
+
+    task, lower_bound, multinomial = "classification", 0.0, True
+    smoothness = 0.5  # the largest eigenvalue of diag(p) - p p' (Bohning 1992), attained at two equal halves
+    lipschitz = self_concordance = math.sqrt(2.0)  # sup of the Euclidean norm of softmax(z) - e_y
 
     def value(self, z, y):
         """Return log sum_c exp(z_c) - z_y, shifted by the largest score."""
@@ -421,15 +454,10 @@ class Softmax(NamedTuple):
         p = p[p > 0.0]
         return float(p @ np.log(p))
 
-    @property
-    def smoothness(self) -> float:
-        """sup of the largest eigenvalue of diag(p) - p p' = 1/2 (Bohning 1992), attained at two equal halves."""
-        return 0.5
-
-    @property
-    def lipschitz(self) -> float:
-        """sup of the Euclidean norm of softmax(z) - e_y = sqrt 2."""
-        return math.sqrt(2.0)
+    def probabilities(self, z):
+        """Return softmax(z), (n, C), for scores (n, C)."""
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise unless the labels are whole numbers in 0, ..., n_classes - 1."""

@@ -1,0 +1,129 @@
+"""What a loss declares about itself, with a default for all that it leaves out.
+
+A loss is a NamedTuple with ``value`` and ``slope`` (``slopes`` for several scores). Attributes and methods of the names
+below say what else is known of it. Whoever needs to know asks `traits`, and nobody asks which class a loss is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LossTraits", "traits"]
+
+
+@dataclass(frozen=True)
+class LossTraits:
+    """What a loss declares; see `traits`.
+
+    Attributes
+    ----------
+    loss : loss
+    outputs : int
+        Scores per row: C for a loss with the field ``n_classes``, whose models are (C, d), else 1.
+    several : bool
+        Whether models are (C, d).
+    task : {"regression", "classification"}
+        Default regression for one output. The predictions of a regression are its scores, measured by rmse and R^2;
+        those of a classification are signs, or the class of the largest score, measured by accuracy.
+    smoothness, lipschitz : float
+        sup l'' and sup |l'|; default inf.
+    lower_bound : float
+        A number that no value of the loss is below; default -inf.
+    quadratic : bool
+        Whether the slope is z - y: then all is exact here that is exact for least squares. Default False.
+    self_concordance : float
+        M with |l'''| <= M l'' (Bach 2010, Prop. 1); default inf, 0 for a quadratic loss.
+    multinomial : bool
+        Whether the Hessian in the scores is diag(p) - p p' with p = ``probabilities``; default False.
+    curved : bool
+        Whether second derivatives are known: the loss has a ``curvature``, or is multinomial.
+    kinked : bool
+        Whether the loss has kinks and declares ``smoothed(width)``: smooth losses that approach it as the width
+        shrinks, whose slopes lie in the domain of its ``conjugate``.
+    probable : bool
+        Whether the loss has ``probabilities`` of scores: (n,) of the label +1, or (n, C).
+
+    Examples
+    --------
+    >>> from fedconvex import Hinge, Logistic
+    >>> from fedconvex.loss_traits import traits
+    >>> traits(Logistic()).curved, traits(Hinge()).curved, traits(Hinge()).lower_bound
+    (True, False, 0.0)
+    """
+
+    loss: Any
+    outputs: int
+    several: bool
+    task: str
+    smoothness: float
+    lipschitz: float
+    lower_bound: float
+    quadratic: bool
+    self_concordance: float
+    multinomial: bool
+    curved: bool
+    kinked: bool
+    probable: bool
+
+    def predict(self, z: np.ndarray) -> np.ndarray:
+        """Return the predictions for scores (n,) or (n, C): by the loss's ``predict``, or as its task says."""
+        if hasattr(self.loss, "predict"):
+            return np.asarray(self.loss.predict(z))
+        if self.task == "regression":
+            return z
+        return np.argmax(z, axis=1).astype(np.float64) if self.several else np.where(z >= 0.0, 1.0, -1.0)
+
+    def slope_range(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return inf and sup over z of l'(z, y) for labels (n,); default -lipschitz and lipschitz."""
+        if hasattr(self.loss, "slope_range"):
+            low, high = self.loss.slope_range(y)
+            return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        return np.full(len(y), -self.lipschitz), np.full(len(y), self.lipschitz)
+
+    def slope_bound(self, value: Any) -> Any:
+        """Return a bound of the mean |l'| where the mean loss is ``value``; default lipschitz."""
+        own = getattr(self.loss, "slope_bound", None)
+        return own(value) if own else self.lipschitz
+
+    def least_curvature(self, reach: np.ndarray) -> np.ndarray:
+        """Return a lower bound of l'' over |z| <= reach; default 0."""
+        own = getattr(self.loss, "least_curvature", None)
+        return np.asarray(own(reach)) if own else np.zeros_like(reach)
+
+    def curvature_below(self, value: float) -> float:
+        """Return the supremum of l'' where the loss is at most ``value``; default smoothness."""
+        own = getattr(self.loss, "curvature_below", None)
+        return float(own(value)) if own else self.smoothness
+
+
+def traits(loss: Any) -> LossTraits:
+    """Return what a loss declares about itself, with defaults for all that it leaves out.
+
+    Examples
+    --------
+    >>> from fedconvex import Softmax, Squared
+    >>> from fedconvex.loss_traits import traits
+    >>> traits(Softmax(3)).outputs, traits(Softmax(3)).task, traits(Squared()).task
+    (3, 'classification', 'regression')
+    """
+    several = hasattr(loss, "n_classes")
+    quadratic, multinomial = bool(getattr(loss, "quadratic", False)), bool(getattr(loss, "multinomial", False))
+    return LossTraits(
+        loss=loss,
+        outputs=int(loss.n_classes) if several else 1,
+        several=several,
+        task=getattr(loss, "task", "classification" if several else "regression"),
+        smoothness=float(getattr(loss, "smoothness", math.inf)),
+        lipschitz=float(getattr(loss, "lipschitz", math.inf)),
+        lower_bound=float(getattr(loss, "lower_bound", -math.inf)),
+        quadratic=quadratic,
+        self_concordance=0.0 if quadratic else float(getattr(loss, "self_concordance", math.inf)),
+        multinomial=multinomial,
+        curved=multinomial or (hasattr(loss, "curvature") and not several),
+        kinked=hasattr(loss, "smoothed"),
+        probable=hasattr(loss, "probabilities"),
+    )
