@@ -1,7 +1,8 @@
 """What a loss declares about itself, with a default for all that it leaves out.
 
 A loss is a NamedTuple with ``value`` and ``slope`` (``slopes`` for several scores). Attributes and methods of the names
-below say what else is known of it. Whoever needs to know asks `traits`, and nobody asks which class a loss is.
+below say what else is known of it; `declares` sets them. Whoever needs to know asks `traits`, and nobody asks which
+class a loss is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LossTraits", "traits"]
+from fedconvex._check import among, equal_by_type
+
+__all__ = ["LossTraits", "declares", "traits"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,43 @@ class LossTraits:
         """Return the supremum of l'' where the loss is at most ``value``; default smoothness."""
         own = getattr(self.loss, "curvature_below", None)
         return float(own(value)) if own else self.smoothness
+
+
+TASKS = ("regression", "classification")
+DECLARED = ("task", "smoothness", "lipschitz", "lower_bound", "quadratic", "self_concordance", "multinomial")
+
+
+def declares(**known: Any) -> Any:
+    """Give a NamedTuple the attributes that `LossTraits` reads, and make it equal only to losses of its own class.
+
+    Raises
+    ------
+    ValueError
+        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance, multinomial.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> from fedconvex.loss_traits import declares, traits
+    >>> @declares(lower_bound=0.0)
+    ... class Quartic(NamedTuple):
+    ...     def value(self, z, y):
+    ...         return 0.25 * (z - y) ** 4
+    ...     def slope(self, z, y):
+    ...         return (z - y) ** 3
+    >>> traits(Quartic()).lower_bound, traits(Quartic()).task
+    (0.0, 'regression')
+    """
+    for name in known:
+        among("declares: a trait of a loss", name, DECLARED)
+    among("declares: task", known.get("task", TASKS[0]), TASKS)
+
+    def declare(cls: Any) -> Any:
+        for name, value in known.items():
+            setattr(cls, name, value)
+        return equal_by_type(cls)
+
+    return declare
 
 
 def traits(loss: Any) -> LossTraits:

@@ -17,15 +17,14 @@ al. 2017 for the federated form).
 A loss of your own
 ------------------
 Any NamedTuple with a convex ``value`` and its ``slope``, written in the part of Python that Numba compiles, works
-wherever these do. What else it declares (attributes without annotation, or methods) says what can be done with it:
-``curvature`` lets `Problem.solve` find the exact minimum, ``task`` says what predictions are, and so on, all of it listed
-with its defaults in `fedconvex.loss_traits`.
+wherever these do. What else it declares says what can be done with it: ``curvature`` lets `Problem.solve` find the
+exact minimum, ``task`` says what predictions are, and so on; `fedconvex.loss_traits` lists all with their defaults.
 
 >>> from typing import NamedTuple
->>> from fedconvex.loss_traits import traits
->>> class Huber(NamedTuple):
+>>> from fedconvex.loss_traits import declares, traits
+>>> @declares(task="regression", lower_bound=0.0, smoothness=1.0)
+... class Huber(NamedTuple):
 ...     width: float = 1.0
-...     task, lipschitz, smoothness, lower_bound = "regression", 1.0, 1.0, 0.0
 ...     def value(self, z, y):
 ...         r = abs(z - y)
 ...         return 0.5 * r * r if r <= self.width else self.width * (r - 0.5 * self.width)
@@ -33,8 +32,8 @@ with its defaults in `fedconvex.loss_traits`.
 ...         return min(max(z - y, -self.width), self.width)
 ...     def curvature(self, z, y):
 ...         return 1.0 if abs(z - y) <= self.width else 0.0
->>> traits(Huber()).task, traits(Huber()).quadratic
-('regression', False)
+>>> traits(Huber()).curved, traits(Huber()).quadratic, traits(Huber()).lipschitz
+(True, False, inf)
 """
 
 from __future__ import annotations
@@ -44,9 +43,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, real, whole
+from fedconvex._check import bad, real, whole
+from fedconvex.loss_traits import declares
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"]
+
+SQRT2 = math.sqrt(2.0)
 
 
 def exp(x):
@@ -81,7 +83,7 @@ def _check_signs(name: str, y: np.ndarray) -> None:
         raise bad(f"{name}: labels", "be -1 or +1", shown, cure)
 
 
-@equal_by_type
+@declares(task="regression", lower_bound=0.0, quadratic=True, smoothness=1.0, lipschitz=math.inf)
 class Squared(NamedTuple):
     """Squared loss l(z, y) = (z - y)^2 / 2, for real labels.
 
@@ -91,9 +93,6 @@ class Squared(NamedTuple):
     >>> Squared().value(3.0, 1.0), Squared().slope(3.0, 1.0)
     (2.0, 2.0)
     """
-
-    task, lower_bound, quadratic = "regression", 0.0, True
-    smoothness, lipschitz = 1.0, math.inf
 
     def value(self, z, y):
         """Return (z - y)^2 / 2."""
@@ -123,7 +122,7 @@ class Squared(NamedTuple):
         """Accept every finite label."""
 
 
-@equal_by_type
+@declares(task="classification", lower_bound=0.0, smoothness=0.25, lipschitz=1.0, self_concordance=1.0)
 class Logistic(NamedTuple):
     """Logistic loss l(z, y) = log(1 + exp(-y z)), labels -1/+1.
 
@@ -133,9 +132,6 @@ class Logistic(NamedTuple):
     >>> Logistic().value(-1000.0, 1.0), Logistic().slope(0.0, 1.0)
     (1000.0, -0.5)
     """
-
-    task, lower_bound = "classification", 0.0
-    smoothness, lipschitz, self_concordance = 0.25, 1.0, 1.0  # l'' = 1/4 at z = 0
 
     def value(self, z, y):
         """Return log(1 + exp(-y z)) without overflow."""
@@ -203,7 +199,7 @@ class Logistic(NamedTuple):
         _check_signs("Logistic", y)
 
 
-@equal_by_type
+@declares(task="classification", lower_bound=0.0, smoothness=math.inf, lipschitz=1.0)
 class Hinge(NamedTuple):
     """Hinge loss l(z, y) = max(0, 1 - y z), labels -1/+1.
 
@@ -213,9 +209,6 @@ class Hinge(NamedTuple):
     >>> Hinge().value(0.25, 1.0), Hinge().slope(0.25, 1.0), Hinge().smoothness
     (0.75, -1.0, inf)
     """
-
-    task, lower_bound = "classification", 0.0
-    smoothness, lipschitz = math.inf, 1.0
 
     def value(self, z, y):
         """Return max(0, 1 - y z)."""
@@ -251,7 +244,7 @@ class Hinge(NamedTuple):
         _check_signs("Hinge", y)
 
 
-@equal_by_type
+@declares(task="classification", lower_bound=0.0, lipschitz=1.0)
 class SmoothedHinge(NamedTuple):
     """Hinge loss smoothed over a band of width gamma: its conjugate is that of the hinge plus (gamma/2) a^2.
 
@@ -271,8 +264,6 @@ class SmoothedHinge(NamedTuple):
     """
 
     gamma: float = 1.0
-
-    task, lower_bound, lipschitz = "classification", 0.0, 1.0
 
     def value(self, z, y):
         """Return the smoothed hinge at margin y z."""
@@ -314,7 +305,7 @@ class SmoothedHinge(NamedTuple):
         _check_signs("SmoothedHinge", y)
 
 
-@equal_by_type
+@declares(task="classification", lower_bound=0.0, smoothness=math.inf, lipschitz=math.inf, self_concordance=1.0)
 class Exponential(NamedTuple):
     """Exponential loss l(z, y) = exp(-y z), labels -1/+1 (the loss of AdaBoost).
 
@@ -324,9 +315,6 @@ class Exponential(NamedTuple):
     >>> Exponential().value(0.0, 1.0), Exponential().value(-1000.0, 1.0)
     (1.0, inf)
     """
-
-    task, lower_bound = "classification", 0.0
-    smoothness, lipschitz, self_concordance = math.inf, math.inf, 1.0
 
     def value(self, z, y):
         """Return exp(-y z), infinite where it overflows."""
@@ -398,7 +386,9 @@ class Exponential(NamedTuple):
         _check_signs("Exponential", y)
 
 
-@equal_by_type
+@declares(
+    task="classification", lower_bound=0.0, multinomial=True, smoothness=0.5, lipschitz=SQRT2, self_concordance=SQRT2
+)
 class Softmax(NamedTuple):
     """Multinomial logistic loss l(z, y) = log sum_c exp(z_c) - z_y for scores z (C,) and labels 0, ..., C-1.
 
@@ -406,6 +396,11 @@ class Softmax(NamedTuple):
     ----------
     n_classes : int
         Number of classes C >= 2; models are (C, d).
+
+    Notes
+    -----
+    sup of the largest eigenvalue of diag(p) - p p' is 1/2 (Bohning 1992), attained at two equal halves, and sup of the
+    Euclidean norm of softmax(z) - e_y is sqrt 2.
 
     Examples
     --------
@@ -416,10 +411,6 @@ class Softmax(NamedTuple):
     """
 
     n_classes: int
-
-    task, lower_bound, multinomial = "classification", 0.0, True
-    smoothness = 0.5  # the largest eigenvalue of diag(p) - p p' (Bohning 1992), attained at two equal halves
-    lipschitz = self_concordance = math.sqrt(2.0)  # sup of the Euclidean norm of softmax(z) - e_y
 
     def value(self, z, y):
         """Return log sum_c exp(z_c) - z_y, shifted by the largest score."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad, flag, real, vector, whole
-from fedconvex.losses import Logistic, Softmax, Squared
-
-if TYPE_CHECKING:
-    from fedconvex.problems.empirical_risk import Problem
+from fedconvex.kernels import row_losses
+from fedconvex.solvers.exact import solve
+from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.solution import Solution
 
 __all__ = [
     "AT_CENTRE",
@@ -203,7 +203,8 @@ def ball_maximum(A: np.ndarray, beta: np.ndarray, c: float, radius: float) -> fl
 
 
 def problem_constants(
-    problem: Problem,
+    problem: Objective,
+    best: Solution,
     *,
     batch_size: int | None = None,
     replacement: bool = False,
@@ -211,13 +212,11 @@ def problem_constants(
     center: Any = None,
     radius: float | None = None,
 ) -> Constants:
-    """Compute all constants of a problem; see `Problem.constants`."""
+    """Compute all constants of an objective whose solution is ``best``; see `Problem.constants`."""
     fed, r, p = problem.federation, problem.l2, problem.weights
-    loss: Any = problem.loss
     how: dict[str, str] = {}
     if radius is not None:
         radius = real("Problem.constants: radius", radius, low=0.0)
-    best = problem.solve()
     x0 = np.zeros(problem.size) if start is None else vector("Problem.constants: start", np.ravel(start), problem.size)
     c0 = best.w.ravel() if center is None else vector("Problem.constants: center", np.ravel(center), problem.size)
     replacement = flag("Problem.constants: replacement", replacement)
@@ -238,12 +237,11 @@ def problem_constants(
     v: dict[str, Any] = {"K": fed.K, "p": p}
 
     # smoothness and convexity
-    s = loss.smoothness
+    s = problem.traits.smoothness
     top = np.array([_largest(S) for S in grams])
     v["L_k"] = s * top + r if math.isfinite(s) else np.full(fed.K, math.inf)
     v["L"] = float(v["L_k"].max())
-    exact_L = isinstance(loss, (Squared, Logistic)) or loss == Softmax(2)
-    how["L_k"] = how["L"] = INFINITE if not math.isfinite(s) else EXACT if exact_L else BOUND
+    how["L_k"] = how["L"] = INFINITE if not math.isfinite(s) else EXACT if _roughest_at_zero(problem) else BOUND
     row_norms = _row_norms2(problem)
     v["L_s"] = float(s * row_norms.max() + r) if math.isfinite(s) else math.inf
     how["L_s"] = how["L"]
@@ -252,7 +250,7 @@ def problem_constants(
     # optima
     v["w_star"], v["F_star"] = best.w, best.value
     how["w_star"] = how["F_star"] = EXACT if best.attained else BOUND
-    alone = [problem.client(k).solve() for k in range(fed.K)]
+    alone = [solve(problem.alone(k), None) for k in range(fed.K)]
     v["F_k_star"] = np.array([a.value if a.attained else a.lower for a in alone])
     attained = best.attained and all(a.attained for a in alone)
     v["Gamma"] = max(0.0, best.value - float(p @ v["F_k_star"]))
@@ -290,7 +288,19 @@ def problem_constants(
     return Constants(how=how, **v)
 
 
-def _gram(problem: Problem, k: int) -> np.ndarray:
+def _roughest_at_zero(problem: Objective) -> bool:
+    """Whether l'' attains its supremum on every row at w = 0, where then Hessians do."""
+    kind, zero = problem.traits, np.zeros(problem.size)
+    if kind.several:
+        return kind.multinomial and 1.0 / kind.outputs == kind.smoothness  # equal halves
+    if not kind.curved:
+        return False
+    return bool(
+        (problem.curvatures(zero) == kind.smoothness * np.repeat(problem.row_weights, problem.federation.sizes)).all()
+    )
+
+
+def _gram(problem: Objective, k: int) -> np.ndarray:
     """X_k'X_k / n_k, dense (d, d)."""
     fed = problem.federation
     X = fed.X[int(fed.ptr[k]) : int(fed.ptr[k + 1])]
@@ -308,7 +318,7 @@ def _least(S: np.ndarray) -> float:
     return float(lam[0]) if lam[0] > 8 * len(S) * np.finfo(float).eps * lam[-1] else 0.0
 
 
-def _row_norms2(problem: Problem) -> np.ndarray:
+def _row_norms2(problem: Objective) -> np.ndarray:
     X = problem.federation.X
     return (
         np.asarray(X.multiply(X).sum(axis=1)).ravel() if problem.federation.is_sparse else np.einsum("ij,ij->i", X, X)
@@ -316,17 +326,17 @@ def _row_norms2(problem: Problem) -> np.ndarray:
 
 
 def _convexity(
-    problem: Problem, grams: list[np.ndarray], c: np.ndarray, radius: float | None, how: dict[str, str]
+    problem: Objective, grams: list[np.ndarray], c: np.ndarray, radius: float | None, how: dict[str, str]
 ) -> dict[str, Any]:
-    """mu and mu_k: exact for squared loss; for logistic l2 on R^d, or the rigorous lower bound on the ball."""
-    fed, loss, r, p = problem.federation, problem.loss, problem.l2, problem.weights
-    if isinstance(loss, Squared):
+    """mu and mu_k: exact for quadratic losses; else l2 on R^d, or a rigorous lower bound on the ball."""
+    fed, r, p = problem.federation, problem.l2, problem.weights
+    h = np.zeros(fed.n)
+    if radius is not None and not problem.traits.several:
+        h = problem.traits.least_curvature(np.abs(fed.X @ c) + radius * np.sqrt(_row_norms2(problem)))
+    if problem.traits.quadratic:
         mu_k = np.array([_least(S) for S in grams]) + r
         mu, label = _least(np.einsum("k,kij->ij", p, np.array(grams))) + r, EXACT
-    elif isinstance(loss, Logistic) and radius is not None:
-        reach = np.abs(fed.X @ c) + radius * np.sqrt(_row_norms2(problem))
-        e = np.exp(-reach)
-        h = e / (1.0 + e) ** 2
+    elif h.any():
         hessians = []
         for k in range(fed.K):
             rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
@@ -341,14 +351,15 @@ def _convexity(
     return {"mu": float(mu), "mu_k": mu_k}
 
 
-def _zeta(problem: Problem, grams: list[np.ndarray], deviation: np.ndarray, radius: float | None) -> tuple[float, str]:
+def _zeta(
+    problem: Objective, grams: list[np.ndarray], deviation: np.ndarray, radius: float | None
+) -> tuple[float, str]:
     """sup of max_k ‖grad F_k - grad F‖; ``deviation`` (K, p) holds grad F_k - grad F at the centre of the ball."""
-    fed, p = problem.federation, problem.weights
-    loss: Any = problem.loss
+    fed, p, loss = problem.federation, problem.weights, problem.traits
     if fed.K == 1:
         return 0.0, EXACT
     centre = np.linalg.norm(deviation, axis=1)
-    if isinstance(loss, Squared):
+    if loss.quadratic:
         mean = np.einsum("k,kij->ij", p, np.array(grams))
         gaps = [S - mean for S in grams]
         if max(np.abs(A).max() for A in gaps) <= 1e-13 * np.abs(mean).max():  # equal Hessians: the same everywhere
@@ -373,7 +384,7 @@ def _zeta(problem: Problem, grams: list[np.ndarray], deviation: np.ndarray, radi
 
 
 def _noise(
-    problem: Problem,
+    problem: Objective,
     grams: list[np.ndarray],
     phi: np.ndarray,
     c: np.ndarray,
@@ -382,11 +393,10 @@ def _noise(
     how: dict[str, str],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Suprema of sigma_k^2 and G_k^2 over the ball around c, or over R^d (radius inf)."""
-    fed, r = problem.federation, problem.l2
-    loss: Any = problem.loss
+    fed, r, loss = problem.federation, problem.l2, problem.traits
     s2, G2 = np.zeros(fed.K), np.full(fed.K, math.inf)
     how["sigma2_k"] = how["G2_k"] = BOUND_ON_BALL if math.isfinite(radius) else BOUND
-    if isinstance(loss, Squared) and math.isfinite(radius):
+    if loss.quadratic and math.isfinite(radius):
         gradients = problem.client_gradients(c).reshape(fed.K, -1)
         for k in range(fed.K):
             A, beta, const = _variance_quadratic(problem, k, c, grams[k])
@@ -397,9 +407,8 @@ def _noise(
     elif math.isfinite(loss.lipschitz):
         norms = np.sqrt(row_norms)
         steep = np.full(fed.n, loss.lipschitz)
-        if isinstance(loss, Logistic) and math.isfinite(radius):  # |slope| = s(-y z) grows with the reach of the ball
-            m = fed.y * (fed.X @ c) - radius * norms
-            steep = np.where(m > 0, np.exp(-np.abs(m)), 1.0) / (1.0 + np.exp(-np.abs(m)))
+        if not loss.several and math.isfinite(radius):  # |slope| of a convex loss is largest at an end of the reach
+            steep = _steepest(problem, fed.X @ c, radius * norms)
         # variance <= second moment, and the l2 term is not random
         s2 = phi * np.add.reduceat((norms * steep) ** 2, fed.ptr[:-1]) / fed.sizes
         shift = r * (float(np.linalg.norm(c)) + radius) if r > 0.0 else 0.0
@@ -414,7 +423,16 @@ def _noise(
     return s2, G2
 
 
-def _variance_quadratic(problem: Problem, k: int, c: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def _steepest(problem: Objective, z: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Return max |l'| over scores within reach of z, (n,)."""
+    ends = np.column_stack([z - reach, z + reach])
+    row_losses.row_slopes(problem.loss, ends, problem.federation.y)
+    return np.abs(ends).max(axis=1)
+
+
+def _variance_quadratic(
+    problem: Objective, k: int, c: np.ndarray, S: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Return A, beta, const with V_k(c + d) = d'A d + 2 beta'd + const, for squared loss."""
     fed = problem.federation
     rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))

@@ -42,7 +42,7 @@ from fedconvex.losses import Exponential, _check_signs, exp
 from fedconvex.problems.empirical_risk import Measure, Problem
 from fedconvex.problems.q import QEnsemble, Tree, as_q
 from fedconvex.problems.stumps import Binned, Presorted, Stump
-from fedconvex.solvers.newton import Solution
+from fedconvex.solvers.solution import Solution
 
 __all__ = ["Dictionary", "EnsembleProblem", "Logistic2", "Pick", "StumpProblem"]
 

@@ -28,7 +28,7 @@ from fedconvex.losses import Squared
 from fedconvex.problems.empirical_risk import Measure, Problem
 from fedconvex.problems.relations import Covariance, Relation
 from fedconvex.solvers import dual
-from fedconvex.solvers.newton import DIRECT_SIZE, Solution
+from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 __all__ = ["Balance", "MultiTaskProblem", "TaskMetrics"]
 

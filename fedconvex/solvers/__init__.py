@@ -1,6 +1,6 @@
 """How problems are solved exactly, and what certifies the solution: functions of rows, loss, weights and l2."""
 
 from fedconvex.solvers.minimax import Minimax, solve_minimax, solve_softmax
-from fedconvex.solvers.newton import Solution
+from fedconvex.solvers.solution import Solution
 
 __all__ = ["Minimax", "Solution", "solve_minimax", "solve_softmax"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedconvex.kernels import row_losses
-
-if TYPE_CHECKING:
-    from fedconvex.problems import Problem
+from fedconvex.solvers.objective import Objective
 
 __all__ = ["BallMinimum", "largest_on_ball", "least_over_ball", "least_values_over_ball"]
 
@@ -23,14 +21,14 @@ class BallMinimum(NamedTuple):
     lower: float
 
 
-def least_over_ball(problem: Problem, domain_weights: Any, radius: float, start: Any = None) -> BallMinimum:
+def least_over_ball(problem: Objective, domain_weights: Any, radius: float, start: Any = None) -> BallMinimum:
     """Minimise sum lambda_k F_k over ‖w‖ <= radius, by Newton's method with quadratic models over the ball.
 
     The lower bound is the least value over the ball of F + <g, . - w> + (l2/2)‖. - w‖^2 at the model found: convexity.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
         Of a smooth loss.
     domain_weights : array (p,)
         lambda.
@@ -71,7 +69,7 @@ def least_over_ball(problem: Problem, domain_weights: Any, radius: float, start:
     return best
 
 
-def least_values_over_ball(problem: Problem, domain_weights: Any, radius: float) -> np.ndarray:
+def least_values_over_ball(problem: Objective, domain_weights: Any, radius: float) -> np.ndarray:
     """Return the lower bounds of `least_over_ball` for mixtures (R, p), all at once where rows are dense and few wide.
 
     Examples
@@ -98,7 +96,7 @@ def least_values_over_ball(problem: Problem, domain_weights: Any, radius: float)
     return lower
 
 
-def _newton_over_ball(domains: Problem, lam: np.ndarray, R: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return lower bounds (r,) from full Newton steps, and whether each is sure to 1e-13."""
     fed, l2 = domains.federation, domains.l2
     X, d = fed.X, fed.d

@@ -24,7 +24,7 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,12 +32,11 @@ import numpy as np
 from fedconvex._check import bad, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
-from fedconvex.losses import Hinge, SmoothedHinge
 from fedconvex.simplex.uncertainty import KLBall, Simplex, log_sum_exp, softmax
-from fedconvex.solvers.newton import DIRECT_SIZE, _Factor, polish
-
-if TYPE_CHECKING:
-    from fedconvex.problems.empirical_risk import Problem
+from fedconvex.solvers.factor import Factor
+from fedconvex.solvers.newton import polish
+from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.solution import DIRECT_SIZE
 
 __all__ = ["Minimax", "measure_minimax", "measure_softmax", "solve_minimax", "solve_softmax"]
 
@@ -85,12 +84,12 @@ class Minimax:
         return self.value - self.lower
 
 
-def solve_minimax(problem: Problem, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
+def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
     """Minimise max over lambda in Lambda of sum lambda_k F_k(w) over the domains, and certify the result.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
         Its domains; its clients where the federation has none.
     tol : float
         The certified gap that is asked for, times 1 + |value|; a warning says where it is missed.
@@ -126,7 +125,7 @@ def solve_minimax(problem: Problem, tol: float = 1e-10, uncertainty_set: Any = N
     return _certified(who, domains, w, F, mix, float(sets.largest(F)[0]), 0.0, iterations, tol, begin)
 
 
-def solve_softmax(problem: Problem, mu: float, tol: float = 1e-10) -> Minimax:
+def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
     """Minimise (1/mu) log sum_k exp(mu F_k(w)) over the domains, and certify the result.
 
     The objective lies between max_k F_k and max_k F_k + log(p)/mu.
@@ -159,34 +158,38 @@ def solve_softmax(problem: Problem, mu: float, tol: float = 1e-10) -> Minimax:
     return _certified(who, domains, w, F, q, float(log_sum_exp(F, m)), entropy(q) / m, iterations, tol, begin)
 
 
-def _prepared(who: str, problem: Problem, tol: float) -> tuple[Problem, float, float]:
+def _prepared(who: str, problem: Objective, tol: float) -> tuple[Objective, float, float]:
     tol = real(f"{who}: tol", tol, low=0.0)
-    if isinstance(problem.loss, Hinge):
-        raise bad(who, "have a smooth loss", f"{problem.loss!r}", "use SmoothedHinge(gamma)")
-    if isinstance(problem.loss, SmoothedHinge) and problem.l2 == 0.0:
-        cure = "pass a small l2, for example 1e-6"
-        raise bad(f"{who} with SmoothedHinge", "have l2 > 0 (without it nothing certifies the optimum)", "l2 = 0", cure)
+    if not problem.traits.curved:
+        raise bad(who, "have a smooth loss, with a curvature", f"{problem.loss!r}", "use SmoothedHinge(gamma)")
+    if not _certifiable(problem):
+        cure, must = "pass a small l2, for example 1e-6", "have l2 > 0 (without it nothing certifies the optimum)"
+        raise bad(f"{who} with {problem.loss!r}", must, "l2 = 0", cure)
     if problem.size > DIRECT_SIZE:
         raise bad(who, f"have at most {DIRECT_SIZE} parameters", problem.size)
     domain_counts(problem.federation)
     return problem.by_domain, tol, time.perf_counter()
 
 
-def _gradients(domains: Problem, w: np.ndarray) -> np.ndarray:
+def _certifiable(problem: Objective) -> bool:
+    return problem.l2 > 0.0 or math.isfinite(problem.traits.self_concordance)
+
+
+def _gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
     return np.asarray(domains.client_gradients(domains.unflatten(w))).reshape(domains.federation.K, -1)
 
 
 # ---------------------------------------------------------------- sequential quadratic programming
 
 
-def _sequential(domains: Problem, sets: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def _sequential(domains: Objective, sets: Any) -> tuple[np.ndarray, np.ndarray, int]:
     """Return model, mixture and iterations for a polytope of mixtures."""
     w, mix = np.zeros(domains.size), sets.start(domains.federation.K)
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
     iterations, before = 0, math.inf
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         weighted = domains.reweighted(mix)
-        factor = _Factor(weighted, w, weighted.value_gradient_hessian(w)[2], False)
+        factor = Factor(weighted, w, weighted.value_gradient_hessian(w)[2], False)
         mix, step, predicted = _model(factor, sets, F, J)
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         if not predicted > 0.0 or (predicted <= noise and predicted > 0.1 * before):
@@ -198,7 +201,7 @@ def _sequential(domains: Problem, sets: Any) -> tuple[np.ndarray, np.ndarray, in
     return w, mix, iterations
 
 
-def _model(factor: _Factor, sets: Any, F: np.ndarray, J: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def _model(factor: Factor, sets: Any, F: np.ndarray, J: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the mixture, the step, and how far the quadratic model's saddle value lies below h."""
     Z, below = factor.whiten(J), sets.largest(F)[0] - F
     mix = sets.minimise(Z, below)
@@ -207,7 +210,7 @@ def _model(factor: _Factor, sets: Any, F: np.ndarray, J: np.ndarray) -> tuple[np
 
 
 def _search(
-    domains: Problem, sets: Any, factor: _Factor, w: np.ndarray, F: np.ndarray, J: np.ndarray, step: np.ndarray,
+    domains: Objective, sets: Any, factor: Factor, w: np.ndarray, F: np.ndarray, J: np.ndarray, step: np.ndarray,
     predicted: float, noise: float,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return a new point and its values, or (None, None) if no step lowers h."""
@@ -256,7 +259,7 @@ def _ball_envelope(ball: KLBall, F: np.ndarray) -> _Envelope:
     return _Envelope(value, mix, C - np.outer(a, a) / max(float((F - mix @ F) @ a), 1e-300))
 
 
-def _newton(domains: Problem, envelope: Any, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+def _newton(domains: Objective, envelope: Any, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return model, mixture and iterations of Newton's method for phi(F(w)), with backtracking."""
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
     phi, iterations = envelope(F), 0
@@ -292,7 +295,7 @@ def entropy(domain_weights: np.ndarray) -> float:
 
 
 def _certified(
-    who: str, domains: Problem, w: np.ndarray, F: np.ndarray, domain_weights: np.ndarray, value: float, bonus: float,
+    who: str, domains: Objective, w: np.ndarray, F: np.ndarray, domain_weights: np.ndarray, value: float, bonus: float,
     iterations: int, tol: float, begin: float,
 ) -> Minimax:  # fmt: skip
     """Bound the least value from below by the minimum for the mixture, plus a bonus."""
@@ -314,7 +317,7 @@ _SOLVED: WeakKeyDictionary[Federation, dict[Any, float]] = WeakKeyDictionary()
 
 
 def measure_minimax(
-    problem: Problem,
+    problem: Objective,
     uncertainty_set: Any,
     w: np.ndarray,
     domain_weights: np.ndarray | None = None,
@@ -323,7 +326,7 @@ def measure_minimax(
     """Return h(w) = max over Lambda of lambda'F(w) at R models, and certified upper bounds of h(w) - min h, (R,) each.
 
     The minimum is over ‖w‖ <= radius. Its lower bound is the exact solution's, without the ball, where the problem is
-    small enough (2,000 parameters) and the loss one of this package; with a ball, or elsewhere, also the least value
+    small enough (2,000 parameters) and the loss has a curvature; with a ball, or elsewhere, also the least value
     over the ball of L(w, lambda) + <g, . - w> + (l2/2)‖. - w‖^2 at the mixtures given, g the gradient of L(., lambda).
     """
     domains = problem.by_domain
@@ -339,7 +342,7 @@ def measure_minimax(
     return value, np.maximum(value - lower, 0.0)
 
 
-def measure_softmax(problem: Problem, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def measure_softmax(problem: Objective, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the softmax objective at R models, and certified upper bounds of its suboptimality, (R,) each."""
     domains = problem.by_domain
     value = np.asarray(log_sum_exp(domains.client_values(w), mu))
@@ -347,23 +350,21 @@ def measure_softmax(problem: Problem, mu: float, w: np.ndarray) -> tuple[np.ndar
     return value, np.maximum(value - lower, 0.0)
 
 
-def _known(problem: Problem, what: Any, solution: Any) -> float:
-    """Return the lower bound of a solution, kept; 0 for nonnegative losses that are not solved, -inf for others."""
-    if not problem._nonnegative:
-        return -math.inf
-    bent = isinstance(problem.loss, Hinge) or (isinstance(problem.loss, SmoothedHinge) and problem.l2 == 0.0)
-    if bent or problem.size > 2000:
-        return 0.0
+def _known(problem: Objective, what: Any, solution: Any) -> float:
+    """Return the lower bound of a solution, kept; that of the loss itself where the problem is not solved."""
+    least = problem.traits.lower_bound
+    if not (problem.traits.curved and _certifiable(problem)) or problem.size > 2000:
+        return least
     kept = _SOLVED.setdefault(problem.federation, {})
     name = (what, problem.loss, problem.l2)
     if name not in kept:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the gap says it
-            kept[name] = max(solution(), 0.0)
+            kept[name] = max(solution(), least)
     return kept[name]
 
 
-def _ball_minimum(domains: Problem, w: np.ndarray, domain_weights: np.ndarray, radius: float) -> float:
+def _ball_minimum(domains: Objective, w: np.ndarray, domain_weights: np.ndarray, radius: float) -> float:
     """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., mix) by convexity."""
     weighted, l2 = domains.reweighted(domain_weights), domains.l2
     F, g = weighted.value_gradient(w)

@@ -8,34 +8,31 @@ whichever are fewer. For squared loss the spectrum of the Hessian is kept, which
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.linalg as sla
 
 from fedconvex.federation import Federation
-from fedconvex.losses import Squared
-
-if TYPE_CHECKING:
-    from fedconvex.problems.empirical_risk import Problem
+from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.solution import DIRECT_SIZE
 
 __all__ = ["proximal_points"]
 
-DIRECT_SIZE = 3000  # order up to which linear systems are factored
 Inverse = Callable[[np.ndarray], np.ndarray]  # g -> (grad^2 f(x) + rho I)^{-1} g
 # problems of single clients, and for squared loss their inverses by rho: kept as long as the problem of all lives
-_KEPT: WeakKeyDictionary[Problem, dict[int, tuple[Problem, Any]]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Objective, dict[int, tuple[Objective, Any]]] = WeakKeyDictionary()
 
 
 def proximal_points(
-    problem: Problem, clients: np.ndarray, v: np.ndarray, rho: np.ndarray, start: np.ndarray, tol: float
+    problem: Objective, clients: np.ndarray, v: np.ndarray, rho: np.ndarray, start: np.ndarray, tol: float
 ) -> np.ndarray:
     """Return argmin f_k(x) + (rho/2) ‖x - v_k‖^2 for many clients.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Objective
         Its loss has a curvature, or is Softmax.
     clients : int array (R, m)
     v : array (R, m, *model)
@@ -65,13 +62,13 @@ def proximal_points(
         k = int(clients[r, j])
         if k not in kept:
             own = problem.alone(k)
-            kept[k] = own, _spectral(own) if isinstance(own.loss, Squared) else None
+            kept[k] = own, _spectral(own) if own.traits.quadratic else None
         x = _newton(*kept[k], v[r, j].ravel(), float(rho[r]), start[r, j].ravel(), tol)
         out[r, j] = x.reshape(problem.model_shape)
     return out
 
 
-def _newton(own: Problem, inverses: Any, v: np.ndarray, rho: float, x: np.ndarray, tol: float) -> np.ndarray:
+def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndarray, tol: float) -> np.ndarray:
     """Minimise h by Newton steps with backtracking; where a decrease drowns in rounding, the gradient is the judge."""
 
     def value_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -100,7 +97,7 @@ def _newton(own: Problem, inverses: Any, v: np.ndarray, rho: float, x: np.ndarra
     return x
 
 
-def _inverse(own: Problem, x: np.ndarray, rho: float) -> Inverse:
+def _inverse(own: Objective, x: np.ndarray, rho: float) -> Inverse:
     """Factor the Hessian of h at x."""
     fed, a = own.federation, own.l2 + rho
     if own.n_outputs == 1 and fed.n < min(own.size, DIRECT_SIZE):  # (aI + A'A)^{-1} = (I - A'(aI + AA')^{-1} A)/a
@@ -129,7 +126,7 @@ def _positive(S: np.ndarray, a: float) -> Inverse:
         return lambda g: Q @ ((Q.T @ g) / (np.maximum(lam, 0.0) + a))
 
 
-def _spectral(own: Problem) -> Callable[[float], Inverse]:
+def _spectral(own: Objective) -> Callable[[float], Inverse]:
     """Decompose the constant Hessian of squared loss once; return rho -> inverse."""
     fed, l2 = own.federation, own.l2
     if fed.n < min(own.size, DIRECT_SIZE):

@@ -1,0 +1,38 @@
+"""Exact minimisers with certificates, by one of three paths.
+
+* curved losses, moderate size: Newton's method on the pooled problem;
+* curved losses, more than 3,000 parameters: truncated Newton, the systems solved by conjugate gradients;
+* kinked losses (the hinge): smoothed ones of shrinking width, each solved by Newton's method.
+
+What certifies a result stands in `solvers.certificates`.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex.solvers.newton import newton, truncated_newton
+from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.smoothing import smoothing
+from fedconvex.solvers.solution import DIRECT_SIZE, Solution
+
+__all__ = ["solve"]
+
+
+def solve(problem: Objective, tol: float | None) -> Solution:
+    """Minimise F; see `Problem.solve`."""
+    start, kinked = time.perf_counter(), problem.traits.kinked
+    if kinked and problem.l2 == 0.0:
+        must, cure = "have l2 > 0 (without it nothing certifies the optimum)", "pass a small l2, for example 1e-6"
+        raise bad(f"Problem.solve with {problem.loss!r}", must, "l2 = 0", cure)
+    if kinked:
+        return smoothing(problem, tol, start)
+    w = np.zeros(problem.size)
+    if problem.size > DIRECT_SIZE:
+        return truncated_newton(problem, w, tol, start)
+    if problem.l2 > 0.0 and problem.federation.n >= 16 * 8 * problem.size:  # a part of the rows leads most of the way
+        w = newton(problem.thinned(16), w, 1e-4, start).w.ravel()
+    return newton(problem, w, tol, start)

@@ -1,0 +1,108 @@
+"""Factors of Hessians that may be singular, with bounds of what rounding did to them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.linalg as sla
+
+from fedconvex.solvers.objective import Objective
+
+__all__ = ["Factor"]
+
+EPS = float(np.finfo(float).eps)
+
+
+class Factor:
+    """A factor of H in equilibrated coordinates (unit diagonal): Cholesky, or the singular values of a root of H.
+
+    Numerical rank is decided on singular values of the root, relative to the largest, at the level of rounding.
+    """
+
+    def __init__(self, problem: Objective, w: np.ndarray, H: np.ndarray, careful: bool) -> None:
+        p, n = len(H), problem.federation.n
+        diagonal = np.diag(H)
+        self.scale = 1.0 / np.sqrt(np.where((diagonal > 0.0) & np.isfinite(diagonal), diagonal, 1.0))
+        self.noise = 8.0 * EPS * (p + math.sqrt(n))
+        self.H = H * np.outer(self.scale, self.scale)
+        self.cholesky: Any = None
+        if not careful:
+            try:  # the shift lets singular matrices pass; where it matters, the certificate falls short
+                shifted = self.H + self.noise * np.eye(p)
+                self.cholesky = sla.cho_factor(shifted, lower=True, check_finite=False)
+                if not np.isfinite(self.cholesky[0]).all():
+                    self.cholesky = None
+            except (np.linalg.LinAlgError, ValueError):
+                self.cholesky = None
+        self._least: float | None = None
+        if self.cholesky is None:
+            root = problem.hessian_root(w) * self.scale
+            _, sigma, self.V = np.linalg.svd(np.where(np.isfinite(root), root, 0.0))
+            self.keep = sigma > self.noise * sigma[0]
+            self.sigma = sigma[self.keep]
+
+    @property
+    def definite(self) -> bool:
+        """Whether H is certainly positive definite."""
+        return self.least > 0.0 if self.cholesky is not None else bool(self.keep.all())
+
+    @property
+    def full(self) -> bool:
+        """Whether no direction is left out."""
+        return self.cholesky is not None or bool(self.keep.all())
+
+    @property
+    def least(self) -> float:
+        """A lower bound of the least eigenvalue of the equilibrated H, on the directions that are kept."""
+        if self._least is None:
+            if self.cholesky is not None:
+                self._least = float(sla.eigvalsh(self.H, subset_by_index=[0, 0])[0]) - self.noise
+            else:
+                self._least = float(self._low.min() ** 2) if self.keep.any() else 0.0
+        return self._least
+
+    @property
+    def _low(self) -> np.ndarray:
+        """Lower bounds of the singular values that are kept."""
+        return self.sigma - 0.5 * self.noise * (self.sigma[0] if self.sigma.size else 0.0)
+
+    def solve(self, g: np.ndarray) -> np.ndarray:
+        """H^+ g."""
+        if self.cholesky is not None:
+            return self.scale * sla.cho_solve(self.cholesky, self.scale * g, check_finite=False)
+        V = self.V[self.keep]
+        return self.scale * (V.T @ ((V @ (self.scale * g)) / self.sigma**2))
+
+    def whiten(self, G: np.ndarray) -> np.ndarray:
+        """Return rows Z with Z Z' = G H^+ G'."""
+        if self.cholesky is not None:
+            return sla.solve_triangular(self.cholesky[0], (self.scale * G).T, lower=True, check_finite=False).T
+        return ((self.scale * G) @ self.V[self.keep].T) / self.sigma
+
+    def decrement(self, g: np.ndarray, error: np.ndarray) -> float:
+        """Return an upper bound of sqrt(g'H^+ g) over gradients within ``error`` of g; inf if H is too uncertain."""
+        gs, es = self.scale * g, self.scale * error
+        if self.cholesky is not None:
+            if self.least <= self.noise:
+                return math.inf
+            square = max(float(gs @ sla.cho_solve(self.cholesky, gs, check_finite=False)), 0.0)
+            return math.sqrt(square * (1.0 + self.noise / self.least)) + float(np.linalg.norm(es)) / math.sqrt(
+                self.least
+            )
+        V = self.V[self.keep]
+        return float(np.linalg.norm((np.abs(V @ gs) + np.abs(V) @ es) / self._low)) if len(V) else 0.0
+
+    def flat(self, problem: Objective) -> bool:
+        """Whether the directions that are left out change no score by more than rounding."""
+        if self.full:
+            return True
+        fed, C = problem.federation, problem.n_outputs
+        out = (self.V[~self.keep] * self.scale).reshape(-1, C, fed.d)  # (m, C, d)
+        for v in out:
+            Z = np.asarray(fed.X @ v.T)  # (n, C); equal scores of all classes do not change a softmax
+            spread = np.abs(Z - Z[:, :1]).max() if C > 1 else np.abs(Z).max()
+            if spread > 8.0 * self.noise * float((np.abs(v) @ problem.column_sizes).max()):
+                return False
+        return True

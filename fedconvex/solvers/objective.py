@@ -1,0 +1,349 @@
+"""The objective that solvers see: rows, loss, weights and l2, with values, gradients, Hessians and their rounding."""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg.blas import dsyrk
+
+from fedconvex._check import bad, numeric, wrong_type
+from fedconvex.federation import Federation
+from fedconvex.kernels import row_losses
+from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.loss_traits import LossTraits, traits
+
+__all__ = ["Objective"]
+
+_EPS = float(np.finfo(float).eps)
+_CHUNK = 1 << 21  # scores held at once when many models are evaluated
+
+
+class Objective:
+    """F(w) = sum_k p_k f_k(w), f_k(w) = mean of the loss over client k's rows + (l2/2)‖w‖^2; nothing is checked.
+
+    Parameters
+    ----------
+    federation : Federation
+    loss : loss
+    l2 : float
+    weights : array (K,), optional
+        p_k, nonnegative and of sum one; default n_k/n.
+    """
+
+    def __init__(self, federation: Federation, loss: Any, l2: float, weights: np.ndarray | None = None) -> None:
+        self.federation = federation
+        self.loss: Any = loss
+        self.l2 = l2
+        self.weights = federation.sizes / federation.n if weights is None else weights
+
+    def _like(self, federation: Federation, weights: np.ndarray) -> Any:
+        """Return the objective, or problem, of other rows with this loss and l2."""
+        return Objective(federation, self.loss, self.l2, weights)
+
+    @cached_property
+    def traits(self) -> LossTraits:
+        """What the loss declares about itself."""
+        return traits(self.loss)
+
+    @cached_property
+    def n_outputs(self) -> int:
+        """C for a loss with classes, else 1."""
+        return self.traits.outputs
+
+    @cached_property
+    def model_shape(self) -> tuple[int, ...]:
+        """Shape of one model: (d,) or (C, d)."""
+        d = self.federation.d
+        return (self.n_outputs, d) if self.traits.several else (d,)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of parameters of one model."""
+        return self.n_outputs * self.federation.d
+
+    @cached_property
+    def row_weights(self) -> np.ndarray:
+        """p_k / n_k, (K,): what one row of client k weighs in F."""
+        return self.weights / self.federation.sizes
+
+    @cached_property
+    def equal_weights(self) -> bool:
+        """Whether all clients weigh the same."""
+        return bool(np.ptp(self.weights) == 0.0)
+
+    @cached_property
+    def cumulative_weights(self) -> np.ndarray:
+        """Cumulative sums of the client weights, (K,)."""
+        return np.cumsum(self.weights)
+
+    def flatten(self, w: Any) -> tuple[np.ndarray, bool]:
+        """Return models as (R, size), and whether w was a single model.
+
+        Raises
+        ------
+        ValueError
+            If the shape fits neither one model nor R models.
+        """
+        a = w if isinstance(w, np.ndarray) and w.dtype == np.float64 else numeric("Problem: model w", w)
+        shape = self.model_shape
+        if a.size == 0 or (a.shape != shape and a.shape[1:] != shape):
+            raise bad("Problem: model w", f"have shape {shape}, or (R, {', '.join(map(str, shape))})", f"{a.shape}")
+        a = np.require(a, requirements=["C", "W"])  # kernels see one array type
+        return a.reshape(-1, self.size), a.shape == shape
+
+    def unflatten(self, w: np.ndarray) -> np.ndarray:
+        """Return flat models (..., size) in their own shape (..., *model_shape)."""
+        return w if len(self.model_shape) == 1 else w.reshape(*w.shape[:-1], *self.model_shape)
+
+    def value(self, w: Any) -> Any:
+        """F(w): a float, or (R,) for R models."""
+        W, single = self.flatten(w)
+        out = self._client_means(W) @ self.weights + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)
+        return out[0] if single else out
+
+    def client_values(self, w: Any) -> np.ndarray:
+        """f_k(w) for every client: (K,), or (R, K)."""
+        W, single = self.flatten(w)
+        out = self._client_means(W) + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)[:, None]
+        return out[0] if single else out
+
+    def client_gradients(self, w: Any) -> np.ndarray:
+        """Gradients of every f_k: (K, *model_shape), or (R, K, *model_shape)."""
+        W, single = self.flatten(w)
+        everyone = np.broadcast_to(np.arange(self.federation.K), (len(W), self.federation.K)).copy()
+        G = row_losses.gradients_of(self, W, everyone)
+        return G[0] if single else G
+
+    def alone(self, k: int) -> Objective:
+        """Return the objective of client k alone, without its label; dense rows are not copied."""
+        fed = self.federation
+        rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
+        own = Federation(fed.X[rows], fed.y[rows], np.array([0, rows.stop - rows.start]))
+        return Objective(own, self.loss, self.l2)
+
+    def with_loss(self, loss: Any) -> Objective:
+        """Return the objective of the same rows, weights and l2 with another loss."""
+        return Objective(self.federation, loss, self.l2, self.weights / self.weights.sum())
+
+    def thinned(self, stride: int) -> Objective:
+        """Return the objective of every stride-th row, clients without such a row left out."""
+        fed = self.federation
+        sizes = np.diff(-(-fed.ptr // stride))
+        kept = sizes > 0
+        part = Federation(fed.X[::stride], fed.y[::stride], np.concatenate([[0], np.cumsum(sizes[kept])]))
+        p = self.weights[kept] / self.weights[kept].sum()
+        return Objective(part, self.loss, self.l2, p / p.sum())
+
+    @cached_property
+    def by_domain(self) -> Self:
+        """The same rows as the objective whose clients are the domains, of equal weight."""
+        domain, _ = self._domain_counts()
+        fed = self.federation
+        if fed.domain is None:
+            return self.reweighted(np.full(fed.K, 1.0 / fed.K))
+        parts = Federation.from_arrays(fed.X, fed.y, domain)
+        return self._like(parts, np.full(parts.K, 1.0 / parts.K))
+
+    def reweighted(self, domain_weights: np.ndarray) -> Self:
+        """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
+        other = copy.copy(self)
+        for name in ("row_weights", "equal_weights", "cumulative_weights"):
+            other.__dict__.pop(name, None)
+        other.weights = np.asarray(domain_weights, dtype=np.float64)
+        return other
+
+    def gradient_variance(self, w: Any) -> np.ndarray:
+        """V_k(w) = mean over client k's rows of ‖grad f_n(w) - grad F_k(w)‖^2, (K,)."""
+        W, single = self.flatten(w)
+        if not single:
+            raise bad("Problem.gradient_variance: w", "be one model", f"{len(W)} models")
+        fed = self.federation
+        S = self._scores(W, 0, fed.n)
+        row_losses.row_slopes(self.loss, S, fed.y)
+        out = np.empty(fed.K)
+        for k in range(fed.K):  # mean of ‖s_i x_i' - mean‖^2, centred before it is squared
+            rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
+            X = fed.X[rows].toarray() if fed.is_sparse else fed.X[rows]
+            centred = ((S[rows, c, None] * X) for c in range(self.n_outputs))
+            out[k] = sum(np.mean(np.sum((G - G.mean(axis=0)) ** 2, axis=1)) for G in centred)
+        return out
+
+    def _scores(self, W: np.ndarray, lo: int, hi: int) -> np.ndarray:
+        """Scores of rows lo:hi at models W (R, size): (rows, R) or (rows, R C)."""
+        return np.ascontiguousarray(self.federation.X[lo:hi] @ W.reshape(-1, self.federation.d).T)
+
+    def _row_values(self, W: np.ndarray) -> Any:
+        """Yield (lo, hi, losses (hi - lo, R)) over chunks of rows."""
+        fed = self.federation
+        step = max(1, _CHUNK // (len(W) * self.n_outputs))
+        for lo in range(0, fed.n, step):
+            hi = min(fed.n, lo + step)
+            out = np.empty((hi - lo, len(W)))
+            row_losses.row_values(self.loss, self._scores(W, lo, hi), fed.y[lo:hi], out)
+            yield lo, hi, out
+
+    def _client_means(self, W: np.ndarray) -> np.ndarray:
+        """Mean loss of every client at every model, (R, K)."""
+        fed = self.federation
+        out = np.zeros((len(W), fed.K))
+        for lo, hi, values in self._row_values(W):
+            first = int(np.searchsorted(fed.ptr, lo, side="right")) - 1
+            last = int(np.searchsorted(fed.ptr, hi, side="left"))
+            starts = np.maximum(fed.ptr[first:last], lo) - lo
+            out[:, first:last] += np.add.reduceat(values, starts, axis=0).T
+        return out / fed.sizes
+
+    def value_gradient(self, w: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return F and its gradient at one flat model."""
+        fed = self.federation
+        values, g = np.empty(fed.K), np.zeros(self.size)
+        row_losses.pooled_gradient(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g)
+        g += self.l2 * w
+        return float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w), g
+
+    def value_gradient_hessian(self, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return F, its gradient and its Hessian at one flat model, in one pass where the rows are sparse."""
+        fed = self.federation
+        self._need_curvature()
+        if self.traits.several:
+            value, g = self.value_gradient(w)
+            return value, g, self._softmax_hessian(w)
+        if fed.is_sparse:
+            values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
+            row_losses.newton_rows(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g, H)
+            H += np.tril(H, -1).T
+            g += self.l2 * w
+            value = float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w)
+        else:
+            value, g = self.value_gradient(w)
+            h = self.curvatures(w)
+            H = _weighted_gram(fed.X, h)
+        H.flat[:: self.size + 1] += self.l2
+        return value, g, H
+
+    def _need_curvature(self) -> None:
+        if not self.traits.curved:
+            cure = "declare multinomial" if self.traits.several else "use SmoothedHinge(gamma)"
+            raise wrong_type(f"{self.loss!r}", "have a curvature", "none", cure)
+
+    @cached_property
+    def column_sizes(self) -> np.ndarray:
+        """Largest |x_j| of every feature, (d,)."""
+        X = abs(self.federation.X).max(axis=0)
+        return np.asarray(X.toarray() if sp.issparse(X) else X).ravel()
+
+    def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
+        """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
+        per_row, y = np.repeat(self.row_weights, self.federation.sizes), self.federation.y
+        values, Z = np.empty((y.size, 1)), self._scores(w[None, :], 0, y.size)
+        row_losses.row_values(self.loss, Z, y, values)
+        row_losses.row_slopes(self.loss, Z, y)
+        known = self.traits.curved and not self.traits.several
+        bend = float(self.curvatures(w).sum()) if known else math.inf
+        return float(per_row @ np.abs(values[:, 0])), float(per_row @ np.linalg.norm(Z, axis=1)), bend
+
+    def _steepness(self, w: np.ndarray, F: float) -> float:
+        """Return a bound of the mean |l'|: what the loss declares of it, or what it is."""
+        steep = float(self.traits.slope_bound(F))
+        return steep if math.isfinite(steep) or not math.isfinite(F) else self._mean_sizes(w)[1]
+
+    def _reach(self, w: np.ndarray) -> float:
+        return float(np.abs(w).reshape(self.n_outputs, -1).sum(axis=0) @ self.column_sizes)
+
+    def rounding(self, w: np.ndarray, F: float) -> float:
+        """How far the computed F(w) may be from the true one: 8 eps (mean |l| + mean |l'| max_i sum_j |x_ij w_j|)."""
+        size = abs(F) if self.traits.lower_bound >= 0.0 else max(abs(F), self._mean_sizes(w)[0])
+        return 8.0 * _EPS * (size + self._steepness(w, F) * self._reach(w))
+
+    def gradient_rounding(self, w: np.ndarray, F: float) -> np.ndarray:
+        """How far the entries of the computed gradient may be from the true ones, (size,)."""
+        bend = self.traits.curvature_below(abs(F))
+        bend = bend if math.isfinite(bend) or not math.isfinite(F) else self._mean_sizes(w)[2]
+        per_feature = np.tile(self.column_sizes, self.n_outputs) * (self._steepness(w, F) + bend * self._reach(w))
+        return 8.0 * _EPS * (per_feature + self.l2 * np.abs(w))
+
+    def hessian_root(self, w: np.ndarray) -> np.ndarray:
+        """Return an upper triangular R (size, size) with R'R the Hessian, by QR of blocks of rows."""
+        fed, C, size = self.federation, self.n_outputs, self.size
+        R = np.sqrt(self.l2) * np.eye(size)
+        step = max(1, (1 << 21) // (size * C))
+        if C > 1:
+            P, root = self.probabilities(w), np.sqrt(np.repeat(self.row_weights, fed.sizes))
+        else:
+            root = np.sqrt(np.maximum(self.curvatures(w), 0.0))
+        for lo in range(0, fed.n, step):
+            X = fed.X[lo : lo + step]
+            A = (X.toarray() if fed.is_sparse else X) * root[lo : lo + step, None]
+            if C > 1:  # rows sqrt(p_c) (e_c - p) x', whose Gram matrix is (diag p - p p') x x'
+                p = P[lo : lo + step]
+                S = np.sqrt(p)[:, :, None] * (np.eye(C) - p[:, None, :])
+                A = np.einsum("ice,ij->icej", S, A).reshape(-1, size)
+            R = np.linalg.qr(np.vstack([R, A]), mode="r")
+        return R
+
+    def curvatures(self, w: np.ndarray) -> np.ndarray:
+        """(p_k/n_k) l''(x'w, y) of every row, (n,)."""
+        fed = self.federation
+        h = np.empty(fed.n)
+        z = np.ascontiguousarray(fed.X @ w)
+        row_losses.row_curvatures(self.loss, z, fed.y, fed.ptr, self.row_weights, h)
+        return h
+
+    def probabilities(self, w: np.ndarray) -> np.ndarray:
+        """Probabilities of the classes for every row at one flat model, (n, C)."""
+        return np.asarray(self.loss.probabilities(self._scores(w[None, :], 0, self.federation.n)))
+
+    def _softmax_hessian(self, w: np.ndarray) -> np.ndarray:
+        """Blocks sum_i (p_k/n_k) P_ic (1[c = e] - P_ie) x_i x_i', plus l2."""
+        fed, C, d = self.federation, self.n_outputs, self.federation.d
+        P = self.probabilities(w)
+        per_row = np.repeat(self.row_weights, fed.sizes)
+        H = np.empty((C, d, C, d))
+        for c in range(C):
+            for e in range(c + 1):
+                h = per_row * P[:, c] * ((c == e) - P[:, e])
+                X = fed.X.multiply(h[:, None]).tocsr() if fed.is_sparse else fed.X * h[:, None]
+                block = X.T @ fed.X
+                H[c, :, e, :] = block.toarray() if fed.is_sparse else block
+                H[e, :, c, :] = H[c, :, e, :].T
+        flat = H.reshape(self.size, self.size)
+        flat.flat[:: self.size + 1] += self.l2
+        return flat
+
+    def hessian_product(self, w: np.ndarray) -> Any:
+        """Return the map v -> Hessian(w) v over flat vectors, with the curvatures computed once."""
+        self._need_curvature()
+        fed = self.federation
+        if self.n_outputs > 1:
+            P, per_row = self.probabilities(w), np.repeat(self.row_weights, fed.sizes)[:, None]
+
+            def product(v: np.ndarray) -> np.ndarray:
+                Z = P * (fed.X @ v.reshape(self.n_outputs, -1).T)
+                Z -= P * Z.sum(axis=1, keepdims=True)
+                return (fed.X.T @ (per_row * Z)).T.ravel() + self.l2 * v
+
+            return product
+        h = self.curvatures(w)
+        return lambda v: fed.X.T @ (h * (fed.X @ v)) + self.l2 * v
+
+    def _domain_counts(self) -> tuple[np.ndarray, np.ndarray]:
+        counts = domain_counts(self.federation)
+        return domains_of(self.federation).code, counts
+
+
+def _weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """X' diag(h) X for h >= 0 and dense X, half of it computed (BLAS syrk) in blocks that stay in cache."""
+    some = np.flatnonzero(h)
+    if 2 * some.size < len(X):  # smoothed hinges have few rows in their band
+        X, h = X[some], h[some]
+    H = np.zeros((X.shape[1], X.shape[1]), order="F")
+    root = np.sqrt(h)
+    for lo in range(0, len(X), 2048):
+        A = X[lo : lo + 2048] * root[lo : lo + 2048, None]
+        H = dsyrk(1.0, A.T, beta=1.0, c=H, lower=1, overwrite_c=1)
+    return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)

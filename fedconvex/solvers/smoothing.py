@@ -1,0 +1,58 @@
+"""Kinked losses: smooth ones that approach them, certified by the duality gap of the kinked one itself."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from fedconvex.kernels import row_losses
+from fedconvex.solvers.certificates import least_value
+from fedconvex.solvers.newton import newton, truncated_newton
+from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.solution import DIRECT_SIZE, Solution
+
+__all__ = ["smoothing"]
+
+
+def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
+    """Minimise with losses of shrinking width; the duality gap of the kinked loss is the stopping rule.
+
+    Slopes of the smooth losses are dual feasible for the kinked one. Once the sets of rows inside and outside the bands
+    have settled, minimisers and duals are linear in the width, so two widths extrapolate to the minimiser of the kinked
+    loss (width 0) and to a good start for the next width.
+    """
+    goal = 1e-11 if tol is None else tol
+    fed, l2, kind = problem.federation, problem.l2, problem.traits
+    per_row = np.repeat(problem.row_weights, fed.sizes)
+    low, high = kind.slope_range(fed.y)
+    method = newton if problem.size <= DIRECT_SIZE else truncated_newton
+    best_w = np.zeros(problem.size)
+    best_F, best_lower, evaluations = float(problem.value(problem.unflatten(best_w))), kind.lower_bound, 0
+    begin, before, width = best_w, None, 1.0
+    while width > 1e-12 and best_F - best_lower > goal * (1.0 + abs(best_F)):
+        smooth = problem.with_loss(kind.loss.smoothed(width))
+        inner = method(smooth, begin, None, start)
+        w, evaluations = inner.w.ravel(), evaluations + inner.iterations
+        slopes = np.ascontiguousarray(fed.X @ w)[:, None]
+        row_losses.row_slopes(smooth.loss, slopes, fed.y)
+        u = -slopes[:, 0]
+        pairs = [(w, u)]
+        if before is not None:
+            slope_w, slope_u = (w - before[0]) / 9.0, (u - before[1]) / 9.0  # per current width; widths shrink tenfold
+            pairs.append((w + slope_w, np.clip(u + slope_u, -high, -low)))
+            begin = w + 0.9 * slope_w
+        else:
+            begin = w
+        for primal, dual in pairs:
+            v = np.asarray(fed.X.T @ (per_row * dual))
+            conjugates = np.array([kind.loss.conjugate(-a, y) for a, y in zip(dual, fed.y, strict=True)])
+            best_lower = max(best_lower, -float(per_row @ conjugates) - float(v @ v) / (2.0 * l2))
+            for candidate in (primal, v / l2):
+                F = float(problem.value(candidate))
+                if best_F > F:
+                    best_w, best_F = candidate, F
+        before, width = (w, u), 0.1 * width
+    lower = least_value(problem, best_w, best_F, min(best_lower, best_F))
+    seconds = time.perf_counter() - start
+    return Solution(problem.unflatten(best_w), best_F, lower, "duality gap", True, True, evaluations, seconds)
