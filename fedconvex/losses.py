@@ -376,11 +376,6 @@ class Exponential(NamedTuple):
         """Return P(y = 1) = 1 / (1 + exp(-2 z)): z is half the logarithm of the odds (Friedman, Hastie, Tibshirani)."""
         return 0.5 * (1.0 + np.tanh(z))
 
-    @property
-    def self_bounded(self) -> bool:
-        """Whether l'' <= l, so that F bounds its own curvature where it is no larger than F(0): here l'' = l."""
-        return True
-
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
         _check_signs("Exponential", y)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -26,7 +27,7 @@ def step_size_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness)
     from fedconvex.methods import Decay
 
     fed = problem.federation
-    if not math.isfinite(float(getattr(problem.loss, "smoothness", math.inf))) and not smooth.where:
+    if math.isinf(traits(problem.loss).smoothness) and not smooth.where:
         step = default_steps.kink_step(smooth, problem.l2)
         return Decay(step.value.scale, step.value.shift, by_round=True), step.formula
     if args.method == "sgd":

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedconvex import __version__
 from fedconvex.cli.data import Data, Scaling
+from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
     from fedconvex.constants import Constants
@@ -50,7 +51,7 @@ def certificate(problem: Problem) -> str:
 
 def formula_of(problem: Problem) -> str:
     """Return the objective in words."""
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(problem.loss).__name__).lower()
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f"{problem.loss!r}".partition("(")[0]).lower()
     return f"{name} loss" + (f" + ({problem.l2:g}/2) ‖w‖²" if problem.l2 > 0.0 else "")
 
 
@@ -75,7 +76,7 @@ def _constant_rows(outcome: Solved) -> list[tuple[str, Any, str, str]]:
     rows = [(n, getattr(c, n), c.how.get(n, "from L and mu"), text) for n, text in meanings.items()]
     how = c.how.get("L", "") if smooth.exact else "rigorous bound" + smooth.where
     rows.insert(1, ("L of F", smooth.F, how, "smoothness of the objective F"))
-    if type(outcome.problem.loss).__name__ == "Hinge":
+    if traits(outcome.problem.loss).kinked:
         rows = [row for row in rows if row[0] not in ("L", "L of F", "kappa")]
     return [(n, v, "unbounded" if v == math.inf else h, text) for n, v, h, text in rows if v is not None]
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.federation import Federation
+from fedconvex.loss_traits import traits
 
 __all__ = [
     "DefaultStep",
@@ -87,8 +88,8 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     weights : array (K,)
         p_k.
     loss : loss
-        Without smoothness, but Lipschitz (hinge), its curvature counts as 1, a scale for `kink_step`; of a loss that is
-        ``self_bounded`` (exponential) F <= F(0) bounds it.
+        Without smoothness, but Lipschitz (hinge), its curvature counts as 1, a scale for `kink_step`; where a loss
+        declares ``curvature_below`` (exponential), F <= F(0) bounds it.
     l2 : float
     exact : bool
         Take eigenvalues of X'X, else bounds that do without it.
@@ -104,13 +105,15 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     """
     squares = fed.X.multiply(fed.X).sum(axis=1) if fed.is_sparse else np.einsum("ij,ij->i", fed.X, fed.X)
     norms = np.asarray(squares).ravel()
-    s = float(getattr(loss, "smoothness", math.inf))
-    if getattr(loss, "self_bounded", False):
-        top = float(norms.max()) + l2  # of losses that are 1 at 0
-        return Smoothness(top, top, top, False, " where F <= F(0)")
-    if not math.isfinite(s):
-        s = 1.0 if math.isfinite(getattr(loss, "lipschitz", math.inf)) else math.inf
-    per_row = np.repeat(weights / fed.sizes, fed.sizes)
+    kind, per_row = traits(loss), np.repeat(weights / fed.sizes, fed.sizes)
+    s = kind.smoothness
+    if math.isinf(s) and not kind.several:
+        bend = kind.curvature_below(float(per_row @ [loss.value(0.0, y) for y in fed.y]))
+        if math.isfinite(bend):
+            top = bend * float(norms.max()) + l2
+            return Smoothness(top, top, top, False, " where F <= F(0)")
+    if math.isinf(s) and math.isfinite(kind.lipschitz):
+        s = 1.0
     tops = np.empty(fed.K)
     for k in range(fed.K):
         mine, n_k = slice(int(fed.ptr[k]), int(fed.ptr[k + 1])), int(fed.sizes[k])

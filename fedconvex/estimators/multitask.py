@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedconvex._check import among, bad, flag, real, vector, whole
 from fedconvex.estimators.clients import client_names, folds, scores_of
 from fedconvex.federation import Federation
+from fedconvex.loss_traits import traits
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
 from fedconvex.problems.relations import Relation
@@ -351,10 +352,10 @@ class FederatedMultiTaskClassifier(ClassifierMixin, _MultiTask):
         z = self._predicted(X, clients)
         return self.classes_[(z >= 0.0).astype(int)]
 
-    @available_if(lambda self: self.loss == "logistic" or isinstance(self.loss, Logistic))
+    @available_if(lambda self: traits(self.losses.get(self.loss) if isinstance(self.loss, str) else self.loss).probable)
     def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
-        """Return the probabilities of both classes, (n, 2), for the logistic loss."""
-        one = 0.5 * (1.0 + np.tanh(0.5 * self._predicted(X, clients)))
+        """Return the probabilities of both classes, (n, 2), for losses that have them, such as logistic."""
+        one = self._loss().probabilities(self._predicted(X, clients))
         return np.column_stack([1.0 - one, one])
 
     def score(self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None) -> float:

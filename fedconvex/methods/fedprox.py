@@ -24,7 +24,7 @@ from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real, wh
 from fedconvex.draws import Draws, below, stream, uniform
 from fedconvex.kernels import averages, jobs, row_losses
 from fedconvex.kernels.cache import kernel
-from fedconvex.losses import Softmax
+from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.solvers.proximal import proximal_points
@@ -260,7 +260,7 @@ class FedProx:
                 raise bad(
                     "FedProx.proximal_mu", must, f"{self.proximal_mu!r}", "a client's own minimiser may not exist"
                 )
-            if not (isinstance(problem.loss, Softmax) or hasattr(problem.loss, "curvature")):
+            if not traits(problem.loss).curved:
                 cure = "use SmoothedHinge(gamma), or step_size="
                 raise bad("FedProx with a solver", "have a loss with curvature", f"{problem.loss!r}", cure)
         before = w if isinstance(self.proximal_mu, AdaptiveProximal) else w[..., :0]

@@ -36,7 +36,7 @@ import numpy as np
 from fedconvex._check import bad, finite, flag, numeric, real, whole
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages, jobs, row_losses
-from fedconvex.losses import Softmax
+from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
@@ -197,7 +197,7 @@ class ProgressiveHedging:
                 k = int(np.argmin(fed.sizes))
                 must = f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}"
                 raise bad(f"{who}.batch_size", must, self.batch_size)
-        elif not (isinstance(problem.loss, Softmax) or hasattr(problem.loss, "curvature")):
+        elif not traits(problem.loss).curved:
             cure = "use SmoothedHinge(gamma), or local_steps= and step_size="
             raise bad(f"{who} with exact local solutions", "have a loss with curvature", f"{problem.loss!r}", cure)
         rho = np.broadcast_to(np.array(self._best_penalty(problem) if self.rho is None else self.rho), R).copy()

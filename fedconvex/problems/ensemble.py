@@ -35,9 +35,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, finite, numeric, real, whole, wrong_type
+from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.loss_traits import declares
 from fedconvex.losses import Exponential, _check_signs, exp
 from fedconvex.problems.empirical_risk import Measure, Problem
 from fedconvex.problems.q import QEnsemble, Tree, as_q
@@ -56,7 +57,7 @@ _FLAT = 1e-14  # derivatives below this are rounding
 _LN2 = math.log(2.0)
 
 
-@equal_by_type
+@declares(task="classification", lower_bound=0.0, smoothness=0.25 / _LN2, lipschitz=1.0 / _LN2, self_concordance=1.0)
 class Logistic2(NamedTuple):
     """Logistic loss to base two, l(z, y) = log2(1 + exp(-y z)), which bounds the zero-one loss; labels -1/+1.
 
@@ -80,16 +81,6 @@ class Logistic2(NamedTuple):
         """Return s (1 - s) / log 2 with s = 1 / (1 + exp(-z))."""
         t = math.exp(-abs(z))
         return t / ((1.0 + t) * (1.0 + t) * 0.6931471805599453)
-
-    @property
-    def smoothness(self) -> float:
-        """sup l'' = 1/(4 log 2)."""
-        return 0.25 / _LN2
-
-    @property
-    def lipschitz(self) -> float:
-        """sup |l'| = 1/log 2."""
-        return 1.0 / _LN2
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
@@ -277,7 +268,7 @@ class EnsembleProblem(Problem):
         if not isinstance(federation, Federation):
             raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
         self._loss = Exponential() if loss is None else loss
-        if not isinstance(self._loss, (Exponential, Logistic2)):
+        if self._loss not in (Exponential(), Logistic2()):
             raise wrong_type("EnsembleProblem.loss", "be Exponential() or Logistic2()", f"{loss!r}")
         self._loss.check_labels(federation.y)
         domain, self.p = _domains(federation)
@@ -293,7 +284,7 @@ class EnsembleProblem(Problem):
         self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.counts, self.y_sorted = counts, federation.y[self.by_row]
         self.q_sorted = np.ascontiguousarray(self.q[self.by_row].T)  # (p, n)
-        self.base2 = isinstance(self._loss, Logistic2)
+        self.base2 = self._loss == Logistic2()
 
     # ------------------------------------------------------------------ values
     def objective(self, F: np.ndarray) -> Any:

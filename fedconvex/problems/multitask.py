@@ -24,7 +24,7 @@ from fedconvex._check import among, bad, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.problems.empirical_risk import Measure, Problem
 from fedconvex.problems.relations import Covariance, Relation
 from fedconvex.solvers import dual
@@ -261,11 +261,7 @@ class MultiTaskProblem(Problem):
         """How far a computed gap may be below the true one."""
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
         weight = self.c * self.federation.sizes
-        steep = float(getattr(self.loss, "lipschitz", math.inf))
-        if isinstance(self.loss, Squared):
-            slope = np.sqrt(2.0 * np.maximum(losses, 0.0) / weight)
-        else:
-            slope = np.full(len(W), steep) if math.isfinite(steep) else losses / weight
+        slope = np.broadcast_to(traits(self.loss).slope_bound(losses / weight), len(W))
         reach = weight * slope * (np.abs(W) @ self.column_sizes)
         return 4.0 * _EPS * (terms + float(reach.sum()))
 
@@ -466,14 +462,14 @@ class MultiTaskProblem(Problem):
     def predict(self, W: Any, X: Any = None, tasks: Any = None) -> np.ndarray:
         """Predictions of the rows' own tasks: real numbers for squared loss, else signs."""
         z = self.scores(W, X, tasks)
-        return z if isinstance(self.loss, Squared) else np.where(z >= 0.0, 1.0, -1.0)
+        return traits(self.loss).predict(z)
 
     def metrics(self, W: Any, federation: Federation | None = None) -> TaskMetrics:
         """Errors and losses of every task on its own rows, or on those of another federation with the same labels."""
         fed = self.federation if federation is None else federation
         z = self.scores(W, None if federation is None else fed.X, np.repeat(fed.labels, fed.sizes))
-        guess = z if isinstance(self.loss, Squared) else np.where(z >= 0.0, 1.0, -1.0)
-        wrong = (z - fed.y) ** 2 if isinstance(self.loss, Squared) else (guess != fed.y).astype(float)
+        guess = traits(self.loss).predict(z)
+        wrong = (guess - fed.y) ** 2 if traits(self.loss).task == "regression" else (guess != fed.y).astype(float)
         code, m = np.repeat(self._tasks(fed.labels, fed.K), fed.sizes), self.federation.K
         rows = np.bincount(code, minlength=m)
         with np.errstate(invalid="ignore"):

@@ -22,7 +22,7 @@ from fedconvex.driver import Result
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.models import write_file
 from fedconvex.problems import MultiTaskProblem, Problem
 from fedconvex.report.plots import _COLOURS, _canvas, check_plot_path
@@ -60,7 +60,7 @@ class DomainScores:
     loss_low, loss_high : array (p,)
         Interval of the mean loss, by Student's t.
     accuracy, accuracy_error : array (p,)
-        Share of correct predictions and its standard error sqrt(a (1 - a)/n); NaN for squared loss.
+        Share of correct predictions and its standard error sqrt(a (1 - a)/n); NaN for regressions.
     accuracy_low, accuracy_high : array (p,)
         Wilson's interval of the accuracy.
     domain_weights : array (p,)
@@ -104,7 +104,7 @@ class DomainScores:
 
     @property
     def worst_accuracy(self) -> float:
-        """The smallest accuracy, NaN for squared loss."""
+        """The smallest accuracy, NaN for regressions."""
         return float(np.nanmin(self.accuracy)) if self.classifies else math.nan
 
     @property
@@ -143,7 +143,7 @@ class DomainDifferences(NamedTuple):
     rows: np.ndarray  # (p,)
     loss: np.ndarray  # (p,) mean difference of the losses
     loss_error: np.ndarray  # (p,) its standard error, from the differences of the rows
-    accuracy: np.ndarray  # (p,) difference of the accuracies, NaN for squared loss
+    accuracy: np.ndarray  # (p,) difference of the accuracies, NaN for regressions
     accuracy_error: np.ndarray  # (p,) its standard error, from the differences of the rows
     gained: np.ndarray  # (p,) rows that only the first predicts correctly
     lost: np.ndarray  # (p,) rows that only the second predicts correctly
@@ -342,12 +342,12 @@ def _model(who: str, problem: Problem, model: Any) -> tuple[np.ndarray, Any]:
 
 
 def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss of every row (n,), and whether it is predicted correctly (n,), NaN for squared loss."""
+    """Return the loss of every row (n,), and whether it is predicted correctly (n,), NaN for regressions."""
     fed = problem.federation
     Z = np.ascontiguousarray(problem.scores(w).reshape(fed.n, -1))
     out = np.empty((fed.n, 1))
     row_losses.row_values(problem.loss, Z, fed.y, out)
-    if isinstance(problem.loss, Squared):
+    if traits(problem.loss).task == "regression":
         return out[:, 0], np.full(fed.n, np.nan)
     return out[:, 0], (problem.predict(w) == fed.y).astype(float)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.driver import Result, Status
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.models import write_file
 from fedconvex.problems import Problem
 
@@ -96,7 +96,7 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
         raise bad("per_client_metrics: w", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")
     out = {"client": fed.labels, "rows": fed.sizes, "loss": loss - 0.5 * problem.l2 * float(np.sum(w**2))}
     guess = problem.predict(w)
-    if not isinstance(problem.loss, Squared):
+    if traits(problem.loss).task == "classification":
         return out | {"accuracy": _means(fed, (guess == fed.y).astype(float))}
     error = _means(fed, (guess - fed.y) ** 2)
     spread = _means(fed, (fed.y - np.repeat(_means(fed, fed.y), fed.sizes)) ** 2)
@@ -143,7 +143,7 @@ def comparison(
     >>> [(row["model"], row["loss"], row["worst_client"]) for row in rows]
     [('pooled', 0.625, 'a'), ('alone, mean of 2', 1.25, 'b'), ('alone, worst of 2', 1.75, 'a')]
     """
-    score = "rmse" if isinstance(problem.loss, Squared) else "accuracy"
+    score = "rmse" if traits(problem.loss).task == "regression" else "accuracy"
     out: list[dict[str, Any]] = []
     target = problem if measured is None else measured
     for name, given in models.items():

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.solvers.newton import newton, truncated_newton
+from fedconvex.solvers.newton import minimise
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.smoothing import smoothing
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
@@ -31,8 +31,6 @@ def solve(problem: Objective, tol: float | None) -> Solution:
     if kinked:
         return smoothing(problem, tol, start)
     w = np.zeros(problem.size)
-    if problem.size > DIRECT_SIZE:
-        return truncated_newton(problem, w, tol, start)
-    if problem.l2 > 0.0 and problem.federation.n >= 16 * 8 * problem.size:  # a part of the rows leads most of the way
-        w = newton(problem.thinned(16), w, 1e-4, start).w.ravel()
-    return newton(problem, w, tol, start)
+    if problem.l2 > 0.0 and problem.size <= DIRECT_SIZE and problem.federation.n >= 16 * 8 * problem.size:
+        w = minimise(problem.thinned(16), w, 1e-4, start).w.ravel()  # a part of the rows leads most of the way
+    return minimise(problem, w, tol, start)

@@ -16,11 +16,16 @@ from fedconvex.kernels import row_losses
 from fedconvex.solvers.certificates import bounded_gap, certified_gap, least_value
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.solution import Solution
+from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
-__all__ = ["newton", "polish", "truncated_newton"]
+__all__ = ["minimise", "newton", "polish", "truncated_newton"]
 
 MAX_ITERATIONS = 500
+
+
+def minimise(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
+    """Minimise F from a flat model w, by the method for its size; ``start`` is when the clock began."""
+    return (newton if problem.size <= DIRECT_SIZE else truncated_newton)(problem, w, tol, start)
 
 
 def polish(problem: Objective, w: np.ndarray) -> Solution:

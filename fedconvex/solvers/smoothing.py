@@ -8,9 +8,9 @@ import numpy as np
 
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.certificates import least_value
-from fedconvex.solvers.newton import newton, truncated_newton
+from fedconvex.solvers.newton import minimise
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.solution import DIRECT_SIZE, Solution
+from fedconvex.solvers.solution import Solution
 
 __all__ = ["smoothing"]
 
@@ -26,13 +26,12 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
     fed, l2, kind = problem.federation, problem.l2, problem.traits
     per_row = np.repeat(problem.row_weights, fed.sizes)
     low, high = kind.slope_range(fed.y)
-    method = newton if problem.size <= DIRECT_SIZE else truncated_newton
     best_w = np.zeros(problem.size)
     best_F, best_lower, evaluations = float(problem.value(problem.unflatten(best_w))), kind.lower_bound, 0
     begin, before, width = best_w, None, 1.0
     while width > 1e-12 and best_F - best_lower > goal * (1.0 + abs(best_F)):
         smooth = problem.with_loss(kind.loss.smoothed(width))
-        inner = method(smooth, begin, None, start)
+        inner = minimise(smooth, begin, None, start)
         w, evaluations = inner.w.ravel(), evaluations + inner.iterations
         slopes = np.ascontiguousarray(fed.X @ w)[:, None]
         row_losses.row_slopes(smooth.loss, slopes, fed.y)

@@ -15,7 +15,7 @@ from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.draws import key_from_seed
 from fedconvex.driver import iterate, run
 from fedconvex.kernels.domains import domain_counts
-from fedconvex.losses import Softmax, Squared
+from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
 from fedconvex.solvers.ball import largest_on_ball, least_values_over_ball
@@ -102,7 +102,7 @@ def _game(name: str, s: Setting, ascent: str) -> AgnosticConstants:
     m, p = s.method, s.problem
     is_method(name, m, "AFL")
     stationary(name, p)
-    smooth = hasattr(p.loss, "curvature") or isinstance(p.loss, Softmax)
+    smooth = traits(p.loss).curved
     require(
         name,
         Hypothesis("a ball of models", f"radius {m.radius!r}", m.radius is not None),
@@ -298,7 +298,7 @@ def _class_of(name: str, s: Setting) -> _Class:
     cuts = fed.ptr[1:-1]
     X = fed.X.toarray() if fed.is_sparse else fed.X
     if isinstance(kind, Ball):
-        require(name, Hypothesis("squared loss, for all models of a ball", f"{p.loss!r}", isinstance(p.loss, Squared)))
+        require(name, Hypothesis("squared loss, for all models of a ball", f"{p.loss!r}", traits(p.loss).quadratic))
         length = np.sqrt(np.sum(X**2, axis=1))
         slope = kind.radius * length + np.abs(fed.y)
         slopes2 = np.add.reduceat((slope * length) ** 2, fed.ptr[:-1]) / fed.sizes
@@ -539,7 +539,7 @@ def _softmax(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
 
 
 def _optimum(s: Setting) -> Bound:
-    solvable = hasattr(s.problem.loss, "curvature") or isinstance(s.problem.loss, Softmax)
+    solvable = traits(s.problem.loss).curved
     require("the softmax optimum", Hypothesis("a smooth loss, to be solved for", f"{s.problem.loss!r}", solvable))
     return _softmax(agnostic_softmax.softmax_optimum)(s)
 

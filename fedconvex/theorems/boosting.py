@@ -156,7 +156,7 @@ def _edges(s: Setting) -> tuple[np.ndarray, tuple[Hypothesis, ...]]:
         name,
         Hypothesis("one source", f"{p.p} sources", p.p == 1),
         Hypothesis("one vertex", f"{len(p.vertices)} vertices", len(p.vertices) == 1),
-        Hypothesis("exponential loss", f"{p.loss!r}", isinstance(p.loss, Exponential)),
+        Hypothesis("exponential loss", f"{p.loss!r}", p.loss == Exponential()),
         _one_by_one(s),
         Hypothesis("a start at alpha = 0", f"largest entry {s.start.max(initial=0.0):g}", not s.start.any()),
     )

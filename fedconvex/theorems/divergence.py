@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theorems import weight_divergence
 from fedconvex.theorems.parts.setting import Setting, full_steps, local_sgd
@@ -59,7 +59,7 @@ def _diverging_zhao(s: Setting) -> Bound:
     name = weight_divergence.ZHAO
     eta, T = _full_steps(name, s)
     p, fed = s.problem, s.problem.federation
-    labelled = not isinstance(p.loss, Squared)
+    labelled = traits(p.loss).task == "classification"
     require(name, Hypothesis("labels that are classes", f"{p.loss!r}", labelled), _same_conditionals(p))
     classes = Problem(Federation.from_arrays(fed.X, fed.y, fed.y), p.loss, p.l2, "uniform")
     lipschitz, shares = classes.constants().L_k, weight_divergence.class_shares(p)

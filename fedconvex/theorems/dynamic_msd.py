@@ -49,7 +49,7 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.constants import noise_factor
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import (
     GRADIENT_NOISE,
@@ -156,9 +156,8 @@ def tracking_constants(problem: Problem) -> TrackingConstants:
     >>> constants.nu, constants.delta, constants.gradient2_k
     (2.5, 4.0, array([6.25, 6.25]))
     """
-    if not isinstance(problem.loss, Squared):
-        name = type(problem.loss).__name__
-        raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {name}")
+    if not traits(problem.loss).quadratic:
+        raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {problem.loss!r}")
     _equal("tracking_constants", problem)
     fed, w = problem.federation, problem.solve().w
     eye, g = np.eye(fed.d), problem.client_gradients(w)

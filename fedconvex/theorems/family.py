@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex.constants import Constants, noise_factor
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.theorems import fedprox, hedging, scaffold, svrg
 from fedconvex.theorems import fedsam as sam
 from fedconvex.theorems.parts.setting import Setting, full_participation, is_method, participants, stationary
@@ -224,7 +224,7 @@ def _limit_settings(s: Setting) -> dict[str, Any]:
     stationary(name, p)
     require(
         name,
-        Hypothesis("least squares", f"{p.loss!r}", isinstance(p.loss, Squared)),
+        Hypothesis("least squares", f"{p.loss!r}", traits(p.loss).quadratic),
         full_participation(s),
         Hypothesis("full local gradients", f"batch_size={m.batch_size}", m.batch_size is None),
         Hypothesis("plain local steps and averaging", f"{m.client!r}, {m.server!r}", _is_plain(m)),

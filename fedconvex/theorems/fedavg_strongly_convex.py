@@ -13,7 +13,7 @@ from fedconvex.constants import MEASURED, Constants, default_steps
 from fedconvex.constants.default_steps import Schedule
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.methods import Decay, FedAvg, ProportionalSampling, UniformSampling
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
@@ -273,7 +273,7 @@ def _read(s: Setting) -> Reading:
     right = right and eta.power == 1.0 and math.isclose(eta.scale, 2.0 / mu) and math.isclose(eta.shift, gamma)
     wanted = f"the step sizes Decay(2/mu, max(8 L/mu, E)) = Decay({2 / mu if mu else math.nan:g}, {gamma:g})"
     require(name, Hypothesis(wanted, f"{eta!r}", bool(right)))
-    if isinstance(s.problem.loss, Squared):
+    if traits(s.problem.loss).quadratic:
         along = Moments.of(m, s.problem).gradients(rounds=s.rounds, start=s.start)
         how = dict(c.how) | {"G2": MEASURED, "sigma2_k": MEASURED}
         c = replace(c, G2=along.G2, sigma2_k=along.sigma2_k, sigma2=float(along.sigma2_k.max()), how=how)

@@ -38,6 +38,7 @@ import numpy as np
 
 from fedconvex._check import numeric, real, whole
 from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
 from fedconvex.theory.bound import SADDLE_GAP, Bound, Hypothesis, require
@@ -297,7 +298,7 @@ def agnostic_constants(
     Raises
     ------
     AssumptionError
-        If the loss is not one of this package's (convex, nonnegative).
+        If the loss does not declare a lower bound of at least 0.
 
     Examples
     --------
@@ -309,8 +310,9 @@ def agnostic_constants(
     (6.0, 20.5, 4.5)
     """
     R = real("agnostic_constants: radius", radius, low=0.0, strict=True)
-    known = type(problem.loss).__module__.partition(".")[0] == "fedconvex"
-    require(SOURCE, Hypothesis("a convex, nonnegative loss of this package", f"{problem.loss!r}", known))
+    kind = traits(problem.loss)
+    known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
+    require(SOURCE, Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known))
     fed, sets = problem.federation, Simplex() if uncertainty_set is None else uncertainty_set
     code, N = domains_of(fed).code, domain_counts(fed).astype(float)
     p = N.size
@@ -362,7 +364,7 @@ def _lengths(fed: Any) -> np.ndarray:
 def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return sup of ‖slope‖ and of the loss over scores within reach: at an end, for convex losses of one score."""
     loss, y = problem.loss, problem.federation.y
-    if hasattr(loss, "n_classes"):  # scores differ by at most sqrt 2 times their length; ‖P - e_y‖ <= sqrt 2 (1 - P_y)
+    if traits(loss).multinomial:  # scores differ by at most sqrt 2 times their length; ‖P - e_y‖ <= sqrt 2 (1 - P_y)
         top = math.log(loss.n_classes - 1.0) + math.sqrt(2.0) * reach
         return math.sqrt(2.0) / (1.0 + np.exp(-top)), np.logaddexp(0.0, top)
     ends = np.array(

@@ -37,7 +37,9 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
-from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, Presorted
+from fedconvex.loss_traits import traits
+from fedconvex.losses import Exponential
+from fedconvex.problems import Dictionary, EnsembleProblem, Presorted
 from fedconvex.theory.agnostic_generalisation import cover_bound, vertex_bound
 from fedconvex.theory.bound import (
     ENSEMBLE_LOSS,
@@ -144,8 +146,8 @@ def smoothed_progress(value: float, slope: float, smoothing: float, loss: Any = 
     """
     C, g = real("smoothed_progress: value", value, low=0.0), real("smoothed_progress: slope", slope)
     mu = real("smoothed_progress: smoothing", smoothing, low=0.0, strict=True)
-    ln2 = math.log(2.0)
-    L = 0.25 / ln2 + mu / ln2**2 if isinstance(loss, Logistic2) else C + mu * C * C
+    kind = traits(Exponential() if loss is None else loss)
+    L = kind.curvature_below(C) + mu * kind.slope_bound(C) ** 2
     return g * g / (2.0 * L)
 
 
@@ -260,7 +262,7 @@ def gradient_remainder(values: Any, step: float, loss: Any = None) -> Bound:
     0.005526
     """
     F, h = numeric("gradient_remainder: values", values), real("gradient_remainder: step", step, low=0.0, strict=True)
-    bend = 0.25 / math.log(2.0) if isinstance(loss, Logistic2) else math.exp(h) * float(F.max())
+    bend = traits(Exponential() if loss is None else loss).curvature_below(math.exp(h) * float(F.max()))
     return Bound({"curvature": 0.5 * h * h * bend}, TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
 
 

@@ -47,7 +47,7 @@ import numpy as np
 
 from fedconvex._check import real, vector, whole
 from fedconvex.constants import Constants
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import (
     LIMIT_BIAS,
@@ -190,8 +190,8 @@ def quadratic(problem: Problem) -> Quadratic:
     >>> q.H.ravel(), q.b.ravel(), q.minimiser
     (array([1., 9.]), array([1., 9.]), array([1.]))
     """
-    if not isinstance(problem.loss, Squared):
-        raise AssumptionError(f"quadratic does not apply: needs the Squared loss, got {type(problem.loss).__name__}")
+    if not traits(problem.loss).quadratic:
+        raise AssumptionError(f"quadratic does not apply: needs the Squared loss, got {problem.loss!r}")
     fed = problem.federation
     H, b = np.empty((fed.K, fed.d, fed.d)), np.empty((fed.K, fed.d))
     for k in range(fed.K):

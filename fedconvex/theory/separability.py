@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad, real, vector, whole
 from fedconvex.draws import key_from_seed
-from fedconvex.losses import Hinge, Logistic, SmoothedHinge
+from fedconvex.loss_traits import traits
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theory.bound import Hypothesis, require
 
@@ -62,11 +62,11 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     for t, (a, b) in enumerate(zip(fed.ptr[:-1], fed.ptr[1:], strict=True)):
         X = fed.X[a:b].toarray() if sp.issparse(fed.X) else fed.X[a:b]
         largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(X, 2) ** 2))
-    least, lipschitz = problem.pencil_sigma(), float(loss.lipschitz)
+    least, (low, high) = problem.pencil_sigma(), traits(loss).slope_range(fed.y)
     return DualConstants(
-        mu=1.0 / float(loss.smoothness),
-        width=1.0 if isinstance(loss, (Hinge, SmoothedHinge, Logistic)) else 2.0 * lipschitz,
-        lipschitz=lipschitz,
+        mu=1.0 / traits(loss).smoothness,
+        width=float(np.max(high - low)),
+        lipschitz=traits(loss).lipschitz,
         sigma=least if sigma is None else real("sigma", sigma, low=0.0, strict=True),
         least_sigma=least,
         sigma_max=max(largest),

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedconvex.driver import iterate
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.theorems.parts.setting import Setting, is_random
 from fedconvex.theory.bound import (
     LAST_SYNCHRONISED,
@@ -68,7 +68,7 @@ def _deviation(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) 
 
 def moments_of(s: Setting) -> Moments | None:
     """Return the exact moments of a run, or None where they do not close."""
-    if not isinstance(s.problem.loss, Squared):
+    if not traits(s.problem.loss).quadratic:
         return None
     try:
         return Moments.of(s.method, s.problem)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.methods import (
     AFL,
     MOCHA,
@@ -140,7 +140,7 @@ def only_the_start(problem: Problem, start: np.ndarray) -> Models:
 
 def _affordable(problem: Problem, start: np.ndarray) -> Ball | Models:
     """Return the unit ball for squared loss, else the start and every client's own minimiser."""
-    if isinstance(problem.loss, Squared):
+    if traits(problem.loss).quadratic:
         return Ball(1.0)
     own = [problem.client(k).solve().w for k in range(problem.federation.K)]
     return Models(np.array([np.array(start), *own]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
 from fedconvex.constants import noise_factor
-from fedconvex.losses import Squared
+from fedconvex.loss_traits import traits
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theory.moments import weights
 from fedconvex.theory.moments.least_squares import LeastSquares
@@ -90,7 +90,7 @@ class Moments:
     ) -> None:
         if not isinstance(problem, Problem):
             raise wrong_type("Moments.problem", "be a Problem", type(problem).__name__)
-        if not isinstance(problem.loss, Squared):
+        if not traits(problem.loss).quadratic:
             cure = "estimate other losses by Monte Carlo"
             raise wrong_type("Moments.problem", "have squared loss, whose moments close", f"{problem.loss!r}", cure)
         self.problem, self.d, self.K = problem, problem.federation.d, problem.federation.K
