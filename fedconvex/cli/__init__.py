@@ -2,7 +2,8 @@
 
 Nothing slow is imported before a command needs it, so that ``--help`` and ``--version`` answer at once. Exit status: 0
 for a run that converged or used up its rounds and for theorems and claims that hold, 1 for a violated theorem or a
-failed claim, 2 for bad input, 3 for a run that diverged, 130 for Ctrl-C.
+failed claim, 2 for bad input, 3 for a run that diverged, 4 for theorems of which none is violated but some could not be
+decided, 70 for an error of the program itself, 130 for Ctrl-C. A reader who leaves early does not change it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedconvex import __version__
 from fedconvex.cli import listing, reproduce, solve, verify
-from fedconvex.cli.arguments import INTERRUPTED, OK, USER, Parser, Refused
+from fedconvex.cli.arguments import CRASHED, INTERRUPTED, OK, USER, Parser, Refused
 
 __all__ = ["main"]
 
@@ -39,21 +41,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # terminals that lack a character
-    args = argparse.Namespace(checkpoint=None)
+    args = argparse.Namespace(checkpoint=None, status=OK)
     try:
-        args = _parser().parse_args(argv)
-        status = args.command(args)
-        sys.stdout.flush()
+        _parser().parse_args(argv, args)
+        args.status = args.command(args)
+        if sys.stdout is not None:  # closed by the caller: nothing can be printed, all else is done
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"fedconvex: interrupted: {_saved(args.checkpoint)}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as in "fedconvex list | head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        _silence()
+        return int(args.status)
     except (Refused, ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         print(f"fedconvex: error: {_one_line(error)}", file=sys.stderr)
         return USER
-    return int(status)
+    except Exception as error:
+        print(traceback.format_exc(), file=sys.stderr)
+        print(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above", file=sys.stderr)
+        return CRASHED
+    return int(args.status)
+
+
+def _silence() -> None:
+    """Send what is still printed nowhere, so that the interpreter does not stumble over the closed pipe at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):  # no file behind it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _one_line(error: BaseException) -> str:

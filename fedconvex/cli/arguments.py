@@ -10,8 +10,10 @@ from typing import Any, NoReturn
 from fedconvex._check import bad, real, whole
 
 __all__ = [
+    "CRASHED",
     "DIVERGED",
     "FAILED",
+    "INCONCLUSIVE",
     "INTERRUPTED",
     "LOSSES",
     "METHODS",
@@ -40,7 +42,7 @@ LOSSES = {
 METHODS = {"fedavg": "FedAvg", "fedsgd": "FedSGD", "scaffold": "SCAFFOLD", "gd": "GradientDescent", "sgd": "SGD"}
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
-OK, FAILED, USER, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 
 
 class Refused(Exception):

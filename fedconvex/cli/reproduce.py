@@ -62,11 +62,12 @@ def _reproduce(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("\nfedconvex: interrupted: files of an unfinished experiment are not written", file=sys.stderr)
         return INTERRUPTED
+    args.status = OK if found.holds else FAILED
     print(summary(found))
     if "table" in found.tables:
         print("\n".join(["Table:", *_aligned(found.tables["table"])]))
     print(f"Wrote {len(files)} files to {out} after {time.perf_counter() - began:.0f} s.")
-    return OK if found.holds else FAILED
+    return int(args.status)
 
 
 def lines(experiments: Mapping[str, Any]) -> Iterator[str]:

@@ -139,7 +139,7 @@ def _solve(args: argparse.Namespace) -> int:
         measured = Problem(scaling.apply(data.test, not args.no_intercept), data.loss, args.l2)
     clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, scaling)
     outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
-    written = []
+    args.status, written = DIVERGED if diverged else OK, []
     if args.save is not None:
         folder = Path(args.save)
         if not diverged:
@@ -155,7 +155,7 @@ def _solve(args: argparse.Namespace) -> int:
         print(json.dumps(plain(facts(args, outcome)), allow_nan=False))
     else:
         print(summary(args, outcome, written))
-    return DIVERGED if diverged else OK
+    return int(args.status)
 
 
 def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, scaling: Scaling) -> Any:

@@ -10,7 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import FAILED, OK, add_data, add_problem, count, number
+from fedconvex.cli.arguments import FAILED, INCONCLUSIVE, OK, add_data, add_problem, count, number
 from fedconvex.cli.data import affordable, prepare, scaling_of
 from fedconvex.cli.progress import progress_line
 from fedconvex.cli.summary import formula_of
@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
             with the bound, and with the exact worst case over all problems with the same constants.
 
             Without arguments: every theorem on the embedded suite of synthetic and real problems. Exit status 1 if a
-            theorem is violated."""),
+            theorem is violated, 4 if none is but some could not be decided."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex verify
@@ -99,17 +99,20 @@ def _verify(args: argparse.Namespace) -> int:
         tightness=args.data is None and args.theorem is None,
         progress=progress_line(),
     )
+    args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
+    file = None
+    if args.report is not None:  # first: whoever reads the table may leave early
+        from fedconvex.report.page import write_page
+
+        file = write_page(found, args.report)
     if args.json:
         print(json.dumps(as_document(found), allow_nan=False))
     else:
         width = min(shutil.get_terminal_size((120, 24)).columns, WIDEST)
         print(as_table(found, width, details=args.data is not None or args.theorem is not None))
-    if args.report is not None:
-        from fedconvex.report.page import write_page
-
-        file = write_page(found, args.report)
+    if file is not None:
         print(f"Wrote {file}.", file=sys.stderr if args.json else sys.stdout)
-    return FAILED if found.violated else OK
+    return int(args.status)
 
 
 def _alone(args: argparse.Namespace) -> None:

@@ -199,6 +199,11 @@ class VerificationReport:
         return self.counts[Outcome.VIOLATED] > 0 or not all(c.holds for c in self.claims)
 
     @property
+    def inconclusive(self) -> bool:
+        """Whether a theorem could not be decided."""
+        return self.counts[Outcome.INCONCLUSIVE] > 0
+
+    @property
     def sentence(self) -> str:
         """The summary."""
         n = len(self.findings)
