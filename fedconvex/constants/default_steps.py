@@ -157,10 +157,11 @@ def top_eigenvalue_bound(X: Any, norms2: np.ndarray, weights: np.ndarray) -> flo
     return best * (1.0 + 1e-12)
 
 
-def expected_smoothness(n: Any, batch_size: int, L: float, L_row: float) -> float:
-    """Return the expected smoothness of mini-batches without replacement, the largest over groups of n rows.
+def expected_smoothness(n: Any, batch_size: Any, L: float, L_row: float, replacement: bool = False) -> float:
+    """Return the expected smoothness of mini-batches of b out of n rows, the largest over such groups of rows.
 
-    n (b-1)/(b (n-1)) L + (n-b)/(b (n-1)) L_row with b = min(batch_size, n): Gower et al. 2019, Proposition 3.8.
+    n (b-1)/(b (n-1)) L + (n-b)/(b (n-1)) L_row with b = min(batch_size, n): Gower et al. 2019, Proposition 3.8; with
+    replacement (b-1)/b L + 1/b L_row.
 
     Examples
     --------
@@ -169,6 +170,9 @@ def expected_smoothness(n: Any, batch_size: int, L: float, L_row: float) -> floa
     [3.0, 1.3333333333333335, 1.0]
     """
     n = np.asarray(n)
+    if replacement:
+        b = np.asarray(batch_size, dtype=float)
+        return float(np.max((b - 1.0) / b * L + 1.0 / b * L_row))
     b, m = np.minimum(batch_size, n).astype(float), np.maximum(n - 1.0, 1.0)
     return float(np.max(n * (b - 1.0) / (b * m) * L + (n - b) / (b * m) * L_row))
 
@@ -194,12 +198,12 @@ def local_step(smooth: Smoothness) -> DefaultStep:
     return DefaultStep(_inverse(smooth.client), f"1/{smooth.name}", "fedconvex, R1#")
 
 
-def batch_step(smooth: Smoothness, sizes: Any, batch_size: int) -> DefaultStep:
+def batch_step(smooth: Smoothness, sizes: Any, batch_size: Any, replacement: bool = False) -> DefaultStep:
     """Return 1/(2 L) with the expected smoothness L of mini-batches of clients with so many rows.
 
-    For stochastic gradients of pooled rows or of sampled clients see `expected_smoothness`.
+    Pooled rows are one client: ``smooth._replace(client=smooth.F)``.
     """
-    rough = expected_smoothness(sizes, batch_size, smooth.client, smooth.row)
+    rough = expected_smoothness(sizes, batch_size, smooth.client, smooth.row, replacement)
     return DefaultStep(_inverse(2.0 * rough), f"1/(2 {smooth.name} of mini-batches)", "Gower et al. 2019, Theorem 3.1")
 
 

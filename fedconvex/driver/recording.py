@@ -85,4 +85,5 @@ class Recorder:
             column = np.array([row[name] for row in self.rows])
             trace[name] = column[:, 0] if R == 1 and column.ndim == 2 else column
         gap = self.rows[-1]["gap"]
-        return Result(state, status, t, float(gap[0]) if R == 1 else gap, trace, self.diverged)
+        step = None if self.engine.default_step is None else str(self.engine.default_step)
+        return Result(state, status, t, float(gap[0]) if R == 1 else gap, trace, self.diverged, step)

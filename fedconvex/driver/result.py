@@ -51,6 +51,8 @@ class Result:
         value and gap are (T,), or (T, R) for R > 1 trajectories.
     diverged : array (R,)
         Round by which each trajectory was found to diverge, -1 if it was not.
+    step_size : str or None
+        What ``step_size="auto"`` came to, with its formula and theorem.
     """
 
     state: Any
@@ -59,6 +61,7 @@ class Result:
     gap: Any
     trace: Trace
     diverged: np.ndarray
+    step_size: str | None = None
 
     @property
     def w(self) -> np.ndarray:

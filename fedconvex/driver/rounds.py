@@ -10,6 +10,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.methods import resolved
 from fedconvex.problems import MovingTarget, Problem
 
 __all__ = ["Engine", "iterate"]
@@ -69,14 +70,15 @@ class Engine:
         if not isinstance(problem, Problem):
             cure = "wrap it: Problem(federation, loss, l2=...)"
             raise wrong_type("run: problem", "be a Problem", type(problem).__name__, cure)
-        self.method, self.problem, self.key = method, problem, key
+        self.method, self.default_step = resolved(method, problem)
+        self.problem, self.key = problem, key
         self.R = whole("run: trajectories", trajectories, low=1)
         self.threads = whole("run: threads", threads, low=1)
         self.numbers = np.arange(self.R)
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.floats_down = self.floats_up = 0  # per trajectory, totals
         self.done = (0, 0)  # the same, as of the last finished round
-        self.memory = method.memory(problem, self.R) if hasattr(method, "memory") else None
+        self.memory = self.method.memory(problem, self.R) if hasattr(method, "memory") else None
         self.step = self._round if hasattr(method, "local") else self._centralised
         self.moving = isinstance(problem, MovingTarget)
 

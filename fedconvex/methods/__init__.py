@@ -17,6 +17,7 @@ from fedconvex.methods.minibatchsdca import MiniBatchSDCA
 from fedconvex.methods.minibatchsgd import MiniBatchSGD
 from fedconvex.methods.mocha import MOCHA
 from fedconvex.methods.multiboost import MultiBoost
+from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.methods.parts.dual_nodes import Clock, NodeWork
 from fedconvex.methods.parts.optimizers import (
     Averaging,
@@ -88,4 +89,5 @@ __all__ = [
     "Stragglers",
     "UniformSampling",
     "WeightedSampling",
+    "resolved",
 ]

@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, whole
+from fedconvex.constants import default_steps
+from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.kernels import jobs
+from fedconvex.methods.parts import automatic_steps
 from fedconvex.methods.parts import step_sizes as _steps
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
@@ -39,8 +42,9 @@ class GradientDescent:
 
     Parameters
     ----------
-    step_size : float, array (R,) or `Decay`
-        eta; a `Decay` counts rounds. For eta <= 1/L the gap after t steps is at most ‖w_0 - w*‖^2 / (2 eta t).
+    step_size : float, array (R,), `Decay` or "auto"
+        eta; a `Decay` counts rounds; "auto" is 1/L. For eta <= 1/L the gap after t steps is at most
+        ‖w_0 - w*‖^2 / (2 eta t).
 
     Examples
     --------
@@ -54,7 +58,7 @@ class GradientDescent:
     step_size: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", _steps.as_step_size("GradientDescent", self.step_size))
+        object.__setattr__(self, "step_size", _steps.as_step_size("GradientDescent", self.step_size, automatic=True))
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         _steps.check_trajectories("GradientDescent", self.step_size, len(w))
@@ -66,6 +70,13 @@ class GradientDescent:
     def traits(self, problem: Problem) -> Traits:
         return Traits(drawn=())
 
+    def default_step(self, problem: Problem) -> DefaultStep:
+        if getattr(problem.loss, "self_bounded", False):  # F falls, so that F <= F(0) holds along the run
+            return default_steps.descent_step(
+                default_steps.smoothness_of(problem.federation, problem.weights, problem.loss, problem.l2)
+            )
+        return default_steps.descent_step(automatic_steps.smoothness("GradientDescent", problem))
+
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)
 
@@ -76,8 +87,8 @@ class SGD:
 
     Parameters
     ----------
-    step_size : float, array (R,) or `Decay`
-        eta; a `Decay` counts steps.
+    step_size : float, array (R,), `Decay` or "auto"
+        eta; a `Decay` counts steps; "auto" is 1/(2 L) with the expected smoothness L of mini-batches.
     batch_size : int
         Rows per step.
     steps : int
@@ -105,7 +116,7 @@ class SGD:
     replacement: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", _steps.as_step_size("SGD", self.step_size))
+        object.__setattr__(self, "step_size", _steps.as_step_size("SGD", self.step_size, automatic=True))
         whole("SGD.batch_size", self.batch_size, low=1)
         whole("SGD.steps", self.steps, low=1)
         object.__setattr__(self, "replacement", flag("SGD.replacement", self.replacement))
@@ -132,6 +143,11 @@ class SGD:
     def traits(self, problem: Problem) -> Traits:
         full = self.batch_size == problem.federation.n and not self.replacement
         return Traits(drawn=() if full else ("batches",))
+
+    def default_step(self, problem: Problem) -> DefaultStep:
+        smooth = automatic_steps.smoothness("SGD", problem)
+        pooled = smooth._replace(client=smooth.F)
+        return default_steps.batch_step(pooled, problem.federation.n, self.batch_size, self.replacement)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

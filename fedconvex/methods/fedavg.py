@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import flag
+from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages, jobs
-from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
 
@@ -57,8 +58,9 @@ class FedAvg:
 
     Parameters
     ----------
-    step_size : float, array (R,) or `Decay`
-        Local step size eta; an array gives every trajectory its own.
+    step_size : float, array (R,), `Decay` or "auto"
+        Local step size eta; an array gives every trajectory its own; "auto" is what a theorem gives for the settings
+        and the problem (`fedconvex.constants.default_steps`), and ``Result.step_size`` names it.
     local_steps : int
         Local steps per round; each draws a fresh mini-batch.
     epochs : int, optional
@@ -81,7 +83,8 @@ class FedAvg:
     Raises
     ------
     ValueError, TypeError
-        On settings out of range; when a run starts, if a mini-batch without replacement exceeds a client.
+        On settings out of range; when a run starts, if a mini-batch without replacement exceeds a client, or no theorem
+        gives the step that "auto" asks for.
 
     References
     ----------
@@ -110,7 +113,7 @@ class FedAvg:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("FedAvg", self.step_size))
+        set_(self, "step_size", step_sizes.as_step_size("FedAvg", self.step_size, automatic=True))
         local_work.check_work("FedAvg", self)
         for name in ("replacement", "shadow"):
             set_(self, name, flag(f"FedAvg.{name}", getattr(self, name)))
@@ -142,6 +145,9 @@ class FedAvg:
 
     def traits(self, problem: Problem) -> Traits:
         return local_work.averaging_traits(self, problem, plain=self.client.plain())
+
+    def default_step(self, problem: Problem) -> DefaultStep:
+        return automatic_steps.of_averaging("FedAvg", self, problem)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

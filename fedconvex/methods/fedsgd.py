@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages, row_losses
-from fedconvex.methods.parts import participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import LocalSteps, Traits
 
@@ -47,8 +48,8 @@ class FedSGD:
 
     Parameters
     ----------
-    step_size : float, array (R,) or `Decay`
-        eta; a `Decay` counts rounds.
+    step_size : float, array (R,), `Decay` or "auto"
+        eta; a `Decay` counts rounds; "auto" as for `FedAvg`.
     participation : int, float or scheme
         As for `FedAvg`.
 
@@ -65,7 +66,7 @@ class FedSGD:
     participation: Any = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", step_sizes.as_step_size("FedSGD", self.step_size))
+        object.__setattr__(self, "step_size", step_sizes.as_step_size("FedSGD", self.step_size, automatic=True))
         object.__setattr__(self, "participation", participation.as_participation("FedSGD", self.participation))
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
@@ -91,6 +92,9 @@ class FedSGD:
         sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
         local = LocalSteps(self.step_size, ones, sizes, sizes, False, True, True, np.ones(sizes.size))
         return Traits(local, 1.0, sampling, m, () if sampling == "everyone" else ("clients",))
+
+    def default_step(self, problem: Problem) -> DefaultStep:
+        return automatic_steps.of_averaging("FedSGD", self, problem)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

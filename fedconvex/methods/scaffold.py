@@ -31,10 +31,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, real, whole
+from fedconvex.constants import default_steps
+from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.kernels import client_rows, jobs, row_losses
 from fedconvex.kernels.cache import kernel
-from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
@@ -127,7 +129,7 @@ class SCAFFOLD:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("SCAFFOLD", self.step_size))
+        set_(self, "step_size", step_sizes.as_step_size("SCAFFOLD", self.step_size, automatic=True))
         local_work.check_work("SCAFFOLD", self)
         set_(self, "replacement", flag("SCAFFOLD.replacement", self.replacement))
         set_(self, "participation", participation.as_participation("SCAFFOLD", self.participation))
@@ -177,6 +179,18 @@ class SCAFFOLD:
         sampling, m = participation.sampling_of(self.participation, problem)
         some = () if sampling == "everyone" else ("clients",)
         return Traits(local, None, sampling, m, some + (() if local.full else ("batches",)))
+
+    def default_step(self, problem: Problem) -> DefaultStep:
+        t = self.traits(problem)
+        tau = t.local.equal_steps if t.local is not None and t.local.fresh else None
+        if tau is None or self.option != 2 or self.server_step < 1.0 or np.ptp(problem.weights) > 1e-12:
+            why = "unequal weights or steps, epochs, option 1 or server_step < 1"
+            raise automatic_steps.no_theorem("SCAFFOLD", why, "give a step size; 1/L of the roughest client is usual")
+        automatic_steps.smoothness("SCAFFOLD", problem)
+        c = problem.constants()
+        mu = float(np.min(c.mu_k)) if c.mu_k is not None else 0.0
+        assert c.L is not None
+        return default_steps.control_step(c.L, mu, problem.federation.K, t.participants, tau, self.server_step)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, whole
+from fedconvex.constants import default_steps, noise_factor
+from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import BATCHES, Draws, stream
 from fedconvex.kernels import batches, row_losses
 from fedconvex.kernels.cache import borrowing, reduction
-from fedconvex.methods.parts import step_sizes
+from fedconvex.methods.parts import automatic_steps, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
 
@@ -87,7 +89,7 @@ class SVRG:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("SVRG", self.step_size))
+        set_(self, "step_size", step_sizes.as_step_size("SVRG", self.step_size, automatic=True))
         if isinstance(self.step_size, step_sizes.Decay):
             raise bad("SVRG.step_size", "be constant in time", f"{self.step_size!r}", "a constant step converges")
         for name in ("inner_steps", "batch_size"):
@@ -122,6 +124,16 @@ class SVRG:
         full = self.batch_size == problem.federation.n and not self.replacement
         some = ("inner iterate",) if self.option == 2 else ()
         return Traits(drawn=some + (() if full else ("batches",)))
+
+    def default_step(self, problem: Problem) -> DefaultStep:
+        if self.option != 2:
+            raise automatic_steps.no_theorem("SVRG", "option 1, the last inner iterate", "take option=2")
+        automatic_steps.smoothness("SVRG", problem)
+        c = problem.constants()
+        if c.L is None or c.L_s is None or not c.mu:
+            raise automatic_steps.no_theorem("SVRG", "no strong convexity", "take l2 > 0, or give a step size")
+        phi = float(noise_factor(problem.federation.n, self.batch_size, self.replacement))
+        return default_steps.reduction_step(c.L, c.L_s, c.mu, self.inner_steps, phi)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

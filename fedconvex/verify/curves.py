@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, whole
+from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theory.bound import AssumptionError
@@ -68,7 +69,7 @@ def curve(
         raise bad("curve: rounds", "name at least one number of rounds", "none")
     trajectories = whole("curve: trajectories", trajectories, low=2)
     check_confidence(confidence)
-    s = Setting(problem, method, max(times), start_of(problem, start), seed)
+    s = Setting(problem, resolved(method, problem)[0], max(times), start_of(problem, start), seed)
     bounds = np.full(len(times), np.nan)
     for i, T in enumerate(times):
         try:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
+from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound
@@ -137,7 +138,9 @@ def verify(
     most = whole("verify: most", most, low=2)
     if isinstance(method, type):
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
-    setting = Setting(problem, method, limit, start_of(problem, start), whole("verify: seed", seed))
+    setting = Setting(
+        problem, resolved(method, problem)[0], limit, start_of(problem, start), whole("verify: seed", seed)
+    )
     try:
         bound = theorem.at(setting)
     except AssumptionError as error:

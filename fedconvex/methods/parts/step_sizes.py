@@ -43,9 +43,14 @@ class Decay(NamedTuple):
         return self.scale / (self.shift + t) ** self.power
 
 
-def as_step_size(who: str, x: Any) -> Any:
-    """Return a valid step size: a positive float, a positive vector (R,), or a `Decay`."""
+def as_step_size(who: str, x: Any, automatic: bool = False) -> Any:
+    """Return a valid step size: a positive float, a positive vector (R,), a `Decay`, or "auto" if that is possible."""
     name = f"{who}.step_size"
+    if isinstance(x, str) and x == "auto":
+        if automatic:
+            return x
+        got, cure = "'auto', for which no theorem is known", "problem.constants() has the smoothness L to start from"
+        raise bad(name, "be a positive number, one per trajectory, or a Decay", got, cure)
     if isinstance(x, Decay):
         real(f"{name}: scale", x.scale, low=0.0, strict=True)
         real(f"{name}: shift", x.shift, low=0.0, strict=True)
@@ -88,7 +93,10 @@ def round_step_sizes(step_size: Any, trajectories: np.ndarray, round_: int) -> n
 
 
 def check_trajectories(who: str, step_size: Any, R: int) -> None:
-    """Raise if there is one step size per trajectory, but for another number of trajectories."""
+    """Raise if there is one step size per trajectory, but for another number of trajectories, or still "auto"."""
+    if isinstance(step_size, str):
+        cure = "run and iterate do this; before calling a method's parts, take fedconvex.methods.resolved"
+        raise bad(f"{who}.step_size", "be resolved on the problem", "'auto'", cure)
     if isinstance(step_size, tuple) and not isinstance(step_size, Decay) and len(step_size) != R:
         raise bad(f"{who}.step_size", f"be one number per trajectory ({R})", f"{len(step_size)}")
 

@@ -1,0 +1,97 @@
+"""``step_size="auto"``: the step that a named theorem gives, where there is one.
+
+A method that has such a step defines ``default_step(problem)``; formulas: `fedconvex.constants.default_steps`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex.constants import default_steps
+from fedconvex.constants.default_steps import DefaultStep, Schedule, Smoothness
+from fedconvex.methods.parts.step_sizes import Decay
+from fedconvex.problems import Problem
+from fedconvex.traits import traits_of
+
+__all__ = ["no_theorem", "of_averaging", "resolved", "smoothness"]
+
+_EIGENVALUES = 1e11  # operations spent on eigenvalues of X'X, over all clients; beyond, upper bounds do without them
+
+
+def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
+    """Return the method with a step size in place of "auto", and where it comes from (None if it was given).
+
+    `run` and `iterate` do this by themselves.
+
+    Raises
+    ------
+    ValueError
+        If no theorem gives a step size for the method with its settings on this problem.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import resolved
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> method, step = resolved(FedAvg(step_size="auto", local_steps=5), problem)
+    >>> round(method.step_size, 6), str(step)
+    (1.0, '1 = 1/L (fedconvex, R1#)')
+    """
+    if not isinstance(getattr(method, "step_size", None), str):
+        return method, None
+    step = method.default_step(problem)
+    value = Decay(*step.value) if isinstance(step.value, Schedule) else step.value
+    return replace(method, step_size=value), step
+
+
+def no_theorem(who: str, why: str, cure: str = "give a step size") -> ValueError:
+    """Return the error of a method whose settings no theorem speaks about."""
+    return bad(f'{who}: step_size="auto"', "be backed by a theorem", why, cure)
+
+
+def smoothness(who: str, problem: Problem) -> Smoothness:
+    """Return the smoothness of a problem, exact where that is affordable.
+
+    Raises
+    ------
+    ValueError
+        If the loss has none on all of R^d.
+    """
+    fed, loss = problem.federation, problem.loss
+    if not math.isfinite(getattr(loss, "smoothness", math.inf)):
+        cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
+        raise no_theorem(who, f"{type(loss).__name__}, which is not smooth", cure)
+    exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
+    return default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
+
+
+def of_averaging(who: str, method: Any, problem: Problem) -> DefaultStep:
+    """Return the step of a method that averages plain local steps, or raise ValueError.
+
+    Everybody takes part: 1/L of F for one full step, 1/L of the roughest client for several, 1/(2 L) of mini-batches.
+    Sampled clients: the decaying steps of Li et al. (2020), which need strong convexity.
+    """
+    t, smooth = traits_of(method, problem), smoothness(who, problem)
+    mine = t.local
+    if mine is None or not (mine.plain and t.averages) or (mine.factor != 1.0).any():
+        raise no_theorem(who, "optimisers other than plain steps and averaging")
+    tau = mine.equal_steps
+    if tau is None or not mine.fresh:
+        raise no_theorem(who, "epochs, whose batches depend on each other", "give local_steps, or a step size")
+    if t.everyone and not mine.full:
+        return default_steps.batch_step(smooth, mine.sizes, mine.batch_size, mine.replacement)
+    if t.everyone:
+        return default_steps.local_step(smooth) if tau > 1 else default_steps.descent_step(smooth)
+    if t.sampling != "proportional" and not (t.sampling == "uniform" and np.ptp(problem.weights) <= 1e-12):
+        raise no_theorem(who, "sampled clients of unequal weights", "take ProportionalSampling, or give a step size")
+    constants = problem.constants()
+    mu = float(np.min(constants.mu_k)) if constants.mu_k is not None else 0.0
+    if not mu > 0.0 or constants.L is None:
+        raise no_theorem(who, "sampled clients without strong convexity", "take l2 > 0, or give a step size")
+    return default_steps.decaying_step(constants.L, mu, tau)
