@@ -44,7 +44,18 @@ NUMBA = {"kernels/cache.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
 # the five calls of a method, described once in docs/architecture.md
-PROTOCOL = {"init", "participants", "broadcast", "local", "aggregate", "measure", "round", "memory", "default_step", "traits"}
+PROTOCOL = {
+    "init",
+    "participants",
+    "broadcast",
+    "local",
+    "aggregate",
+    "measure",
+    "round",
+    "memory",
+    "default_step",
+    "traits",
+}
 
 
 pytestmark = pytest.mark.anywhere
