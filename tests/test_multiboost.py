@@ -310,7 +310,7 @@ def test_certificates_bound_the_true_gap_everywhere(loss, rng):
                 continue
             assert np.all(trace.gap >= trace.value - optimum - 1e-7)
             assert np.all(trace.gap <= trace.value - optimum + 1e-7)
-        for _ in range(20):  # from any point and any mixture
+        for _ in range(20):  # from any point and any weights
             alpha, mix = rng.exponential(size=problem.federation.d), rng.dirichlet(np.ones(problem.p))
             value, lower = problem.certificate(alpha, mix)
             assert value == pytest.approx(plain_losses(problem, alpha).max(), rel=1e-12)
@@ -319,7 +319,7 @@ def test_certificates_bound_the_true_gap_everywhere(loss, rng):
         assert problem.measure(best.w[None]).gap[0] <= 1e-9
 
 
-def test_a_general_polytope_of_mixtures():
+def test_a_general_polytope_of_weights():
     """Lambda with vertices (0.8, 0.2) and (0.3, 0.7)."""
     V = np.array([[0.8, 0.2], [0.3, 0.7]])
     for seed in (3, 5):
@@ -627,7 +627,7 @@ def test_a_gap_beyond_the_radius_is_still_a_bound():
 
 
 @pytest.mark.parametrize("domain_weights", [[3.0, 3.0], [1.0], [-1.0, 2.0], [np.nan, 1.0]])
-def test_certificates_ask_for_a_mixture(domain_weights):
+def test_certificates_ask_for_domain_weights(domain_weights):
     fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
-    with pytest.raises(ValueError, match="mixture of 2 domains"):
+    with pytest.raises(ValueError, match="nonnegative weights of 2 domains"):
         EnsembleProblem(fed, Dictionary([[1.0], [1.0]], [0])).certificate(np.zeros(1), domain_weights)

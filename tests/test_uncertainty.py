@@ -154,7 +154,7 @@ def test_softmax_is_within_log_p_over_mu_of_the_maximum():
     [
         (lambda: Point([0.5, 0.6]), "sum to one"),
         (lambda: Point([1.5, -0.5]), "nonnegative"),
-        (lambda: Point([[0.5, 0.5]]), "one mixture"),
+        (lambda: Point([[0.5, 0.5]]), "one vector of domain weights"),
         (lambda: KLBall([0.5, 0.5], -1.0), "radius"),
         (lambda: KLBall([0.5, np.nan], 1.0), "finite"),
         (lambda: Polytope([[1.0, 1.0]], [0.5]), "mixture|empty|feasible|point"),

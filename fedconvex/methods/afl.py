@@ -104,7 +104,7 @@ class DomainSampling(NamedTuple):
     """Every domain answers in every round (PerDomain stochastic gradients; all rows without a batch size)."""
 
     def shares(self, domain_weights: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights (R, p) of the domains in the gradient and in the losses, of means mix and 1."""
+        """Return weights (R, p) of the domains in the gradient and in the losses, of means lambda and 1."""
         return domain_weights, np.ones_like(domain_weights)
 
 
@@ -121,7 +121,7 @@ class WeightedSampling(NamedTuple):
     draws: int = 1
 
     def shares(self, domain_weights: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights (R, p) of the domains in the gradient and in the losses, of means mix and 1."""
+        """Return weights (R, p) of the domains in the gradient and in the losses, of means lambda and 1."""
         p = domain_weights.shape[1]
         u = draws.uniform(2 * self.draws, client=-1, purpose=_DOMAINS)
         edges = np.cumsum(domain_weights, axis=1)
@@ -136,7 +136,7 @@ class WeightedSampling(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AFL:
-    """Agnostic federated learning: stochastic descent in the model, ascent in the mixture of the domains.
+    """Agnostic federated learning: stochastic descent in the model, ascent in the domain weights.
 
     With the steps of `fedconvex.theory.agnostic_rate.agnostic_steps` the expected duality gap of the averages falls
     like 1/sqrt(T). A round costs |W| + p floats down and |W| + p up per client.
@@ -164,7 +164,7 @@ class AFL:
     ------
     ValueError, TypeError
         On settings out of range; when a run starts, if a mini-batch without replacement exceeds a client, Lambda holds
-        mixtures of another length, or a domain has no rows.
+        weights of another length, or a domain has no rows.
 
     References
     ----------
@@ -250,7 +250,7 @@ class AFL:
         return _measure(self, problem, state)
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """mix (R, p): the averaged mixture."""
+        """(R, p): the averaged domain weights."""
         return {"domain_weights": state.domain_weights}
 
 
@@ -263,7 +263,7 @@ class OptimisticAFL:
 
     Parameters
     ----------
-    step_size, domain_step_size, mixtures, ascent, radius
+    step_size, domain_step_size, uncertainty_set, ascent, radius
         As for `AFL`.
 
     Raises
@@ -325,7 +325,7 @@ class OptimisticAFL:
         return _measure(self, problem, state)
 
     def observe(self, problem: Problem, state: OptimisticState) -> dict[str, np.ndarray]:
-        """mix (R, p): the mixture."""
+        """(R, p): the domain weights."""
         return {"domain_weights": state.domain_weights}
 
 
@@ -350,7 +350,7 @@ def _check(who: str, method: Any) -> None:
 
 
 def _start(who: str, method: Any, problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first mixtures and the domains' rows, (R, p) each."""
+    """Return the first domain weights and the domains' rows, (R, p) each."""
     step_sizes.check_trajectories(who, method.step_size, len(w))
     step_sizes.check_trajectories(who, method.domain_step_size, len(w))
     counts = domain_counts(problem.federation).astype(np.float64)

@@ -1,4 +1,4 @@
-"""AgnosticFedAvg (Ro, Chen, Mathews, Mohri, Suresh 2021, Algorithm 1): local steps for the worst mixture of domains.
+"""AgnosticFedAvg (Ro, Chen, Mathews, Mohri, Suresh 2021, Algorithm 1): local steps for the worst domain weights.
 
 p domains i; N_i^k rows of domain i at client k, L_i^k the sum of their losses. Without domains every client is one.
 
@@ -63,7 +63,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AgnosticFedAvg:
-    """Federated averaging for the worst mixture of the domains, lambda by exponentiated gradients.
+    """Federated averaging for the worst domain weights, lambda by exponentiated gradients.
 
     A round costs |W| + p floats down and |W| + 1 + 2p up per client. With one domain it is `fedconvex.FedAvg`, bit for
     bit. No fixed point of the last pair is promised beyond one local step: clients that differ drift, as in FedAvg.
@@ -73,7 +73,7 @@ class AgnosticFedAvg:
     step_size : float, array (R,) or `Decay`
         Local step size.
     domain_step_size : float, array (R,) or `Decay`
-        gamma, of the mixture.
+        gamma, of the domain weights.
     local_steps, epochs, batch_size, replacement, participation, client, server
         As for `fedconvex.FedAvg`.
     window : int
@@ -150,7 +150,7 @@ class AgnosticFedAvg:
                 f"{who}.domain_weights",
                 f"lie in {self.uncertainty_set!r}",
                 f"{mix.tolist()}",
-                "project it: mixtures.project(mix)",
+                "project it: uncertainty_set.project(domain_weights)",
             )
         ones = np.ones((R, self.window, p))
         return State(w, self.server.init(w), np.tile(mix, (R, 1)), ones, ones[:, 0], 0)  # 1
@@ -192,5 +192,5 @@ class AgnosticFedAvg:
         return Measure(*measure_minimax(problem, self.uncertainty_set, state.w, state.domain_weights))
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """mix (R, p): the mixture."""
+        """(R, p): the domain weights."""
         return {"domain_weights": state.domain_weights}

@@ -230,7 +230,7 @@ class SoftmaxFedAvg:
         return Measure(*measure_softmax(problem, self.mu, state.w))
 
     def observe(self, problem: Problem, state: SoftmaxState) -> dict[str, np.ndarray]:
-        """mix (R, p): the weights q of the domains."""
+        """(R, p): the weights q of the domains."""
         return {"domain_weights": softmax(state.values, self.mu)}
 
 

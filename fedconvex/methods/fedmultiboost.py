@@ -124,7 +124,9 @@ class FedMultiBoost:
             raise wrong_type("FedMultiBoost: problem", "be an EnsembleProblem", type(problem).__name__, cure)
         if not np.array_equal(problem.vertices, np.eye(problem.p)):
             raise bad(
-                "FedMultiBoost: problem", "have the whole simplex as mixtures", f"{len(problem.vertices)} vertices"
+                "FedMultiBoost: problem",
+                "have the whole simplex of domain weights",
+                f"{len(problem.vertices)} vertices",
             )
         if (w < 0.0).any():
             raise bad("FedMultiBoost: start", "be nonnegative", f"{w.min():g}")

@@ -192,7 +192,7 @@ class Problem(Objective):
         Returns
         -------
         Minimax
-            Model, least favourable mixture, value, and a certified lower bound of the minimax value.
+            Model, least favourable domain weights, value, and a certified lower bound of the minimax value.
 
         Raises
         ------

@@ -5,10 +5,11 @@ With sources (domains) l = 1..p, base classifiers h_{l,j} in [-1, 1] and a condi
     f(x) = sum_{l,j} alpha_{l,j} Q(l|x) h_{l,j}(x),  alpha >= 0,
     F_k(alpha) = (1/m_k) sum_{i in k} Phi(-y_i f(x_i)),   F(alpha) = max_{lambda in Lambda} sum_k lambda_k F_k(alpha),
 
-Phi(u) = e^u or log2(1 + e^u), both at least 1 for u >= 0. Lambda is the convex hull of `mixtures`; a convex function of
-lambda is largest at one of them. The whole simplex gives max_k F_k. A plain ensemble has constant Q.
+Phi(u) = e^u or log2(1 + e^u), both at least 1 for u >= 0. Lambda is the convex hull of the rows of
+`uncertainty_set`; a convex function of lambda is largest at one of them. The whole simplex gives max_k F_k. A plain
+ensemble has constant Q.
 
-Certificate: for any mixture lambda and alpha, with g = sum_k lambda_k grad F_k(alpha), convexity gives for every
+Certificate: for any lambda and alpha, with g = sum_k lambda_k grad F_k(alpha), convexity gives for every
 beta >= 0 with sum beta <= B
 
     F(beta) >= sum_k lambda_k F_k(alpha) - g'alpha - B max(0, max_j -g_j).
@@ -52,7 +53,7 @@ __all__ = ["Dictionary", "EnsembleProblem", "Logistic2", "Pick", "StumpProblem"]
 RADIUS = 100.0  # B of the certificate
 _WORK = 2e8  # (rows + columns) columns^2 up to which `measure` computes the exact optimum: a second or two
 _TIE = 1e-10  # relative difference below which domains count as equally bad
-_TRIALS = 12  # mixtures of equally bad domains for which a stump is searched before a kink is reported
+_TRIALS = 12  # weights of equally bad domains for which a stump is searched before a kink is reported
 _FLAT = 1e-14  # derivatives below this are rounding
 _LN2 = math.log(2.0)
 
@@ -340,7 +341,7 @@ class EnsembleProblem(Problem):
         return F, slopes
 
     def worst(self, F: np.ndarray, smoothing: float | None) -> np.ndarray:
-        """Vertices that attain the maximum, (V', p); smoothed: the one mixture softmax(mu sum_k v_k F_k) of them."""
+        """Vertices that attain the maximum, (V', p); smoothed: the one vector softmax(mu sum_k v_k F_k) of them."""
         values = self.vertices @ F
         if smoothing is None or len(values) == 1:
             return self.vertices[values >= values.max() - _TIE * (1.0 + abs(values.max()))]
@@ -360,7 +361,7 @@ class EnsembleProblem(Problem):
         Parameters
         ----------
         mixes : array (V', p)
-            Mixtures that attain the maximum; its derivative is the largest of theirs.
+            Domain weights that attain the maximum; its derivative is the largest of theirs.
         slopes : array (n,)
             Phi' of every row.
         alpha : array (N,)
@@ -385,7 +386,7 @@ class EnsembleProblem(Problem):
 
     # ------------------------------------------------------------------ certificates and the exact optimum
     def certificate(self, alpha: Any, domain_weights: Any = None) -> tuple[float, float]:
-        """Return F(alpha) and a lower bound of the minimum over beta >= 0, sum beta <= 100, from any alpha and mixture.
+        """Return F(alpha) and a lower bound of the minimum over beta >= 0, sum beta <= 100, from any alpha and lambda.
 
         Parameters
         ----------
@@ -399,7 +400,7 @@ class EnsembleProblem(Problem):
     def certified(self, margins: np.ndarray, domain_weights: Any = None, radius: float = RADIUS) -> tuple[float, float]:
         """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
         F, slopes = self.losses_of(margins)
-        lam = self.worst(F, None).mean(axis=0) if domain_weights is None else self._mixture(domain_weights)
+        lam = self.worst(F, None).mean(axis=0) if domain_weights is None else self._checked_weights(domain_weights)
         weights = self.row_weights_of(lam) * slopes
         edge, A = self._largest_edge(lam, slopes), float(lam @ F)
         rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
@@ -410,13 +411,13 @@ class EnsembleProblem(Problem):
             lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
         return float(self.objective(F)), max(0.0, lower - rounding)
 
-    def _mixture(self, domain_weights: Any) -> np.ndarray:
-        """Return a mixture of the domains, checked; whether it is one of Lambda the caller knows."""
+    def _checked_weights(self, domain_weights: Any) -> np.ndarray:
+        """Return domain weights, checked; whether they are in Lambda the caller knows."""
         lam = numeric("EnsembleProblem.certificate: domain_weights", domain_weights)
         if lam.shape != (self.p,) or not (lam >= 0.0).all() or abs(float(lam.sum()) - 1.0) > 1e-9:
             raise bad(
                 "EnsembleProblem.certificate: domain_weights",
-                f"be a mixture of {self.p} domains",
+                f"be nonnegative weights of {self.p} domains that sum to 1",
                 f"{domain_weights!r}",
             )
         return lam
@@ -456,7 +457,7 @@ class EnsembleProblem(Problem):
         """Minimise F over alpha >= 0, sum alpha <= 100, by an interior-point method, with a certificate.
 
         Newton's method on t tau - sum_v log(tau - v'F(alpha)) - sum_j log alpha_j - log(100 - sum_j alpha_j), t
-        growing, then primal-dual steps; the multipliers are the mixture of `certificate`.
+        growing, then primal-dual steps; the multipliers are the domain weights of `certificate`.
 
         Parameters
         ----------
@@ -506,7 +507,7 @@ class EnsembleProblem(Problem):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what makes this problem beside its rows: Q, mixtures, classifiers or their search."""
+        """Digest of what makes this problem beside its rows: Q, uncertainty set, classifiers or their search."""
         h = hashlib.blake2b(repr(self._search_settings()).encode(), digest_size=16)
         for a in (self.q, self.vertices):
             h.update(np.ascontiguousarray(a).tobytes())
@@ -532,7 +533,7 @@ class StumpProblem(EnsembleProblem):
     ----------
     federation : Federation
         Dense rows with labels -1/+1 and domains; without domains there is one source.
-    q, loss, mixtures
+    q, loss, uncertainty_set
         As for `EnsembleProblem`.
     criterion : {"error", "gini"}
         What a stump is chosen by: the weighted error, which gives the steepest coordinate, or the impurity that
@@ -583,7 +584,7 @@ class StumpProblem(EnsembleProblem):
     def steepest(self, mixes: np.ndarray, slopes: np.ndarray, alpha: np.ndarray, own: bool) -> Pick | None:
         """Return the best of the stumps that are best for each mix.
 
-        If the maximum over the mixes falls along none of them, mixtures of the mixes are tried, weights moving to those
+        If the maximum over the weights falls along none of them, averages of the weights are tried, moving to those
         that the last stump would raise. A stump that all miss may still exist.
         """
         if len(mixes) == 1:  # the edge is the slope
@@ -674,7 +675,7 @@ class StumpProblem(EnsembleProblem):
         return QEnsemble(members, log[:, 0].astype(np.int64), log[:, 5], self.q_model, self.p, self.domain_names)
 
     def certificate(self, state: Any, domain_weights: Any = None, trajectory: int = 0) -> tuple[float, float]:  # type: ignore[override]
-        """Return F and a lower bound of the minimum over all stumps, from a state of `MultiBoost` and any mixture.
+        """Return F and a lower bound of the minimum over all stumps, from a state of `MultiBoost` and any lambda.
 
         Parameters
         ----------

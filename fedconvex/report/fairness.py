@@ -183,7 +183,7 @@ def domain_scores(
     problem : Problem
         Its loss is measured; lambda refers to its domains, or to its clients where it has none.
     model : model, or anything with a model as ``w``
-        A single model, `fedconvex.problems.Solution`, `fedconvex.problems.Minimax` (lambda comes from ``mix``) or
+        A single model, `fedconvex.problems.Solution`, `fedconvex.problems.Minimax` (with its lambda) or
         `fedconvex.Result` of one trajectory (lambda is the last of its trace, if it has any).
     measured : Problem or Federation, optional
         Whose rows are measured, for example held-out ones; default the problem's own. Domains are matched by name, and
@@ -230,7 +230,7 @@ def domain_scores(
     error = np.sqrt(accuracy * (1.0 - accuracy) / np.maximum(rows, 1))
     half = stdtrit(np.maximum(rows - 1, 1), 0.5 + 0.5 * level) * loss_error
     low, high = wilson_interval(accuracy * rows, rows, level)
-    lam = _mixture(who, problem, target, own if domain_weights is None else domain_weights)
+    lam = _matched_weights(who, problem, target, own if domain_weights is None else domain_weights)
     arrays = (loss, loss_error, loss - half, loss + half, accuracy, error, low, high, lam)
     for a in arrays:
         a.flags.writeable = False
@@ -331,14 +331,14 @@ def _measured(who: str, problem: Problem, measured: Any) -> Problem:
 
 
 def _model(who: str, problem: Problem, model: Any) -> tuple[np.ndarray, Any]:
-    """Return one model and its mixture, None if it has none."""
-    mix = model.trace.get("domain_weights") if isinstance(model, Result) else getattr(model, "domain_weights", None)
+    """Return one model and its domain weights, None if it has none."""
+    lam = model.trace.get("domain_weights") if isinstance(model, Result) else getattr(model, "domain_weights", None)
     w = np.asarray(getattr(model, "w", model), dtype=np.float64)
     if w.shape != problem.model_shape:
         raise bad(f"{who}: model", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")
-    if isinstance(model, Result) and mix is not None:
-        mix = mix[-1].reshape(-1)
-    return w, mix
+    if isinstance(model, Result) and lam is not None:
+        lam = lam[-1].reshape(-1)
+    return w, lam
 
 
 def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -371,7 +371,7 @@ def _means(v: np.ndarray, code: np.ndarray, rows: np.ndarray) -> tuple[np.ndarra
         return mean, np.sqrt(squares / (rows - 1.0) / rows)
 
 
-def _mixture(who: str, problem: Problem, target: Problem, domain_weights: Any) -> np.ndarray:
+def _matched_weights(who: str, problem: Problem, target: Problem, domain_weights: Any) -> np.ndarray:
     """Return lambda in the order of the measured domains, NaN where there is none."""
     names, order = _names(target), _names(problem)
     if domain_weights is None:
@@ -558,7 +558,7 @@ def domain_weights_plot(
     Parameters
     ----------
     results : mapping of name to Result
-        Runs whose trace has ``mix``.
+        Runs whose trace has ``domain_weights``.
     problem : Problem
         Names its domains.
     exact : array (p,) or `fedconvex.problems.Minimax`, optional
@@ -635,8 +635,8 @@ def domain_weights_plot(
 def _weights(axis: Any, result: Result, names: np.ndarray, star: np.ndarray | None, log: bool) -> None:
     rounds = np.asarray(result.trace["round"])
     keep = slice(int(log and rounds[0] == 0), None)
-    mix, rounds = result.trace["domain_weights"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
-    low, middle, high = np.quantile(mix, [0.1, 0.5, 0.9], axis=1)
+    lam, rounds = result.trace["domain_weights"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
+    low, middle, high = np.quantile(lam, [0.1, 0.5, 0.9], axis=1)
     looks = [
         {"color": _COLOURS[i % len(_COLOURS)], "linestyle": _DASHES[i // len(_COLOURS) % len(_DASHES)]}
         for i in range(names.size)
@@ -644,7 +644,7 @@ def _weights(axis: Any, result: Result, names: np.ndarray, star: np.ndarray | No
     for i, look in enumerate(looks):
         axis.plot(rounds, middle[:, i], label=str(names[i]), linewidth=1.5, **look)
     for i, look in enumerate(looks):
-        if mix.shape[1] > 1:
+        if lam.shape[1] > 1:
             axis.fill_between(rounds, low[:, i], high[:, i], color=look["color"], alpha=0.15, linewidth=0)
         if star is not None:
             axis.axhline(star[i], color=look["color"], linewidth=1.2, linestyle=(0, (1, 2)))

@@ -1,4 +1,4 @@
-"""Convex sets Lambda of mixtures lambda of p domains: the simplex, polytopes, Kullback-Leibler balls, single points.
+"""Uncertainty sets: convex sets Lambda of weights lambda of p domains (simplex, polytopes, KL balls, points).
 
 Every set knows its Euclidean projection, its entropic (mirror) step, and its support function; arrays are (..., p).
 """
@@ -26,12 +26,12 @@ __all__ = [
     "softmax",
 ]
 
-_SLACK = 1e-9  # by how much a given mixture may miss a set
+_SLACK = 1e-9  # by how much given weights may miss a set
 
 
 @dataclass(frozen=True)
 class Simplex:
-    """All mixtures: lambda >= 0, sum lambda = 1.
+    """All domain weights: lambda >= 0, sum lambda = 1.
 
     Examples
     --------
@@ -42,23 +42,23 @@ class Simplex:
     """
 
     def check(self, who: str, p: int) -> None:
-        """Raise if the set does not hold mixtures of p domains."""
+        """Raise if the set does not hold weights of p domains."""
 
     def start(self, p: int) -> np.ndarray:
-        """Return the mixture where methods start: the uniform one."""
+        """Return the weights where methods start: equal ones."""
         return np.full(p, 1.0 / p)
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
-        """Whether mix is in the set, up to slack in every entry and in the sum."""
+        """Whether domain_weights is in the set, up to slack in every entry and in the sum."""
         lam = numeric("Simplex.contains: domain_weights", domain_weights)
         return bool(lam.min() >= -slack and np.abs(lam.sum(axis=-1) - 1.0).max() <= slack)
 
     def project(self, v: Any) -> np.ndarray:
-        """Return the nearest mixtures in the Euclidean norm."""
+        """Return the nearest weights of the set in the Euclidean norm."""
         return simplex.project_simplex(v)
 
     def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
-        """Return argmax <g, lambda> - KL(lambda‖mix): lambda_i proportional to mix_i exp(g_i)."""
+        """Return argmax <g, lambda> - KL(lambda‖c), c the present weights: lambda_i proportional to c_i exp(g_i)."""
         return simplex.project_kl_simplex(_tilted(domain_weights, g))
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -73,7 +73,7 @@ class Simplex:
 
 @dataclass(frozen=True)
 class Polytope:
-    """The mixtures with A lambda <= b.
+    """The domain weights with A lambda <= b.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Polytope:
     Raises
     ------
     ValueError
-        If no mixture satisfies A lambda <= b.
+        If no weights satisfy A lambda <= b.
 
     Examples
     --------
@@ -109,25 +109,25 @@ class Polytope:
         simplex.project_polytope(np.zeros(A.shape[1]), A, b)  # raises where the set is empty
 
     def check(self, who: str, p: int) -> None:
-        """Raise if the set does not hold mixtures of p domains."""
+        """Raise if the set does not hold weights of p domains."""
         _same_size(who, len(self.A[0]), p)
 
     def start(self, p: int) -> np.ndarray:
-        """Return the mixture where methods start: the one of largest entropy."""
+        """Return the weights where methods start: those of largest entropy."""
         return simplex.project_kl_polytope(np.full(p, 1.0 / p), self.A, self.b)
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
-        """Whether mix is in the set, up to slack in every entry, in the sum, and in A mix <= b (relative to A)."""
+        """Whether domain_weights is in the set, up to slack in entries, in the sum and (relative) in A lambda <= b."""
         lam, A = numeric("Polytope.contains: domain_weights", domain_weights), np.array(self.A)
         room = slack * (1.0 + np.abs(A).max(axis=1))
         return Simplex().contains(lam, slack) and bool((lam @ A.T <= np.array(self.b) + room).all())
 
     def project(self, v: Any) -> np.ndarray:
-        """Return the nearest mixtures in the Euclidean norm."""
+        """Return the nearest weights of the set in the Euclidean norm."""
         return simplex.project_polytope(v, self.A, self.b)
 
     def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
-        """Return argmax <g, lambda> - KL(lambda‖mix)."""
+        """Return argmax <g, lambda> - KL(lambda‖c), c the present weights."""
         return simplex.project_kl_polytope(_tilted(domain_weights, g), self.A, self.b)
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -137,10 +137,10 @@ class Polytope:
         """
         F = numeric("Polytope.largest: values", values)
         rows = F.reshape(-1, F.shape[-1])
-        value, mix = np.empty(len(rows)), np.empty_like(rows)
+        value, lam = np.empty(len(rows)), np.empty_like(rows)
         for r, row in enumerate(rows):
-            value[r], mix[r] = self._vertex(row)
-        return value.reshape(F.shape[:-1]), mix.reshape(F.shape)
+            value[r], lam[r] = self._vertex(row)
+        return value.reshape(F.shape[:-1]), lam.reshape(F.shape)
 
     def _vertex(self, row: np.ndarray) -> tuple[float, np.ndarray]:
         from scipy.optimize import linprog
@@ -148,9 +148,9 @@ class Polytope:
         A, b, size = np.array(self.A), np.array(self.b), max(float(np.ptp(row)), 1e-300)
         cost = (row.max() - row) / size
         found = linprog(cost, A_ub=A, b_ub=b, A_eq=np.ones((1, row.size)), b_eq=[1.0], method="highs")
-        mix = np.maximum(found.x, 0.0)
+        lam = np.maximum(found.x, 0.0)
         y = size * np.maximum(-found.ineqlin.marginals, 0.0)
-        return float(b @ y + np.max(row - y @ A)), mix / mix.sum()
+        return float(b @ y + np.max(row - y @ A)), lam / lam.sum()
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Return argmin ‖sum_k lambda_k Z_k‖^2/2 + <c, lambda>, Z (p, d), by simplicial decomposition.
@@ -162,23 +162,23 @@ class Polytope:
         scale = float(np.abs(Z @ Z.T).max() + np.abs(c).max()) + 1e-300
         for _ in range(20 * len(c) + 200):
             V = np.array(vertices)
-            mix = minimise_over_simplex(V @ Z, V @ c) @ V
-            slope = Z @ (mix @ Z) + c
+            lam = minimise_over_simplex(V @ Z, V @ c) @ V
+            slope = Z @ (lam @ Z) + c
             vertex = self.largest(-slope)[1]
-            if slope @ (mix - vertex) <= 1e-14 * scale or np.abs(V - vertex).sum(axis=1).min() < 1e-12:
+            if slope @ (lam - vertex) <= 1e-14 * scale or np.abs(V - vertex).sum(axis=1).min() < 1e-12:
                 break
             vertices.append(vertex)
-        return mix
+        return lam
 
 
 @dataclass(frozen=True)
 class KLBall:
-    """The mixtures with KL(lambda‖center) <= radius.
+    """The domain weights with KL(lambda‖center) <= radius.
 
     Parameters
     ----------
     center : array (p,)
-        A mixture. Where it is 0, so is every mixture of the ball.
+        Domain weights. Where they are 0, so are all weights of the ball.
     radius : float
         Nonnegative; from -log of the least entry on, the ball is the whole simplex.
 
@@ -194,30 +194,30 @@ class KLBall:
     radius: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "center", _a_mixture("KLBall.center", self.center))
+        object.__setattr__(self, "center", _one_vector("KLBall.center", self.center))
         object.__setattr__(self, "radius", real("KLBall.radius", self.radius, low=0.0))
 
     def check(self, who: str, p: int) -> None:
-        """Raise if the set does not hold mixtures of p domains."""
+        """Raise if the set does not hold weights of p domains."""
         _same_size(who, len(self.center), p)
 
     def start(self, p: int) -> np.ndarray:
-        """Return the mixture where methods start: the centre."""
+        """Return the weights where methods start: the centre."""
         return np.array(self.center)
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
-        """Whether mix is in the set, up to slack in every entry, in the sum and in the divergence."""
+        """Whether domain_weights is in the set, up to slack in every entry, in the sum and in the divergence."""
         lam, c = numeric("KLBall.contains: domain_weights", domain_weights), np.array(self.center)
         if not Simplex().contains(lam, slack) or (lam[..., c == 0.0] > slack).any():
             return False
         return bool((divergence(lam, c) <= self.radius + slack).all())
 
     def project(self, v: Any) -> np.ndarray:
-        """Return the nearest mixtures in the Euclidean norm."""
+        """Return the nearest weights of the set in the Euclidean norm."""
         return simplex.project_divergence_ball(v, self.center, self.radius)
 
     def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
-        """Return argmax <g, lambda> - KL(lambda‖mix)."""
+        """Return argmax <g, lambda> - KL(lambda‖c), c the present weights."""
         return simplex.project_kl_divergence_ball(_tilted(domain_weights, g), self.center, self.radius)
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -227,10 +227,10 @@ class KLBall:
         """
         F = numeric("KLBall.largest: values", values)
         rows = F.reshape(-1, F.shape[-1])
-        value, mix = np.empty(len(rows)), np.empty_like(rows)
+        value, lam = np.empty(len(rows)), np.empty_like(rows)
         for r, row in enumerate(rows):
-            value[r], mix[r], _ = self.tilt(row)
-        return value.reshape(F.shape[:-1]), mix.reshape(F.shape)
+            value[r], lam[r], _ = self.tilt(row)
+        return value.reshape(F.shape[:-1]), lam.reshape(F.shape)
 
     def tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
         """Return value, maximiser and multiplier nu >= 0 of max <row, lambda> over the ball."""
@@ -265,7 +265,7 @@ class KLBall:
 
 @dataclass(frozen=True)
 class Point:
-    """A single mixture: agnostic learning becomes plain minimisation of sum lambda_k F_k.
+    """A single vector of domain weights: agnostic learning becomes plain minimisation of sum lambda_k F_k.
 
     Examples
     --------
@@ -277,38 +277,38 @@ class Point:
     domain_weights: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "domain_weights", _a_mixture("Point.domain_weights", self.domain_weights))
+        object.__setattr__(self, "domain_weights", _one_vector("Point.domain_weights", self.domain_weights))
 
     def check(self, who: str, p: int) -> None:
-        """Raise if the set does not hold mixtures of p domains."""
+        """Raise if the set does not hold weights of p domains."""
         _same_size(who, len(self.domain_weights), p)
 
     def start(self, p: int) -> np.ndarray:
-        """Return the mixture where methods start, the only one."""
+        """Return the weights where methods start, the only ones."""
         return np.array(self.domain_weights)
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
-        """Whether mix is the point, up to slack."""
+        """Whether domain_weights is the point, up to slack."""
         return bool(
             np.abs(numeric("Point.contains: domain_weights", domain_weights) - np.array(self.domain_weights)).max()
             <= slack
         )
 
     def project(self, v: Any) -> np.ndarray:
-        """Return the mixture."""
+        """Return the weights."""
         return np.broadcast_to(np.array(self.domain_weights), numeric("Point.project: v", v).shape).copy()
 
     def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
-        """Return the mixture."""
+        """Return the weights."""
         return self.project(domain_weights)
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return <values, mix>, and mix."""
+        """Return <values, lambda>, and lambda."""
         F = numeric("Point.largest: values", values)
         return F @ np.array(self.domain_weights), self.project(F)
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """Return the mixture."""
+        """Return the weights."""
         return np.array(self.domain_weights)
 
 
@@ -320,7 +320,7 @@ class ProjectedStep(NamedTuple):
     """lambda <- the Euclidean projection of lambda + gamma g."""
 
     def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return the next mixtures (R, p) after the scaled ascent directions g (R, p)."""
+        """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""
         return uncertainty_set.project(domain_weights + g)
 
 
@@ -329,7 +329,7 @@ class EntropicStep(NamedTuple):
     """lambda <- argmax <gamma g, .> - KL(.‖lambda): exponentiated gradients, on the simplex lambda_i exp(gamma g_i)."""
 
     def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return the next mixtures (R, p) after the scaled ascent directions g (R, p)."""
+        """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""
         return uncertainty_set.entropic(domain_weights, g)
 
 
@@ -372,22 +372,22 @@ def softmax(values: np.ndarray, mu: float) -> np.ndarray:
 
 
 def divergence(lam: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """KL(lambda‖c) of mixtures (..., p); entries where c is 0 are left out."""
+    """KL(lambda‖c) of weights (..., p); entries where c is 0 are left out."""
     on = c > 0.0
     x = np.maximum(lam[..., on], 0.0)
     return np.sum(x * np.log(np.where(x > 0.0, x, 1.0) / c[on]), axis=-1)
 
 
 def _tilted(domain_weights: Any, g: Any) -> np.ndarray:
-    """mix exp(g) up to a factor per row."""
+    """Weights times exp(g) up to a factor per row."""
     lam, up = numeric("entropic: domain_weights", domain_weights), numeric("entropic: g", g)
     return lam * np.exp(up - np.where(lam > 0.0, up, -np.inf).max(axis=-1, keepdims=True))
 
 
-def _a_mixture(who: str, domain_weights: Any) -> tuple[float, ...]:
+def _one_vector(who: str, domain_weights: Any) -> tuple[float, ...]:
     lam = numeric(who, domain_weights)
     if lam.ndim != 1 or lam.size == 0:
-        raise bad(who, "be one mixture, a vector", f"shape {lam.shape}")
+        raise bad(who, "be one vector of domain weights", f"shape {lam.shape}")
     finite(who, lam)
     if not Simplex().contains(lam) or lam.min() < 0.0:
         raise bad(who, "be nonnegative and sum to one", f"{lam.tolist()}", "divide by the sum")
@@ -396,7 +396,7 @@ def _a_mixture(who: str, domain_weights: Any) -> tuple[float, ...]:
 
 def _same_size(who: str, mine: int, p: int) -> None:
     if mine != p:
-        raise bad(f"{who}.uncertainty_set", f"hold mixtures of the {p} domains", f"mixtures of {mine}")
+        raise bad(f"{who}.uncertainty_set", f"hold weights of the {p} domains", f"weights of {mine}")
 
 
 # ---------------------------------------------------------------- quadratic programmes over the simplex

@@ -1,4 +1,4 @@
-"""The least value of a mixture of domains over a ball of models, with a certificate, for one mixture and for many."""
+"""The least value of sum_k lambda_k F_k over a ball of models, with a certificate, for one lambda and for many."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def least_over_ball(problem: Objective, domain_weights: Any, radius: float, star
 
 
 def least_values_over_ball(problem: Objective, domain_weights: Any, radius: float) -> np.ndarray:
-    """Return the lower bounds of `least_over_ball` for mixtures (R, p), all at once where rows are dense and few wide.
+    """Return the lower bounds of `least_over_ball` for lambda (R, p), all at once where rows are dense and few wide.
 
     Examples
     --------

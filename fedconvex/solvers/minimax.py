@@ -1,15 +1,15 @@
 """The exact agnostic solution min_w max_{lambda in Lambda} sum_k lambda_k F_k(w), with a certificate.
 
 Polytopes (the simplex is one): sequential quadratic programming. At (w, lambda), with values F, gradients J (p, size)
-and H the Hessian of sum lambda_k F_k, the step s and the new mixture solve
+and H the Hessian of sum lambda_k F_k, the step s and the new weights lambda solve
 
     min_s max_lambda  lambda'(F + J s) + s'H s/2,   that is   max_lambda lambda'F - ‖J'lambda‖^2_{H^-1}/2,
     s = -H^-1 J'lambda.
 
 h(w) = max_lambda lambda'F(w) decreases along s. Where curvature makes the full step fall by less than it should
-(Maratos), the mixture is solved for again with the values found at w + s.
+(Maratos), lambda is solved for again with the values found at w + s.
 
-Kullback-Leibler balls: if the simplex's solution has its mixture in the ball, it is the ball's solution. Elsewhere h is
+Kullback-Leibler balls: if the simplex's solution has its weights in the ball, it is the ball's solution. Elsewhere h is
 smooth: h = phi(F), phi(F) = min_nu nu radius + nu log sum_k c_k exp(F_k/nu), with gradient lambda and, for
 C = (diag(lambda) - lambda lambda')/nu, Hessian C - (C F)(C F)'/(F'C F). Newton's method. The softmax objective
 (1/mu) log sum_k exp(mu F_k), with C = mu (diag(q) - q q'), takes the same way.
@@ -51,7 +51,7 @@ class Minimax:
     ----------
     w : array, the model's shape
     domain_weights : array (p,)
-        lambda*, the least favourable mixture of the domains in Lambda.
+        lambda*, the least favourable domain weights in Lambda.
     value : float
         max over Lambda of lambda'F(w), or the softmax objective.
     lower : float
@@ -99,7 +99,7 @@ def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any =
     Raises
     ------
     ValueError
-        For the hinge loss (not smooth), beyond 3,000 parameters, or if Lambda holds mixtures of another length.
+        For the hinge loss (not smooth), beyond 3,000 parameters, or if Lambda holds weights of another length.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def _gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
 
 
 def _sequential(domains: Objective, sets: Any) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return model, mixture and iterations for a polytope of mixtures."""
+    """Return model, domain weights and iterations for a polytope of weights."""
     w, mix = np.zeros(domains.size), sets.start(domains.federation.K)
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
     iterations, before = 0, math.inf
@@ -202,7 +202,7 @@ def _sequential(domains: Objective, sets: Any) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _model(factor: Factor, sets: Any, F: np.ndarray, J: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the mixture, the step, and how far the quadratic model's saddle value lies below h."""
+    """Return the domain weights, the step, and how far the quadratic model's saddle value lies below h."""
     Z, below = factor.whiten(J), sets.largest(F)[0] - F
     mix = sets.minimise(Z, below)
     half = mix @ Z
@@ -241,7 +241,7 @@ class _Envelope(NamedTuple):
     """A smooth convex function phi of the domains' values."""
 
     value: float
-    domain_weights: np.ndarray  # (p,) its gradient, a mixture
+    domain_weights: np.ndarray  # (p,) its gradient, domain weights
     curvature: np.ndarray  # (p, p) its Hessian
 
 
@@ -260,7 +260,7 @@ def _ball_envelope(ball: KLBall, F: np.ndarray) -> _Envelope:
 
 
 def _newton(domains: Objective, envelope: Any, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return model, mixture and iterations of Newton's method for phi(F(w)), with backtracking."""
+    """Return model, domain weights and iterations of Newton's method for phi(F(w)), with backtracking."""
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
     phi, iterations = envelope(F), 0
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
@@ -298,10 +298,10 @@ def _certified(
     who: str, domains: Objective, w: np.ndarray, F: np.ndarray, domain_weights: np.ndarray, value: float, bonus: float,
     iterations: int, tol: float, begin: float,
 ) -> Minimax:  # fmt: skip
-    """Bound the least value from below by the minimum for the mixture, plus a bonus."""
+    """Bound the least value from below by the minimum for the domain weights, plus a bonus."""
     dual = polish(domains.reweighted(domain_weights), w)
     lower = min(dual.lower + bonus, value) - 2.0 * domains.rounding(w, float(np.abs(F).max()))
-    text = f"minimum for the mixture: {dual.certificate}"
+    text = f"minimum for the domain weights: {dual.certificate}"
     seconds = time.perf_counter() - begin
     if value - lower > tol * (1.0 + abs(value)):
         text_ = f"{who}: the certified gap is {value - lower:.2g}, more than tol = {tol:g} asks for"
@@ -327,7 +327,7 @@ def measure_minimax(
 
     The minimum is over ‖w‖ <= radius. Its lower bound is the exact solution's, without the ball, where the problem is
     small enough (2,000 parameters) and the loss has a curvature; with a ball, or elsewhere, also the least value
-    over the ball of L(w, lambda) + <g, . - w> + (l2/2)‖. - w‖^2 at the mixtures given, g the gradient of L(., lambda).
+    over the ball of L(w, lambda) + <g, . - w> + (l2/2)‖. - w‖^2 at the weights given, g the gradient of L(., lambda).
     """
     domains = problem.by_domain
     W = domains.flatten(w)[0]
@@ -365,7 +365,7 @@ def _known(problem: Objective, what: Any, solution: Any) -> float:
 
 
 def _ball_minimum(domains: Objective, w: np.ndarray, domain_weights: np.ndarray, radius: float) -> float:
-    """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., mix) by convexity."""
+    """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., lambda) by convexity."""
     weighted, l2 = domains.reweighted(domain_weights), domains.l2
     F, g = weighted.value_gradient(w)
     off = 2.0 * domains.rounding(w, F)

@@ -25,7 +25,7 @@ _IDLE, _PLAIN, _WEIGHTED = 0, 1, 2  # what a client does: nothing (beta = 0), st
 
 
 def as_domain_step_size(who: str, x: Any) -> Any:
-    """Return a valid step size of the mixture, as `step_sizes.as_step_size` does."""
+    """Return a valid step size of the domain weights, as `step_sizes.as_step_size` does."""
     try:
         return step_sizes.as_step_size(who, x)
     except (ValueError, TypeError) as error:
@@ -33,7 +33,7 @@ def as_domain_step_size(who: str, x: Any) -> Any:
 
 
 def check_uncertainty_set(who: str, uncertainty_set: Any, ascent: Any) -> None:
-    """Raise unless mixtures is a set of mixtures and ascent a step on it."""
+    """Raise unless uncertainty_set is a set of domain weights and ascent a step on it."""
     for name, x, attribute, example in (
         ("uncertainty_set", uncertainty_set, "largest", "Simplex()"),
         ("ascent", ascent, "ascend", "ProjectedStep()"),

@@ -12,7 +12,7 @@
 7. Every method's number of rounds (with eta_0, the power of Q) has the least worst-domain loss on the rows to choose
    on, for losses, and the least worst-domain error, for errors; AdaBoost-k has rows of domain k only, and is chosen by
    these. Losses also with a factor of f, chosen with the rounds.
-8. On test rows: loss and error of every domain, of the worst, and over mixtures of two domains; over the divisions
+8. On test rows: loss and error of every domain, of the worst, and over the weights of two domains; over the divisions
    means with 95 % intervals, and paired differences.
 9. On a fixed dictionary: the gaps of MultiBoost and FedMultiBoost to the certified optimum.
 """

@@ -67,7 +67,7 @@ def draw_weights(study: BoostStudy) -> Any:
         labels[0].set_horizontalalignment("left")
         labels[2].set_horizontalalignment("right")
     for axis in grid[::3]:
-        axis.set_ylabel("test error of the mixture")
+        axis.set_ylabel("weighted test error")
         axis.set_ylim(max(0.0, axis.get_ylim()[0]), min(1.0, axis.get_ylim()[1]))
     legend(figure, grid[0], columns=3)
     return figure
