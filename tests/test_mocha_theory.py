@@ -10,8 +10,7 @@ import pytest
 from fedconvex import Federation, Hinge, Logistic, SmoothedHinge, Squared, run
 from fedconvex.methods import MOCHA, Clock
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
-from fedconvex.theory import AssumptionError
-from fedconvex.theory.mocha import (
+from fedconvex.theorems.mocha import (
     mocha_gap,
     mocha_lipschitz,
     mocha_lipschitz_closed,
@@ -20,6 +19,7 @@ from fedconvex.theory.mocha import (
     mocha_smooth,
     theta_bar,
 )
+from fedconvex.theory import AssumptionError
 from fedconvex.theory.separability import dual_constants
 
 pytestmark = pytest.mark.compiled

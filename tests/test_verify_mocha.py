@@ -11,9 +11,9 @@ from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHing
 from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSampling
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
+from fedconvex.theorems.mocha import mocha_gap, mocha_lipschitz, mocha_smooth
 from fedconvex.theorems.parts.tasks import opposed_tasks, related_tasks, related_tasks_hinge, twin_tasks, wide_tasks
 from fedconvex.theory.bound import AssumptionError, Bound
-from fedconvex.theory.mocha import mocha_gap, mocha_lipschitz, mocha_smooth
 from fedconvex.theory.separability import dual_constants, separability, worst_duals
 from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own, verify, verify_grid, verify_suite
 
@@ -177,7 +177,7 @@ def test_hypotheses_are_named(monkeypatch):
     refuses("mocha-smooth", problem, MOCHA(), "a start at alpha = 0", start=np.ones(problem.model_shape))
     refuses("mocha-smooth", problem, CoCoA(theta=1e-6, max_epochs=1), "nodes that reach the accuracy theta = 1e-06")
     refuses("mocha-smooth", problem, MOCHA(drop=1.0), "0 <= Thetabar < 1")
-    monkeypatch.setattr("fedconvex.theorems.mocha.LARGEST", 3)
+    monkeypatch.setattr("fedconvex.theorems.parts.dual_methods.LARGEST", 3)
     refuses(
         "mocha-sigma", twin_tasks.make(), MOCHA(sigma="tasks"), "row spaces of at most 3 dimensions together, got 4"
     )

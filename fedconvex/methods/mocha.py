@@ -62,7 +62,7 @@ class MOCHA(NodeWork):
         sigma'. By `MultiTaskProblem.pencil_sigma`, the least safe number for the data (not for a learned Omega); by
         `safe_sigma`; or a number. None takes the least of them: the pencil where a node has fewer rows than features
         and sum_t min(n_t, d) <= 1500, else the eigenvalue. Numbers below the pencil are not safe: see
-        `fedconvex.theory.mocha`.
+        `fedconvex.theorems.mocha`.
     omega_every : int
         Rounds between updates of a learned Omega.
     anneal : float

@@ -19,6 +19,7 @@ from fedconvex.theorems import (
     fedavg_refined,
     fedavg_strongly_convex,
     mocha,
+    mocha_sigma,
 )
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Theorem
@@ -36,6 +37,7 @@ THEOREMS: Mapping[str, Theorem] = {
         family,
         agnostic,
         mocha,
+        mocha_sigma,
         boosting,
     )
     for t in module.THEOREMS

@@ -75,11 +75,6 @@ WEIGHTED_AVERAGE = Quantity(
     "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r"
 )
 NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False)
-DUAL_SUBOPTIMALITY = Quantity("E D(alpha^h) - min D, of the dual objective that is minimised", "dual suboptimality")
-DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap")
-SEPARABILITY = Quantity(
-    "largest sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 of dual variables alpha that were found", by_rounds=False
-)
 ENSEMBLE_LOSS = Quantity(
     "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used", "loss"
 )

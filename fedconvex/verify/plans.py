@@ -14,8 +14,6 @@ from fedconvex.methods import (
     SCAFFOLD,
     AgnosticFedAvg,
     ApproxFedAvg,
-    Clock,
-    CoCoA,
     FedSAM,
     OptimisticAFL,
     SoftmaxFedAvg,
@@ -51,7 +49,6 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.rules import (
     best_epochs,
     best_penalty,
-    dual_steps,
     few_draws,
     fixed_step,
     least_bound_proximal,
@@ -71,16 +68,6 @@ from fedconvex.theorems.parts.sources import (
     one_source,
     three_sources,
     two_sources,
-)
-from fedconvex.theorems.parts.tasks import (
-    as_tasks,
-    breast_cancer_tasks,
-    breast_cancer_tasks_hinge,
-    opposed_tasks,
-    related_tasks,
-    related_tasks_hinge,
-    twin_tasks,
-    wide_tasks,
 )
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Theorem
 
@@ -251,38 +238,6 @@ PLANS: Mapping[str, Plan] = {
         fixed_step(0.25, local_steps=5),
         1,
         (unequal_hessians, diabetes),
-    ),
-    "mocha-smooth": Plan(
-        "For smooth losses the dual suboptimality shrinks by 1 - (1 - Theta) s a round, however unequal nodes work.",
-        "A factor of 2 in the rate at best (one row per task); Theta is the largest measured, typical rounds beat it.",
-        dual_steps(epochs=2.0, sigma="pencil"),
-        4,
-        (twin_tasks, related_tasks, breast_cancer_tasks),
-        adapt=as_tasks,
-    ),
-    "mocha-gap": Plan(
-        "The duality gap is at most 1/s times the dual suboptimality, hence shrinks as fast.",
-        "As Theorem 1, and the gap is rarely 1/s times the suboptimality.",
-        dual_steps(epochs=2.0, sigma="pencil"),
-        4,
-        (twin_tasks, related_tasks, breast_cancer_tasks),
-        adapt=as_tasks,
-    ),
-    "mocha-lipschitz": Plan(
-        "For Lipschitz losses the dual suboptimality falls by halves down to 2C, then like 4C/h.",
-        "A factor of 2 in the first round at best; once coordinates stop moving it goes on like 1/h, runs do not.",
-        dual_steps(epochs=2.0, sigma="pencil"),
-        4,
-        (opposed_tasks, related_tasks_hinge, breast_cancer_tasks_hinge, wide_tasks),
-        adapt=as_tasks,
-    ),
-    "mocha-sigma": Plan(
-        "No move of the nodes makes their common term larger than sigma' times the sum of their own.",
-        "The pencil's sigma' is the least; the eigenvalue's ignores which moves rows allow, the others are cruder.",
-        dual_steps(sigma="pencil"),
-        1,
-        (related_tasks, wide_tasks, breast_cancer_tasks),
-        adapt=as_tasks,
     ),
     "boosting-descent": Plan(
         "Exact line search never raises the worst source's loss.",
@@ -460,29 +415,12 @@ EXTRA: tuple[Check, ...] = (
     _check("agnostic-rate", three_domains, fixed_step(0.25, AFL, domain_step_size=0.1)),
     _check("agnostic-vc", three_small_domains),
     _check("agnostic-floats", three_domains, fixed_step(0.25, AFL, domain_step_size=0.1, sampling=WeightedSampling(1))),
-    # related tasks: clocks, dropped nodes, accuracies that are asked for, four rules for sigma'
-    *(
-        _check(name, world, dual_steps(epochs=5.0, drop=0.3, clock=Clock(0.3), sigma="pencil"))
-        for name, world in (
-            ("mocha-smooth", related_tasks),
-            ("mocha-gap", breast_cancer_tasks),
-            ("mocha-lipschitz", related_tasks_hinge),
-        )
-    ),
-    _check("mocha-smooth", breast_cancer_tasks, dual_steps(CoCoA, theta=0.3)),
-    _check("mocha-smooth", twin_tasks, dual_steps(epochs=2.0, drop=0.3, sigma="pencil")),
-    *(_check("mocha-sigma", wide_tasks, dual_steps(sigma=rule)) for rule in ("eigenvalue", "rows", "tasks")),
     *(
         _check("boosting-progress", world, line_search(smoothing=20.0))
         for world in (two_sources, breast_cancer_sources)
     ),
     _check("boosting-progress", breast_cancer_one_source, line_search()),
     # hypotheses that fail
-    _check("mocha-smooth", related_tasks, dual_steps(sigma=1.0)),
-    _check("mocha-smooth", related_tasks_hinge),
-    _check("mocha-lipschitz", twin_tasks),
-    _check("mocha-sigma", wide_tasks, dual_steps(sigma=1.0)),
-    _check("mocha-smooth", breast_cancer, fixed_step(0.25)),
     _check("boosting-smoothing", two_sources, line_search()),
     _check("boosting-gradient", three_sources),
     _check("adaboost", two_sources),

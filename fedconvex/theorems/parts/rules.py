@@ -11,7 +11,6 @@ import numpy as np
 from fedconvex.loss_traits import traits
 from fedconvex.methods import (
     AFL,
-    MOCHA,
     SVRG,
     DynamicFedAvg,
     FedAvg,
@@ -31,7 +30,6 @@ from fedconvex.theory.bound import AssumptionError
 __all__ = [
     "best_epochs",
     "best_penalty",
-    "dual_steps",
     "feasible_work",
     "few_draws",
     "fixed_step",
@@ -106,13 +104,6 @@ def best_epochs(condition: float = 50.0) -> MethodRule:
 def best_penalty(**settings: Any) -> MethodRule:
     """Return progressive hedging with its best penalty."""
     return MethodRule("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
-
-
-def dual_steps(kind: Callable[..., Any] = MOCHA, **settings: Any) -> MethodRule:
-    """Return MOCHA, or CoCoA, with sigma' by its rule."""
-    rule = settings.get("sigma")
-    words = f"of the rule {rule!r}" if isinstance(rule, str) else "of the least safe rule" if rule is None else "given"
-    return MethodRule(f"sigma' {words}", lambda theorem, problem, start, rounds: kind(**settings))
 
 
 def line_search(**settings: Any) -> MethodRule:

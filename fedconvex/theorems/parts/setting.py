@@ -63,9 +63,11 @@ def plain_local_sgd(name: str, m: Any) -> None:
     )
 
 
-def is_method(name: str, m: Any, *kinds: str) -> None:
-    """Raise unless the method is one of those that the theorem speaks about."""
-    require(name, Hypothesis(f"the method {' or '.join(kinds)}", type(m).__name__, type(m).__name__ in kinds))
+def is_method(name: str, m: Any, *kinds: Any) -> None:
+    """Raise unless the method is one of those that the theorem speaks about, or a subclass."""
+    names = [getattr(kind, "__name__", kind) for kind in kinds]
+    fits = any(type(m).__name__ == kind if isinstance(kind, str) else isinstance(m, kind) for kind in kinds)
+    require(name, Hypothesis(f"the method {' or '.join(names)}", type(m).__name__, fits))
 
 
 def local_sgd(name: str, s: Setting) -> dict[str, Any]:
