@@ -203,7 +203,7 @@ def test_a_client_alone_must_know_its_domain():
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [n if n == "full" else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 def test_threads_give_the_same_bits(name):
     a, b = (run(METHODS[name], make(0), rounds=5, tol=0, trajectories=2, threads=k) for k in (1, 3))
     np.testing.assert_array_equal(a.w, b.w)

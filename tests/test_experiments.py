@@ -172,6 +172,7 @@ def test_dynamic_msd_claims_can_fail():
     ]
 
 
+@pytest.mark.compiled
 def test_another_seed_agrees_too():
     """Agreement is not luck of one seed: 25 points of one learning curve, on other data."""
     crowd = agents(1)
@@ -418,6 +419,8 @@ def test_theory_pages_show_their_figure(name):
     assert b"<dc:date>" not in svg
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
 @needs_docs
 def test_the_figures_script_draws_every_page():
     spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")

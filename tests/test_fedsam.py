@@ -14,8 +14,6 @@ from fedconvex.kernels import batches
 from fedconvex.methods import Decay, FedSAM, ServerAdam, ServerSGD
 from fedconvex.methods.parts import local_work
 
-pytestmark = pytest.mark.compiled
-
 
 def gradient(problem, w, rows):
     """Mean gradient of the given rows, ridge included, in plain NumPy."""
@@ -148,6 +146,7 @@ def test_error_of_the_sam_gradient_is_at_most_L_rho(problem, rng):
     assert 2.0 - w - 3.0 * 2.0 == pytest.approx(3.0 * 0.5, rel=1e-14)
 
 
+@pytest.mark.compiled
 def test_decaying_rho_converges_and_constant_rho_does_not(problem):
     decaying = run(FedSAM(step_size=0.3, rho=Decay(1.0, 2.0)), problem, rounds=1500, tol=0, record_every=1500)
     constant = run(FedSAM(step_size=0.3, rho=0.5), problem, rounds=1500, tol=0, record_every=1500)
@@ -169,6 +168,7 @@ def test_zero_and_tiny_gradients():
     assert lost.status.name == "DIVERGED"
 
 
+@pytest.mark.compiled
 def test_per_trajectory_settings_and_threads(problem):
     rhos, etas = (0.0, 0.1, 0.4), (0.1, 0.2, 0.3)
     method = FedSAM(step_size=etas, rho=rhos, local_steps=3, batch_size=2)

@@ -17,8 +17,6 @@ from fedconvex.methods import Decay, ProgressiveHedging, ProportionalSampling
 from fedconvex.problems import MovingTarget
 from fedconvex.solvers.proximal import proximal_points
 
-pytestmark = pytest.mark.compiled
-
 # ---------------------------------------------------------------- independent formulas
 
 
@@ -174,6 +172,7 @@ def test_planted_errors_are_caught(old, new, rng):
     assert np.abs(same[-1][0].w[0] - right[-1][0]).max() < 1e-12
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("weights", [None, "uniform", "unequal"])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Softmax(3)], ids=repr)
 def test_fixed_point_is_the_minimiser(loss, weights, rng):
@@ -190,6 +189,7 @@ def test_fixed_point_is_the_minimiser(loss, weights, rng):
     np.testing.assert_allclose(y, prices, rtol=0, atol=1e-10)
 
 
+@pytest.mark.compiled
 def test_converges_without_strong_convexity(rng):
     """l2 = 0 and clients with fewer rows than features, dense and sparse: every rho > 0 will do."""
     pairs = [(rng.normal(size=(2, 3)), rng.normal(size=2)) for _ in range(4)]
@@ -346,6 +346,7 @@ def test_gradient_steps_equal_plain_numpy(problem, rng):
             assert state.residual[0] == pytest.approx(max(left), rel=1e-9)
 
 
+@pytest.mark.compiled
 def test_inexact_clients_reach_the_minimiser(problem):
     """The fixed point does not depend on how many steps are taken from x_k: it is a zero of every tilted gradient."""
     method = ProgressiveHedging(rho=0.5, local_steps=4, step_size=0.3)
@@ -369,6 +370,7 @@ def test_batches_are_those_of_fedavg(problem):
     np.testing.assert_allclose(a, run(ProgressiveHedging(**how), even, rounds=5, tol=0).w, rtol=0, atol=1e-13)
 
 
+@pytest.mark.compiled
 def test_decaying_steps_settle(linear):
     base = {"rho": 1.0, "local_steps": 5, "batch_size": 2}
     wide = run(ProgressiveHedging(step_size=0.2, **base), linear, rounds=2000, tol=0, record_every=100)
@@ -418,6 +420,7 @@ def test_every_trajectory_has_its_own_penalty(problem):
             np.testing.assert_array_equal(both.trace.dual_residual[:, r], alone.trace.dual_residual)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("how", [{}, {"local_steps": 2, "step_size": 0.2, "batch_size": 2}], ids=["exact", "steps"])
 def test_threads_and_resumption_change_no_bit(problem, how, tmp_path):
     method = ProgressiveHedging(rho=0.5, participation=2, **how)

@@ -40,8 +40,6 @@ from fedconvex.problems import (
 )
 from fedconvex.problems.relations import safe_sigma
 
-pytestmark = pytest.mark.compiled
-
 LOSSES = [Hinge(), SmoothedHinge(0.5), Squared(), Logistic()]
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
@@ -436,8 +434,18 @@ def test_less_accuracy_takes_more_rounds_and_fewer_steps_each(rng):
 # ---------------------------------------------------------------- learned Omega
 
 
-@pytest.mark.parametrize(("m", "d"), [(5, 3), (3, 6)])
-@pytest.mark.parametrize("loss", [Hinge(), Squared(), Logistic()], ids=repr)
+@pytest.mark.parametrize(
+    ("loss", "m", "d"),
+    [
+        (Hinge(), 5, 3),
+        (Squared(), 3, 6),
+        pytest.param(Hinge(), 3, 6, marks=pytest.mark.slow),
+        pytest.param(Squared(), 5, 3, marks=pytest.mark.slow),
+        pytest.param(Logistic(), 5, 3, marks=pytest.mark.slow),
+        pytest.param(Logistic(), 3, 6, marks=pytest.mark.slow),
+    ],
+    ids=repr,
+)
 def test_learned_omega_is_certified_jointly(loss, m, d, rng):
     """The gap bounds the suboptimality of W and Omega together, and becomes small, for d < m and d > m."""
     for relation in (Covariance(0.3), Covariance(0.3, 2.0)):

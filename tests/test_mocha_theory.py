@@ -22,8 +22,6 @@ from fedconvex.theorems.mocha import (
 from fedconvex.theory import AssumptionError
 from fedconvex.theory.separability import dual_constants
 
-pytestmark = pytest.mark.compiled
-
 SMOOTH = [Squared(), SmoothedHinge(0.5), Logistic()]
 LIPSCHITZ = [Hinge(), SmoothedHinge(0.5), Logistic()]
 

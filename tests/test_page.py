@@ -273,6 +273,7 @@ def test_written_whole_into_new_folders(tmp_path):
         check_folder(tmp_path / "file")
 
 
+@pytest.mark.compiled
 def test_real_findings_make_a_page():
     from fedconvex.verify import checks, verify_suite
 

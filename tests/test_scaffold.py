@@ -195,6 +195,7 @@ def test_the_first_round_is_fedavg_bit_for_bit(problem):
     np.testing.assert_array_equal(mine.dy, its.w - w[:, None])
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
 @pytest.mark.parametrize("option", [1, 2])
 @pytest.mark.parametrize("participation", [1.0, 3])

@@ -12,8 +12,6 @@ from fedconvex.kernels import batches
 from fedconvex.methods import FSVRG, SGD, SVRG, Decay
 from fedconvex.methods.fsvrg import frequencies
 
-pytestmark = pytest.mark.compiled
-
 
 def loss_gradient(problem, w, rows):
     """Mean gradient of the given rows without the ridge, in plain NumPy."""
@@ -138,6 +136,7 @@ def test_the_noise_of_a_stage_vanishes_with_the_distance(problem, rng):
     np.testing.assert_allclose(one[1][1].w, expected, rtol=0, atol=1e-15)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
 def test_contraction_of_johnson_and_zhang(rng, loss):
     """Option II: mean gap after s stages <= alpha^s (P(w~_0) - P*), alpha with exact L and gamma."""
@@ -301,7 +300,8 @@ def test_messages_are_counted(problem):
     assert trace.floats_down[-1] == trace.floats_up[-1] == 0
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["scaled", *(pytest.param(n, marks=pytest.mark.slow) for n in KINDS if n != "scaled")])
 def test_threads_trajectories_and_clients_alone(problem, name):
     method = KINDS[name]
     one = run(method, problem, rounds=6, tol=0, seed=2, trajectories=3)

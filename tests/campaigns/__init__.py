@@ -54,7 +54,7 @@ CAMPAIGNS = {
     "mocha-gaps": Campaign("test_mocha:gap_trial", "gaps below the suboptimality, duals that fall", 20),
     "mocha-lipschitz": Campaign("test_mocha_theory:theorem_2_trial", "rounds above Theorem 2 of MOCHA", 20),
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
-    "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test, 1000 at a time", 1),
+    "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
 }
 
