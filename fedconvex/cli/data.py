@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ __all__ = ["AFFORDABLE", "Data", "Scaling", "affordable", "prepare", "scaling_of
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
 AFFORDABLE = 2e11  # operations spent on constants and on the clients' own models
+_SQUARED, _LARGEST = 1e100, 1e290  # beyond: squares of numbers, their differences and quotients, are no doubles
 
 
 @dataclass(frozen=True)
@@ -160,18 +162,35 @@ def scaling_of(args: argparse.Namespace, data: Data) -> Scaling:
     zero, one = np.zeros(fed.d), np.ones(fed.d)
     if args.no_standardize:
         return Scaling(zero, one, (0.0, 1.0), "features as they are")
-    mean = np.asarray(fed.X.mean(axis=0)).ravel()
-    second = fed.X.multiply(fed.X).mean(axis=0) if fed.is_sparse else ((fed.X - mean) ** 2).mean(axis=0)
-    square = np.asarray(second).ravel()
-    sd = np.sqrt(np.maximum(square - mean**2, 0.0) if fed.is_sparse else square)
+    mean, sd = _moments(fed.X, data.names)
     scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
     centred = not (fed.is_sparse or args.no_intercept)
     target, what = (0.0, 1.0), "features"
     if data.labels is None:
-        middle = 0.0 if args.no_intercept else float(fed.y.mean())
-        target, what = (middle, float(fed.y.std()) or 1.0), "features and target"
+        (middle,), (spread,) = _moments(fed.y[:, None], ("the target",))
+        target, what = (0.0 if args.no_intercept else float(middle), float(spread) or 1.0), "features and target"
     sentence = f"{what} {'standardised' if centred else 'divided by their standard deviation'}"
     return Scaling(mean if centred else zero, scale, target, sentence)
+
+
+def _moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of every column; those whose squares are no doubles are scaled first."""
+    import scipy.sparse as sp
+
+    largest = np.asarray(abs(X).max(axis=0).toarray() if sp.issparse(X) else np.abs(X).max(axis=0)).ravel()
+    wrong = np.flatnonzero((largest > _LARGEST) | ((largest < 1.0 / _LARGEST) & (largest > 0.0)))
+    if wrong.size:
+        j = int(wrong[0])
+        must = f"have numbers between {1.0 / _LARGEST:g} and {_LARGEST:g} in absolute value"
+        raise bad(f"column {names[j]!r}", must, f"{largest[j]:g}", "use other units, or --no-standardize")
+    odd = (largest > _SQUARED) | ((largest < 1.0 / _SQUARED) & (largest > 0.0))
+    unit = np.where(odd, np.maximum(largest, 1.0 / _LARGEST), 1.0)
+    if odd.any():
+        X = sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    second = X.multiply(X).mean(axis=0) if sp.issparse(X) else ((X - mean) ** 2).mean(axis=0)
+    square = np.asarray(second).ravel()
+    return unit * mean, unit * np.sqrt(np.maximum(square - mean**2, 0.0) if sp.issparse(X) else square)
 
 
 def affordable(problem: Problem) -> bool:

@@ -172,7 +172,9 @@ def _overall(problem: Problem, w: np.ndarray, score: str, target_scale: float) -
     share = found["rows"] / found["rows"].sum()
     k = int(np.argmax(found["loss"]))
     if score == "rmse":
-        overall, extreme = math.sqrt(float(share @ found[score] ** 2)), float(found[score].max())
+        extreme = float(found[score].max())
+        unit = extreme or 1.0  # squares of large errors are no doubles
+        overall = unit * math.sqrt(float(share @ (found[score] / unit) ** 2))
     else:
         overall, extreme = float(share @ found[score]), float(found[score].min())
     return {
