@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 from _timing import Report, compare
 
-from fedconvex import Logistic
-from fedconvex.draws import BATCHES, stream
+from fedconvex import Federation, Logistic, Problem
+from fedconvex.draws import BATCHES, Draws, stream
 from fedconvex.federation import CSR
+from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import draw_rows
 from fedconvex.kernels.cache import FASTMATH
-from fedconvex.kernels.jobs import batch_steps, local_sgd, single_steps
 from fedconvex.methods.parts.optimizers import ClientSGD
 
 PASSES = 5  # epochs per call, so that calling costs nothing
@@ -84,16 +84,12 @@ def compiled(folder: Path, *flags: str):
     return ctypes.CDLL(str(folder / f"{stem}.so"))
 
 
-# thin shells with the options of the package's own loop over jobs, which alone calls these kernels
+# a thin shell with the options of the package's own loop over jobs
 @numba.njit(error_model="numpy", nogil=True, fastmath=FASTMATH, _nrt=False)
-def one_by_one(loss, X, y, rows, l2, steps, w, path):
-    single_steps(loss, X, y, rows, rows.size, l2, w[:0], steps, 0, 0, w, path)
-
-
-@numba.njit(error_model="numpy", nogil=True, fastmath=FASTMATH, _nrt=False)
-def in_batches(loss, opt, X, y, rows, block, batch, l2, steps, w, path, g, m, v, c, t):
-    passes = rows.size // block
-    batch_steps(loss, opt, X, y, rows, passes, block, batch, l2, w[:0], steps, 0, 0, w, path, g, m, v, c, t)
+def given_rows(rule, loss, X, y, rows, block, batch, l2, eta, w, path, g, m, v, c, t):
+    room = jobs.Scratch(rows, rows, g, m, v, c, c, t)
+    job = jobs.Job(0, 0, 0, 0, block, rows.size // block, block, batch, False, np.uint64(0), 1, l2, w[:0])
+    jobs.steps(rule, loss, jobs.Data(X, y), job, eta, w, path, room)
 
 
 def case(report, libraries, label, X, y, batch, l2, bar):
@@ -109,22 +105,19 @@ def case(report, libraries, label, X, y, batch, l2, bar):
     w, scratch = np.empty(d), [np.empty(d) for _ in range(3)]
     buffers = [np.empty(batch), np.empty(batch)]
 
+    rule = descent.rules(opt, 1)[jobs.SINGLE if batch == 1 else jobs.BATCH]
+
     def package():
         w[:] = w0
-        if batch == 1:
-            one_by_one(loss, rows_of, y, rows, l2, steps, w, path)
-        else:
-            in_batches(loss, opt, rows_of, y, rows, n, batch, l2, steps, w, path, *scratch, *buffers)
+        given_rows(rule, loss, rows_of, y, rows, n, batch, l2, steps, w, path, *scratch, *buffers)
         return w
 
-    ptr, ids, clients = np.array([0, n]), np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
-    plan, out = np.array([[[PASSES, n, batch]]]), np.empty((1, 1, d))
+    problem = Problem(Federation(X, y, [0, n]), loss, l2=l2)
+    clients, plan = np.zeros((1, 1), np.int64), np.array([[[PASSES, n, batch]]])
+    draws = Draws(key, np.zeros(1, np.int64), 0)
 
     def with_draws():
-        args = (np.zeros(1), np.zeros((1, 1, 0)), key, np.zeros(1, np.int64), 0)
-        args += (clients, w0[None, None], steps, plan, False, out, path, 1)
-        local_sgd(loss, opt, rows_of, y, ptr, ids, l2, *args)
-        return out[0, 0]
+        return descent.local_updates(problem, opt, w0[None], clients, draws, steps, plan, False, False)[0][0, 0]
 
     u = np.empty(d)
     pointer = [a.ctypes.data_as(ctypes.c_void_p) for a in (rows_of if sparse else (X,))]

@@ -61,7 +61,9 @@ def below(state, j, n):
 def choose(state, K, m, out):
     """Write m different indices below K into out: a partial shuffle, or Floyd's method where m is small."""
     if m * m > 4 * K:
-        order = np.arange(K)
+        order = np.empty(K, np.int64)
+        for i in range(K):
+            order[i] = i
         for i in range(m):
             j = i + below(state, i, K - i)
             order[i], order[j] = order[j], order[i]

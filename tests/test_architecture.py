@@ -237,12 +237,18 @@ def test_the_cache_sees_all_that_kernels_are_made_of(path):
         assert not {m for m in compiled_from(path) if not in_digest(PACKAGE / m)}
 
 
+def is_rule(node):
+    """Whether a class is a rule of `kernels.jobs`: what its step is given says so."""
+    functions = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name in ("step", "steps")]
+    return any([a.arg for a in n.args.args][:3] == ["self", "loss", "data"] for n in functions)
+
+
 @each_file
 def test_dispatched_types_are_seen_by_the_cache(path):
-    """Losses and client optimisers, whose methods are compiled into kernels."""
+    """Losses, client optimisers and rules of jobs, whose methods are compiled into kernels."""
     for node in parsed(path).body:
         methods = {n.name for n in getattr(node, "body", []) if isinstance(n, ast.FunctionDef)}
-        if isinstance(node, ast.ClassDef) and methods & {"slope", "slopes", "plain"}:
+        if isinstance(node, ast.ClassDef) and (methods & {"slope", "slopes", "plain"} or is_rule(node)):
             assert in_digest(path), node.name
 
 

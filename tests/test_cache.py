@@ -14,7 +14,7 @@ import pytest
 
 import fedconvex
 from fedconvex import FedAvg, Federation, Problem, Squared, iterate
-from fedconvex.kernels import jobs
+from fedconvex.kernels import averages, jobs
 from fedconvex.methods import Decay
 
 pytestmark = pytest.mark.compiled(only="where nothing is compiled, nothing is cached")
@@ -148,12 +148,12 @@ def shape_of(a):
 
 
 @pytest.mark.parametrize("R", [1, 3])
-@pytest.mark.parametrize("name", ["local_sgd", "average_rows"])
+@pytest.mark.parametrize("name", ["run_jobs", "average_rows"])
 def test_settings_do_not_multiply_compilations(R, name, rng, monkeypatch):
     """A read-only or strided array is another type to Numba, and seconds of compilation: kernels see one type."""
     seen = {}
-    for kernel in ("local_sgd", "average_rows"):  # not run, hence not compiled
-        monkeypatch.setattr(jobs, kernel, lambda *args, k=kernel: seen.setdefault(k, []).append(args))
+    for home, kernel in ((jobs, "run_jobs"), (averages, "average_rows")):  # not run, hence not compiled
+        monkeypatch.setattr(home, kernel, lambda *args, k=kernel: seen.setdefault(k, []).append(args))
     fed = Federation.from_clients([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 4, 5)])
     problem = Problem(fed, Squared())
     batches = {"local_steps": 2, "batch_size": 2}

@@ -21,7 +21,7 @@ from fedconvex import (
     run,
 )
 from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
-from fedconvex.kernels import jobs
+from fedconvex.kernels import descent
 from fedconvex.methods import (
     AdaptiveProximal,
     ClientAdam,
@@ -208,7 +208,7 @@ def test_equals_plain_numpy_on_the_smoothed_hinge(hinge, name):
 @pytest.mark.parametrize("name", ["full", "batch 1", "batches", "momentum", "late Adam"])
 @pytest.mark.parametrize("plant", ["no tilt", "no ridge", "wrong sign"])
 def test_planted_errors_are_caught(linear, monkeypatch, name, plant):
-    right = jobs.local_updates
+    right = descent.local_updates
 
     def wrong(*args):
         *rest, tilt, ridge = args
@@ -219,7 +219,7 @@ def test_planted_errors_are_caught(linear, monkeypatch, name, plant):
 
     method = REFERENCED[name]
     equals_plain_numpy(method, linear)
-    monkeypatch.setattr(fedprox.jobs, "local_updates", wrong)
+    monkeypatch.setattr(fedprox.descent, "local_updates", wrong)
     with pytest.raises(AssertionError, match="Not equal"):
         equals_plain_numpy(method, linear)
 
@@ -231,11 +231,11 @@ def test_clients_may_start_at_models_of_their_own(problem, rng):
     start, tilt = rng.normal(size=(2, R, fed.K, *problem.model_shape))
     plan, eta, ridge = np.full((R, fed.K, 3), [3, 2, 1]), np.full((R, 1, 1), 0.1), np.array([0.0, 0.4])
     args = (draws, eta, plan, False, False)
-    found, _ = jobs.local_updates(problem, ClientSGD(), start, clients, *args, tilt, ridge)
+    found, _ = descent.local_updates(problem, ClientSGD(), start, clients, *args, tilt, ridge)
     for k in range(fed.K):
         one = (draws, eta, plan[:, :1].copy(), False, False)
         mine = clients[:, k : k + 1].copy()
-        alone, _ = jobs.local_updates(
+        alone, _ = descent.local_updates(
             problem, ClientSGD(), start[:, k].copy(), mine, *one, tilt[:, k : k + 1].copy(), ridge
         )
         np.testing.assert_array_equal(found[:, k], alone[:, 0])

@@ -617,7 +617,7 @@ def fits(name, problem):
 def test_every_method_with_nodes_is_here():
     """All methods of files that know `fedconvex.methods.parts.dual_nodes`."""
     methods = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "measure")}
-    mine = {v for v in methods if "nodes" in vars(sys.modules[v.__module__])}
+    mine = {v for v in methods if "dual_nodes" in vars(sys.modules[v.__module__])}
     assert mine == {type(v) for v in CONFIGURATIONS.values()}
 
 

@@ -25,15 +25,13 @@ def draw_rows(state, first, n, passes, block, replacement, pool, rows):
 
 
 @kernel
-def buffer_sizes(ptr, clients, plan):
-    """Most rows of any of the clients, most rows drawn by one (passes * block), and largest batch."""
-    rows = drawn = batch = 0
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            rows = max(rows, ptr[clients[r, j] + 1] - ptr[clients[r, j]])
-            drawn = max(drawn, plan[r, j, 0] * plan[r, j, 1])
-            batch = max(batch, plan[r, j, 2])
-    return rows, drawn, batch
+def list_rows(state, first, n, full, passes, block, replacement, pool, rows):
+    """Write the rows of all steps, or, where every step takes all rows, each of them once and in order."""
+    if full:
+        for i in range(n):
+            rows[i] = first + i
+    else:
+        draw_rows(state, first, n, passes, block, replacement, pool, rows)
 
 
 def _slopes_of_one(loss, X, y, rows, scale, w, c, t):

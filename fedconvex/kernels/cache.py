@@ -3,7 +3,8 @@
 Three traps are closed here.
 
 * Numba's cache does not see edits in *other* files that a kernel inlines: the cache folder carries a digest of all
-  sources that kernels are made of: this folder, the files that import this one, and those named in `INLINED`.
+  sources that kernels are made of: this folder, the files that import this one or define a rule of `kernels.jobs`, and
+  those named in `INLINED`.
 * An entry that names a class from a user's own module cannot be read back where that module is missing, and takes the
   whole index of the kernel with it: signatures with foreign classes are compiled in memory only.
 * The cache ignores jit options: every function is decorated once.
@@ -36,7 +37,8 @@ _KEPT = 4  # caches of earlier versions of the sources that are kept
 
 def in_digest(name: str, source: bytes) -> bool:
     """Whether kernels may be made of a file of the package, given by its path in it and its content."""
-    return name in INLINED or name.startswith("kernels/") or b"kernels.cache" in source
+    rule = b"def step(self, loss, data," in source or b"def steps(self, loss, data," in source
+    return name in INLINED or name.startswith("kernels/") or b"kernels.cache" in source or rule
 
 
 def _digest() -> str:
@@ -98,7 +100,8 @@ class _KernelCache(FunctionCache):
 def _compile(function: Callable, **options: Any) -> Any:
     if DISABLED:  # counters wrap around by design, and NumPy would warn of it
         return np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore")(function)
-    dispatcher = njit(error_model="numpy", nogil=True, **options)(function)
+    options |= {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}  # nobody calls kernels from C
+    dispatcher: Any = njit(**options)(function)
     if _FOLDER:
         before, config.CACHE_DIR = config.CACHE_DIR, _FOLDER
         try:

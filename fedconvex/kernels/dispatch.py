@@ -51,17 +51,29 @@ def slopes(loss, z, y, out):
 
 
 @by_method
-def plain(opt):
-    """Whether a client optimiser adds -a g to the model and keeps no memory."""
-
-
-@by_method
 def move(opt, w, g, a, m, v, t):
     """One step of a client optimiser."""
 
 
-def by_rows(dense, sparse):
-    """Return a function of (X, ...) that is `dense` for arrays and `sparse` for CSR; kernels inline it."""
+_FLAGS = {"fastmath": FASTMATH, "error_model": "numpy", "_nrt": False}  # in loops that allocate nothing
+
+
+def by_rule(name, otherwise=None):
+    """Return a function of (rule, ...) that calls the rule's method of this name, or `otherwise` where it has none."""
+
+    def in_python(rule, *args):
+        return getattr(type(rule), name, otherwise)(rule, *args)
+
+    def in_kernel(rule, *args):
+        return getattr(rule.instance_class, name, otherwise)
+
+    if not DISABLED:
+        overload(in_python, strict=False, jit_options=_FLAGS)(in_kernel)
+    return in_python
+
+
+def by_rows(dense, sparse, inline="never"):
+    """Return a function of (X, ...) that is `dense` for arrays and `sparse` for CSR."""
 
     def in_python(X, *args):
         return (dense if isinstance(X, np.ndarray) else sparse)(X, *args)
@@ -70,11 +82,11 @@ def by_rows(dense, sparse):
         return dense if isinstance(X, types.Array) else sparse
 
     if not DISABLED:
-        overload(in_python, inline="always", strict=False)(in_kernel)
+        overload(in_python, inline=inline, strict=False, jit_options=_FLAGS)(in_kernel)
     return in_python
 
 
-def by_output(one, many, inline="never"):
+def by_output(one, many):
     """Return a function of (loss, ...) that is `one` for scalar losses and `many` for losses with n_classes."""
 
     def in_python(loss, *args):
@@ -84,5 +96,5 @@ def by_output(one, many, inline="never"):
         return many if hasattr(loss.instance_class, "n_classes") else one
 
     if not DISABLED:
-        overload(in_python, strict=False, inline=inline, jit_options={"fastmath": FASTMATH})(in_kernel)
+        overload(in_python, strict=False, jit_options=_FLAGS)(in_kernel)
     return in_python

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.draws import BATCHES, stream
+from fedconvex.draws import Draws
 from fedconvex.federation import Federation
-from fedconvex.kernels import batches, row_losses
-from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.kernels import jobs, row_losses
+from fedconvex.kernels.cache import borrowing
 
 __all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by"]
 
@@ -90,14 +90,35 @@ def domain_sums(
     """
     fed, (R, m), p = problem.federation, clients.shape, alpha.shape[1]
     held_by(fed, clients, p)
-    code = domains_of(fed).code
-    sums, G = np.zeros((R, m, p)), np.zeros((R, m, problem.size))
-    key, numbers, t = (np.uint64(0), np.zeros(R, np.int64), 0) if draws is None else draws
-    _sums(
-        problem.loss, fed.rows, fed.y, code, fed.ptr, fed.ids, key, numbers, t, clients, batch_size or 0, replacement,
-        np.require(alpha, requirements=["C", "W"]), w.reshape(R, -1), sums, G, problem.n_outputs,
+    sums, n = np.zeros((R, m, p)), fed.sizes[clients]
+    draws = Draws(np.uint64(0), np.zeros(R, np.int64), 0) if draws is None else draws
+    plan = np.ones((R, m, 3), dtype=np.int64)
+    plan[..., 1] = plan[..., 2] = n if batch_size is None else batch_size
+    alpha = np.require(alpha, requirements=["C", "W"])
+    G = jobs.run(
+        {jobs.OWN: DomainSums(domains_of(fed).code, alpha, sums)}, problem, np.zeros(1), w.reshape(R, 1, -1), clients,
+        draws, np.ones((1, 1, 1)), plan, replacement and batch_size is not None,
     )  # fmt: skip
     return sums, problem.unflatten(G)
+
+
+class DomainSums(NamedTuple):
+    """Sums over a batch, or over all rows, instead of steps: w becomes the sum of gradients."""
+
+    code: np.ndarray  # (n,) domains of the rows
+    alpha: np.ndarray  # (R, p)
+    sums: np.ndarray  # (R, m, p) losses by domain, written
+
+    def steps(self, loss, data, job, eta, w, path, room):  # type: ignore[no-untyped-def]
+        """sums[i] = (n/b) sum of l over batch rows of domain i; w = (n/b) sum_i alpha_i (their gradients at w)."""
+        alpha, sums = self.alpha[job.r], self.sums[job.r, job.j]
+        if job.full:
+            _add_runs(loss, data.X, data.y, self.code, job.lo, job.lo + job.n, alpha, w, sums, room.m, room.c)
+        else:
+            rows, scale = room.rows[: job.batch], job.n / job.batch
+            _add_batch(loss, data.X, data.y, self.code, rows, scale, alpha, w, sums, room.m, room.c)
+        for q in range(w.size):
+            w[q] = room.m[q]
 
 
 @borrowing
@@ -119,21 +140,3 @@ def _add_batch(loss, X, y, code, rows, scale, alpha, w, sums, g, z):  # type: ig
         i = rows[b]
         a = scale * alpha[code[i]]
         sums[code[i]] += scale * row_losses.add_rows(loss, X, y, i, i + 1, a, w, g, z)
-
-
-@reduction
-def _sums(  # type: ignore[no-untyped-def]
-    loss, X, y, code, ptr, ids, key, trajectories, round_, clients, batch, replacement, alpha, W, sums, G, C
-):
-    """sums[r, j, i] = (n/b) sum of l over batch rows of domain i; G[r, j] = (n/b) sum_i alpha[r, i] (their slopes)."""
-    z, pool, rows = np.empty(C), np.empty(y.size if batch > 0 else 0, np.int64), np.empty(batch, np.int64)
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            k = clients[r, j]
-            lo, n = ptr[k], ptr[k + 1] - ptr[k]
-            if batch == 0 or (batch == n and not replacement):
-                _add_runs(loss, X, y, code, lo, lo + n, alpha[r], W[r], sums[r, j], G[r, j], z)
-            else:
-                state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-                batches.draw_rows(state, lo, n, 1, batch, replacement, pool, rows)
-                _add_batch(loss, X, y, code, rows, n / batch, alpha[r], W[r], sums[r, j], G[r, j], z)

@@ -1,95 +1,85 @@
-"""Local steps of clients: the loop over (trajectory, client) jobs, and the steps of one job. Callers validate."""
+"""The loop over (trajectory, client) jobs. What a client does in a job is said by a rule, chosen by its type.
+
+A rule is a NamedTuple of what its formula needs, with one of two methods, which are compiled into the loop:
+
+* ``step(self, loss, data, job, part, s, a, w, scratch)``: step number s, of size a, on the rows ``part``, moves w;
+* ``steps(self, loss, data, job, eta, w, path, scratch)``: the whole job, for rules that do not walk over mini-batches.
+
+The loop lists or draws the rows of a job, starts w at its model, and stores what the rule made of it. Jobs of different
+kinds have different rules, and only the rules of the kinds that occur are compiled.
+"""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedconvex.draws import BATCHES, stream
-from fedconvex.kernels.batches import batch_add, batch_slopes, buffer_sizes, draw_rows
-from fedconvex.kernels.cache import borrowing, kernel, reduction
-from fedconvex.kernels.dispatch import by_output, move, plain, slope
-from fedconvex.kernels.row_losses import add_rows
-from fedconvex.kernels.rows import row_axpy, row_dot, row_step
+from fedconvex.kernels.batches import list_rows
+from fedconvex.kernels.cache import borrowing, kernel
+from fedconvex.kernels.dispatch import by_rule
+
+# kinds of jobs: nothing is done; no rows are listed (full gradients, rules that draw for themselves); rows are listed
+UNSORTED, IDLE, FULL, ITSELF, SINGLE, BATCH, OWN, DRAWN = range(8)  # DRAWN: in random order even where all are taken
 
 
-def _single_steps(loss, X, y, rows, n, l2, tilt, steps, r, j, w, path):
-    """For i in rows[:n]: w <- (1 - a l2) w - a tilt - a l'(x_i'w, y_i) x_i."""
-    last, mine = steps.shape[2] - 1, min(j, steps.shape[1] - 1)
-    for s in range(n):
-        i, a = rows[s], steps[r, mine, min(s, last)]
-        c = -a * slope(loss, row_dot(X, i, w), y[i])
-        if tilt.size > 0:
-            row_step(X, i, c, 1.0 - a * l2, a, tilt, w)
-        else:
-            if l2 > 0.0:
-                for t in range(w.size):
-                    w[t] *= 1.0 - a * l2
-            row_axpy(X, i, c, w)
-        if path.shape[2] > 0:
-            for t in range(w.size):
-                path[r, j, s, t] = w[t]
+class Data(NamedTuple):
+    """The rows of all clients."""
+
+    X: Any  # (n, d), dense or `CSR`
+    y: np.ndarray  # (n,)
 
 
-def _no_single_steps(loss, X, y, rows, n, l2, tilt, steps, r, j, w, path):
-    pass
+class Job(NamedTuple):
+    """One client in one trajectory."""
+
+    r: int  # number of the trajectory among those that advance together
+    j: int  # number of the client among those asked
+    k: int  # the client
+    lo: int  # its first row
+    n: int  # its rows
+    passes: int
+    block: int  # rows per pass
+    batch: int  # rows per step
+    full: bool  # every step takes all rows
+    state: np.uint64  # key of the client's stream of draws
+    outputs: int  # C
+    ridge: float
+    tilt: np.ndarray  # (p,), or (0,) for none
 
 
-single_steps = by_output(_single_steps, _no_single_steps)  # the batch-1 case of batch_steps, for one output
+class Scratch(NamedTuple):
+    """Room for a job."""
+
+    pool: np.ndarray  # (n,) whole numbers
+    rows: np.ndarray  # the rows of all steps, or, where every step takes all rows, those of one
+    g: np.ndarray  # (p,)
+    m: np.ndarray  # (p,), zeros at first
+    v: np.ndarray  # (p,), zeros at first
+    c: np.ndarray  # (C batch,) or more
+    c0: np.ndarray  # (C batch,) or more
+    t: np.ndarray  # (batch,) or more
 
 
-@reduction
-def shrink(keep, w, a, tilt):
-    """w <- keep w - a tilt."""
-    if tilt.size > 0:
-        for q in range(w.size):
-            w[q] = keep * w[q] - a * tilt[q]
-    elif keep != 1.0:
-        for q in range(w.size):
-            w[q] *= keep
+step = by_rule("step")
 
 
-@reduction
-def penalty(l2, w, tilt, g):
-    """g = l2 w + tilt."""
-    for q in range(w.size):
-        g[q] = l2 * w[q]
-    for q in range(tilt.size):
-        g[q] += tilt[q]
-
-
-@reduction
-def batch_steps(loss, opt, X, y, rows, passes, block, batch, l2, tilt, steps, r, j, w, path, g, m, v, c, t):
-    """For each batch: w <- (1 - a l2) w - a tilt - (a/B) sum of its gradients, or the optimiser's own move."""
-    s = 0
-    for start in range(0, passes * block, block):
-        for at in range(start, start + block, batch):
-            part = rows[at : min(at + batch, start + block)]
-            a = steps[r, min(j, steps.shape[1] - 1), min(s, steps.shape[2] - 1)]
-            s += 1
-            if plain(opt):
-                batch_slopes(loss, X, y, part, -a / part.size, w, c, t)
-                shrink(1.0 - a * l2, w, a, tilt)
-                batch_add(loss, X, part, c, w)
-            else:
-                batch_slopes(loss, X, y, part, 1.0 / part.size, w, c, t)
-                penalty(l2, w, tilt, g)
-                batch_add(loss, X, part, c, g)
-                move(opt, w, g, a, m, v, s)
+def _each_batch(rule, loss, data, job, eta, w, path, scratch):
+    """Take a step on each batch of each pass; path[r, j] records the models."""
+    s, mine = 0, min(job.j, eta.shape[1] - 1)
+    for e in range(job.passes):
+        base = 0 if job.full else e * job.block
+        for at in range(base, base + job.block, job.batch):
+            part = scratch.rows[at : min(at + job.batch, base + job.block)]
+            step(rule, loss, data, job, part, s, eta[job.r, mine, min(s, eta.shape[2] - 1)], w, scratch)
             if path.shape[2] > 0:
                 for q in range(w.size):
-                    path[r, j, s - 1, q] = w[q]
+                    path[job.r, job.j, s, q] = w[q]
+            s += 1
 
 
-@reduction
-def full_steps(loss, opt, X, y, lo, hi, n, l2, tilt, steps, r, j, w, path, g, m, v, z):
-    """n steps with the gradient over all rows lo:hi."""
-    for s in range(n):
-        penalty(l2, w, tilt, g)
-        add_rows(loss, X, y, lo, hi, 1.0 / (hi - lo), w, g, z)
-        move(opt, w, g, steps[r, min(j, steps.shape[1] - 1), min(s, steps.shape[2] - 1)], m, v, s + 1)
-        if path.shape[2] > 0:
-            for t in range(w.size):
-                path[r, j, s, t] = w[t]
+steps = by_rule("steps", otherwise=_each_batch)
 
 
 @kernel
@@ -101,71 +91,78 @@ def size_unless_zero(b):
     return 0
 
 
-@borrowing
-def local_jobs(
-    loss, opt, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, steps, plan, replacement, out,
-    path, C, pool, rows, c, t, w, g, m, v,
-):  # fmt: skip
-    """out[r, j] = model of client clients[r, j] after local steps from W[r, j] on f_k + <tilt, .> + (ridge/2) ‖.‖^2.
-
-    plan[r, j] holds passes, block and batch; W, tilt and steps are the same for all j where their second axis is 1.
-    """
+@kernel
+def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
+    """Replace kinds that are UNSORTED. Most rows of a client, most rows listed for one, largest batch, kinds seen."""
+    widest = listed = largest = seen = 0
     for r in range(clients.shape[0]):
-        a = l2 + ridge[min(r, ridge.size - 1)]
         for j in range(clients.shape[1]):
+            n, batch = ptr[clients[r, j] + 1] - ptr[clients[r, j]], plan[r, j, 2]
+            full = batch == n and not replacement
+            if kinds[r, j] == UNSORTED:
+                kinds[r, j] = FULL if full else (SINGLE if lone and batch == 1 else BATCH)
+            if kinds[r, j] != FULL:
+                widest = max(widest, n)
+                listed = max(listed, n, plan[r, j, 0] * plan[r, j, 1])
+                largest = max(largest, batch)
+            seen |= 1 << kinds[r, j]
+    return widest, listed, largest, seen
+
+
+@borrowing
+def run_jobs(
+    rule, kind, kinds, loss, X, y, ptr, ids, ridge, tilt, key, trajectories, round_, clients, W, plan, eta, replacement,
+    out, path, C, widest, whole, real,
+):  # fmt: skip
+    """out[r, j] = what the rule makes of the model W[r, j] with the rows of client clients[r, j], in jobs of the kind.
+
+    plan[r, j] holds passes, block and batch. W, tilt and eta are the same for all j where their second axis is 1.
+    """
+    w, p, pool, rows = real[0, : W.shape[2]], W.shape[2], whole[:widest], whole[widest:]
+    room = Scratch(pool, rows, real[1, :p], real[2, :p], real[3, :p], real[4], real[5], real[6])
+    for r in range(clients.shape[0]):
+        for j in range(clients.shape[1]):
+            if kinds[r, j] != kind:
+                continue
             k, b = clients[r, j], tilt[min(r, tilt.shape[0] - 1), min(j, tilt.shape[1] - 1)]
-            b = b[: size_unless_zero(b)]
             lo, n, passes, block, batch = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0], plan[r, j, 1], plan[r, j, 2]
-            for q in range(w.size):
+            full = batch == n and not replacement and kind != DRAWN
+            state = stream(key, trajectories[r], round_, ids[k], BATCHES)
+            if kind > ITSELF:
+                list_rows(state, lo, n, full, passes, block, replacement, pool, rows)
+            for q in range(p):
                 w[q] = W[r, min(j, W.shape[1] - 1), q]
-                m[q] = v[q] = 0.0
-            if batch == n and not replacement:
-                full_steps(loss, opt, X, y, lo, lo + n, passes, a, b, steps, r, j, w, path, g, m, v, c)
-            else:
-                state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-                draw_rows(state, lo, n, passes, block, replacement, pool, rows)
-                if batch == 1 and C == 1 and plain(opt):
-                    single_steps(loss, X, y, rows, passes * block, a, b, steps, r, j, w, path)
-                else:
-                    batch_steps(loss, opt, X, y, rows, passes, block, batch, a, b, steps, r, j, w, path, g, m, v, c, t)
-            for q in range(w.size):
+                room.m[q] = room.v[q] = 0.0
+            l2, b = ridge[min(r, ridge.size - 1)], b[: size_unless_zero(b)]
+            job = Job(r, j, k, lo, n, passes, block, batch, full, state, C, l2, b)
+            steps(rule, loss, Data(X, y), job, eta, w, path, room)
+            for q in range(p):
                 out[r, j, q] = w[q]
 
 
-@reduction
-def local_sgd(
-    loss, opt, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, steps, plan, replacement, out,
-    path, C,
+NO_TILT, _NO_PATH = np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
+
+
+def run(
+    rules, problem, ridge, W, clients, draws, eta, plan, replacement, *, kinds=None, tilt=NO_TILT, path=_NO_PATH,
+    out=None,
 ):  # fmt: skip
-    """Run `local_jobs` with buffers of the right sizes."""
-    widest, drawn, largest = buffer_sizes(ptr, clients, plan)
-    pool, rows = np.empty(widest, np.int64), np.empty(drawn, np.int64)
-    c, t = np.empty(largest * C), np.empty(largest)
-    w, g, m, v = np.empty(W.shape[2]), np.empty(W.shape[2]), np.empty(W.shape[2]), np.empty(W.shape[2])
-    local_jobs(
-        loss, opt, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, steps, plan, replacement,
-        out, path, C, pool, rows, c, t, w, g, m, v,
-    )  # fmt: skip
+    """Do the jobs of clients (R, m) by the rules of their kinds: models (R, m, p).
 
-
-_FLAT, _LEVEL = np.zeros((1, 1, 0)), np.zeros(1)  # no tilt, no ridge
-
-
-def local_updates(problem, opt, w, clients, draws, steps, plan, replacement, shadow, tilt=None, ridge=None):
-    """Run `local_sgd` for clients (R, m): models (R, m, *model), paths (R, m, tau, *model).
-
-    They start at w (R, *model), or each at its own (R, m, *model), and descend f_k(w) + <tilt, w> + (ridge/2) ‖w‖^2,
-    tilt (R, m or 1, *model), ridge (R,). plan (R, m, 3) says how many passes each client makes, over blocks of how many
-    of its rows, in batches of what size. A tilt of zeros gives the same bits as none.
+    They start at W (R, m or 1, p). ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) are what is added to f_k:
+    <tilt, w> + (ridge/2) ‖w‖^2. plan (R, m, 3) says how many passes each client makes, over blocks of how many of its
+    rows, in batches of what size; eta (R, m or 1, steps or 1) are the step sizes. kinds (R, m) is overwritten.
     """
-    fed, p = problem.federation, problem.size
-    R, m = clients.shape
-    out = np.empty((R, m, p))
-    tau = int(plan[0, 0, 0] * -(-plan[0, 0, 1] // plan[0, 0, 2])) if shadow else 0
-    path = np.empty((R, m, tau, p))
-    local_sgd(
-        problem.loss, opt, fed.rows, fed.y, fed.ptr, fed.ids, problem.l2, _LEVEL if ridge is None else ridge,
-        _FLAT if tilt is None else tilt.reshape(R, -1, p), draws.key, draws.trajectory, draws.round, clients,
-        w.reshape(R, -1, p), steps, plan, replacement, out, path, problem.n_outputs,
-    )  # fmt: skip
-    return problem.unflatten(out), problem.unflatten(path)
+    fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
+    if kinds is None:
+        kinds = np.full(clients.shape, next(iter(rules)) if len(rules) == 1 else UNSORTED)
+    widest, listed, largest, seen = sort_jobs(fed.ptr, clients, plan, replacement, SINGLE in rules, kinds)
+    out = np.empty((*clients.shape, p)) if out is None else out
+    whole, real = np.empty(widest + listed, np.int64), np.empty((7, (max(p, max(largest, 1) * C) + 7) // 8 * 8))
+    for kind, rule in rules.items():
+        if seen >> kind & 1:
+            run_jobs(
+                rule, kind, kinds, problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, ridge, tilt, draws.key,
+                draws.trajectory, draws.round, clients, W, plan, eta, replacement, out, path, C, widest, whole, real,
+            )  # fmt: skip
+    return out

@@ -42,11 +42,11 @@ def _sparse_step(X, i, c, keep, a, b, w):
     row_axpy(X, i, c, w)
 
 
-row_dot = by_rows(_dense_dot, _sparse_dot)  # x_i' w
+row_dot = by_rows(_dense_dot, _sparse_dot, "always")  # x_i' w
 
-row_axpy = by_rows(_dense_axpy, _sparse_axpy)  # out += c x_i
+row_axpy = by_rows(_dense_axpy, _sparse_axpy, "always")  # out += c x_i
 
-row_step = by_rows(_dense_step, _sparse_step)  # w <- keep w - a b + c x_i, for dense rows in one pass
+row_step = by_rows(_dense_step, _sparse_step, "always")  # w <- keep w - a b + c x_i, for dense rows in one pass
 
 
 def _dense_dots(X, rows, w, out):

@@ -19,7 +19,7 @@ from fedconvex._check import bad, flag, whole
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
-from fedconvex.kernels import jobs
+from fedconvex.kernels import descent
 from fedconvex.methods.parts import automatic_steps
 from fedconvex.methods.parts import step_sizes as _steps
 from fedconvex.methods.parts.optimizers import ClientSGD
@@ -135,7 +135,7 @@ class SGD:
         plan = np.broadcast_to([self.steps, self.batch_size, self.batch_size], (*shape, 3)).copy()
         eta = _steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
         clients = np.zeros(shape, dtype=np.int64)
-        w, _ = jobs.local_updates(
+        w, _ = descent.local_updates(
             problem.pooled, ClientSGD(), state.w, clients, draws, eta, plan, self.replacement, False
         )  # 3
         return State(w[:, 0], state.t + 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedconvex._check import bad, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, jobs
+from fedconvex.kernels import averages, descent
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
@@ -117,7 +117,7 @@ class DynamicFedAvg:
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         plan = self._plan(problem, clients)  # 3
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan) / plan[:, :, :1]
-        w, _ = jobs.local_updates(problem, ClientSGD(), message.w, clients, draws, eta, plan, False, False)  # 4
+        w, _ = descent.local_updates(problem, ClientSGD(), message.w, clients, draws, eta, plan, False, False)  # 4
         return Reply(w), memory  # 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:

@@ -18,7 +18,7 @@ import numpy as np
 from fedconvex._check import flag
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, jobs
+from fedconvex.kernels import averages, descent
 from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
@@ -133,7 +133,7 @@ class FedAvg:
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         plan = local_work.plan_of(self, problem.federation.sizes[clients])
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
-        w, path = jobs.local_updates(
+        w, path = descent.local_updates(
             problem, self.client, message.w, clients, draws, eta, plan, self.replacement, self.shadow
         )  # 3, 4
         return Reply(w, path), memory  # 5

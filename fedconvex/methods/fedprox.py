@@ -22,7 +22,7 @@ import numpy as np
 
 from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
 from fedconvex.draws import Draws, below, stream, uniform
-from fedconvex.kernels import averages, jobs, row_losses
+from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
@@ -282,7 +282,7 @@ class FedProx:
             plan = local_work.plan_of(self, problem.federation.sizes[clients])
             eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
             late = none if self.stragglers is None else self._cut(plan, problem.federation.ids[clients], draws)
-            w_k, _ = jobs.local_updates(
+            w_k, _ = descent.local_updates(
                 problem, self.client, w, clients, draws, eta, plan, self.replacement, False, -scale * w[:, None], mu
             )  # 3, 4
         rise = _changes(problem, w, message.before, clients) if message.before.size else none

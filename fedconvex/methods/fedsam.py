@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, finite, flag, numeric, real
-from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels import averages, batches
-from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.draws import Draws
+from fedconvex.kernels import averages, batches, jobs
+from fedconvex.kernels.cache import reduction
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
@@ -142,14 +142,13 @@ class FedSAM:
         return Message(state.w)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        fed, shape = problem.federation, (*clients.shape, problem.size)
-        plan = local_work.plan_of(self, fed.sizes[clients])
+        plan = local_work.plan_of(self, problem.federation.sizes[clients])
         eta, rho = (step_sizes.step_sizes(x, draws.trajectory, draws.round, plan) for x in (self.step_size, self.rho))
-        w = np.empty(shape)
-        path = np.empty((*shape[:2], int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0, problem.size))
-        local_sam(
-            problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.l2, draws.key, draws.trajectory, draws.round,
-            clients, message.w.reshape(len(clients), -1), eta, rho, plan, self.replacement, w, path, problem.n_outputs,
+        tau = int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0
+        path = np.empty((*clients.shape, tau, problem.size))
+        w = jobs.run(
+            {jobs.OWN: SharpnessAware(rho)}, problem, np.array([problem.l2]), message.w.reshape(len(clients), 1, -1),
+            clients, draws, eta, plan, self.replacement, path=path,
         )  # fmt: skip
         return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
 
@@ -226,60 +225,15 @@ def ascend(w, g, rho, u):  # type: ignore[no-untyped-def]
         u[q] = w[q] + rho * (u[q] / length) if total > 0.0 else w[q]
 
 
-@reduction
-def sam_steps(loss, X, y, rows, passes, block, batch, again, l2, eta, rho, w, path, u, g, c, t):  # type: ignore[no-untyped-def]
-    """For each batch b of each block: w <- w - eta grad f(w + rho grad f(w; b)/‖grad f(w; b)‖; b)."""
-    s = 0
-    for e in range(passes):
-        start = 0 if again else e * block
-        for at in range(start, start + block, batch):
-            part = rows[at : min(at + batch, start + block)]
-            batch_gradient(loss, X, y, part, l2, w, g, c, t)  # 4
-            ascend(w, g, rho[min(s, rho.size - 1)], u)  # 5
-            batch_gradient(loss, X, y, part, l2, u, g, c, t)
-            for q in range(w.size):
-                w[q] -= eta[min(s, eta.size - 1)] * g[q]  # 6
-                if path.shape[0] > 0:
-                    path[s, q] = w[q]
-            s += 1
+class SharpnessAware(NamedTuple):
+    """Steps along the gradient at the worst point, to first order, within distance rho."""
 
+    rho: np.ndarray  # (R, 1, steps or 1)
 
-@borrowing
-def sam_jobs(  # type: ignore[no-untyped-def]
-    loss, X, y, ptr, ids, l2, key, trajectories, round_, clients, W, eta, rho, plan, replacement, out, path, pool, rows,
-    u, g, c, t,
-):  # fmt: skip
-    """out[r, j] = model of client clients[r, j] after its local steps from W[r].
-
-    plan[r, j] holds passes, block and batch; eta and rho are (R, 1, 1 or steps).
-    """
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            k, w = clients[r, j], out[r, j]
-            n, passes, block, batch = ptr[k + 1] - ptr[k], plan[r, j, 0], plan[r, j, 1], plan[r, j, 2]
-            everything = batch == n and not replacement
-            if everything:  # all rows in every step: no draws
-                for i in range(n):
-                    rows[i] = ptr[k] + i
-            else:
-                state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-                batches.draw_rows(state, ptr[k], n, passes, block, replacement, pool, rows)
-            for q in range(w.size):
-                w[q] = W[r, q]  # 3
-            sam_steps(
-                loss, X, y, rows, passes, block, batch, everything, l2, eta[r, 0], rho[r, 0], w, path[r, j], u, g, c, t
-            )  # fmt: skip
-
-
-@reduction
-def local_sam(  # type: ignore[no-untyped-def]
-    loss, X, y, ptr, ids, l2, key, trajectories, round_, clients, W, eta, rho, plan, replacement, out, path, C
-):
-    """Run `sam_jobs` with buffers of the right sizes."""
-    widest, drawn, largest = batches.buffer_sizes(ptr, clients, plan)
-    pool, rows = np.empty(widest, np.int64), np.empty(drawn, np.int64)
-    u, g, c, t = np.empty(W.shape[1]), np.empty(W.shape[1]), np.empty(largest * C), np.empty(largest)
-    sam_jobs(
-        loss, X, y, ptr, ids, l2, key, trajectories, round_, clients, W, eta, rho, plan, replacement, out, path, pool,
-        rows, u, g, c, t,
-    )  # fmt: skip
+    def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
+        """w <- w - a grad f(w + rho grad f(w; b)/‖grad f(w; b)‖; b)."""
+        batch_gradient(loss, data.X, data.y, part, job.ridge, w, room.g, room.c, room.t)  # 4
+        ascend(w, room.g, self.rho[job.r, 0, min(s, self.rho.shape[2] - 1)], room.m)  # 5
+        batch_gradient(loss, data.X, data.y, part, job.ridge, room.m, room.g, room.c, room.t)
+        for q in range(w.size):
+            w[q] -= a * room.g[q]  # 6

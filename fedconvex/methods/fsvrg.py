@@ -33,10 +33,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, flag, whole
-from fedconvex.draws import BATCHES, Draws, stream
+from fedconvex.draws import Draws
 from fedconvex.federation import Federation
-from fedconvex.kernels import averages, batches, row_losses
-from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.kernels import averages, batches, jobs, row_losses
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
@@ -180,7 +179,7 @@ class FSVRG:
 
     def _inner_steps(self, problem: Problem, message: Message, clients: np.ndarray, draws: Draws) -> np.ndarray:
         """Return w_k of the clients, (R, K, *model). Stage s draws like round s of other methods."""
-        fed, flat = problem.federation, (len(clients), problem.size)
+        fed = problem.federation
         n = fed.sizes[clients[0]]
         scale = np.ones((1, fed.d))
         if self.scaling:
@@ -188,11 +187,13 @@ class FSVRG:
             scale = np.divide(message.frequency[0], phi, out=np.ones_like(phi), where=phi > 0.0)  # 5
         h = np.array(step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round))[:, None]
         h = h / n if self.local_steps is None else np.repeat(h, n.size, axis=1)  # 5, 9
-        w = np.empty((*clients.shape, problem.size))
-        client_passes(
-            problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.l2, draws.key, draws.trajectory, draws.round // 2,
-            clients, h, self.local_steps or 0, message.w.reshape(flat), message.gradient.reshape(flat), scale, w,
-            problem.n_outputs,
+        passes, block = (np.ones_like(n), n) if self.local_steps is None else (np.full_like(n, self.local_steps), 1)
+        plan = np.empty((*clients.shape, 3), dtype=np.int64)
+        plan[..., 0], plan[..., 1], plan[..., 2] = passes, block, 1
+        start, g = message.w.reshape(len(clients), 1, -1), message.gradient.reshape(len(clients), -1)
+        w = jobs.run(
+            {jobs.DRAWN: ScaledCorrection(start, g, scale)}, problem, np.array([problem.l2]), start, clients,
+            draws._replace(round=draws.round // 2), h[:, :, None], plan, self.local_steps is not None,
         )  # fmt: skip
         return problem.unflatten(w)
 
@@ -210,44 +211,25 @@ def frequencies(fed: Federation, clients: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- inner steps
 
 
-@borrowing
-def corrected_steps(loss, X, y, rows, l2, h, scale, snapshot, gradient, w, g, c, c0, t):  # type: ignore[no-untyped-def]
-    """For each row i: w <- w - h (scale [grad l_i(w) - grad l_i(snapshot)] + l2 (w - snapshot) + gradient)."""
-    d = scale.size
-    for s in range(rows.size):
-        part = rows[s : s + 1]
-        batches.batch_slopes(loss, X, y, part, 1.0, w, c, t)
-        batches.batch_slopes(loss, X, y, part, 1.0, snapshot, c0, t)
-        for e in range(c.size):
-            c[e] -= c0[e]
+class ScaledCorrection(NamedTuple):
+    """Steps on single rows whose gradients are corrected by those at the snapshot, and scaled by feature."""
+
+    snapshot: np.ndarray  # (R, 1, p)
+    gradient: np.ndarray  # (R, p) at the snapshot, over all rows
+    scale: np.ndarray  # (m or 1, d)
+
+    def step(self, loss, data, job, part, s, h, w, room):  # type: ignore[no-untyped-def]
+        """w <- w - h (scale [grad l_i(w) - grad l_i(snapshot)] + l2 (w - snapshot) + gradient), part = [i]."""
+        scale, snapshot = self.scale[min(job.j, self.scale.shape[0] - 1)], self.snapshot[job.r, 0]
+        batches.batch_slopes(loss, data.X, data.y, part, 1.0, w, room.c, room.t)
+        batches.batch_slopes(loss, data.X, data.y, part, 1.0, snapshot, room.c0, room.t)
+        for e in range(job.outputs):
+            room.c[e] -= room.c0[e]
         for q in range(w.size):
-            g[q] = 0.0
-        batches.batch_add(loss, X, part, c, g)
-        for first in range(0, w.size, d):
-            for q in range(d):
+            room.g[q] = 0.0
+        batches.batch_add(loss, data.X, part, room.c, room.g)
+        for first in range(0, w.size, scale.size):
+            for q in range(scale.size):
                 i = first + q
-                w[i] -= h * (scale[q] * g[i] + l2 * (w[i] - snapshot[i]) + gradient[i])  # 6
-
-
-@reduction
-def client_passes(  # type: ignore[no-untyped-def]
-    loss, X, y, ptr, ids, l2, key, trajectories, round_, clients, h, local_steps, W, G, scale, out, C
-):
-    """out[r, j] = model of client clients[r, j] after a pass over its rows, or after local_steps > 0 random rows."""
-    widest = local_steps
-    for k in range(ptr.size - 1):
-        widest = max(widest, ptr[k + 1] - ptr[k])
-    pool, rows, g = np.empty(widest, np.int64), np.empty(widest, np.int64), np.empty(W.shape[1])
-    c, c0, t = np.empty(C), np.empty(C), np.empty(1)
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            k = clients[r, j]
-            n = ptr[k + 1] - ptr[k]
-            state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-            if local_steps > 0:
-                batches.draw_rows(state, ptr[k], n, local_steps, 1, True, pool, rows)  # 9
-            else:
-                batches.draw_rows(state, ptr[k], n, 1, n, False, pool, rows)
-            mine, used = scale[min(j, scale.shape[0] - 1)], rows[: local_steps if local_steps > 0 else n]
-            out[r, j, :] = W[r]
-            corrected_steps(loss, X, y, used, l2, h[r, j], mine, W[r], G[r], out[r, j], g, c, c0, t)
+                corrected = scale[q] * room.g[i] + job.ridge * (w[i] - snapshot[i]) + self.gradient[job.r, i]
+                w[i] -= h * corrected  # 6

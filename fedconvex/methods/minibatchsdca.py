@@ -13,16 +13,16 @@ Tasks t = nodes; W = (w_t) = Mbar V, v_t = c_t X_t'alpha_t, and alpha_t stays at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels.cache import reduction
+from fedconvex.draws import Draws
+from fedconvex.kernels import jobs
 from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
-from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer, draw_batch
+from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.solvers.dual import conjugate_sum, dual_step
 from fedconvex.traits import Traits
@@ -91,16 +91,13 @@ class MiniBatchSDCA:
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
     ) -> tuple[Reply, Memory]:
-        fed, reply = problem.federation, dual_nodes.empty_reply(problem, clients)
-        sizes = np.minimum(self.batch_size, fed.sizes)
-        beta = safe_beta(problem, self.batch_size) if self.beta is None else np.full(fed.K, float(self.beta))
+        sizes, reply = problem.federation.sizes, dual_nodes.empty_reply(problem, clients)
+        beta = safe_beta(problem, self.batch_size) if self.beta is None else np.full(sizes.size, float(self.beta))
+        nodes = dual_nodes.Nodes(problem.row_norms, problem.c, message.rho, *memory)
         fresh = dual_nodes.refreshes(draws.round)
-        batch_jobs(
-            problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.row_norms, problem.c, draws.key, draws.trajectory,
-            draws.round, clients, message.w, message.rho, sizes, beta, fresh, *memory, *reply,
-            np.empty(int(fed.sizes.max()), np.int64), np.empty(fed.d),
-        )  # fmt: skip
-        return reply, memory  # 3, 4
+        rule = BatchAscent(nodes, draws.trajectory, beta, fresh, reply.conjugate, reply.theta, reply.steps)
+        batch = np.minimum(self.batch_size, sizes)
+        return dual_nodes.run_nodes(jobs.DRAWN, rule, problem, message, clients, draws, batch, reply), memory  # 3, 4
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         return dual_nodes.join(state, clients, reply)  # 5
@@ -113,24 +110,27 @@ def safe_beta(problem: MultiTaskProblem, batch_size: int) -> np.ndarray:
     return np.asarray(1.0 + (b - 1) * np.maximum(problem.gram_norms - 1.0, 0.0) / np.maximum(n - 1, 1))
 
 
-@reduction
-def batch_jobs(  # type: ignore[no-untyped-def]
-    loss, X, y, ptr, ids, norms, c, key, trajectories, round_, clients, W, rho, sizes, beta, fresh, alpha, V, out, conj,
-    theta, count, pool, g,
-):  # fmt: skip
-    """Take all steps of a batch at w_t, with curvatures beta_t rho_t c_t ‖x_i‖^2; v_t += c_t sum delta_i x_i."""
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            t = clients[r, j]
-            lo, hi, a, v = ptr[t], ptr[t + 1], alpha[trajectories[r]], V[trajectories[r], t]
-            draw_batch(stream(key, trajectories[r], round_, ids[t], BATCHES), hi - lo, sizes[t], pool)
-            q = beta[t] * rho[r, t] * c[t]
-            for e in range(sizes[t]):
-                i = lo + pool[e]
-                delta = dual_step(loss, a[i], row_dot(X, i, W[r, t]), q * norms[i], y[i])
-                if delta != 0.0:
-                    a[i] += delta
-                    row_axpy(X, i, c[t] * delta, v)
-            theta[r, j], count[r, j] = np.nan, sizes[t]
-            answer(loss, X, y, lo, hi, c[t], a, v, fresh, out[r, j])
-            conj[r, j] = c[t] * conjugate_sum(loss, y, lo, hi, a)
+class BatchAscent(NamedTuple):
+    """All steps of a batch at w_t, with curvatures beta_t rho_t c_t ‖x_i‖^2; the answer v_t stands in w afterwards."""
+
+    nodes: dual_nodes.Nodes
+    trajectories: np.ndarray  # (R,)
+    beta: np.ndarray  # (m,)
+    fresh: bool
+    conjugate: np.ndarray  # (R, k), written, like theta and done
+    theta: np.ndarray
+    done: np.ndarray
+
+    def steps(self, loss, data, job, eta, w, path, room):  # type: ignore[no-untyped-def]
+        """For each row i of the batch: alpha_i <- alpha_i + delta_i; v_t <- v_t + c_t sum delta_i x_i."""
+        r, j, t, c, number = job.r, job.j, job.k, self.nodes.c, self.trajectories[job.r]
+        a, v, q = self.nodes.alpha[number], self.nodes.v[number, t], self.beta[t] * self.nodes.rho[r, t] * c[t]
+        for e in range(job.batch):
+            i = room.rows[e]
+            delta = dual_step(loss, a[i], row_dot(data.X, i, w), q * self.nodes.norms[i], data.y[i])
+            if delta != 0.0:
+                a[i] += delta
+                row_axpy(data.X, i, c[t] * delta, v)
+        self.theta[r, j], self.done[r, j] = np.nan, job.batch
+        answer(loss, data.X, data.y, job.lo, job.lo + job.n, c[t], a, v, self.fresh, w)
+        self.conjugate[r, j] = c[t] * conjugate_sum(loss, data.y, job.lo, job.lo + job.n, a)

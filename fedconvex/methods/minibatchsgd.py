@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, whole
-from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels.cache import reduction
+from fedconvex.draws import Draws
+from fedconvex.kernels import jobs
 from fedconvex.kernels.dispatch import slope
 from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation, step_sizes
-from fedconvex.methods.parts.dual_nodes import draw_batch
 from fedconvex.problems import Measure, MultiTaskProblem
 from fedconvex.traits import Traits
 
@@ -99,11 +98,13 @@ class MiniBatchSGD:
     def local(
         self, problem: MultiTaskProblem, message: OwnModel, clients: np.ndarray, memory: Any, draws: Draws
     ) -> tuple[Gradients, Any]:
-        fed, g = problem.federation, np.zeros((*clients.shape, problem.federation.d))
-        gradient_jobs(
-            problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.c, draws.key, draws.trajectory, draws.round,
-            clients, message.w, np.minimum(self.batch_size, fed.sizes), g, np.empty(int(fed.sizes.max()), np.int64),
-        )  # fmt: skip
+        sizes = problem.federation.sizes[clients]
+        plan = np.ones((*clients.shape, 3), dtype=np.int64)
+        plan[..., 1] = plan[..., 2] = np.minimum(self.batch_size, sizes)
+        none = np.zeros(1)
+        start = message.w[np.arange(len(clients))[:, None], clients]
+        rule = {jobs.DRAWN: BatchSum(problem.c)}
+        g = jobs.run(rule, problem, none, start, clients, draws, none.reshape(1, 1, 1), plan, False)
         return Gradients(g), memory  # 1
 
     def aggregate(self, state: Models, clients: np.ndarray, weights: np.ndarray, reply: Gradients) -> Models:
@@ -119,17 +120,16 @@ class MiniBatchSGD:
         return problem.measure(state.w)
 
 
-@reduction
-def gradient_jobs(  # type: ignore[no-untyped-def]
-    loss, X, y, ptr, ids, c, key, trajectories, round_, clients, W, sizes, g, pool
-):
-    """g_t += (c_t n_t/b_t) sum of l'(x_i'w_t) x_i over a batch."""
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            t = clients[r, j]
-            lo, n, b = ptr[t], ptr[t + 1] - ptr[t], sizes[t]
-            draw_batch(stream(key, trajectories[r], round_, ids[t], BATCHES), n, b, pool)
-            for e in range(b):
-                i = lo + pool[e]
-                s = slope(loss, row_dot(X, i, W[r, t]), y[i])
-                row_axpy(X, i, c[t] * n / b * s, g[r, j])
+class BatchSum(NamedTuple):
+    """The gradient of a node's weighted losses, estimated from a batch, instead of steps."""
+
+    c: np.ndarray  # (m,) weights of a node's rows
+
+    def steps(self, loss, data, job, eta, w, path, room):  # type: ignore[no-untyped-def]
+        """w = (c_t n_t/b_t) sum of l'(x_i'w_t) x_i over a batch."""
+        for e in range(job.batch):
+            i = room.rows[e]
+            s = slope(loss, row_dot(data.X, i, w), data.y[i])
+            row_axpy(data.X, i, self.c[job.k] * job.n / job.batch * s, room.m)
+        for q in range(w.size):
+            w[q] = room.m[q]

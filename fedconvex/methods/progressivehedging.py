@@ -35,7 +35,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, flag, numeric, real, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, jobs, row_losses
+from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
@@ -229,7 +229,7 @@ class ProgressiveHedging:
             plan = self._plan(problem.federation.sizes[clients])
             eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
             start, tilt = x if self.warm_start else message.w, y - rho * z
-            x, _ = jobs.local_updates(
+            x, _ = descent.local_updates(
                 problem, ClientSGD(), start, clients, draws, eta, plan, False, False, tilt, message.rho
             )  # 5
         memory.x[mine], memory.y[mine] = x - moved, y

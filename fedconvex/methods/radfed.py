@@ -26,7 +26,7 @@ import numpy as np
 
 from fedconvex._check import bad, flag, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, jobs
+from fedconvex.kernels import averages, descent
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
@@ -159,7 +159,7 @@ class RADFed:
         w = self._models_of(problem, message.w, clients, draws)
         plan = local_work.plan_of(self, problem.federation.sizes[clients])
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
-        w, _ = jobs.local_updates(problem, ClientSGD(), w, clients, draws, eta, plan, self.replacement, False)  # 3
+        w, _ = descent.local_updates(problem, ClientSGD(), w, clients, draws, eta, plan, self.replacement, False)  # 3
         return Reply(w), memory  # 4
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:

@@ -34,7 +34,7 @@ from fedconvex._check import bad, flag, real, whole
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
-from fedconvex.kernels import client_rows, jobs, row_losses
+from fedconvex.kernels import client_rows, descent, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.methods.parts import automatic_steps, local_work, participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
@@ -161,7 +161,7 @@ class SCAFFOLD:
         memory, slots = memory.locate(draws.trajectory, clients)
         tilt, dc = np.empty(shape), np.empty(shape)
         corrections(memory.rows, slots, c, tilt)
-        y, _ = jobs.local_updates(
+        y, _ = descent.local_updates(
             problem, ClientSGD(), message.w, clients, draws, eta, plan, self.replacement, False, tilt
         )  # 3, 4
         g = row_losses.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]

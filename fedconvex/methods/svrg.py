@@ -20,9 +20,8 @@ import numpy as np
 from fedconvex._check import bad, flag, whole
 from fedconvex.constants import default_steps, noise_factor
 from fedconvex.constants.default_steps import DefaultStep
-from fedconvex.draws import BATCHES, Draws, stream
-from fedconvex.kernels import batches, row_losses
-from fedconvex.kernels.cache import borrowing, reduction
+from fedconvex.draws import Draws
+from fedconvex.kernels import batches, jobs, row_losses
 from fedconvex.methods.parts import automatic_steps, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.traits import Traits
@@ -108,17 +107,19 @@ class SVRG:
 
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
         pooled, R, m = problem.pooled, len(state.w), self.inner_steps
-        fed, start, w = pooled.federation, state.w.reshape(R, -1), np.empty((R, problem.size))
-        mu = row_losses.gradients_of(pooled, state.w, np.zeros((R, 1), dtype=np.int64))  # 2
+        start, everybody = state.w.reshape(R, 1, -1), np.zeros((R, 1), dtype=np.int64)
+        mu = row_losses.gradients_of(pooled, state.w, everybody)  # 2
         counts = np.full(R, m)  # 5
         if self.option == 2:
             counts = (m * draws.uniform(1, client=-1, purpose=_PICK)[:, 0]).astype(np.int64)  # 6
         eta = np.array(step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round))
-        stages(
-            pooled.loss, fed.rows, fed.y, fed.ids[0], problem.l2, draws.key, draws.trajectory, draws.round, eta, counts,
-            self.batch_size, self.replacement, start, mu.reshape(R, -1), w, problem.n_outputs,
+        plan = np.full((R, 1, 3), self.batch_size)
+        plan[:, 0, 0] = counts
+        w = jobs.run(
+            {jobs.DRAWN: Corrected(start, mu.reshape(R, -1))}, pooled, np.array([problem.l2]), start, everybody,
+            draws, eta[:, None, None], plan, self.replacement,
         )  # fmt: skip
-        return State(problem.unflatten(w))
+        return State(problem.unflatten(w[:, 0]))
 
     def traits(self, problem: Problem) -> Traits:
         full = self.batch_size == problem.federation.n and not self.replacement
@@ -142,29 +143,19 @@ class SVRG:
 # ---------------------------------------------------------------- inner steps
 
 
-@borrowing
-def inner_steps(loss, X, y, rows, count, batch, l2, a, snapshot, mu, w, c, c0, t):  # type: ignore[no-untyped-def]
-    """For each batch b: w <- w - a (grad psi_b(w) - grad psi_b(snapshot) + mu)."""
-    for s in range(count):
-        part = rows[s * batch : (s + 1) * batch]
-        batches.batch_slopes(loss, X, y, part, -a / batch, w, c, t)
-        batches.batch_slopes(loss, X, y, part, -a / batch, snapshot, c0, t)
-        for b in range(c.size):
-            c[b] -= c0[b]
+class Corrected(NamedTuple):
+    """Steps on batches whose gradients are corrected by those at the snapshot."""
+
+    snapshot: np.ndarray  # (R, 1, p)
+    mu: np.ndarray  # (R, p) gradient at the snapshot, over all rows
+
+    def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
+        """w <- w - a (grad psi_b(w) - grad psi_b(snapshot) + mu) for the batch b."""
+        snapshot = self.snapshot[job.r, 0]
+        batches.batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
+        batches.batch_slopes(loss, data.X, data.y, part, -a / part.size, snapshot, room.c0, room.t)
+        for b in range(part.size * job.outputs):
+            room.c[b] -= room.c0[b]
         for q in range(w.size):
-            w[q] -= a * (l2 * (w[q] - snapshot[q]) + mu[q])
-        batches.batch_add(loss, X, part, c, w)  # 4
-
-
-@reduction
-def stages(  # type: ignore[no-untyped-def]
-    loss, X, y, id_, l2, key, trajectories, round_, eta, counts, batch, replacement, start, mu, out, C
-):
-    """out[r] = the iterate after counts[r] inner steps from start[r]."""
-    pool, rows = np.empty(y.size, np.int64), np.empty(max(counts) * batch, np.int64)
-    c, c0, t = np.empty(batch * C), np.empty(batch * C), np.empty(batch)
-    for r in range(out.shape[0]):
-        out[r, :] = start[r]
-        state = stream(key, trajectories[r], round_, id_, BATCHES)
-        batches.draw_rows(state, 0, y.size, counts[r], batch, replacement, pool, rows)  # 3
-        inner_steps(loss, X, y, rows, counts[r], batch, l2, eta[r], start[r], mu[r], out[r], c, c0, t)
+            w[q] -= a * (job.ridge * (w[q] - snapshot[q]) + self.mu[job.r, q])
+        batches.batch_add(loss, data.X, part, room.c, w)  # 4

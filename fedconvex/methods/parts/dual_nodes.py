@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import among, bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
-from fedconvex.draws import BATCHES, Draws, below, stream, uniform
-from fedconvex.kernels.cache import borrowing, kernel, reduction
+from fedconvex.draws import Draws, stream, uniform
+from fedconvex.kernels import jobs
+from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts import participation
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
@@ -27,6 +28,7 @@ __all__ = [
     "Memory",
     "Message",
     "NodeWork",
+    "Nodes",
     "Reply",
     "State",
     "answer",
@@ -34,13 +36,13 @@ __all__ = [
     "check_accuracy",
     "check_problem",
     "check_sigma",
-    "draw_batch",
     "empty_reply",
     "fixed",
     "join",
     "measure",
     "memory",
     "observe",
+    "run_nodes",
     "start",
     "take_steps",
     "work_to_accuracy",
@@ -298,11 +300,21 @@ def take_steps(
     problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws, work: Work
 ) -> Reply:
     """Run the coordinate steps of the given nodes; memory is written in place."""
-    fed, reply = problem.federation, empty_reply(problem, clients)
-    node_jobs(
-        problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, problem.row_norms, problem.c, draws.key, draws.trajectory,
-        draws.round, clients, message.w, message.rho, work, *memory, *reply, *problem.buffers(),
-    )  # fmt: skip
+    nodes, empty = Nodes(problem.row_norms, problem.c, message.rho, *memory), empty_reply(problem, clients)
+    rule = Ascent(nodes, work, draws, problem.federation.ids, empty.conjugate, empty.theta, empty.steps)
+    return run_nodes(jobs.ITSELF, rule, problem, message, clients, draws, problem.federation.sizes, empty)
+
+
+def run_nodes(
+    kind: int, rule: Any, problem: MultiTaskProblem, message: Message, clients: np.ndarray, draws: Draws,
+    batch: np.ndarray, reply: Reply,
+) -> Reply:  # fmt: skip
+    """Do the jobs of nodes (R, k) by a rule, with so many rows of each node listed, (m,); the reply is written."""
+    plan = np.ones((*clients.shape, 3), dtype=np.int64)
+    plan[..., 1] = plan[..., 2] = batch[clients]
+    start = message.w[np.arange(len(clients))[:, None], clients]
+    none = np.zeros(1)
+    jobs.run({kind: rule}, problem, none, start, clients, draws, none.reshape(1, 1, 1), plan, False, out=reply.v)
     return reply
 
 
@@ -428,29 +440,6 @@ def ascend(loss, X, y, norms, lo, hi, c, w, rho, full, work, state, alpha, u, po
     return theta, done
 
 
-@borrowing
-def node_jobs(  # type: ignore[no-untyped-def]
-    loss, X, y, ptr, ids, norms, c, key, trajectories, round_, clients, W, rho, work, alpha, V, out, conj, theta, count,
-    u, pool, rows,
-):  # fmt: skip
-    """Take the steps of all nodes in all trajectories; alpha, V and the answers are written."""
-    for r in range(clients.shape[0]):
-        for j in range(clients.shape[1]):
-            t = clients[r, j]
-            lo, hi, w, v, a = ptr[t], ptr[t + 1], W[r, t], V[trajectories[r], t], alpha[trajectories[r]]
-            theta[r, j], count[r, j] = 1.0, 0.0
-            full = budget(work, key, trajectories[r], round_, ids[t], t)
-            if full > 0:
-                state = stream(key, trajectories[r], round_, ids[t], BATCHES)
-                theta[r, j], count[r, j] = ascend(
-                    loss, X, y, norms, lo, hi, c[t], w, rho[r, t], full, work, state, a, u, pool, rows
-                )
-                for q in range(u.size):
-                    v[q] += (u[q] - w[q]) / rho[r, t]
-            answer(loss, X, y, lo, hi, c[t], a, v, work.fresh, out[r, j])
-            conj[r, j] = c[t] * conjugate_sum(loss, y, lo, hi, a)
-
-
 @reduction
 def answer(loss, X, y, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
     """out = v, or where fresh v = c X'alpha first."""
@@ -464,11 +453,40 @@ def answer(loss, X, y, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-unty
         out[q] = v[q]
 
 
-@kernel
-def draw_batch(state, n, b, pool):  # type: ignore[no-untyped-def]
-    """pool[:b] = b different numbers below n."""
-    for i in range(n):
-        pool[i] = i
-    for e in range(b):
-        i = e + below(state, e, n - e)
-        pool[e], pool[i] = pool[i], pool[e]
+class Nodes(NamedTuple):
+    """What the rules of all dual methods know of the nodes, and what these keep."""
+
+    norms: np.ndarray  # (n,) ‖x_i‖^2
+    c: np.ndarray  # (m,) weights of a node's rows
+    rho: np.ndarray  # (R, m)
+    alpha: np.ndarray  # (trajectories, n), written
+    v: np.ndarray  # (trajectories, m, d), written
+
+
+class Ascent(NamedTuple):
+    """The steps of a node, as many as it is asked for; its answer v_t stands in w afterwards."""
+
+    nodes: Nodes
+    work: Work
+    draws: Draws
+    ids: np.ndarray  # (m,)
+    conjugate: np.ndarray  # (R, k), written, like theta and done
+    theta: np.ndarray
+    done: np.ndarray
+
+    def steps(self, loss, data, job, eta, w, path, room):  # type: ignore[no-untyped-def]
+        """Take steps from u = w_t; v_t <- v_t + (u - w_t)/rho_t."""
+        r, j, t, lo, hi, u = job.r, job.j, job.k, job.lo, job.lo + job.n, room.g
+        number, c, rho = self.draws.trajectory[r], self.nodes.c, self.nodes.rho
+        v, a = self.nodes.v[number, t], self.nodes.alpha[number]
+        self.theta[r, j], self.done[r, j] = 1.0, 0.0
+        full = budget(self.work, self.draws.key, number, self.draws.round, self.ids[t], t)
+        if full > 0:
+            self.theta[r, j], self.done[r, j] = ascend(
+                loss, data.X, data.y, self.nodes.norms, lo, hi, c[t], w, rho[r, t], full, self.work, job.state, a, u,
+                room.pool, room.rows,
+            )  # fmt: skip
+            for q in range(u.size):
+                v[q] += (u[q] - w[q]) / rho[r, t]
+        answer(loss, data.X, data.y, lo, hi, c[t], a, v, self.work.fresh, w)
+        self.conjugate[r, j] = c[t] * conjugate_sum(loss, data.y, lo, hi, a)

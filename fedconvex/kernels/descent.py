@@ -1,0 +1,117 @@
+"""Steps of local gradient descent: plain or by a client optimiser, on full gradients, mini-batches or single rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.kernels import jobs
+from fedconvex.kernels.batches import batch_add, batch_slopes
+from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.dispatch import move, slope
+from fedconvex.kernels.row_losses import add_rows
+from fedconvex.kernels.rows import row_axpy, row_dot, row_step
+
+
+@reduction
+def shrink(keep, w, a, tilt):
+    """w <- keep w - a tilt."""
+    if tilt.size > 0:
+        for q in range(w.size):
+            w[q] = keep * w[q] - a * tilt[q]
+    elif keep != 1.0:
+        for q in range(w.size):
+            w[q] *= keep
+
+
+@reduction
+def penalty(l2, w, tilt, g):
+    """g = l2 w + tilt."""
+    for q in range(w.size):
+        g[q] = l2 * w[q]
+    for q in range(tilt.size):
+        g[q] += tilt[q]
+
+
+class FullSteps(NamedTuple):
+    """Moves of an optimiser with the gradient over all rows of the client."""
+
+    opt: Any
+
+    def step(self, loss, data, job, part, s, a, w, room):
+        """One move with g = ridge w + tilt + mean of the gradients of all rows."""
+        penalty(job.ridge, w, job.tilt, room.g)
+        add_rows(loss, data.X, data.y, job.lo, job.lo + job.n, 1.0 / job.n, w, room.g, room.c)
+        move(self.opt, w, room.g, a, room.m, room.v, s + 1)
+
+
+class BatchSteps(NamedTuple):
+    """Plain steps on mini-batches: rows are added to the model one by one."""
+
+    def step(self, loss, data, job, part, s, a, w, room):
+        """w <- (1 - a ridge) w - a tilt - (a/B) sum of the gradients of the batch."""
+        batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
+        shrink(1.0 - a * job.ridge, w, a, job.tilt)
+        batch_add(loss, data.X, part, room.c, w)
+
+
+class BatchMoves(NamedTuple):
+    """Moves of an optimiser on mini-batches."""
+
+    opt: Any
+
+    def step(self, loss, data, job, part, s, a, w, room):
+        """One move with g = ridge w + tilt + mean of the gradients of the batch."""
+        batch_slopes(loss, data.X, data.y, part, 1.0 / part.size, w, room.c, room.t)
+        penalty(job.ridge, w, job.tilt, room.g)
+        batch_add(loss, data.X, part, room.c, room.g)
+        move(self.opt, w, room.g, a, room.m, room.v, s + 1)
+
+
+class SingleSteps(NamedTuple):
+    """Plain steps on single rows, for one output: the batch-1 case of `BatchSteps`."""
+
+    def steps(self, loss, data, job, eta, w, path, room):
+        """For each row i: w <- (1 - a ridge) w - a tilt - a l'(x_i'w, y_i) x_i."""
+        last, mine, l2 = eta.shape[2] - 1, min(job.j, eta.shape[1] - 1), job.ridge
+        for s in range(job.passes * job.block):
+            i, a = room.rows[s], eta[job.r, mine, min(s, last)]
+            c = -a * slope(loss, row_dot(data.X, i, w), data.y[i])
+            if job.tilt.size > 0:
+                row_step(data.X, i, c, 1.0 - a * l2, a, job.tilt, w)
+            else:
+                if l2 > 0.0:
+                    for t in range(w.size):
+                        w[t] *= 1.0 - a * l2
+                row_axpy(data.X, i, c, w)
+            if path.shape[2] > 0:
+                for t in range(w.size):
+                    path[job.r, job.j, s, t] = w[t]
+
+
+def rules(opt, n_outputs):
+    """Return the rules of the kinds of jobs for a client optimiser."""
+    if not opt.plain():
+        return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchMoves(opt)}
+    if n_outputs > 1:
+        return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchSteps()}
+    return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchSteps(), jobs.SINGLE: SingleSteps()}
+
+
+def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shadow, tilt=None, ridge=0.0):
+    """Take the local steps of clients (R, m): models (R, m, *model), paths (R, m, tau, *model).
+
+    They start at w (R, *model), or each at its own (R, m, *model), and descend f_k(w) + <tilt, w> + (ridge/2) ‖w‖^2,
+    tilt (R, m or 1, *model), ridge (R,). plan (R, m, 3) says how many passes each client makes, over blocks of how many
+    of its rows, in batches of what size. A tilt of zeros gives the same bits as none.
+    """
+    R, p = len(clients), problem.size
+    tau = int(plan[0, 0, 0] * -(-plan[0, 0, 1] // plan[0, 0, 2])) if shadow else 0
+    path = np.empty((*clients.shape, tau, p))
+    slanted = jobs.NO_TILT if tilt is None else tilt.reshape(R, -1, p)
+    out = jobs.run(
+        rules(opt, problem.n_outputs), problem, np.atleast_1d(problem.l2 + ridge), w.reshape(R, -1, p), clients, draws,
+        eta, plan, replacement, path=path, tilt=slanted,
+    )  # fmt: skip
+    return problem.unflatten(out), problem.unflatten(path)
