@@ -22,7 +22,7 @@ from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.papers.dynamic_msd import L as PARTICIPANTS
 from fedconvex.papers.dynamic_msd import agents
 from fedconvex.papers.style import COLOURS, blank, save_figure
-from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step, tracking_constants
+from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step
 from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
 from fedconvex.theorems.fedavg_refined import (
     fedavg_at_optimum,
@@ -36,6 +36,7 @@ from fedconvex.theorems.fedavg_strongly_convex import (
     fedavg_scheme_two,
     fedavg_strongly_convex,
 )
+from fedconvex.theorems.parts.tracking import tracking_constants
 from fedconvex.theorems.weight_divergence import class_shares, divergence_convex, divergence_zhao, gradient_gaps
 from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
 from fedconvex.theory.bound import AssumptionError
@@ -231,7 +232,7 @@ def fedavg_strongly_convex_figure():
     return figure
 
 
-def dynamic_figure():
+def dynamic_msd_figure():
     """Steady-state deviations over the step size, exact, to first order, and bounded, for one and several epochs."""
     figure, axes = blank(2, sharey=True)
     crowd, drift2 = agents(0), 1e-4
@@ -412,7 +413,7 @@ FIGURES = {
         fedavg_convex_figure,
         fedavg_refined_figure,
         fedavg_strongly_convex_figure,
-        dynamic_figure,
+        dynamic_msd_figure,
         weight_divergence_figure,
         worst_case_figure,
         agnostic_example_figure,

@@ -14,19 +14,13 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.constants import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import Decay
-from fedconvex.theorems.dynamic_msd import (
-    TrackingConstants,
-    client_moments,
+from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step
+from fedconvex.theorems.dynamic_noise import (
     gradient_noise,
     gradient_noise_paper,
     gradient_noise_sharp,
     incremental_noise,
     incremental_noise_at,
-    msd_paper,
-    msd_refined,
-    optimal_step,
-    small_step,
-    tracking_constants,
 )
 from fedconvex.theorems.fedavg_convex import (
     PRINTED,
@@ -48,6 +42,7 @@ from fedconvex.theorems.fedavg_strongly_convex import (
     fedavg_scheme_two,
     fedavg_strongly_convex,
 )
+from fedconvex.theorems.parts.tracking import TrackingConstants, client_moments, tracking_constants
 from fedconvex.theorems.weight_divergence import (
     class_shares,
     divergence,

@@ -23,18 +23,12 @@ from fedconvex.theorems.fedprox import (
     fedprox_sharp,
 )
 from fedconvex.theorems.fedsam import fedsam, fedsam_at_optimum, sam_error
-from fedconvex.theorems.hedging import hedging, hedging_best_rho, hedging_factor, hedging_optimum, hedging_round
-from fedconvex.theorems.scaffold import (
-    control_error,
-    scaffold,
-    scaffold_best_step,
-    scaffold_round,
-    scaffold_rounds,
-    scaffold_weights,
-)
+from fedconvex.theorems.hedging import hedging, hedging_best_rho, hedging_factor
+from fedconvex.theorems.scaffold import scaffold, scaffold_best_step, scaffold_rounds, scaffold_weights
 from fedconvex.theorems.svrg import svrg, svrg_best_step, svrg_factor
 from fedconvex.theory import AssumptionError
 from fedconvex.theory.bound import LAST_SYNCHRONISED, NEXT_VALUE, PERTURBATION, WEIGHTED_AVERAGE
+from fedconvex.theory.round_maps import control_error, hedging_optimum, hedging_round, scaffold_round
 
 EXACT = 1.0 + 1e-9  # room for rounding
 
@@ -357,7 +351,7 @@ def test_fedprox_bounds_hold(rng, kind):
         for i in range(n):
             B = math.sqrt(float(line.p[i] @ g[i] ** 2)) / max(total[i], 1e-300)
             known = Constants(L=float(L[i]), B=B, mu_k=low[i])
-            settings = {"proximal": float(mu[i]), "inexactness": gamma}
+            settings = {"proximal_mu": float(mu[i]), "inexactness": gamma}
             rho = {
                 "paper": fedprox_rho(known, participants=draws, **settings)[0],
                 "sharp": fedprox_rho_sharp(known, **settings)[0],
@@ -389,7 +383,7 @@ def test_fedprox_for_any_unbiased_sampling(rng):
         found = np.mean([line.value(w_k[:, picks].mean(1)) for picks in sets], axis=0)
         for i in range(n):
             known = Constants(L=float(L[i].max()), B=math.sqrt(float(np.mean(g[i] ** 2))) / total[i], mu_k=low[i])
-            rho, _ = fedprox_rho_convex(known, proximal=float(mu[i]))
+            rho, _ = fedprox_rho_convex(known, proximal_mu=float(mu[i]))
             assert found[i] <= line.value(w)[i] - rho * total[i] ** 2 + 1e-9
 
 
@@ -397,7 +391,7 @@ def test_fedprox_is_tight_for_equal_parabolas():
     """F_k = L w^2/2: sharp and convex are equalities, and the paper's as the number of draws grows."""
     L, mu, w = 2.0, 3.0, 1.5
     known = Constants(L=L, B=1.0, mu_k=np.array([L]))
-    at = {"proximal": mu, "value": L * w**2 / 2, "gradient_norm": L * w}
+    at = {"proximal_mu": mu, "value": L * w**2 / 2, "gradient_norm": L * w}
     true = L * (mu * w / (mu + L)) ** 2 / 2
     assert fedprox_sharp(known, **at).value == pytest.approx(true, rel=1e-14)
     assert fedprox_convex(known, **at).value == pytest.approx(true, rel=1e-14)
@@ -415,9 +409,9 @@ def test_fedprox_best_rho_of_the_page():
         (2.0, 100, 0.0247, 0.0625, 0.0758),
     ):
         known = Constants(L=1.0, B=B)
-        paper = max(fedprox_rho(known, proximal=float(m), participants=K)[0] for m in weights)
-        sharp = max(fedprox_rho_sharp(known, proximal=float(m))[0] for m in weights)
-        convex = max(fedprox_rho_convex(known, proximal=float(m))[0] for m in weights)
+        paper = max(fedprox_rho(known, proximal_mu=float(m), participants=K)[0] for m in weights)
+        sharp = max(fedprox_rho_sharp(known, proximal_mu=float(m))[0] for m in weights)
+        convex = max(fedprox_rho_convex(known, proximal_mu=float(m))[0] for m in weights)
         np.testing.assert_allclose([paper, sharp, convex], expected, atol=1e-4)
 
 
@@ -438,25 +432,25 @@ def test_planted_fedprox_convexity():
     found = f * float((p @ (mu * w / (mu + curvature))) ** 2)
     B = math.sqrt(float(p @ g**2)) / abs(float(p @ g))
     plain = Constants(L=3.0, B=B)
-    rho, _ = fedprox_rho_convex(plain, proximal=mu)
-    honest, _ = fedprox_rho_sharp(plain, proximal=mu, nonconvexity=1.0)
+    rho, _ = fedprox_rho_convex(plain, proximal_mu=mu)
+    honest, _ = fedprox_rho_sharp(plain, proximal_mu=mu, nonconvexity=1.0)
     gradient2 = float(p @ g) ** 2
     assert found <= f - honest * gradient2
     with pytest.raises(AssumptionError, match="convex"):
-        fedprox_rho_convex(Constants(L=3.0, B=B, mu_k=curvature), proximal=mu)
+        fedprox_rho_convex(Constants(L=3.0, B=B, mu_k=curvature), proximal_mu=mu)
     assert rho > honest
 
 
 def test_fedprox_hypotheses_name_themselves():
     at = {"value": 1.0, "gradient_norm": 1.0}
     with pytest.raises(AssumptionError, match="rho > 0"):
-        fedprox(Constants(L=1.0, B=5.0), proximal=1.0, participants=1, **at)
-    with pytest.raises(AssumptionError, match="proximal > L_-"):
-        fedprox_sharp(Constants(L=1.0, B=1.0), proximal=1.0, nonconvexity=1.0, **at)
+        fedprox(Constants(L=1.0, B=5.0), proximal_mu=1.0, participants=1, **at)
+    with pytest.raises(AssumptionError, match="proximal_mu > L_-"):
+        fedprox_sharp(Constants(L=1.0, B=1.0), proximal_mu=1.0, nonconvexity=1.0, **at)
     with pytest.raises(AssumptionError, match="B >= 1"):
-        fedprox_sharp(Constants(L=1.0, B=0.5), proximal=100.0, **at)
+        fedprox_sharp(Constants(L=1.0, B=0.5), proximal_mu=100.0, **at)
     with pytest.raises(AssumptionError, match="finite B"):
-        fedprox_sharp(Constants(L=1.0, B=math.inf), proximal=100.0, **at)
+        fedprox_sharp(Constants(L=1.0, B=math.inf), proximal_mu=100.0, **at)
 
 
 # ---------------------------------------------------------------- SVRG

@@ -10,17 +10,12 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.methods import SCAFFOLD, FedProx, ProgressiveHedging, ProximalPoint, RADFed, ServerSGD
-from fedconvex.theorems.fedsam import sam_cycle
-from fedconvex.theorems.hedging import hedging_optimum, hedging_round
-from fedconvex.theorems.scaffold import scaffold_round, scaffold_split
+from fedconvex.theorems.fedavg_limit import fedavg_bias, fedavg_limit_patel, fedprox_bias
 from fedconvex.theory import AssumptionError
 from fedconvex.theory.fixed_points import (
     Affine,
     average_minimisers_round,
-    fedavg_bias,
-    fedavg_limit_patel,
     fedavg_round,
-    fedprox_bias,
     fedprox_inexact_round,
     fedprox_round,
     filtered_round,
@@ -30,6 +25,7 @@ from fedconvex.theory.fixed_points import (
 )
 from fedconvex.theory.moments import Moments
 from fedconvex.theory.radfed import RADFedMoments
+from fedconvex.theory.round_maps import hedging_optimum, hedging_round, sam_cycle, scaffold_round, scaffold_split
 
 
 def federation(rng, K=None, d=None, rows=None, spread_of_scales=1.0):

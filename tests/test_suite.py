@@ -21,7 +21,8 @@ from fedconvex.theorems.parts.instances import (
     two_logistic_clients,
     unequal_hessians,
 )
-from fedconvex.theorems.parts.rules import fixed_step, least_bound_step, sampled_agents
+from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
+from fedconvex.theorems.parts.tracking import sampled_agents
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound
 from fedconvex.verify import (
     THEOREMS,

@@ -1,12 +1,12 @@
 """The verification engine: right verdicts, honest intervals, and planted errors that are caught."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, run
+from fedconvex import SCAFFOLD, FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, run
 from fedconvex.methods import (
     ClientMomentum,
     Decay,
@@ -60,11 +60,11 @@ def test_field_guide_holds_for_logistic_regression_on_the_whole_space():
         (squares(), FedAvg(step_size=0.01, local_steps=2), "finite zeta"),
         (squares(equal=True), FedAvg(step_size=0.01, local_steps=2, batch_size=2), "finite sigma2"),
         (squares(equal=True), FedAvg(step_size=10.0, local_steps=2), r"step_size <= 1/\(4L\)"),
-        (squares(equal=True), FedAvg(step_size=0.01, participation=2), "everybody takes part"),
+        (squares(equal=True), FedAvg(step_size=0.01, participation=2), "full participation"),
         (squares(equal=True), FedAvg(step_size=Decay(1.0)), "one constant step size"),
         (squares(equal=True), FedAvg(step_size=0.01, client=ClientMomentum()), "plain local SGD"),
         (squares(equal=True), FedAvg(step_size=0.01, epochs=1, batch_size=2), "fresh batches"),
-        (squares(equal=True), FedSGD(step_size=0.01), "the method FedAvg"),
+        (squares(equal=True), SCAFFOLD(step_size=0.01), "plain local SGD steps, got SCAFFOLD"),
         (squares(equal=True, weights=[0.4, 0.2, 0.2, 0.2]), FedAvg(step_size=0.01), "equal client weights"),
     ],
 )
@@ -75,6 +75,29 @@ def test_failing_hypotheses_are_named(problem, method, why):
 
     assert re.search(why, verdict.reason), verdict.reason
     assert math.isnan(verdict.ratio)
+
+
+def test_theorems_ask_for_traits_and_not_for_names():
+    """A subclass of FedAvg and FedSGD, which is one full step, are accepted; a namesake that steps otherwise is not."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ours(FedAvg):
+        """FedAvg by another name."""
+
+    namesake = type("FedAvg", (SCAFFOLD,), {})
+    problem, at = squares(equal=True), {"rounds": 3}
+    right = verify("fedavg-convex", problem, FedAvg(step_size=0.01, local_steps=2), **at)
+    same = verify("fedavg-convex", problem, Ours(step_size=0.01, local_steps=2), **at)
+    assert (same.outcome, same.bound) == (Outcome.HOLDS, right.bound)
+    assert same.measured == pytest.approx(right.measured, rel=1e-12)
+    one = verify("fedavg-convex", problem, FedAvg(step_size=0.01), **at)
+    for exact in (None, False):
+        sgd = verify("fedavg-convex", problem, FedSGD(step_size=0.01), exact=exact, **at)
+        assert sgd.measured == pytest.approx(one.measured, rel=1e-12)
+        assert sgd.bound == one.bound
+    wrong = verify("fedavg-convex", problem, namesake(step_size=0.01), **at)
+    assert wrong.outcome is Outcome.NOT_APPLICABLE
+    assert "plain local SGD steps, got FedAvg" in wrong.reason
 
 
 def test_least_squares_is_exact_and_agrees_with_monte_carlo():
@@ -276,7 +299,7 @@ def test_the_slide_s_misprint_is_violated():
     WHAT = (GRADIENT_NOISE, "misprint")
     method, start = DynamicFedAvg(step_size=0.1, participation=15), problem.solve().w
     assert verify(right, problem, method, rounds=1, start=start).outcome is Outcome.HOLDS
-    planted = right._replace(name="misprint", bound=misprinted)
+    planted = right._replace(name="misprint", bound=misprinted, read=None)
     assert verify(planted, problem, method, rounds=1, start=start).outcome is Outcome.VIOLATED
     assert verify(planted, problem, method, rounds=1, start=start, exact=False).outcome is Outcome.VIOLATED
 
@@ -346,8 +369,8 @@ def test_curve_is_verify_at_every_round():
         assert math.isclose(verdict.measured, exact.measured[i], rel_tol=1e-12)
         assert math.isclose(verdict.bound.value, exact.bound[i], rel_tol=1e-12)
         assert drawn.low[i] <= exact.measured[i] <= drawn.high[i]
-    with pytest.raises(AssumptionError, match="the method FedAvg"):
-        curve("fedavg-convex", problem, FedSGD(step_size=0.1), rounds=[1])
+    with pytest.raises(AssumptionError, match="plain local SGD steps"):
+        curve("fedavg-at-optimum", problem, SCAFFOLD(step_size=0.1), rounds=[1])
     with pytest.raises(ValueError, match="rounds"):
         curve("fedavg-convex", problem, method, rounds=[0])
 

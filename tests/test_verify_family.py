@@ -115,7 +115,7 @@ def test_fedsam():
     method = FedSAM(step_size=0.02 / float(parabolas.constants().L), rho=0.05, local_steps=3)
     holds("fedsam-at-optimum", parabolas, method, 5)
     refuses("fedsam", parabolas, method, "finite zeta")
-    refuses("fedsam", problem, FedSAM(step_size=0.1, rho=0.05, participation=2), "everybody takes part")
+    refuses("fedsam", problem, FedSAM(step_size=0.1, rho=0.05, participation=2), "full participation")
     refuses("fedsam", problem, FedSAM(step_size=0.1, rho=0.05, batch_size=2), "full local gradients")
 
 

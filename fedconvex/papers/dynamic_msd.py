@@ -31,14 +31,8 @@ from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.intervals import standard_error
 from fedconvex.papers.style import COLOURS, band, blank, legend, panel
 from fedconvex.problems import MovingTarget, Problem
-from fedconvex.theorems.dynamic_msd import (
-    TrackingConstants,
-    msd_paper,
-    msd_refined,
-    optimal_step,
-    small_step,
-    tracking_constants,
-)
+from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step
+from fedconvex.theorems.parts.tracking import TrackingConstants, tracking_constants
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
 

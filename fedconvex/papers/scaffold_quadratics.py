@@ -24,8 +24,8 @@ from fedconvex.methods import SCAFFOLD, FedAvg, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.problems import Problem
-from fedconvex.theorems.scaffold import scaffold_round
 from fedconvex.theory.fixed_points import Affine, fedavg_round
+from fedconvex.theory.round_maps import scaffold_round
 
 __all__ = ["EXPERIMENT", "TunedCurve", "quadratics"]
 

@@ -341,9 +341,8 @@ def _read_uniform(s: Setting) -> Reading:
 
 
 def _read_optimum(s: Setting) -> Reading:
-    plain_local_sgd("R2", s.method)
-    sizes, B = s.problem.federation.sizes, s.method.batch_size
-    phi = float(np.max(batch_noise_factor(sizes, sizes if B is None else B, s.method.replacement)))
+    local = plain_local_sgd("R2", s)
+    phi = float(np.max(batch_noise_factor(local.sizes, local.batch_size, local.replacement)))
     return Reading({"constants": s.constants(), "noise_factor": phi, **local_sgd("R2", s)})
 
 

@@ -19,10 +19,11 @@ from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
 from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step, smoothness
-from fedconvex.theorems.parts.setting import Setting, full_steps, participants, plain_local_sgd, stationary
+from fedconvex.theorems.parts.setting import Setting, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Hypothesis, known, require
 from fedconvex.theory.moments import Moments
+from fedconvex.traits import traits_of
 
 __all__ = [
     "STATEMENT",
@@ -263,12 +264,11 @@ def _bound_of_scheme(constants: Constants, *, local_steps: int, rounds: int, sch
 def _read(s: Setting) -> Reading:
     """Read sigma and G along the run: exact for squared loss, over the ball of the run otherwise."""
     name, m, c = "Li et al. 2020", s.method, s.constants()
-    plain_local_sgd(name, m)
+    local = plain_local_sgd(name, s)
     stationary(name, s.problem)
-    tau = full_steps(m)
+    tau, eta = int(local.steps[0]), local.step_size
     mu = float(np.min(c.mu_k)) if c.mu_k is not None else 0.0
     gamma = max(8.0 * float(c.L or 0.0) / mu, tau) if mu > 0.0 else math.nan
-    eta = m.step_size
     right = isinstance(eta, Decay) and not eta.by_round
     right = right and eta.power == 1.0 and math.isclose(eta.scale, 2.0 / mu) and math.isclose(eta.shift, gamma)
     wanted = f"the step sizes Decay(2/mu, max(8 L/mu, E)) = Decay({2 / mu if mu else math.nan:g}, {gamma:g})"
@@ -279,10 +279,8 @@ def _read(s: Setting) -> Reading:
         c = replace(c, G2=along.G2, sigma2_k=along.sigma2_k, sigma2=float(along.sigma2_k.max()), how=how)
     elif not math.isfinite(float(c.G2 or math.inf)):
         c = s.constants(radius=_reach(s))
-    p = m.participation
-    scheme = "everyone" if p is None else "proportional" if isinstance(p, ProportionalSampling) else "uniform"
-    number = p.draws if isinstance(p, ProportionalSampling) else participants(s)
-    numbers = {"local_steps": tau, "rounds": s.rounds, "scheme": scheme, "participants": number}
+    t = traits_of(m, s.problem)
+    numbers = {"local_steps": tau, "rounds": s.rounds, "scheme": t.sampling, "participants": t.participants}
     return Reading({"constants": c, **numbers})
 
 

@@ -1,51 +1,125 @@
-"""FedProx: expected descent of one round, as published and with constants from which the sampling terms are gone.
-
-Setting
-    f = sum p_k F_k. From w: K devices drawn with probabilities p_k (with replacement); device k finds w_k with
-    ‖grad h_k(w_k)‖ <= gamma ‖grad F_k(w)‖, h_k = F_k + (mu/2)‖. - w‖^2 (gamma-inexact); w^+ = plain average.
-Assumptions
-    F_k is L-smooth with Hessian >= -L_- I (L_- < 0: strongly convex); mubar = mu - L_- > 0; B is the dissimilarity at
-    w: sum p_k ‖grad F_k(w)‖^2 <= B^2 ‖grad f(w)‖^2.
-Statement
-    E f(w^+) <= f(w) - rho ‖grad f(w)‖^2 with, writing G = 1 + gamma,
-
-    paper   rho = 1/mu - gamma B/mu - sqrt(2) G B/(mubar sqrt(K)) - L G B/(mubar mu) - L G^2 B^2/(2 mubar^2)
-                  - (2 sqrt(2 K) + 2) L G^2 B^2/(mubar^2 K);
-    sharp   rho = 1/mu - gamma B/mu - L G B/(mubar mu) - L G^2 B^2/(2 mubar^2);
-    convex  rho = [1 - (1 + B) t/2 - gamma B]/mu - L G^2 B^2/(2 mubar^2), t = L/(L + mu), for convex F_k.
-
-    Sharp and convex hold for every unbiased choice of participants: K draws with probabilities p_k, equal weights and
-    K of N without replacement, or everybody.
-Source
-    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020,
-    Theorem 4. FROM-MEMORY: its text could not be re-read; docs/theory/fedprox.md derives it, with these constants.
-    Sharp and convex: this project, proofs there.
-What differs
-    The paper pays for sampling through a Lipschitz constant of f near w. Sampling is unbiased, and f is smooth: the
-    second moment of the step is all that enters, and it is bounded by the same term as without sampling.
-"""
+"""FedProx: expected descent of one round, as published and with constants from which the sampling terms are gone."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants
+from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import iterate
+from fedconvex.methods import FedProx, ProportionalSampling, ProximalPoint
+from fedconvex.problems import Problem
+from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer, diabetes, unequal_hessians
+from fedconvex.theorems.parts.rules import feasible_work, least_bound
+from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
+from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import NEXT_VALUE, Bound, Hypothesis, known, require
+from fedconvex.traits import traits_of
 
-__all__ = ["fedprox", "fedprox_convex", "fedprox_rho", "fedprox_rho_convex", "fedprox_rho_sharp", "fedprox_sharp"]
+__all__ = [
+    "STATEMENT",
+    "THEOREMS",
+    "fedprox",
+    "fedprox_convex",
+    "fedprox_rho",
+    "fedprox_rho_convex",
+    "fedprox_rho_sharp",
+    "fedprox_sharp",
+    "few_draws",
+    "least_bound_proximal",
+]
 
+ENUMERATED = 5000  # samples of clients that are enumerated for an exact expectation
 PAPER = "Li et al. 2020, MLSys, Theorem 4 (re-derived)"
 SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
 CONVEX = "fedconvex, FedProx for convex clients (docs/theory/fedprox.md)"
+
+STATEMENT = Statement(
+    page="fedprox",
+    title="FedProx",
+    setting="""
+f = sum p_k F_k. From w: K devices drawn with probabilities p_k (with replacement); device k finds w_k with
+‖grad h_k(w_k)‖ <= gamma ‖grad F_k(w)‖, h_k = F_k + (mu/2)‖. - w‖^2 (gamma-inexact); w^+ = plain average.
+""",
+    assumptions="""
+F_k is L-smooth with Hessian >= -L_- I (L_- < 0: strongly convex); mubar = mu - L_- > 0; B is the dissimilarity at
+w: sum p_k ‖grad F_k(w)‖^2 <= B^2 ‖grad f(w)‖^2.
+""",
+    statement="""
+E f(w^+) <= f(w) - rho ‖grad f(w)‖^2 with, writing G = 1 + gamma,
+
+paper   rho = 1/mu - gamma B/mu - sqrt(2) G B/(mubar sqrt(K)) - L G B/(mubar mu) - L G^2 B^2/(2 mubar^2)
+              - (2 sqrt(2 K) + 2) L G^2 B^2/(mubar^2 K);
+sharp   rho = 1/mu - gamma B/mu - L G B/(mubar mu) - L G^2 B^2/(2 mubar^2);
+convex  rho = [1 - (1 + B) t/2 - gamma B]/mu - L G^2 B^2/(2 mubar^2), t = L/(L + mu), for convex F_k.
+
+Sharp and convex hold for every unbiased choice of participants: K draws with probabilities p_k, equal weights and
+K of N without replacement, or everybody.
+""",
+    source="""
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020,
+Theorem 4. FROM-MEMORY: its text could not be re-read; it is derived above, with these constants.
+Sharp and convex: this project, proofs there.
+""",
+    differs="""
+The paper pays for sampling through a Lipschitz constant of f near w. Sampling is unbiased, and f is smooth: the
+second moment of the step is all that enters, and it is bounded by the same term as without sampling.
+""",
+    meaning="""
+One round, seen from w. B(w) is measured, `problem.constants(center=w).B`; it grows without bound near w*
+unless every client is optimal there, so the guarantee stops where FedProx's own bias begins (`fixed_points.md`).
+Sharp: sampling costs nothing in this bound; one device per round has the guarantee of all. Strongly convex clients:
+L₋ = -min μ_k. All three inequalities are true for ρ of either sign; ρ > 0 is required where a `Bound` is made. Summed
+over rounds with ρ and B uniform: min_t E‖∇f(w_t)‖² ≤ (f(w_0) - f*)/(ρT).
+
+Largest ρ over μ, L = 1, γ = 0 (`test_fedprox_best_rho_of_the_page`):
+
+| B | K | paper | sharp | convex |
+|---|---|---|---|---|
+| 1 | 10 | 0.0294 | 0.1667 | 0.2093 |
+| 2 | 10 | 0.0003 | 0.0625 | 0.0758 |
+| 2 | 100 | 0.0247 | 0.0625 | 0.0758 |
+""",
+    proof="""
+Write g_k = ∇F_k(w), e_k = ∇h_k(w_k) = ∇F_k(w_k) + μ(w_k - w), ‖e_k‖ ≤ γ‖g_k‖, E_k = mean with weights p_k, w̄ = E_k
+w_k. E_k‖g_k‖ ≤ (E_k‖g_k‖²)^{1/2} ≤ B‖∇f‖.
+
+1. h_k is μ̄-strongly convex: μ̄‖w_k - w‖ ≤ ‖∇h_k(w_k) - ∇h_k(w)‖ ≤ ‖e_k‖ + ‖g_k‖ ≤ G‖g_k‖.
+2. w̄ - w = -(1/μ)(∇f + M), M = E_k[∇F_k(w_k) - g_k - e_k], ‖M‖ ≤ E_k[L‖w_k - w‖ + γ‖g_k‖] ≤ (LG/μ̄ + γ)B‖∇f‖.
+3. ⟨∇f, w̄ - w⟩ ≤ -(1/μ)‖∇f‖² + (1/μ)(LG/μ̄ + γ)B‖∇f‖².
+4. *Sharp.* f is L-smooth: E f(w⁺) ≤ f(w) + ⟨∇f, E w⁺ - w⟩ + (L/2)E‖w⁺ - w‖². Sampling is unbiased, E w⁺ = w̄; and by
+   convexity of the square E‖w⁺ - w‖² ≤ E_k‖w_k - w‖² ≤ (G²/μ̄²)B²‖∇f‖². With 3: sharp. Only E w⁺ = w̄ and w⁺ = an
+   average of the sampled w_k with E(weight of k) = p_k were used. ∎
+5. *Paper.* Instead f(w̄) by smoothness as in 4, with ‖w̄ - w‖² ≤ E_k‖w_k - w‖²: the terms of sharp. Then f(w⁺) -
+   f(w̄) ≤ L₀‖w⁺ - w̄‖ with the local Lipschitz constant L₀ ≤ ‖∇f‖ + L(‖w̄ - w‖ + ‖w⁺ - w‖) ≤ ‖∇f‖ + 2L‖w̄ - w‖ +
+   L‖w⁺ - w̄‖. E‖w⁺ - w̄‖² = (1/K)E_k‖w_k - w̄‖² ≤ (2/K)E_k‖w_k - w‖² ≤ (2/K)(G²B²/μ̄²)‖∇f‖², so E[L₀‖w⁺ - w̄‖] ≤
+   [√(2/K) GB/μ̄ + 2√(2/K) LG²B²/μ̄² + (2/K)LG²B²/μ̄²]‖∇f‖², and 2√(2/K) + 2/K = (2√(2K) + 2)/K. ∎ (The first 2 of
+   (2/K) is not needed: a variance is at most the second moment about any point.)
+6. *Convex.* u_k = w - w_k, v_k = g_k - ∇F_k(w_k): g_k - e_k = v_k + μu_k =: g'_k. Co-coercivity ⟨u_k, v_k⟩ ≥ ‖v_k‖²/L
+   gives t⟨v_k, g'_k⟩ = t‖v_k‖² + tμ⟨v_k, u_k⟩ ≥ t(1+μ/L)‖v_k‖² = ‖v_k‖², that is v_k = (t/2)g'_k + r_k with ‖r_k‖ ≤
+   (t/2)‖g'_k‖ ≤ (t/2)G‖g_k‖. Now -M = E_k[v_k + e_k] = (t/2)∇f + E_k[(1-t/2)e_k + r_k], so |⟨∇f, M⟩| ≤ [t/2 +
+   (1-t/2)γB + (t/2)(1+γ)B]‖∇f‖² = [(1+B)t/2 + γB]‖∇f‖². Use this in 3; 4 as before. ∎ It is never below sharp:
+   (1+B)/2 ≤ B, t ≤ L/μ̄.
+""",
+    loose="""
+F_k = (L/2)‖w‖² for all k, γ = 0: sharp and convex are *equalities*, the paper's too as K → ∞
+(`test_fedprox_is_tight_for_equal_parabolas`; halving any term that counts there is caught). Elsewhere step 1 and step
+2 take the worst curvature of different clients at once. The inexactness terms are not attained.
+""",
+)
 
 
 def fedprox(
     constants: Constants,
     *,
-    proximal: float,
+    proximal_mu: float,
     value: float,
     gradient_norm: float,
     participants: int,
@@ -58,7 +132,7 @@ def fedprox(
     ----------
     constants : Constants
         L, and B at w (``problem.constants(center=w)``); mu_k where nonconvexity is not given.
-    proximal : float
+    proximal_mu : float
         mu.
     value, gradient_norm : float
         f(w), ‖grad f(w)‖.
@@ -78,14 +152,18 @@ def fedprox(
     --------
     >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedprox import fedprox, fedprox_convex
-    >>> at = dict(proximal=20.0, value=1.0, gradient_norm=1.0)
+    >>> at = dict(proximal_mu=20.0, value=1.0, gradient_norm=1.0)
     >>> round(fedprox(Constants(L=1.0, B=1.0), participants=100, **at).terms["descent"], 4)
     -0.0384
     >>> round(fedprox_convex(Constants(L=1.0, B=1.0), **at).terms["descent"], 4)
     -0.0464
     """
     rho, requires = fedprox_rho(
-        constants, proximal=proximal, participants=participants, inexactness=inexactness, nonconvexity=nonconvexity
+        constants,
+        proximal_mu=proximal_mu,
+        participants=participants,
+        inexactness=inexactness,
+        nonconvexity=nonconvexity,
     )
     return _descent(PAPER, rho, requires, value, gradient_norm)
 
@@ -93,36 +171,38 @@ def fedprox(
 def fedprox_sharp(
     constants: Constants,
     *,
-    proximal: float,
+    proximal_mu: float,
     value: float,
     gradient_norm: float,
     inexactness: float = 0.0,
     nonconvexity: float | None = None,
 ) -> Bound:
     """Return the bound without sampling terms; parameters as for `fedprox`."""
-    rho, requires = fedprox_rho_sharp(constants, proximal=proximal, inexactness=inexactness, nonconvexity=nonconvexity)
+    rho, requires = fedprox_rho_sharp(
+        constants, proximal_mu=proximal_mu, inexactness=inexactness, nonconvexity=nonconvexity
+    )
     return _descent(SHARP, rho, requires, value, gradient_norm)
 
 
 def fedprox_convex(
-    constants: Constants, *, proximal: float, value: float, gradient_norm: float, inexactness: float = 0.0
+    constants: Constants, *, proximal_mu: float, value: float, gradient_norm: float, inexactness: float = 0.0
 ) -> Bound:
     """Return the bound for convex clients, never above the sharp one; parameters as for `fedprox`."""
-    rho, requires = fedprox_rho_convex(constants, proximal=proximal, inexactness=inexactness)
+    rho, requires = fedprox_rho_convex(constants, proximal_mu=proximal_mu, inexactness=inexactness)
     return _descent(CONVEX, rho, requires, value, gradient_norm)
 
 
 def fedprox_rho(
     constants: Constants,
     *,
-    proximal: float,
+    proximal_mu: float,
     participants: int,
     inexactness: float = 0.0,
     nonconvexity: float | None = None,
 ) -> tuple[float, tuple[Hypothesis, ...]]:
     """Return the paper's rho, of either sign, and the hypotheses."""
     K = whole("participants", participants, low=1)
-    mu, L, B, gamma, mubar, requires = _setting(PAPER, constants, proximal, inexactness, nonconvexity)
+    mu, L, B, gamma, mubar, requires = _setting(PAPER, constants, proximal_mu, inexactness, nonconvexity)
     GB = (1.0 + gamma) * B
     rho = _sharp(mu, L, B, gamma, mubar)
     rho -= math.sqrt(2.0 / K) * GB / mubar + (2.0 * math.sqrt(2.0 * K) + 2.0) / K * L * GB**2 / mubar**2
@@ -130,18 +210,18 @@ def fedprox_rho(
 
 
 def fedprox_rho_sharp(
-    constants: Constants, *, proximal: float, inexactness: float = 0.0, nonconvexity: float | None = None
+    constants: Constants, *, proximal_mu: float, inexactness: float = 0.0, nonconvexity: float | None = None
 ) -> tuple[float, tuple[Hypothesis, ...]]:
     """Return rho without sampling terms, of either sign, and the hypotheses."""
-    mu, L, B, gamma, mubar, requires = _setting(SHARP, constants, proximal, inexactness, nonconvexity)
+    mu, L, B, gamma, mubar, requires = _setting(SHARP, constants, proximal_mu, inexactness, nonconvexity)
     return _sharp(mu, L, B, gamma, mubar), requires
 
 
 def fedprox_rho_convex(
-    constants: Constants, *, proximal: float, inexactness: float = 0.0
+    constants: Constants, *, proximal_mu: float, inexactness: float = 0.0
 ) -> tuple[float, tuple[Hypothesis, ...]]:
     """Return rho for convex clients, of either sign, and the hypotheses."""
-    mu, L, B, gamma, mubar, requires = _setting(CONVEX, constants, proximal, inexactness, None)
+    mu, L, B, gamma, mubar, requires = _setting(CONVEX, constants, proximal_mu, inexactness, None)
     requires += require(CONVEX, Hypothesis("every F_k convex", f"mubar - mu = {mubar - mu:g}", mubar >= mu))
     t, GB = L / (L + mu), (1.0 + gamma) * B
     return (1.0 - 0.5 * t * (1.0 + B) - gamma * B) / mu - 0.5 * L * GB**2 / mubar**2, requires
@@ -159,9 +239,9 @@ def _descent(theorem: str, rho: float, requires: tuple[Hypothesis, ...], value: 
 
 
 def _setting(
-    theorem: str, constants: Constants, proximal: float, inexactness: float, nonconvexity: float | None
+    theorem: str, constants: Constants, proximal_mu: float, inexactness: float, nonconvexity: float | None
 ) -> tuple[float, float, float, float, float, tuple[Hypothesis, ...]]:
-    mu = real("proximal", proximal, low=0.0, strict=True)
+    mu = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     gamma = real("inexactness", inexactness, low=0.0, high=1.0)
     L, B = known(theorem, constants, "L", "B")
     if nonconvexity is None:
@@ -172,7 +252,138 @@ def _setting(
         theorem,
         Hypothesis("every F_k L-smooth", f"L = {L:g}"),
         Hypothesis("dissimilarity B >= 1 at w", f"B = {B:g}", B >= 1.0 - 1e-12),
-        Hypothesis("proximal > L_-", f"proximal = {mu:g}, L_- = {low:g}", mu > low),
+        Hypothesis("proximal_mu > L_-", f"proximal_mu = {mu:g}, L_- = {low:g}", mu > low),
         Hypothesis("gamma-inexact local solutions", f"gamma = {gamma:g}"),
     )
     return mu, float(L), float(B), gamma, mu - low, requires
+
+
+# ---------------------------------------------------------------- read off a setting
+
+
+def _reader(paper: bool) -> Callable[[Setting], Reading]:
+    """Read the descent of one round from the start."""
+
+    def read(s: Setting) -> Reading:
+        m, p, name = s.method, s.problem, "FedProx descent"
+        is_method(name, m, FedProx)
+        stationary(name, p)
+        t = traits_of(m, p)
+        drawn = t.sampling == "proportional"
+        unbiased = drawn or t.everyone or (t.sampling == "uniform" and p.equal_weights)
+        wanted = "clients drawn with probabilities p_k" if paper else "unbiased sampling of clients"
+        require(
+            name,
+            Hypothesis(wanted, f"{m.participation!r}", drawn if paper else unbiased),
+            plain_averaging(s),
+            Hypothesis("no stragglers", f"{m.stragglers!r}", m.stragglers is None),
+            Hypothesis("full local gradients or exact solutions", f"batch_size={m.batch_size}", m.batch_size is None),
+        )
+        mu, gamma = one_number(name, "proximal weight", m.proximal_mu), _inexactness(s)
+        gap = float(p.value(s.start)) - p.solve().value
+        here = {"value": gap, "gradient_norm": float(np.linalg.norm(p.gradient(s.start)))}
+        if paper:
+            here["participants"] = t.participants
+        c = p.constants(center=s.start)
+        return Reading({"constants": c, "proximal_mu": mu, "inexactness": min(gamma, 1.0), **here})
+
+    return read
+
+
+def _inexactness(s: Setting) -> float:
+    """Largest ‖grad h_k(w_k)‖/‖grad F_k(w)‖ of any client in a round from the start."""
+    method = replace(s.method, inexactness=True, participation=1.0)
+    *_, (_, state) = iterate(method, s.problem, rounds=1, start=s.start)
+    gamma = float(method.observe(s.problem, state)["gamma_max"][0])
+    require("FedProx descent", Hypothesis("gamma-inexact solutions, gamma <= 1", f"gamma = {gamma:g}", gamma <= 1.0))
+    return gamma
+
+
+def _next_value(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """F(w^+) - F* after one round."""
+    *_, (_, state) = iterate(s.method, s.problem, rounds=1, seed=seed, trajectories=trajectories, start=s.start)
+    return np.tile(s.problem.value(state.w) - s.problem.solve().value, (len(rounds), 1))
+
+
+def _exact_next_value(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    """E F(w^+) - F* by enumeration of the samples, where there are few."""
+    m, p = s.method, s.problem
+    t = traits_of(m, p)
+    K, drawn, size = p.federation.K, t.sampling == "proportional", t.participants
+    if (K**size if drawn else math.comb(K, size)) > ENUMERATED:
+        return None
+    each = replace(m, participation=1.0)
+    state = each.init(p, np.array(s.start[None]))
+    draws = Draws(key_from_seed(0), np.zeros(1, dtype=np.int64), 0)  # exact or full local work: nothing is drawn
+    reply, _ = each.local(p, each.broadcast(state), np.arange(K)[None], None, draws)
+    total = 0.0
+    for sample in itertools.product(range(K), repeat=size) if drawn else itertools.combinations(range(K), size):
+        chosen = list(sample)
+        if drawn:
+            share, weights = float(np.prod(p.weights[chosen])), np.full(size, 1.0 / size)
+        else:
+            share, weights = 1.0 / math.comb(K, size), p.weights[chosen] / p.weights[chosen].sum()
+        total += share * float(p.value(np.tensordot(weights, reply.w[0, chosen], 1)))
+    return np.full(len(rounds), total - p.solve().value)
+
+
+def few_draws(clients: int) -> ProportionalSampling:
+    """Return at most three draws with probabilities p_k: few enough to enumerate."""
+    return ProportionalSampling(min(clients, 3))
+
+
+def least_bound_proximal(**settings: Any) -> MethodRule:
+    """Return FedProx with exact local solutions and the proximal weight of L, 2L, 4L, ... whose bound is least."""
+    work = {"solver": ProximalPoint()} | settings
+
+    def method(eta: float, p: Problem) -> FedProx:
+        return FedProx(proximal_mu=1.0 / eta, **feasible_work(p, work))
+
+    return MethodRule("the 2^j L with the least bound", least_bound(method))
+
+
+_DESCENT: dict[str, Any] = {
+    "quantity": NEXT_VALUE,
+    "sample": _next_value,
+    "exact": _exact_next_value,
+    "statement": STATEMENT,
+}
+_EQUALITY = (
+    "An equality for equal parabolas; elsewhere two steps take the worst curvature of different clients at once."
+)
+
+THEOREMS = (
+    Theorem(
+        name="fedprox",
+        title="FedProx, descent (Li et al.)",
+        bound=fedprox,
+        read=_reader(True),
+        says="One round with exact or inexact proximal solutions decreases F by rho‖grad F‖², for K sampled clients.",
+        loose="Terms of the sampling that are not needed; with many clients and equal parabolas it is sharp.",
+        method=least_bound_proximal(scheme=few_draws),
+        checks=(alike_logistic, breast_cancer, Check(alike_logistic, least_bound_proximal())),  # the last: everybody
+        **_DESCENT,
+    ),
+    Theorem(
+        name="fedprox-sharp",
+        title="FedProx, sharper descent",
+        bound=fedprox_sharp,
+        read=_reader(False),
+        says="The same without any term for the sampling.",
+        loose=_EQUALITY,
+        method=least_bound_proximal(scheme=few_draws),
+        checks=(alike_logistic, unequal_hessians, breast_cancer, diabetes),
+        **_DESCENT,
+    ),
+    Theorem(
+        name="fedprox-convex",
+        title="FedProx, convex descent",
+        bound=fedprox_convex,
+        read=_reader(False),
+        says="The same with the convexity of every client, for smaller proximal weights.",
+        loose=_EQUALITY,
+        method=least_bound_proximal(),
+        checks=(alike_logistic, unequal_hessians, breast_cancer, diabetes),
+        **_DESCENT,
+    ),
+)

@@ -1,11 +1,10 @@
-"""Where averaging methods end on least squares: exact round maps, fixed points, rates, and bounds of their bias.
+"""Where averaging methods end on least squares: exact round maps, fixed points and rates.
 
 Setting
     F = sum p_k F_k, F_k(w) = w'H_k w/2 - b_k'w + const with H_k >= 0 and b_k in its range; everybody takes part; full
     gradients. One round starts every client at w and averages with p, with server step beta.
 Assumptions
-    None for the maps: H_k may be singular, steps may be too large. The bounds ask for every F_k mu-strongly convex and
-    L-smooth.
+    None: H_k may be singular, steps may be too large.
 Statement
     Every such client moves by its gradient, filtered by its own curvature: w_k = w - s(H_k)(H_k w - b_k), so
 
@@ -20,22 +19,13 @@ Statement
     w_inf does not depend on beta. Where M is singular the limit is the fixed point that keeps the start's component in
     its kernel. s(h) = s_0 - s_1 h + ... gives w_inf - w* = lag H^{-1} sum p_k H_k grad F_k(w*) + higher order with
     lag = s_1/s_0: eta (E - 1)/2 for FedAvg, 1/mu' for FedProx.
-
-    Bounds, c = max{|1 - eta mu|, |1 - eta L|} < 1:
-        ‖w_inf - w*‖ <= [eta^2 sum_{j<E} j c^(j-1)/(1 - c^E)] tau_rms zeta_*                                    (B1)
-        ‖w_inf - w*‖ <= tau_rms zeta_*/(mu (mu + mu'))  for FedProx with exact prox                             (B2)
-        ‖w_inf - wbar*‖ <= [eta E c^(E-1)/(1 - c^E)] tau xi,   wbar* = sum p_k w_k*                             (P)
-    with tau = max ‖H_j - H_k‖, tau_rms^2 = sum p_k ‖H_k - H‖^2, xi^2 = sum p_k ‖w_k* - w*‖^2.
 Source
     Map and fixed point of FedAvg: Patel, Glasgow, Zindari, Wang, Stich, Cheng, Joshi, Srebro, "The limits and
     potentials of local SGD for distributed heterogeneous learning with intermittent communication", COLT 2024,
-    Proposition 19. (P): its Proposition 21. The filter s, singular H_k, FedProx, B1, B2: this project,
-    docs/theory/fixed_points.md, which also proves (P).
+    Proposition 19. The filter s, singular H_k, FedProx: this project, docs/theory/fixed_points.md.
 What differs
-    Proposition 21 has equal weights, eta <= 1/L (c = 1 - eta mu) and a class constant zeta_*/L in the place of xi. That
-    is not the zeta_* of `Constants`, the root mean square of ‖grad F_k(w*)‖, which is at most L xi and may be much
-    smaller. (P) does not vanish at E = 1, where w_inf = w*; B1 does. The limit E -> infinity is sometimes quoted as the
-    *sum* of the minimisers: it is their average.
+    The limit E -> infinity is sometimes quoted as the *sum* of the minimisers: it is their average. Bounds of the bias:
+    `fedconvex.theorems.fedavg_limit`.
 """
 
 from __future__ import annotations
@@ -46,16 +36,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import real, vector, whole
-from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import (
-    LIMIT_BIAS,
-    LIMIT_TO_MINIMISERS,
     AssumptionError,
-    Bound,
     Hypothesis,
-    known,
     require,
 )
 
@@ -64,10 +49,7 @@ __all__ = [
     "Quadratic",
     "Spread",
     "average_minimisers_round",
-    "fedavg_bias",
-    "fedavg_limit_patel",
     "fedavg_round",
-    "fedprox_bias",
     "fedprox_inexact_round",
     "fedprox_round",
     "filtered_round",
@@ -77,8 +59,6 @@ __all__ = [
 ]
 
 EPS = float(np.finfo(float).eps)
-PATEL = "Patel et al. 2024, Proposition 21 (re-derived, weighted)"
-BIAS = "fedconvex, bias of {} on quadratics (docs/theory/fixed_points.md, {})"
 
 
 class Affine(NamedTuple):
@@ -315,86 +295,6 @@ def first_order_bias(problem: Problem, lag: float) -> np.ndarray:
     H, w = np.tensordot(q.p, q.H, 1), q.minimiser
     pull = np.einsum("k,kij,kj->i", q.p, q.H, q.gradients(w))
     return np.asarray(real("lag", lag, low=0.0) * np.linalg.solve(H, pull))
-
-
-# ---------------------------------------------------------------- the bounds
-
-
-def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, local_steps: int) -> Bound:
-    """Return (B1), a bound of FedAvg's bias that vanishes for one local step, and for equal Hessians.
-
-    Parameters
-    ----------
-    constants : Constants
-        mu_k (or mu, if it holds for every client) and L.
-    clients : Spread
-        tau_rms and zeta_star.
-    step_size, local_steps : float, int
-        eta < 2/L, E.
-
-    Examples
-    --------
-    >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theory.fixed_points import Spread, fedavg_bias
-    >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
-    >>> fedavg_bias(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=2).value
-    1.3333333333333333
-    """
-    theorem = BIAS.format("FedAvg", "B1")
-    eta, E, c, requires = _contraction(theorem, constants, step_size, local_steps)
-    j = np.arange(1, E)
-    lag = eta**2 * float(np.sum(j * c ** (j - 1.0))) / (1.0 - c**E)
-    return Bound({"drift": lag * clients.tau_rms * clients.zeta_star}, LIMIT_BIAS, theorem, requires)
-
-
-def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -> Bound:
-    """Return (B2), a bound of the bias of FedProx with exact prox.
-
-    Examples
-    --------
-    >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theory.fixed_points import Spread, fedprox_bias
-    >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
-    >>> fedprox_bias(Constants(L=1.0, mu=0.5), clients, proximal_mu=1.5).value
-    1.0
-    """
-    theorem = BIAS.format("FedProx", "B2")
-    prox = real("proximal_mu", proximal_mu, low=0.0, strict=True)
-    mu, _, requires = _curvature(theorem, constants)
-    bias = clients.tau_rms * clients.zeta_star / (mu * (mu + prox))
-    return Bound({"drift": bias}, LIMIT_BIAS, theorem, requires)
-
-
-def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: float, local_steps: int) -> Bound:
-    """Return (P), the distance of FedAvg's limit from the average of the clients' minimisers.
-
-    Examples
-    --------
-    >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theory.fixed_points import Spread, fedavg_limit_patel
-    >>> clients = Spread(tau=1.0, tau_rms=0.5, xi=1.0, zeta_star=2.0)
-    >>> fedavg_limit_patel(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=1).value
-    2.0
-    """
-    eta, E, c, requires = _contraction(PATEL, constants, step_size, local_steps)
-    factor = eta * E * c ** (E - 1) / (1.0 - c**E)
-    return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, PATEL, requires)
-
-
-def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
-    """Strong convexity and smoothness of every client."""
-    (L,) = known(theorem, constants, "L")
-    mu = float(np.min(constants.mu_k)) if constants.mu_k is not None else float(known(theorem, constants, "mu")[0])
-    return mu, float(L), require(theorem, Hypothesis("every F_k strongly convex", f"mu = {mu:g}", mu > 0.0))
-
-
-def _contraction(
-    theorem: str, constants: Constants, step_size: float, local_steps: int
-) -> tuple[float, int, float, tuple[Hypothesis, ...]]:
-    eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
-    mu, L, requires = _curvature(theorem, constants)
-    step = Hypothesis("step_size < 2/L", f"step_size = {eta:g}, 2/L = {2.0 / L:g}", eta * L < 2.0)
-    return eta, E, max(abs(1.0 - eta * mu), abs(1.0 - eta * L)), requires + require(theorem, step)
 
 
 # ---------------------------------------------------------------- inner workings

@@ -18,8 +18,10 @@ from fedconvex.theorems.fedavg_convex import (
     fedavg_convex_tuned,
 )
 from fedconvex.theorems.fedavg_refined import fedavg_refined, fedavg_refined_sharp
+from fedconvex.theorems.parts.setting import one_size
 from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 from fedconvex.theory.worst_case import AtOptimum, Shift, UniformUpper, WorstCase, programme_size, worst_case
+from fedconvex.traits import traits_of
 from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
 
 __all__ = ["LARGEST", "ROWS", "exact_worst", "no_worst", "step_choice", "tightness_claims", "tightness_row"]
@@ -46,12 +48,13 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     >>> round(worst.lower, 3), round(worst.upper, 3)
     (0.287, 0.287)
     """
-    m, p = s.method, s.problem
-    if theorem.worst_case is None:
+    p, t = s.problem, traits_of(s.method, s.problem)
+    if theorem.worst_case is None or t.local is None or not (t.local.plain and t.averages and one_size(t.local)):
         return no_worst("no programme for this quantity")
-    if m.batch_size is not None or m.participation is not None:
+    tau = t.local.equal_steps
+    if not t.deterministic or tau is None:
         return no_worst("the programme is for runs without randomness")
-    if not isinstance(m.step_size, float):
+    if not isinstance(t.local.step_size, float):
         return no_worst("the programme is for constant steps")
     if not p.equal_weights:
         return no_worst("the programme is for equal weights")
@@ -61,16 +64,15 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     zeta = float((c.zeta_star if local else c.zeta) or 0.0)
     if not (0.0 < L < math.inf and D > 0.0 and zeta < 1e6 * L * D):
         return no_worst("the programme is for 0 < L, 0 < D and moderate zeta")
-    tau = int(m.local_steps if m.epochs is None else m.epochs)
     M, scaled = p.federation.K, zeta / (L * D)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
     kind = theorem.worst_case(scaled)
     size = programme_size(M, tau, s.rounds, kind, theorem.quantity)
     if size.gram > LARGEST:
         return no_worst(f"the programme is too large: Gram matrix of order {size.gram}, {size.constraints} constraints")
-    if abs(1.0 - m.step_size * L) > 2.0:
+    if abs(1.0 - t.local.step_size * L) > 2.0:
         return no_worst("the programme is for step_size <= 3/L")
-    lower, upper = _scaled(local, M, tau, s.rounds, m.step_size * L, scaled, theorem.quantity)
+    lower, upper = _scaled(local, M, tau, s.rounds, t.local.step_size * L, scaled, theorem.quantity)
     unit = L * D**2
     text = "‖grad F_i(x*)‖ <= zeta_* in quadratic mean" if local else "‖grad F_i - grad F‖ <= zeta everywhere"
     words = f"all {M} convex L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, {'zeta_*' if local else 'zeta'} = "

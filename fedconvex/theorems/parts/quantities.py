@@ -43,11 +43,14 @@ def values_along(
 
 def _shadow_average(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """Mean of F(wbar^{t,k}) - F* over the rounds and local steps so far."""
-    method, best, total, out = replace(s.method, shadow=True), s.problem.solve(), np.zeros(trajectories), {}
+    method, best, total, out = s.method, s.problem.solve(), np.zeros(trajectories), {}
+    inside = hasattr(method, "shadow")  # without it a round is one step, after which the server has the average
+    method = replace(method, shadow=True) if inside else method
     runs = iterate(method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
     for t, state in runs:
         if t:
-            total = total + method.observe(s.problem, state)["shadow_value"] - best.value
+            values = method.observe(s.problem, state)["shadow_value"] if inside else s.problem.value(state.w)
+            total = total + values - best.value
             out[t] = total / t
     return np.array([out[t] for t in rounds])
 

@@ -11,39 +11,29 @@ import numpy as np
 from fedconvex.loss_traits import traits
 from fedconvex.methods import (
     AFL,
-    SVRG,
-    DynamicFedAvg,
     FedAvg,
-    FedProx,
     MultiBoost,
-    ProgressiveHedging,
-    ProportionalSampling,
-    ProximalPoint,
 )
 from fedconvex.problems import Problem
 from fedconvex.theorems.agnostic import Ball, Models, Sample, with_steps
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theorems.svrg import svrg_best_step
 from fedconvex.theory.bound import AssumptionError
 
 __all__ = [
-    "best_epochs",
-    "best_penalty",
+    "HALVING",
     "feasible_work",
-    "few_draws",
     "fixed_step",
-    "least_bound_proximal",
+    "least_bound",
     "least_bound_step",
     "line_search",
     "only_the_start",
     "saddle_steps",
-    "sampled_agents",
     "samples_of_domains",
     "smoothness",
 ]
 
-_HALVING = "the 1/(2^j L)"
+HALVING = "the 1/(2^j L)"
 
 
 def feasible_work(problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,11 +44,6 @@ def feasible_work(problem: Problem, settings: Mapping[str, Any]) -> dict[str, An
     if "scheme" in out:
         out["participation"] = out.pop("scheme")(max(problem.federation.K // 2, 1))
     return out
-
-
-def few_draws(clients: int) -> ProportionalSampling:
-    """Return at most three draws with probabilities p_k: few enough to enumerate."""
-    return ProportionalSampling(min(clients, 3))
 
 
 def fixed_step(share: float = 0.25, kind: Callable[..., Any] = FedAvg, **settings: Any) -> MethodRule:
@@ -73,37 +58,9 @@ def fixed_step(share: float = 0.25, kind: Callable[..., Any] = FedAvg, **setting
 def least_bound_step(kind: Callable[..., Any] = FedAvg, **settings: Any) -> MethodRule:
     """Return FedAvg, or another method, with the step of 1/L, 1/(2L), 1/(4L), ... whose bound is least."""
     return MethodRule(
-        f"{_HALVING} with the least bound",
-        _least_bound(lambda eta, p: kind(step_size=eta, **feasible_work(p, settings))),
+        f"{HALVING} with the least bound",
+        least_bound(lambda eta, p: kind(step_size=eta, **feasible_work(p, settings))),
     )
-
-
-def least_bound_proximal(**settings: Any) -> MethodRule:
-    """Return FedProx with exact local solutions and the proximal weight of L, 2L, 4L, ... whose bound is least."""
-    work = {"solver": ProximalPoint()} | settings
-    return MethodRule(
-        "the 2^j L with the least bound",
-        _least_bound(lambda eta, p: FedProx(proximal_mu=1.0 / eta, **feasible_work(p, work))),
-    )
-
-
-def best_epochs(condition: float = 50.0) -> MethodRule:
-    """Return SVRG on single rows with epochs of some multiple of L_s/mu steps, and the step of the least factor."""
-
-    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> SVRG:
-        c = problem.pooled.constants()
-        kappa = float(c.L_s or math.inf) / float(c.mu or math.nan)
-        if not math.isfinite(kappa):  # the verdict says what is needed
-            return SVRG(step_size=1.0 / smoothness(problem), inner_steps=1)
-        m = int(min(condition * kappa, 1e5)) + 1
-        return SVRG(step_size=svrg_best_step(c, inner_steps=m), inner_steps=m)
-
-    return MethodRule("that of the least factor", make)
-
-
-def best_penalty(**settings: Any) -> MethodRule:
-    """Return progressive hedging with its best penalty."""
-    return MethodRule("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
 
 
 def line_search(**settings: Any) -> MethodRule:
@@ -147,24 +104,9 @@ def samples_of_domains(models: Any = _affordable, sizes: int = 10, **settings: A
     return MethodRule("given", make)
 
 
-def sampled_agents(best: bool = False, **settings: Any) -> MethodRule:
-    """Dynamic FedAvg, half of the agents, 1, 2, 3, 1, 2, ... local steps: step 1/(10 L_s), or the best of the bound."""
+def least_bound(method: Callable[[float, Problem], Any]) -> Callable[[Theorem, Problem, np.ndarray, int], Any]:
+    """Return how a method is made with the step of 1/L, 1/(2L), 1/(4L), ... whose bound is least."""
 
-    def method(eta: float, problem: Problem) -> DynamicFedAvg:
-        K = problem.federation.K
-        work = {"local_steps": tuple(1 + k % 3 for k in range(K)), "batch_size": 4, "participation": max(K // 2, 1)}
-        return DynamicFedAvg(step_size=eta, **feasible_work(problem, work | settings))
-
-    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> DynamicFedAvg:
-        L_s = float(problem.constants().L_s or 1.0)
-        return method(0.1 / (L_s if math.isfinite(L_s) else 1.0), problem)
-
-    if best:
-        return MethodRule(f"{_HALVING} with the least bound", _least_bound(method))
-    return MethodRule("1/(10 L_s)", make)
-
-
-def _least_bound(method: Callable[[float, Problem], Any]) -> Callable[[Theorem, Problem, np.ndarray, int], Any]:
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> Any:
         top, best = 1.0 / smoothness(problem), math.inf
         found = method(0.25 * top, problem)

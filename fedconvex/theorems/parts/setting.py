@@ -9,15 +9,16 @@ import numpy as np
 from fedconvex.constants import Constants
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theory.bound import Hypothesis, require
+from fedconvex.traits import LocalSteps, traits_of
 
 __all__ = [
     "Setting",
     "full_participation",
-    "full_steps",
     "is_method",
     "is_random",
     "local_sgd",
     "one_number",
+    "one_size",
     "participants",
     "plain_averaging",
     "plain_local_sgd",
@@ -45,22 +46,14 @@ class Setting(NamedTuple):
 
 def is_random(s: Setting) -> bool:
     """Whether anything in a run is drawn."""
-    m = s.method
-    drifts = isinstance(s.problem, MovingTarget) and bool(np.any(s.problem.covariance))
-    p = getattr(m, "participation", 0.5)
-    all_of_them = p is None or getattr(p, "clients", 0) == s.problem.federation.K
-    return drifts or not all_of_them or getattr(m, "batch_size", 0) is not None or getattr(m, "replacement", False)
+    return _drifts(s.problem) or not traits_of(s.method, s.problem).deterministic
 
 
-def plain_local_sgd(name: str, m: Any) -> None:
-    """Raise unless the method is FedAvg with fresh batches, plain local steps and plain averaging."""
-    is_method(name, m, "FedAvg")
-    require(
-        name,
-        Hypothesis("local steps on fresh batches", f"epochs={m.epochs}", m.epochs is None or m.batch_size is None),
-        Hypothesis("plain local SGD steps", f"{m.client!r}", m.client.plain()),
-        Hypothesis("plain averaging", f"{m.server!r}", type(m.server).__name__ == "Averaging"),
-    )
+def _drifts(problem: Problem) -> bool:
+    return isinstance(problem, MovingTarget) and bool(np.any(problem.covariance))
+
+
+# ---------------------------------------------------------------- hypotheses
 
 
 def is_method(name: str, m: Any, *kinds: Any) -> None:
@@ -70,45 +63,61 @@ def is_method(name: str, m: Any, *kinds: Any) -> None:
     require(name, Hypothesis(f"the method {' or '.join(names)}", type(m).__name__, fits))
 
 
+def plain_local_sgd(name: str, s: Setting) -> LocalSteps:
+    """Return the local steps, or raise unless they are plain, equally many, on fresh batches, and plainly averaged."""
+    m, local = s.method, traits_of(s.method, s.problem).local
+    who = type(m).__name__ + (f", {m.client!r}" if hasattr(m, "client") else "")
+    plain = Hypothesis("plain local SGD steps", who, local is not None and local.plain)
+    require(name, plain)
+    assert local is not None
+    low, high = local.steps.min(), local.steps.max()
+    require(
+        name,
+        Hypothesis("local steps on fresh batches", f"epochs={getattr(m, 'epochs', None)}", local.fresh),
+        Hypothesis("equally many local steps of one size", f"{low} to {high}", low == high and one_size(local)),
+        Hypothesis("local models that can be followed", who, hasattr(m, "shadow") or high == 1),
+        plain_averaging(s),
+    )
+    return local
+
+
+def one_size(local: LocalSteps) -> bool:
+    """Whether all clients take steps of the same size."""
+    return bool((local.factor == 1.0).all())
+
+
 def local_sgd(name: str, s: Setting) -> dict[str, Any]:
-    """Return step_size, local_steps, rounds of a plain FedAvg with constant steps and everybody taking part."""
-    m = s.method
-    plain_local_sgd(name, m)
+    """Return step_size, local_steps, rounds of plain local SGD with constant steps and full participation."""
+    local = plain_local_sgd(name, s)
     stationary(name, s.problem)
     require(
         name,
         full_participation(s),
-        Hypothesis("one constant step size", f"{m.step_size!r}", isinstance(m.step_size, float)),
+        Hypothesis("one constant step size", f"{local.step_size!r}", isinstance(local.step_size, float)),
     )
-    return {"step_size": m.step_size, "local_steps": full_steps(m), "rounds": s.rounds}
-
-
-def full_steps(m: Any) -> int:
-    """Local steps; an epoch of full batches is one."""
-    return int(m.local_steps if m.epochs is None else m.epochs)
+    return {"step_size": local.step_size, "local_steps": int(local.steps[0]), "rounds": s.rounds}
 
 
 def stationary(name: str, problem: Problem) -> None:
     """Raise if the minimiser moves."""
-    drifts = isinstance(problem, MovingTarget) and bool(np.any(problem.covariance))
-    require(name, Hypothesis("a minimiser that stays", "MovingTarget", not drifts))
+    require(name, Hypothesis("a minimiser that stays", "MovingTarget", not _drifts(problem)))
 
 
 def full_participation(s: Setting) -> Hypothesis:
     """Return the hypothesis that all clients take part in every round."""
-    p, K = s.method.participation, s.problem.federation.K
-    return Hypothesis("everybody takes part", f"participation {p!r}", not hasattr(p, "draws") and participants(s) == K)
+    numbers = f"participation {getattr(s.method, 'participation', None)!r}"
+    return Hypothesis("full participation", numbers, traits_of(s.method, s.problem).everyone)
 
 
 def participants(s: Setting) -> int:
-    """Return the number of clients of a uniform scheme."""
-    p, K = s.method.participation, s.problem.federation.K
-    return K if p is None else p.clients if hasattr(p, "clients") else max(1, round(p * K))
+    """Return the number of clients, or of draws, in a round."""
+    return traits_of(s.method, s.problem).participants
 
 
-def plain_averaging(m: Any) -> Hypothesis:
+def plain_averaging(s: Setting) -> Hypothesis:
     """Return the hypothesis that the server takes the average as it is."""
-    return Hypothesis("plain averaging", f"{m.server!r}", type(m.server).__name__ == "Averaging")
+    numbers = f"{getattr(s.method, 'server', type(s.method).__name__)!r}"
+    return Hypothesis("plain averaging", numbers, traits_of(s.method, s.problem).averages)
 
 
 def one_number(name: str, what: str, value: Any) -> float:

@@ -1,0 +1,367 @@
+"""Dynamic FedAvg: gradient noise and incremental noise of an iteration (Rizk, Vlaski, Sayed 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import real
+from fedconvex.driver import iterate
+from fedconvex.problems import Problem
+from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
+from fedconvex.theorems.parts.quantities import deterministic
+from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tracking import (
+    SOURCE,
+    Sampling,
+    TrackingConstants,
+    agents_of,
+    client_moments,
+    equal_agents,
+    error2_of,
+    incremental_constants,
+    noise_constants,
+    nonexpansive,
+    sampled_agents,
+    sampling,
+    step_of,
+    tracking_constants,
+)
+from fedconvex.theory.bound import GRADIENT_NOISE, INCREMENTAL_NOISE, Bound, require
+
+__all__ = [
+    "STATEMENT",
+    "THEOREMS",
+    "gradient_noise",
+    "gradient_noise_paper",
+    "gradient_noise_sharp",
+    "incremental_noise",
+    "incremental_noise_at",
+]
+
+TINY = 1e-7  # step size, in units of the inverse smoothness, at which local steps count as taken at w_{i-1}
+
+STATEMENT = Statement(
+    page="dynamic_noise",
+    title="Dynamic FedAvg: noise",
+    setting="""
+K agents of equal weight, P = (1/K) sum P_k, P_k(w) = mean of Q(w; x) over the N_k rows of agent k. Iteration i: L
+agents, uniform without replacement, do E_k steps of size mu/E_k with fresh mini-batches of B_k rows (without
+replacement) from w_{i-1}; the server averages. The minimiser moves, w_i^o = w_{i-1}^o + q_i, q_i of mean zero,
+independent of the past, E‖q_i‖^2 = sigma_q^2; losses of iteration i are those with minimiser w_{i-1}^o. Error
+e_i = w_i^o - w_i; w_i = w_{i-1} - mu grad P(w_{i-1}) - mu s_i - mu d_i with gradient noise s_i (who takes part,
+which rows) and incremental noise d_i (gradients taken at local iterates instead of w_{i-1}).
+""",
+    assumptions="""
+P is nu-strongly convex and delta_P-smooth; every row loss of agent k is convex and delta_k-smooth, P_k is
+delta_{P,k}-smooth; delta = max delta_k; V_k(w^o) and ‖grad P_k(w^o)‖ do not change with time.
+""",
+    statement="""
+tau_s,k = (N_k - B_k)/((N_k - 1) B_k E_k), tau'_k = E_k tau_s,k, tau_eps = (K - L)/(K - 1),
+a_k = ((E_k - 1)/(2 E_k))^2, V_k = variance of one row's gradient.
+
+Identity  E[‖s‖^2 | w] = (1/(KL)) sum {tau_s,k V_k(w) + tau_eps ‖grad P_k(w) - grad P(w)‖^2}.
+Lemma     <= beta_s^2 ‖e‖^2 + sigma_s^2 + eps^2 with beta_s^2 = (1/(KL)) sum (6 tau_s,k + 2 tau_eps) delta^2,
+          sigma_s^2 = (3/(KL)) sum tau_s,k V_k(w^o), eps^2 = (2/(KL)) sum tau_eps ‖grad P_k(w^o)‖^2; sharper with 2
+          for 6 and 2 for 3.
+Lemma     mu/E_k <= 2/delta_k: E[‖d‖^2 | w] <= (mu^2/K) sum a_k kappa_k (‖grad P_k(w)‖^2 + tau'_k V_k(w)),
+          kappa_k = delta_k delta_{P,k}.
+""",
+    source="""
+Rizk, Vlaski, Sayed, "Dynamic federated learning", arXiv:2002.08782: form of the first lemma (its exact wording was not
+available). Identity, second lemma and constants: this project.
+""",
+    differs="""
+Slides of the paper print tau_eps^2 in eps^2: false, see [errata](errata.md). a_k is attained by one agent with full
+batches as mu -> 0; averaging squares instead of norms over the local steps would give (E_k - 1)(2 E_k - 1)/(6 E_k^2),
+larger.
+""",
+    meaning="""
+Constants: `tracking_constants(problem)` for least squares with `weights="uniform"` (exact), or by hand. Local steps
+of size μ/E_k cost incremental noise of order μ²: no first-order bias, also when E_k differ.
+""",
+    proof="""
+**Identity.** s = (1/L) Σ_{l∈𝓛} (∇P_l - ∇P) + (1/L) Σ_{l∈𝓛} n_l with n_l the mini-batch error averaged over E_l draws.
+Given 𝓛 the n_l are independent of mean zero, Var n_k = τ_{s,k}V_k ((N-B)/((N-1)B) for one batch without replacement,
+over E_k for the mean). L of K without replacement: the first sum has second moment (1/L)((K-L)/(K-1))(1/K) Σ‖∇P_k -
+∇P‖². Add. ∎ Executed by enumerating all participant sets and batches: `test_gradient_noise_identity_by_enumeration`.
+
+**Lemma.** V_k(w) ≤ 2 V_k(w°) + 2 mean‖∇Q(w) - ∇Q(w°)‖² (variance of a sum; variance ≤ second moment), the last ≤
+δ²‖e‖². Likewise Σ‖∇P_k - ∇P‖² at w is at most 2 Σ‖∇P_k(w°)‖² + 2 Σ‖∇P_k(w) - ∇P_k(w°)‖² ≤ 2 Σ‖∇P_k(w°)‖² + 2Kδ²‖e‖².
+Factors 2, 2; the paper has 6, 3. ∎ Loose by the 2 of Young at w = w° (ε² is twice the truth there).
+
+**Incremental noise.** E[‖d‖²|w] ≤ (μ²/K) Σ a_kκ_k(‖∇P_k(w)‖² + τ'_kV_k(w)) for μ/E_k ≤ 2/δ_k, a_k =
+((E_k-1)/(2E_k))², κ_k = δ_kδ_{P,k}.
+
+1. d = mean over participants of d_k = (1/E) Σ_{e=1}^{E} [g_e(w_{e-1}) - g_e(w)], g_e the mini-batch gradient; ‖mean‖²
+   ≤ mean of ‖d_k‖², and E over participants is the mean over k.
+2. Each local step x ↦ x - (μ/E)g_e(x) is nonexpansive (g_e is the gradient of a convex δ_k-smooth function). Hence
+   ‖w_e - w‖ ≤ ‖w_{e-1} - w‖ + (μ/E)‖g_e(w)‖ ≤ (μ/E) Σ_{j≤e}‖g_j(w)‖.
+3. In the norm |X| = (E‖X‖²)^{1/2}: |g_j(w)| = G_k with G_k² = ‖∇P_k(w)‖² + τ'_kV_k(w), so |w_{e-1} - w| ≤
+   (μ/E)(e-1)G_k.
+4. The e-th batch is independent of w_{e-1}: E‖g_e(x) - g_e(w)‖² ≤ δ_k⟨∇P_k(x) - ∇P_k(w), x - w⟩ ≤ δ_kδ_{P,k}‖x - w‖².
+5. Minkowski over e: |d_k| ≤ (1/E) Σ_e √κ_k (μ/E)(e-1)G_k = μ√κ_k G_k(E-1)/(2E). Square. ∎
+
+(Cauchy-Schwarz in the place of Minkowski in 2 and 5 gives (E-1)(2E-1)/(6E²), larger by up to 2.) Attained by one
+agent, full batches, P = w²/2, μ → 0: `test_planted_incremental_factor`.
+
+In terms of e: ‖∇P_k(w)‖² ≤ 2δ²‖e‖² + 2‖∇P_k(w°)‖² and V_k as above: β_d² = (2δ⁴/K) Σ a_k(1+τ'_k), σ_d² = (2δ²/K) Σ
+a_k(‖∇P_k(w°)‖² + τ'_kV_k(w°)).
+""",
+    loose="""
+The lemma by the 2 of Young at w = w°, where ε² is twice the truth, and by δ² = (largest row norm)⁴; the paper's
+factors 6 and 3 add to that. The incremental lemma at w is attained.
+""",
+)
+
+
+def gradient_noise(
+    problem: Problem, w: Any, *, participation: int | None = None, batch_size: Any = None, local_steps: Any = 1
+) -> Bound:
+    """Return E[‖s‖^2 | w] exactly, for any loss: an identity, with the shares of data and of agents.
+
+    Parameters
+    ----------
+    problem : Problem
+        Equal client weights.
+    w : model
+        w_{i-1}.
+    participation : int, optional
+        L; default all agents.
+    batch_size, local_steps : int or array (K,), optional
+        B_k (default all rows) and E_k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theorems.dynamic_noise import gradient_noise
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> gradient_noise(Problem(fed, Squared()), np.array([2.0]), participation=1).value
+    1.0
+    """
+    equal_agents("gradient noise identity", problem)
+    s = sampling(problem.federation.sizes, participation, batch_size, local_steps)
+    g = problem.client_gradients(w).reshape(problem.federation.K, -1)
+    spread = np.sum((g - g.mean(axis=0)) ** 2, axis=1)
+    terms = {
+        "data variability": float(np.mean(s.tau_s * problem.gradient_variance(w))) / s.L,
+        "model variability": s.tau_eps * float(np.mean(spread)) / s.L,
+    }
+    return Bound(terms, GRADIENT_NOISE, "fedconvex, exact identity (docs/theory/dynamic_noise.md)")
+
+
+def gradient_noise_paper(
+    constants: TrackingConstants,
+    distance: float,
+    *,
+    participation: int | None = None,
+    batch_size: Any = None,
+    local_steps: Any = 1,
+) -> Bound:
+    """Return the lemma as in the paper (factors 6, 3, tau_eps to the first power) at ‖w_{i-1} - w^o‖ = distance."""
+    s = sampling(constants.sizes, participation, batch_size, local_steps)
+    return _noise_lemma(f"{SOURCE}, gradient noise lemma", constants, distance, s, 6.0, 3.0)
+
+
+def gradient_noise_sharp(
+    constants: TrackingConstants,
+    distance: float,
+    *,
+    participation: int | None = None,
+    batch_size: Any = None,
+    local_steps: Any = 1,
+) -> Bound:
+    """Return the lemma with factors 2 and 2: the variance of a difference is at most its second moment.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theorems.dynamic_noise import gradient_noise_sharp
+    >>> from fedconvex.theorems.parts.tracking import TrackingConstants
+    >>> one = np.ones(2)
+    >>> constants = TrackingConstants(
+    ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=one
+    ... )
+    >>> gradient_noise_sharp(constants, 0.0, participation=1).value
+    2.0
+    """
+    s = sampling(constants.sizes, participation, batch_size, local_steps)
+    return _noise_lemma("fedconvex, sharper gradient noise lemma", constants, distance, s, 2.0, 2.0)
+
+
+def incremental_noise(
+    constants: TrackingConstants, distance: float, *, step_size: float, batch_size: Any = None, local_steps: Any = 1
+) -> Bound:
+    """Return the form with delta throughout: E‖d‖^2 <= mu^2 (beta_d^2 ‖e‖^2 + sigma_d^2), at ‖e‖ = distance."""
+    mu = real("step_size", step_size, low=0.0, strict=True)
+    d = real("distance", distance, low=0.0)
+    s = sampling(constants.sizes, None, batch_size, local_steps)
+    theorem = "fedconvex, incremental noise lemma, delta form"
+    requires = require(theorem, *nonexpansive(constants, mu, s))
+    beta, sigma = incremental_constants(constants, s)
+    terms = {"distance": mu**2 * beta * d**2, "at the optimum": mu**2 * sigma}
+    return Bound(terms, INCREMENTAL_NOISE, theorem, requires)
+
+
+def incremental_noise_at(
+    constants: TrackingConstants,
+    moments: tuple[np.ndarray, np.ndarray],
+    *,
+    step_size: float,
+    batch_size: Any = None,
+    local_steps: Any = 1,
+) -> Bound:
+    """Return the sharper form, with ‖grad P_k(w)‖^2 and V_k(w) at w_{i-1}, as `client_moments` gives them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theorems.dynamic_noise import incremental_noise_at
+    >>> from fedconvex.theorems.parts.tracking import TrackingConstants
+    >>> one = np.ones(2)
+    >>> constants = TrackingConstants(
+    ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=one
+    ... )
+    >>> incremental_noise_at(constants, (one, 0 * one), step_size=0.5, local_steps=2).value
+    0.015625
+    """
+    mu = real("step_size", step_size, low=0.0, strict=True)
+    s = sampling(constants.sizes, None, batch_size, local_steps)
+    theorem = "fedconvex, incremental noise lemma"
+    requires = require(theorem, *nonexpansive(constants, mu, s))
+    gradient2, variance = moments
+    scale = mu**2 * s.a * constants.delta_k * constants.delta_P_k
+    terms = {
+        "gradients": float(np.mean(scale * gradient2)),
+        "data variability": float(np.mean(scale * s.tau_1 * variance)),
+    }
+    return Bound(terms, INCREMENTAL_NOISE, theorem, requires)
+
+
+def _noise_lemma(theorem: str, c: TrackingConstants, distance: float, s: Sampling, six: float, three: float) -> Bound:
+    d = real("distance", distance, low=0.0)
+    beta, sigma, eps = noise_constants(c, s, six, three)
+    terms = {"distance": beta * d**2, "data variability": sigma, "model variability": eps}
+    return Bound(terms, GRADIENT_NOISE, theorem)
+
+
+# ---------------------------------------------------------------- read off a setting
+
+
+def _move(s: Setting, step_size: float, seed: int, trajectories: int) -> np.ndarray:
+    """(w_{i-1} - w_i)/mu of one iteration from the start, (R, p); the same draws for every step size."""
+    p = s.problem
+    stationary = Problem(p.federation, p.loss, p.l2, p.weights)
+    method = replace(s.method, step_size=step_size)
+    *_, (_, state) = iterate(method, stationary, rounds=1, seed=seed, trajectories=trajectories, start=s.start)
+    return ((s.start - state.w) / step_size).reshape(trajectories, -1)
+
+
+def _tiny(s: Setting) -> float:
+    return TINY / float(s.problem.constants().L_s or 1.0)
+
+
+def _gradient_noise(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """‖s_i‖^2 at w_{i-1} = start: the move of a tiny step is the mean of the agents' gradients there."""
+    noise = _move(s, _tiny(s), seed, trajectories) - s.problem.gradient(s.start).ravel()
+    return np.tile(np.sum(noise**2, axis=1), (len(rounds), 1))
+
+
+def _exact_gradient_noise(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    return np.full(len(rounds), gradient_noise(s.problem, s.start, **agents_of(s)).value)
+
+
+def _incremental_noise(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """‖d_i‖^2 at w_{i-1} = start: how the move changes when the local steps are real, the draws being the same."""
+    mu = s.method.step_size
+    noise = _move(s, mu, seed, trajectories) - _move(s, min(_tiny(s), 1e-3 * mu), seed, trajectories)
+    return np.tile(np.sum(noise**2, axis=1), (len(rounds), 1))
+
+
+def _exact_incremental_noise(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    if np.max(s.method.local_steps) == 1:
+        return np.zeros(len(rounds))  # every gradient is taken at w_{i-1}
+    return deterministic(_incremental_noise)(s, rounds)
+
+
+def _read_gradient(s: Setting) -> Reading:
+    agents = agents_of(s)
+    return Reading({"constants": tracking_constants(s.problem), "distance": math.sqrt(error2_of(s)), **agents})
+
+
+def _read_incremental(s: Setting) -> Reading:
+    agents = agents_of(s)
+    del agents["participation"]
+    distance, step = math.sqrt(error2_of(s)), step_of(s)
+    return Reading({"constants": tracking_constants(s.problem), "distance": distance, "step_size": step, **agents})
+
+
+def _read_incremental_at(s: Setting) -> Reading:
+    agents = agents_of(s)
+    del agents["participation"]
+    c, moments = tracking_constants(s.problem), client_moments(s.problem, s.start)
+    return Reading({"constants": c, "moments": moments, "step_size": step_of(s), **agents})
+
+
+_HERE: dict[str, Any] = {"statement": STATEMENT, "method": sampled_agents(), "start": 0.5}
+_GRADIENT: dict[str, Any] = {
+    "quantity": GRADIENT_NOISE,
+    "read": _read_gradient,
+    "sample": _gradient_noise,
+    "exact": _exact_gradient_noise,
+}
+_INCREMENTAL: dict[str, Any] = {
+    "quantity": INCREMENTAL_NOISE,
+    "sample": _incremental_noise,
+    "exact": _exact_incremental_noise,
+    "checks": (unequal_hessians, diabetes),
+}
+
+THEOREMS = (
+    Theorem(
+        name="dynamic-gradient-noise",
+        title="Dynamic FedAvg, gradient noise lemma",
+        bound=gradient_noise_paper,
+        says="An iteration's noise is at most beta_s²‖error‖² plus what mini-batches and absent agents cause at w*.",
+        loose="Factors 6 and 3 where 2 suffice, and delta² = (largest row norm)⁴.",
+        checks=(unequal_hessians, diabetes),
+        **_GRADIENT,
+        **_HERE,
+    ),
+    Theorem(
+        name="dynamic-gradient-noise-sharp",
+        title="Dynamic FedAvg, sharper noise lemma",
+        bound=gradient_noise_sharp,
+        says="The same lemma with factors 2 and 2.",
+        loose="A factor 2 of Young's inequality, and delta² = (largest row norm)⁴.",
+        checks=(unequal_hessians, diabetes, Check(diabetes, sampled_agents(local_steps=1, batch_size=None))),
+        **_GRADIENT,
+        **_HERE,
+    ),
+    Theorem(
+        name="dynamic-incremental-noise",
+        title="Dynamic FedAvg, incremental noise, delta form",
+        bound=incremental_noise,
+        read=_read_incremental,
+        says="Taking gradients at local iterates costs an error of order mu² only.",
+        loose="As below, and delta instead of the gradients at w.",
+        **_INCREMENTAL,
+        **_HERE,
+    ),
+    Theorem(
+        name="dynamic-incremental-noise-at",
+        title="Dynamic FedAvg, incremental noise at w",
+        bound=incremental_noise_at,
+        read=_read_incremental_at,
+        says="The same with the clients' gradients and variances at w_{i-1}.",
+        loose="Attained by one agent with full batches as mu tends to 0.",
+        **_INCREMENTAL,
+        **_HERE,
+    ),
+)

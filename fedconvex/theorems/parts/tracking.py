@@ -1,0 +1,239 @@
+"""What the theorems on Dynamic FedAvg share: constants of the problem, of the sampling, and how they are read off."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import whole
+from fedconvex.constants import noise_factor
+from fedconvex.loss_traits import traits
+from fedconvex.methods import DynamicFedAvg
+from fedconvex.problems import Problem
+from fedconvex.theorems.parts.assumptions import equal_weights
+from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
+from fedconvex.theorems.parts.setting import Setting, is_method
+from fedconvex.theorems.parts.theorem import MethodRule, Theorem
+from fedconvex.theory.bound import AssumptionError, Hypothesis, require
+from fedconvex.traits import traits_of
+
+__all__ = [
+    "SOURCE",
+    "Sampling",
+    "TrackingConstants",
+    "agents_of",
+    "client_moments",
+    "equal_agents",
+    "error2_of",
+    "incremental_constants",
+    "noise_constants",
+    "nonexpansive",
+    "sampled_agents",
+    "sampling",
+    "step_of",
+    "strongly_convex",
+    "tracking_constants",
+]
+
+SOURCE = "Rizk, Vlaski, Sayed 2020, arXiv:2002.08782"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingConstants:
+    """What the theorems on Dynamic FedAvg need to know of a problem; from `tracking_constants` or by hand.
+
+    Attributes
+    ----------
+    nu, delta_P : float
+        Strong convexity and smoothness of P.
+    delta_k, delta_P_k : array (K,)
+        Smoothness of the roughest row loss of agent k, and of P_k.
+    sizes : array (K,)
+        Rows N_k.
+    variance_k, gradient2_k : array (K,)
+        V_k(w^o) = mean ‖grad Q - grad P_k‖^2 over rows, and ‖grad P_k(w^o)‖^2.
+    hessian, covariance_k, gradient_k : array (d, d), (K, d, d), (K, d), optional
+        H, C_k and g_k of the small-step formula, at w^o.
+    """
+
+    nu: float
+    delta_P: float
+    delta_k: np.ndarray
+    delta_P_k: np.ndarray
+    sizes: np.ndarray
+    variance_k: np.ndarray
+    gradient2_k: np.ndarray
+    hessian: np.ndarray | None = None
+    covariance_k: np.ndarray | None = None
+    gradient_k: np.ndarray | None = None
+
+    @property
+    def K(self) -> int:
+        """Number of agents."""
+        return int(np.size(self.sizes))
+
+    @property
+    def delta(self) -> float:
+        """Smoothness of the roughest row loss of all."""
+        return float(np.max(self.delta_k))
+
+
+class Sampling(NamedTuple):
+    """Factors of who takes part, on which rows, in how many steps."""
+
+    L: int
+    tau_eps: float
+    tau_s: np.ndarray  # (K,)
+    tau_1: np.ndarray  # (K,) tau'_k
+    E: np.ndarray  # (K,)
+    a: np.ndarray  # (K,)
+
+
+def tracking_constants(problem: Problem) -> TrackingConstants:
+    """Return the exact constants of least squares with equal client weights.
+
+    Raises
+    ------
+    AssumptionError
+        If the loss is not Squared or the weights are unequal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theorems.parts.tracking import tracking_constants
+    >>> fed = Federation.from_clients([([[1.0], [2.0]], [1.0, 2.0]), ([[1.0], [2.0]], [3.0, 6.0])])
+    >>> constants = tracking_constants(Problem(fed, Squared()))
+    >>> constants.nu, constants.delta, constants.gradient2_k
+    (2.5, 4.0, array([6.25, 6.25]))
+    """
+    if not traits(problem.loss).quadratic:
+        raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {problem.loss!r}")
+    equal_agents("tracking_constants", problem)
+    fed, w = problem.federation, problem.solve().w
+    eye, g = np.eye(fed.d), problem.client_gradients(w)
+    H_k, C_k, rows = [], [], []
+    for k in range(fed.K):
+        lo, hi = int(fed.ptr[k]), int(fed.ptr[k + 1])
+        X = fed.X[lo:hi].toarray() if fed.is_sparse else fed.X[lo:hi]
+        H_k.append(X.T @ X / (hi - lo) + problem.l2 * eye)
+        G = X * (X @ w - fed.y[lo:hi])[:, None]
+        G = G - G.mean(axis=0)
+        C_k.append(G.T @ G / (hi - lo))
+        rows.append(float((X**2).sum(axis=1).max()) + problem.l2)
+    H = np.mean(H_k, axis=0)
+    spectrum = np.linalg.eigvalsh(H)
+    return TrackingConstants(
+        nu=max(float(spectrum[0]), 0.0),
+        delta_P=float(spectrum[-1]),
+        delta_k=np.array(rows),
+        delta_P_k=np.array([float(np.linalg.eigvalsh(h)[-1]) for h in H_k]),
+        sizes=fed.sizes,
+        variance_k=np.array([float(np.trace(C)) for C in C_k]),
+        gradient2_k=np.sum(g**2, axis=1),
+        hessian=H,
+        covariance_k=np.array(C_k),
+        gradient_k=g,
+    )
+
+
+def client_moments(problem: Problem, w: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return ‖grad P_k(w)‖^2 and V_k(w), each (K,)."""
+    g = problem.client_gradients(w).reshape(problem.federation.K, -1)
+    return np.sum(g**2, axis=1), problem.gradient_variance(w)
+
+
+def sampling(sizes: np.ndarray, participation: int | None, batch_size: Any, local_steps: Any) -> Sampling:
+    """Return the factors of L participants, batches of B_k rows and E_k steps."""
+    n = np.asarray(sizes, dtype=float)
+    K = n.size
+    L = K if participation is None else whole("participation", participation, low=1, high=K)
+    B = n if batch_size is None else np.broadcast_to(np.asarray(batch_size, dtype=float), (K,))
+    E = np.broadcast_to(np.asarray(local_steps, dtype=float), (K,))
+    fits = f"batch_size from {B.min():g} to {B.max():g}, fewest rows {n.min():g}"
+    require(
+        "Dynamic FedAvg",
+        Hypothesis("1 <= batch_size <= rows of every client", fits, bool(np.all((B >= 1) & (B <= n)))),
+        Hypothesis(
+            "local_steps whole and positive", f"{E.min():g} at least", bool(np.all((E >= 1) & (E == E.round())))
+        ),
+    )
+    phi = np.asarray(noise_factor(n, B, False))
+    tau_eps = (K - L) / (K - 1) if K > 1 else 0.0
+    return Sampling(L, tau_eps, phi / E, phi, E, ((E - 1.0) / (2.0 * E)) ** 2)
+
+
+def equal_agents(theorem: str, problem: Problem) -> None:
+    """Raise unless all agents weigh the same."""
+    require(theorem, equal_weights(np.asarray(problem.weights), 'Problem(..., weights="uniform")'))
+
+
+def strongly_convex(theorem: str, c: TrackingConstants) -> tuple[Hypothesis, ...]:
+    """Return the hypothesis of strong convexity, or raise."""
+    return require(theorem, Hypothesis("P nu-strongly convex, nu > 0", f"nu = {c.nu:g}", c.nu > 0.0))
+
+
+def nonexpansive(c: TrackingConstants, mu: float, s: Sampling) -> tuple[Hypothesis, ...]:
+    """Return the hypothesis mu/E_k <= 2/delta_k where an agent does more than one step."""
+    excess = np.where(s.E > 1, mu / s.E * c.delta_k, 0.0)
+    k = int(np.argmax(excess))
+    text = f"step_size/E_k = {mu / s.E[k]:g}, 2/delta_k = {2.0 / c.delta_k[k]:g} at client {k}"
+    return (Hypothesis("step_size/E_k <= 2/delta_k where E_k > 1", text, bool(excess[k] <= 2.0)),)
+
+
+def noise_constants(c: TrackingConstants, s: Sampling, six: float, three: float) -> tuple[float, float, float]:
+    """Return beta_s^2, sigma_s^2, eps^2."""
+    beta = float(np.mean(six * s.tau_s + 2.0 * s.tau_eps)) * c.delta**2 / s.L
+    return (
+        beta,
+        three * float(np.mean(s.tau_s * c.variance_k)) / s.L,
+        2.0 * s.tau_eps * float(np.mean(c.gradient2_k)) / s.L,
+    )
+
+
+def incremental_constants(c: TrackingConstants, s: Sampling) -> tuple[float, float]:
+    """Return beta_d^2, sigma_d^2."""
+    beta = 2.0 * c.delta**4 * float(np.mean(s.a * (1.0 + s.tau_1)))
+    return beta, 2.0 * c.delta**2 * float(np.mean(s.a * (c.gradient2_k + s.tau_1 * c.variance_k)))
+
+
+def agents_of(s: Setting) -> dict[str, Any]:
+    """Return participation, batch_size, local_steps of a DynamicFedAvg."""
+    name, m = "Dynamic FedAvg", s.method
+    is_method(name, m, DynamicFedAvg)
+    t = traits_of(m, s.problem)
+    uniform = Hypothesis("agents drawn uniformly", f"{m.participation!r}", t.sampling in ("uniform", "everyone"))
+    require(name, uniform)
+    return {"participation": t.participants, "batch_size": m.batch_size, "local_steps": m.local_steps}
+
+
+def step_of(s: Setting) -> float:
+    """Return the one step size, or raise."""
+    eta = s.method.step_size
+    require("Dynamic FedAvg", Hypothesis("one step size", f"{eta!r}", isinstance(eta, float)))
+    return float(eta)
+
+
+def error2_of(s: Setting) -> float:
+    """Return the squared distance of the start from the minimiser."""
+    return float(np.sum((s.start - s.problem.solve().w) ** 2))
+
+
+def sampled_agents(best: bool = False, **settings: Any) -> MethodRule:
+    """Dynamic FedAvg, half of the agents, 1, 2, 3, 1, 2, ... local steps: step 1/(10 L_s), or the best of the bound."""
+
+    def method(eta: float, problem: Problem) -> DynamicFedAvg:
+        K = problem.federation.K
+        work = {"local_steps": tuple(1 + k % 3 for k in range(K)), "batch_size": 4, "participation": max(K // 2, 1)}
+        return DynamicFedAvg(step_size=eta, **feasible_work(problem, work | settings))
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> DynamicFedAvg:
+        L_s = float(problem.constants().L_s or 1.0)
+        return method(0.1 / (L_s if math.isfinite(L_s) else 1.0), problem)
+
+    if best:
+        return MethodRule(f"{HALVING} with the least bound", least_bound(method))
+    return MethodRule("1/(10 L_s)", make)

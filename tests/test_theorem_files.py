@@ -1,0 +1,107 @@
+"""Theorem files: text as data, pure bounds, pages of the documentation made from them."""
+
+import dataclasses
+import importlib.util
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedconvex.theorems
+from fedconvex.constants import Constants
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts.theorem import Check, Instance, Statement
+from fedconvex.theory.bound import Bound
+
+DOCS = Path(__file__).parent.parent / "docs"
+WHOLE = [n for n, t in THEOREMS.items() if t.statement.page]  # files that hold all of a theorem
+NUMBERS = {int, float, bool, str, np.ndarray, type(None), typing.Any}
+
+
+def docs_script(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def is_number(kind):
+    """A number, an array, a record of them, or an alternative of such."""
+    if kind in NUMBERS or kind is Constants:
+        return True
+    if typing.get_origin(kind) in (typing.Union, types.UnionType, tuple, Mapping, dict):
+        return all(is_number(k) for k in typing.get_args(kind))
+    if dataclasses.is_dataclass(kind) or (inspect.isclass(kind) and issubclass(kind, tuple)):
+        hints = typing.get_type_hints(kind)
+        return bool(hints) and all(is_number(k) for k in hints.values())
+    return False
+
+
+def impure(bound):
+    """Parameters of a bound that are neither Constants nor numbers."""
+    hints = typing.get_type_hints(bound)
+    assert hints.pop("return") is Bound
+    assert set(hints) == set(inspect.signature(bound).parameters)
+    return [name for name, kind in hints.items() if not is_number(kind)]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_bound_takes_constants_and_numbers(name):
+    assert THEOREMS[name].read is not None
+    assert not impure(THEOREMS[name].bound)
+
+
+def test_the_test_of_purity_can_fail():
+    from fedconvex.problems import Problem
+
+    def bound(problem: Problem, step_size: float) -> Bound: ...
+
+    assert impure(bound) == ["problem"]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_theorem_says_all_that_reports_and_pages_show(name):
+    theorem = THEOREMS[name]
+    assert theorem.title
+    assert theorem.says.endswith(".")
+    assert theorem.loose.endswith(".")
+    assert theorem.method is not None
+    assert {type(c) for c in theorem.checks} <= {Instance, Check}
+    assert len(theorem.checks) >= 2
+    for field in ("page", "title", "setting", "assumptions", "statement", "source", "differs", "meaning", "loose"):
+        assert getattr(theorem.statement, field).strip(), field
+    assert bool(theorem.statement.figure) == bool(theorem.statement.caption)
+
+
+def test_every_file_of_theorems_is_exported():
+    files = [m.name for m in pkgutil.iter_modules(fedconvex.theorems.__path__) if not m.ispkg]
+    found = {t.name for f in files for t in getattr(import_module(f"fedconvex.theorems.{f}"), "THEOREMS", ())}
+    assert found == set(THEOREMS)
+
+
+def test_pages_are_up_to_date():
+    """Run ``python docs/pages.py`` where this fails."""
+    pages = docs_script("pages").pages()
+    assert len(pages) >= 10
+    for name, text in pages.items():
+        assert (DOCS / "theory" / f"{name}.md").read_text() == text, name
+
+
+def test_pages_have_their_figures():
+    for theorem in THEOREMS.values():
+        if theorem.statement.figure:
+            assert (DOCS / "figures" / f"{theorem.statement.page}.svg").exists(), theorem.statement.page
+
+
+def test_text_is_data_and_not_docstrings():
+    """Under ``python -OO`` there are no docstrings; statements stand in fields."""
+    for theorem in (THEOREMS[n] for n in WHOLE):
+        assert isinstance(theorem.statement, Statement)
+        home = import_module(theorem.bound.__module__)
+        assert theorem.statement.statement not in (inspect.getdoc(home) or "")
