@@ -19,6 +19,7 @@ A loss of your own
 Any NamedTuple with a convex ``value`` and its ``slope``, written in the part of Python that Numba compiles, works
 wherever these do. What else it declares says what can be done with it: ``curvature`` lets `Problem.solve` find the
 exact minimum, ``task`` says what predictions are, and so on; `fedconvex.loss_traits` lists all with their defaults.
+Functions that its methods call need ``numba.njit``. The command line takes it by import path, ``--loss module:Class``.
 
 >>> from typing import NamedTuple
 >>> from fedconvex.loss_traits import declares, traits
@@ -42,6 +43,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from fedconvex._check import bad, real, whole
 from fedconvex.loss_traits import declares
@@ -192,7 +194,7 @@ class Logistic(NamedTuple):
 
     def probabilities(self, z):
         """Return P(y = 1) = 1 / (1 + exp(-z)) for scores (n,)."""
-        return 0.5 * (1.0 + np.tanh(0.5 * z))
+        return expit(z)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
@@ -374,7 +376,7 @@ class Exponential(NamedTuple):
 
     def probabilities(self, z):
         """Return P(y = 1) = 1 / (1 + exp(-2 z)): z is half the logarithm of the odds (Friedman, Hastie, Tibshirani)."""
-        return 0.5 * (1.0 + np.tanh(z))
+        return expit(2.0 * z)
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from fedconvex import __version__
 from fedconvex._check import bad, finite, numeric
+from fedconvex.loss_traits import traits
 
 __all__ = ["LinearModel", "write_file"]
 
@@ -138,11 +139,11 @@ class LinearModel:
         finite(who, np.asarray(rows.data) if sp.issparse(rows) else rows)  # type: ignore[union-attr]
         return np.asarray(rows @ self.coef.T) + self.intercept
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the class labels, or the scores of a regression."""
+    def predict(self, X: Any, loss: Any = None) -> np.ndarray:
+        """Return the class labels; for a regression the scores, or what a given loss predicts from them."""
         z = self.scores(X)
         if self.classes is None:
-            return z
+            return z if loss is None else traits(loss).predict(z)
         return np.asarray(self.classes)[np.argmax(z, axis=1) if z.ndim == 2 else (z >= 0.0).astype(int)]
 
     def save(self, folder: str | os.PathLike[str], **arrays: np.ndarray) -> None:

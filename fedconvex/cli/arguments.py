@@ -26,6 +26,7 @@ __all__ = [
     "add_problem",
     "choice",
     "count",
+    "loss_name",
     "number",
     "participation",
     "partition",
@@ -104,6 +105,14 @@ def choice(name: str, names: Sequence[str]) -> Callable[[str], str]:
     return convert
 
 
+def loss_name(text: str) -> str:
+    """Read one of the losses, or the import path module:Class of another."""
+    module, _, attribute = text.partition(":")
+    if text not in LOSSES and not (attribute.isidentifier() and all(p.isidentifier() for p in module.split("."))):
+        raise Refused(str(bad("--loss", "be one of " + ", ".join(LOSSES) + ", or module:Class", repr(text))))
+    return text
+
+
 def participation(text: str) -> int | float:
     """Read a number of clients, or a share."""
     name = "--participation"
@@ -146,7 +155,8 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
 def add_problem(parser: argparse.ArgumentParser) -> None:
     """Add the options that make data a problem."""
     add = parser.add_argument_group("problem").add_argument
-    add("--loss", type=choice("--loss", list(LOSSES)), metavar="LOSS", help=", ".join(LOSSES) + "; default by target")
+    names = ", ".join(LOSSES)
+    add("--loss", type=loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
     add("--l2", type=number("--l2", low=0.0), default=0.01, metavar="L2", help="ridge weight; default 0.01")
     add(
         "--weights",

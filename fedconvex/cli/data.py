@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import LOSSES, partition
+from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
     from fedconvex.datasets import Table
@@ -87,8 +90,6 @@ def _read(args: argparse.Namespace) -> tuple[str, Table, bool]:
 
 def _target(table: Table, wanted: str | None) -> tuple[Any, str, np.ndarray, tuple[Any, ...] | None]:
     """Return the loss, why it, the target as the loss wants it, and the class labels if it is a classification."""
-    from fedconvex import losses
-
     values = np.unique(table.y)
     if values.size < 2:
         only = table.classes[0] if table.classes else f"{values[0]:g}"
@@ -98,13 +99,15 @@ def _target(table: Table, wanted: str | None) -> tuple[Any, str, np.ndarray, tup
     kind = f"{values.size} classes" if classes else "real numbers"
     name = wanted or ("squared" if not classes else "logistic" if values.size == 2 else "softmax")
     reason = "as asked" if wanted else f"the target has {kind}" if classes else "the target is real"
-    if name == "squared":
+    loss = loss_of(name, values.size)
+    if traits(loss).task == "regression":
         if table.classes is not None:
-            raise bad("--loss squared", "have a target of numbers", f"text with {kind}", "use logistic or softmax")
-        return losses.Squared(), reason, table.y, None
-    if name == "softmax" and not (classes or is_whole):
-        raise bad("--loss softmax", "have a target of classes", kind, "use --loss squared")
-    if name != "softmax" and values.size != 2:
+            raise bad(f"--loss {name}", "have a target of numbers", f"text with {kind}", "use logistic or softmax")
+        return loss, reason, table.y, None
+    several = traits(loss).several
+    if several and not (classes or is_whole):
+        raise bad(f"--loss {name}", "have a target of classes", kind, "use --loss squared")
+    if not several and values.size != 2:
         cure = f"use --loss {'softmax' if classes else 'squared'}"
         raise bad(f"--loss {name}", "have a target with two classes", kind, cure)
     code = np.searchsorted(values, table.y).astype(np.float64)
@@ -112,9 +115,32 @@ def _target(table: Table, wanted: str | None) -> tuple[Any, str, np.ndarray, tup
         labels: tuple[Any, ...] = tuple(table.classes[int(v)] for v in values)
     else:
         labels = tuple(int(v) if v == math.floor(v) else float(v) for v in values)
-    if name == "softmax":
-        return losses.Softmax(values.size), reason, code, labels
-    return getattr(losses, LOSSES[name])(), reason, 2.0 * code - 1.0, labels
+    return loss, reason, code if several else 2.0 * code - 1.0, labels
+
+
+def loss_of(name: str, n_classes: int) -> Any:
+    """Return the loss of a name, or of an import path module:Class (or module:instance), also from this folder."""
+    from fedconvex import losses
+
+    if name in LOSSES:
+        kind = getattr(losses, LOSSES[name])
+    else:
+        module, _, attribute = name.partition(":")
+        sys.path.insert(0, "")
+        try:
+            kind = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise bad("--loss", "name what can be imported, as module:Class", name, f"{error}") from None
+        finally:
+            sys.path.remove("")
+    if not hasattr(kind, "value"):
+        raise bad("--loss", "name a loss, a NamedTuple with value and slope", f"{name}, {kind!r}")
+    if not isinstance(kind, type):
+        return kind
+    try:
+        return kind(n_classes) if "n_classes" in getattr(kind, "_fields", ()) else kind()
+    except TypeError as error:
+        raise bad(f"--loss {name}", "need no arguments", f"{error}", "name an instance, module:loss") from None
 
 
 def _owners(args: argparse.Namespace, table: Table, y: np.ndarray, bundled: bool, real_target: bool) -> Any:
@@ -166,7 +192,7 @@ def scaling_of(args: argparse.Namespace, data: Data) -> Scaling:
     scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
     centred = not (fed.is_sparse or args.no_intercept)
     target, what = (0.0, 1.0), "features"
-    if data.labels is None:
+    if traits(data.loss).quadratic:  # other losses are given the target's own units
         (middle,), (spread,) = _moments(fed.y[:, None], ("the target",))
         target, what = (0.0 if args.no_intercept else float(middle), float(spread) or 1.0), "features and target"
     sentence = f"{what} {'standardised' if centred else 'divided by their standard deviation'}"

@@ -36,9 +36,10 @@ def bounded_gap(problem: Objective, F: float, size: float) -> tuple[float, str, 
         return min(gap, F - least), "strong convexity: ‖grad F‖²/(2 l2)", True
     if math.isfinite(least):
         return F - least, f"F >= {least:g} (no minimiser is known to exist)", False
-    known = math.isfinite(problem.traits.self_concordance)
-    why = "no minimiser is known to exist" if known else "the loss declares no self_concordance"
-    return math.inf, f"none: l2 = 0, {why}, and the loss declares no lower bound", False
+    why = "the loss declares neither self_concordance nor a lower bound"
+    if math.isfinite(problem.traits.self_concordance):
+        why = "no minimiser is known to exist, and the loss declares no lower bound"
+    return math.inf, f"none: l2 = 0, {why}", False
 
 
 def certified_gap(

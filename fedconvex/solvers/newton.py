@@ -33,6 +33,7 @@ def polish(problem: Objective, w: np.ndarray) -> Solution:
     return newton(problem, w, None, time.perf_counter())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # steps too long are taken back
 def newton(
     problem: Objective, w: np.ndarray, tol: float | None, start: float, careful: bool = False, before: int = 0
 ) -> Solution:
@@ -132,6 +133,7 @@ def _line_minimum(problem: Objective, w: np.ndarray, step: np.ndarray) -> float:
     return t
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
     """Newton's method whose systems are solved by conjugate gradients to a shrinking accuracy."""
     F, g = problem.value_gradient(w)
