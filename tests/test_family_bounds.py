@@ -15,6 +15,7 @@ from fedconvex.constants import AT_CENTRE, Constants, noise_factor
 from fedconvex.methods import SVRG, FedSAM
 from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
 from fedconvex.theorems.fedprox import (
+    NEXT_VALUE,
     fedprox,
     fedprox_convex,
     fedprox_rho,
@@ -22,12 +23,18 @@ from fedconvex.theorems.fedprox import (
     fedprox_rho_sharp,
     fedprox_sharp,
 )
-from fedconvex.theorems.fedsam import fedsam, fedsam_at_optimum, sam_error
+from fedconvex.theorems.fedsam import PERTURBATION, fedsam, fedsam_at_optimum, sam_error
 from fedconvex.theorems.hedging import hedging, hedging_best_rho, hedging_factor
-from fedconvex.theorems.scaffold import scaffold, scaffold_best_step, scaffold_rounds, scaffold_weights
+from fedconvex.theorems.scaffold import (
+    WEIGHTED_AVERAGE,
+    scaffold,
+    scaffold_best_step,
+    scaffold_rounds,
+    scaffold_weights,
+)
 from fedconvex.theorems.svrg import svrg, svrg_best_step, svrg_factor
 from fedconvex.theory import AssumptionError
-from fedconvex.theory.bound import LAST_SYNCHRONISED, NEXT_VALUE, PERTURBATION, WEIGHTED_AVERAGE
+from fedconvex.theory.bound import LAST_SYNCHRONISED
 from fedconvex.theory.round_maps import control_error, hedging_optimum, hedging_round, scaffold_round
 
 EXACT = 1.0 + 1e-9  # room for rounding

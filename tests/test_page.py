@@ -80,7 +80,7 @@ def note(name):
     return Note(f"Title of {name}", "It says.", "It is loose.", "a < b & c", "Somebody 2020", "page", "mean of F")
 
 
-def examination(*findings, figures=False):
+def report_of(*findings, figures=False):
     rows = tuple(
         Tightness(T, z, 0.2, 0.21, {"R1#": 0.3, "R1": 0.4, "(15)": 2.0, "(17)": 3.0}, 0.2)
         for T in (1, 2)
@@ -100,7 +100,7 @@ def examination(*findings, figures=False):
 
 @pytest.fixture(scope="module")
 def mixed():
-    return examination(
+    return report_of(
         finding("first"),
         finding("first", Outcome.INCONCLUSIVE, "ten clients", exact=False),
         finding("second", Outcome.NOT_APPLICABLE),
@@ -176,7 +176,7 @@ def test_counts_and_claims_are_shown(text):
 
 
 def test_a_violation_is_red_and_said_in_words():
-    text = page(examination(finding("first", Outcome.VIOLATED)))
+    text = page(report_of(finding("first", Outcome.VIOLATED)))
     read = Reader(text)
     assert read.words.count("✗ VIOLATED") >= 3  # summary, table, article
     assert "Something is violated" in read.words
@@ -189,11 +189,11 @@ def test_a_violation_is_red_and_said_in_words():
 def test_a_bound_below_the_worst_case_is_a_violation():
     f = finding("first", worst=WorstCaseInterval(0.5, 0.6, "all convex clients"))
     assert f.outcome is Outcome.VIOLATED
-    assert "the exact worst case, at least 0.5, exceeds the bound" in Reader(page(examination(f))).words
+    assert "the exact worst case, at least 0.5, exceeds the bound" in Reader(page(report_of(f))).words
 
 
 def test_a_failed_claim_is_shown():
-    found = replace(examination(finding("first"), figures=True), claims=(Claim("it is so", False, "2 < 1"),))
+    found = replace(report_of(finding("first"), figures=True), claims=(Claim("it is so", False, "2 < 1"),))
     words = Reader(page(found)).words
     assert "✗ FAILS it is so" in words
     assert "Something is violated" in words
@@ -202,7 +202,7 @@ def test_a_failed_claim_is_shown():
 def test_hostile_names_are_escaped():
     f = replace(finding("first", setting=HOSTILE), theorem=HOSTILE, words=HOSTILE, data=HOSTILE)
     refused = replace(finding("x", Outcome.NOT_APPLICABLE, HOSTILE), theorem=HOSTILE)
-    found = examination(f, refused)
+    found = report_of(f, refused)
     found = replace(found, notes={HOSTILE: Note(*[HOSTILE] * 7)}, about={HOSTILE: HOSTILE})
     found = replace(found, claims=(Claim(HOSTILE, True, HOSTILE),))
     text = page(found)
@@ -246,24 +246,24 @@ def test_curves_without_anything_to_draw():
     f = finding("first")
     nothing = np.full(3, np.nan)
     flat = BoundCurve(np.array([1, 2, 4]), np.zeros(3), np.zeros(3), np.zeros(3), nothing, True)
-    Reader(page(replace(examination(), findings=(replace(f, curve=flat),), notes={"first": note("first")})))
+    Reader(page(replace(report_of(), findings=(replace(f, curve=flat),), notes={"first": note("first")})))
     zero = replace(f.verdict, measured=0.0, low=0.0, high=0.0)
-    assert "the measured value is 0" in Reader(page(examination(replace(f, verdict=zero)))).words
+    assert "the measured value is 0" in Reader(page(report_of(replace(f, verdict=zero)))).words
     empty = replace(f.verdict, bound=replace(f.verdict.bound, terms={"start": 0.0}, value=0.0))
     assert (
         "Every term is 0"
-        in Reader(page(examination(replace(f, verdict=empty, worst=WorstCaseInterval(np.nan, np.nan, "x"))))).words
+        in Reader(page(report_of(replace(f, verdict=empty, worst=WorstCaseInterval(np.nan, np.nan, "x"))))).words
     )
 
 
 def test_bound_that_is_not_the_sum_of_its_terms():
     f = finding("first")
     sharp = replace(f.verdict, bound=replace(f.verdict.bound, value=0.33))
-    assert "The bound is 0.33, sharper than the sum." in Reader(page(examination(replace(f, verdict=sharp)))).words
+    assert "The bound is 0.33, sharper than the sum." in Reader(page(report_of(replace(f, verdict=sharp)))).words
 
 
 def test_written_whole_into_new_folders(tmp_path):
-    found = examination(finding("first"))
+    found = report_of(finding("first"))
     file = write_page(found, tmp_path / "a" / "b")
     assert file == tmp_path / "a" / "b" / "index.html"
     assert [p.name for p in file.parent.iterdir()] == ["index.html"]

@@ -126,7 +126,7 @@ def test_settings_of_a_theorem_are_told_apart(found):
         assert len(set(texts)) == len(texts), name
 
 
-def test_worlds_are_what_they_say():
+def test_instances_are_what_they_say():
     c = two_clients.make().constants()
     assert (c.L, c.D, c.zeta, c.zeta_star) == pytest.approx((1.0, 1.0, 0.5, 0.5))
     c = three_clients.make().constants()
@@ -309,10 +309,10 @@ def test_best_steps():
     assert np.nanmin(s.bound) >= s.best_bound[1] * (1 - 1e-12)
 
 
-# ---------------------------------------------------------------- ways
+# ---------------------------------------------------------------- rules
 
 
-def test_ways_do_what_they_say():
+def test_rules_do_what_they_say():
     problem, start = breast_cancer.make(), np.zeros(30)
     L, at = problem.constants().L, (problem, start, 10)
     assert fixed_step(0.25, local_steps=3).make(THEOREMS["fedavg-convex"], *at).step_size == pytest.approx(0.25 / L)
@@ -351,7 +351,7 @@ def test_your_own_problem_of_any_loss(loss):
     made = getattr(fedconvex, loss)(3) if loss == "Softmax" else getattr(fedconvex, loss)()
     y = np.arange(60) % 3.0 if loss == "Softmax" else y
     problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), made, 0.1)
-    result = verify_suite(checks(world=own(problem, "mine")), most=64, tightness=False)
+    result = verify_suite(checks(instance=own(problem, "mine")), most=64, tightness=False)
     assert len(result.findings) == len(THEOREMS)
     assert not result.violated
     assert all(f.setting.startswith("mine") for f in result.findings)

@@ -16,9 +16,10 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.problems import MovingTarget
+from fedconvex.theorems.dynamic_noise import GRADIENT_NOISE
 from fedconvex.theorems.fedavg_convex import fedavg_convex_step
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
-from fedconvex.theory.bound import GRADIENT_NOISE, LAST_SYNCHRONISED, SHADOW_AVERAGE, AssumptionError, Bound
+from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, Setting, Theorem, curve, verify, verify_grid
 
 pytestmark = pytest.mark.compiled

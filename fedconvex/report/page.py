@@ -1,4 +1,4 @@
-"""One self-contained page that shows what an examination found: no script, no font, no image from elsewhere."""
+"""One self-contained page that shows what a verification found: no script, no font, no image from elsewhere."""
 
 from __future__ import annotations
 

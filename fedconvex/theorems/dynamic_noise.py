@@ -32,9 +32,11 @@ from fedconvex.theorems.parts.tracking import (
     step_of,
     tracking_constants,
 )
-from fedconvex.theory.bound import GRADIENT_NOISE, INCREMENTAL_NOISE, Bound, require
+from fedconvex.theory.bound import Bound, Dimension, Quantity, require
 
 __all__ = [
+    "GRADIENT_NOISE",
+    "INCREMENTAL_NOISE",
     "STATEMENT",
     "THEOREMS",
     "gradient_noise",
@@ -45,6 +47,9 @@ __all__ = [
 ]
 
 TINY = 1e-7  # step size, in units of the inverse smoothness, at which local steps count as taken at w_{i-1}
+
+GRADIENT_NOISE = Quantity("E‖s_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
+INCREMENTAL_NOISE = Quantity("E‖d_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
 
 STATEMENT = Statement(
     page="dynamic_noise",

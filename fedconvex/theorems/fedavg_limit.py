@@ -15,13 +15,26 @@ from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequ
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, full_participation, one_number, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
-from fedconvex.theory.bound import LIMIT_BIAS, LIMIT_TO_MINIMISERS, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import Spread, average_minimisers_round, fedavg_round, spread
 
-__all__ = ["STATEMENT", "THEOREMS", "fedavg_bias", "fedavg_limit_patel", "fedprox_bias"]
+__all__ = [
+    "LIMIT_BIAS",
+    "LIMIT_TO_MINIMISERS",
+    "STATEMENT",
+    "THEOREMS",
+    "fedavg_bias",
+    "fedavg_limit_patel",
+    "fedprox_bias",
+]
 
 PATEL = "Patel et al. 2024, Proposition 21 (re-derived, weighted)"
 BIAS = "fedconvex, bias of {} on quadratics (docs/theory/fedavg_limit.md, {})"
+
+LIMIT_BIAS = Quantity("‖w_inf - w*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False)
+LIMIT_TO_MINIMISERS = Quantity(
+    "‖w_inf - sum p_k w_k*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False
+)
 
 STATEMENT = Statement(
     page="fedavg_limit",

@@ -20,10 +20,11 @@ from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer, di
 from fedconvex.theorems.parts.rules import feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import NEXT_VALUE, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
 from fedconvex.traits import traits_of
 
 __all__ = [
+    "NEXT_VALUE",
     "STATEMENT",
     "THEOREMS",
     "fedprox",
@@ -40,6 +41,8 @@ ENUMERATED = 5000  # samples of clients that are enumerated for an exact expecta
 PAPER = "Li et al. 2020, MLSys, Theorem 4 (re-derived)"
 SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
 CONVEX = "fedconvex, FedProx for convex clients (docs/theory/fedprox.md)"
+
+NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False)
 
 STATEMENT = Statement(
     page="fedprox",

@@ -28,10 +28,11 @@ from fedconvex.theorems.parts.setting import (
     stationary,
 )
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import PERTURBATION, SHADOW_AVERAGE, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, Quantity, known, require
 from fedconvex.traits import traits_of
 
 __all__ = [
+    "PERTURBATION",
     "STATEMENT",
     "THEOREMS",
     "fedsam",
@@ -41,6 +42,8 @@ __all__ = [
 
 SOURCE = "fedconvex, FedSAM on convex functions (docs/theory/fedsam.md)"
 OPTIMUM = "fedconvex, FedSAM with constants at the optimum (docs/theory/fedsam.md)"
+
+PERTURBATION = Quantity("‖grad F_k(w + rho u) - grad F_k(w)‖, u = grad F_k(w)/‖grad F_k(w)‖")
 
 STATEMENT = Statement(
     page="fedsam",

@@ -17,9 +17,11 @@ from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_
 from fedconvex.theorems.parts.quantities import values_along
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import DISTANCE, SPLITTING_DISTANCE, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
+    "DISTANCE",
+    "SPLITTING_DISTANCE",
     "STATEMENT",
     "THEOREMS",
     "best_penalty",
@@ -29,6 +31,9 @@ __all__ = [
 ]
 
 SOURCE = "Giselsson, Boyd 2017, Theorem 2, in the p-weighted product space (docs/theory/hedging.md)"
+
+DISTANCE = Quantity("E‖w_T - w*‖", dimension=Dimension.LENGTH)
+SPLITTING_DISTANCE = Quantity("(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k + y_k/rho, after T rounds")
 
 STATEMENT = Statement(
     page="hedging",

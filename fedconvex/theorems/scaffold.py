@@ -17,11 +17,12 @@ from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import WEIGHTED_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
 __all__ = [
     "STATEMENT",
     "THEOREMS",
+    "WEIGHTED_AVERAGE",
     "scaffold",
     "scaffold_best_step",
     "scaffold_rounds",
@@ -29,6 +30,10 @@ __all__ = [
 ]
 
 SOURCE = "Karimireddy et al. 2020, ICML, Lemma 15 and Theorem III"
+
+WEIGHTED_AVERAGE = Quantity(
+    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r"
+)
 
 STATEMENT = Statement(
     page="scaffold",

@@ -24,11 +24,12 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import WEIGHT_DIVERGENCE, AssumptionError, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
     "STATEMENT",
     "THEOREMS",
+    "WEIGHT_DIVERGENCE",
     "class_shares",
     "divergence",
     "divergence_convex",
@@ -39,6 +40,10 @@ __all__ = [
 
 ZHAO = "Zhao et al. 2018, arXiv:1806.00582, Proposition 3.1 (re-derived)"
 CONVEX = "fedconvex, weight divergence of convex FedAvg (docs/theory/weight_divergence.md)"
+
+WEIGHT_DIVERGENCE = Quantity(
+    "‖w_federated - w_centralised‖ after a round", "weight divergence", dimension=Dimension.LENGTH
+)
 
 STATEMENT = Statement(
     page="weight_divergence",

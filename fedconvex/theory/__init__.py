@@ -1,7 +1,6 @@
-"""Theory: one theorem a file, each a pure function of constants and hyper-parameters; exact moments and worst cases.
+"""Engines of theory: exact moments, fixed points and exact worst cases, and what a bound consists of.
 
-Bounds are imported from their files, for example ``from fedconvex.theorems.fedavg_convex import fedavg_convex``: a file
-is named after its theorem.
+The theorems stand in `fedconvex.theorems`, a file each: ``from fedconvex.theorems.fedavg_convex import fedavg_convex``.
 """
 
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require

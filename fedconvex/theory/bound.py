@@ -1,4 +1,4 @@
-"""What every theorem file returns: a number with its terms, its quantity, its source and its hypotheses."""
+"""What bounds are made of: a number with its terms, its quantity, its source and its hypotheses."""
 
 from __future__ import annotations
 
@@ -50,8 +50,6 @@ MEAN_SQUARE_DEVIATION = Quantity(
     "E‖w_T - w*_T‖^2 of the last iterate", "mean-square deviation", dimension=Dimension.SQUARED_LENGTH
 )
 STEADY_STATE_MSD = Quantity("limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False)
-GRADIENT_NOISE = Quantity("E‖s_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
-INCREMENTAL_NOISE = Quantity("E‖d_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
 AGNOSTIC_RISK = Quantity("expected loss under every mixture of the domains, with probability 1 - delta")
 AGNOSTIC_EXCESS = Quantity(
     "(1 - delta)-quantile of sup over models and mixtures of L_lambda - empirical L_lambda", "excess of the true loss"
@@ -64,17 +62,6 @@ SOFTMAX_OPTIMUM = Quantity(
     "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective", by_rounds=False
 )
 SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap")
-WEIGHT_DIVERGENCE = Quantity(
-    "‖w_federated - w_centralised‖ after a round", "weight divergence", dimension=Dimension.LENGTH
-)
-LIMIT_BIAS = Quantity("‖w_inf - w*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False)
-LIMIT_TO_MINIMISERS = Quantity(
-    "‖w_inf - sum p_k w_k*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False
-)
-WEIGHTED_AVERAGE = Quantity(
-    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r"
-)
-NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False)
 ENSEMBLE_LOSS = Quantity(
     "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used", "loss"
 )
@@ -83,9 +70,6 @@ SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing")
 TAYLOR_REMAINDER = Quantity(
     "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e", "remainder"
 )
-DISTANCE = Quantity("E‖w_T - w*‖", dimension=Dimension.LENGTH)
-SPLITTING_DISTANCE = Quantity("(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k + y_k/rho, after T rounds")
-PERTURBATION = Quantity("‖grad F_k(w + rho u) - grad F_k(w)‖, u = grad F_k(w)/‖grad F_k(w)‖")
 
 
 class AssumptionError(ValueError):
