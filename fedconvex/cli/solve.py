@@ -28,6 +28,8 @@ from fedconvex.cli.method import check_settings, in_batches, method_of, sampled,
 from fedconvex.cli.summary import Solved, certificate, facts, formula_of, plain, summary
 
 if TYPE_CHECKING:
+    from fedconvex.constants.default_steps import Smoothness
+    from fedconvex.driver import Result
     from fedconvex.models import LinearModel
     from fedconvex.problems import Problem
 
@@ -95,7 +97,6 @@ def _solve(args: argparse.Namespace) -> int:
     check_settings(args)
     from fedconvex import DivergenceWarning, Problem, Status, run
     from fedconvex.constants.default_steps import smoothness_of
-    from fedconvex.report import convergence_plot, outlook, write_trace
 
     data = prepare(args)
     scaling = scaling_of(args, data)
@@ -107,55 +108,63 @@ def _solve(args: argparse.Namespace) -> int:
     asked = args.step_size, "what was asked"
     step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
     method, phrase = method_of(args, problem, step, formula)
+    settings = {name: getattr(args, name) for name in ("rounds", "tol", "seed", "threads", "checkpoint")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the summary says it
-        result = run(
-            method,
-            problem,
-            rounds=args.rounds,
-            tol=args.tol,
-            seed=args.seed,
-            threads=args.threads,
-            checkpoint=args.checkpoint,
-        )
-    several, corrected = several_steps(args, fed), args.method == "scaffold" and result.status is not Status.CONVERGED
+        result = run(method, problem, **settings)
+    diverged = result.status is Status.DIVERGED
+    measured = problem
+    if data.test is not None:
+        measured = Problem(scaling.apply(data.test, not args.no_intercept), data.loss, args.l2)
+    clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, scaling)
+    sentence = _outlook(args, problem, smooth, step, result)
+    outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
+    args.status = DIVERGED if diverged else OK
+    written = _written(args, outcome, type(method).__name__)
+    print(json.dumps(plain(facts(args, outcome)), allow_nan=False) if args.json else summary(args, outcome, written))
+    return int(args.status)
+
+
+def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, step: Any, result: Result) -> str:
+    """Return why the run ended as it did, and what would help."""
+    from fedconvex import Status
+    from fedconvex.report import outlook
+
+    fed, status = problem.federation, result.status
+    several, corrected = several_steps(args, fed), args.method == "scaffold" and status is not Status.CONVERGED
     noisy = in_batches(args, fed) or (sampled(args, fed.K) and not corrected)
     drifting = several and args.method in ("fedavg", "scaffold") and not corrected
     sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
     if "client drift" in sentence:
         sentence += " --method scaffold has no drift."
-    diverged = result.status is Status.DIVERGED
-    if diverged:
+    if status is Status.DIVERGED:
         sentence += f" 1/L here is {1.0 / smooth.client:.4g}"
         sentence += "." if args.step_size is None else "; leave --step-size out to take what the constants allow."
-    elif result.status is Status.ROUND_LIMIT and problem.size <= 2000 and not problem.solve().attained:
+    elif status is Status.ROUND_LIMIT and problem.size <= 2000 and not problem.solve().attained:
         sentence = "No minimiser is known to exist without a ridge (separable data): give --l2 a positive value."
-    elif not isinstance(step, float) and result.status is Status.ROUND_LIMIT:
-        sentence = "The hinge has a kink, so the gap of subgradient steps shrinks like 1/t only: " + (
-            "--loss smoothed-hinge converges faster."
-        )
-    measured = problem
-    if data.test is not None:
-        measured = Problem(scaling.apply(data.test, not args.no_intercept), data.loss, args.l2)
-    clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, scaling)
-    outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
-    args.status, written = DIVERGED if diverged else OK, []
+    elif status is Status.ROUND_LIMIT and not isinstance(step, float):
+        sentence = "The hinge has a kink, so the gap of subgradient steps shrinks like 1/t only: "
+        sentence += "--loss smoothed-hinge converges faster."
+    return sentence
+
+
+def _written(args: argparse.Namespace, outcome: Solved, name: str) -> list[str]:
+    """Write what was asked for, and return the names of the files."""
+    from fedconvex.report import convergence_plot, write_trace
+
+    written, data, result, scaling = [], outcome.data, outcome.result, outcome.scaling
     if args.save is not None:
         folder = Path(args.save)
-        if not diverged:
+        if args.status != DIVERGED:
             _model(args, outcome).save(folder, w=result.w, center=scaling.center, scale=scaling.scale)
             written += [str(folder / "model.npz"), str(folder / "model.json")]
         write_trace(result, folder / "trace.csv")
         written.append(str(folder / "trace.csv"))
     if args.plot is not None:
-        name = type(method).__name__
-        convergence_plot({name: result}, problem, args.plot, title=f"{name} on {data.title}: {formula_of(problem)}")
+        title = f"{name} on {data.title}: {formula_of(outcome.problem)}"
+        convergence_plot({name: result}, outcome.problem, args.plot, title=title)
         written.append(args.plot)
-    if args.json:
-        print(json.dumps(plain(facts(args, outcome)), allow_nan=False))
-    else:
-        print(summary(args, outcome, written))
-    return int(args.status)
+    return written
 
 
 def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, scaling: Scaling) -> Any:

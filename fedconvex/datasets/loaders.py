@@ -151,11 +151,6 @@ def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
     max_bytes : int
         Largest size of its arrays in memory; an archive of a megabyte may unpack to gigabytes.
 
-    Returns
-    -------
-    Table
-        The rows.
-
     Raises
     ------
     ValueError

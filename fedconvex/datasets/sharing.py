@@ -22,6 +22,11 @@ gradients at every model, with no assumption on class conditionals: equal client
 and with it the drift term in the bounds of the weight divergence. For alpha < 1 the portions differ and it holds in
 expectation. The divergence itself may fall faster: to first order in the step size it is proportional to
 sum_k p_k (H_k - H)(grad F_k - grad F), which carries s_k twice.
+
+References
+----------
+Zhao, Li, Lai, Suda, Civin, Chandra, "Federated learning with non-IID data", arXiv:1806.00582, Section 4. From memory:
+the text could not be re-read; the statements on heterogeneity are derived here.
 """
 
 from __future__ import annotations
@@ -69,38 +74,24 @@ def share(
         Portion of G that each client receives, in [0, 1].
     balanced : bool
         Draw equally many rows of every class, up to one, for G and for the portions, as the paper does; else uniformly
-        from all rows, which is what real-valued labels need.
+        from all rows (real-valued labels).
     holdout : Federation, optional
         Draw G from these rows, whoever owns them (the paper's 10,000 rows that no client has). With domains in the
         federation it must carry the same ones.
     seed : int
         Seed of G and, with the client's draw key, of its portion.
 
-    Returns
-    -------
-    Sharing
-        The new federation, G, and s_k.
-
     Raises
     ------
     ValueError, TypeError
         If a setting is out of range, a class has too few rows, or labels are real numbers and balanced is True.
 
-    References
-    ----------
-    Zhao, Li, Lai, Suda, Civin, Chandra, "Federated learning with non-IID data", arXiv:1806.00582, Section 4. From
-    memory: the text could not be re-read; the statements on heterogeneity are derived here.
-
     Examples
     --------
-    >>> from fedconvex import FedAvg, Logistic, Problem, run
     >>> from fedconvex.datasets import logistic_federation, share
-    >>> federation = logistic_federation(seed=1).federation
-    >>> shared = share(federation, fraction=0.1)
-    >>> warm = Problem(shared.shared, Logistic(), l2=0.1).solve().w
-    >>> problem = Problem(shared.federation, Logistic(), l2=0.1)
-    >>> run(FedAvg(step_size=0.5, local_steps=5), problem, rounds=20, start=warm).rounds
-    20
+    >>> shared = share(logistic_federation(seed=1).federation, fraction=0.1)
+    >>> shared.federation.K, shared.shared.n, shared.own.round(2).tolist()[:2]
+    (10, 45, [0.51, 0.51])
     """
     who = "share"
     if not isinstance(federation, Federation):
@@ -111,29 +102,37 @@ def share(
         _check_holdout(who, federation, holdout, even)
     if beta == 0.0:
         return Sharing(federation, None, np.ones(federation.K))
-    source = federation if holdout is None else holdout
-    rng = np.random.default_rng(key)
-    size = round(beta * federation.n if holdout is not None else beta / (1.0 + beta) * federation.n)
+    n = federation.n
+    size = round(beta * n if holdout is not None else beta / (1.0 + beta) * n)
     if size == 0:
-        raise bad(f"{who}: fraction", f"make at least one row of {federation.n}", fraction)
-    free = np.arange(source.n)
-    if holdout is None:  # one row of every client stays
-        free = np.delete(free, source.ptr[:-1] + rng.integers(source.sizes))
-    public = _draw(who, source.y, free, size, even, rng)
-    G = _part(source, public)
-    count = round(part * size)
-    kept = np.ones(federation.n, dtype=bool)
-    if holdout is None:
-        kept[public] = False
+        raise bad(f"{who}: fraction", f"make at least one row of {n}", fraction)
+    G, kept = _public(who, federation, holdout, size, even, key)
+    return _shared(who, federation, G, kept, round(part * size), even, key)
+
+
+def _public(
+    who: str, fed: Federation, holdout: Federation | None, size: int, even: bool, key: int
+) -> tuple[Federation, np.ndarray]:
+    """Return G, from the holdout or from the clients, who keep at least one row each, and the rows that stay (n,)."""
+    rng, kept = np.random.default_rng(key), np.ones(fed.n, dtype=bool)
+    if holdout is not None:
+        return _part(holdout, _draw(who, holdout.y, np.arange(holdout.n), size, even, rng)), kept
+    free = np.delete(np.arange(fed.n), fed.ptr[:-1] + rng.integers(fed.sizes))
+    public = _draw(who, fed.y, free, size, even, rng)
+    kept[public] = False
+    return _part(fed, public), kept
+
+
+def _shared(who: str, fed: Federation, G: Federation, kept: np.ndarray, count: int, even: bool, key: int) -> Sharing:
+    """Give every client its kept rows and ``count`` rows of G of its own choice."""
     pick: list[np.ndarray] = []
-    for k in range(federation.K):
-        own = np.arange(federation.ptr[k], federation.ptr[k + 1])
-        mine = np.arange(size)
-        if count < size:
-            mine = _draw(who, G.y, mine, count, even, np.random.default_rng([key, int(federation.ids[k])]))
-        pick += [own[kept[own]], federation.n + mine]
+    for k in range(fed.K):
+        own, mine = np.arange(fed.ptr[k], fed.ptr[k + 1]), np.arange(G.n)
+        if count < G.n:
+            mine = _draw(who, G.y, mine, count, even, np.random.default_rng([key, int(fed.ids[k])]))
+        pick += [own[kept[own]], fed.n + mine]
     own_sizes = np.array([v.size for v in pick[::2]])
-    return Sharing(_merged(federation, G, pick), G, own_sizes / (own_sizes + count))
+    return Sharing(_merged(fed, G, pick), G, own_sizes / (own_sizes + count))
 
 
 def _draw(who: str, y: np.ndarray, rows: np.ndarray, size: int, even: bool, rng: np.random.Generator) -> np.ndarray:

@@ -2,12 +2,37 @@
 
 With the same seed, turning one dial leaves the random numbers behind the others alone: for instance, two values of
 ``model_shift`` share every feature and every noise direction.
+
+What the dials of `linear_federation` and `logistic_federation` mean
+--------------------------------------------------------------------
+Sizes
+    ``rows_per_client`` is the mean n/K; ``size_skew`` the standard deviation of the log-sizes, 0 for equal sizes.
+Features
+    The common covariance has eigenvalues spaced evenly on the log scale between 1/condition and 1, in a random basis
+    (condition = 1 if d = 1). With ``feature_shift`` > 0 the rows of client k have mean m_k, and the eigenvalues of
+    their covariance are multiplied by exp(feature_shift g_k), g_k standard normal (d,), where sum_k p_k m_k = 0 and
+    sum_k p_k ||m_k||^2 = feature_shift^2.
+Models
+    w_k = w + model_shift c_k with sum_k p_k c_k = 0 and sum_k p_k ||c_k||^2 = 1: ``model_shift`` is the root mean
+    square distance of the client models from the shared one.
+Exact heterogeneity (least squares)
+    Labels are y_k = X_k w_k + e_k with X_k'e_k = 0 (the noise is projected off the columns of X_k), so w_k is exactly
+    the minimiser of F_k(w) = ||X_k w - y_k||^2 / (2 n_k), and F_k(w_k) = noise^2 / 2. With H_k = X_k'X_k / n_k and
+    H = sum_k p_k H_k, w_star = H^-1 sum_k p_k H_k w_k and
+
+        zeta_star^2 = sum_k p_k ||H_k (w_star - w_k)||^2,    Gamma = sum_k p_k (w_star - w_k)'H_k (w_star - w_k) / 2.
+
+    Both are quadratic in the size of the model shift. Scaling the shift therefore sets either of them exactly and
+    **thereby fixes the other**: their ratio depends only on directions. To set both, the directions themselves are
+    turned, c_k to H^t c_k with the t that gives the ratio; zeta_star^2 / (2 Gamma) can be no smaller than about the
+    smallest and no larger than about the largest eigenvalue of H (exactly these where all H_k are equal).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,102 +141,73 @@ def linear_federation(
     gamma_gap: float | None = None,
     seed: int = 0,
 ) -> LinearFederation:
-    """Draw a least-squares federation with exactly known minimisers and heterogeneity.
-
-    The labels are y_k = X_k w_k + e_k with X_k'e_k = 0 (the noise is projected off the columns of X_k), so w_k is
-    exactly the minimiser of F_k(w) = ||X_k w - y_k||^2 / (2 n_k) and F_k(w_k) = noise^2 / 2. Write
-    H_k = X_k'X_k / n_k. Then w_star = H^-1 sum_k p_k H_k w_k with H = sum_k p_k H_k, and
-
-        zeta_star^2 = sum_k p_k ||H_k (w_star - w_k)||^2,    Gamma = sum_k p_k (w_star - w_k)'H_k (w_star - w_k) / 2.
-
-    Both are quadratic in the size of the model shift. Scaling the shift therefore sets either of them exactly and
-    **thereby fixes the other**: their ratio depends only on directions. To set both, the directions themselves are
-    turned, c_k to H^t c_k with the t that gives the ratio; zeta_star^2 / (2 Gamma) can be no smaller than about the
-    smallest and no larger than about the largest eigenvalue of H (exactly these where all H_k are equal).
+    """Draw a least-squares federation with exactly known minimisers and heterogeneity; dials: see the module.
 
     Parameters
     ----------
-    n_clients : int
-        Number of clients K.
-    n_features : int
-        Number of features d.
-    rows_per_client : int
-        Mean number of rows n / K, at least d + 1: every client has at least d + 1 rows, so that its minimiser is
-        unique and leaves room for noise.
-    size_skew : float
-        Standard deviation of the log-sizes before the floor of d + 1 rows; 0 gives equal sizes.
-    feature_shift : float
-        With 0, every H_k is the same matrix exactly (rows are centred and whitened), with eigenvalues spaced evenly on
-        the log scale between 1 / condition and 1 in a random basis. Otherwise client k's rows have mean m_k and the
-        eigenvalues of their covariance are multiplied by exp(feature_shift g_k), g_k standard normal (d,), where
-        sum_k p_k m_k = 0 and sum_k p_k ||m_k||^2 = feature_shift^2.
+    n_clients, n_features, rows_per_client : int
+        K, d, and the mean number of rows n / K, at least d + 1: every client has at least d + 1 rows, so that its
+        minimiser is unique and leaves room for noise.
+    size_skew, feature_shift, condition : float
+        With feature_shift = 0 every H_k is the same matrix exactly: rows are centred and whitened.
     model_shift : float
-        Root mean square distance of the client models from the shared one: w_k = w + model_shift c_k with
-        sum_k p_k c_k = 0, sum_k p_k ||c_k||^2 = 1, ||w|| = 1.
+        Around a shared model with ||w|| = 1.
     noise : float
         Root mean square of every client's residual at its own minimiser.
-    condition : float
-        Largest over smallest eigenvalue of the common covariance, at least 1; must be 1 if d = 1.
     zeta_star, gamma_gap : float, optional
-        Exact value of zeta_star (not squared) or of Gamma, or both, in place of ``model_shift``.
+        Exact value of zeta_star (not squared) or of Gamma (Li et al., ICLR 2020, Section 3.1; Khaled, Mishchenko,
+        Richtarik, AISTATS 2020), or both, in place of ``model_shift``.
     seed : int
         Seed of all draws.
-
-    Returns
-    -------
-    LinearFederation
-        The data and its truth.
 
     Raises
     ------
     ValueError
-        If a dial is outside its range, if ``model_shift`` is given along with an exact dial, if rows_per_client <= d,
-        if heterogeneity is asked of a single client, or if no shift has the wanted zeta_star and gamma_gap together.
-
-    Notes
-    -----
-    Gamma as in Li, Huang, Yang, Wang and Zhang: On the Convergence of FedAvg on Non-IID Data, ICLR 2020,
-    Section 3.1; zeta_star as in Khaled, Mishchenko and Richtarik: Tighter Theory for Local SGD on Identical and
-    Heterogeneous Data, AISTATS 2020 (there for equal weights).
+        If a dial is outside its range, ``model_shift`` is given along with an exact dial, rows_per_client <= d,
+        heterogeneity is asked of a single client, or no shift has the wanted zeta_star and gamma_gap together.
 
     Examples
     --------
     >>> import numpy as np
     >>> problem = linear_federation(n_clients=3, n_features=2, zeta_star=0.5)
-    >>> problem.federation
-    Federation(3 clients, 150 rows, 2 features, dense)
     >>> X, y = problem.federation.X, problem.federation.y
     >>> residual = (X @ problem.w_star - y).reshape(3, 50)
     >>> gradients = np.einsum("kn,knd->kd", residual, X.reshape(3, 50, 2)) / 50
     >>> round(float(np.sqrt(np.mean(np.sum(gradients**2, axis=1)))), 12)
     0.5
     """
-    who = "linear_federation"
-    K, d, sizes, shared, spectrum = _plan(who, n_clients, n_features, rows_per_client, size_skew, condition, seed, True)
-    shift, sd = real(f"{who}: model_shift", model_shift, low=0.0), real(f"{who}: noise", noise, low=0.0)
-    targets = {"zeta_star": zeta_star, "gamma_gap": gamma_gap}
-    exact = {name: real(f"{who}: {name}", v, low=0.0) for name, v in targets.items() if v is not None}
+    plan = _plan("linear_federation", n_clients, n_features, rows_per_client, size_skew, condition, seed, True)
+    shift, sd = real(f"{plan.who}: model_shift", model_shift, low=0.0), real(f"{plan.who}: noise", noise, low=0.0)
+    exact = _exact(plan, shift, {"zeta_star": zeta_star, "gamma_gap": gamma_gap})
+    return _least_squares(plan, feature_shift, shift, sd, exact)
+
+
+def _exact(plan: _Plan, shift: float, targets: dict[str, float | None]) -> dict[str, float]:
+    """Return the exact dials that are given, checked against the others."""
+    exact = {name: real(f"{plan.who}: {name}", v, low=0.0) for name, v in targets.items() if v is not None}
     if exact and shift:
-        raise bad(f"{who}: model_shift", f"be left out when {' and '.join(exact)} sets the shift", shift)
-    if K == 1 and (shift or any(exact.values())):
-        raise bad(f"{who}: n_clients", "be at least 2 for a model shift: one client is its own optimum", 1)
+        raise bad(f"{plan.who}: model_shift", f"be left out when {' and '.join(exact)} sets the shift", shift)
+    if plan.K == 1 and (shift or any(exact.values())):
+        raise bad(f"{plan.who}: n_clients", "be at least 2 for a model shift: one client is its own optimum", 1)
+    return exact
 
-    w = _unit(shared.standard_normal(d))
-    C = _balanced(shared.standard_normal((K, d)), sizes)
-    streams = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, k))) for k in range(K)]
-    blocks = [_white(rng.standard_normal((n_k, d))) for rng, n_k in zip(streams, sizes, strict=True)]
-    X = _shifted(blocks, sizes, spectrum, real(f"{who}: feature_shift", feature_shift, low=0.0, high=10.0), shared)
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
 
-    scale = shift
-    if exact:
-        C, scale = _dialled(X, ptr, C, exact)
+def _least_squares(
+    plan: _Plan, feature_shift: float, shift: float, sd: float, exact: dict[str, float]
+) -> LinearFederation:
+    """Draw models, rows and labels, in this order."""
+    w = _unit(plan.shared.standard_normal(plan.d))
+    C = _balanced(plan.shared.standard_normal((plan.K, plan.d)), plan.sizes)
+    streams = plan.streams()
+    X = _shifted(plan, [_white(Z) for Z in _standard(plan, streams)], feature_shift)
+    ptr = np.concatenate([[0], np.cumsum(plan.sizes)])
+    C, scale = _dialled(X, ptr, C, exact) if exact else (C, shift)
     centre, zeta, gap = _heterogeneity(X, ptr, scale * C)
     W = w + scale * C
-    y = np.einsum("ij,ij->i", X, np.repeat(W, sizes, axis=0))
+    y = np.einsum("ij,ij->i", X, np.repeat(W, plan.sizes, axis=0))
     for k, rng in enumerate(streams):
         rows = slice(ptr[k], ptr[k + 1])
-        y[rows] += sd * _residual(X[rows], rng.standard_normal(sizes[k]))
+        y[rows] += sd * _residual(X[rows], rng.standard_normal(plan.sizes[k]))
     return LinearFederation(Federation(X, y, ptr), w, W, w + centre, zeta, gap)
 
 
@@ -227,38 +223,21 @@ def logistic_federation(
     condition: float = 10.0,
     seed: int = 0,
 ) -> LogisticFederation:
-    """Draw a federation whose labels follow a logistic model per client.
+    """Draw a federation whose labels follow a logistic model per client; dials: see the module.
 
     Client k's rows are normal with mean m_k and its own covariance, and y = +1 with probability 1 / (1 + exp(-x'w_k)).
 
     Parameters
     ----------
-    n_clients : int
-        Number of clients K.
-    n_features : int
-        Number of features d.
-    rows_per_client : int
-        Mean number of rows n / K.
-    size_skew : float
-        Standard deviation of the log-sizes; 0 gives equal sizes.
-    feature_shift : float
-        With 0, all clients' rows have one distribution: mean zero, eigenvalues of the covariance spaced evenly on the
-        log scale between 1 / condition and 1 in a random basis. Otherwise as in `linear_federation`.
-    model_shift : float
-        Root mean square distance of the client models from the shared one: w_k = w + model_shift c_k with
-        sum_k p_k c_k = 0, sum_k p_k ||c_k||^2 = 1.
+    n_clients, n_features, rows_per_client : int
+        K, d, and the mean number of rows n / K.
+    size_skew, feature_shift, model_shift, condition : float
+        With feature_shift = 0 all clients' rows have one distribution, of mean zero.
     signal : float
         Standard deviation of the score x'w of a row of the common distribution: 0 is pure noise, 10 almost separable.
         It plays the part of (one over) ``noise`` in `linear_federation`.
-    condition : float
-        Largest over smallest eigenvalue of the common covariance, at least 1; must be 1 if d = 1.
     seed : int
         Seed of all draws.
-
-    Returns
-    -------
-    LogisticFederation
-        The data and the models that drew the labels.
 
     Raises
     ------
@@ -268,32 +247,25 @@ def logistic_federation(
     Examples
     --------
     >>> problem = logistic_federation(n_clients=4, n_features=3, rows_per_client=5, model_shift=1.0)
-    >>> problem.federation
-    Federation(4 clients, 20 rows, 3 features, dense)
-    >>> sorted(set(problem.federation.y.tolist()))
-    [-1.0, 1.0]
+    >>> problem.federation, sorted(set(problem.federation.y.tolist()))
+    (Federation(4 clients, 20 rows, 3 features, dense), [-1.0, 1.0])
     >>> bool(abs(problem.W.mean(axis=0) - problem.w).max() < 1e-12)
     True
     """
-    who = "logistic_federation"
-    K, d, sizes, shared, spectrum = _plan(
-        who, n_clients, n_features, rows_per_client, size_skew, condition, seed, False
-    )
-    shift = real(f"{who}: model_shift", model_shift, low=0.0)
-    if K == 1 and shift:
-        raise bad(f"{who}: n_clients", "be at least 2 for a model shift", 1)
-    basis, eigenvalues = spectrum
-    direction = shared.standard_normal(d)
-    sd = float(np.linalg.norm(np.sqrt(eigenvalues) * (basis.T @ direction)))
-    w = real(f"{who}: signal", signal, low=0.0) * direction / sd
-    W = w + shift * _balanced(shared.standard_normal((K, d)), sizes)
-    streams = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, k))) for k in range(K)]
-    blocks = [rng.standard_normal((n_k, d)) for rng, n_k in zip(streams, sizes, strict=True)]
-    X = _shifted(blocks, sizes, spectrum, real(f"{who}: feature_shift", feature_shift, low=0.0, high=10.0), shared)
-    score = np.einsum("ij,ij->i", X, np.repeat(W, sizes, axis=0))
-    u = np.concatenate([rng.random(n_k) for rng, n_k in zip(streams, sizes, strict=True)])
+    plan = _plan("logistic_federation", n_clients, n_features, rows_per_client, size_skew, condition, seed, False)
+    shift = real(f"{plan.who}: model_shift", model_shift, low=0.0)
+    if plan.K == 1 and shift:
+        raise bad(f"{plan.who}: n_clients", "be at least 2 for a model shift", 1)
+    direction = plan.shared.standard_normal(plan.d)
+    sd = float(np.linalg.norm(np.sqrt(plan.eigenvalues) * (plan.basis.T @ direction)))
+    w = real(f"{plan.who}: signal", signal, low=0.0) * direction / sd
+    W = w + shift * _balanced(plan.shared.standard_normal((plan.K, plan.d)), plan.sizes)
+    streams = plan.streams()
+    X = _shifted(plan, _standard(plan, streams), feature_shift)
+    score = np.einsum("ij,ij->i", X, np.repeat(W, plan.sizes, axis=0))
+    u = np.concatenate([rng.random(n_k) for rng, n_k in zip(streams, plan.sizes, strict=True)])
     y = np.where(u < 0.5 * (1.0 + np.tanh(0.5 * score)), 1.0, -1.0)
-    return LogisticFederation(Federation(X, y, np.concatenate([[0], np.cumsum(sizes)])), w, W)
+    return LogisticFederation(Federation(X, y, np.concatenate([[0], np.cumsum(plan.sizes)])), w, W)
 
 
 def fedprox_synthetic(
@@ -314,26 +286,15 @@ def fedprox_synthetic(
 
     Parameters
     ----------
-    alpha : float
-        Standard deviation of u_k: how much the client models differ.
-    beta : float
-        Standard deviation of B_k: how much the clients' features differ.
+    alpha, beta : float
+        Standard deviations of u_k and B_k: how much the client models, and the clients' features, differ.
     iid : bool
         The paper's control, for which alpha and beta must be 0: one W and one b with N(0, 1) entries for all clients,
         and v_k = 0. (Synthetic(0, 0) is not it: there each client has its own W_k, b_k and v_k.)
     seed : int
         Seed of all draws. The law is that of the public data, the random numbers are not.
-    n_users : int
-        Number of clients K.
-    n_features : int
-        Number of features d.
-    n_classes : int
-        Number of classes C, at least 2.
-
-    Returns
-    -------
-    FedProxSynthetic
-        The data, labels 0, ..., C-1 (not every client has every class), and what drew it.
+    n_users, n_features, n_classes : int
+        K clients, d features, C >= 2 classes, of which a client need not have all.
 
     Raises
     ------
@@ -348,19 +309,24 @@ def fedprox_synthetic(
     Examples
     --------
     >>> data = fedprox_synthetic(1.0, 1.0, n_users=5)
-    >>> data.federation.K, data.federation.d, int(data.federation.sizes.min()) >= 50
-    (5, 60, True)
-    >>> data.W.shape
-    (5, 10, 60)
+    >>> data.federation.K, data.federation.d, int(data.federation.sizes.min()) >= 50, data.W.shape
+    (5, 60, True, (5, 10, 60))
     """
     who = "fedprox_synthetic"
     sd_models, sd_features = real(f"{who}: alpha", alpha, low=0.0), real(f"{who}: beta", beta, low=0.0)
     if iid and (sd_models or sd_features):
-        raise bad(
-            f"{who}: alpha and beta", "be 0 when iid=True", f"{alpha!r} and {beta!r}", "clients then share one law"
-        )
+        got = f"{alpha!r} and {beta!r}"
+        raise bad(f"{who}: alpha and beta", "be 0 when iid=True", got, "clients then share one law")
     K, d = whole(f"{who}: n_users", n_users, low=1), whole(f"{who}: n_features", n_features, low=1)
     C, key = whole(f"{who}: n_classes", n_classes, low=2), whole(f"{who}: seed", seed)
+    return _synthetic(sd_models, sd_features, iid, key, (K, d, C))
+
+
+def _synthetic(
+    sd_models: float, sd_features: float, iid: bool, key: int, shape: tuple[int, int, int]
+) -> FedProxSynthetic:
+    """Draw sizes and means, then every client from a stream of its own."""
+    K, d, C = shape
     shared = np.random.default_rng(np.random.SeedSequence(key, spawn_key=(0,)))
     sizes = shared.lognormal(4.0, 2.0, K).astype(np.int64) + 50
     u, B = sd_models * shared.standard_normal(K), sd_features * shared.standard_normal(K)
@@ -380,10 +346,27 @@ def fedprox_synthetic(
 
 
 # ---------------------------------------------------------------------- features
+class _Plan(NamedTuple):
+    """What both generators draw first."""
+
+    who: str
+    K: int
+    d: int
+    sizes: np.ndarray  # (K,)
+    shared: np.random.Generator
+    basis: np.ndarray  # (d, d) of the common covariance
+    eigenvalues: np.ndarray  # (d,)
+    seed: int
+
+    def streams(self) -> list[np.random.Generator]:
+        """Return a generator for every client."""
+        return [np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(1, k))) for k in range(self.K)]
+
+
 def _plan(
     who: str, n_clients: int, n_features: int, rows: int, size_skew: float, condition: float, seed: int, full: bool
-) -> tuple[int, int, np.ndarray, np.random.Generator, tuple[np.ndarray, np.ndarray]]:
-    """Return K, d, sizes (K,), the shared generator, and the basis (d, d) and eigenvalues (d,) of the covariance."""
+) -> _Plan:
+    """Check the dials that all have in common, and draw sizes and the common covariance."""
     K, d = whole(f"{who}: n_clients", n_clients, low=1), whole(f"{who}: n_features", n_features, low=1)
     least = d + 1 if full else 1
     m, skew = whole(f"{who}: rows_per_client", rows, low=1), real(f"{who}: size_skew", size_skew, low=0.0, high=100.0)
@@ -396,21 +379,20 @@ def _plan(
     sizes = lognormal_sizes(K * m, K, skew, least, shared)
     Q, R = np.linalg.qr(shared.standard_normal((d, d)))
     basis = Q * np.sign(np.diag(R))  # Haar
-    return K, d, sizes, shared, (basis, np.geomspace(1.0, 1.0 / ratio, d))
+    return _Plan(who, K, d, sizes, shared, basis, np.geomspace(1.0, 1.0 / ratio, d), seed)
 
 
-def _shifted(
-    blocks: list[np.ndarray],
-    sizes: np.ndarray,
-    spectrum: tuple[np.ndarray, np.ndarray],
-    feature_shift: float,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def _standard(plan: _Plan, streams: list[np.random.Generator]) -> list[np.ndarray]:
+    """Return standard normal rows of every client."""
+    return [rng.standard_normal((n_k, plan.d)) for rng, n_k in zip(streams, plan.sizes, strict=True)]
+
+
+def _shifted(plan: _Plan, blocks: list[np.ndarray], feature_shift: float) -> np.ndarray:
     """Return all rows (n, d): each client's standard block with its own covariance and mean."""
-    basis, eigenvalues = spectrum
-    means = feature_shift * _balanced(rng.standard_normal((sizes.size, eigenvalues.size)), sizes)
-    scales = np.sqrt(eigenvalues * np.exp(feature_shift * rng.standard_normal(means.shape)))
-    return np.concatenate([m + (Z * s) @ basis.T for Z, s, m in zip(blocks, scales, means, strict=True)])
+    shift = real(f"{plan.who}: feature_shift", feature_shift, low=0.0, high=10.0)
+    means = shift * _balanced(plan.shared.standard_normal((plan.K, plan.d)), plan.sizes)
+    scales = np.sqrt(plan.eigenvalues * np.exp(shift * plan.shared.standard_normal(means.shape)))
+    return np.concatenate([m + (Z * s) @ plan.basis.T for Z, s, m in zip(blocks, scales, means, strict=True)])
 
 
 def _white(Z: np.ndarray) -> np.ndarray:
