@@ -183,7 +183,7 @@ def domain_scores(
     problem : Problem
         Its loss is measured; lambda refers to its domains, or to its clients where it has none.
     model : model, or anything with a model as ``w``
-        A single model, `fedconvex.problems.Solution`, `fedconvex.problems.Minimax` (with its lambda) or
+        A single model, `fedconvex.solvers.Solution`, `fedconvex.solvers.Minimax` (with its lambda) or
         `fedconvex.Result` of one trajectory (lambda is the last of its trace, if it has any).
     measured : Problem or Federation, optional
         Whose rows are measured, for example held-out ones; default the problem's own. Domains are matched by name, and
@@ -561,7 +561,7 @@ def domain_weights_plot(
         Runs whose trace has ``domain_weights``.
     problem : Problem
         Names its domains.
-    exact : array (p,) or `fedconvex.problems.Minimax`, optional
+    exact : array (p,) or `fedconvex.solvers.Minimax`, optional
         lambda*.
     path : path, optional
         Save the figure there.

@@ -225,7 +225,7 @@ def fedavg_at_optimum(
     step_size, local_steps, rounds : float, int, int
         eta, tau, T.
     noise_factor : float
-        phi, the largest over clients: `fedconvex.problems.noise_factor` of the rows and the batch size; 0 for full
+        phi, the largest over clients: `fedconvex.constants.noise_factor` of the rows and the batch size; 0 for full
         gradients.
 
     Raises

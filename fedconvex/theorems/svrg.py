@@ -104,7 +104,7 @@ def svrg(
     start_gap : float, optional
         P(w~_0) - P*; default its bound L D^2/2.
     noise_factor : float
-        phi: 1 for single rows, `fedconvex.problems.noise_factor` for mini-batches.
+        phi: 1 for single rows, `fedconvex.constants.noise_factor` for mini-batches.
 
     Raises
     ------

@@ -1,0 +1,88 @@
+"""Links of the pages lead somewhere, and the names that they mention exist."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")))
+PAGES = [p for p in PAGES if p.name != "CHANGELOG.md"]  # speaks of names that were
+FILE = re.compile(r"`((?!fedjax/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
+LINK = re.compile(r"\]\(([^)\s]*[./#][^)\s]*)\)")
+NAME = re.compile(r"`(fedconvex(?:\.\w+)+)(?:\([^`]*\))?`")
+FENCED = re.compile(r"^```.*?^```$", flags=re.M | re.S)
+pytestmark = [pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no docs beside the tests"), pytest.mark.anywhere]
+
+
+def page_name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def anchors(text):
+    """The anchors of a page's headings, as they are made on the web."""
+    titles = re.findall(r"^#+ (.*)$", FENCED.sub("", text), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
+
+
+def leads(page, link):
+    """Whether a relative link leads to a file, and to one of its headings if it names one."""
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    to_heading = anchor and target.suffix == ".md"
+    return target.exists() and (not to_heading or anchor in anchors(target.read_text(encoding="utf-8")))
+
+
+def broken_links(page, text):
+    """Relative links of a page that lead nowhere, and files that it names and that do not exist."""
+    text = FENCED.sub("", text)
+    links = [x for x in LINK.findall(text) if "://" not in x and not leads(page, x)]
+    homes = (ROOT, ROOT / "fedconvex", page.parent)
+    return links + [name for name in FILE.findall(text) if not any((home / name).exists() for home in homes)]
+
+
+def exists(name):
+    """Whether a dotted name is a module, or an attribute of one."""
+    parts = name.split(".")
+    for i in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:i]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[i:]:
+            fields = getattr(found, "__dataclass_fields__", {}) | getattr(found, "__annotations__", {})
+            if not hasattr(found, part) and part not in fields:
+                return False
+            found = getattr(found, part, None)
+        return True
+    return False
+
+
+def missing_names(text):
+    return [name for name in dict.fromkeys(NAME.findall(text)) if not exists(name)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page):
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_names_on_pages_exist(page):
+    assert missing_names(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "fedconvex").rglob("*.py")), ids=page_name)
+def test_names_in_docstrings_exist(path):
+    assert missing_names(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_tests_can_fail():
+    page = ROOT / "docs" / "agnostic.md"
+    text = "[a](gone.md) [b](mocha.md) [c](mocha.md#no-such-heading) `fedconvex/gone.py` `fedconvex/losses.py`"
+    assert broken_links(page, text) == ["gone.md", "mocha.md#no-such-heading", "fedconvex/gone.py"]
+    text = "`fedconvex.run` `fedconvex.gone` `fedconvex.driver.Result.gone` `fedconvex.problems.Problem.solve()`"
+    assert missing_names(text) == ["fedconvex.gone", "fedconvex.driver.Result.gone"]
