@@ -5,9 +5,11 @@ A page is made from the Statement of a theorem file, its figure is drawn by ``do
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
-from fedconvex.theorems import THEOREMS
+from fedconvex import theorems
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement, Theorem
 
 FOLDER = Path(__file__).resolve().parent / "theory"
@@ -24,13 +26,12 @@ SECTIONS = (
 )
 
 
-def page(statement: Statement, theorems: list[Theorem]) -> str:
-    """Return the page of a statement with its variants."""
-    parts = [
-        f"# {statement.title}",
-        f"`fedconvex.theorems.{theorems[0].home}`, checked by `fedconvex verify --theorem`:",
-    ]
-    parts.append("\n".join(f"- `{t.name}`: {t.says}" for t in theorems))
+def page(statement: Statement, home: str, theorems: list[Theorem]) -> str:
+    """Return the page of a statement with its variants, from the file of that name in theorems."""
+    checked = ", checked by `fedconvex verify --theorem`:" if theorems else "."
+    parts = [f"# {statement.title}", f"`fedconvex.theorems.{home}`{checked}"]
+    if theorems:
+        parts.append("\n".join(f"- `{t.name}`: {t.says}" for t in theorems))
     for field, title in SECTIONS:
         text = getattr(statement, field).strip("\n")
         if field == "figure" and text:
@@ -39,8 +40,9 @@ def page(statement: Statement, theorems: list[Theorem]) -> str:
         elif text:
             parts.append(f"## {title}")
             parts.append(f"```text\n{text}\n```" if field == "statement" else text)
-    parts.append("## Where it is checked")
-    parts.append("\n".join(f"- `{t.name}`: {', '.join(_instances(t))}." for t in theorems))
+    if theorems:
+        parts.append("## Where it is checked")
+        parts.append("\n".join(f"- `{t.name}`: {', '.join(_instances(t))}." for t in theorems))
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,12 +57,14 @@ def _instances(theorem: Theorem) -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    """Return all pages by their names."""
-    groups: dict[str, list[Theorem]] = {}
-    for theorem in THEOREMS.values():
-        if theorem.statement.page:
-            groups.setdefault(theorem.statement.page, []).append(theorem)
-    return {name: page(group[0].statement, group) for name, group in groups.items()}
+    """Return all pages by their names: of every file with a statement, whether runs are checked for it or not."""
+    out = {}
+    for found in iter_modules(theorems.__path__):
+        module = import_module(f"{theorems.__name__}.{found.name}")
+        if hasattr(module, "STATEMENT"):
+            mine = [t for t in theorems.THEOREMS.values() if t.statement is module.STATEMENT]
+            out[module.STATEMENT.page] = page(module.STATEMENT, found.name, mine)
+    return out
 
 
 if __name__ == "__main__":

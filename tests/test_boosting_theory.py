@@ -10,16 +10,10 @@ from test_multiboost import LOSSES, instance, plain_losses
 from fedconvex import Federation, iterate
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import Presorted, StumpProblem
-from fedconvex.theory.boosting import (
-    adaboost_bound,
-    edges,
-    margin_bound,
-    margin_losses,
-    margin_vertex_bound,
-    smoothed_progress,
-    stump_complexity,
-    two_points,
-)
+from fedconvex.theorems.adaboost import adaboost_bound
+from fedconvex.theorems.boosting import smoothed_progress
+from fedconvex.theorems.boosting_margins import margin_bound, margin_vertex_bound
+from fedconvex.theory.boosting import edges, margin_losses, stump_complexity, two_points
 from fedconvex.theory.complexity import rademacher
 
 

@@ -10,8 +10,10 @@ from test_multiboost import LOSSES, instance, plain_losses
 from fedconvex import Exponential, FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
+from fedconvex.theorems.adaboost import adaboost_weak
+from fedconvex.theorems.boosting import boosting_progress, gradient_remainder, smoothing_error
 from fedconvex.theorems.parts.sources import breast_cancer_sources, one_source, three_sources, two_sources
-from fedconvex.theory.boosting import adaboost_weak, boosting_progress, edges, gradient_remainder, smoothing_error
+from fedconvex.theory.boosting import edges
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, checks, curve, own, verify, verify_grid, verify_suite
 
@@ -248,7 +250,7 @@ def test_a_wrong_gradient_is_violated(monkeypatch, wrong):
         e = right(p, alpha)
         return e._replace(gradient=wrong(e, p.counts))
 
-    monkeypatch.setattr("fedconvex.theory.boosting.edges", changed)
+    monkeypatch.setattr("fedconvex.theorems.boosting.edges", changed)
     assert verify("boosting-gradient", problem, MultiBoost(), rounds=3).outcome is Outcome.VIOLATED
 
 
@@ -281,7 +283,7 @@ def test_bad_numbers_are_refused():
     with pytest.raises(ValueError, match="gamma"):
         adaboost_weak(1.5, rounds=1)
     assert gradient_remainder([1.0, 3.0], 0.2).value == pytest.approx(0.02 * math.exp(0.2) * 3)
-    assert gradient_remainder([1.0], 0.2, Logistic2()).value == pytest.approx(0.02 / (4 * math.log(2)))
+    assert gradient_remainder([1.0], 0.2, Logistic2().smoothness).value == pytest.approx(0.02 / (4 * math.log(2)))
 
 
 # ---------------------------------------------------------------- the command's suite

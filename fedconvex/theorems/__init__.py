@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedconvex.theorems import (
+    adaboost,
     agnostic,
     boosting,
     dynamic_msd,
@@ -51,6 +52,7 @@ THEOREMS: Mapping[str, Theorem] = {
         mocha,
         mocha_sigma,
         boosting,
+        adaboost,
     )
     for t in module.THEOREMS
 }

@@ -62,14 +62,6 @@ SOFTMAX_OPTIMUM = Quantity(
     "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective", by_rounds=False
 )
 SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap")
-ENSEMBLE_LOSS = Quantity(
-    "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used", "loss"
-)
-LARGEST_INCREASE = Quantity("largest increase of F in a round up to T", by_rounds=False)
-SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing")
-TAYLOR_REMAINDER = Quantity(
-    "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e", "remainder"
-)
 
 
 class AssumptionError(ValueError):

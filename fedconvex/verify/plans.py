@@ -38,20 +38,9 @@ from fedconvex.theorems.parts.instances import (
 )
 from fedconvex.theorems.parts.rules import (
     fixed_step,
-    line_search,
     only_the_start,
     saddle_steps,
     samples_of_domains,
-)
-from fedconvex.theorems.parts.sources import (
-    as_list,
-    as_one_source,
-    as_stumps,
-    breast_cancer_one_source,
-    breast_cancer_sources,
-    one_source,
-    three_sources,
-    two_sources,
 )
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Theorem
 
@@ -78,38 +67,6 @@ _AFL_LOOSE = (
 _SOFT = {"mu": 20.0, "local_steps": 1}
 
 PLANS: Mapping[str, Plan] = {
-    "boosting-descent": Plan(
-        "Exact line search never raises the worst source's loss.",
-        "At a kink no coordinate lowers it, and the increase is 0.",
-        line_search(),
-        30,
-        (two_sources, three_sources, breast_cancer_sources),
-        adapt=as_stumps,
-    ),
-    "boosting-progress": Plan(
-        "Every smoothed round along the steepest coordinate lowers F_mu by at least g²/(2L), L = F_mu + mu F_mu².",
-        "L is for |Q h| = 1: with one source nine tenths of the progress are promised, with Q < 1 a tenth and less.",
-        line_search(smoothing=1.0),
-        30,
-        (two_sources, three_sources, breast_cancer_sources),
-        adapt=as_stumps,
-    ),
-    "boosting-smoothing": Plan(
-        "The smoothed maximum exceeds the maximum by at most log(p)/mu.",
-        "Attained where all sources have the same loss, as at the start.",
-        line_search(smoothing=20.0),
-        30,
-        (two_sources, three_sources, breast_cancer_sources),
-        adapt=as_stumps,
-    ),
-    "boosting-gradient": Plan(
-        "Weighted errors are derivatives: a step h along a coordinate changes F_k by h dF_k up to h²/2 times its bend.",
-        "Attained up to e^h for classifiers without doubt (Q = 1); else by squares of Q h.",
-        line_search(smoothing=20.0),
-        10,
-        (two_sources, breast_cancer_sources),
-        adapt=as_list,
-    ),
     "agnostic-rate": Plan(
         "Stochastic AFL with the published steps: the duality gap of the averages falls like 1/T^(1/2).",
         _AFL_LOOSE,
@@ -173,22 +130,6 @@ PLANS: Mapping[str, Plan] = {
         1,
         (three_domains, opposite_labels, breast_cancer_domains),
     ),
-    "adaboost": Plan(
-        "AdaBoost's exponential loss is at most the product of (1 - gamma_t²)^(1/2) over the rounds.",
-        "An equality for classifiers that answer -1 or +1.",
-        line_search(),
-        30,
-        (one_source, breast_cancer_one_source),
-        adapt=as_one_source,
-    ),
-    "adaboost-weak": Plan(
-        "If every round finds an edge of at least gamma the loss is at most exp(-T gamma²/2).",
-        "The least edge of all rounds stands for all of them, and edges shrink.",
-        line_search(),
-        30,
-        (one_source, breast_cancer_one_source),
-        adapt=as_one_source,
-    ),
 }  # fmt: skip
 
 
@@ -239,15 +180,7 @@ EXTRA: tuple[Check, ...] = (
     _check("agnostic-rate", three_domains, fixed_step(0.25, AFL, domain_step_size=0.1)),
     _check("agnostic-vc", three_small_domains),
     _check("agnostic-floats", three_domains, fixed_step(0.25, AFL, domain_step_size=0.1, sampling=WeightedSampling(1))),
-    *(
-        _check("boosting-progress", world, line_search(smoothing=20.0))
-        for world in (two_sources, breast_cancer_sources)
-    ),
-    _check("boosting-progress", breast_cancer_one_source, line_search()),
     # hypotheses that fail
-    _check("boosting-smoothing", two_sources, line_search()),
-    _check("boosting-gradient", three_sources),
-    _check("adaboost", two_sources),
 )
 
 

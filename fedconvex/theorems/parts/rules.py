@@ -12,7 +12,6 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods import (
     AFL,
     FedAvg,
-    MultiBoost,
 )
 from fedconvex.problems import Problem
 from fedconvex.theorems.agnostic import Ball, Models, Sample, with_steps
@@ -26,7 +25,6 @@ __all__ = [
     "fixed_step",
     "least_bound",
     "least_bound_step",
-    "line_search",
     "only_the_start",
     "saddle_steps",
     "samples_of_domains",
@@ -61,11 +59,6 @@ def least_bound_step(kind: Callable[..., Any] = FedAvg, **settings: Any) -> Meth
         f"{HALVING} with the least bound",
         least_bound(lambda eta, p: kind(step_size=eta, **feasible_work(p, settings))),
     )
-
-
-def line_search(**settings: Any) -> MethodRule:
-    """Return MultiBoost, whose steps are exact line searches."""
-    return MethodRule("exact line search", lambda theorem, problem, start, rounds: MultiBoost(**settings))
 
 
 def saddle_steps(radius: float = 1.0, published: bool = False, **settings: Any) -> MethodRule:
