@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import math
 import re
-import sys
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import (
     AFL,
     FSVRG,
+    MOCHA,
     SCAFFOLD,
     SGD,
     SVRG,
@@ -33,11 +34,18 @@ from fedconvex.methods import (
     ClientAdam,
     ClientMomentum,
     ClientSGD,
+    Clock,
+    CoCoA,
     Decay,
     DynamicFedAvg,
     EntropicStep,
+    FedMultiBoost,
     FedProx,
     FedSAM,
+    JointMOCHA,
+    MiniBatchSDCA,
+    MiniBatchSGD,
+    MultiBoost,
     OptimisticAFL,
     ProgressiveHedging,
     ProportionalSampling,
@@ -51,7 +59,7 @@ from fedconvex.methods import (
     Stragglers,
     UniformSampling,
 )
-from fedconvex.traits import Traits, traits_of
+from fedconvex.problems import Covariance, Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, StumpProblem
 
 CONFIGURATIONS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=3),
@@ -110,20 +118,77 @@ CONFIGURATIONS = {
     "SGD": SGD(step_size=0.1, batch_size=2, steps=3),
     "SGD replacement": SGD(step_size=Decay(1.0, 9.0), batch_size=2, steps=3, replacement=True),
 }
+NODES = {  # a model per client: problems with tasks
+    "MOCHA": MOCHA(),
+    "MOCHA clock": MOCHA(epochs=0.7, clock=Clock(0.1, 0.9), drop=0.3),
+    "MOCHA steps": MOCHA(local_steps=3, replacement=True, participation=2, sigma="rows"),
+    "MOCHA theta": MOCHA(theta=0.3, drop=(0.0, 0.5, 0.0, 0.1)),
+    "JointMOCHA": JointMOCHA(),
+    "JointMOCHA clock": JointMOCHA(work=MOCHA(clock=Clock(0.5), drop=0.2, participation=3), eta=2.0),
+    "CoCoA": CoCoA(theta=0.3),
+    "MiniBatchSDCA": MiniBatchSDCA(batch_size=3),
+    "MiniBatchSGD": MiniBatchSGD(step_size=0.05, batch_size=3),
+}
+BOOSTING = {  # ensembles: problems with sources
+    "MultiBoost": MultiBoost(),
+    "MultiBoost smoothed": MultiBoost(smoothing=20.0),
+    "MultiBoost corrective": MultiBoost(smoothing=20.0, corrective=3),
+    "FedMultiBoost": FedMultiBoost(step_size=0.4),
+    "FedMultiBoost sampled": FedMultiBoost(step_size=0.4, clients_per_domain=1, classifiers=3),
+}
+EVERY = CONFIGURATIONS | NODES | BOOSTING
+ONE_MODEL, TASKS = ("linear", "logistic", "softmax"), ("tasks", "sparse tasks", "learned tasks")
 AT_RANDOM = (SGD, SVRG, RADFed)  # random even if everybody takes part
 SAMPLED = [
     n for n, m in CONFIGURATIONS.items() if getattr(m, "participation", None) is not None or isinstance(m, AT_RANDOM)
 ]
-FEDERATED = [n for n, m in CONFIGURATIONS.items() if hasattr(m, "local")]
+SAMPLED += [*NODES, "FedMultiBoost sampled"]  # nodes draw their coordinates
+FEDERATED = [n for n, m in EVERY.items() if hasattr(m, "local")]
 
-each_method = pytest.mark.parametrize("name", CONFIGURATIONS)
+
+def kinds(name):
+    """The kinds of problems that a configuration is for."""
+    if name in CONFIGURATIONS:
+        return ONE_MODEL
+    if name in NODES:  # only MOCHA takes relationships that are given and those that are learned
+        return {"MOCHA": TASKS, "JointMOCHA": TASKS[2:]}.get(name.split()[0], TASKS[:2])
+    return ("classifiers",) if name.startswith("Fed") else ("classifiers", "stumps")
+
+
+@functools.cache
+def made(kind):
+    """A small problem of a kind."""
+    rng = np.random.default_rng(10)
+    if kind in TASKS:
+        pairs, common = [], rng.normal(size=3)
+        for n in (5, 8, 4, 7):
+            X = rng.normal(size=(n, 3)) * (rng.random((1, 3)) < 0.8 if kind == "sparse tasks" else 1.0)
+            y = np.where(X @ (common + 0.7 * rng.normal(size=3)) + 0.4 * rng.normal(size=n) > 0, 1.0, -1.0)
+            pairs.append((sp.csr_array(X) if kind == "sparse tasks" else X, y))
+        relation = Covariance(0.3, 2.0) if kind == "learned tasks" else MeanRegularised(1.0, 0.4)
+        return MultiTaskProblem(Federation.from_clients(pairs), Logistic(), relation, "mean")
+    X, domain = rng.normal(size=(90, 3)).round(1), np.arange(90) % 3
+    y = np.where(X[:, 1] + X[:, 2] * (domain - 0.5) + 0.5 * rng.normal(size=90) > 0, 1.0, -1.0)
+    fed = Federation.from_arrays(X, y, 100 * domain + rng.integers(0, 3, 90), domain)
+    return StumpProblem(fed) if kind == "stumps" else EnsembleProblem(fed, Dictionary.stumps(fed, cuts=2))
+
+
+@pytest.fixture
+def case(request):
+    """A configuration and a problem that it is for."""
+    kind, name = request.param
+    return EVERY[name], (request.getfixturevalue(kind) if kind in ONE_MODEL else made(kind)), name
+
+
+def cases(names):
+    """Parametrise by configuration and kind of problem."""
+    pairs = [(kind, name) for name in names for kind in kinds(name)]
+    return pytest.mark.parametrize("case", pairs, ids=[f"{kind}-{name}" for kind, name in pairs], indirect=True)
 
 
 def test_every_exported_method_is_in_the_table():
     exported = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "measure")}
-    exported -= {v for v in exported if "dual_nodes" in vars(sys.modules[v.__module__])}  # multi-task: test_mocha.py
-    exported -= {v for v in exported if v.__module__.endswith("multiboost")}  # boosting: test_multiboost.py
-    assert exported == {type(m) for m in CONFIGURATIONS.values()}
+    assert exported == {type(m) for m in EVERY.values()}
     optimisers = {type(getattr(m, r)) for m in CONFIGURATIONS.values() for r in ("client", "server") if hasattr(m, r)}
     every = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "move")}
     assert optimisers == every
@@ -178,19 +243,39 @@ def optimum(problem):
 # ---------------------------------------------------------------- the contract
 
 
-@each_method
-def test_same_seed_same_bits(problem, name):
-    a, b = (quiet(CONFIGURATIONS[name], problem, rounds=3, seed=6, trajectories=2) for _ in range(2))
+@cases(EVERY)
+def test_same_seed_same_bits(case):
+    """Also in threads, over clients and over trajectories; a trajectory alone is what it is among others."""
+    method, problem, name = case
+    how = {"rounds": 3, "trajectories": 2, "tol": 0}
+    a, b = (quiet(method, problem, seed=6, **how) for _ in range(2))
     np.testing.assert_array_equal(a.w, b.w)
     np.testing.assert_array_equal(a.trace.value, b.trace.value)
+    np.testing.assert_array_equal(a.trace.gap, b.trace.gap)
+    alone = quiet(method, problem, seed=6, **(how | {"trajectories": 1}))
+    np.testing.assert_allclose(alone.w, a.w[0], rtol=1e-12, atol=1e-14)
     if name in SAMPLED:
-        assert np.abs(quiet(CONFIGURATIONS[name], problem, rounds=3, seed=7, trajectories=2).w - a.w).max() > 1e-12
+        assert np.abs(quiet(method, problem, seed=7, **how).w - a.w).max() > 1e-12
         assert np.abs(a.w[0] - a.w[1]).max() > 1e-12
 
 
-@each_method
-def test_resume(problem, name, tmp_path):
-    method, how = CONFIGURATIONS[name], {"seed": 3, "tol": 0}
+@pytest.mark.slow
+@pytest.mark.compiled
+@cases(EVERY)
+def test_threads_change_no_bit(case):
+    method, problem, _ = case
+    how = {"rounds": 3, "trajectories": 2, "tol": 0, "seed": 6}
+    one = quiet(method, problem, **how)
+    for threads in (2, 5):  # over clients, and over trajectories where there are fewer clients than threads
+        more = quiet(method, problem, threads=threads, **how)
+        np.testing.assert_array_equal(more.w, one.w)
+        np.testing.assert_array_equal(more.trace.gap, one.trace.gap)
+
+
+@cases(EVERY)
+def test_resume(case, tmp_path):
+    method, problem, _ = case
+    how = {"seed": 3, "tol": 0}
     whole = quiet(method, problem, rounds=5, **how)
     quiet(method, problem, rounds=2, checkpoint=tmp_path / "c", **how)
     again = quiet(method, problem, rounds=5, checkpoint=tmp_path / "c", **how)
@@ -200,17 +285,18 @@ def test_resume(problem, name, tmp_path):
             np.testing.assert_array_equal(whole.trace[column], again.trace[column])
 
 
-@each_method
-def test_input_untouched(problem, name):
-    fed = problem.federation
-    data = fed.digest, problem.weights.copy(), repr(CONFIGURATIONS[name])
-    start = np.full((2, *problem.model_shape), 0.5)
-    quiet(CONFIGURATIONS[name], problem, rounds=3, trajectories=2, start=start)
-    assert np.all(start == 0.5)
-    fresh = Federation(fed.X, fed.y, fed.ptr, fed.labels, ids=fed.ids)
-    assert fresh.digest == data[0]
-    np.testing.assert_array_equal(problem.weights, data[1])
-    assert repr(CONFIGURATIONS[name]) == data[2]
+@cases(EVERY)
+def test_input_untouched(case):
+    method, problem, name = case
+    fed = problem.data if name in BOOSTING else problem.federation
+    data = fed.digest, repr(method), dict(vars(method))
+    start = {"start": np.full((2, *problem.model_shape), 0.5)} if name in CONFIGURATIONS else {}
+    weights = np.array(getattr(problem, "weights", 0.0))
+    quiet(method, problem, rounds=3, trajectories=2, **start)
+    assert all(np.all(w == 0.5) for w in start.values())
+    assert dataclasses.replace(fed).digest == data[0]
+    np.testing.assert_array_equal(getattr(problem, "weights", 0.0), weights)
+    assert (repr(method), dict(vars(method))) == data[1:]
 
 
 AGNOSTIC = ("AFL", "Optimistic", "Agnostic", "Approx", "Softmax")  # other objectives: test_afl.py and its neighbours
@@ -303,11 +389,15 @@ def fresh(method, problem, R):
 
 
 @pytest.mark.parametrize("name", FEDERATED)
-def test_server_never_touches_rows(problem, name, rng):
-    """Its calls get no problem; and they answer the same after every row was overwritten."""
-    method = CONFIGURATIONS[name]
-    for call in (method.broadcast, method.aggregate):
+def test_server_gets_no_problem(name):
+    for call in (EVERY[name].broadcast, EVERY[name].aggregate):
         assert not {"problem", "federation"} & set(inspect.signature(call).parameters)
+
+
+@pytest.mark.parametrize("name", [n for n in FEDERATED if n in CONFIGURATIONS])
+def test_server_never_touches_rows(problem, name, rng):
+    """It answers the same after every row was overwritten."""
+    method = CONFIGURATIONS[name]
     fed = problem.federation
     X, y = fed.X.copy(), fed.y.copy()
     values = X.data if sp.issparse(X) else X
@@ -338,27 +428,52 @@ def test_server_never_touches_rows(problem, name, rng):
     np.testing.assert_array_equal(method.broadcast(state).w, message.w)
 
 
-@pytest.mark.parametrize("name", FEDERATED)
-def test_clients_touch_only_their_own_rows(problem, name, rng):
-    """Answers of clients 0 and 1 are the same when everybody else's rows are NaN."""
-    method, fed = CONFIGURATIONS[name], problem.federation
+@cases([n for n in FEDERATED if n not in BOOSTING])
+def test_clients_touch_only_their_own_rows(case, rng):
+    """Answers of clients 0 and 1 are the same when everybody else's rows are others (for one model: NaN)."""
+    method, problem, name = case
+    fed, one_model = problem.federation, name in CONFIGURATIONS
     X, y = fed.X.copy(), fed.y.copy()
-    draws = Draws(key_from_seed(0), np.arange(1), 1)
-    mine = Problem(Federation(X, y, fed.ptr), problem.loss, problem.l2)
-    message = method.broadcast(method.init(mine, rng.normal(size=(1, *mine.model_shape))))
+
+    def built():
+        data = Federation(X, y, fed.ptr)
+        if one_model:
+            return Problem(data, problem.loss, problem.l2)
+        return MultiTaskProblem(data, problem.loss, problem.relation, problem.normalisation)
+
+    draws, mine = Draws(key_from_seed(0), np.arange(1), 1), built()
+    start = rng.normal(size=(1, *mine.model_shape)) if one_model else np.zeros((1, *mine.model_shape))
+    message = method.broadcast(method.init(mine, start))
     two = np.array([[0, 1]])
     before, _ = method.local(mine, message, two, fresh(method, mine, 1), draws)
     border = fed.ptr[2]
-    (X.data[X.indptr[border] :] if sp.issparse(X) else X[border:])[...] = np.nan
-    y[border:] = np.nan
-    after, _ = method.local(mine, message, two, fresh(method, mine, 1), draws)
+    if not one_model:  # problems with tasks look at all rows when they are made
+        X, y = X.copy(), y.copy()
+    (X.data[X.indptr[border] :] if sp.issparse(X) else X[border:])[...] = np.nan if one_model else 1e6
+    y[border:] = np.nan if one_model else -y[border:]
+    other = mine if one_model else built()
+    after, _ = method.local(other, message, two, fresh(method, other, 1), draws)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-@each_method
+@pytest.mark.filterwarnings("ignore:RADFed")
+@cases(FEDERATED)
+def test_a_client_alone_answers_as_among_others(case):
+    method, problem, _ = case
+    draws = Draws(key_from_seed(0), np.arange(1), 0)
+    state = method.init(problem, np.zeros((1, *problem.model_shape)))
+    clients, _ = method.participants(problem, draws)
+    message = method.broadcast(state)
+    every, _ = method.local(problem, message, clients, fresh(method, problem, 1), draws)
+    alone, _ = method.local(problem, message, clients[:, 1:2], fresh(method, problem, 1), draws)
+    for a, b in zip(every, alone, strict=True):
+        np.testing.assert_array_equal(a[:, 1:2], b)
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_methods_are_frozen_values(name):
-    method = CONFIGURATIONS[name]
+    method = EVERY[name]
     names = {n: getattr(fedconvex.methods, n) for n in fedconvex.methods.__all__}
     again = eval(repr(method), names)
     assert again == method
@@ -369,81 +484,6 @@ def test_methods_are_frozen_values(name):
             setattr(method, field.name, None)
     with pytest.raises(TypeError):
         type(method)(0.1)  # keyword-only
-
-
-@each_method
-def test_running_leaves_no_trace_in_the_method(linear, name):
-    method = CONFIGURATIONS[name]
-    before = dict(vars(method))
-    quiet(method, linear, rounds=2)
-    assert vars(method) == before
-
-
-# ---------------------------------------------------------------- traits
-
-
-@each_method
-def test_deterministic_methods_are_those_that_no_seed_changes(problem, name):
-    method = CONFIGURATIONS[name]
-    a, b = (quiet(method, problem, rounds=4, seed=seed, tol=0).w for seed in (6, 7))
-    assert traits_of(method, problem).deterministic == np.array_equal(a, b)
-
-
-PLAIN = {n for n, m in CONFIGURATIONS.items() if isinstance(m, (FedAvg, FedSGD, DynamicFedAvg))} | {"RADFed"}
-UNPLAIN = {"FedAvg momentum", "FedAvg Adam"}
-
-
-def test_plain_steps_and_averages_are_declared(linear):
-    found = {n: traits_of(m, linear) for n, m in CONFIGURATIONS.items()}
-    assert {n for n, t in found.items() if t.local and t.local.plain} - {"RADFed batches"} == PLAIN - UNPLAIN
-    own = {n for n in CONFIGURATIONS if n.startswith("FedAvg server") and n != "FedAvg server SGD"}
-    assert not {n for n in own | {"RADFed", "SCAFFOLD", "AgnosticFedAvg", "SoftmaxFedAvg"} if found[n].averages}
-    assert traits_of(FedAvg(step_size=0.1, server=ServerSGD(0.5)), linear).server_step == 0.5
-    assert traits_of(FedProx(proximal_mu=0.0, step_size=0.1), linear).local.plain
-    assert not traits_of(FedSAM(step_size=0.1), linear).local.plain
-    assert traits_of(FedSAM(step_size=0.1, rho=0.0), linear).local.plain
-    assert traits_of(FedProx(proximal_mu=0.5, solver=ProximalPoint()), linear).local is None
-
-
-def test_batches_that_depend_on_each_other_are_not_fresh(linear):
-    def fresh_(**how):
-        return traits_of(FedAvg(step_size=0.1, **how), linear).local.fresh
-
-    assert fresh_(local_steps=3, batch_size=2)
-    assert fresh_(epochs=2)
-    assert not fresh_(epochs=1, batch_size=2)
-    assert not fresh_(epochs=1, batch_size=3, replacement=True)  # the last batch is smaller
-    assert fresh_(epochs=2, batch_size=1, replacement=True)
-
-
-def test_a_subclass_inherits_traits_and_a_namesake_has_none(linear):
-    class Mine(FedAvg):
-        pass
-
-    namesake = type("FedAvg", (), {"step_size": 0.1})
-    assert traits_of(Mine(step_size=0.1), linear).averages
-    assert traits_of(namesake(), linear) == Traits()
-    assert not Traits().deterministic
-
-
-@pytest.mark.parametrize("name", ["FedAvg", "FedSGD", "DynamicFedAvg full", "FedAvg slower server"])
-def test_what_is_declared_predicts_a_round(linear, name):
-    """From the traits alone, in plain NumPy: w + beta (sum_k p_k w_k - w), w_k after the declared steps."""
-    method = CONFIGURATIONS.get(name) or {
-        "DynamicFedAvg full": DynamicFedAvg(step_size=0.2, local_steps=(1, 2, 3, 1, 2)),
-        "FedAvg slower server": FedAvg(step_size=0.2, epochs=2, server=ServerSGD(0.5)),
-    }[name]  # fmt: skip
-    t = traits_of(method, linear)
-    assert t.everyone
-    assert t.local.full
-    average = 0.0
-    for k in range(linear.federation.K):
-        w = np.zeros(linear.model_shape)
-        for _ in range(t.local.steps[k]):
-            w = w - t.local.factor[k] * t.local.step_size * plain_gradient(linear, w, k=k)
-        average = average + linear.weights[k] * w
-    found = run(method, linear, rounds=1, tol=0).w
-    np.testing.assert_allclose(found, t.server_step * average, rtol=1e-13)
 
 
 # ---------------------------------------------------------------- pseudo-code

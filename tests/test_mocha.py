@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import itertools
-import sys
 import warnings
 
 import numpy as np
@@ -583,103 +580,14 @@ def test_minibatch_sgd_equals_gradient_descent_on_full_batches(loss, rng):
     assert run(MiniBatchSGD(step_size=0.1, batch_size=9), problem, rounds=1, start=start).gap > 0
 
 
-# ---------------------------------------------------------------- the contract of all methods
-
-CONFIGURATIONS = {
-    "MOCHA": MOCHA(),
-    "MOCHA clock": MOCHA(epochs=0.7, clock=Clock(0.1, 0.9), drop=0.3),
-    "MOCHA steps": MOCHA(local_steps=3, replacement=True, participation=2, sigma="rows"),
-    "MOCHA theta": MOCHA(theta=0.3, drop=(0.0, 0.5, 0.0, 0.1)),
-    "JointMOCHA": JointMOCHA(),
-    "JointMOCHA clock": JointMOCHA(work=MOCHA(clock=Clock(0.5), drop=0.2, participation=3), eta=2.0),
-    "CoCoA": CoCoA(theta=0.3),
-    "MiniBatchSDCA": MiniBatchSDCA(batch_size=3),
-    "MiniBatchSGD": MiniBatchSGD(step_size=0.05, batch_size=3),
-}
-each_method = pytest.mark.parametrize("name", CONFIGURATIONS)
+# ---------------------------------------------------------------- what nodes send and draw (contract: test_contract.py)
 
 
-@pytest.fixture(params=["dense", "sparse", "learned"])
-def problem(request, rng):
-    fed = federation(rng, Logistic(), sparse=request.param == "sparse")
-    relation = Covariance(0.3, 2.0) if request.param == "learned" else MeanRegularised(1.0, 0.4)
-    return MultiTaskProblem(fed, Logistic(), relation, "mean")
-
-
-def fits(name, problem):
-    method, learned = CONFIGURATIONS[name], problem.relation.learned
-    if not isinstance(method, MOCHA) and learned != isinstance(method, JointMOCHA):
-        with pytest.raises(ValueError, match="use MOCHA"):
-            run(method, problem, rounds=1)
-        pytest.skip("not for this kind of relationship")
-
-
-def test_every_method_with_nodes_is_here():
-    """All methods of files that know `fedconvex.methods.parts.dual_nodes`."""
-    methods = {v for v in vars(fedconvex.methods).values() if inspect.isclass(v) and hasattr(v, "measure")}
-    mine = {v for v in methods if "dual_nodes" in vars(sys.modules[v.__module__])}
-    assert mine == {type(v) for v in CONFIGURATIONS.values()}
-
-
-@each_method
-def test_same_seed_same_bits(problem, name):
-    fits(name, problem)
-    method = CONFIGURATIONS[name]
-    a, b = (quiet(method, problem, rounds=4, seed=6, trajectories=2, tol=0) for _ in range(2))
-    np.testing.assert_array_equal(a.w, b.w)
-    np.testing.assert_array_equal(a.trace.gap, b.trace.gap)
-    assert np.abs(a.w[0] - a.w[1]).max() > 1e-12
-    assert np.abs(quiet(method, problem, rounds=4, seed=7, trajectories=2, tol=0).w - a.w).max() > 1e-12
-    alone = quiet(method, problem, rounds=4, seed=6, tol=0)
-    np.testing.assert_allclose(alone.w, a.w[0], rtol=1e-12, atol=1e-14)  # trajectories do not meet
-    for n in (2, 5):  # over clients, and over trajectories where there are fewer clients than threads
-        np.testing.assert_array_equal(quiet(method, problem, rounds=4, seed=6, trajectories=2, tol=0, threads=n).w, a.w)
-
-
-@each_method
-def test_resume(problem, name, tmp_path):
-    fits(name, problem)
-    method, how = CONFIGURATIONS[name], {"seed": 3, "tol": 0}
-    whole = quiet(method, problem, rounds=5, **how)
-    quiet(method, problem, rounds=2, checkpoint=tmp_path / "c", **how)
-    again = quiet(method, problem, rounds=5, checkpoint=tmp_path / "c", **how)
-    np.testing.assert_array_equal(whole.w, again.w)
-    for column in whole.trace:
-        if column != "seconds":
-            np.testing.assert_array_equal(whole.trace[column], again.trace[column])
-
-
-@each_method
-def test_clients_touch_only_their_own_rows_and_the_server_none(problem, name, rng):
-    fits(name, problem)
-    method, fed = CONFIGURATIONS[name], problem.federation
-    draws = Draws(key_from_seed(0), np.arange(1), 1)
-    memory = lambda: method.memory(problem, 1) if hasattr(method, "memory") else None  # noqa: E731
-    state = method.init(problem, np.zeros((1, *problem.model_shape)))
-    two = np.array([[1, 2]])
-    before, _ = method.local(problem, method.broadcast(state), two, memory(), draws)
-    X, y = fed.X.copy(), fed.y.copy()
-    for lo, hi in ((0, fed.ptr[1]), (fed.ptr[3], fed.n)):
-        (X.data[X.indptr[lo] : X.indptr[hi]] if sp.issparse(X) else X[lo:hi])[...] = 1e6
-        y[lo:hi] = -y[lo:hi]
-    other = MultiTaskProblem(Federation(X, y, fed.ptr), problem.loss, problem.relation, problem.normalisation)
-    after, _ = method.local(other, method.broadcast(state), two, memory(), draws)
-    for a, b in zip(before, after, strict=True):
-        np.testing.assert_array_equal(a, b)
-    one, _ = method.local(problem, method.broadcast(state), two[:, 1:], memory(), draws)
-    np.testing.assert_array_equal(one[0][0, 0], before[0][0, 1])  # alone as among others
-
-
-@each_method
-def test_methods_are_frozen_values(name):
-    method = CONFIGURATIONS[name]
-    again = eval(repr(method), {n: getattr(fedconvex.methods, n) for n in fedconvex.methods.__all__})
-    assert again == method
-    assert hash(again) == hash(method)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        method.sigma = 1.0
-    with pytest.raises(TypeError):
-        type(method)(0.1)
+@pytest.mark.parametrize("method", [CoCoA(theta=0.3), MiniBatchSDCA(batch_size=3), JointMOCHA()], ids=str)
+def test_relationships_are_given_or_learned(method, rng):
+    relation = MeanRegularised(1.0, 0.4) if isinstance(method, JointMOCHA) else Covariance(0.3, 2.0)
+    with pytest.raises(ValueError, match="use MOCHA"):
+        run(method, MultiTaskProblem(federation(rng, Logistic()), Logistic(), relation), rounds=1)
 
 
 def test_what_nodes_send_is_counted(rng):

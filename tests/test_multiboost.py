@@ -444,20 +444,6 @@ def _every_cut(fed):
     return Dictionary.from_classifiers(fed, [stumps] * fed.n_domains)
 
 
-def test_trajectories_resume_and_bits(rng, tmp_path):
-    X, y, domain = rows(rng, n=90, p=3)
-    fed = Federation.from_arrays(X, y, domain, domain)
-    for problem in (StumpProblem(fed), EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3))):
-        method = MultiBoost(smoothing=20.0)
-        whole = quiet(method, problem, rounds=6, tol=0, trajectories=2)
-        np.testing.assert_array_equal(whole.state.margins[0], whole.state.margins[1])
-        path = tmp_path / type(problem).__name__
-        quiet(method, problem, rounds=3, tol=0, trajectories=2, checkpoint=path)
-        again = quiet(method, problem, rounds=6, tol=0, trajectories=2, checkpoint=path)
-        np.testing.assert_array_equal(whole.state.history, again.state.history)
-        np.testing.assert_array_equal(whole.state.margins, again.state.margins)
-
-
 # ---------------------------------------------------------------- FedMultiBoost
 
 
@@ -510,34 +496,6 @@ def test_fedmultiboost_communication_is_counted(rng):
     assert result.trace.floats_down.tolist() == [0] + [6 * N * t for t in range(1, 5)]
     assert result.trace.floats_up.tolist() == [0] + [6 * (2 + 5) * t for t in range(1, 5)]
     assert result.trace.floats_published.tolist() == [0, 6 * 2 + 6 * 5] + [6 * 2 + 2 * 5] * 3  # at first all are worst
-
-
-def test_clients_touch_only_their_own_rows_and_the_server_none(rng):
-    problem = federated(rng)
-    method, draws = FedMultiBoost(step_size=0.4), Draws(key_from_seed(0), np.arange(1), 0)
-    state = method.init(problem, rng.exponential(size=(1, problem.federation.d)))
-    clients, weights = method.participants(problem, draws)
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
-    message = method.broadcast(state)
-    every = method.local(problem, message, clients, None, draws)[0]
-    alone = method.local(problem, message, clients[:, 3:4], None, draws)[0]
-    for a, b in zip(every, alone, strict=True):
-        np.testing.assert_array_equal(a[:, 3:4], b)
-    a = method.aggregate(state, clients, weights, every)
-    b = method.aggregate(state, clients, weights, every)
-    np.testing.assert_array_equal(a.w, b.w)
-
-
-def test_fedmultiboost_seeds_and_resume(rng, tmp_path):
-    problem = federated(rng)
-    method = FedMultiBoost(step_size=(0.4, 0.2), clients_per_domain=1, classifiers=3)
-    how = {"tol": 0, "trajectories": 2}
-    whole = run(method, problem, rounds=8, seed=1, **how)
-    assert np.abs(run(method, problem, rounds=8, seed=2, **how).w - whole.w).max() > 0.0
-    assert np.abs(whole.w[0] - whole.w[1]).max() > 0.0
-    run(method, problem, rounds=3, seed=1, checkpoint=tmp_path / "c", **how)
-    np.testing.assert_array_equal(run(method, problem, rounds=8, seed=1, checkpoint=tmp_path / "c", **how).w, whole.w)
-    np.testing.assert_array_equal(run(method, problem, rounds=8, seed=1, threads=2, **how).w, whole.w)
 
 
 def test_fedmultiboost_converges_with_one_domain(rng):
