@@ -346,8 +346,8 @@ class Exponential(NamedTuple):
         s = q * u - y * z
         # f(t) = t + q e^t - s is convex with f' >= 1: Newton's method from the right of the root is monotone
         high = s
-        if q > 0.0 and s > 0.0:
-            high = min(s, max(0.0, math.log(s / q)))  # t >= 0 implies q e^t <= s
+        if q > 0.0 and s > 0.0:  # t >= 0 implies q e^t <= s
+            high = min(s, math.log(s / q) if s > q else 0.0)
         low = high - max(high + q * math.exp(min(high, 700.0)) - s, 0.0)
         t = high
         for _ in range(200):

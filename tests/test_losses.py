@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fedconvex.kernels import dispatch, row_losses
@@ -237,11 +237,13 @@ def bracket(h, v, low, high, width):
 
 
 @given(alpha=wide, z=wide, q=curved, y=wide)
+@example(alpha=0.0, z=0.0, q=1.5, y=2.2e-311)
 def test_dual_step_squared(alpha, z, q, y):
     """Derivative (alpha + delta) - y + z + q delta = 0."""
     delta = Squared().dual_step(alpha, z, q, y)
     residual = math.fsum([alpha, delta, -y, z, q * delta])
-    assert abs(residual) <= 8 * EPS * (abs(alpha) + abs(y) + abs(z) + (1 + q) * abs(delta))
+    tiny = (2 + q) * 5e-324  # below 2.2e-308 numbers are multiples of 5e-324, and delta is off by half of that
+    assert abs(residual) <= 8 * EPS * (abs(alpha) + abs(y) + abs(z) + (1 + q) * abs(delta)) + tiny
 
 
 @given(u=unit, z=wide, q=curved, y=sign)
@@ -264,6 +266,7 @@ def test_dual_step_logistic(u, z, q, y):
 
 
 @given(u=st.sampled_from([0.0]) | st.floats(-8, 3).map(lambda e: 10.0**e), z=wide, q=curved, y=sign)
+@example(u=0.0, z=-1e-323, q=10.0, y=1.0)
 def test_dual_step_exponential(u, z, q, y):
     """Derivative log v + y z + q (v - u), v > 0, increasing in t = log v."""
     z *= 0.7
