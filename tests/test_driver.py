@@ -292,6 +292,21 @@ def test_divergence_is_a_status_and_a_warning_that_names_the_round(linear, metho
     assert caught[0].filename == __file__  # points to the caller
 
 
+def test_an_objective_that_ends_above_its_start_is_a_warning(linear):
+    """Not divergence yet: F has risen, by far less than what counts as blown up."""
+    L = float(linear.constants().L_F or 0.0) if hasattr(linear.constants(), "L_F") else 0.0
+    size = 2.05 / max(L, float(np.linalg.eigvalsh(linear.hessian(np.zeros(3))).max()))  # beyond 2/L: F rises slowly
+    with pytest.warns(
+        DivergenceWarning, match=r"FedSGD ended above its start: .* after 60 rounds, .*smaller step size"
+    ):
+        result = run(FedSGD(step_size=size), linear, rounds=60, tol=0)
+    assert result.status is Status.ROUND_LIMIT
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(FedSGD(step_size=0.9 * size), linear, rounds=60, tol=0)
+        run(FedSGD(step_size=size), linear, rounds=60, tol=0, start=linear.solve().w)
+
+
 def test_divergence_to_nan_is_found(linear):
     """One round may leap from finite to NaN."""
     with pytest.warns(DivergenceWarning, match="round 1"):

@@ -72,7 +72,7 @@ def run(
     Warns
     -----
     DivergenceWarning
-        Naming the round by which a trajectory diverged.
+        Naming the round by which a trajectory diverged, or that the objective ended above its value at the start.
 
     Examples
     --------
@@ -125,6 +125,8 @@ def _carry_out(engine: Engine, start: Any, wishes: _Wishes) -> Result:
         if bar is not None:
             bar.close()
     recorder.warn()
+    if start is None:  # who starts at an optimum expects to leave it
+        recorder.warn_if_worse()
     return recorder.result(state, t, status or Status.ROUND_LIMIT)
 
 

@@ -75,6 +75,15 @@ class Recorder:
             text = f"{who} diverged{which}, seen at round {first}: take a smaller step size"
             warnings.warn(text, DivergenceWarning, stacklevel=4)
 
+    def warn_if_worse(self) -> None:
+        """Warn if the objective ended above its value at the start in most trajectories, though none blew up."""
+        first, last = self.rows[0], self.rows[-1]
+        if self.engine.moving or (self.diverged >= 0).any() or np.mean(last["value"] > first["value"]) <= 0.5:
+            return
+        who, before, after = type(self.engine.method).__name__, np.median(first["value"]), np.median(last["value"])
+        text = f"{who} ended above its start: {after:.6g} after {last['round']} rounds, {before:.6g} before the first"
+        warnings.warn(f"{text}: take a smaller step size", DivergenceWarning, stacklevel=4)
+
     def result(self, state: Any, t: int, status: Status) -> Result:
         """Return the result of a run that ended after t rounds."""
         if (self.diverged >= 0).any():

@@ -20,7 +20,7 @@ class Status(enum.Enum):
 
 
 class DivergenceWarning(RuntimeWarning):
-    """A trajectory's objective became infinite, NaN, or 1e10 times what it was."""
+    """A trajectory's objective became infinite, NaN, or 1e10 times what it was; or it ended above its start."""
 
 
 class Trace(dict):
