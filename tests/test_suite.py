@@ -246,7 +246,7 @@ def test_worst_case_of_equal_clients_is_the_closed_form():
 @pytest.mark.parametrize(
     ("name", "problem", "method", "rounds", "why"),
     [
-        ("fedavg-convex", two_clients.make(), FedAvg(step_size=0.25, batch_size=1), 1, "without randomness"),
+        ("fedavg-convex", two_clients.make(), FedAvg(step_size=0.25, participation=1), 1, "without randomness"),
         (
             "fedavg-convex",
             unequal_hessians.make(),

@@ -13,6 +13,7 @@ import scipy.stats
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, Softmax, Squared, iterate
 from fedconvex.methods import (
     AFL,
+    SCAFFOLD,
     AgnosticFedAvg,
     ApproxFedAvg,
     OptimisticAFL,
@@ -27,6 +28,7 @@ from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
 from fedconvex.solvers.ball import largest_on_ball, least_over_ball, least_values_over_ball
 from fedconvex.theorems import agnostic
 from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
+from fedconvex.theorems.agnostic_floats import COUNTS, floats_per_round
 from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,
     diabetes_ages,
@@ -39,7 +41,6 @@ from fedconvex.theorems.parts.domains import (
     two_coin_domains,
 )
 from fedconvex.theorems.parts.rules import only_the_start, saddle_steps, samples_of_domains
-from fedconvex.theory import agnostic_communication
 from fedconvex.theory.agnostic_rate import agnostic_constants
 from fedconvex.verify import THEOREMS, Check, Outcome, Setting, curve, verify, verify_grid, verify_suite
 
@@ -554,7 +555,7 @@ def test_what_is_sent(scheme):
 def test_a_count_that_is_off_by_one_is_caught_on_either_side(monkeypatch):
     problem, method = three_domains.make(), AgnosticFedAvg(step_size=0.1, domain_step_size=0.1)
     for wrong in ((3, 0), (3, 2), (2, 1), (4, 0)):  # the last is 2c|W| + 4cp, which circulates
-        monkeypatch.setitem(agnostic_communication.COUNTS, "AgnosticFedAvg", wrong)
+        monkeypatch.setitem(COUNTS, AgnosticFedAvg, wrong)
         violated("agnostic-floats", problem, method, 1)
 
 
@@ -565,8 +566,9 @@ def test_hypotheses_of_counts():
     refuses("agnostic-floats", problem, weighted, "all domains asked, got WeightedSampling(draws=1)")
     masked = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums())
     refuses("agnostic-floats", problem, masked, "single answers, got SecureSums")
-    with pytest.raises(ValueError, match="floats_per_round: method must be one of FedAvg"):
-        agnostic_communication.floats_per_round("SCAFFOLD", clients=1, size=1, domains=1)
+    refuses("agnostic-floats", problem, SCAFFOLD(step_size=0.1), "or SoftmaxFedAvg, got SCAFFOLD")
+    with pytest.raises(ValueError, match="floats_per_round: clients must"):
+        floats_per_round(clients=0, size=1, domains=1)
 
 
 # ---------------------------------------------------------------- the softmax objective

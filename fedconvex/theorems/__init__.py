@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from fedconvex.theorems import (
     adaboost,
     agnostic,
+    agnostic_floats,
+    agnostic_softmax,
     boosting,
     dynamic_msd,
     dynamic_noise,
@@ -49,6 +51,8 @@ THEOREMS: Mapping[str, Theorem] = {
         hedging,
         fedavg_limit,
         agnostic,
+        agnostic_floats,
+        agnostic_softmax,
         mocha,
         mocha_sigma,
         boosting,

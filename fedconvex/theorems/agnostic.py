@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,29 +13,24 @@ from scipy.special import gammaln
 
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.draws import key_from_seed
-from fedconvex.driver import iterate, run
+from fedconvex.driver import iterate
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
-from fedconvex.simplex.uncertainty import Simplex, log_sum_exp
+from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.ball import largest_on_ball, least_values_over_ball
-from fedconvex.solvers.minimax import solve_minimax, solve_softmax
-from fedconvex.theorems.parts.setting import Setting, is_method, participants, stationary
+from fedconvex.theorems.parts.domains import values_rounding
+from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theory import (
-    agnostic_communication,
     agnostic_generalisation,
     agnostic_rate,
-    agnostic_softmax,
     complexity,
 )
 from fedconvex.theory.agnostic_rate import AgnosticConstants, agnostic_best_steps, agnostic_constants, agnostic_steps
 from fedconvex.theory.bound import (
     AGNOSTIC_EXCESS,
-    FLOATS,
     SADDLE_GAP,
-    SOFTMAX_DISTANCE,
-    SOFTMAX_OPTIMUM,
     Bound,
     Hypothesis,
     require,
@@ -494,96 +489,12 @@ def _shown_sample(s: Setting) -> dict[str, tuple[float, str]]:
     return out | ({} if G.hypotheses is None else {"hypotheses": (float(G.hypotheses), "exact")})
 
 
-# ---------------------------------------------------------------- communication
-
-
-def _floats(s: Setting) -> Bound:
-    name, m = "the count of what is sent", s.method
-    is_method(name, m, *agnostic_communication.COUNTS)
-    sums, sampling = getattr(m, "sums", None), getattr(m, "sampling", None)
-    require(
-        name,
-        Hypothesis("single answers", f"{sums!r}", sums is None or type(sums).__name__ == "PlainSums"),
-        Hypothesis("all domains asked", f"{sampling!r}", sampling is None or not hasattr(sampling, "draws")),
-    )
-    fed, scheme = s.problem.federation, getattr(m, "participation", None)
-    clients = fed.K if scheme is None else scheme.draws if hasattr(scheme, "draws") else participants(s)
-    p = domain_counts(fed).size
-    return agnostic_communication.floats_per_round(type(m).__name__, clients=clients, size=s.problem.size, domains=p)
-
-
-def _sent(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
-    """Numbers a round, as the driver counts them in the messages."""
-    out = []
-    for T in rounds:
-        result = run(s.method, s.problem, rounds=T, tol=0.0, seed=seed, start=s.start, record_every=T, progress=False)
-        out.append((result.trace.floats_down[-1] + result.trace.floats_up[-1]) / result.rounds)
-    return np.tile(np.array(out, dtype=float)[:, None], (1, trajectories))
-
-
-def _shown_counts(s: Setting) -> dict[str, tuple[float, str]]:
-    p, K = domain_counts(s.problem.federation).size, s.problem.federation.K
-    return {"|W|": (float(s.problem.size), "exact"), "p": (float(p), "exact"), "clients": (float(K), "exact")}
-
-
-# ---------------------------------------------------------------- the softmax objective
-
-
-def _softmax(theorem: Callable[..., Bound]) -> Callable[[Setting], Bound]:
-    def bound(s: Setting) -> Bound:
-        is_method("the softmax objective", s.method, "SoftmaxFedAvg")
-        stationary("the softmax objective", s.problem)
-        return theorem(domains=domain_counts(s.problem.federation).size, mu=s.method.mu)
-
-    return bound
-
-
-def _optimum(s: Setting) -> Bound:
-    solvable = traits(s.problem.loss).curved
-    require("the softmax optimum", Hypothesis("a smooth loss, to be solved for", f"{s.problem.loss!r}", solvable))
-    return _softmax(agnostic_softmax.softmax_optimum)(s)
-
-
-def _sandwich(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
-    """Largest |F_mu - max F - log(p)/(2 mu)| at the models of a run."""
-    domains, mu, out, most = s.problem.by_domain, s.method.mu, {}, np.zeros(trajectories)
-    half = math.log(domains.federation.K) / (2.0 * mu)
-    runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
-    for t, state in runs:
-        F = np.asarray(domains.client_values(state.w))
-        most = np.maximum(most, np.abs(log_sum_exp(F, mu) - F.max(axis=1) - half))
-        out[t] = most
-    return np.array([out[t] for t in rounds])
-
-
-def _exact_sandwich(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    """Largest over a single run: the statement is about every model."""
-    return _sandwich(s, rounds, s.seed, 1)[:, 0]
-
-
-def _exact_optimum(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    """From both exact solutions, certified from above."""
-    best, smooth = solve_minimax(s.problem), solve_softmax(s.problem, s.method.mu)
-    return np.full(len(rounds), float(smooth.domain_values.max()) - best.lower)
-
-
-def _shown_softmax(s: Setting) -> dict[str, tuple[float, str]]:
-    p = domain_counts(s.problem.federation).size
-    return {"p": (float(p), "exact"), "mu": (float(s.method.mu), "given")}
-
-
-def _values_rounding(s: Setting) -> float:
-    """1e-12 of the domains' values at the start."""
-    values = s.problem.by_domain.client_values(s.start)
-    return 1e-12 * (1.0 + float(np.abs(values).max()))
-
-
 _GAP, _EXCESS = SADDLE_GAP, AGNOSTIC_EXCESS
 _RUN: dict[str, Any] = {
     "sample": _saddle_gap,
     "exact": _exact_saddle_gap,
     "shown": _shown_game,
-    "tolerance": _values_rounding,
+    "tolerance": values_rounding,
 }
 _DRAWN: dict[str, Any] = {
     "sample": _excess,
@@ -592,14 +503,6 @@ _DRAWN: dict[str, Any] = {
     "shown": _shown_sample,
     "tolerance": lambda s: 1e-12 * (1.0 + _class_of("the excess of a sample", s).largest),
 }
-_COUNT: dict[str, Any] = {
-    "sample": _sent,
-    "exact": lambda s, rounds: _sent(s, rounds, s.seed, 1)[:, 0],
-    "shown": _shown_counts,
-    "tolerance": lambda s: 1e-6,
-    "equation": True,
-}
-_SOFT: dict[str, Any] = {"shown": _shown_softmax, "tolerance": _values_rounding}
 
 THEOREMS = tuple(
     Theorem(f"agnostic-{name}", quantity, bound, f"Agnostic learning, {title}", "agnostic", **how)
@@ -610,20 +513,5 @@ THEOREMS = tuple(
         ("cover", _EXCESS, _cover, "generalisation by covers (Mohri et al.)", _DRAWN),
         ("vc", _EXCESS, lambda s: _cover(s, True), "generalisation, VC form (Mohri et al.)", _DRAWN),
         ("vertices", _EXCESS, _vertices, "generalisation by vertices", _DRAWN),
-        ("floats", FLOATS, _floats, "numbers sent in a round", _COUNT),
-        (
-            "softmax",
-            SOFTMAX_DISTANCE,
-            _softmax(agnostic_softmax.softmax_sandwich),
-            "softmax objective and worst domain",
-            _SOFT | {"sample": _sandwich, "exact": _exact_sandwich},
-        ),
-        (
-            "softmax-optimum",
-            SOFTMAX_OPTIMUM,
-            _optimum,
-            "softmax optimum and agnostic optimum",
-            _SOFT | {"exact": _exact_optimum},
-        ),
     )
 )

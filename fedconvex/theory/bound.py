@@ -54,13 +54,6 @@ AGNOSTIC_RISK = Quantity("expected loss under every mixture of the domains, with
 AGNOSTIC_EXCESS = Quantity(
     "(1 - delta)-quantile of sup over models and mixtures of L_lambda - empirical L_lambda", "excess of the true loss"
 )
-FLOATS = Quantity("numbers sent in a round, down and up, by all clients together", by_rounds=False)
-SOFTMAX_DISTANCE = Quantity(
-    "largest |F_mu(w_t) - max_k F_k(w_t) - log(p)/(2 mu)| over the rounds t <= T", "distance from the middle"
-)
-SOFTMAX_OPTIMUM = Quantity(
-    "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective", by_rounds=False
-)
 SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap")
 
 

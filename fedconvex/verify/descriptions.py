@@ -8,10 +8,11 @@ import numpy as np
 
 from fedconvex.methods import ProportionalSampling, UniformSampling
 from fedconvex.problems import EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
+from fedconvex.simplex.uncertainty import EntropicStep
 from fedconvex.theorems import Setting, Theorem
+from fedconvex.theorems.agnostic_floats import FLOATS
 from fedconvex.theorems.parts.rules import smoothness
 from fedconvex.theorems.parts.theorem import Instance, MethodRule
-from fedconvex.theory.bound import FLOATS
 
 __all__ = ["described", "has_one_model"]
 
@@ -95,8 +96,7 @@ def _of_domains(m: Any) -> tuple[list[str], list[str]]:
     """Return what only methods for several domains have, in short and in full."""
     short, full = [], []
     if isinstance(getattr(m, "domain_step_size", None), float):
-        entropic = type(m.ascent).__name__ == "EntropicStep"
-        kind = "entropic" if entropic else "projected"
+        kind = "entropic" if isinstance(m.ascent, EntropicStep) else "projected"
         full.append(f"{kind} steps {m.domain_step_size:.4g} of the mixture in {m.uncertainty_set!r}")
     if getattr(m, "radius", None) is not None:
         full.append(f"‖w‖ <= {m.radius:g}")

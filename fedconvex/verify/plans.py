@@ -11,11 +11,6 @@ from typing import NamedTuple
 
 from fedconvex.methods import (
     AFL,
-    AgnosticFedAvg,
-    ApproxFedAvg,
-    OptimisticAFL,
-    SoftmaxFedAvg,
-    UniformSampling,
 )
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.problems import Problem
@@ -26,7 +21,6 @@ from fedconvex.theorems.parts.domains import (
     breast_cancer_two_features,
     diabetes_ages,
     one_row,
-    opposite_labels,
     plane_domains,
     three_domains,
     three_small_domains,
@@ -64,7 +58,6 @@ _AFL_LOOSE = (
     "Two thirds of the bound are attained by a linear function after one step, a third in the long run; problems whose "
     "gradients are smaller than their largest, as all others, are 20 to 70 times better."
 )
-_SOFT = {"mu": 20.0, "local_steps": 1}
 
 PLANS: Mapping[str, Plan] = {
     "agnostic-rate": Plan(
@@ -109,27 +102,6 @@ PLANS: Mapping[str, Plan] = {
         5,
         (three_small_domains, diabetes_ages),
     ),
-    "agnostic-floats": Plan(
-        "Agnostic methods send 2c|W| numbers a round as FedAvg does, and a few for every domain.",
-        "An equation.",
-        fixed_step(0.25, AgnosticFedAvg, domain_step_size=0.1, local_steps=3),
-        2,
-        (three_domains, breast_cancer_domains),
-    ),
-    "agnostic-softmax": Plan(
-        "The softmax objective lies between the worst domain's loss and log(p)/mu above it, at every model of a run.",
-        "Both ends are attained: equal losses, and one loss far above the others.",
-        fixed_step(0.1, SoftmaxFedAvg, **_SOFT),
-        20,
-        (three_domains, opposite_labels, breast_cancer_domains),
-    ),
-    "agnostic-softmax-optimum": Plan(
-        "The softmax optimum misses the agnostic one by at most log(p)/mu.",
-        "An eighth to a third of it was seen, and nothing where one domain is the worst everywhere.",
-        fixed_step(0.1, SoftmaxFedAvg, **_SOFT),
-        1,
-        (three_domains, opposite_labels, breast_cancer_domains),
-    ),
 }  # fmt: skip
 
 
@@ -162,24 +134,11 @@ EXTRA: tuple[Check, ...] = (
     _check("agnostic-vertices", two_coin_domains, samples_of_domains(only_the_start), 5, 1.0),
     _check("agnostic-vertices", twenty_coin_domains, samples_of_domains(only_the_start, delta=0.3), 5, 1.0),
     _check("agnostic-vertices", plane_domains, samples_of_domains(Classifiers()), 10),
-    _check("agnostic-softmax", three_domains, fixed_step(0.1, SoftmaxFedAvg, mu=100.0), start=1.0),
-    *(
-        _check("agnostic-floats", world, way)
-        for world in (three_domains, breast_cancer_domains)
-        for way in (
-            fixed_step(0.25, local_steps=3, scheme=UniformSampling),
-            fixed_step(0.25, AFL, domain_step_size=0.1),
-            fixed_step(0.25, OptimisticAFL, domain_step_size=0.1),
-            fixed_step(0.25, ApproxFedAvg, mu=20.0, local_steps=3),
-            fixed_step(0.25, SoftmaxFedAvg, mu=20.0, local_steps=3, scheme=UniformSampling),
-        )
-    ),
     # hypotheses that fail, named with their numbers
     _check("agnostic-rate", three_domains, fixed_step(2.0, AFL, domain_step_size=0.1, radius=1.0)),
     _check("agnostic-rate", three_domains, saddle_steps(published=True, ascent=EntropicStep())),
     _check("agnostic-rate", three_domains, fixed_step(0.25, AFL, domain_step_size=0.1)),
     _check("agnostic-vc", three_small_domains),
-    _check("agnostic-floats", three_domains, fixed_step(0.25, AFL, domain_step_size=0.1, sampling=WeightedSampling(1))),
     # hypotheses that fail
 )
 

@@ -40,9 +40,6 @@ MODULES = {  # where the name differs from the page's
     "agnostic-rate": "agnostic_rate",
     "agnostic-rate-any-steps": "agnostic_rate",
     "agnostic-rate-entropic": "agnostic_rate",
-    "agnostic-floats": "agnostic_communication",
-    "agnostic-softmax": "agnostic_softmax",
-    "agnostic-softmax-optimum": "agnostic_softmax",
 }
 MOVED = {  # statements that stand in theorems already
     "fedavg_convex", "fedavg_refined", "fedavg_strongly_convex", "dynamic_msd", "weight_divergence", "scaffold",

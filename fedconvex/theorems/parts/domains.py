@@ -9,6 +9,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import instance
+from fedconvex.theorems.parts.setting import Setting
 
 __all__ = ["three_domains"]
 
@@ -89,3 +90,9 @@ def diabetes_ages() -> Problem:
     X, y, _ = datasets.load_bundled("diabetes")
     third = np.searchsorted(np.quantile(X[:, 0], (1 / 3, 2 / 3)), X[:, 0])
     return Problem(Federation.from_arrays(X[:, [2, 3, 8]], (y - y.mean()) / y.std(), third), Squared())
+
+
+def values_rounding(s: Setting) -> float:
+    """Return 1e-12 of the domains' values at the start."""
+    values = s.problem.by_domain.client_values(s.start)
+    return 1e-12 * (1.0 + float(np.abs(values).max()))

@@ -1,0 +1,177 @@
+"""The softmax objective beside the worst domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import real, whole
+from fedconvex.driver import iterate
+from fedconvex.kernels.domains import domain_counts
+from fedconvex.loss_traits import traits
+from fedconvex.methods import SoftmaxFedAvg
+from fedconvex.simplex.uncertainty import log_sum_exp
+from fedconvex.solvers.minimax import solve_minimax, solve_softmax
+from fedconvex.theorems.parts.domains import breast_cancer_domains, opposite_labels, three_domains, values_rounding
+from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.setting import Setting, is_method, stationary
+from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+
+__all__ = ["SOFTMAX_DISTANCE", "SOFTMAX_OPTIMUM", "STATEMENT", "THEOREMS", "softmax_optimum", "softmax_sandwich"]
+
+SOFTMAX_DISTANCE = Quantity(
+    "largest |F_mu(w_t) - max_k F_k(w_t) - log(p)/(2 mu)| over the rounds t <= T", "distance from the middle"
+)
+SOFTMAX_OPTIMUM = Quantity(
+    "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective", by_rounds=False
+)
+SOURCE = "log-sum-exp (docs/theory/agnostic_softmax.md)"
+
+STATEMENT = Statement(
+    page="agnostic_softmax",
+    title="Agnostic learning: the softmax objective",
+    setting="""
+p domains with objectives F_k; h(w) = max_k F_k(w); F_mu(w) = (1/mu) log sum_k exp(mu F_k(w)), mu > 0.
+""",
+    assumptions="None. (For SoftmaxFedAvg to find the minimiser of F_mu, convexity and small steps.)",
+    statement="""
+Sandwich  h <= F_mu <= h + log(p)/mu everywhere, that is |F_mu - h - log(p)/(2 mu)| <= log(p)/(2 mu).
+Optimum   a minimiser w_mu of F_mu has h(w_mu) - min h <= log(p)/mu.
+""",
+    source="Standard (log-sum-exp).",
+    differs="ApproxFedAvg (Ro et al. 2021) does not minimise F_mu: see `docs/agnostic.md`.",
+    meaning="""
+A run of `SoftmaxFedAvg` shows both sides of the sandwich in one number, largest |F_μ - h - log(p)/(2μ)| along it; the
+optimum is that of both exact solutions.
+""",
+    proof="""
+F_μ = (1/μ) log Σ exp(μF_k), h = max F_k. One summand is exp(μh), all p are at most that: h ≤ F_μ ≤ h + log(p)/μ. Hence
+for its minimiser w_μ and every w, h(w_μ) ≤ F_μ(w_μ) ≤ F_μ(w) ≤ h(w) + log(p)/μ. The upper end is attained where all F_k
+are equal, the lower one as one of them leaves the others behind. ∎
+""",
+    loose="""
+Both ends of the sandwich are attained: the upper one where all F_k are equal, the lower one in the limit where one
+F_k exceeds the others. Of the optimum's bound an eighth to a third was seen, and nothing where one domain is the
+worst everywhere.
+""",
+)
+
+
+def softmax_sandwich(*, domains: int, mu: float) -> Bound:
+    """Return log(p)/(2 mu), the largest distance of F_mu from the middle of the sandwich.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.agnostic_softmax import softmax_sandwich
+    >>> round(softmax_sandwich(domains=2, mu=10.0).value, 6)
+    0.034657
+    """
+    value, requires = _half(domains, mu)
+    return Bound({"half the width": value}, SOFTMAX_DISTANCE, SOURCE, requires)
+
+
+def softmax_optimum(*, domains: int, mu: float) -> Bound:
+    """Return log(p)/mu, the most by which the softmax optimum misses the agnostic one.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.agnostic_softmax import softmax_optimum
+    >>> round(softmax_optimum(domains=2, mu=10.0).value, 6)
+    0.069315
+    """
+    value, requires = _half(domains, mu)
+    return Bound({"width": 2.0 * value}, SOFTMAX_OPTIMUM, SOURCE, requires)
+
+
+def _half(domains: int, mu: float) -> tuple[float, tuple[Hypothesis, ...]]:
+    p, m = whole("domains", domains, low=1), real("mu", mu, low=0.0, strict=True)
+    return math.log(p) / (2.0 * m), (Hypothesis("domains and sharpness", f"p = {p}, mu = {m:g}"),)
+
+
+# ---------------------------------------------------------------- read off a setting
+
+
+def _read(s: Setting) -> Reading:
+    is_method("the softmax objective", s.method, SoftmaxFedAvg)
+    stationary("the softmax objective", s.problem)
+    return Reading({"domains": domain_counts(s.problem.federation).size, "mu": s.method.mu})
+
+
+def _read_optimum(s: Setting) -> Reading:
+    solvable = traits(s.problem.loss).curved
+    require("the softmax optimum", Hypothesis("a smooth loss, to be solved for", f"{s.problem.loss!r}", solvable))
+    return _read(s)
+
+
+def _sandwich(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """Largest |F_mu - max F - log(p)/(2 mu)| at the models of a run."""
+    domains, mu, out, most = s.problem.by_domain, s.method.mu, {}, np.zeros(trajectories)
+    half = math.log(domains.federation.K) / (2.0 * mu)
+    runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
+    for t, state in runs:
+        F = np.asarray(domains.client_values(state.w))
+        most = np.maximum(most, np.abs(log_sum_exp(F, mu) - F.max(axis=1) - half))
+        out[t] = most
+    return np.array([out[t] for t in rounds])
+
+
+def _exact_sandwich(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    """Largest over a single run: the statement is about every model."""
+    return _sandwich(s, rounds, s.seed, 1)[:, 0]
+
+
+def _exact_optimum(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+    """From both exact solutions, certified from above."""
+    best, smooth = solve_minimax(s.problem), solve_softmax(s.problem, s.method.mu)
+    return np.full(len(rounds), float(smooth.domain_values.max()) - best.lower)
+
+
+def _shown_softmax(s: Setting) -> dict[str, tuple[float, str]]:
+    p = domain_counts(s.problem.federation).size
+    return {"p": (float(p), "exact"), "mu": (float(s.method.mu), "given")}
+
+
+_HERE: dict[str, Any] = {
+    "statement": STATEMENT,
+    "shown": _shown_softmax,
+    "tolerance": values_rounding,
+    "method": fixed_step(0.1, SoftmaxFedAvg, mu=20.0, local_steps=1),
+}
+
+THEOREMS = (
+    Theorem(
+        name="agnostic-softmax",
+        title="Agnostic learning, softmax objective and worst domain",
+        quantity=SOFTMAX_DISTANCE,
+        bound=softmax_sandwich,
+        read=_read,
+        sample=_sandwich,
+        exact=_exact_sandwich,
+        says="The softmax objective lies between the worst domain's loss and log(p)/mu above it, at every model.",
+        loose="Both ends are attained: equal losses, and one loss far above the others.",
+        rounds=20,
+        checks=(
+            three_domains,
+            opposite_labels,
+            breast_cancer_domains,
+            Check(three_domains, fixed_step(0.1, SoftmaxFedAvg, mu=100.0), start=1.0),
+        ),
+        **_HERE,
+    ),
+    Theorem(
+        name="agnostic-softmax-optimum",
+        title="Agnostic learning, softmax optimum and agnostic optimum",
+        quantity=SOFTMAX_OPTIMUM,
+        bound=softmax_optimum,
+        read=_read_optimum,
+        exact=_exact_optimum,
+        says="The softmax optimum misses the agnostic one by at most log(p)/mu.",
+        loose="An eighth to a third of it was seen, and nothing where one domain is the worst everywhere.",
+        checks=(three_domains, opposite_labels, breast_cancer_domains),
+        **_HERE,
+    ),
+)
