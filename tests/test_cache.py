@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,7 @@ import pytest
 
 import fedconvex
 from fedconvex import FedAvg, Federation, Problem, Squared, iterate
-from fedconvex.kernels import averages, jobs
+from fedconvex.kernels import averages, cache, jobs
 from fedconvex.methods import Decay
 
 pytestmark = pytest.mark.compiled(only="where nothing is compiled, nothing is cached")
@@ -137,6 +141,50 @@ def test_old_caches_are_pruned(package):
     assert Path(python(package, light)) in left
 
 
+AT_ONCE = """
+import json, sys, time
+import numpy as np
+from fedconvex.kernels import row_losses
+from fedconvex.losses import Exponential, Hinge, Logistic, Squared
+loss = (Squared(), Logistic(), Hinge(), Exponential())[int(sys.argv[1])]
+outs = [np.empty((1, 1)) for _ in range(2)]
+time.sleep(max(0.0, float(sys.argv[2]) - time.time()))
+row_losses.row_values(loss, np.full((1, 1), 3.0), np.ones(1), outs[0])
+row_losses.row_slopes(loss, np.full((1, 1), 3.0), np.ones(1))
+stats = [k.stats for k in (row_losses.row_values, row_losses.row_slopes)]
+hits, misses = (sum(sum(getattr(s, c).values()) for s in stats) for c in ("cache_hits", "cache_misses"))
+print(json.dumps([outs[0][0, 0], hits, misses]))
+"""
+
+
+def test_processes_that_compile_at_once_share_one_cache(package):
+    """Each adds its signature to the same kernels' indices; afterwards every process finds its own code."""
+    values = [2.0, math.log1p(math.exp(-3.0)), 0.0, math.exp(-3.0)]  # l(3, 1)
+    numbers = [str(i) for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        start = str(time.time() + 4.0)
+        found = list(pool.map(lambda i: python(package, AT_ONCE, i, start), numbers))
+    assert found == [[pytest.approx(v, rel=1e-12), 0, 2] for v in values]
+    assert [python(package, AT_ONCE, i, "0") for i in numbers] == [[pytest.approx(v, rel=1e-12), 2, 0] for v in values]
+
+
+def test_saving_takes_turns(tmp_path, monkeypatch):
+    """Of two that hold the lock for a while, the second waits for the first."""
+    monkeypatch.setattr(cache, "_FOLDER", str(tmp_path))
+    spans = []
+
+    def save(_):
+        with cache._turn():
+            begin = time.perf_counter()
+            time.sleep(0.05)
+            spans.append((begin, time.perf_counter()))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, range(4)))
+    spans.sort()
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
 # ---------------------------------------------------------------- one array type, one compilation
 
 
@@ -144,6 +192,8 @@ def shape_of(a):
     """What Numba distinguishes of an argument."""
     if isinstance(a, np.ndarray):
         return a.dtype.str, a.ndim, a.flags.c_contiguous, a.flags.writeable
+    if isinstance(a, np.int64):
+        return ("int",)
     return type(a).__name__, *map(shape_of, a if isinstance(a, tuple) else ())
 
 
@@ -169,6 +219,8 @@ def test_settings_do_not_multiply_compilations(R, name, rng, monkeypatch):
     kinds = {tuple(map(shape_of, args)) for args in seen[name]}
     assert len(seen[name]) >= 12
     differing = {at: {k[at] for k in kinds} for at in range(len(next(iter(kinds)))) if len({k[at] for k in kinds}) > 1}
+    if name == "run_jobs":  # full gradients and mini-batches have different rules: two compilations, and no more
+        assert differing.pop(0) == {("FullSteps", ("ClientSGD",)), ("BatchSteps",)}
     assert not differing
 
 

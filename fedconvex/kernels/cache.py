@@ -1,6 +1,6 @@
 """The one place where Numba is set up: kernel decorators and the disk cache.
 
-Three traps are closed here.
+Four traps are closed here.
 
 * Numba's cache does not see edits in *other* files that a kernel inlines: the cache folder carries a digest of all
   sources that kernels are made of: this folder, the files that import this one or define a rule of `kernels.jobs`, and
@@ -8,6 +8,8 @@ Three traps are closed here.
 * An entry that names a class from a user's own module cannot be read back where that module is missing, and takes the
   whole index of the kernel with it: signatures with foreign classes are compiled in memory only.
 * The cache ignores jit options: every function is decorated once.
+* Numba numbers the files of a kernel's entries by what its index holds: two processes that add to it at once use one
+  number twice, and a later one loads the wrong code. Saving takes turns here.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,11 @@ import numpy as np
 from numba import njit, types
 from numba.core.caching import FunctionCache
 from numba.extending import overload
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["DISABLED", "FASTMATH", "borrowing", "kernel", "overload", "reduction", "types"]
 
@@ -93,8 +101,21 @@ class _KernelCache(FunctionCache):
         return None if any(map(_foreign, sig)) else super().load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        if not any(map(_foreign, data.signature.args)):
+        if any(map(_foreign, data.signature.args)):
+            return
+        with suppress(OSError), _turn():  # what cannot be saved stays in memory
             super().save_overload(sig, data)
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until no other process saves to the cache, where the system has locks that end with their process."""
+    if fcntl is None:
+        yield
+        return
+    with open(Path(_FOLDER) / "lock", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _compile(function: Callable, **options: Any) -> Any:

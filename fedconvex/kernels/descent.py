@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,7 @@ class SingleSteps(NamedTuple):
                     path[job.r, job.j, s, t] = w[t]
 
 
+@lru_cache(maxsize=64)
 def rules(opt, n_outputs):
     """Return the rules of the kinds of jobs for a client optimiser."""
     if not opt.plain():
@@ -99,7 +101,7 @@ def rules(opt, n_outputs):
     return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchSteps(), jobs.SINGLE: SingleSteps()}
 
 
-def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shadow, tilt=None, ridge=0.0):
+def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shadow, tilt=None, ridge=None):
     """Take the local steps of clients (R, m): models (R, m, *model), paths (R, m, tau, *model).
 
     They start at w (R, *model), or each at its own (R, m, *model), and descend f_k(w) + <tilt, w> + (ridge/2) ‖w‖^2,
@@ -109,9 +111,9 @@ def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shado
     R, p = len(clients), problem.size
     tau = int(plan[0, 0, 0] * -(-plan[0, 0, 1] // plan[0, 0, 2])) if shadow else 0
     path = np.empty((*clients.shape, tau, p))
-    slanted = jobs.NO_TILT if tilt is None else tilt.reshape(R, -1, p)
     out = jobs.run(
-        rules(opt, problem.n_outputs), problem, np.atleast_1d(problem.l2 + ridge), w.reshape(R, -1, p), clients, draws,
-        eta, plan, replacement, path=path, tilt=slanted,
+        rules(opt, problem.n_outputs), problem, problem.l2, w.reshape(R, -1, p), clients, draws, eta, plan, replacement,
+        path=path, tilt=jobs.NO_TILT if tilt is None else tilt.reshape(R, -1, p),
+        ridge=jobs.NO_RIDGE if ridge is None else ridge,
     )  # fmt: skip
     return problem.unflatten(out), problem.unflatten(path)

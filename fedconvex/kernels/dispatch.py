@@ -68,7 +68,7 @@ def by_rule(name, otherwise=None):
         return getattr(rule.instance_class, name, otherwise)
 
     if not DISABLED:
-        overload(in_python, strict=False, jit_options=_FLAGS)(in_kernel)
+        overload(in_python, strict=False, jit_options=_FLAGS | {"forceinline": True})(in_kernel)
     return in_python
 
 

@@ -96,7 +96,7 @@ def domain_sums(
     plan[..., 1] = plan[..., 2] = n if batch_size is None else batch_size
     alpha = np.require(alpha, requirements=["C", "W"])
     G = jobs.run(
-        {jobs.OWN: DomainSums(domains_of(fed).code, alpha, sums)}, problem, np.zeros(1), w.reshape(R, 1, -1), clients,
+        {jobs.OWN: DomainSums(domains_of(fed).code, alpha, sums)}, problem, 0.0, w.reshape(R, 1, -1), clients,
         draws, np.ones((1, 1, 1)), plan, replacement and batch_size is not None,
     )  # fmt: skip
     return sums, problem.unflatten(G)

@@ -111,15 +111,17 @@ def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
 
 @borrowing
 def run_jobs(
-    rule, kind, kinds, loss, X, y, ptr, ids, ridge, tilt, key, trajectories, round_, clients, W, plan, eta, replacement,
-    out, path, C, widest, whole, real,
+    rule, kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta,
+    replacement, out, path, C, widest, whole, real, width,
 ):  # fmt: skip
     """out[r, j] = what the rule makes of the model W[r, j] with the rows of client clients[r, j], in jobs of the kind.
 
     plan[r, j] holds passes, block and batch. W, tilt and eta are the same for all j where their second axis is 1.
     """
-    w, p, pool, rows = real[0, : W.shape[2]], W.shape[2], whole[:widest], whole[widest:]
-    room = Scratch(pool, rows, real[1, :p], real[2, :p], real[3, :p], real[4], real[5], real[6])
+    p, o = W.shape[2], (-np.int64(real.ctypes.data >> 3)) % 8  # pieces of a width begin with a cache line
+    w, g, m = real[o : o + p], real[o + width : o + width + p], real[o + 2 * width : o + 2 * width + p]
+    v, c, c0 = real[o + 3 * width :][:p], real[o + 4 * width :], real[o + 5 * width :]
+    room = Scratch(whole[:widest], whole[widest:], g, m, v, c, c0, real[o + 6 * width :])
     for r in range(clients.shape[0]):
         for j in range(clients.shape[1]):
             if kinds[r, j] != kind:
@@ -129,40 +131,43 @@ def run_jobs(
             full = batch == n and not replacement and kind != DRAWN
             state = stream(key, trajectories[r], round_, ids[k], BATCHES)
             if kind > ITSELF:
-                list_rows(state, lo, n, full, passes, block, replacement, pool, rows)
+                list_rows(state, lo, n, full, passes, block, replacement, room.pool, room.rows)
             for q in range(p):
                 w[q] = W[r, min(j, W.shape[1] - 1), q]
-                room.m[q] = room.v[q] = 0.0
-            l2, b = ridge[min(r, ridge.size - 1)], b[: size_unless_zero(b)]
-            job = Job(r, j, k, lo, n, passes, block, batch, full, state, C, l2, b)
+                m[q] = v[q] = 0.0
+            a, b = l2 + ridge[min(r, ridge.size - 1)], b[: size_unless_zero(b)]
+            job = Job(r, j, k, lo, n, passes, block, batch, full, state, C, a, b)
             steps(rule, loss, Data(X, y), job, eta, w, path, room)
             for q in range(p):
                 out[r, j, q] = w[q]
 
 
-NO_TILT, _NO_PATH = np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
+NO_RIDGE, NO_TILT, _NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
 
 
 def run(
-    rules, problem, ridge, W, clients, draws, eta, plan, replacement, *, kinds=None, tilt=NO_TILT, path=_NO_PATH,
-    out=None,
+    rules, problem, l2, W, clients, draws, eta, plan, replacement, *, kinds=None, ridge=NO_RIDGE, tilt=NO_TILT,
+    path=_NO_PATH, out=None,
 ):  # fmt: skip
     """Do the jobs of clients (R, m) by the rules of their kinds: models (R, m, p).
 
-    They start at W (R, m or 1, p). ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) are what is added to f_k:
-    <tilt, w> + (ridge/2) ‖w‖^2. plan (R, m, 3) says how many passes each client makes, over blocks of how many of its
-    rows, in batches of what size; eta (R, m or 1, steps or 1) are the step sizes. kinds (R, m) is overwritten.
+    They start at W (R, m or 1, p). l2, ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) say what is added to the mean
+    of the losses: <tilt, w> + ((l2 + ridge)/2) ‖w‖^2. plan (R, m, 3) says how many passes each client makes, over
+    blocks of how many of its rows, in batches of what size; eta (R, m or 1, steps or 1) are the step sizes. Where kinds
+    (R, m) are UNSORTED, they are overwritten.
     """
     fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
     if kinds is None:
-        kinds = np.full(clients.shape, next(iter(rules)) if len(rules) == 1 else UNSORTED)
+        kinds = np.full(clients.shape, next(iter(rules))) if len(rules) == 1 else np.zeros(clients.shape, np.int64)
     widest, listed, largest, seen = sort_jobs(fed.ptr, clients, plan, replacement, SINGLE in rules, kinds)
     out = np.empty((*clients.shape, p)) if out is None else out
-    whole, real = np.empty(widest + listed, np.int64), np.empty((7, (max(p, max(largest, 1) * C) + 7) // 8 * 8))
+    width = (max(p, largest * C, C) + 7) // 8 * 8
+    whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
     for kind, rule in rules.items():
         if seen >> kind & 1:
             run_jobs(
-                rule, kind, kinds, problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, ridge, tilt, draws.key,
+                rule, kind, kinds, problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
                 draws.trajectory, draws.round, clients, W, plan, eta, replacement, out, path, C, widest, whole, real,
+                width,
             )  # fmt: skip
     return out

@@ -147,7 +147,7 @@ class FedSAM:
         tau = int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0
         path = np.empty((*clients.shape, tau, problem.size))
         w = jobs.run(
-            {jobs.OWN: SharpnessAware(rho)}, problem, np.array([problem.l2]), message.w.reshape(len(clients), 1, -1),
+            {jobs.OWN: SharpnessAware(rho)}, problem, problem.l2, message.w.reshape(len(clients), 1, -1),
             clients, draws, eta, plan, self.replacement, path=path,
         )  # fmt: skip
         return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7

@@ -192,7 +192,7 @@ class FSVRG:
         plan[..., 0], plan[..., 1], plan[..., 2] = passes, block, 1
         start, g = message.w.reshape(len(clients), 1, -1), message.gradient.reshape(len(clients), -1)
         w = jobs.run(
-            {jobs.DRAWN: ScaledCorrection(start, g, scale)}, problem, np.array([problem.l2]), start, clients,
+            {jobs.DRAWN: ScaledCorrection(start, g, scale)}, problem, problem.l2, start, clients,
             draws._replace(round=draws.round // 2), h[:, :, None], plan, self.local_steps is not None,
         )  # fmt: skip
         return problem.unflatten(w)

@@ -104,7 +104,7 @@ class MiniBatchSGD:
         none = np.zeros(1)
         start = message.w[np.arange(len(clients))[:, None], clients]
         rule = {jobs.DRAWN: BatchSum(problem.c)}
-        g = jobs.run(rule, problem, none, start, clients, draws, none.reshape(1, 1, 1), plan, False)
+        g = jobs.run(rule, problem, 0.0, start, clients, draws, none.reshape(1, 1, 1), plan, False)
         return Gradients(g), memory  # 1
 
     def aggregate(self, state: Models, clients: np.ndarray, weights: np.ndarray, reply: Gradients) -> Models:

@@ -116,7 +116,7 @@ class SVRG:
         plan = np.full((R, 1, 3), self.batch_size)
         plan[:, 0, 0] = counts
         w = jobs.run(
-            {jobs.DRAWN: Corrected(start, mu.reshape(R, -1))}, pooled, np.array([problem.l2]), start, everybody,
+            {jobs.DRAWN: Corrected(start, mu.reshape(R, -1))}, pooled, problem.l2, start, everybody,
             draws, eta[:, None, None], plan, self.replacement,
         )  # fmt: skip
         return State(problem.unflatten(w[:, 0]))

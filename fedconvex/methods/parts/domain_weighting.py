@@ -65,10 +65,10 @@ def local_steps(
     plan = local_work.plan_of(method, fed.sizes[clients])
     eta = step_sizes.step_sizes(method.step_size, draws.trajectory, draws.round, plan)
     kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, np.where(beta > 0.0, jobs.OWN, jobs.IDLE))
-    rules = descent.rules(method.client, problem.n_outputs)
-    rules[jobs.OWN] = DomainWeighted(method.client, domains_of(fed).code, u)
+    own = DomainWeighted(method.client, domains_of(fed).code, u)
+    rules = descent.rules(method.client, problem.n_outputs) | {jobs.OWN: own}
     out = jobs.run(
-        rules, problem, np.array([problem.l2]), start, clients, draws, eta, plan, method.replacement, kinds=kinds,
+        rules, problem, problem.l2, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
         out=np.repeat(start, clients.shape[1], axis=1),
     )  # fmt: skip
     return problem.unflatten(out)

@@ -314,7 +314,7 @@ def run_nodes(
     plan[..., 1] = plan[..., 2] = batch[clients]
     start = message.w[np.arange(len(clients))[:, None], clients]
     none = np.zeros(1)
-    jobs.run({kind: rule}, problem, none, start, clients, draws, none.reshape(1, 1, 1), plan, False, out=reply.v)
+    jobs.run({kind: rule}, problem, 0.0, start, clients, draws, none.reshape(1, 1, 1), plan, False, out=reply.v)
     return reply
 
 
