@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")))
 PAGES = [p for p in PAGES if p.name != "CHANGELOG.md"]  # speaks of names that were
-FILE = re.compile(r"`((?!fedjax/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
+FILE = re.compile(r"`((?!fedjax/|data/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
 LINK = re.compile(r"\]\(([^)\s]*[./#][^)\s]*)\)")
 NAME = re.compile(r"`(fedconvex(?:\.\w+)+)(?:\([^`]*\))?`")
 FENCED = re.compile(r"^```.*?^```$", flags=re.M | re.S)
