@@ -187,6 +187,9 @@ def test_watching_changes_nothing(linear):
 def test_one_full_step_does_not_diverge(problem):
     assert weight_divergence(FedSGD(step_size=0.1), problem, rounds=8)[1:].max() < 1e-13
     assert weight_divergence(FedAvg(step_size=Decay(1.0, 9.0)), problem, rounds=8)[1:].max() < 1e-13
+    uniform = Problem(problem.federation, problem.loss, problem.l2, "uniform")
+    for one in (FedAvg(step_size=Decay(1.0, 9.0, by_round=True)), DynamicFedAvg(step_size=0.1)):  # rounds are steps
+        assert weight_divergence(one, uniform, rounds=8)[1:].max() < 1e-13
 
 
 def test_default_baselines_take_as_many_steps(linear):
@@ -222,10 +225,10 @@ def test_default_baselines_take_as_many_steps(linear):
     ("method", "text"),
     [
         (ProgressiveHedging(rho=1.0), "be FedAvg with plain local steps"),
-        (DynamicFedAvg(step_size=0.1), "be FedAvg with plain local steps"),
+        (DynamicFedAvg(step_size=0.1, local_steps=2), "be FedAvg with plain local steps"),
         (FedAvg(step_size=0.1, client=ClientMomentum(0.5)), "be FedAvg with plain local steps"),
         (FedAvg(step_size=0.1, epochs=1, batch_size=2), "equally many steps at every client; got 2 to 5"),
-        (FedAvg(step_size=Decay(1.0, by_round=True)), "constant or counts steps"),
+        (FedAvg(step_size=Decay(1.0, by_round=True), local_steps=2), "constant or counts steps"),
     ],
 )
 def test_no_default_baseline(linear, method, text):

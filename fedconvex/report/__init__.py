@@ -5,11 +5,9 @@ from fedconvex.report.fairness import (
     DomainScores,
     domain_differences,
     domain_scores,
-    domain_weights_plot,
-    fairness_plot,
-    fairness_table,
     wilson_interval,
 )
+from fedconvex.report.fairness_figures import domain_weights_plot, fairness_plot, fairness_table
 from fedconvex.report.heterogeneity import (
     Dissimilarity,
     Drift,

@@ -14,7 +14,6 @@ centralised descent from the same start after as many steps.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -24,11 +23,11 @@ import numpy as np
 from fedconvex._check import bad, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import Trace, iterate
-from fedconvex.methods import SGD, ClientSGD, Decay, FedAvg, FedSGD, GradientDescent
-from fedconvex.models import write_file
+from fedconvex.methods import SGD, Decay, GradientDescent
 from fedconvex.problems import Problem
-from fedconvex.report.plots import _COLOURS, _MARKERS, _canvas, check_plot_path
+from fedconvex.report.plots import check_plot_path, finished, light_grid, look_of, panels
 from fedconvex.report.tables import format_table
+from fedconvex.traits import traits_of
 
 __all__ = [
     "Dissimilarity",
@@ -325,22 +324,17 @@ def _centralised(
 def _default_baseline(method: Any, problem: Problem) -> tuple[Any, int]:
     """Return the centralised method with the same steps, and its rounds per round."""
     who, cure = "weight_divergence: method", "give baseline= and baseline_rounds="
-    if isinstance(method, FedSGD):
-        return GradientDescent(step_size=method.step_size), 1
-    if not isinstance(method, FedAvg) or method.client != ClientSGD():
+    local, served = traits_of(method, problem).local, hasattr(method, "server") or traits_of(method, problem).averages
+    if not served or local is None or not local.plain or (local.factor != 1.0).any():
         raise bad(who, "be FedAvg with plain local steps, or FedSGD", f"{method!r}", cure)
-    sizes, B = problem.federation.sizes, method.batch_size
-    tau = method.local_steps
-    if method.epochs is not None:
-        counts = method.epochs * (np.ones_like(sizes) if B is None else -(-sizes // np.minimum(B, sizes)))
-        tau = int(counts[0])
-        if np.ptp(counts) > 0:
-            raise bad(who, "make equally many steps at every client", f"{counts.min()} to {counts.max()}", cure)
-    if isinstance(method.step_size, Decay) and method.step_size.by_round:
-        raise bad(who, "have a step size that is constant or counts steps", f"{method.step_size!r}", cure)
-    if B is None:
-        return GradientDescent(step_size=method.step_size), tau
-    return SGD(step_size=method.step_size, batch_size=B, steps=tau, replacement=method.replacement), 1
+    tau, eta = local.equal_steps, local.step_size
+    if tau is None:
+        raise bad(who, "make equally many steps at every client", f"{local.steps.min()} to {local.steps.max()}", cure)
+    if tau > 1 and isinstance(eta, Decay) and eta.by_round:
+        raise bad(who, "have a step size that is constant or counts steps", f"{eta!r}", cure)
+    if local.full:
+        return GradientDescent(step_size=eta), tau
+    return SGD(step_size=eta, batch_size=int(local.batch_size.max()), steps=tau, replacement=local.replacement), 1
 
 
 # ---------------------------------------------------------------- on paper
@@ -416,37 +410,25 @@ def heterogeneity_plot(
                 f"heterogeneity_plot: traces[{name!r}]", "come from heterogeneity_trace", type(trace).__name__
             )
     file = None if path is None else check_plot_path(path)
-    Figure, Canvas = _canvas()
-    figure = Figure(figsize=(9.6, 6.4), dpi=144, layout="constrained")
-    Canvas(figure)
-    axes = figure.subplots(2, 2, sharex=True).ravel()
+    figure, axes = panels((2, 2), (9.6, 6.4), sharex=True)
     curves = {"drift": "client drift", "zeta2": "gradient dissimilarity ζ²", "divergence": "weight divergence"}
     for number, (name, trace) in enumerate(traces.items()):
-        colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
-        every = max(1, len(trace["round"]) // 12)
-        look = {"color": colour, "marker": marker, "markevery": (number * every // 4, every), "markersize": 4}
+        look, low, high = look_of(number, len(trace["round"])), trace["loss_q1"], trace["loss_q3"]
         for axis, column in zip(axes, curves, strict=False):
             if column in trace:
                 y = np.where(trace[column] > 0.0, trace[column], np.nan)
                 axis.plot(trace["round"], y, label=name, **look)
-        axes[3].fill_between(trace["round"], trace["loss_q1"], trace["loss_q3"], color=colour, alpha=0.2, linewidth=0)
+        axes[3].fill_between(trace["round"], low, high, color=look["color"], alpha=0.2, linewidth=0)
         axes[3].plot(trace["round"], trace["loss_median"], label=f"{name}: median, middle half", **look)
-        axes[3].plot(trace["round"], trace["loss_max"], color=colour, linestyle=(0, (4, 2)), label=f"{name}: worst")
+        worst = {"color": look["color"], "linestyle": (0, (4, 2)), "label": f"{name}: worst"}
+        axes[3].plot(trace["round"], trace["loss_max"], **worst)
     for axis, text in zip(axes, [*curves.values(), "clients' losses"], strict=True):
         axis.set_ylabel(text)
-        axis.grid(True, which="major", color="0.88", linewidth=0.6)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
+        light_grid(axis)
     for axis in axes[:3]:
         axis.set_yscale("log")
     for axis in axes[2:]:
         axis.set_xlabel("communication rounds")
     axes[0].legend(frameon=False, fontsize=8)
     axes[3].legend(frameon=False, fontsize=8)
-    if title:
-        figure.suptitle(title, fontsize=10)
-    if file is not None:
-        image = io.BytesIO()
-        figure.savefig(image, format=file.suffix.lower().lstrip("."))
-        write_file(file, image.getvalue())
-    return figure
+    return finished(figure, file, title)

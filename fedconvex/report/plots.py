@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 
 from fedconvex._check import bad, wrong_type
 from fedconvex.driver import Result
+from fedconvex.models import write_file
 from fedconvex.problems import Problem
 
-__all__ = ["check_plot_path", "convergence_plot"]
+__all__ = ["COLOURS", "MARKERS", "check_plot_path", "convergence_plot", "finished", "light_grid", "look_of", "panels"]
 
 # Okabe and Ito's palette, told apart with every common kind of colour vision; black stays with the text
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def check_plot_path(path: str | os.PathLike[str]) -> Path:
@@ -30,7 +32,7 @@ def check_plot_path(path: str | os.PathLike[str]) -> Path:
     ValueError
         If the folder does not exist or the suffix names no format that matplotlib writes.
     """
-    known = _canvas()[1].get_supported_filetypes()
+    known = _matplotlib()[1].get_supported_filetypes()
     file = Path(path)
     if not file.parent.is_dir() or file.is_dir():
         raise bad("convergence_plot: path", "be a file in an existing folder", str(path))
@@ -39,13 +41,50 @@ def check_plot_path(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _canvas() -> tuple[Any, Any]:
+def _matplotlib() -> tuple[Any, Any]:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('convergence_plot must have matplotlib: pip install "fedconvex[report]"') from error
+        raise ImportError('figures must have matplotlib: pip install "fedconvex[report]"') from error
     return Figure, FigureCanvasAgg
+
+
+def panels(
+    shape: tuple[int, int], size: tuple[float, float], axes: Any = None, **share: bool
+) -> tuple[Any, np.ndarray]:
+    """Return a figure of so many rows and columns of panels and its axes (n,), or the axes given and their figure.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed: ``pip install "fedconvex[report]"``.
+    """
+    if axes is not None:
+        drawn = np.ravel(np.asarray(axes, dtype=object))
+        return drawn[0].figure, drawn
+    Figure, Canvas = _matplotlib()
+    figure = Figure(figsize=size, dpi=144, layout="constrained")
+    Canvas(figure)
+    return figure, figure.subplots(*shape, squeeze=False, **share).ravel()
+
+
+def light_grid(axis: Any, along: str = "both") -> None:
+    """Leave two spines, and a faint grid behind what is drawn."""
+    axis.grid(True, axis=along, which="major", color="0.88", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def finished(figure: Any, file: Path | None, title: str = "") -> Any:
+    """Return the figure under its title, written to the file if there is one, whole or not at all."""
+    if title:
+        figure.suptitle(title, fontsize=10)
+    if file is not None:
+        image = io.BytesIO()
+        figure.savefig(image, format=file.suffix.lower().lstrip("."))
+        write_file(file, image.getvalue())
+    return figure
 
 
 def convergence_plot(
@@ -98,54 +137,42 @@ def convergence_plot(
     for name, result in results.items():
         if not isinstance(result, Result):
             raise wrong_type(f"convergence_plot: results[{name!r}]", "be a Result", type(result).__name__)
-    Figure, Canvas = _canvas()
-    from matplotlib.ticker import EngFormatter
-
     file = None if path is None else check_plot_path(path)
-    if axes is None:
-        figure = Figure(figsize=(9.6, 4.0), dpi=144, layout="constrained")
-        Canvas(figure)
-        drawn = figure.subplots(1, 2, sharey=True)
-    else:
-        drawn = np.ravel(np.asarray(axes, dtype=object))
-        figure = drawn[0].figure
-    best = problem.solve()
+    figure, drawn = panels((1, 2), (9.6, 4.0), axes, sharey=True)
+    best = problem.solve().value
     for number, (name, result) in enumerate(results.items()):
-        trace, style = result.trace, number % len(_COLOURS)
-        colour, marker = _COLOURS[style], _MARKERS[style]
-        floats = trace.floats_down + trace.floats_up
-        for axis, x in zip(drawn, (trace.round, floats), strict=False):
-            if x is floats and floats[-1] == 0:
-                continue  # a centralised method sends nothing
-            every = max(1, len(x) // 12)
-            look = {"color": colour, "marker": marker, "markevery": (number * every // 4, every), "markersize": 4}
-            _curve(axis, x, trace.value - best.value, {"label": f"{name}: objective − pooled optimum", **look})
-            dashed = {"linestyle": (0, (4, 2)), "color": "black", "linewidth": 0.9}
-            if len(results) > 1:
-                dashed["color"] = colour
-            _curve(axis, x, trace.gap, {"label": f"{name}: certified gap", **dashed})
+        floats = result.trace.floats_down + result.trace.floats_up
+        for axis, x in zip(drawn, (result.trace.round, floats), strict=False):
+            if x is not floats or floats[-1] > 0:  # a centralised method sends nothing
+                _curves(axis, x, name, result, best, number, len(results) > 1)
     drawn[0].set_xlabel("communication rounds")
     if len(drawn) > 1:
+        from matplotlib.ticker import EngFormatter
+
         drawn[1].xaxis.set_major_formatter(EngFormatter(sep=" "))
         drawn[1].set_xlabel("communicated floats (8 bytes each, all clients, both ways)")
     drawn[0].set_ylabel("distance to the optimum (units of F)")
     for axis in drawn[:2]:
         axis.set_yscale("log")
         axis.set_xlim(left=0)
-        axis.grid(True, which="major", color="0.88", linewidth=0.6)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
+        light_grid(axis)
     drawn[0].legend(frameon=False, fontsize=8)
-    if title:
-        figure.suptitle(title, fontsize=10)
-    if file is not None:
-        temporary = file.with_name(f".{os.getpid()}.{file.name}")
-        try:
-            figure.savefig(temporary)
-            os.replace(temporary, file)
-        finally:
-            temporary.unlink(missing_ok=True)
-    return figure
+    return finished(figure, file, title)
+
+
+def look_of(number: int, points: int) -> dict[str, Any]:
+    """Return colour and sparse markers of curve ``number``, which has so many points."""
+    every = max(1, points // 12)
+    style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+    return style | {"markevery": (number * every // 4, every)}
+
+
+def _curves(axis: Any, x: np.ndarray, name: str, result: Result, best: float, number: int, several: bool) -> None:
+    """Draw the objective minus the pooled optimum, and the certified gap."""
+    look = look_of(number, len(x))
+    _curve(axis, x, result.trace.value - best, {"label": f"{name}: objective − pooled optimum", **look})
+    dashed = {"linestyle": (0, (4, 2)), "color": look["color"] if several else "black", "linewidth": 0.9}
+    _curve(axis, x, result.trace.gap, {"label": f"{name}: certified gap", **dashed})
 
 
 def _curve(axis: Any, x: np.ndarray, y: np.ndarray, look: dict[str, Any]) -> None:
