@@ -357,3 +357,53 @@ def test_kernels_are_short(path):
             "reduction",
         }:
             assert node.end_lineno - node.lineno + 1 <= 30, node.name
+
+
+# ---------------------------------------------------------------- sizes
+
+LONGEST_FILE, LONGEST_FUNCTION = 500, 60
+EXCEPTIONS = json.loads((Path(__file__).parent / "exceptions.json").read_text())  # may only shrink
+
+
+def too_long(sources):
+    """Lines of the files and functions (decorators and docstring included) that are longer than they may be."""
+    files, functions = {}, {}
+    for path, source in sources.items():
+        lines = source.count("\n")
+        if lines > LONGEST_FILE:
+            files[path] = lines
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                if node.end_lineno - first + 1 > LONGEST_FUNCTION:
+                    functions[f"{path}::{node.name}"] = node.end_lineno - first + 1
+    return {"files": files, "functions": functions}
+
+
+def against(found, exceptions):
+    """What is longer than it may be or was, and exceptions that are no longer needed."""
+    kinds = ("files", "functions")
+    grown = [f"{k}: {n} lines" for kind in kinds for k, n in found[kind].items() if n > exceptions[kind].get(k, 0)]
+    return grown, [k for kind in kinds for k in exceptions[kind] if k not in found[kind]]
+
+
+def test_nothing_is_longer_than_it_may_be():
+    if not EXCEPTIONS["enforced"]:
+        pytest.skip("files are being moved")
+    grown, needless = against(too_long({name(p): p.read_text() for p in FILES}), EXCEPTIONS)
+    assert not grown, f"at most {LONGEST_FILE} lines a file, {LONGEST_FUNCTION} a function"
+    assert not needless, "take these out of tests/exceptions.json"
+
+
+def test_the_test_of_sizes_can_fail():
+    body = "".join(f"    x = {i}\n" for i in range(LONGEST_FUNCTION - 2))
+    short = {"a.py": f"@f\ndef g():\n{body}", "b.py": "x = 1\n" * LONGEST_FILE}
+    assert too_long(short) == {"files": {}, "functions": {}}
+    long = {"a.py": f"@f\ndef g():\n{body}    y = 1\n", "b.py": "x = 1\n" * (LONGEST_FILE + 1)}
+    found = too_long(long)
+    assert found == {"files": {"b.py": LONGEST_FILE + 1}, "functions": {"a.py::g": LONGEST_FUNCTION + 1}}
+    assert against(found, {"files": {"b.py": 501}, "functions": {}}) == (["a.py::g: 61 lines"], [])
+    assert against(found, {"files": {"b.py": 500}, "functions": {"a.py::g": 70, "c.py::h": 99}}) == (
+        ["b.py: 501 lines"],
+        ["c.py::h"],
+    )
