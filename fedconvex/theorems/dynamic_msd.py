@@ -223,15 +223,8 @@ def msd_refined(
     inverse = 1.0 / ts if s.a.any() else np.zeros(1)
     lam = (1.0 - c.nu * A) / (1.0 - ts) + c.nu * mu**4 * c_d * inverse
     lam = np.where(A / (1.0 - ts) >= mu**4 * c_d * inverse, lam, np.inf)
-    if lam.min() < 1.0:
-        noise = mu**2 * (sigma_s + eps) / (1.0 - ts) + mu**4 * S_d * inverse + q2
-        level = np.where(lam < 1.0, noise / np.maximum(1.0 - lam, 1e-300), np.inf)
-        if rounds is not None and start2 is not None:
-            power = np.minimum(lam, 1.0) ** rounds
-            level = np.where(lam < 1.0, power * start2 + (1.0 - power) * np.where(lam < 1.0, level, 0.0), np.inf)
-        best = int(np.argmin(level))
-    else:
-        best = int(np.argmin(lam))
+    noise = mu**2 * (sigma_s + eps) / (1.0 - ts) + mu**4 * S_d * inverse + q2
+    best = _best(lam, noise, rounds, start2)
     shares = {
         "data variability": mu**2 * sigma_s / (1.0 - ts[best]),
         "model variability": mu**2 * eps / (1.0 - ts[best]),
@@ -239,6 +232,17 @@ def msd_refined(
         "tracking": q2,
     }
     return _recursion(theorem, float(lam[best]), shares, requires, rounds, start2)
+
+
+def _best(lam: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float | None) -> int:
+    """Return where lam^i start2 + (1 - lam^i) noise/(1 - lam), or its limit, is least; else where lam is least."""
+    if not lam.min() < 1.0:
+        return int(np.argmin(lam))
+    level = np.where(lam < 1.0, noise / np.maximum(1.0 - lam, 1e-300), np.inf)
+    if rounds is not None and start2 is not None:
+        power = np.minimum(lam, 1.0) ** rounds
+        level = np.where(lam < 1.0, power * start2 + (1.0 - power) * np.where(lam < 1.0, level, 0.0), np.inf)
+    return int(np.argmin(level))
 
 
 def small_step(

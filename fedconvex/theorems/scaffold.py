@@ -147,33 +147,29 @@ def scaffold(
     >>> scaffold(constants, step_size=0.5, local_steps=2, rounds=4).value
     0.25
     """
-    theorem = SOURCE
     eta, K = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     T, eta_g = whole("rounds", rounds, low=1), real("server_step", server_step, low=0.0, strict=True)
     beta, mu, N, S, common = _setting(constants, participants)
-    D, sigma2 = known(theorem, constants, "D", "sigma2")
-    C0 = known(theorem, constants, "zeta_star")[0] ** 2 if control_error is None else control_error
-    C0 = real("control_error", C0, low=0.0)
-    h = K * eta * eta_g
+    D, sigma2 = known(SOURCE, constants, "D", "sigma2")
+    own = known(SOURCE, constants, "zeta_star")[0] ** 2 if control_error is None else control_error
+    C0, h = real("control_error", own, low=0.0), K * eta * eta_g
+    small, long = "h = local_steps step_size server_step <= 1/(81 L)", f"81 L h = {81 * beta * h:g}"
+    share = f"mu h = {mu * h:g}, S/(15 N) = {S / (15 * N):g}"
     requires = common + require(
-        theorem,
+        SOURCE,
         Hypothesis("server_step >= 1", f"server_step = {eta_g:g}", eta_g >= 1.0),
-        Hypothesis(
-            "h = local_steps step_size server_step <= 1/(81 L)",
-            f"81 L h = {81 * beta * h:g}",
-            _at_most(81 * beta * h, 1),
-        ),
-        Hypothesis("mu h <= S/(15 N)", f"mu h = {mu * h:g}, S/(15 N) = {S / (15 * N):g}", _at_most(15 * N * mu * h, S)),
+        Hypothesis(small, long, _at_most(81 * beta * h, 1)),
+        Hypothesis("mu h <= S/(15 N)", share, _at_most(15 * N * mu * h, S)),
         Hypothesis("gradient noise of variance at most sigma^2", f"sigma^2 = {sigma2:g}"),
+        *where_taken(constants, "sigma2"),
     )
-    requires += where_taken(constants, "sigma2")
-    share = 1.0 / (h * _total_weight(0.5 * mu * h, T))
+    unit = 1.0 / (h * _total_weight(0.5 * mu * h, T))
     terms = {
-        "start": share * float(D) ** 2,
-        "controls": share * 9.0 * N * h**2 / S * C0,
+        "start": unit * float(D) ** 2,
+        "controls": unit * 9.0 * N * h**2 / S * C0,
         "noise": 12.0 * h * float(sigma2) / (K * S) * (1.0 + S / eta_g**2),
     }
-    return Bound(terms, WEIGHTED_AVERAGE, theorem, requires)
+    return Bound(terms, WEIGHTED_AVERAGE, SOURCE, requires)
 
 
 def scaffold_weights(

@@ -190,26 +190,23 @@ def verify_suite(
     ('HOLDS', False)
     """
     began = time.perf_counter()
-    suite = checks() if suite is None else list(suite)
-    tell = progress or (lambda share, doing: None)
+    suite, tell = checks() if suite is None else list(suite), progress or (lambda share, doing: None)
     total = len(suite) + (len(ROWS) + 3 if tightness else 0)
     findings: list[Finding] = []
     for check in suite:
         tell(len(findings) / total, f"{check.theorem}: {check.instance.name}")
         findings.append(_checked(check, seed, precision, most, curves))
     rows: list[Tightness] = []
-    steps = None
+    for T, zeta in ROWS if tightness else ():
+        tell((len(suite) + len(rows)) / total, f"exact worst case, T = {T}, zeta = {zeta:g}")
+        rows.append(tightness_row(T, zeta))
     if tightness:
-        for T, zeta in ROWS:
-            tell((len(suite) + len(rows)) / total, f"exact worst case, T = {T}, zeta = {zeta:g}")
-            rows.append(tightness_row(T, zeta))
         tell((total - 3) / total, "the best step in the worst case")
-        steps = step_choice()
+    steps = step_choice() if tightness else None
     tell(1.0, "done")
-    used = dict.fromkeys(f.theorem for f in findings)
     return VerificationReport(
         tuple(findings),
-        {name: _note(THEOREMS[name], findings) for name in used},
+        {f.theorem: _note(THEOREMS[f.theorem], findings) for f in findings},
         tuple(rows),
         steps,
         tightness_claims(rows, steps) if rows else (),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,40 +131,47 @@ def verify(
     ('HOLDS', True)
     """
     begin = time.perf_counter()
-    theorem = find_theorem(theorem)
-    limit = whole("verify: rounds", rounds, low=1)
+    theorem, limit = find_theorem(theorem), whole("verify: rounds", rounds, low=1)
     precision = real("verify: precision", precision, low=0.0, strict=True)
     check_confidence(confidence)
-    most = whole("verify: most", most, low=2)
+    look = _Looks(precision, confidence, whole("verify: most", most, low=2))
     if isinstance(method, type):
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
-    setting = Setting(
-        problem, resolved(method, problem)[0], limit, start_of(problem, start), whole("verify: seed", seed)
-    )
+    method, seed = resolved(method, problem)[0], whole("verify: seed", seed)
+    verdict = _verdict(theorem, Setting(problem, method, limit, start_of(problem, start), seed), look, exact)
+    return replace(verdict, seconds=time.perf_counter() - begin)
+
+
+class _Looks(NamedTuple):
+    """When Monte Carlo stops."""
+
+    precision: float
+    confidence: float
+    most: int
+
+
+def _verdict(theorem: Theorem, s: Setting, look: _Looks, exact: bool | None) -> Verdict:
     try:
-        bound = theorem.at(setting)
+        bound = theorem.at(s)
     except AssumptionError as error:
-        seconds = time.perf_counter() - begin
-        return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error), seconds=seconds)
-    values = None if exact is False else theorem.expectation(setting, [limit])
-    limit_value = bound.value * (1.0 + 1e-10) + theorem.rounding(setting)
-    least = 2.0 * bound.value - limit_value if theorem.equation else -math.inf
+        return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error))
+    values = None if exact is False else theorem.expectation(s, [s.rounds])
+    most = bound.value * (1.0 + 1e-10) + theorem.rounding(s)
+    least = 2.0 * bound.value - most if theorem.equation else -math.inf
     if values is not None:
         value = float(values[0])
-        outcome = Outcome.HOLDS if least <= value <= limit_value else Outcome.VIOLATED  # not a number is a violation
+        outcome = Outcome.HOLDS if least <= value <= most else Outcome.VIOLATED  # not a number is a violation
         reason = "exact" if theorem.interval or theorem.equation else "exact expectation"
-        reason += ", up to rounding" if bound.value < value <= limit_value else ""
-        seconds = time.perf_counter() - begin
-        return Verdict(theorem.name, outcome, reason, value, value, value, bound, 0, seconds)
+        reason += ", up to rounding" if bound.value < value <= most else ""
+        return Verdict(theorem.name, outcome, reason, value, value, value, bound)
     if exact:
-        raise bad("verify: exact", "be possible (squared loss, or a run without randomness)", f"{problem.loss!r}")
-    mean, low, high, runs = _monte_carlo(theorem, setting, least, limit_value, precision, confidence, most)
-    outcome = Outcome.HOLDS if least <= low and high <= limit_value else Outcome.INCONCLUSIVE
-    if low > limit_value or high < least:
+        raise bad("verify: exact", "be possible (squared loss, or a run without randomness)", f"{s.problem.loss!r}")
+    mean, low, high, runs = _monte_carlo(theorem, s, least, most, look)
+    outcome = Outcome.HOLDS if least <= low and high <= most else Outcome.INCONCLUSIVE
+    if low > most or high < least:
         outcome = Outcome.VIOLATED
-    reason = f"Monte Carlo, {runs} trajectories, {confidence:.1%} interval"
-    seconds = time.perf_counter() - begin
-    return Verdict(theorem.name, outcome, reason, mean, low, high, bound, runs, seconds)
+    reason = f"Monte Carlo, {runs} trajectories, {look.confidence:.1%} interval"
+    return Verdict(theorem.name, outcome, reason, mean, low, high, bound, runs)
 
 
 def find_theorem(theorem: Theorem | str) -> Theorem:
@@ -198,22 +205,22 @@ def start_of(problem: Problem, start: Any) -> np.ndarray:
 
 
 def _monte_carlo(
-    theorem: Theorem, s: Setting, least: float, bound: float, precision: float, confidence: float, most: int
+    theorem: Theorem, s: Setting, least: float, bound: float, look: _Looks
 ) -> tuple[float, float, float, int]:
     """Return mean, confidence interval and number of runs; batches double until the answer is clear and precise.
 
     The interval is widened for the number of looks (Bonferroni), so that stopping early does not bias it.
     """
-    values, size, looks = np.empty(0), 64, max(1, math.ceil(math.log2(most / 64)) + 1)
+    values, size, looks = np.empty(0), 64, max(1, math.ceil(math.log2(look.most / 64)) + 1)
     finest = theorem.rounding(s)  # narrower intervals say nothing more
-    tail = (1.0 - confidence) / (2.0 * looks)
+    tail = (1.0 - look.confidence) / (2.0 * looks)
     while True:
-        batch = min(size, most - values.size)
+        batch = min(size, look.most - values.size)
         values = np.concatenate([values, theorem.draw(s, [s.rounds], s.seed + values.size, batch)[0]])
         if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
             return math.inf, math.inf, math.inf, values.size
         n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
         clear = least <= low <= high <= bound or low > bound or high < least
-        if n >= most or (clear and 0.5 * (high - low) <= max(precision * abs(mean), finest)):
+        if n >= look.most or (clear and 0.5 * (high - low) <= max(look.precision * abs(mean), finest)):
             return mean, low, high, n
         size = n
