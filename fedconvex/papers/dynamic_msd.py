@@ -322,7 +322,7 @@ def _tracking(scale: MsdScale, drift2: float, levels: list[MsdPoint]) -> Claim:
 def _factors(crowd: Agents, mu: float, drift2: float) -> dict[str, float]:
     """Return exact steady states with one cause at a time, and with all of them."""
     Q, full = _covariance(drift2), replace(_method(crowd, mu), batch_size=None)
-    everybody = replace(_method(crowd, mu), participation=K)
+    full_participation = replace(_method(crowd, mu), participation=K)
 
     def deviation(method: DynamicFedAvg, drift: Any = None) -> float:
         return Moments.of(method, crowd.problem).steady_state(drift=drift).deviation
@@ -330,7 +330,7 @@ def _factors(crowd: Agents, mu: float, drift2: float) -> dict[str, float]:
     return {
         "step_size": mu,
         "drift2": drift2,
-        "data": deviation(everybody) * K / L,  # the noise of K agents' batches is averaged over K, not L
+        "data": deviation(full_participation) * K / L,  # the noise of K agents' batches is averaged over K, not L
         "model": deviation(full),
         "tracking": deviation(replace(full, participation=K), Q) - deviation(replace(full, participation=K)),
         "all": deviation(_method(crowd, mu), Q),

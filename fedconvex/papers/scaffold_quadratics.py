@@ -2,7 +2,7 @@
 
 1. N = 2, f_1(x) = (x_1^2 + mu x_2^2)/2 + G x_1, f_2(x) = (mu x_1^2 + mu x_2^2)/2 - G x_1, F = (f_1 + f_2)/2:
    beta = 1, Hessians 1 - mu apart, minimiser 0, where the gradients are +G and -G; G = 1, 10, 100.
-2. Full gradients, everybody takes part, x^0 = (1, 1), c_i = 0, server step 1, option II.
+2. Full gradients, full participation, x^0 = (1, 1), c_i = 0, server step 1, option II.
 3. SGD: one step a round. FedAvg and SCAFFOLD: K = 2, 10 local steps.
 4. Step size of every curve: of a grid, the one with the smallest F - F* after the last round.
 5. On top, exactly: the affine map of a round, its rate, FedAvg's limit; and SCAFFOLD from c_i = grad f_i(x^0).
@@ -261,7 +261,7 @@ def _list(values: Sequence[float]) -> str:
 def _notes(rounds: int) -> tuple[str, ...]:
     return (
         "Taken from the paper: two quadratics after its lower bound (Theorem II) that pull apart by G = 1, 10, 100, "
-        "beta = 1, Hessians apart by about 1, full gradients, everybody takes part, K = 2 and 10, server step 1, the "
+        "beta = 1, Hessians apart by about 1, full gradients, full participation, K = 2 and 10, server step 1, the "
         "local step chosen for every curve.",
         f"Chosen here, as the paper does not print its functions: f_1 = (x_1^2 + mu x_2^2)/2 + G x_1 and f_2 = "
         f"(mu x_1^2 + mu x_2^2)/2 - G x_1 with mu = {MU:g}, x^0 = (1, 1), {rounds} rounds, {GRID.size} step sizes from "

@@ -211,6 +211,15 @@ def domain_scores(
         raise bad("domain_scores: level", "lie strictly between 0 and 1", level)
     who, target = "domain_scores", _measured("domain_scores", problem, measured)
     w, own = _model(who, problem, model)
+    lam = _matched_weights(who, problem, target, own if domain_weights is None else domain_weights)
+    arrays: Any = (*_scores(target, w, level), lam)
+    for a in arrays:
+        a.flags.writeable = False
+    return DomainScores(*(domain_names(target), _domains(target)[1], *arrays, level))
+
+
+def _scores(target: Problem, w: np.ndarray, level: float) -> Any:
+    """Return mean losses and accuracies of the domains, each with its error and the ends of its interval."""
     losses, right = _row_scores(target, w)
     code, rows = _domains(target)
     loss, loss_error = _means(losses, code, rows)
@@ -218,11 +227,7 @@ def domain_scores(
     error = np.sqrt(accuracy * (1.0 - accuracy) / np.maximum(rows, 1))
     half = stdtrit(np.maximum(rows - 1, 1), 0.5 + 0.5 * level) * loss_error
     low, high = wilson_interval(accuracy * rows, rows, level)
-    lam = _matched_weights(who, problem, target, own if domain_weights is None else domain_weights)
-    arrays = (loss, loss_error, loss - half, loss + half, accuracy, error, low, high, lam)
-    for a in arrays:
-        a.flags.writeable = False
-    return DomainScores(domain_names(target), rows, *arrays, level)
+    return loss, loss_error, loss - half, loss + half, accuracy, error, low, high
 
 
 def domain_differences(

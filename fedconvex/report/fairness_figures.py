@@ -12,7 +12,7 @@ from fedconvex._check import bad, wrong_type
 from fedconvex.driver import Result
 from fedconvex.problems import Problem
 from fedconvex.report.fairness import DomainScores, domain_names
-from fedconvex.report.plots import COLOURS, check_plot_path, finished, light_grid, panels
+from fedconvex.report.plots import COLOURS, check_plot_path, check_results, finished, light_grid, panels
 from fedconvex.report.tables import format_table
 
 __all__ = ["domain_weights_plot", "fairness_plot", "fairness_table"]
@@ -199,10 +199,8 @@ def domain_weights_plot(
 
     Raises
     ------
-    ImportError
-        If matplotlib is not installed: ``pip install "fedconvex[report]"``.
-    ValueError, TypeError
-        If a run has no lambda, or one of another length.
+    ImportError, ValueError, TypeError
+        If matplotlib is not installed, a run has no lambda, or one of another length.
 
     Examples
     --------
@@ -215,41 +213,41 @@ def domain_weights_plot(
     >>> [axis.get_title(loc="left") for axis in figure.axes]
     ['AFL']
     """
-    names = domain_names(problem)
-    star = _checked_weights(results, names, exact)
+    names, star = _checked_weights(results, problem, exact)
     file = None if path is None else check_plot_path(path)
     figure, drawn = panels((1, len(results)), (3.5 * len(results) + 0.6, 3.4), axes, sharey=True)
     for axis, (name, result) in zip(drawn, results.items(), strict=True):
-        _weights(axis, result, names, star, log)
-        axis.set_title(name, fontsize=9, loc="left")
+        _weights(axis, name, result, names, star, log)
     drawn[0].set_ylabel("weight λ of a domain")
     if axes is None:
-        from matplotlib.lines import Line2D
-
-        handles = list(drawn[0].get_lines()[: names.size])
-        if star is not None:
-            handles.append(Line2D([], [], color="0.3", linestyle=(0, (1, 2)), linewidth=1.2, label="exact λ*"))
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False)
+        _weights_legend(figure, drawn[0].get_lines()[: names.size], star is not None)
     return finished(figure, file, title)
 
 
-def _checked_weights(results: Any, names: np.ndarray, exact: Any) -> np.ndarray | None:
-    """Return the exact weights (p,), or None; raise unless they and the runs have one weight per domain."""
-    if not isinstance(results, Mapping) or not results:
-        raise bad("domain_weights_plot: results", "be a nonempty mapping of names to Results", type(results).__name__)
+def _weights_legend(figure: Any, lines: Sequence[Any], exact: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = list(lines)
+    if exact:
+        handles.append(Line2D([], [], color="0.3", linestyle=(0, (1, 2)), linewidth=1.2, label="exact λ*"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False)
+
+
+def _checked_weights(results: Any, problem: Problem, exact: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the domains, and the exact weights (p,) or None; raise unless they and the runs have a weight for each."""
+    check_results("domain_weights_plot", results)
+    names = domain_names(problem)
     for name, result in results.items():
         who = f"domain_weights_plot: results[{name!r}]"
-        if not isinstance(result, Result):
-            raise wrong_type(who, "be a Result", type(result).__name__)
         if "domain_weights" not in result.trace or result.trace["domain_weights"].shape[-1] != names.size:
             raise bad(who, f"have a trace of {names.size} weights, domain_weights", ", ".join(result.trace))
     star = None if exact is None else np.asarray(getattr(exact, "domain_weights", exact), dtype=float)
     if star is not None and star.shape != (names.size,):
         raise bad("domain_weights_plot: exact", f"have {names.size} entries", f"shape {star.shape}")
-    return star
+    return names, star
 
 
-def _weights(axis: Any, result: Result, names: np.ndarray, star: np.ndarray | None, log: bool) -> None:
+def _weights(axis: Any, name: str, result: Result, names: np.ndarray, star: np.ndarray | None, log: bool) -> None:
     rounds = np.asarray(result.trace["round"])
     keep = slice(int(log and rounds[0] == 0), None)
     lam, rounds = result.trace["domain_weights"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
@@ -269,5 +267,6 @@ def _weights(axis: Any, result: Result, names: np.ndarray, star: np.ndarray | No
         axis.set_xscale("log")
     axis.set_ylim(-0.02, 1.02)
     axis.set_xlabel("communication rounds")
+    axis.set_title(name, fontsize=9, loc="left")
     light_grid(axis)
     axis.tick_params(labelsize=8)

@@ -102,11 +102,11 @@ def client_drift(method: Any, problem: Problem, w: Any, *, seed: Any = 0) -> Dri
     start = problem.unflatten(_one("client_drift", problem, w))[None]
     if isinstance(method, type) or not hasattr(method, "local"):
         raise wrong_type("client_drift: method", "be an instance of a method with clients", f"{method!r}")
-    everybody = np.arange(problem.federation.K)[None]
+    every = np.arange(problem.federation.K)[None]
     memory = method.memory(problem, 1) if hasattr(method, "memory") else None
     state = method.init(problem, start.copy())
     draws = Draws(key_from_seed(seed), np.arange(1), 0)
-    reply, _ = method.local(problem, method.broadcast(state), everybody, memory, draws)
+    reply, _ = method.local(problem, method.broadcast(state), every, memory, draws)
     return _drift("client_drift", method, start, problem.weights, reply)
 
 
@@ -249,15 +249,19 @@ def heterogeneity_trace(
         c = None if central is None else next(central)
         if t % step and t != rounds:
             continue
-        w = state.w[0]
-        B2, zeta2 = gradient_dissimilarity(problem, w)
-        low, q1, median, q3, high, std, worst = loss_spread(problem, w)
         drift, spread, _ = _drift("heterogeneity_trace", method, *watched.last) if t else (np.nan, np.nan, None)
-        row = {"round": t, "value": float(problem.value(w)), "drift": drift, "spread": spread, "B2": B2, "zeta2": zeta2}
-        row |= {} if c is None else {"divergence": _divergence(w, c)}
-        row |= {"loss_min": low, "loss_q1": q1, "loss_median": median, "loss_q3": q3, "loss_max": high}
-        rows.append(row | {"loss_std": std, "worst_client": worst})
+        rows.append({"round": t} | _row(problem, state.w[0], {"drift": drift, "spread": spread}, c))
     return Trace({name: np.array([row[name] for row in rows]) for name in rows[0]})
+
+
+def _row(problem: Problem, w: np.ndarray, drift: dict[str, Any], c: np.ndarray | None) -> dict[str, Any]:
+    """Return what a model shows, beside the drift of its round and the centralised model c."""
+    B2, zeta2 = gradient_dissimilarity(problem, w)
+    low, q1, median, q3, high, std, worst = loss_spread(problem, w)
+    row = {"value": float(problem.value(w)), **drift, "B2": B2, "zeta2": zeta2}
+    row |= {} if c is None else {"divergence": _divergence(w, c)}
+    row |= {"loss_min": low, "loss_q1": q1, "loss_median": median, "loss_q3": q3, "loss_max": high}
+    return row | {"loss_std": std, "worst_client": worst}
 
 
 def weight_divergence(
@@ -406,29 +410,31 @@ def heterogeneity_plot(
         raise bad("heterogeneity_plot: traces", "be a nonempty mapping of names to Traces", type(traces).__name__)
     for name, trace in traces.items():
         if not isinstance(trace, dict) or "zeta2" not in trace:
-            raise wrong_type(
-                f"heterogeneity_plot: traces[{name!r}]", "come from heterogeneity_trace", type(trace).__name__
-            )
+            who = f"heterogeneity_plot: traces[{name!r}]"
+            raise wrong_type(who, "come from heterogeneity_trace", type(trace).__name__)
     file = None if path is None else check_plot_path(path)
     figure, axes = panels((2, 2), (9.6, 6.4), sharex=True)
     curves = {"drift": "client drift", "zeta2": "gradient dissimilarity ζ²", "divergence": "weight divergence"}
     for number, (name, trace) in enumerate(traces.items()):
-        look, low, high = look_of(number, len(trace["round"])), trace["loss_q1"], trace["loss_q3"]
+        look = look_of(number, len(trace["round"]))
         for axis, column in zip(axes, curves, strict=False):
             if column in trace:
                 y = np.where(trace[column] > 0.0, trace[column], np.nan)
                 axis.plot(trace["round"], y, label=name, **look)
-        axes[3].fill_between(trace["round"], low, high, color=look["color"], alpha=0.2, linewidth=0)
-        axes[3].plot(trace["round"], trace["loss_median"], label=f"{name}: median, middle half", **look)
-        worst = {"color": look["color"], "linestyle": (0, (4, 2)), "label": f"{name}: worst"}
-        axes[3].plot(trace["round"], trace["loss_max"], **worst)
+        _draw_losses(axes[3], name, trace, look)
     for axis, text in zip(axes, [*curves.values(), "clients' losses"], strict=True):
-        axis.set_ylabel(text)
+        axis.set(ylabel=text, yscale="linear" if axis is axes[3] else "log")
         light_grid(axis)
-    for axis in axes[:3]:
-        axis.set_yscale("log")
     for axis in axes[2:]:
         axis.set_xlabel("communication rounds")
-    axes[0].legend(frameon=False, fontsize=8)
-    axes[3].legend(frameon=False, fontsize=8)
+    for axis in axes[[0, 3]]:
+        axis.legend(frameon=False, fontsize=8)
     return finished(figure, file, title)
+
+
+def _draw_losses(axis: Any, name: str, trace: Trace, look: dict[str, Any]) -> None:
+    """Draw the clients' median loss with the middle half, and the worst."""
+    axis.fill_between(trace["round"], trace["loss_q1"], trace["loss_q3"], color=look["color"], alpha=0.2, linewidth=0)
+    axis.plot(trace["round"], trace["loss_median"], label=f"{name}: median, middle half", **look)
+    worst = {"color": look["color"], "linestyle": (0, (4, 2)), "label": f"{name}: worst"}
+    axis.plot(trace["round"], trace["loss_max"], **worst)

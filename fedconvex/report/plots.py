@@ -15,7 +15,17 @@ from fedconvex.driver import Result
 from fedconvex.models import write_file
 from fedconvex.problems import Problem
 
-__all__ = ["COLOURS", "MARKERS", "check_plot_path", "convergence_plot", "finished", "light_grid", "look_of", "panels"]
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "check_plot_path",
+    "check_results",
+    "convergence_plot",
+    "finished",
+    "light_grid",
+    "look_of",
+    "panels",
+]
 
 # Okabe and Ito's palette, told apart with every common kind of colour vision; black stays with the text
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -132,19 +142,30 @@ def convergence_plot(
     >>> [axis.get_xlabel() for axis in figure.axes]
     ['communication rounds', 'communicated floats (8 bytes each, all clients, both ways)']
     """
-    if not isinstance(results, Mapping) or not results:
-        raise bad("convergence_plot: results", "be a nonempty mapping of names to Results", type(results).__name__)
-    for name, result in results.items():
-        if not isinstance(result, Result):
-            raise wrong_type(f"convergence_plot: results[{name!r}]", "be a Result", type(result).__name__)
+    check_results("convergence_plot", results)
     file = None if path is None else check_plot_path(path)
     figure, drawn = panels((1, 2), (9.6, 4.0), axes, sharey=True)
-    best = problem.solve().value
+    best, several = problem.solve().value, len(results) > 1
     for number, (name, result) in enumerate(results.items()):
         floats = result.trace.floats_down + result.trace.floats_up
         for axis, x in zip(drawn, (result.trace.round, floats), strict=False):
             if x is not floats or floats[-1] > 0:  # a centralised method sends nothing
-                _curves(axis, x, name, result, best, number, len(results) > 1)
+                _curves(axis, x, name, result, best, number, several)
+    _set_axes(drawn)
+    drawn[0].legend(frameon=False, fontsize=8)
+    return finished(figure, file, title)
+
+
+def check_results(who: str, results: Any) -> None:
+    """Raise unless results is a nonempty mapping of names to Results."""
+    if not isinstance(results, Mapping) or not results:
+        raise bad(f"{who}: results", "be a nonempty mapping of names to Results", type(results).__name__)
+    for name, result in results.items():
+        if not isinstance(result, Result):
+            raise wrong_type(f"{who}: results[{name!r}]", "be a Result", type(result).__name__)
+
+
+def _set_axes(drawn: np.ndarray) -> None:
     drawn[0].set_xlabel("communication rounds")
     if len(drawn) > 1:
         from matplotlib.ticker import EngFormatter
@@ -156,8 +177,6 @@ def convergence_plot(
         axis.set_yscale("log")
         axis.set_xlim(left=0)
         light_grid(axis)
-    drawn[0].legend(frameon=False, fontsize=8)
-    return finished(figure, file, title)
 
 
 def look_of(number: int, points: int) -> dict[str, Any]:

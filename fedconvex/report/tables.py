@@ -112,7 +112,7 @@ def _means(fed: Any, v: np.ndarray) -> np.ndarray:
 def comparison(
     problem: Problem, models: Mapping[str, Any], target_scale: float = 1.0, measured: Problem | None = None
 ) -> list[dict[str, Any]]:
-    """Measure models on everybody's rows: mean over all rows, and the client each serves worst.
+    """Measure models on all clients' rows: mean over all rows, and the client each serves worst.
 
     Parameters
     ----------
@@ -186,6 +186,19 @@ def _overall(problem: Problem, w: np.ndarray, score: str, target_scale: float) -
     }
 
 
+_NEARER = "a smaller step size ends nearer, one full local step with full participation ends at it"
+_STALLED = {  # by (noisy, drifting)
+    (False, False): "hardly falls any more; exact gradient steps of this size are slow here: allow more rounds or a "
+    "larger l2",
+    (False, True): "has stopped falling; several local steps pull every client towards its own optimum (client drift), "
+    f"so a constant step size ends beside the optimum of all: {_NEARER}",
+    (True, False): "has stopped falling; random mini-batches or sampled clients keep a constant step size from "
+    f"settling: {_NEARER}",
+    (True, True): "has stopped falling; client drift (several local steps) and the noise of mini-batches or sampled "
+    f"clients keep a constant step size from settling: {_NEARER}",
+}
+
+
 def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool = False) -> str:
     """Say in one sentence why a run ended where it did, and what would help.
 
@@ -225,20 +238,9 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
         return "The model is worse than the start: the step size is too large."
     half = int(np.searchsorted(rounds, rounds[-1] / 2))
     late, early = gap[(half + len(gap)) // 2 :], gap[half : (half + len(gap)) // 2]
-    still = 0.7 if noisy else 0.9  # noise hides a slow decrease
-    if early.size and float(np.median(late)) > still * float(np.median(early)):
-        causes = {
-            (False, False): "exact gradient steps of this size are slow here: allow more rounds or a larger l2",
-            (False, True): "several local steps pull every client towards its own optimum (client drift), "
-            "so a constant step size ends beside the optimum of all",
-            (True, False): "random mini-batches or sampled clients keep a constant step size from settling",
-            (True, True): "client drift (several local steps) and the noise of mini-batches or sampled clients "
-            "keep a constant step size from settling",
-        }
-        cure = "" if (noisy, drifting) == (False, False) else ": a smaller step size ends nearer"
-        exact = ", one full local step of everybody ends at it" if cure else ""
-        slow = "hardly falls any more" if (noisy, drifting) == (False, False) else "has stopped falling"
-        return f"The gap {slow}; {causes[noisy, drifting]}{cure}{exact}."
+    least = 0.7 if noisy else 0.9  # noise hides a slow decrease
+    if early.size and float(np.median(late)) > least * float(np.median(early)):
+        return f"The gap {_STALLED[noisy, drifting]}."
     if tol <= 0.0:
         return "The gap was still falling."
     rate = math.log(gap[half] / gap[-1]) / max(int(rounds[-1] - rounds[half]), 1) if gap[half] > gap[-1] > 0.0 else 0.0

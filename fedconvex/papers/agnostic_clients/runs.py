@@ -58,7 +58,7 @@ class DivisionRun(NamedTuple):
     """A method on one division, with the step sizes that were best."""
 
     division: str
-    floats: int  # sent a round, by everybody
+    floats: int  # sent a round, by all clients
     run: TunedRun
     test: DomainScores
 
