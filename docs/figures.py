@@ -371,7 +371,7 @@ def worst_case_figure():
     return figure
 
 
-def agnostic_example_figure():
+def agnostic_generalisation_figure():
     """Draw the log(2/sqrt 3) instance: both losses over q; agnostic loss of the minimiser of every mixture."""
     figure, (left, right) = blank(2)
     q = np.linspace(0.04, 0.8, 500)
@@ -416,7 +416,7 @@ FIGURES = {
         dynamic_msd_figure,
         weight_divergence_figure,
         worst_case_figure,
-        agnostic_example_figure,
+        agnostic_generalisation_figure,
     )
 }
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fedconvex import Federation, Hinge, Logistic, Problem, iterate
 from fedconvex.methods import AFL, Point, Simplex
+from fedconvex.theorems.agnostic_generalisation import cover_bound, vertex_bound
+from fedconvex.theorems.agnostic_rate import agnostic_rate
 from fedconvex.theory.agnostic_example import domain_losses, hull_distance, uniform_excess
-from fedconvex.theory.agnostic_generalisation import cover_bound, vertex_bound
-from fedconvex.theory.agnostic_rate import agnostic_rate, agnostic_steps
 from fedconvex.theory.complexity import (
     cover_size,
     linear_complexity,
@@ -24,6 +24,7 @@ from fedconvex.theory.complexity import (
     skewness,
     vc_complexity,
 )
+from fedconvex.theory.saddle_constants import agnostic_steps
 
 # ---------------------------------------------------------------- skewness and covers
 

@@ -402,7 +402,7 @@ PAGES = {  # of the figures
     "dynamic": "dynamic",
     "weight_divergence": "weight_divergence",
     "worst_case": "worst_case",
-    "agnostic_example": "agnostic",
+    "agnostic_generalisation": "agnostic_generalisation",
 }
 needs_docs = pytest.mark.skipif(not (DOCS / "figures.py").exists(), reason="no docs beside the tests")
 

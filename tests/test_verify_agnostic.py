@@ -10,10 +10,9 @@ import scipy.optimize
 import scipy.sparse
 import scipy.stats
 
-from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, Softmax, Squared, iterate
+from fedconvex import FedAvg, Federation, FedSGD, Hinge, Logistic, Problem, Softmax, Squared, iterate
 from fedconvex.methods import (
     AFL,
-    SCAFFOLD,
     AgnosticFedAvg,
     ApproxFedAvg,
     OptimisticAFL,
@@ -26,9 +25,10 @@ from fedconvex.report.checks import as_document, as_table
 from fedconvex.report.page import page
 from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope
 from fedconvex.solvers.ball import largest_on_ball, least_over_ball, least_values_over_ball
-from fedconvex.theorems import agnostic
-from fedconvex.theorems.agnostic import Ball, Classifiers, Models, Sample, afl_constants, with_steps
+from fedconvex.theorems import agnostic_rate
 from fedconvex.theorems.agnostic_floats import COUNTS, floats_per_round
+from fedconvex.theorems.agnostic_rate import afl_constants, saddle_steps, with_steps
+from fedconvex.theorems.parts import samples
 from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,
     diabetes_ages,
@@ -40,8 +40,15 @@ from fedconvex.theorems.parts.domains import (
     twenty_coin_domains,
     two_coin_domains,
 )
-from fedconvex.theorems.parts.rules import only_the_start, saddle_steps, samples_of_domains
-from fedconvex.theory.agnostic_rate import agnostic_constants
+from fedconvex.theorems.parts.samples import (
+    Ball,
+    Classifiers,
+    Models,
+    Sample,
+    only_the_start,
+    samples_of_domains,
+)
+from fedconvex.theory.saddle_constants import agnostic_constants
 from fedconvex.verify import THEOREMS, Check, Outcome, Setting, curve, verify, verify_grid, verify_suite
 
 
@@ -285,7 +292,7 @@ def test_a_rate_that_forgets_the_noise_is_caught(monkeypatch):
         ends = [abs(float(problem.gradient(np.array([w]))[0])) for w in (-1.0, 1.0)]
         return c._replace(G_w=max(ends))
 
-    monkeypatch.setattr(agnostic, "afl_constants", noiseless)
+    monkeypatch.setattr(agnostic_rate, "afl_constants", noiseless)
     violated("agnostic-rate-any-steps", problem, with_steps(method, problem, rounds=60), 60)
 
 
@@ -328,8 +335,8 @@ def test_exact_quantiles_and_samples_agree():
     for problem, models in ((three_small_domains.make(), Ball(1.0)), (plane_domains.make(), Classifiers())):
         method = Sample(sizes=(4, 6, 9) if models != Classifiers() else 2, models=models, delta=0.2)
         s = Setting(problem, method, 1, np.zeros(2))
-        exact = agnostic._exact_excess(s, [1])
-        low, high = agnostic._quantile(s, agnostic._excess(s, [1], 3, 4000)[0], 1e-4)[1:]
+        exact = samples.exact_excess(s, [1])
+        low, high = samples.quantile(s, samples.excess(s, [1], 3, 4000)[0], 1e-4)[1:]
         assert low - 1e-12 <= exact[0] <= high + 1e-12
 
 
@@ -340,11 +347,11 @@ def test_quantile_limits_cover():
         s = Setting(two_coin_domains.make(), Sample(sizes=1, models=Models([[1.0]]), delta=delta), 1, np.zeros(1))
         true, missed = scipy.stats.norm.ppf(1.0 - delta), np.zeros(2)
         for _ in range(1000):
-            _, low, high = agnostic._quantile(s, rng.normal(size=200), 0.01)
+            _, low, high = samples.quantile(s, rng.normal(size=200), 0.01)
             missed += [low > true, high < true]
         assert missed.max() <= 10 + 4.0 * math.sqrt(10)
         assert missed.sum() > 0
-    assert agnostic._quantile(s, rng.normal(size=20), 0.01)[2] == math.inf  # too few to bound it
+    assert samples.quantile(s, rng.normal(size=20), 0.01)[2] == math.inf  # too few to bound it
 
 
 def test_largest_value_on_a_ball():
@@ -367,7 +374,7 @@ def test_all_patterns_of_classifiers_are_listed():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(9, 2))
     X[5], X[6], X[7] = 2.0 * X[4], -X[4], 0.0  # parallel, opposite and zero rows
-    patterns = {tuple(v) for v in agnostic._patterns(X).T}
+    patterns = {tuple(v) for v in samples.patterns(X).T}
     W = rng.normal(size=(20_000, 2))
     seen = {tuple(v) for v in np.where(W @ X.T >= 0.0, 1.0, -1.0)}
     assert seen <= patterns
@@ -375,8 +382,8 @@ def test_all_patterns_of_classifiers_are_listed():
         [[0.0, 1.0], [-1.0, 0.0]]
     )  # classifiers with a row on their edge, by exact perpendiculars
     assert len(patterns) <= len(seen) + 2 * len(turned) + 6
-    assert len(agnostic._patterns(rng.normal(size=(8, 2))).T) == 2 * 8 + 1  # 2n cells, and the zero model
-    line_ = agnostic._patterns(np.array([[1.0], [-2.0], [0.0]]))
+    assert len(samples.patterns(rng.normal(size=(8, 2))).T) == 2 * 8 + 1  # 2n cells, and the zero model
+    line_ = samples.patterns(np.array([[1.0], [-2.0], [0.0]]))
     assert {tuple(v) for v in line_.T} == {(1.0, -1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 1.0, 1.0)}
 
 
@@ -397,7 +404,7 @@ def test_a_class_by_brute_force():
         assert verify("agnostic-cover", problem, method, rounds=1).measured == pytest.approx(expected, abs=1e-12)
     mix = [0.3, 0.7]
     s = Setting(problem, Sample(sizes=2, models=Models(W), uncertainty_set=Point(mix)), 1, np.zeros(2))
-    got = agnostic._excess(s, [1], 0, 4000)[0]
+    got = samples.excess(s, [1], 0, 4000)[0]
     one = [
         (
             mix @ np.array([losses[:, :3].mean(1) - losses[:, a].mean(1), losses[:, 3:].mean(1) - losses[:, b].mean(1)])
@@ -566,8 +573,20 @@ def test_hypotheses_of_counts():
     refuses("agnostic-floats", problem, weighted, "all domains asked, got WeightedSampling(draws=1)")
     masked = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums())
     refuses("agnostic-floats", problem, masked, "single answers, got SecureSums")
-    refuses("agnostic-floats", problem, SCAFFOLD(step_size=0.1), "or SoftmaxFedAvg, got SCAFFOLD")
-    with pytest.raises(ValueError, match="floats_per_round: clients must"):
+    refuses(
+        "agnostic-floats",
+        problem,
+        FedSGD(step_size=0.1),
+        "OptimisticAFL or AgnosticFedAvg or SoftmaxFedAvg, got FedSGD",
+    )
+
+    class Renamed(AgnosticFedAvg):
+        """A subclass sends what its parent sends."""
+
+    holds("agnostic-floats", problem, Renamed(step_size=0.1, domain_step_size=0.1))
+    namesake = type("FedAvg", (FedSGD,), {})(step_size=0.1)
+    refuses("agnostic-floats", problem, namesake, "got FedAvg")
+    with pytest.raises(ValueError, match="floats_per_round: clients must be at least 1"):
         floats_per_round(clients=0, size=1, domains=1)
 
 

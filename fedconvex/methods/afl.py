@@ -138,7 +138,7 @@ class WeightedSampling(NamedTuple):
 class AFL:
     """Agnostic federated learning: stochastic descent in the model, ascent in the domain weights.
 
-    With the steps of `fedconvex.theory.agnostic_rate.agnostic_steps` the expected duality gap of the averages falls
+    With the steps of `fedconvex.theory.saddle_constants.agnostic_steps` the expected duality gap of the averages falls
     like 1/sqrt(T). A round costs |W| + p floats down and |W| + p up per client.
 
     Parameters

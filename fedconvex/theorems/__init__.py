@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 from fedconvex.theorems import (
     adaboost,
-    agnostic,
     agnostic_floats,
+    agnostic_generalisation,
+    agnostic_rate,
     agnostic_softmax,
     boosting,
     dynamic_msd,
@@ -50,7 +51,8 @@ THEOREMS: Mapping[str, Theorem] = {
         svrg,
         hedging,
         fedavg_limit,
-        agnostic,
+        agnostic_rate,
+        agnostic_generalisation,
         agnostic_floats,
         agnostic_softmax,
         mocha,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedconvex._check import numeric, real
+from fedconvex.theorems.agnostic_generalisation import cover_bound, vertex_bound
 from fedconvex.theorems.parts.theorem import Statement
-from fedconvex.theory.agnostic_generalisation import cover_bound, vertex_bound
 from fedconvex.theory.bound import Bound
 
 __all__ = ["STATEMENT", "margin_bound", "margin_vertex_bound"]
@@ -74,7 +74,7 @@ def margin_bound(
     rho : float
         Margin, fixed in advance.
     rows, cover, eps, delta
-        As for `fedconvex.theory.agnostic_generalisation.cover_bound`.
+        As for `fedconvex.theorems.agnostic_generalisation.cover_bound`.
 
     Examples
     --------

@@ -50,11 +50,6 @@ MEAN_SQUARE_DEVIATION = Quantity(
     "E‖w_T - w*_T‖^2 of the last iterate", "mean-square deviation", dimension=Dimension.SQUARED_LENGTH
 )
 STEADY_STATE_MSD = Quantity("limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False)
-AGNOSTIC_RISK = Quantity("expected loss under every mixture of the domains, with probability 1 - delta")
-AGNOSTIC_EXCESS = Quantity(
-    "(1 - delta)-quantile of sup over models and mixtures of L_lambda - empirical L_lambda", "excess of the true loss"
-)
-SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap")
 
 
 class AssumptionError(ValueError):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import platform
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from importlib.metadata import version
 from inspect import cleandoc
 from typing import Any
@@ -26,7 +24,6 @@ from fedconvex.theory.bound import (
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.descriptions import described, has_one_model
 from fedconvex.verify.findings import Constant, Finding, Note, Tightness, VerificationReport, WorstCaseInterval
-from fedconvex.verify.plans import planned
 from fedconvex.verify.tightness import ROWS, exact_worst, no_worst, step_choice, tightness_claims, tightness_row
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
 
@@ -34,21 +31,9 @@ __all__ = ["Progress", "checks", "verify_suite"]
 
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 
-MODULES = {  # where the name differs from the page's
-    "dynamic": "dynamic_msd",
-    "agnostic": "agnostic_generalisation",
-    "agnostic-rate": "agnostic_rate",
-    "agnostic-rate-any-steps": "agnostic_rate",
-    "agnostic-rate-entropic": "agnostic_rate",
-}
-MOVED = {  # statements that stand in theorems already
-    "fedavg_convex", "fedavg_refined", "fedavg_strongly_convex", "dynamic_msd", "weight_divergence", "scaffold",
-    "fedprox", "fedsam", "svrg", "hedging",
-}  # fmt: skip
-
 
 def _checked(check: Check, seed: int, precision: float, most: int, curves: bool) -> Finding:
-    theorem, instance = planned(THEOREMS[check.theorem]), check.instance
+    theorem, instance = THEOREMS[check.theorem], check.instance
     rule = check.method or theorem.method
     assert rule is not None
     rounds = theorem.rounds if check.rounds is None else check.rounds
@@ -148,7 +133,7 @@ def checks(theorems: Sequence[str] | None = None, instance: Instance | None = No
             raise bad("theorem", "be one of " + ", ".join(THEOREMS), repr(name))
     out = []
     for name in (name for name in THEOREMS if not theorems or name in theorems):
-        every = planned(THEOREMS[name]).checks if instance is None else (instance,)
+        every = THEOREMS[name].checks if instance is None else (instance,)
         out += [replace(c if isinstance(c, Check) else Check(c), theorem=name) for c in every]
     return out
 
@@ -216,27 +201,17 @@ def verify_suite(
 
 
 def _note(theorem: Theorem, findings: Sequence[Finding]) -> Note:
-    plan = planned(theorem)
-    module = MODULES.get(theorem.name, MODULES.get(theorem.page, theorem.page))
-    room = "theorems" if module in MOVED else "theory"
-    text = "" if theorem.statement.page else cleandoc(import_module(f"fedconvex.{room}.{module}").__doc__ or "")
+    text = theorem.statement
     bounds = [f.verdict.bound for f in findings if f.theorem == theorem.name and f.verdict.bound is not None]
-    source = bounds[0].source if bounds else theorem.statement.source or _section(text, "Source")
     return Note(
         theorem.title,
-        plan.says,
-        plan.loose,
-        cleandoc(theorem.statement.statement) or _section(text, "Statement"),
-        source,
-        theorem.statement.page or theorem.page,
+        theorem.says,
+        theorem.loose,
+        cleandoc(text.statement),
+        bounds[0].source if bounds else cleandoc(text.source),
+        text.page,
         theorem.quantity.words,
     )
-
-
-def _section(text: str, name: str) -> str:
-    """Return a section of the docstring of a theorem's module."""
-    found = re.search(rf"^{name}\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
-    return cleandoc(found.group(1)) if found else ""
 
 
 def _about(seed: int, precision: float, most: int) -> dict[str, str]:

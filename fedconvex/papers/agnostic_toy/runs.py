@@ -15,8 +15,9 @@ from fedconvex.papers.findings import Progress
 from fedconvex.papers.intervals import standard_error
 from fedconvex.problems import Problem
 from fedconvex.solvers.minimax import Minimax
-from fedconvex.theory.agnostic_rate import agnostic_rate, agnostic_steps
+from fedconvex.theorems.agnostic_rate import agnostic_rate
 from fedconvex.theory.bound import Bound
+from fedconvex.theory.saddle_constants import agnostic_steps
 
 STEP, NOISY_MIX_STEP, BATCH, STEPS = 0.1, 0.02, 10, 5  # step sizes, rows of a mini-batch, local steps
 RADIUS = 4.0  # of the ball of the theorem

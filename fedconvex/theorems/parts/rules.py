@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.loss_traits import traits
 from fedconvex.methods import (
-    AFL,
     FedAvg,
 )
 from fedconvex.problems import Problem
-from fedconvex.theorems.agnostic import Ball, Models, Sample, with_steps
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theory.bound import AssumptionError
 
 __all__ = [
     "HALVING",
@@ -25,9 +21,6 @@ __all__ = [
     "fixed_step",
     "least_bound",
     "least_bound_step",
-    "only_the_start",
-    "saddle_steps",
-    "samples_of_domains",
     "smoothness",
 ]
 
@@ -59,42 +52,6 @@ def least_bound_step(kind: Callable[..., Any] = FedAvg, **settings: Any) -> Meth
         f"{HALVING} with the least bound",
         least_bound(lambda eta, p: kind(step_size=eta, **feasible_work(p, settings))),
     )
-
-
-def saddle_steps(radius: float = 1.0, published: bool = False, **settings: Any) -> MethodRule:
-    """Return AFL on a ball, with the steps of its published rate or with those of the least bound for any steps."""
-
-    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> AFL:
-        method = AFL(step_size=1.0, domain_step_size=1.0, radius=radius, **feasible_work(problem, settings))
-        try:
-            return with_steps(method, problem, rounds=rounds, start=start, published=published)
-        except AssumptionError:  # the verdict says why
-            return method
-
-    return MethodRule("2R/(T (sigma² + G²))^(1/2)" if published else "the least bound", make, True)
-
-
-def only_the_start(problem: Problem, start: np.ndarray) -> Models:
-    """Return the class of a single model, the start."""
-    return Models(np.array(start)[None])
-
-
-def _affordable(problem: Problem, start: np.ndarray) -> Ball | Models:
-    """Return the unit ball for squared loss, else the start and every client's own minimiser."""
-    if traits(problem.loss).quadratic:
-        return Ball(1.0)
-    own = [problem.client(k).solve().w for k in range(problem.federation.K)]
-    return Models(np.array([np.array(start), *own]))
-
-
-def samples_of_domains(models: Any = _affordable, sizes: int = 10, **settings: Any) -> MethodRule:
-    """Return samples of every domain; models is a class, or a callable of problem and start."""
-
-    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> Sample:
-        kind = models(problem, start) if callable(models) else models
-        return Sample(sizes=sizes, models=kind, **settings)
-
-    return MethodRule("given", make)
 
 
 def least_bound(method: Callable[[float, Problem], Any]) -> Callable[[Theorem, Problem, np.ndarray, int], Any]:

@@ -1,0 +1,208 @@
+"""The saddle-point problem of agnostic learning on a ball of models: constants that hold for certain, and steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import numeric, real, whole
+from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.loss_traits import traits
+from fedconvex.problems import Problem
+from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
+from fedconvex.theory.bound import Hypothesis, require
+
+__all__ = ["AgnosticConstants", "AgnosticSteps", "agnostic_best_steps", "agnostic_constants", "agnostic_steps"]
+
+
+class AgnosticConstants(NamedTuple):
+    """What the rates ask for; all of it holds for certain on the ball and on Lambda."""
+
+    R_W: float
+    R_lambda: float
+    G_w: float
+    G_lambda: float
+    sigma2_w: float
+    sigma2_lambda: float
+    reach_w: float  # largest distance of a model in the ball from w_0
+    reach_lambda: float  # the same of mixtures from lambda_0
+    centred: float  # bound of the norm of the domains' losses less their mean
+    width: float  # stochastic losses of the domains lie in [0, width]
+    divergence: float  # max over Lambda of KL(.‖lambda_0)
+    p: int  # domains
+    random: bool
+
+    def of_theorem(self) -> dict[str, float]:
+        """Return the arguments of `agnostic_steps` and `agnostic_rate`."""
+        return {
+            name: getattr(self, name) for name in ("R_W", "R_lambda", "G_w", "G_lambda", "sigma2_w", "sigma2_lambda")
+        }
+
+
+def agnostic_constants(
+    problem: Problem,
+    *,
+    radius: float,
+    uncertainty_set: Any = None,
+    start: Any = None,
+    batch_size: int | None = None,
+    replacement: bool = False,
+    draws: int | None = None,
+) -> AgnosticConstants:
+    """Return constants of the rates that hold for certain on the ball ‖w‖ <= radius.
+
+    Row j has losses in [0, v_j] and slopes of at most s_j there. G_w is max_k mean s_j‖x_j‖ + l2 radius, G_lambda is
+    (sum_k (mean v_j)^2)^(1/2); the term of l2 is left out of the domains' losses, for it is the same in all. Client c
+    draws B of its n_c rows and weighs row j of domain i by lambda_i n_c/(B N_i): the variances are at most
+
+        sigma2_w <= max_i sum_{j in i} (n_c phi/B) (s_j‖x_j‖/N_i)^2,   sigma2_lambda <= sum_j (n_c phi/B) (v_j/N_i)^2,
+
+    phi = 1 with and (n_c - B)/(n_c - 1) without replacement. With s domains drawn (weighted sampling), G_w^2/s is added
+    to the first; the second becomes (1 + (p-1)/s) times itself plus ((p-1)/s) sum_k (mean v_j)^2.
+
+    Parameters
+    ----------
+    problem : Problem
+    radius : float
+    uncertainty_set : set of `fedconvex.simplex.uncertainty`, optional
+        Lambda, default the simplex; lambda_0 is its start.
+    start : model, optional
+        w_0, default 0; it is projected onto the ball.
+    batch_size, replacement, draws : int, bool, int, optional
+        Mini-batches; domains drawn per round and player, if they are drawn.
+
+    Raises
+    ------
+    AssumptionError
+        If the loss does not declare a lower bound of at least 0.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theory.saddle_constants import agnostic_constants
+    >>> problem = Problem(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], [0, 1]), Squared())
+    >>> c = agnostic_constants(problem, radius=1.0)  # slopes up to 1 and 3, losses up to 1/2 and 9/2
+    >>> c.G_w, round(c.G_lambda**2, 12), c.width
+    (6.0, 20.5, 4.5)
+    """
+    R = real("agnostic_constants: radius", radius, low=0.0, strict=True)
+    kind = traits(problem.loss)
+    known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
+    require("agnostic_constants", Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known))
+    fed, sets = problem.federation, Simplex() if uncertainty_set is None else uncertainty_set
+    code, N = domains_of(fed).code, domain_counts(fed).astype(float)
+    p = N.size
+    who = np.repeat(np.arange(fed.K), fed.sizes)
+    length = _lengths(fed)
+    slope, value = _row_bounds(problem, R * length)
+    steep, losses = np.bincount(code, slope * length, p) / N, np.bincount(code, value, p) / N
+    G_w, top, sigma2_w, sigma2_lambda, width = float(steep.max()), float(losses.max()), 0.0, 0.0, float(losses.max())
+    if batch_size is not None:
+        n, B = fed.sizes.astype(float), float(batch_size)
+        phi = np.ones(fed.K) if replacement else np.maximum(n - B, 0.0) / np.maximum(n - 1.0, 1.0)
+        share = (n * phi / B)[who] / N[code] ** 2
+        sigma2_w = float(np.bincount(code, share * (slope * length) ** 2, p).max())
+        sigma2_lambda = float(share @ value**2)
+        each = np.zeros((fed.K, p))  # a batch may hold rows of one domain only, and the worst of them
+        np.maximum.at(each, (who, code), value)
+        width = float((n @ each / N).max())
+    if draws is not None:
+        s = float(draws)
+        sigma2_w += G_w**2 / s
+        sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(losses @ losses)
+        width *= p
+    w0 = 0.0 if start is None else float(np.linalg.norm(numeric("agnostic_constants: start", start)))
+    mix0, one = sets.start(p), isinstance(sets, Point) or p == 1
+    apart = 0.0 if one else math.sqrt(float((mix0 @ mix0 + 1.0 - 2.0 * mix0).max()))
+    far = 0.0 if one else -math.log(float(mix0[mix0 > 0.0].min()))
+    return AgnosticConstants(
+        R_W=R,
+        R_lambda=0.0 if one else 1.0,
+        G_w=G_w + problem.l2 * R,
+        G_lambda=math.sqrt(float(losses @ losses)),
+        sigma2_w=sigma2_w,
+        sigma2_lambda=sigma2_lambda,
+        reach_w=R + min(w0, R),
+        reach_lambda=apart,
+        centred=0.5 * math.sqrt(p) * top,
+        width=width,
+        divergence=min(far, sets.radius) if isinstance(sets, KLBall) else far,
+        p=p,
+        random=sigma2_w > 0.0 or sigma2_lambda > 0.0,
+    )
+
+
+def _lengths(fed: Any) -> np.ndarray:
+    X = fed.X
+    return np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel() if fed.is_sparse else np.einsum("ij,ij->i", X, X))
+
+
+def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sup of ‖slope‖ and of the loss over scores within reach: at an end, for convex losses of one score."""
+    loss, y = problem.loss, problem.federation.y
+    if traits(loss).multinomial:  # scores differ by at most sqrt 2 times their length; ‖P - e_y‖ <= sqrt 2 (1 - P_y)
+        top = math.log(loss.n_classes - 1.0) + math.sqrt(2.0) * reach
+        return math.sqrt(2.0) / (1.0 + np.exp(-top)), np.logaddexp(0.0, top)
+    ends = np.array(
+        [[(abs(loss.slope(z, v)), loss.value(z, v)) for z in (-a, a)] for a, v in zip(reach, y, strict=True)]
+    )
+    return ends[:, :, 0].max(axis=1), ends[:, :, 1].max(axis=1)
+
+
+class AgnosticSteps(NamedTuple):
+    """The step sizes of the theorem."""
+
+    model: float  # gamma_w
+    mixture: float  # gamma_lambda
+
+
+def agnostic_steps(
+    *,
+    rounds: int,
+    R_W: float,
+    R_lambda: float,
+    G_w: float,
+    G_lambda: float,
+    sigma2_w: float = 0.0,
+    sigma2_lambda: float = 0.0,
+) -> AgnosticSteps:
+    """Return gamma_w and gamma_lambda.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.saddle_constants import agnostic_steps
+    >>> agnostic_steps(rounds=100, R_W=1.0, R_lambda=1.0, G_w=2.0, G_lambda=1.0)
+    AgnosticSteps(model=0.1, mixture=0.2)
+    """
+    T = whole("rounds", rounds, low=1)
+    steps = []
+    for R, G, s in ((R_W, G_w, sigma2_w), (R_lambda, G_lambda, sigma2_lambda)):
+        size = math.sqrt(real("sigma2", s, low=0.0) + real("G", G, low=0.0) ** 2)
+        require("agnostic_steps", Hypothesis("G or sigma positive", f"sqrt(sigma^2 + G^2) = {size:g}", size > 0.0))
+        steps.append(2.0 * real("R", R, low=0.0, strict=True) / (math.sqrt(T) * size))
+    return AgnosticSteps(*steps)
+
+
+def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = False) -> AgnosticSteps:
+    """Return the steps at which `agnostic_rate_any_steps`, or `agnostic_rate_entropic`, is least.
+
+    A player with one choice is given the step 1.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.theory.saddle_constants import agnostic_best_steps, agnostic_constants
+    >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], [0, 1]), Logistic())
+    >>> [round(v, 3) for v in agnostic_best_steps(agnostic_constants(problem, radius=1.0), rounds=100)]
+    [0.137, 0.076]
+    """
+    T = whole("rounds", rounds, low=1)
+    size = math.sqrt(c.G_w**2 + c.sigma2_w)
+    model = c.reach_w / (math.sqrt(T) * size) if size > 0.0 else 1.0
+    if entropic:
+        mixture = math.sqrt(8.0 * c.divergence / T) / c.width if c.divergence > 0.0 and c.width > 0.0 else 1.0
+        return AgnosticSteps(model, mixture)
+    size = math.sqrt(c.centred**2 + c.sigma2_lambda)
+    return AgnosticSteps(model, c.reach_lambda / (math.sqrt(T) * size) if c.reach_lambda > 0.0 and size > 0.0 else 1.0)
