@@ -154,12 +154,11 @@ def scaffold(
     own = known(SOURCE, constants, "zeta_star")[0] ** 2 if control_error is None else control_error
     C0, h = real("control_error", own, low=0.0), K * eta * eta_g
     small, long = "h = local_steps step_size server_step <= 1/(81 L)", f"81 L h = {81 * beta * h:g}"
-    share = f"mu h = {mu * h:g}, S/(15 N) = {S / (15 * N):g}"
     requires = common + require(
         SOURCE,
         Hypothesis("server_step >= 1", f"server_step = {eta_g:g}", eta_g >= 1.0),
         Hypothesis(small, long, _at_most(81 * beta * h, 1)),
-        Hypothesis("mu h <= S/(15 N)", share, _at_most(15 * N * mu * h, S)),
+        Hypothesis("mu h <= S/(15 N)", f"mu h = {mu * h:g}, S/(15 N) = {S / (15 * N):g}", _at_most(15 * N * mu * h, S)),
         Hypothesis("gradient noise of variance at most sigma^2", f"sigma^2 = {sigma2:g}"),
         *where_taken(constants, "sigma2"),
     )
