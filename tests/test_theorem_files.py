@@ -20,7 +20,6 @@ from fedconvex.theorems.parts.theorem import Check, Instance, Statement
 from fedconvex.theory.bound import Bound
 
 DOCS = Path(__file__).parent.parent / "docs"
-WHOLE = [n for n, t in THEOREMS.items() if t.statement.page]  # files that hold all of a theorem
 NUMBERS = {int, float, bool, str, np.ndarray, type(None), typing.Any}
 
 
@@ -51,7 +50,7 @@ def impure(bound):
     return [name for name, kind in hints.items() if not is_number(kind)]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", THEOREMS)
 def test_a_bound_takes_constants_and_numbers(name):
     assert THEOREMS[name].read is not None
     assert not impure(THEOREMS[name].bound)
@@ -65,7 +64,7 @@ def test_the_test_of_purity_can_fail():
     assert impure(bound) == ["problem"]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", THEOREMS)
 def test_a_theorem_says_all_that_reports_and_pages_show(name):
     theorem = THEOREMS[name]
     assert theorem.title
@@ -101,7 +100,7 @@ def test_pages_have_their_figures():
 
 def test_text_is_data_and_not_docstrings():
     """Under ``python -OO`` there are no docstrings; statements stand in fields."""
-    for theorem in (THEOREMS[n] for n in WHOLE):
+    for theorem in THEOREMS.values():
         assert isinstance(theorem.statement, Statement)
         home = import_module(theorem.bound.__module__)
         assert theorem.statement.statement not in (inspect.getdoc(home) or "")

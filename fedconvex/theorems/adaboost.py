@@ -40,11 +40,13 @@ One source, F(alpha) = mean of exp(-y f) with f = sum alpha_j h_j, h_j in [-1, 1
 line search along a coordinate. gamma_t = sum_i D_t(i) y_i h_t(x_i) is its edge, D_t the weights exp(-y f) scaled to
 sum to one.
 """,
+    assumptions="Exponential loss, one source, one coordinate a round, and no step that is cut off.",
     statement="""
 F(alpha_T) <= prod over t of sqrt(1 - gamma_t^2), an equality for h in {-1, +1}; and
 F(alpha_T) <= exp(-T gamma^2/2) if all edges are at least gamma in size (weak learning).
 """,
     source="Freund, Schapire 1997; Schapire, Singer 1999.",
+    differs="Edges of either sign count: a step back is a step along -h.",
     meaning="""
 Edges are read off the margins before and after a round, not off what the method says. Runs with a step that was cut
 off are refused; steps back that end at 0 promise nothing.

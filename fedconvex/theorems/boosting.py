@@ -66,6 +66,7 @@ f = sum alpha_{l,j} Q(l|.) h_{l,j}, h in [-1, 1], alpha >= 0; F_k(alpha) = mean 
 or log2(1 + exp); F_mu = (1/mu) log sum_k exp(mu F_k); u_i = y_i Q(l|x_i) h_{l,j}(x_i) in [-1, 1]. A round is an exact
 line search along a coordinate.
 """,
+    assumptions="|u_i| <= 1. For progress also a smoothed maximum, or one mixture, and one coordinate a round.",
     statement="""
 Descent    exact line search never raises what it is made on: F, or F_mu.
 Gradient   with D(k, i) = Phi'(-y f)/Z_k, Z_k the sum, eps = (1/2)(1 - sum_i D(k, i) y Q h):
@@ -79,6 +80,7 @@ Progress   exact line search along a coordinate with derivative g: F_mu falls by
 Cortes, Mohri, Storcheus, Suresh, "Boosting with multiple sources", NeurIPS 2021 (algorithm, Q-ensembles; their text was
 not at hand). All is derived here.
 """,
+    differs="Constants are explicit; without smoothing no progress is promised, for the maximum has kinks.",
     meaning="""
 **Why Q.** Two domains on two points a₁, a₂, labels +1; h₁ is right on a₁ only, h₂ on a₂ only. The score of
 βh₁ + (1-β)h₂ is 2β-1 on a₁ and 1-2β on a₂: never both positive, so every convex combination errs on at least half of

@@ -56,11 +56,10 @@ def _drifts(problem: Problem) -> bool:
 # ---------------------------------------------------------------- hypotheses
 
 
-def is_method(name: str, m: Any, *kinds: Any) -> None:
+def is_method(name: str, m: Any, *kinds: type) -> None:
     """Raise unless the method is one of those that the theorem speaks about, or a subclass."""
-    names = [getattr(kind, "__name__", kind) for kind in kinds]
-    fits = any(type(m).__name__ == kind if isinstance(kind, str) else isinstance(m, kind) for kind in kinds)
-    require(name, Hypothesis(f"the method {' or '.join(names)}", type(m).__name__, fits))
+    names = " or ".join(kind.__name__ for kind in kinds)
+    require(name, Hypothesis(f"the method {names}", type(m).__name__, isinstance(m, kinds)))
 
 
 def plain_local_sgd(name: str, s: Setting) -> LocalSteps:

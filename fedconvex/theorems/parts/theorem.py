@@ -165,7 +165,6 @@ class Theorem(NamedTuple):
     quantity: Quantity
     bound: Callable[..., Bound]
     title: str = ""
-    page: str = ""
     sample: Sample | None = None
     exact: Exact | None = None
     kind: type[Problem] = Problem
