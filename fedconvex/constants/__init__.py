@@ -1,6 +1,6 @@
 """Constants that convergence theory speaks of: smoothness, convexity, noise, heterogeneity, each with its origin."""
 
-from fedconvex.constants.computed import (
+from fedconvex.constants.record import (
     AT_CENTRE,
     BOUND,
     BOUND_ON_BALL,
@@ -9,9 +9,9 @@ from fedconvex.constants.computed import (
     INFINITE,
     MEASURED,
     Constants,
-    ball_maximum,
     noise_factor,
 )
+from fedconvex.constants.trust_region import ball_maximum
 
 __all__ = [
     "AT_CENTRE",

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, numeric, real, vector, wrong_type
-from fedconvex.constants.computed import Constants, problem_constants
+from fedconvex.constants import Constants
+from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.exact import solve

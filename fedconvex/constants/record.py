@@ -1,0 +1,147 @@
+"""The constants of a problem, each with how it was obtained.
+
+Definitions and exact formulas stand in docs/constants.md: F = sum_k p_k F_k, w* minimises F, w_k* minimises F_k, all
+norms Euclidean. With a mini-batch of B out of n rows the noise carries phi = (n - B)/((n - 1) B) without replacement
+and 1/B with replacement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad
+
+__all__ = [
+    "AT_CENTRE",
+    "BOUND",
+    "BOUND_ON_BALL",
+    "EXACT",
+    "EXACT_ON_BALL",
+    "INFINITE",
+    "MEASURED",
+    "UNKNOWN",
+    "Constants",
+    "noise_factor",
+]
+
+EXACT = "exact"
+EXACT_ON_BALL = "exact on a ball"
+BOUND = "rigorous bound"
+BOUND_ON_BALL = "rigorous bound on a ball"
+INFINITE = "infinite"
+UNKNOWN = "no finite bound known"
+MEASURED = "measured along the run"
+AT_CENTRE = "exact at the centre"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Constants of a federated problem; ``how[name]`` says how each was obtained.
+
+    Build one by hand to evaluate a bound for a class of problems, or take ``Problem.constants()``. Entries that do not
+    apply are None.
+
+    Attributes
+    ----------
+    L, mu : float
+        Largest client smoothness max_k L_k, and strong convexity of F.
+    L_k, mu_k : array (K,)
+        Smoothness and strong convexity of every F_k.
+    L_s : float
+        Smoothness of the roughest single-row loss (with its l2 term).
+    w_star, F_star : array, float
+        Minimiser and minimum of F.
+    F_k_star : array (K,)
+        Minima of the clients' own objectives (lower bounds where they are not attained).
+    Gamma : float
+        F* - sum_k p_k F_k*, at least 0.
+    D : float
+        Distance of the start from w*.
+    sigma2_k, sigma2 : array (K,), float
+        sup of the mini-batch gradient variance E‖g_k - grad F_k‖^2 (over the ball, over R^d, or at one point), and its
+        maximum over clients.
+    sigma2_star_k, sigma2_star : array (K,), float
+        The same at w*, and its mean sum_k p_k sigma2_star_k.
+    G2_k, G2 : array (K,), float
+        sup of E‖g_k‖^2 over the same set, and its maximum over clients.
+    zeta : float
+        sup over models of max_k ‖grad F_k - grad F‖ (on the ball if one is given).
+    zeta_star : float
+        sqrt(sum_k p_k ‖grad F_k(w*)‖^2).
+    xi : float
+        max_k ‖w_k* - w*‖.
+    B : float
+        Dissimilarity sqrt(sum_k p_k ‖grad F_k‖^2)/‖grad F‖ at ``center``.
+    K, p : int, array (K,)
+        Number of clients and their weights.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> Constants(L=4.0, mu=0.5).kappa
+    8.0
+    """
+
+    L: float | None = None
+    mu: float | None = None
+    L_k: np.ndarray | None = None
+    mu_k: np.ndarray | None = None
+    L_s: float | None = None
+    w_star: np.ndarray | None = None
+    F_star: float | None = None
+    F_k_star: np.ndarray | None = None
+    Gamma: float | None = None
+    D: float | None = None
+    sigma2_k: np.ndarray | None = None
+    sigma2: float | None = None
+    sigma2_star_k: np.ndarray | None = None
+    sigma2_star: float | None = None
+    G2_k: np.ndarray | None = None
+    G2: float | None = None
+    zeta: float | None = None
+    zeta_star: float | None = None
+    xi: float | None = None
+    B: float | None = None
+    K: int | None = None
+    p: np.ndarray | None = None
+    how: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kappa(self) -> float:
+        """Condition number L/mu."""
+        if self.L is None or not self.mu:
+            return math.inf
+        return self.L / self.mu
+
+    def __str__(self) -> str:
+        lines = []
+        for f in fields(self):
+            v = getattr(self, f.name)
+            if v is None or f.name in ("how", "p", "K", "w_star"):
+                continue
+            shown = f"{v:.6g}" if np.ndim(v) == 0 else f"{np.min(v):.4g} ... {np.max(v):.4g} over {np.size(v)} clients"
+            lines.append(f"{f.name:>14} = {shown:<42} {self.how.get(f.name, '')}")
+        return "\n".join(lines)
+
+
+def noise_factor(n: Any, batch_size: Any, replacement: bool) -> Any:
+    """Return phi(n, B): 1/B with replacement, (n - B)/((n - 1) B) without.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import noise_factor
+    >>> noise_factor(5, 2, False), noise_factor(5, 2, True)
+    (0.375, 0.5)
+    """
+    n, B = np.asarray(n, dtype=float), np.asarray(batch_size, dtype=float)
+    if (B < 1).any() or (n < 1).any() or (not replacement and (B > n).any()):
+        raise bad(
+            "noise_factor: batch_size", "lie in 1, ..., n (or exceed n with replacement)", f"{batch_size}, n = {n}"
+        )
+    phi = 1.0 / B if replacement else (n - B) / (np.maximum(n - 1.0, 1.0) * B)
+    return float(phi) if np.ndim(phi) == 0 else phi
