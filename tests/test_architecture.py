@@ -257,6 +257,30 @@ def test_the_digest_test_can_fail():
     assert not in_digest(PACKAGE / "methods" / "parts" / "step_sizes.py")
 
 
+def classes_asked_for(tree, losses):
+    """Calls that ask for a loss's class, module or name: isinstance with one of the classes, type(... loss)."""
+    asked = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "type"):
+            words = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            kinds = words & losses if node.func.id == "isinstance" else ast.unparse(node).endswith("loss)")
+            asked += [ast.unparse(node)] if kinds else []
+    return asked
+
+
+@each_file
+def test_nobody_asks_which_class_a_loss_is(path):
+    """Losses declare what they are (loss_traits): those of users are treated like those of the package."""
+    from fedconvex import losses
+
+    assert not classes_asked_for(ast.parse(path.read_text()), {*losses.__all__, "Logistic2"})
+
+
+def test_the_test_of_classes_can_fail():
+    source = "isinstance(p.loss, (Hinge, int))\ntype(problem.loss).__name__\nisinstance(loss, type)\ntype(x)"
+    assert classes_asked_for(ast.parse(source), {"Hinge"}) == ["isinstance(p.loss, (Hinge, int))", "type(problem.loss)"]
+
+
 @each_file
 def test_heavy_packages_are_imported_where_they_are_used(path):
     for module, inside, typing in imports(parsed(path)):

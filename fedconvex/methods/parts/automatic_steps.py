@@ -66,7 +66,7 @@ def smoothness(who: str, problem: Problem) -> Smoothness:
     fed, loss = problem.federation, problem.loss
     if not math.isfinite(getattr(loss, "smoothness", math.inf)):
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
-        raise no_theorem(who, f"{type(loss).__name__}, which is not smooth", cure)
+        raise no_theorem(who, f"{loss!r}, which is not smooth", cure)
     exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
     return default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
 
