@@ -72,6 +72,11 @@ class LossTraits:
     kinked: bool
     probable: bool
 
+    @property
+    def self_bounded(self) -> bool:
+        """Whether values bound a curvature that has no other bound: F <= F(0) then does where F falls."""
+        return math.isinf(self.smoothness) and math.isfinite(self.curvature_below(1.0))
+
     def predict(self, z: np.ndarray) -> np.ndarray:
         """Return the predictions for scores (n,) or (n, C): by the loss's ``predict``, or as its task says."""
         if hasattr(self.loss, "predict"):

@@ -107,11 +107,10 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     norms = np.asarray(squares).ravel()
     kind, per_row = traits(loss), np.repeat(weights / fed.sizes, fed.sizes)
     s = kind.smoothness
-    if math.isinf(s) and not kind.several:
-        bend = kind.curvature_below(float(per_row @ [loss.value(0.0, y) for y in fed.y]))
-        if math.isfinite(bend):
-            top = bend * float(norms.max()) + l2
-            return Smoothness(top, top, top, False, " where F <= F(0)")
+    if kind.self_bounded and not kind.several:
+        start = float(per_row @ [loss.value(0.0, y) for y in fed.y])
+        top = kind.curvature_below(start) * float(norms.max()) + l2
+        return Smoothness(top, top, top, False, " where F <= F(0)")
     if math.isinf(s) and math.isfinite(kind.lipschitz):
         s = 1.0
     tops = np.empty(fed.K)

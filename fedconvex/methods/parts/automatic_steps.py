@@ -14,6 +14,7 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep, Schedule, Smoothness
+from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.problems import Problem
 from fedconvex.traits import traits_of
@@ -64,7 +65,7 @@ def smoothness(who: str, problem: Problem) -> Smoothness:
         If the loss has none on all of R^d.
     """
     fed, loss = problem.federation, problem.loss
-    if not math.isfinite(getattr(loss, "smoothness", math.inf)):
+    if math.isinf(traits(loss).smoothness):
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
         raise no_theorem(who, f"{loss!r}, which is not smooth", cure)
     exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
