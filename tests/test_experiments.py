@@ -77,8 +77,8 @@ def test_equal_figures_give_equal_bytes(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     class Broken:
-        def savefig(self, path, metadata):
-            path.write_text("half")
+        def savefig(self, image, format, metadata):
+            image.write(b"half")
             raise OSError("disk full")
 
     (tmp_path / "f.svg").write_text("old")
@@ -399,7 +399,7 @@ PAGES = {  # of the figures
     "fedavg_convex": "fedavg_convex",
     "fedavg_refined": "fedavg_refined",
     "fedavg_strongly_convex": "fedavg_strongly_convex",
-    "dynamic": "dynamic",
+    "dynamic_msd": "dynamic_msd",
     "weight_divergence": "weight_divergence",
     "worst_case": "worst_case",
     "agnostic_generalisation": "agnostic_generalisation",

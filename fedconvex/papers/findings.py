@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedconvex._check import bad, whole
+from fedconvex.models import write_file
 from fedconvex.papers.style import save_figure
 
 __all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]
@@ -174,10 +175,12 @@ def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
         for suffix in ("svg", "png"):
             files.append(save_figure(figure, home / f"{name}.{suffix}"))
     for name, rows in findings.tables.items():
-        files.append(_replace(home / f"{name}.csv", _csv(rows)))
+        files.append(home / f"{name}.csv")
+        write_file(files[-1], _csv(rows).encode())
     claims = [claim._asdict() | {"holds": bool(claim.holds)} for claim in findings.claims]
     body = {"title": findings.title, "holds": findings.holds, "claims": claims, "notes": list(findings.notes)}
-    files.append(_replace(home / "claims.json", json.dumps(body, indent=1, ensure_ascii=False) + "\n"))
+    files.append(home / "claims.json")
+    write_file(files[-1], (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
     return files
 
 
@@ -222,13 +225,3 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return "" if math.isnan(value) else f"{value:.10g}"
-
-
-def _replace(path: Path, text: str) -> Path:
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path

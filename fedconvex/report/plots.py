@@ -79,9 +79,9 @@ def panels(
     return figure, figure.subplots(*shape, squeeze=False, **share).ravel()
 
 
-def light_grid(axis: Any, along: str = "both") -> None:
+def light_grid(axis: Any, along: str = "both", colour: str = "0.88") -> None:
     """Leave two spines, and a faint grid behind what is drawn."""
-    axis.grid(True, axis=along, which="major", color="0.88", linewidth=0.6)
+    axis.grid(True, axis=along, which="major", color=colour, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
 
