@@ -72,7 +72,7 @@ Version R uses expected smoothness instead of delta^2 and is informative where v
 """,
     meaning="""
 The error of tracking a moving minimiser has a floor ∝ μ from data variability (V_k) and from model
-variability (who takes part: ‖∇P_k(w°)‖, with τ_ε = 0 if everybody does), and a lag ∝ 1/μ. The best step balances
+variability (who takes part: ‖∇P_k(w°)‖, with τ_ε = 0 with full participation), and a lag ∝ 1/μ. The best step balances
 them.
 
 **Small steps.** Linearise, HΣ + ΣH = μR_s + R_q/μ: tr Σ = (μ/2)tr(H⁻¹R_s) + tr(H⁻¹R_q)/(2μ). An approximation with
@@ -140,7 +140,7 @@ def msd_paper(
     drift2 : float
         sigma_q^2 = E‖q_i‖^2, the trace.
     participation, batch_size, local_steps : int, int or array (K,)
-        L (default everybody), B_k (default all rows), E_k.
+        L (default all agents), B_k (default all rows), E_k.
     t : float, optional
         Young's parameter in (0, 1); default 1 - gamma, or the limit 0 where every E_k = 1.
     rounds, start2 : int, float, optional

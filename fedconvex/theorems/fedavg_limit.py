@@ -40,7 +40,7 @@ STATEMENT = Statement(
     page="fedavg_limit",
     title="The limit of FedAvg on least squares",
     setting="""
-F = sum p_k F_k, F_k(w) = w'H_k w/2 - b_k'w + const with H_k >= 0 and b_k in its range; everybody takes part; full
+F = sum p_k F_k, F_k(w) = w'H_k w/2 - b_k'w + const with H_k >= 0 and b_k in its range; full participation; full
 gradients. One round starts every client at w and averages with p; w_inf is the limit of the rounds, wbar* = sum p_k
 w_k* the average of the clients' minimisers. The maps themselves, their fixed points and rates: [fixed
 points](fixed_points.md).

@@ -384,7 +384,7 @@ THEOREMS = (
         says="As (15) with constants that are proved to be smaller, for every step below 1/L and any weights.",
         checks=(
             *_WHERE_UNIFORM,
-            Check(shifted_logistic, fixed_step(0.5, local_steps=3, scheme=UniformSampling)),  # not everybody
+            Check(shifted_logistic, fixed_step(0.5, local_steps=3, scheme=UniformSampling)),  # not all clients
         ),
         **_UNIFORM,
     ),

@@ -52,7 +52,7 @@ E‖g_k‖^2 <= G^2 at every local iterate of the run.
 """,
     statement="""
 kappa = L/mu, gamma = max{8 kappa, E}, Gamma = F* - sum p_k F_k*, B = sum p_k^2 sigma_k^2 + 6 L Gamma
-+ 8 (E-1)^2 G^2, and C = 0 (everybody), (4/K) E^2 G^2 (scheme I: K devices drawn with replacement with
++ 8 (E-1)^2 G^2, and C = 0 (full participation), (4/K) E^2 G^2 (scheme I: K devices drawn with replacement with
 probabilities p_k, plain average) or (4/K) E^2 G^2 (N-K)/(N-1) (scheme II: K of N uniformly without replacement,
 equal weights). At every synchronisation t = E r
 
@@ -286,7 +286,7 @@ def _read(s: Setting) -> Reading:
 
 def _reach(s: Setting) -> float:
     """Largest distance from w* of any local iterate of any client, in recorded trajectories of this seed."""
-    p, everybody = s.problem, replace(s.method, participation=1.0, shadow=True)
+    p, every = s.problem, replace(s.method, participation=1.0, shadow=True)
     clients = np.tile(np.arange(p.federation.K), (RECORDED, 1))
     key, w, far = key_from_seed(s.seed), p.solve().w, 0.0
     runs = iterate(s.method, p, rounds=s.rounds, seed=s.seed, trajectories=RECORDED, start=s.start)
@@ -294,7 +294,7 @@ def _reach(s: Setting) -> float:
         if t == s.rounds:
             break
         draws = Draws(key, np.arange(RECORDED), t)
-        reply, _ = everybody.local(p, everybody.broadcast(state), clients, None, draws)
+        reply, _ = every.local(p, every.broadcast(state), clients, None, draws)
         error = np.concatenate([(state.w - w)[:, None], (reply.path - w).reshape(RECORDED, -1, *w.shape)], axis=1)
         far = max(far, float(np.sqrt(np.sum(error.reshape(*error.shape[:2], -1) ** 2, axis=2).max())))
     return far

@@ -64,7 +64,7 @@ sharp   rho = 1/mu - gamma B/mu - L G B/(mubar mu) - L G^2 B^2/(2 mubar^2);
 convex  rho = [1 - (1 + B) t/2 - gamma B]/mu - L G^2 B^2/(2 mubar^2), t = L/(L + mu), for convex F_k.
 
 Sharp and convex hold for every unbiased choice of participants: K draws with probabilities p_k, equal weights and
-K of N without replacement, or everybody.
+K of N without replacement, or full participation.
 """,
     source="""
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020,
@@ -364,7 +364,11 @@ THEOREMS = (
         says="One round with exact or inexact proximal solutions decreases F by rho‖grad F‖², for K sampled clients.",
         loose="Terms of the sampling that are not needed; with many clients and equal parabolas it is sharp.",
         method=least_bound_proximal(scheme=few_draws),
-        checks=(alike_logistic, breast_cancer, Check(alike_logistic, least_bound_proximal())),  # the last: everybody
+        checks=(
+            alike_logistic,
+            breast_cancer,
+            Check(alike_logistic, least_bound_proximal()),
+        ),  # the last: full participation
         **_DESCENT,
     ),
     Theorem(

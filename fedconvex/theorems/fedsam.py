@@ -49,7 +49,7 @@ STATEMENT = Statement(
     page="fedsam",
     title="FedSAM",
     setting="""
-Clients with weights p_i, F = sum p_i F_i; everybody takes part in each of T rounds; tau local steps
+Clients with weights p_i, F = sum p_i F_i; full participation in each of T rounds; tau local steps
 x_i <- x_i - eta grad F_i(x_i + r u_i), u_i = grad F_i(x_i)/‖grad F_i(x_i)‖ (0 where the gradient is 0); the server
 averages with p. xbar^{t,k} = sum p_i x_i^{t,k}; A = mean over t < T, k = 1..tau of F(xbar^{t,k}) - F*.
 """,

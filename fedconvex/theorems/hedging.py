@@ -41,7 +41,7 @@ STATEMENT = Statement(
     setting="""
 Minimise F(x) = sum p_k f_k(x). A round: x_k = argmin f_k(x) + <y_k, x - z> + (rho/2)‖x - z‖^2;
 z <- sum p_k x_k; y_k <- y_k + rho (x_k - z). At the start sum p_k y_k = 0, and then always. s_k = z - y_k/rho;
-v_k = x_k + y_k/rho with the y_k that x_k was computed from; ‖s‖_p^2 = sum p_k ‖s_k‖^2. Or everybody takes part in
+v_k = x_k + y_k/rho with the y_k that x_k was computed from; ‖s‖_p^2 = sum p_k ‖s_k‖^2. Or full participation in
 the first round and each client with probability q in the later ones; v_k of the others stays, z = sum p_k v_k.
 """,
     assumptions="Every f_k is mu-strongly convex and L-smooth, mu > 0.",

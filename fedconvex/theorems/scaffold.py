@@ -128,7 +128,7 @@ def scaffold(
     step_size, local_steps, rounds : float, int, int
         eta_l, K, T.
     participants : int, optional
-        S; default everybody.
+        S; default all clients.
     server_step : float
         eta_g.
     control_error : float, optional

@@ -1,7 +1,7 @@
 """Where averaging methods end on least squares: exact round maps, fixed points and rates.
 
 Setting
-    F = sum p_k F_k, F_k(w) = w'H_k w/2 - b_k'w + const with H_k >= 0 and b_k in its range; everybody takes part; full
+    F = sum p_k F_k, F_k(w) = w'H_k w/2 - b_k'w + const with H_k >= 0 and b_k in its range; full participation; full
     gradients. One round starts every client at w and averages with p, with server step beta.
 Assumptions
     None: H_k may be singular, steps may be too large.
@@ -229,7 +229,7 @@ def filtered_round(problem: Problem, response: Callable[[np.ndarray], np.ndarray
 
 
 def fedavg_round(problem: Problem, *, step_size: float, local_steps: int, server_step: float = 1.0) -> Affine:
-    """Return FedAvg's round: E local full-gradient steps eta, everybody takes part.
+    """Return FedAvg's round: E local full-gradient steps eta, full participation.
 
     Examples
     --------

@@ -40,7 +40,7 @@ def scaffold_round(
 ) -> Affine:
     """Return a round on least squares as an exact affine map of (x, c_1, ..., c_N), flat ((N+1) d,).
 
-    Full gradients, everybody takes part; c and the server's average carry the problem's weights. The fixed point is x*
+    Full gradients, full participation; c and the server's average carry the problem's weights. The fixed point is x*
     with c_i = grad f_i(x*); the rate is the linear rate of the method.
 
     Parameters

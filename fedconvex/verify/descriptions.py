@@ -44,7 +44,7 @@ def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule
         f"{instance.words} ({fed.K} clients, {fed.n} rows, {fed.d} features, l2 = {s.problem.l2:g})",
         f"{type(m).__name__} with {work} on {'all' if B is None else B} rows",
         _knob(m, s.problem, rule),
-        f"{who} take part" if who else "everybody takes part",
+        f"{who} take part" if who else "full participation",
         f"every entry of the model starts at {float(s.start.flat[0]):g}",
         *rules,
     ]
