@@ -45,7 +45,7 @@ def _sparse_sum(X, loss, y, lo, hi, scale, w, g):
     return total
 
 
-_sum_rows = by_rows(_dense_sum, _sparse_sum)
+_sum_rows = by_rows(_dense_sum, _sparse_sum, "always")
 
 
 def _sum_one(loss, X, y, lo, hi, scale, w, g, z):
