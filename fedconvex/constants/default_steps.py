@@ -212,6 +212,10 @@ def kink_step(smooth: Smoothness, mu: float) -> DefaultStep:
     Lacoste-Julien, Schmidt, Bach (arXiv:1212.2002) have t_0 = 1; a later start takes out the first, wild steps.
     """
     _inverse(smooth.F)
+    if not mu > 0.0:
+        raise bad(
+            "the default step size", "come with l2 > 0 for a loss with a kink", f"l2 = {mu:g}", "give a step size"
+        )
     shift = 2.0 * smooth.F / mu
     formula = f"2/(l2 (t + {shift:.4g})), decaying: hinge has a kink"
     return DefaultStep(Schedule(2.0 / mu, shift), formula, "after Lacoste-Julien et al. 2012")

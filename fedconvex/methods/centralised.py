@@ -20,7 +20,6 @@ from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.kernels import descent
-from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import automatic_steps
 from fedconvex.methods.parts import step_sizes as _steps
 from fedconvex.methods.parts.optimizers import ClientSGD
@@ -72,11 +71,7 @@ class GradientDescent:
         return Traits(drawn=())
 
     def default_step(self, problem: Problem) -> DefaultStep:
-        if traits(problem.loss).self_bounded:  # F falls, so that F <= F(0) holds along the run
-            return default_steps.descent_step(
-                default_steps.smoothness_of(problem.federation, problem.weights, problem.loss, problem.l2)
-            )
-        return default_steps.descent_step(automatic_steps.smoothness("GradientDescent", problem))
+        return default_steps.descent_step(automatic_steps.smoothness("GradientDescent", problem, falling=True))
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return problem.measure(state.w)

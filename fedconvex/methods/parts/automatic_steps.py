@@ -56,20 +56,21 @@ def no_theorem(who: str, why: str, cure: str = "give a step size") -> ValueError
     return bad(f'{who}: step_size="auto"', "be backed by a theorem", why, cure)
 
 
-def smoothness(who: str, problem: Problem) -> Smoothness:
-    """Return the smoothness of a problem, exact where that is affordable.
+def smoothness(who: str, problem: Problem, falling: bool = False) -> Smoothness:
+    """Return the smoothness of a problem, exact where that is affordable; if F falls, that where F <= F(0) will do.
 
     Raises
     ------
     ValueError
-        If the loss has none on all of R^d.
+        If the loss has none.
     """
     fed, loss = problem.federation, problem.loss
-    if math.isinf(traits(loss).smoothness):
+    exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
+    smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
+    if math.isinf(traits(loss).smoothness) and not (falling and traits(loss).self_bounded):
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
         raise no_theorem(who, f"{loss!r}, which is not smooth", cure)
-    exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
-    return default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
+    return smooth
 
 
 def of_averaging(who: str, method: Any, problem: Problem) -> DefaultStep:
