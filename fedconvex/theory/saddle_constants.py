@@ -54,13 +54,7 @@ def agnostic_constants(
     """Return constants of the rates that hold for certain on the ball ‖w‖ <= radius.
 
     Row j has losses in [0, v_j] and slopes of at most s_j there. G_w is max_k mean s_j‖x_j‖ + l2 radius, G_lambda is
-    (sum_k (mean v_j)^2)^(1/2); the term of l2 is left out of the domains' losses, for it is the same in all. Client c
-    draws B of its n_c rows and weighs row j of domain i by lambda_i n_c/(B N_i): the variances are at most
-
-        sigma2_w <= max_i sum_{j in i} (n_c phi/B) (s_j‖x_j‖/N_i)^2,   sigma2_lambda <= sum_j (n_c phi/B) (v_j/N_i)^2,
-
-    phi = 1 with and (n_c - B)/(n_c - 1) without replacement. With s domains drawn (weighted sampling), G_w^2/s is added
-    to the first; the second becomes (1 + (p-1)/s) times itself plus ((p-1)/s) sum_k (mean v_j)^2.
+    (sum_k (mean v_j)^2)^(1/2); the term of l2 is left out of the domains' losses, for it is the same in all.
 
     Parameters
     ----------
@@ -88,50 +82,91 @@ def agnostic_constants(
     (6.0, 20.5, 4.5)
     """
     R = real("agnostic_constants: radius", radius, low=0.0, strict=True)
-    kind = traits(problem.loss)
-    known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
-    require("agnostic_constants", Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known))
-    fed, sets = problem.federation, Simplex() if uncertainty_set is None else uncertainty_set
-    code, N = domains_of(fed).code, domain_counts(fed).astype(float)
-    p = N.size
-    who = np.repeat(np.arange(fed.K), fed.sizes)
-    length = _lengths(fed)
-    slope, value = _row_bounds(problem, R * length)
-    steep, losses = np.bincount(code, slope * length, p) / N, np.bincount(code, value, p) / N
-    G_w, top, sigma2_w, sigma2_lambda, width = float(steep.max()), float(losses.max()), 0.0, 0.0, float(losses.max())
-    if batch_size is not None:
-        n, B = fed.sizes.astype(float), float(batch_size)
-        phi = np.ones(fed.K) if replacement else np.maximum(n - B, 0.0) / np.maximum(n - 1.0, 1.0)
-        share = (n * phi / B)[who] / N[code] ** 2
-        sigma2_w = float(np.bincount(code, share * (slope * length) ** 2, p).max())
-        sigma2_lambda = float(share @ value**2)
-        each = np.zeros((fed.K, p))  # a batch may hold rows of one domain only, and the worst of them
-        np.maximum.at(each, (who, code), value)
-        width = float((n @ each / N).max())
-    if draws is not None:
-        s = float(draws)
-        sigma2_w += G_w**2 / s
-        sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(losses @ losses)
-        width *= p
+    rows, p = _rows(problem, R), domain_counts(problem.federation).size
+    sigma2_w, sigma2_lambda, width = _noise(problem, rows, batch_size, replacement, draws)
     w0 = 0.0 if start is None else float(np.linalg.norm(numeric("agnostic_constants: start", start)))
-    mix0, one = sets.start(p), isinstance(sets, Point) or p == 1
-    apart = 0.0 if one else math.sqrt(float((mix0 @ mix0 + 1.0 - 2.0 * mix0).max()))
-    far = 0.0 if one else -math.log(float(mix0[mix0 > 0.0].min()))
+    R_lambda, reach_lambda, divergence = _reach(Simplex() if uncertainty_set is None else uncertainty_set, p)
     return AgnosticConstants(
         R_W=R,
-        R_lambda=0.0 if one else 1.0,
-        G_w=G_w + problem.l2 * R,
-        G_lambda=math.sqrt(float(losses @ losses)),
+        R_lambda=R_lambda,
+        G_w=rows.G_w + problem.l2 * R,
+        G_lambda=math.sqrt(float(rows.losses @ rows.losses)),
         sigma2_w=sigma2_w,
         sigma2_lambda=sigma2_lambda,
         reach_w=R + min(w0, R),
-        reach_lambda=apart,
-        centred=0.5 * math.sqrt(p) * top,
+        reach_lambda=reach_lambda,
+        centred=0.5 * math.sqrt(p) * float(rows.losses.max()),
         width=width,
-        divergence=min(far, sets.radius) if isinstance(sets, KLBall) else far,
+        divergence=divergence,
         p=p,
         random=sigma2_w > 0.0 or sigma2_lambda > 0.0,
     )
+
+
+def _reach(sets: Any, p: int) -> tuple[float, float, float]:
+    """Return the radius of Lambda, its largest distance from lambda_0, and its largest KL divergence from it."""
+    if isinstance(sets, Point) or p == 1:
+        return 0.0, 0.0, 0.0
+    first = sets.start(p)
+    far = -math.log(float(first[first > 0.0].min()))
+    apart = math.sqrt(float((first @ first + 1.0 - 2.0 * first).max()))
+    return 1.0, apart, min(far, sets.radius) if isinstance(sets, KLBall) else far
+
+
+class _Rows(NamedTuple):
+    """What rows are at most on the ball."""
+
+    code: np.ndarray  # (n,) domain
+    steep: np.ndarray  # (n,) s_j‖x_j‖
+    value: np.ndarray  # (n,) v_j
+    losses: np.ndarray  # (p,) mean v_j
+    G_w: float  # max_k mean s_j‖x_j‖
+
+
+def _rows(problem: Problem, R: float) -> _Rows:
+    kind = traits(problem.loss)
+    known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
+    require("agnostic_constants", Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known))
+    fed = problem.federation
+    code, N = domains_of(fed).code, domain_counts(fed).astype(float)
+    length = _lengths(fed)
+    slope, value = _row_bounds(problem, R * length)
+    steep = slope * length
+    losses = np.bincount(code, value, N.size) / N
+    return _Rows(code, steep, value, losses, float((np.bincount(code, steep, N.size) / N).max()))
+
+
+def _noise(
+    problem: Problem, rows: _Rows, batch_size: int | None, replacement: bool, draws: int | None
+) -> tuple[float, float, float]:
+    """Return bounds of both variances and of the range of stochastic losses.
+
+    Client c
+    draws B of its n_c rows and weighs row j of domain i by lambda_i n_c/(B N_i): the variances are at most
+
+        sigma2_w <= max_i sum_{j in i} (n_c phi/B) (s_j‖x_j‖/N_i)^2,   sigma2_lambda <= sum_j (n_c phi/B) (v_j/N_i)^2,
+
+    phi = 1 with and (n_c - B)/(n_c - 1) without replacement. With s domains drawn (weighted sampling), G_w^2/s is added
+    to the first; the second becomes (1 + (p-1)/s) times itself plus ((p-1)/s) sum_k (mean v_j)^2.
+    """
+    fed, N = problem.federation, domain_counts(problem.federation).astype(float)
+    p, code = N.size, rows.code
+    sigma2_w, sigma2_lambda, width = 0.0, 0.0, float(rows.losses.max())
+    if batch_size is not None:
+        n, B, who = fed.sizes.astype(float), float(batch_size), np.repeat(np.arange(fed.K), fed.sizes)
+        phi = np.ones(fed.K) if replacement else np.maximum(n - B, 0.0) / np.maximum(n - 1.0, 1.0)
+        share = (n * phi / B)[who] / N[code] ** 2
+        sigma2_w = float(np.bincount(code, share * rows.steep**2, p).max())
+        sigma2_lambda = float(share @ rows.value**2)
+        each = np.zeros((fed.K, p))  # a batch may hold rows of one domain only, and the worst of them
+        np.maximum.at(each, (who, code), rows.value)
+        width = float((n @ each / N).max())
+    if draws is not None:
+        s = float(draws)
+        sigma2_w += rows.G_w**2 / s
+        sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(rows.losses @ rows.losses)
+        width *= p
+    return sigma2_w, sigma2_lambda, width
 
 
 def _lengths(fed: Any) -> np.ndarray:
