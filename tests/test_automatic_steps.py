@@ -194,7 +194,7 @@ def test_settings_without_a_theorem_refuse(logistic):
         (FedAvg(step_size="auto", client=methods.ClientMomentum(0.9)), logistic, "optimisers"),
         (FedAvg(step_size="auto", participation=2), uneven, "unequal weights: take ProportionalSampling"),
         (FedAvg(step_size="auto", participation=2), flat, "without strong convexity"),
-        (FedAvg(step_size="auto"), kinked, "Hinge, which is not smooth: take a smooth loss"),
+        (FedAvg(step_size="auto"), kinked, "Hinge.*, which is not smooth: take a smooth loss"),
         (SCAFFOLD(step_size="auto"), uneven, "unequal weights"),
         (SCAFFOLD(step_size="auto", option=1), logistic, "option 1"),
         (SVRG(step_size="auto", inner_steps=9, option=1), logistic, "last inner iterate"),
