@@ -9,7 +9,7 @@ import numpy as np
 
 from fedconvex.kernels import jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
-from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.dispatch import move, slope
 from fedconvex.kernels.row_losses import add_rows
 from fedconvex.kernels.rows import row_axpy, row_dot, row_step
@@ -35,6 +35,12 @@ def penalty(l2, w, tilt, g):
         g[q] += tilt[q]
 
 
+@kernel
+def share(n):
+    """1/n, strictly: its product with a slope must not be turned into a division."""
+    return 1.0 / n
+
+
 class FullSteps(NamedTuple):
     """Moves of an optimiser with the gradient over all rows of the client."""
 
@@ -43,7 +49,7 @@ class FullSteps(NamedTuple):
     def step(self, loss, data, job, part, s, a, w, room):
         """One move with g = ridge w + tilt + mean of the gradients of all rows."""
         penalty(job.ridge, w, job.tilt, room.g)
-        add_rows(loss, data.X, data.y, job.lo, job.lo + job.n, 1.0 / job.n, w, room.g, room.c)
+        add_rows(loss, data.X, data.y, job.lo, job.lo + job.n, share(job.n), w, room.g, room.c)
         move(self.opt, w, room.g, a, room.m, room.v, s + 1)
 
 
