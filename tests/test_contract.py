@@ -318,6 +318,12 @@ def test_gap_is_never_below_the_truth(problem, optimum, name):
         assert gap <= true - optimum + 1e-7  # and it is of use
 
 
+def test_the_gap_by_strong_convexity_is_attained():
+    """Rows of zeros: F = 1/2 + l2 w^2/2, so that at w the gap is l2 w^2/2 = F'(w)^2/(2 l2), and no less will do."""
+    flat = Problem(Federation(np.zeros((2, 1)), np.ones(2), [0, 1, 2]), Squared(), 0.1)
+    assert flat.measure(np.array([[0.3]])).gap[0] == pytest.approx(0.05 * 0.3**2, rel=1e-12)
+
+
 def test_the_gap_at_the_optimum_is_small_and_certified(problem, optimum):
     best = problem.solve()
     assert best.lower <= optimum + 1e-14
@@ -460,10 +466,11 @@ def test_clients_touch_only_their_own_rows(case, rng):
 @pytest.mark.filterwarnings("ignore:RADFed")
 @cases(FEDERATED)
 def test_a_client_alone_answers_as_among_others(case):
-    method, problem, _ = case
+    method, problem, name = case
     draws = Draws(key_from_seed(0), np.arange(1), 0)
     state = method.init(problem, np.zeros((1, *problem.model_shape)))
-    clients, _ = method.participants(problem, draws)
+    clients, weights = method.participants(problem, draws)
+    assert name in NODES or weights.sum() == pytest.approx(1.0, rel=1e-14)
     message = method.broadcast(state)
     every, _ = method.local(problem, message, clients, fresh(method, problem, 1), draws)
     alone, _ = method.local(problem, message, clients[:, 1:2], fresh(method, problem, 1), draws)

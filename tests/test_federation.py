@@ -438,3 +438,10 @@ def test_pickled_arrays_are_read_only(kind, rng):
         assert not any(a.flags.writeable for a in arrays)
         with pytest.raises(ValueError, match="read-only"):
             again.y[0] = 1.0
+
+
+def test_digest_tells_whose_domain_a_row_is():
+    """Same rows, same names of domains: only the rows' domains differ."""
+    X, y = np.arange(4.0)[:, None], np.ones(4)
+    a, b = (Federation.from_arrays(X, y, np.zeros(4, int), domains=domains) for domains in (list("abab"), list("abba")))
+    assert a.digest != b.digest

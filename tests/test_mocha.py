@@ -273,6 +273,7 @@ def test_drops_up_to_90_percent_still_converge(rng):
     assert never == pytest.approx(sizes @ [0.1, 1.0, 0.5, 0.1], rel=0.3)  # drops have their frequencies
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
 def test_a_node_that_is_always_dropped_is_named(loss, rng):
     """The others solve their part to a certified end; what is left of the gap is that node's."""
@@ -295,6 +296,7 @@ def test_a_node_that_is_always_dropped_is_named(loss, rng):
         np.testing.assert_allclose(W[others], rest, atol=1e-4)
 
 
+@pytest.mark.compiled
 def test_unsafe_sigma_diverges_or_is_caught(rng):
     """Four identical tasks tied hard need sigma' near 4: with 1 the steps add up to more than the optimum.
 
@@ -431,6 +433,7 @@ def test_less_accuracy_takes_more_rounds_and_fewer_steps_each(rng):
 # ---------------------------------------------------------------- learned Omega
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("loss", "m", "d"),
     [
@@ -455,6 +458,7 @@ def test_learned_omega_is_certified_jointly(loss, m, d, rng):
         assert trace.gap[-1] <= 1e-3 * size
 
 
+@pytest.mark.compiled
 def test_plain_alternation_is_stuck_where_annealing_is_not(rng):
     """With d < m and Omega from W W' alone the models never leave the span of an early W."""
     worst = []
@@ -470,6 +474,7 @@ def test_plain_alternation_is_stuck_where_annealing_is_not(rng):
     assert max(worst) > 0.02
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("m", "d"), [(5, 3), (3, 6)])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_joint_mocha_converges_to_the_joint_solution(loss, m, d, rng):
@@ -566,6 +571,7 @@ def test_minibatch_sdca_keeps_its_promise_in_expectation(rng):
     assert np.diff(bad.mean(axis=1)).min() < 0
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
 def test_minibatch_sgd_equals_gradient_descent_on_full_batches(loss, rng):
     problem = MultiTaskProblem(federation(rng, loss), loss, MeanRegularised(1.0, 0.4), "mean")
