@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 
-__all__ = ["CSR", "Federation"]
+__all__ = ["CSR", "Federation", "Roster"]
 
 
 class CSR(NamedTuple):
@@ -22,6 +22,35 @@ class CSR(NamedTuple):
     data: np.ndarray  # (nnz,) float64
     indices: np.ndarray  # (nnz,) int32
     indptr: np.ndarray  # (n+1,) int64
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """The clients of a federation as a server knows them: names, keys of draws and numbers of rows, but no row."""
+
+    labels: np.ndarray  # (K,)
+    ids: np.ndarray  # (K,) keys of the clients' draws
+    sizes: np.ndarray  # (K,) rows of each client
+    d: int  # features
+    domain_labels: np.ndarray | None  # (p,) names of the domains, if rows carry any
+
+    @property
+    def K(self) -> int:
+        """Number of clients."""
+        return int(self.sizes.size)
+
+    @cached_property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.sizes.sum())
+
+    @property
+    def n_domains(self) -> int:
+        """Number of domains, 0 if rows carry none."""
+        return 0 if self.domain_labels is None else int(self.domain_labels.size)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a server has no rows, hence no {name} of them: only clients read rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,6 +339,11 @@ class Federation:
         """Rows of each client, (K,)."""
         return _frozen(np.diff(self.ptr))
 
+    @cached_property
+    def roster(self) -> Roster:
+        """The clients as a server knows them, without rows."""
+        return Roster(self.labels, self.ids, self.sizes, self.d, self.domain_labels)
+
     @property
     def is_sparse(self) -> bool:
         """Whether X is stored as CSR."""
@@ -319,6 +353,12 @@ class Federation:
     def n_domains(self) -> int:
         """Number of domains, 0 if rows carry none."""
         return 0 if self.domain_labels is None else int(self.domain_labels.size)
+
+    @cached_property
+    def column_sizes(self) -> np.ndarray:
+        """Largest |x_j| of every feature, (d,)."""
+        X = abs(self.X).max(axis=0)
+        return np.asarray(X.toarray() if sp.issparse(X) else X).ravel()
 
     @cached_property
     def rows(self) -> np.ndarray | CSR:

@@ -168,7 +168,7 @@ def test_planted_errors_are_caught(old, new, rng):
     assert max(np.abs(w[0].w[0] - r[0]).max() for w, r in zip(wrong, right[1:], strict=True)) > 1e-4
     best = problem.solve().w
     assert np.abs(right[-1][0] - best).max() < 1e-3 < np.abs(wrong[-1][0].w[0] - best).max() * 1e3
-    same = by_hand(altered("# 1\n\n    def memory", "# 1\n\n    def memory")(rho=0.7), problem, 60)
+    same = by_hand(altered("# 1\n\n    def statistics", "# 1\n\n    def statistics")(rho=0.7), problem, 60)
     assert np.abs(same[-1][0].w[0] - right[-1][0]).max() < 1e-12
 
 

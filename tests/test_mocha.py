@@ -597,12 +597,12 @@ def test_relationships_are_given_or_learned(method, rng):
 
 
 def test_what_nodes_send_is_counted(rng):
-    """v_t and one number up, for those who are asked."""
+    """v_t and one number up, for those who are asked; before that everybody's conjugate at zero."""
     problem = MultiTaskProblem(federation(rng, Logistic()), Logistic(), MeanRegularised(1.0, 0.4))
     trace = run(MOCHA(), problem, rounds=3, tol=0).trace
-    np.testing.assert_array_equal(trace.floats_up, np.arange(4) * 4 * (3 + 1))
+    np.testing.assert_array_equal(trace.floats_up, 4 + np.arange(4) * 4 * (3 + 1))
     trace = run(MOCHA(participation=2), problem, rounds=3, tol=0).trace
-    np.testing.assert_array_equal(trace.floats_up, np.arange(4) * 2 * (3 + 1))
+    np.testing.assert_array_equal(trace.floats_up, 4 + np.arange(4) * 2 * (3 + 1))
 
 
 def test_draws_are_the_clients_own(rng):

@@ -12,7 +12,7 @@ from fedconvex.driver.checkpoint import Checkpoint
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.result import Result, Status
 from fedconvex.driver.rounds import Engine
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem
 
 __all__ = ["run"]
 
@@ -30,7 +30,7 @@ class _Wishes(NamedTuple):
 
 def run(
     method: Any,
-    problem: Problem,
+    problem: FederatedProblem,
     *,
     rounds: int = 1000,
     tol: float = 1e-8,

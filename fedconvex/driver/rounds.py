@@ -11,14 +11,15 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import resolved
-from fedconvex.problems import MovingTarget, Problem
+from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
+from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
 
-__all__ = ["Engine", "iterate"]
+__all__ = ["Engine", "iterate", "server_of"]
 
 
 def iterate(
     method: Any,
-    problem: Problem,
+    problem: FederatedProblem,
     *,
     rounds: int | None = None,
     seed: Any = 0,
@@ -32,7 +33,7 @@ def iterate(
     ----------
     method : method
         For example `FedAvg`.
-    problem : Problem
+    problem : Problem, MultiTaskProblem, EnsembleProblem or StumpProblem
     rounds : int, optional
         Stop after so many; default never.
     seed : int or numpy.random.Generator
@@ -62,21 +63,20 @@ def iterate(
 class Engine:
     """One method on one problem: how a round is carried out."""
 
-    def __init__(self, method: Any, problem: Problem, key: np.uint64, trajectories: int, threads: int) -> None:
+    def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: int, threads: int) -> None:
         if isinstance(method, type):
             raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
         if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
             raise wrong_type("run: method", "have init, and local or round", type(method).__name__)
-        if not isinstance(problem, Problem):
-            cure = "wrap it: Problem(federation, loss, l2=...)"
-            raise wrong_type("run: problem", "be a Problem", type(problem).__name__, cure)
+        _check_problem(method, problem)
         self.method, self.default_step = resolved(method, problem)
         self.problem, self.key = problem, key
         self.R = whole("run: trajectories", trajectories, low=1)
         self.threads = whole("run: threads", threads, low=1)
         self.numbers = np.arange(self.R)
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
-        self.floats_down = self.floats_up = 0  # per trajectory, totals
+        self.server = server_of(method, problem) if hasattr(method, "local") else problem
+        self.floats_down, self.floats_up = 0, getattr(self.server, "floats", 0)  # per trajectory, totals
         self.done = (0, 0)  # the same, as of the last finished round
         self.memory = self.method.memory(problem, self.R) if hasattr(method, "memory") else None
         self.step = self._round if hasattr(method, "local") else self._centralised
@@ -89,7 +89,7 @@ class Engine:
         if w0.shape not in (shape, shape[1:]):
             raise bad("run: start", f"have shape {shape[1:]} or {shape}", f"{w0.shape}")
         finite("run: start", w0)
-        return self.method.init(self.problem, np.broadcast_to(w0, shape).copy())
+        return self.method.init(self.server, np.broadcast_to(w0, shape).copy())
 
     def loop(self, state: Any, t: int, limit: int | None) -> Iterator[tuple[int, Any]]:
         """Yield (t, state) forever, or up to the limit."""
@@ -105,7 +105,7 @@ class Engine:
     def _round(self, t: int, state: Any) -> Any:
         method, problem = self.method, self.problem
         draws = Draws(self.key, self.numbers, t)
-        clients, weights = method.participants(problem, draws)
+        clients, weights = method.participants(self.server, draws)
         message = method.broadcast(state)
         shared = self.memory is None or hasattr(self.memory, "locate")  # room is made first, then threads may write
         if self.pool is None or not shared:
@@ -152,6 +152,33 @@ class Engine:
 
     def _centralised(self, t: int, state: Any) -> Any:
         return self.method.round(self.problem, state, Draws(self.key, self.numbers, t))
+
+
+def server_of(method: Any, problem: Any) -> ServerProblem:
+    """Return the problem as the method's server knows it, the clients' answers to what it asks for included."""
+    names = method.statistics(ServerProblem(problem)) if hasattr(method, "statistics") else ()
+    return ServerProblem(problem, names)
+
+
+def _check_problem(method: Any, problem: Any) -> None:
+    """Raise unless the problem is one, and learns what the method is made for."""
+    if not (hasattr(problem, "learns") and hasattr(problem, "federation")):
+        cure = "wrap it: Problem(federation, loss, l2=...)"
+        raise wrong_type("run: problem", "be a Problem", type(problem).__name__, cure)
+    made_for = getattr(method, "learns", (ONE_MODEL,))
+    if problem.learns not in made_for:
+        got = f"{type(problem).__name__}, which learns {problem.learns}"
+        cures = (_CURES[kind] for kind in made_for)
+        raise wrong_type(
+            f"{type(method).__name__}: problem", f"learn {' or '.join(made_for)}", got, "; or ".join(cures)
+        )
+
+
+_CURES = {
+    ONE_MODEL: "build a Problem, or use a method for problems of this kind: MOCHA, CoCoA, MultiBoost, ...",
+    MODEL_PER_TASK: "wrap it: MultiTaskProblem(federation, loss, relation)",
+    ENSEMBLE: "build an EnsembleProblem or a StumpProblem",
+}
 
 
 def _map(f: Any, tree: Any) -> Any:

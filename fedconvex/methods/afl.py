@@ -31,7 +31,7 @@ import numpy as np
 
 from fedconvex._check import bad, equal_by_type, flag, real, whole
 from fedconvex.draws import Draws
-from fedconvex.kernels.domains import domain_counts, domain_sums, held_by
+from fedconvex.kernels.domains import domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import ProjectedStep, Simplex
@@ -190,6 +190,8 @@ class AFL:
     replacement: bool = False
     radius: float | None = None
 
+    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+
     def __post_init__(self) -> None:
         _check("AFL", self)
         if self.batch_size is not None:
@@ -292,6 +294,8 @@ class OptimisticAFL:
     ascent: Any = ProjectedStep()
     radius: float | None = None
 
+    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+
     def __post_init__(self) -> None:
         _check("OptimisticAFL", self)
 
@@ -353,7 +357,7 @@ def _start(who: str, method: Any, problem: Problem, w: np.ndarray) -> tuple[np.n
     """Return the first domain weights and the domains' rows, (R, p) each."""
     step_sizes.check_trajectories(who, method.step_size, len(w))
     step_sizes.check_trajectories(who, method.domain_step_size, len(w))
-    counts = domain_counts(problem.federation).astype(np.float64)
+    counts = domain_weighting.counts_of(problem)
     method.uncertainty_set.check(who, counts.size)
     return np.tile(method.uncertainty_set.start(counts.size), (len(w), 1)), np.tile(counts, (len(w), 1))
 

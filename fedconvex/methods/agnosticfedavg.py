@@ -24,7 +24,7 @@ import numpy as np
 from fedconvex import secure
 from fedconvex._check import bad, flag, numeric, whole, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.kernels.domains import domain_counts, domain_sums, held_by
+from fedconvex.kernels.domains import domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import EntropicStep, Simplex
@@ -123,6 +123,8 @@ class AgnosticFedAvg:
     domain_weights: Any = None
     sums: Any = secure.PlainSums()
 
+    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+
     def __post_init__(self) -> None:
         set_, who = object.__setattr__, "AgnosticFedAvg"
         set_(self, "step_size", step_sizes.as_step_size(who, self.step_size))
@@ -139,7 +141,7 @@ class AgnosticFedAvg:
             raise wrong_type(f"{who}.sums", "be PlainSums() or SecureSums()", f"{self.sums!r}")
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        who, R, p = "AgnosticFedAvg", len(w), domain_counts(problem.federation).size
+        who, R, p = "AgnosticFedAvg", len(w), domain_weighting.counts_of(problem).size
         domain_weighting.check_fit(who, self, problem, R)
         self.uncertainty_set.check(who, p)
         mix = self.uncertainty_set.start(p) if self.domain_weights is None else np.array(self.domain_weights)

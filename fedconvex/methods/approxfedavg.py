@@ -30,7 +30,7 @@ import numpy as np
 from fedconvex._check import flag, real
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages
-from fedconvex.kernels.domains import domain_counts, domain_sums, domains_of, held_by
+from fedconvex.kernels.domains import domain_sums, domains_of, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
@@ -194,12 +194,14 @@ class SoftmaxFedAvg:
     client: Any = optimizers.ClientSGD()
     server: Any = optimizers.Averaging()
 
+    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+
     def __post_init__(self) -> None:
         _check("SoftmaxFedAvg", self)
 
     def init(self, problem: Problem, w: np.ndarray) -> SoftmaxState:
         domain_weighting.check_fit("SoftmaxFedAvg", self, problem, len(w))
-        counts = np.tile(domain_counts(problem.federation).astype(np.float64), (len(w), 1))
+        counts = np.tile(domain_weighting.counts_of(problem), (len(w), 1))
         return SoftmaxState(w, self.server.init(w), np.zeros_like(counts), counts)  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:

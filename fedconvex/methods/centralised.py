@@ -24,6 +24,7 @@ from fedconvex.methods.parts import automatic_steps
 from fedconvex.methods.parts import step_sizes as _steps
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Measure, Problem
+from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
 from fedconvex.traits import Traits
 
 __all__ = ["SGD", "GradientDescent"]
@@ -54,6 +55,8 @@ class GradientDescent:
     >>> run(GradientDescent(step_size=0.1), problem, rounds=1000, tol=1e-6).status.name
     'CONVERGED'
     """
+
+    learns = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)
 
     step_size: Any
 

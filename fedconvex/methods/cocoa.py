@@ -25,6 +25,7 @@ from fedconvex.draws import Draws
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State
 from fedconvex.problems import MultiTaskProblem
+from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits
 
 __all__ = ["CoCoA"]
@@ -64,6 +65,8 @@ class CoCoA:
     ('CONVERGED', True)
     """
 
+    learns = (MODEL_PER_TASK,)
+
     theta: float = 0.5
     max_epochs: int = 1000
     sigma: Any = None
@@ -79,6 +82,10 @@ class CoCoA:
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
         return Traits(None, None, "everyone", problem.federation.K, ("rows",))
+
+    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
+        """Return what nodes are asked for before round 1."""
+        return dual_nodes.statistics(self.sigma, problem)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         return dual_nodes.fixed("CoCoA", dual_nodes.start("CoCoA", problem, w, self.sigma))  # 1

@@ -21,7 +21,8 @@ import numpy as np
 from fedconvex._check import bad, whole, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.methods.parts import step_sizes
-from fedconvex.problems import EnsembleProblem, Measure, StumpProblem
+from fedconvex.problems import EnsembleProblem, Measure
+from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
 
 __all__ = ["FedMultiBoost"]
@@ -105,6 +106,9 @@ class FedMultiBoost:
     [0.0, 0.0]
     """
 
+    learns = (ENSEMBLE,)
+    statistics = staticmethod(lambda problem: ("client_domain",))  # what clients are asked for before round 1
+
     step_size: Any
     clients_per_domain: int | None = None
     classifiers: int | None = None
@@ -119,9 +123,9 @@ class FedMultiBoost:
                 whole(f"FedMultiBoost.{name}", getattr(self, name), low=1)
 
     def init(self, problem: EnsembleProblem, w: np.ndarray) -> State:
-        if not isinstance(problem, EnsembleProblem) or isinstance(problem, StumpProblem):
+        if not hasattr(problem, "sources"):
             cure = "list the classifiers, for example with Dictionary.stumps(federation, cuts=...)"
-            raise wrong_type("FedMultiBoost: problem", "be an EnsembleProblem", type(problem).__name__, cure)
+            raise wrong_type("FedMultiBoost: problem", "be an EnsembleProblem", "one that searches for stumps", cure)
         if not np.array_equal(problem.vertices, np.eye(problem.p)):
             raise bad(
                 "FedMultiBoost: problem",
@@ -131,7 +135,7 @@ class FedMultiBoost:
         if (w < 0.0).any():
             raise bad("FedMultiBoost: start", "be nonnegative", f"{w.min():g}")
         step_sizes.check_trajectories("FedMultiBoost", self.step_size, len(w))
-        fed, columns = problem.federation, np.bincount(problem.dictionary.sources, minlength=problem.p)
+        fed, columns = problem.federation, np.bincount(problem.sources, minlength=problem.p)
         if columns.min() < (self.classifiers or 1):
             k = int(np.argmin(columns))
             must = f"be at most the {columns[k]} classifiers of source {k}"
@@ -139,7 +143,7 @@ class FedMultiBoost:
         domain = _domain_of_clients(problem)
         used = np.flatnonzero((w != 0.0).any(axis=0))
         history = np.zeros((len(w), used.size, 6))
-        history[:, :, 0], history[:, :, 1], history[:, :, 5] = problem.dictionary.sources[used], used, w[:, used]
+        history[:, :, 0], history[:, :, 1], history[:, :, 5] = problem.sources[used], used, w[:, used]
         return State(w, 0, history, fed.sizes, domain, np.full((len(w), problem.p), np.nan))  # 1
 
     def participants(self, problem: EnsembleProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -157,14 +161,14 @@ class FedMultiBoost:
         return Message(state.w)  # 2
 
     def local(self, problem: EnsembleProblem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        fed, sources = problem.federation, problem.dictionary.sources
+        fed, sources = problem.federation, problem.sources
         columns = [np.flatnonzero(sources == k) for k in range(problem.p)]
         s = self.classifiers or max(c.size for c in columns)
         R, m = clients.shape
         loss, mass = np.empty((R, m)), np.empty((R, m))
         edge, chosen = np.empty((R, m, s)), np.empty((R, m, s), dtype=np.int64)
         picks = [c[_sample(draws, c.size, s, k, CLASSIFIERS)] for k, c in enumerate(columns)]  # 2
-        domain = problem.client_domains
+        domain = _domain_of_clients(problem)
         for r in range(R):
             for j, c in enumerate(clients[r]):
                 X, y = fed.X[fed.ptr[c] : fed.ptr[c + 1]], fed.y[fed.ptr[c] : fed.ptr[c + 1]]
@@ -198,7 +202,7 @@ class FedMultiBoost:
 
     def traits(self, problem: EnsembleProblem) -> Traits:
         held, r = np.bincount(_domain_of_clients(problem), minlength=problem.p), self.clients_per_domain
-        columns = np.bincount(problem.dictionary.sources, minlength=problem.p)
+        columns = np.bincount(problem.sources, minlength=problem.p)
         asked = held if r is None else np.minimum(held, r)
         some = () if asked.sum() == held.sum() else ("clients",)
         few = self.classifiers is not None and bool((columns > self.classifiers).any())
@@ -212,7 +216,7 @@ class FedMultiBoost:
         """Return worst_error, stepped (whether a classifier was found), and floats_published of the round: (R,)."""
         counts = np.bincount(state.domain, minlength=problem.p)
         sent = counts if self.clients_per_domain is None else np.minimum(counts, self.clients_per_domain)
-        columns = np.bincount(problem.dictionary.sources, minlength=problem.p)
+        columns = np.bincount(problem.sources, minlength=problem.p)
         s = np.full(problem.p, self.classifiers) if self.classifiers else columns
         with np.errstate(invalid="ignore"):
             worst = state.estimate == state.estimate.max(axis=1, keepdims=True)
@@ -224,7 +228,7 @@ class FedMultiBoost:
 
 
 def _domain_of_clients(problem: EnsembleProblem) -> np.ndarray:
-    domain = problem.client_domains
+    domain = np.array(problem.statistic("client_domain"))
     if (domain < 0).any():
         fed = problem.federation
         who = fed.labels[int(np.argmin(domain))]

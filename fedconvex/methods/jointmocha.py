@@ -22,6 +22,7 @@ from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.multitask import Balance
+from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits
 
 __all__ = ["JointMOCHA"]
@@ -75,6 +76,8 @@ class JointMOCHA:
     'CONVERGED'
     """
 
+    learns = (MODEL_PER_TASK,)
+
     work: NodeWork = NodeWork()
     eta: float | None = None
 
@@ -91,14 +94,24 @@ class JointMOCHA:
         """Who is asked in a round."""
         return self.work.participation
 
+    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
+        """Return what nodes are asked for before round 1: their conjugates, and the size of their rows to find eta."""
+        return ("conjugate", "squared_norm") if self.eta is None else ("conjugate",)
+
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> JointState:
-        start, R = dual_nodes.start("JointMOCHA", problem, w, None), len(w)  # 1
+        start, R = dual_nodes.start("JointMOCHA", problem, w, 1.0), len(w)  # 1
         self.work.check_fit(problem)
         if not start.prior.size:
             raise bad("JointMOCHA: problem", "have a learned Omega", f"{problem.relation!r}", "use MOCHA")
-        eta = np.full(R, 10.0 / problem.weighted_norm if self.eta is None else float(self.eta))
+        eta = np.full(R, self._first_step(problem) if self.eta is None else float(self.eta))
         due = np.full(R, Balance().due)
         return JointState(w, w, start.v, start.conjugate, eta, due, start.steps, start.prior, 0)
+
+    @staticmethod
+    def _first_step(problem: MultiTaskProblem) -> float:
+        """Return 10 over the mean of c_t ‖x_i‖^2."""
+        mean = float(np.sum(problem.statistic("squared_norm"))) / problem.federation.n
+        return 10.0 / max(mean, 1e-300)
 
     def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         return participation.participants(self.work.participation, problem, draws)

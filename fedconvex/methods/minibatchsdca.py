@@ -24,6 +24,7 @@ from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer
 from fedconvex.problems import MultiTaskProblem
+from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.dual import conjugate_sum, dual_step
 from fedconvex.traits import Traits
 
@@ -64,6 +65,8 @@ class MiniBatchSDCA:
     True
     """
 
+    learns = (MODEL_PER_TASK,)
+
     batch_size: int
     beta: float | None = None
     sigma: Any = None
@@ -81,6 +84,10 @@ class MiniBatchSDCA:
     def traits(self, problem: MultiTaskProblem) -> Traits:
         full = bool((problem.federation.sizes <= self.batch_size).all())
         return Traits(None, None, "everyone", problem.federation.K, () if full else ("batches",))
+
+    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
+        """Return what nodes are asked for before round 1."""
+        return dual_nodes.statistics(self.sigma, problem)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         return dual_nodes.fixed("MiniBatchSDCA", dual_nodes.start("MiniBatchSDCA", problem, w, self.sigma))  # 1

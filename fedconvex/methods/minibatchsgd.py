@@ -18,8 +18,9 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import jobs
 from fedconvex.kernels.dispatch import slope
 from fedconvex.kernels.rows import row_axpy, row_dot
-from fedconvex.methods.parts import dual_nodes, participation, step_sizes
+from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.problems import Measure, MultiTaskProblem
+from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits
 
 __all__ = ["MiniBatchSGD"]
@@ -75,6 +76,8 @@ class MiniBatchSGD:
     True
     """
 
+    learns = (MODEL_PER_TASK,)
+
     step_size: Any
     batch_size: int
 
@@ -83,7 +86,6 @@ class MiniBatchSGD:
         whole("MiniBatchSGD.batch_size", self.batch_size, low=1)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> Models:
-        dual_nodes.check_problem("MiniBatchSGD", problem)
         step_sizes.check_trajectories("MiniBatchSGD", self.step_size, len(w))
         if problem.relation.learned:
             raise bad("MiniBatchSGD", "have a fixed relationship", f"{problem.relation!r}", "use MOCHA")

@@ -28,6 +28,7 @@ from fedconvex.draws import Draws
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, State
 from fedconvex.problems import Covariance, MultiTaskProblem
+from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.problems.relations import safe_sigma
 from fedconvex.traits import Traits
 
@@ -104,6 +105,8 @@ class MOCHA(NodeWork):
     'CONVERGED'
     """
 
+    learns = (MODEL_PER_TASK,)
+
     sigma: Any = None
     omega_every: int = 1
     anneal: float = 1.0
@@ -120,6 +123,10 @@ class MOCHA(NodeWork):
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
         return self.traits_of_work(problem)
+
+    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
+        """Return what nodes are asked for before round 1."""
+        return dual_nodes.statistics(self.sigma, problem)
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         state = dual_nodes.start("MOCHA", problem, w, self.sigma)  # 1

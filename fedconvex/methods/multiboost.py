@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, whole, wrong_type
+from fedconvex._check import bad, flag, real, whole
 from fedconvex.draws import Draws
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import exp
-from fedconvex.problems import EnsembleProblem, Measure, Pick
+from fedconvex.problems import BoostingProblem, Measure, Pick
 from fedconvex.problems.ensemble import corrected
+from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
 
 __all__ = ["MultiBoost"]
@@ -107,6 +108,8 @@ class MultiBoost:
     True
     """
 
+    learns = (ENSEMBLE,)
+
     smoothing: float | None = None
     own_classifiers: bool = True
     corrective: int | None = None
@@ -120,10 +123,7 @@ class MultiBoost:
             object.__setattr__(self, "corrective", whole("MultiBoost.corrective", self.corrective, low=1))
         real("MultiBoost.max_step", self.max_step, low=0.0, strict=True)
 
-    def init(self, problem: EnsembleProblem, w: np.ndarray) -> State:
-        if not isinstance(problem, EnsembleProblem):
-            cure = "build an EnsembleProblem or a StumpProblem"
-            raise wrong_type("MultiBoost: problem", "be one of boosting", type(problem).__name__, cure)
+    def init(self, problem: BoostingProblem, w: np.ndarray) -> State:
         if self.corrective is not None and self.smoothing is None and len(problem.vertices) > 1:
             cure = "pass smoothing=, for example 50"
             raise bad("MultiBoost.corrective", "come with smoothing where several domains count", "none", cure)
@@ -132,7 +132,7 @@ class MultiBoost:
         margins = np.array([problem.margins(a) if a.size else np.zeros(problem.data.n) for a in w])  # 1
         return State(w, margins, _first_stages(problem, w), np.zeros(len(w), dtype=np.int64))
 
-    def round(self, problem: EnsembleProblem, state: State, draws: Draws) -> State:
+    def round(self, problem: BoostingProblem, state: State, draws: Draws) -> State:
         w, margins, event = state.w.copy(), state.margins.copy(), state.event.copy()
         history = np.zeros((len(w), state.history.shape[1] + 1, 6))
         history[:, :-1] = state.history
@@ -162,7 +162,7 @@ class MultiBoost:
         return State(w, margins, history, event)
 
     def _correct(
-        self, problem: EnsembleProblem, w: np.ndarray, margins: np.ndarray, event: np.ndarray, history: np.ndarray
+        self, problem: BoostingProblem, w: np.ndarray, margins: np.ndarray, event: np.ndarray, history: np.ndarray
     ) -> np.ndarray:
         """Optimise the coordinates of every trajectory together, in place; return the history with the changes."""
         mu = None if len(problem.vertices) == 1 else self.smoothing
@@ -183,10 +183,10 @@ class MultiBoost:
             out[r, history.shape[1] : history.shape[1] + len(rows)] = rows
         return out
 
-    def traits(self, problem: EnsembleProblem) -> Traits:
+    def traits(self, problem: BoostingProblem) -> Traits:
         return Traits(drawn=())
 
-    def measure(self, problem: EnsembleProblem, state: State) -> Measure:
+    def measure(self, problem: BoostingProblem, state: State) -> Measure:
         totals = (state.w if state.w.shape[1] else state.history[:, :, 5]).sum(axis=1)
         value, lower = np.empty(len(totals)), np.empty(len(totals))
         for r, m in enumerate(state.margins):
@@ -195,7 +195,7 @@ class MultiBoost:
             lower[r] = problem.lower(m, problem.worst(F, self.smoothing).mean(axis=0), float(totals[r]))
         return Measure(value, np.maximum(value - lower, 0.0))
 
-    def observe(self, problem: EnsembleProblem, state: State) -> dict[str, np.ndarray]:
+    def observe(self, problem: BoostingProblem, state: State) -> dict[str, np.ndarray]:
         """Return event, active, worst_error and, with smoothing, smoothed: (R,) each."""
         F = np.array([problem.losses_of(m)[0] for m in state.margins])
         out = {"event": state.event, "active": np.array([len(problem.worst(f, None)) for f in F])}
@@ -206,7 +206,7 @@ class MultiBoost:
 
     def _step(
         self,
-        problem: EnsembleProblem,
+        problem: BoostingProblem,
         m: np.ndarray,
         slopes: np.ndarray,
         w: np.ndarray,
@@ -232,7 +232,7 @@ class MultiBoost:
         return eta, bool(eta == self.max_step)
 
 
-def _first_stages(problem: EnsembleProblem, w: np.ndarray) -> np.ndarray:
+def _first_stages(problem: BoostingProblem, w: np.ndarray) -> np.ndarray:
     """Return a starting alpha as stages of the history, (R, t, 6); t = 0 for alpha = 0."""
     used = np.flatnonzero((w != 0.0).any(axis=0))
     out = np.zeros((len(w), used.size, 6))

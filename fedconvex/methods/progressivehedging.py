@@ -39,7 +39,7 @@ from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import participation, step_sizes
 from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import Measure, Problem
+from fedconvex.problems import FederatedProblem, Measure, Problem
 from fedconvex.solvers.proximal import proximal_points
 from fedconvex.traits import Traits
 
@@ -204,6 +204,10 @@ class ProgressiveHedging:
         p, unknown = np.tile(problem.weights, (R, 1)), np.full(R, np.nan)
         return State(w, np.full_like(w, np.nan), rho, p, unknown, unknown, np.zeros_like(w))  # 1
 
+    def statistics(self, problem: FederatedProblem) -> tuple[str, ...]:
+        """Return what clients are asked for before round 1: mu_k and L_k, where rho is to be found."""
+        return ("convexity", "smoothness") if self.rho is None else ()
+
     def memory(self, problem: Problem, R: int) -> Memory:
         """Return room for x_k and y_k of every client; round 0 sets them."""
         shape = (R, problem.federation.K, *problem.model_shape)
@@ -276,10 +280,9 @@ class ProgressiveHedging:
         return plan
 
     @staticmethod
-    def _best_penalty(problem: Problem) -> float:
+    def _best_penalty(problem: FederatedProblem) -> float:
         """sqrt(mu L), mu = min mu_k, L = max L_k."""
-        c = problem.constants()
-        mu, L = float(np.min(c.mu_k)), float(np.max(c.L_k))  # type: ignore[arg-type]
+        mu, L = float(np.min(problem.statistic("convexity"))), float(np.max(problem.statistic("smoothness")))
         if not (mu > 0.0 and np.isfinite(L)):
             must, got = "have mu > 0 and finite L for every client, to take sqrt(mu L)", f"mu = {mu:g}, L = {L:g}"
             raise bad("ProgressiveHedging with rho=None", must, got, "give rho a number, or the problem l2 > 0")

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, numeric, real, vector, wrong_type
+from fedconvex._check import among, bad, numeric, real, wrong_type
 from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
+from fedconvex.kernels.domains import domains_of
+from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights
 from fedconvex.solvers.exact import solve
 from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["Measure", "Problem"]
-
-
-class Measure(NamedTuple):
-    """Objective of R models and certified upper bounds of their suboptimality (inf where none exists)."""
-
-    value: np.ndarray  # (R,)
-    gap: np.ndarray  # (R,)
+__all__ = ["Problem"]
 
 
 class Problem(Objective):
@@ -57,16 +53,16 @@ class Problem(Objective):
     (0.5, array([2.]))
     """
 
+    learns = ONE_MODEL
+    shared = ("n_outputs", "size")  # what a server knows beside `known_to_server`
+
     def __init__(self, federation: Federation, loss: Any, l2: float = 0.0, weights: Any = None) -> None:
         if not isinstance(federation, Federation):
             raise wrong_type("Problem.federation", "be a Federation", type(federation).__name__)
-        if isinstance(loss, type) or not (isinstance(loss, tuple) and hasattr(loss, "value")):
-            cure = f"pass {loss.__name__}()" if isinstance(loss, type) else "use one of fedconvex.losses"
-            raise wrong_type("Problem.loss", "be a loss, a NamedTuple with value and slope", f"{loss!r}", cure)
-        if hasattr(loss, "check_labels"):
-            loss.check_labels(federation.y)
-        super().__init__(federation, loss, real("Problem.l2", l2, low=0.0), _weights(weights, federation))
-        self.weights.flags.writeable = False
+        check_loss("Problem", loss, federation.y)
+        super().__init__(
+            federation, loss, real("Problem.l2", l2, low=0.0), client_weights("Problem", weights, federation)
+        )
         self._solution: Solution | None = None
 
     def _like(self, federation: Federation, weights: np.ndarray) -> Problem:
@@ -245,6 +241,25 @@ class Problem(Objective):
             radius=radius,
         )
 
+    def statistic(self, name: str) -> Sequence[np.ndarray]:
+        """Return what the clients answer when asked for a statistic before a run, each from its own rows.
+
+        Parameters
+        ----------
+        name : {"smoothness", "convexity", "domain_counts"}
+            L_k; mu_k; or the rows (p,) of each domain that client k holds.
+
+        Raises
+        ------
+        ValueError
+            For other names.
+        """
+        if name == "domain_counts":
+            return list(domains_of(self.federation).held)
+        among("Problem.statistic: name", name, ("smoothness", "convexity", "domain_counts"))
+        c = self.constants()
+        return list(np.asarray(c.L_k if name == "smoothness" else c.mu_k))
+
     def client(self, k: int) -> Problem:
         """Return the problem of client k alone."""
         return Problem(self.federation.subset([k]), self.loss, self.l2)
@@ -284,20 +299,3 @@ class Problem(Objective):
 
     def __repr__(self) -> str:
         return f"Problem({self.federation!r}, {self.loss!r}, l2={self.l2:g})"
-
-
-def _weights(weights: Any, fed: Federation) -> np.ndarray:
-    who = "Problem.weights"
-    if weights is None:
-        return fed.sizes / fed.n
-    if isinstance(weights, str):
-        if weights != "uniform":
-            raise bad(who, "be None, 'uniform' or an array", weights)
-        return np.full(fed.K, 1.0 / fed.K)
-    p = vector(who, weights, fed.K)
-    if (p <= 0).any():
-        k = int(np.argmin(p))
-        raise bad(who, "be positive", f"{p[k]:g} for client {fed.labels[k]}", "leave that client out with subset")
-    if abs(p.sum() - 1.0) > 1e-9:
-        raise bad(who, "sum to one", f"{p.sum():.12g}", "divide them by their sum")
-    return p / p.sum()

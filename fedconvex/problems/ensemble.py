@@ -32,21 +32,22 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
+from fedconvex._check import among, bad, finite, numeric, real, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.loss_traits import declares
 from fedconvex.losses import Exponential, _check_signs, exp
-from fedconvex.problems.empirical_risk import Measure, Problem
+from fedconvex.problems.empirical_risk import Problem
+from fedconvex.problems.protocol import ENSEMBLE, ClientWeights, Measure, client_weights
 from fedconvex.problems.q import QEnsemble, Tree, as_q
 from fedconvex.problems.stumps import Binned, Presorted, Stump
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["Dictionary", "EnsembleProblem", "Logistic2", "Pick", "StumpProblem"]
+__all__ = ["BoostingProblem", "Dictionary", "EnsembleProblem", "Logistic2", "Pick", "StumpProblem"]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -202,7 +203,172 @@ class Pick(NamedTuple):
     slope: float  # directional derivative of the objective: negative, or 0 if only some of the worst domains gain
 
 
-class EnsembleProblem(Problem):
+class BoostingProblem(ClientWeights):
+    """What problems of boosting from several sources share: F(f) = max over Lambda of sum_k lambda_k F_k(f).
+
+    `EnsembleProblem` lists its base classifiers, `StumpProblem` searches for them. Rows are kept sorted by domain.
+    """
+
+    learns = ENSEMBLE
+    shared: tuple[str, ...] = ("p", "vertices", "base2")  # what a server knows beside `known_to_server`
+    l2 = 0.0
+    lower_bound: Any = 0.0  # of min F: Phi > 0
+    _affordable: Any = False  # whether `solve` finds a better one
+
+    federation: Federation
+    loss: Any
+
+    def _set_sources(self, federation: Federation, q: Any, loss: Any, uncertainty_set: Any) -> None:
+        """Validate what both kinds of problem share, and sort rows by domain."""
+        if not isinstance(federation, Federation):
+            raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
+        self._loss = Exponential() if loss is None else loss
+        if self._loss not in (Exponential(), Logistic2()):
+            raise wrong_type("EnsembleProblem.loss", "be Exponential() or Logistic2()", f"{loss!r}")
+        self._loss.check_labels(federation.y)
+        domain, self.p = _domains(federation)
+        self.data = federation
+        self.domain_names = np.arange(self.p) if federation.domain_labels is None else federation.domain_labels
+        self.q_given = q
+        self.q = as_q("EnsembleProblem.q", q, federation.X, self.p)
+        self.vertices = _vertices(uncertainty_set, self.p)
+        self.by_row = np.argsort(domain, kind="stable")  # rows sorted by domain
+        counts = np.bincount(domain, minlength=self.p)
+        if counts.min() == 0:
+            raise bad("EnsembleProblem: every domain", "have rows", f"none in domain {int(np.argmin(counts))}")
+        self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.counts, self.y_sorted = counts, federation.y[self.by_row]
+        self.q_sorted = np.ascontiguousarray(self.q[self.by_row].T)  # (p, n)
+        self.base2 = self._loss == Logistic2()
+        self.loss, self.weights = self._loss, client_weights("EnsembleProblem", None, federation)
+
+    def statistic(self, name: str) -> Sequence[np.ndarray]:
+        """Return what the clients answer when asked for "client_domain", the domain of their rows, -1 for several.
+
+        Raises
+        ------
+        ValueError
+            For other names.
+        """
+        among(f"{type(self).__name__}.statistic: name", name, ("client_domain",))
+        return list(self.client_domains)
+
+    # ------------------------------------------------------------------ values
+    def objective(self, F: np.ndarray) -> Any:
+        """Return max over Lambda of sum_k lambda_k F_k, for F (..., p)."""
+        return (F @ self.vertices.T).max(axis=-1)
+
+    def smoothed(self, F: np.ndarray, mu: float | None) -> Any:
+        """Return (1/mu) log sum_v exp(mu F_v) over the vertices, for F (..., p); without mu the maximum."""
+        Z = F @ self.vertices.T
+        top = Z.max(axis=-1)
+        return top if mu is None else top + np.log(np.exp(mu * (Z - top[..., None])).sum(axis=-1)) / mu
+
+    def errors_of(self, margins: np.ndarray) -> np.ndarray:
+        """Share of margins <= 0 in every domain, (p,), from margins of rows sorted by domain."""
+        return np.add.reduceat((margins <= 0.0).astype(float), self.bounds[:-1]) / self.counts
+
+    @cached_property
+    def client_domains(self) -> np.ndarray:
+        """Domain of every client, -1 where its rows have several, (K,)."""
+        fed, domain = self.data, _domains(self.data)[0]
+        least, most = np.minimum.reduceat(domain, fed.ptr[:-1]), np.maximum.reduceat(domain, fed.ptr[:-1])
+        return np.where(least == most, least, -1)
+
+    def losses_of(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return F_k (p,) and Phi'(-y_i f(x_i)) (n,) from margins."""
+        F, slopes = np.empty(self.p), np.empty(margins.size)
+        domain_losses(self.base2, margins, self.bounds, F, slopes)
+        return F, slopes
+
+    def worst(self, F: np.ndarray, smoothing: float | None) -> np.ndarray:
+        """Vertices that attain the maximum, (V', p); smoothed: the one vector softmax(mu sum_k v_k F_k) of them."""
+        values = self.vertices @ F
+        if smoothing is None or len(values) == 1:
+            return self.vertices[values >= values.max() - _TIE * (1.0 + abs(values.max()))]
+        weights = np.exp(smoothing * (values - values.max()))
+        return (weights / weights.sum() @ self.vertices)[None]
+
+    # ------------------------------------------------------------------ steepest coordinate
+    def row_weights_of(self, domain_weights: np.ndarray) -> np.ndarray:
+        """lambda_k / m_k of every row, (n,), rows sorted by domain."""
+        return np.repeat(domain_weights / self.counts, self.counts)
+
+    # ------------------------------------------------------------------ certificates and the exact optimum
+    def certified(self, margins: np.ndarray, domain_weights: Any = None, radius: float = RADIUS) -> tuple[float, float]:
+        """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
+        F, slopes = self.losses_of(margins)
+        lam = self.worst(F, None).mean(axis=0) if domain_weights is None else self._checked_weights(domain_weights)
+        weights = self.row_weights_of(lam) * slopes
+        edge, A = self._largest_edge(lam, slopes), float(lam @ F)
+        rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
+        rounding += 1e-16 * math.sqrt(margins.size) * radius * float(weights.sum())  # sums in the edge
+        if self.base2:
+            lower = logistic_bound(self.row_weights_of(lam), margins, radius * edge)
+        else:
+            lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
+        return float(self.objective(F)), max(0.0, lower - rounding)
+
+    def _checked_weights(self, domain_weights: Any) -> np.ndarray:
+        """Return domain weights, checked; whether they are in Lambda the caller knows."""
+        lam = numeric("EnsembleProblem.certificate: domain_weights", domain_weights)
+        if lam.shape != (self.p,) or not (lam >= 0.0).all() or abs(float(lam.sum()) - 1.0) > 1e-9:
+            raise bad(
+                "EnsembleProblem.certificate: domain_weights",
+                f"be nonnegative weights of {self.p} domains that sum to 1",
+                f"{domain_weights!r}",
+            )
+        return lam
+
+    def lower(self, margins: np.ndarray, domain_weights: np.ndarray, total: float) -> float:
+        """Return a certified lower bound for an ensemble with sum alpha = total, by `solve` where affordable."""
+        if self._affordable and total <= RADIUS * (1.0 + 1e-12):
+            return self.lower_bound
+        return self.certified(margins, domain_weights, max(RADIUS, total))[1]
+
+    # ------------------------------------------------------------------ models
+    def directions(self, history: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the distinct classifiers of a history (t, 6), their directions (n, A) and their weights (A,)."""
+        kept = history[history[:, 5] != 0.0]
+        stages, which = np.unique(kept[:, :5], axis=0, return_inverse=True)
+        return stages, self._columns_of(stages), np.bincount(which.ravel(), kept[:, 5], len(stages))
+
+    @property
+    def q_model(self) -> Any:
+        """Q as a function of X, or None if it was given as numbers."""
+        return self.q_given if self.q_given is None or callable(self.q_given) else False
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what makes this problem beside its rows: Q, uncertainty set, classifiers or their search."""
+        h = hashlib.blake2b(repr(self._search_settings()).encode(), digest_size=16)
+        for a in (self.q, self.vertices):
+            h.update(np.ascontiguousarray(a).tobytes())
+        return h.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.data!r}, {self.p} sources, {self._loss!r})"
+
+    def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
+        """E of the certificate: the largest derivative -dF/dalpha_j for the domain weights lam, or 0."""
+        raise NotImplementedError
+
+    def _columns_of(self, stages: np.ndarray) -> np.ndarray:
+        """Directions (n, A) of classifiers, given as (A, 5) of the history."""
+        raise NotImplementedError
+
+    def _search_settings(self) -> tuple[Any, ...]:
+        """Return what tells this problem from others on the same rows."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        cure = (
+            "use MultiBoost or FedMultiBoost; list the stumps with Dictionary.stumps; for linear models build a Problem"
+        )
+        raise AttributeError(f"{type(self).__name__}, a problem of boosting, has no {name}: {cure}")
+
+
+class EnsembleProblem(BoostingProblem):
     """F(alpha) = max over Lambda of sum_k lambda_k F_k(alpha), alpha >= 0, for a finite dictionary; alpha is (N,).
 
     Parameters
@@ -242,6 +408,8 @@ class EnsembleProblem(Problem):
     [0.0, 1.0]
     """
 
+    shared = (*BoostingProblem.shared, "sources")
+
     def __init__(
         self,
         federation: Federation,
@@ -262,41 +430,26 @@ class EnsembleProblem(Problem):
         self.dictionary = dictionary
         fed, domain = federation, _domains(federation)[0]
         columns = Federation(self.q[:, s] * H, fed.y, fed.ptr, fed.labels, domain, np.arange(self.p), fed.ids)
-        super().__init__(columns, self._loss)
+        self.federation, self._linear = columns, Problem(columns, self.loss)
+        self._solution: Solution | None = None
 
-    def _set_sources(self, federation: Federation, q: Any, loss: Any, uncertainty_set: Any) -> None:
-        """Validate what both kinds of problem share, and sort rows by domain."""
-        if not isinstance(federation, Federation):
-            raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
-        self._loss = Exponential() if loss is None else loss
-        if self._loss not in (Exponential(), Logistic2()):
-            raise wrong_type("EnsembleProblem.loss", "be Exponential() or Logistic2()", f"{loss!r}")
-        self._loss.check_labels(federation.y)
-        domain, self.p = _domains(federation)
-        self.data = federation
-        self.domain_names = np.arange(self.p) if federation.domain_labels is None else federation.domain_labels
-        self.q_given = q
-        self.q = as_q("EnsembleProblem.q", q, federation.X, self.p)
-        self.vertices = _vertices(uncertainty_set, self.p)
-        self.by_row = np.argsort(domain, kind="stable")  # rows sorted by domain
-        counts = np.bincount(domain, minlength=self.p)
-        if counts.min() == 0:
-            raise bad("EnsembleProblem: every domain", "have rows", f"none in domain {int(np.argmin(counts))}")
-        self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.counts, self.y_sorted = counts, federation.y[self.by_row]
-        self.q_sorted = np.ascontiguousarray(self.q[self.by_row].T)  # (p, n)
-        self.base2 = self._loss == Logistic2()
+    @property
+    def model_shape(self) -> tuple[int, ...]:
+        """(N,), alpha."""
+        return self._linear.model_shape
 
-    # ------------------------------------------------------------------ values
-    def objective(self, F: np.ndarray) -> Any:
-        """Return max over Lambda of sum_k lambda_k F_k, for F (..., p)."""
-        return (F @ self.vertices.T).max(axis=-1)
+    @property
+    def sources(self) -> np.ndarray:
+        """Source of every base classifier, (N,)."""
+        return self.dictionary.sources
 
-    def smoothed(self, F: np.ndarray, mu: float | None) -> Any:
-        """Return (1/mu) log sum_v exp(mu F_v) over the vertices, for F (..., p); without mu the maximum."""
-        Z = F @ self.vertices.T
-        top = Z.max(axis=-1)
-        return top if mu is None else top + np.log(np.exp(mu * (Z - top[..., None])).sum(axis=-1)) / mu
+    def domain_values(self, w: Any) -> np.ndarray:
+        """F_k(alpha) of every domain, (p,) or (R, p)."""
+        return self._linear.domain_values(w)
+
+    def domain_gradients(self, w: Any) -> np.ndarray:
+        """Gradients of every F_k, (p, N) or (R, p, N)."""
+        return self._linear.domain_gradients(w)
 
     def value(self, w: Any) -> Any:
         """F(alpha): a float, or (R,)."""
@@ -304,7 +457,7 @@ class EnsembleProblem(Problem):
 
     def gradient(self, w: Any) -> np.ndarray:
         """Return a subgradient of F: the gradient of the first vertex that attains the maximum."""
-        W, single = self.flatten(w)
+        W, single = self._linear.flatten(w)
         J, F = self.domain_gradients(W), self.domain_values(W)
         worst = self.vertices[np.argmax(F @ self.vertices.T, axis=1)]
         G = np.einsum("rk,rkj->rj", worst, J)
@@ -314,10 +467,6 @@ class EnsembleProblem(Problem):
         """Share of rows of every domain with y f(x) <= 0, (p,)."""
         return self.errors_of(self.margins(alpha))
 
-    def errors_of(self, margins: np.ndarray) -> np.ndarray:
-        """Share of margins <= 0 in every domain, (p,), from margins of rows sorted by domain."""
-        return np.add.reduceat((margins <= 0.0).astype(float), self.bounds[:-1]) / self.counts
-
     def margins(self, alpha: Any) -> np.ndarray:
         """y_i f(x_i), (n,), rows sorted by domain."""
         return self.signed @ numeric("EnsembleProblem: alpha", alpha, copy=False)
@@ -326,32 +475,6 @@ class EnsembleProblem(Problem):
     def signed(self) -> np.ndarray:
         """y_i Q(l|x_i) h_{l,j}(x_i), (n, N), rows sorted by domain, stored by column."""
         return np.asfortranarray(self.y_sorted[:, None] * self.federation.X[self.by_row])
-
-    @cached_property
-    def client_domains(self) -> np.ndarray:
-        """Domain of every client, -1 where its rows have several, (K,)."""
-        fed, domain = self.data, _domains(self.data)[0]
-        least, most = np.minimum.reduceat(domain, fed.ptr[:-1]), np.maximum.reduceat(domain, fed.ptr[:-1])
-        return np.where(least == most, least, -1)
-
-    def losses_of(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return F_k (p,) and Phi'(-y_i f(x_i)) (n,) from margins."""
-        F, slopes = np.empty(self.p), np.empty(margins.size)
-        domain_losses(self.base2, margins, self.bounds, F, slopes)
-        return F, slopes
-
-    def worst(self, F: np.ndarray, smoothing: float | None) -> np.ndarray:
-        """Vertices that attain the maximum, (V', p); smoothed: the one vector softmax(mu sum_k v_k F_k) of them."""
-        values = self.vertices @ F
-        if smoothing is None or len(values) == 1:
-            return self.vertices[values >= values.max() - _TIE * (1.0 + abs(values.max()))]
-        weights = np.exp(smoothing * (values - values.max()))
-        return (weights / weights.sum() @ self.vertices)[None]
-
-    # ------------------------------------------------------------------ steepest coordinate
-    def row_weights_of(self, domain_weights: np.ndarray) -> np.ndarray:
-        """lambda_k / m_k of every row, (n,), rows sorted by domain."""
-        return np.repeat(domain_weights / self.counts, self.counts)
 
     def steepest(self, mixes: np.ndarray, slopes: np.ndarray, alpha: np.ndarray, own: bool) -> Pick | None:
         """Return the coordinate along which the maximum over the mixes falls fastest, or None if along none.
@@ -384,7 +507,6 @@ class EnsembleProblem(Problem):
                 return None
         return Pick(int(self.dictionary.sources[j]), j, None, self.signed[:, j], forward, float(slope))
 
-    # ------------------------------------------------------------------ certificates and the exact optimum
     def certificate(self, alpha: Any, domain_weights: Any = None) -> tuple[float, float]:
         """Return F(alpha) and a lower bound of the minimum over beta >= 0, sum beta <= 100, from any alpha and lambda.
 
@@ -397,40 +519,9 @@ class EnsembleProblem(Problem):
         a = numeric("EnsembleProblem.certificate: alpha", alpha)
         return self.certified(self.margins(a), domain_weights)
 
-    def certified(self, margins: np.ndarray, domain_weights: Any = None, radius: float = RADIUS) -> tuple[float, float]:
-        """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
-        F, slopes = self.losses_of(margins)
-        lam = self.worst(F, None).mean(axis=0) if domain_weights is None else self._checked_weights(domain_weights)
-        weights = self.row_weights_of(lam) * slopes
-        edge, A = self._largest_edge(lam, slopes), float(lam @ F)
-        rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
-        rounding += 1e-16 * math.sqrt(margins.size) * radius * float(weights.sum())  # sums in the edge
-        if self.base2:
-            lower = logistic_bound(self.row_weights_of(lam), margins, radius * edge)
-        else:
-            lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
-        return float(self.objective(F)), max(0.0, lower - rounding)
-
-    def _checked_weights(self, domain_weights: Any) -> np.ndarray:
-        """Return domain weights, checked; whether they are in Lambda the caller knows."""
-        lam = numeric("EnsembleProblem.certificate: domain_weights", domain_weights)
-        if lam.shape != (self.p,) or not (lam >= 0.0).all() or abs(float(lam.sum()) - 1.0) > 1e-9:
-            raise bad(
-                "EnsembleProblem.certificate: domain_weights",
-                f"be nonnegative weights of {self.p} domains that sum to 1",
-                f"{domain_weights!r}",
-            )
-        return lam
-
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         """E = max(0, max_j -g_j)."""
         return max(0.0, float((self.signed.T @ (slopes * self.row_weights_of(lam))).max()))
-
-    def lower(self, margins: np.ndarray, domain_weights: np.ndarray, total: float) -> float:
-        """Return a certified lower bound for an ensemble with sum alpha = total, by `solve` where affordable."""
-        if self._affordable and total <= RADIUS * (1.0 + 1e-12):
-            return self.lower_bound
-        return self.certified(margins, domain_weights, max(RADIUS, total))[1]
 
     @property
     def _affordable(self) -> bool:
@@ -472,13 +563,6 @@ class EnsembleProblem(Problem):
             self._solution = found
         return self._solution
 
-    # ------------------------------------------------------------------ models
-    def directions(self, history: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the distinct classifiers of a history (t, 6), their directions (n, A) and their weights (A,)."""
-        kept = history[history[:, 5] != 0.0]
-        stages, which = np.unique(kept[:, :5], axis=0, return_inverse=True)
-        return stages, self._columns_of(stages), np.bincount(which.ravel(), kept[:, 5], len(stages))
-
     def _columns_of(self, stages: np.ndarray) -> np.ndarray:
         return self.signed[:, stages[:, 1].astype(int)]
 
@@ -500,33 +584,11 @@ class EnsembleProblem(Problem):
         chosen = [members[j] for j in picked]
         return QEnsemble(chosen, self.dictionary.sources[picked], steps, self.q_model, self.p, self.domain_names)
 
-    @property
-    def q_model(self) -> Any:
-        """Q as a function of X, or None if it was given as numbers."""
-        return self.q_given if self.q_given is None or callable(self.q_given) else False
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of what makes this problem beside its rows: Q, uncertainty set, classifiers or their search."""
-        h = hashlib.blake2b(repr(self._search_settings()).encode(), digest_size=16)
-        for a in (self.q, self.vertices):
-            h.update(np.ascontiguousarray(a).tobytes())
-        return h.hexdigest()
-
     def _search_settings(self) -> tuple[Any, ...]:
         return ("dictionary", *self.dictionary.sources.tolist())
 
-    def _not_of_boosting(self, *_: Any, **__: Any) -> NoReturn:
-        cure = "use MultiBoost or FedMultiBoost; for linear models build a Problem"
-        raise wrong_type(type(self).__name__, "be used by boosting methods", "another use", cure)
 
-    constants = client = thinned = reweighted = solve_minimax = hessian = _not_of_boosting  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.data!r}, {self.p} sources, {self._loss!r})"
-
-
-class StumpProblem(EnsembleProblem):
+class StumpProblem(BoostingProblem):
     """F over the Q-ensembles of all decision stumps, which are searched for and not listed.
 
     Parameters
@@ -574,7 +636,7 @@ class StumpProblem(EnsembleProblem):
         X = _dense("StumpProblem", federation)[self.by_row]
         self.table = Presorted(X) if bins is None else Binned(X, bins)
         self._parts: dict[int, Any] = {}
-        Problem.__init__(self, federation, self._loss)
+        self.federation = federation
 
     @cached_property
     def model_shape(self) -> tuple[int, ...]:
@@ -692,16 +754,6 @@ class StumpProblem(EnsembleProblem):
         table, _, omega = self._weighted(lam, slopes, False)
         return float(table.search_best(omega)[2])
 
-    _affordable = False  # type: ignore[assignment]
-
-    def _no_alpha(self, *_: Any, **__: Any) -> NoReturn:
-        cure = "list the stumps: EnsembleProblem(federation, Dictionary.stumps(federation, cuts=...))"
-        raise wrong_type("StumpProblem", "be measured by a method's state", "a vector alpha", cure)
-
-    lower_bound = 0.0  # type: ignore[assignment]
-    value = gradient = domain_values = domain_gradients = domain_errors = margins = _no_alpha  # type: ignore[assignment]
-    solve = measure = flatten = _no_alpha  # type: ignore[assignment]
-
 
 # ---------------------------------------------------------------- exact optimum
 
@@ -800,7 +852,7 @@ def _longest(x: np.ndarray, step: np.ndarray) -> float:
     return min(1.0, 0.99 * float((-x[down] / step[down]).min())) if down.any() else 1.0
 
 
-def corrected(problem: EnsembleProblem, U: np.ndarray, alpha: np.ndarray, mu: float | None) -> np.ndarray:
+def corrected(problem: BoostingProblem, U: np.ndarray, alpha: np.ndarray, mu: float | None) -> np.ndarray:
     """Minimise the smoothed maximum (mu None: the only vertex) over alpha >= 0, sum alpha < S, of U (n, A).
 
     S is 100, or a little more than the sum at the start where coordinate steps went beyond.

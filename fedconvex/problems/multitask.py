@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,8 +26,9 @@ from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
-from fedconvex.problems.empirical_risk import Measure, Problem
-from fedconvex.problems.relations import Covariance, Relation
+from fedconvex.problems.empirical_risk import Problem
+from fedconvex.problems.protocol import MODEL_PER_TASK, ClientWeights, Measure, check_loss, client_weights
+from fedconvex.problems.relations import Covariance, Relation, pencil_sigma
 from fedconvex.solvers import dual
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
@@ -72,7 +74,7 @@ class Balance(NamedTuple):
         return (eta * 1.5 if moved > 5.0 * apart else eta), later
 
 
-class MultiTaskProblem(Problem):
+class MultiTaskProblem(ClientWeights):
     """P(W) = sum_t c_t sum_i l(x_i'w_t, y_i) + R(W): clients are tasks, each with a model of its own; W is (m, d).
 
     Parameters
@@ -107,21 +109,30 @@ class MultiTaskProblem(Problem):
     [[0.5], [1.5]]
     """
 
+    learns = MODEL_PER_TASK
+    shared = ("relation", "normalisation", "mbar", "c")  # what a server knows beside `known_to_server`
+    l2 = 0.0  # R is the only penalty
+
     def __init__(self, federation: Federation, loss: Any, relation: Relation, normalisation: str = "sum") -> None:
         among("MultiTaskProblem.normalisation", normalisation, ("sum", "mean"))
-        super().__init__(federation, loss, 0.0, None if normalisation == "sum" else "uniform")
+        if not isinstance(federation, Federation):
+            raise wrong_type("MultiTaskProblem.federation", "be a Federation", type(federation).__name__)
+        check_loss("MultiTaskProblem", loss, federation.y)
         if not (hasattr(loss, "conjugate") and hasattr(loss, "dual_step")):
             cure = "use Hinge, SmoothedHinge, Squared or Logistic"
             raise wrong_type("MultiTaskProblem.loss", "have a conjugate and a dual_step", f"{loss!r}", cure)
         if not isinstance(relation, Relation):
             cure = "for example MeanRegularised(lam1, lam2)"
             raise wrong_type("MultiTaskProblem.relation", "be a task relationship", f"{relation!r}", cure)
+        self.federation, self.loss = federation, loss
+        self.weights = client_weights("MultiTaskProblem", None if normalisation == "sum" else "uniform", federation)
         self.relation, self.normalisation = relation, normalisation
         self.mbar = relation.mbar(federation.K)
         self.mbar.flags.writeable = False
         sizes = federation.sizes
         self.c = np.ones(federation.K) if normalisation == "sum" else 1.0 / sizes
         self.c.flags.writeable = False
+        self._solution: Solution | None = None
 
     # ------------------------------------------------------------------ shapes
     @cached_property
@@ -129,18 +140,29 @@ class MultiTaskProblem(Problem):
         """(m, d), one row per task."""
         return (self.federation.K, self.federation.d)
 
-    def _no_shared_model(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse what speaks of one model for all clients."""
-        must = "be used with methods that hold a model per task"
-        cure = "use MOCHA, CoCoA, MiniBatchSDCA, MiniBatchSGD or GradientDescent; or a Problem"
-        raise wrong_type("MultiTaskProblem", must, "what speaks of one model for all clients", cure)
+    def statistic(self, name: str) -> Sequence[np.ndarray]:
+        """Return what the nodes answer when asked for a statistic before a run, each from its own rows.
 
-    size = property(_no_shared_model)  # type: ignore[assignment]
-    row_weights = property(_no_shared_model)  # type: ignore[assignment]
-    pooled = property(_no_shared_model)  # type: ignore[assignment]
-    by_domain = property(_no_shared_model)  # type: ignore[assignment]
-    lower_bound = property(_no_shared_model)  # type: ignore[assignment]
-    flatten = constants = client = thinned = reweighted = solve_minimax = _no_shared_model  # type: ignore[assignment]
+        Parameters
+        ----------
+        name : {"conjugate", "squared_norm", "row_space"}
+            c_t sum_i l*(0); c_t sum_i ‖x_i‖^2; or an orthonormal basis (rank, d) of the span of the rows.
+
+        Raises
+        ------
+        ValueError
+            For other names.
+        """
+        among("MultiTaskProblem.statistic: name", name, ("conjugate", "squared_norm", "row_space"))
+        if name == "conjugate":
+            return list(self.conjugates(np.zeros(self.federation.n)))
+        if name == "squared_norm":
+            return list(self._sums(self.row_norms))
+        return [self._row_space(a, b) for _, a, b in self._blocks()]
+
+    def __getattr__(self, name: str) -> Any:
+        cure = "use MOCHA, CoCoA, MiniBatchSDCA, MiniBatchSGD or GradientDescent; or a Problem"
+        raise AttributeError(f"MultiTaskProblem holds a model per task and has no {name}: {cure}")
 
     def stack(self, W: Any) -> tuple[np.ndarray, bool]:
         """Return models as (R, m, d), and whether W was a single one (m, d)."""
@@ -262,7 +284,7 @@ class MultiTaskProblem(Problem):
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
         weight = self.c * self.federation.sizes
         slope = np.broadcast_to(traits(self.loss).slope_bound(losses / weight), len(W))
-        reach = weight * slope * (np.abs(W) @ self.column_sizes)
+        reach = weight * slope * (np.abs(W) @ self.federation.column_sizes)
         return 4.0 * _EPS * (terms + float(reach.sum()))
 
     # ------------------------------------------------------------------ solutions
@@ -417,23 +439,14 @@ class MultiTaskProblem(Problem):
         return max(float(np.mean(np.repeat(self.c, self.federation.sizes) * self.row_norms)), 1e-300)
 
     def pencil_sigma(self) -> float:
-        """Return the least sigma' with sigma' sum_t Mbar_tt ‖v_t‖^2 >= sum_st Mbar_st <v_s, v_t> for all alpha.
+        """Return the least safe sigma' for these rows: `fedconvex.problems.relations.pencil_sigma`."""
+        return pencil_sigma(self.mbar, self.statistic("row_space"))
 
-        With orthonormal bases Q_t of the tasks' row spaces: the largest eigenvalue of the matrix of blocks
-        Mbar_st (Mbar_ss Mbar_tt)^-1/2 Q_s'Q_t. It is below `safe_sigma` only where row spaces differ.
-        """
-        fed, scale = self.federation, 1.0 / np.sqrt(np.diag(self.mbar))
-        bases = []
-        for _, a, b in self._blocks():
-            X = fed.X[a:b].toarray() if fed.is_sparse else fed.X[a:b]
-            _, s, Vt = np.linalg.svd(X, full_matrices=False)
-            bases.append(Vt[s > 1e-15 * s[0]])
-        task = np.repeat(np.arange(fed.K), [len(Q) for Q in bases])
-        if task.size == 0:  # no row differs from zero
-            return 1.0
-        Q = np.vstack(bases)
-        blocks = (Q @ Q.T) * (self.mbar * np.outer(scale, scale))[np.ix_(task, task)]
-        return float(np.linalg.eigvalsh(blocks)[-1]) * (1.0 + 1e-12)
+    def _row_space(self, a: int, b: int) -> np.ndarray:
+        """Orthonormal basis (rank, d) of the span of the rows a, ..., b - 1."""
+        X = self.federation.X[a:b]
+        _, s, Vt = np.linalg.svd(X.toarray() if self.federation.is_sparse else X, full_matrices=False)
+        return np.asarray(Vt[s > 1e-15 * s[0]])
 
     # ------------------------------------------------------------------ prediction
     def scores(self, W: Any, X: Any = None, tasks: Any = None) -> np.ndarray:

@@ -26,6 +26,7 @@ R*(V) = <s, x> - lam (‖x‖^2/sigma2 + T^2); for sigma2 = inf it is s_1^2/(4 l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,17 @@ import numpy as np
 
 from fedconvex._check import among, bad, finite, numeric, real
 
-__all__ = ["Clustered", "Covariance", "Independent", "MeanRegularised", "Pooled", "Precision", "Relation", "safe_sigma"]
+__all__ = [
+    "Clustered",
+    "Covariance",
+    "Independent",
+    "MeanRegularised",
+    "Pooled",
+    "Precision",
+    "Relation",
+    "pencil_sigma",
+    "safe_sigma",
+]
 
 FLOOR = 1e-10  # of the eigenvalues of a learned Omega, whose trace is one
 
@@ -91,6 +102,21 @@ def safe_sigma(mbar: np.ndarray, rule: str = "eigenvalue") -> float:
         return float((np.abs(mbar).sum(axis=1) / diagonal).max())
     scale = 1.0 / np.sqrt(diagonal)
     return float(np.linalg.eigvalsh(mbar * np.outer(scale, scale))[-1]) * (1.0 + 1e-13)
+
+
+def pencil_sigma(mbar: np.ndarray, row_spaces: Sequence[np.ndarray]) -> float:
+    """Return the least sigma' with sigma' sum_t Mbar_tt ‖v_t‖^2 >= sum_st Mbar_st <v_s, v_t> for v_t in the row spaces.
+
+    With orthonormal bases Q_t (rank, d) of the tasks' row spaces: the largest eigenvalue of the matrix of blocks
+    Mbar_st (Mbar_ss Mbar_tt)^-1/2 Q_s'Q_t. It is below `safe_sigma` only where row spaces differ.
+    """
+    scale = 1.0 / np.sqrt(np.diag(mbar))
+    task = np.repeat(np.arange(len(row_spaces)), [len(Q) for Q in row_spaces])
+    if task.size == 0:  # no row differs from zero
+        return 1.0
+    Q = np.vstack(row_spaces)
+    blocks = (Q @ Q.T) * (mbar * np.outer(scale, scale))[np.ix_(task, task)]
+    return float(np.linalg.eigvalsh(blocks)[-1]) * (1.0 + 1e-12)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.losses import Exponential
-from fedconvex.problems import EnsembleProblem
+from fedconvex.problems import BoostingProblem
 from fedconvex.theorems.parts.boosting_runs import (
     ENSEMBLE_LOSS,
     SMALL,
@@ -162,7 +162,7 @@ def _read_weak(s: Setting) -> Reading:
 _ABOUT: dict[str, Any] = {
     "quantity": ENSEMBLE_LOSS,
     "exact": along(loss_after),
-    "kind": EnsembleProblem,
+    "kind": BoostingProblem,
     "tolerance": tolerance,
     "shown": shown,
     "statement": STATEMENT,

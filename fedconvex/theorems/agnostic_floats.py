@@ -109,11 +109,12 @@ def _read(s: Setting) -> Reading:
 
 
 def _sent(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
-    """Numbers a round, as the driver counts them in the messages."""
+    """Numbers a round, as the driver counts them in the messages; what is asked before the first round is not in it."""
     out = []
     for T in rounds:
         result = run(s.method, s.problem, rounds=T, tol=0.0, seed=seed, start=s.start, record_every=T, progress=False)
-        out.append((result.trace.floats_down[-1] + result.trace.floats_up[-1]) / result.rounds)
+        sent = result.trace.floats_down + result.trace.floats_up
+        out.append((sent[-1] - sent[0]) / result.rounds)
     return np.tile(np.array(out, dtype=float)[:, None], (1, trajectories))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Exponential
-from fedconvex.problems import EnsembleProblem, StumpProblem
+from fedconvex.problems import BoostingProblem, StumpProblem
 from fedconvex.theorems.parts.boosting_runs import (
     ENSEMBLE_LOSS,
     NAME,
@@ -280,7 +280,7 @@ def _remainder(s: Setting, path: Path, T: int) -> float:
 
 
 _ABOUT: dict[str, Any] = {
-    "kind": EnsembleProblem,
+    "kind": BoostingProblem,
     "tolerance": tolerance,
     "shown": shown,
     "statement": STATEMENT,

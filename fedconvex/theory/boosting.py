@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex._check import bad, numeric, real, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
-from fedconvex.problems import Dictionary, EnsembleProblem, Presorted
+from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, Presorted
 from fedconvex.theory.complexity import Complexity
 
 __all__ = ["Edges", "TwoPoints", "edges", "margin_losses", "stump_complexity", "two_points"]
@@ -24,7 +24,7 @@ class Edges(NamedTuple):
     gradient: np.ndarray  # (p, N) -(Z_k/m_k)(1 - 2 eps)
 
 
-def edges(problem: EnsembleProblem, alpha: Any) -> Edges:
+def edges(problem: BoostingProblem, alpha: Any) -> Edges:
     """Return Z_k, eps_{k,(l,j)} and the gradients of the F_k by the identity.
 
     Examples

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.methods import ProportionalSampling, UniformSampling
-from fedconvex.problems import EnsembleProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
+from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
 from fedconvex.simplex.uncertainty import EntropicStep
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.agnostic_floats import FLOATS
@@ -19,7 +19,7 @@ __all__ = ["described", "has_one_model"]
 
 def has_one_model(problem: Problem) -> bool:
     """Whether all clients share one model."""
-    return not isinstance(problem, (MultiTaskProblem, EnsembleProblem))
+    return not isinstance(problem, (MultiTaskProblem, BoostingProblem))
 
 
 def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
@@ -63,7 +63,7 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
         what = f"{fed.K} tasks of {rows}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.relation!r}, {p.loss!r}"
         short, work = _nodes(m)
     else:
-        assert isinstance(p, EnsembleProblem)
+        assert isinstance(p, BoostingProblem)
         listed = "all stumps" if isinstance(p, StumpProblem) else f"{p.signed.shape[1]} classifiers"
         what = f"{p.p} source{'s' * (p.p != 1)}, {p.data.n} rows, {listed}, {p.loss!r}"
         mu = getattr(m, "smoothing", None)

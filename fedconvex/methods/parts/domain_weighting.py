@@ -11,16 +11,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import wrong_type
+from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
 from fedconvex.kernels.domains import domains_of, held_by
 from fedconvex.methods.parts import local_work, step_sizes
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem, Problem
 
-__all__ = ["as_domain_step_size", "check_fit", "check_uncertainty_set", "local_steps", "weights_of"]
+__all__ = [
+    "as_domain_step_size",
+    "check_fit",
+    "check_uncertainty_set",
+    "counts_of",
+    "local_steps",
+    "statistics",
+    "weights_of",
+]
+
+
+def statistics(problem: FederatedProblem) -> tuple[str, ...]:
+    """Return what clients are asked for before round 1: rows by domain; without domains, clients are the domains."""
+    return ("domain_counts",) if problem.federation.n_domains else ()
+
+
+def counts_of(problem: FederatedProblem) -> np.ndarray:
+    """Return the rows of each domain, (p,), as floats.
+
+    Raises
+    ------
+    ValueError
+        If a domain has no row.
+    """
+    fed = problem.federation
+    held = fed.sizes if not fed.n_domains else np.sum(problem.statistic("domain_counts"), axis=0)
+    if (held == 0).any():
+        name = fed.domain_labels[int(np.argmin(held))]
+        raise bad(f"Federation: domain {name}", "have at least one row", "0 rows", "leave it out")
+    return np.asarray(held, dtype=np.float64)
 
 
 def as_domain_step_size(who: str, x: Any) -> Any:

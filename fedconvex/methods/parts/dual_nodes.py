@@ -19,7 +19,7 @@ from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts import participation
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
-from fedconvex.problems.relations import safe_sigma
+from fedconvex.problems.relations import pencil_sigma, safe_sigma
 from fedconvex.solvers.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
 from fedconvex.traits import Traits
 
@@ -34,7 +34,6 @@ __all__ = [
     "answer",
     "broadcast",
     "check_accuracy",
-    "check_problem",
     "check_sigma",
     "empty_reply",
     "fixed",
@@ -44,6 +43,7 @@ __all__ = [
     "observe",
     "run_nodes",
     "start",
+    "statistics",
     "take_steps",
     "work_to_accuracy",
 ]
@@ -240,16 +240,8 @@ def full_steps(problem: MultiTaskProblem, epochs: float, local_steps: int | None
     return np.maximum(np.rint(epochs * sizes), 1).astype(np.int64)
 
 
-def check_problem(who: str, problem: Any) -> None:
-    """Raise unless the problem is a `MultiTaskProblem`."""
-    if not isinstance(problem, MultiTaskProblem):
-        cure = "wrap it: MultiTaskProblem(federation, loss, relation)"
-        raise wrong_type(f"{who}: problem", "be a MultiTaskProblem", type(problem).__name__, cure)
-
-
 def start(who: str, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> State:
     """Return the state with alpha = 0."""
-    check_problem(who, problem)
     if w.any():
         raise bad(f"{who}: start", "be zero, since models follow from dual variables", "other models")
     relation, R = problem.relation, len(w)
@@ -257,20 +249,30 @@ def start(who: str, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> Sta
         cure = "it would have to see the data whenever Omega changes: use 'eigenvalue'"
         raise bad(f"{who}.sigma", "be free of the data for a learned Omega", "'pencil'", cure)
     prior = [relation.lam, relation.sigma2] if isinstance(relation, Covariance) and relation.learned else []
-    conjugate = np.tile(problem.conjugates(np.zeros(problem.federation.n)), (R, 1))
+    conjugate = np.tile(np.array(problem.statistic("conjugate")), (R, 1))
     mbar, unknown, none = np.tile(problem.mbar, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
     sigmas = np.full(R, sigma_of(problem, sigma))
     return State(w, np.zeros_like(w), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
+
+
+def statistics(sigma: Any, problem: MultiTaskProblem) -> tuple[str, ...]:
+    """Return what nodes are asked for before round 1: their conjugates, and their row spaces if sigma' needs them."""
+    return ("conjugate", "row_space") if needs_row_spaces(problem, sigma) else ("conjugate",)
+
+
+def needs_row_spaces(problem: MultiTaskProblem, sigma: Any) -> bool:
+    """Whether sigma' is found from the row spaces: where they may differ and are small, or where that is asked for."""
+    sizes, d = problem.federation.sizes, problem.federation.d
+    small = np.minimum(sizes, d).sum() <= 1500 and (sizes < d).any()
+    return sigma == "pencil" or bool(sigma is None and small and not problem.relation.learned)
 
 
 def sigma_of(problem: MultiTaskProblem, sigma: Any) -> float:
     """Return sigma' by its rule."""
     if isinstance(sigma, float):
         return sigma
-    fed, fixed = problem.federation, not problem.relation.learned
-    small = np.minimum(fed.sizes, fed.d).sum() <= 1500 and (fed.sizes < fed.d).any()
-    if sigma == "pencil" or (sigma is None and fixed and small):
-        return min(problem.pencil_sigma(), safe_sigma(problem.mbar))
+    if needs_row_spaces(problem, sigma):
+        return min(pencil_sigma(problem.mbar, problem.statistic("row_space")), safe_sigma(problem.mbar))
     return safe_sigma(problem.mbar, sigma or "eigenvalue")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex._check import bad, flag, whole
 from fedconvex.methods.parts import participation, step_sizes
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem
 from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["averaging_traits", "check_fit", "check_work", "plan_of", "steps_of"]
@@ -25,7 +25,7 @@ def check_work(who: str, method: Any) -> None:
         raise bad(f"{who}.replacement", "come with a batch_size", "batch_size=None", "full batches are not drawn")
 
 
-def check_fit(who: str, method: Any, problem: Problem, R: int, schedules: tuple[Any, ...] = ()) -> None:
+def check_fit(who: str, method: Any, problem: FederatedProblem, R: int, schedules: tuple[Any, ...] = ()) -> None:
     """Raise if participation, step sizes or mini-batches do not fit the problem and its R trajectories.
 
     Steps that count local steps, further ``schedules`` too, and ``shadow`` need equally many steps everywhere.
@@ -55,7 +55,7 @@ def plan_of(method: Any, sizes: np.ndarray) -> np.ndarray:
     return plan
 
 
-def steps_of(method: Any, problem: Problem, plain: bool) -> LocalSteps:
+def steps_of(method: Any, problem: FederatedProblem, plain: bool) -> LocalSteps:
     """Return the local steps of every client."""
     sizes, ones = problem.federation.sizes, np.ones(problem.federation.K)
     plan, replacement = plan_of(method, sizes), getattr(method, "replacement", False)
@@ -67,7 +67,7 @@ def steps_of(method: Any, problem: Problem, plain: bool) -> LocalSteps:
 
 
 def averaging_traits(
-    method: Any, problem: Problem, plain: bool, averaged: bool = True, drawn: tuple[str, ...] = ()
+    method: Any, problem: FederatedProblem, plain: bool, averaged: bool = True, drawn: tuple[str, ...] = ()
 ) -> Traits:
     """Return the traits of a method with local steps; averaged: its server moves by a weighted average of the answers.
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex import draws as _draws
 from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem
 
 __all__ = ["ProportionalSampling", "UniformSampling", "as_participation", "participants", "sampling_of"]
 
@@ -72,13 +72,13 @@ def as_participation(who: str, x: Any) -> Any:
     raise wrong_type(f"{who}.participation", "be a number of clients, a share or a sampling scheme", f"{x!r}")
 
 
-def check_participation(who: str, scheme: Any, problem: Problem) -> None:
+def check_participation(who: str, scheme: Any, problem: FederatedProblem) -> None:
     """Raise if the scheme asks for more different clients than there are."""
     if isinstance(scheme, UniformSampling) and scheme.clients > problem.federation.K:
         raise bad(f"{who}.participation", f"be at most the number of clients {problem.federation.K}", scheme.clients)
 
 
-def sampling_of(scheme: Any, problem: Problem) -> tuple[str, int]:
+def sampling_of(scheme: Any, problem: FederatedProblem) -> tuple[str, int]:
     """Return how clients are sampled (everyone, uniform or proportional), and how many are."""
     K = problem.federation.K
     if isinstance(scheme, ProportionalSampling):
@@ -87,7 +87,7 @@ def sampling_of(scheme: Any, problem: Problem) -> tuple[str, int]:
     return ("everyone" if m == K else "uniform"), m
 
 
-def participants(scheme: Any, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients (R, m) of a round and the weights (R, m), rows summing to one, of their results."""
     R, K, p = draws.trajectory.size, problem.federation.K, problem.weights
     if isinstance(scheme, float):

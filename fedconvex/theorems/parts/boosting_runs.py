@@ -14,7 +14,7 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.methods import MultiBoost
-from fedconvex.problems import EnsembleProblem, StumpProblem
+from fedconvex.problems import BoostingProblem, StumpProblem
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule
 from fedconvex.theory.bound import Hypothesis, Quantity, require
@@ -52,9 +52,9 @@ class Path(NamedTuple):
     cut: np.ndarray  # (T,) whether a step back ended at 0
 
 
-def problem_of(s: Setting) -> EnsembleProblem:
+def problem_of(s: Setting) -> BoostingProblem:
     """Return the setting's problem."""
-    assert isinstance(s.problem, EnsembleProblem)
+    assert isinstance(s.problem, BoostingProblem)
     return s.problem
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from fedconvex.theorems.parts.theorem import Instance
 __all__ = ["Instance", "instance", "own"]
 
 
-def instance(name: str, words: str, data: str = "synthetic") -> Callable[[Callable[[], Problem]], Instance]:
+def instance(name: str, words: str, data: str = "synthetic") -> Callable[[Callable[[], Any]], Instance]:
     """Make an instance of a function that returns a problem, which is made once."""
     return lambda make: Instance(name, words, data, cache(make))
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._check import bad
-from fedconvex.problems import EnsembleProblem, MultiTaskProblem, Problem
+from fedconvex.problems import BoostingProblem, MultiTaskProblem, Problem
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic, rounding
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
@@ -77,7 +77,7 @@ class Instance(NamedTuple):
     name: str
     words: str
     data: str
-    make: Callable[[], Problem]
+    make: Callable[[], Any]
 
 
 class MethodRule(NamedTuple):
@@ -167,7 +167,7 @@ class Theorem(NamedTuple):
     title: str = ""
     sample: Sample | None = None
     exact: Exact | None = None
-    kind: type[Problem] = Problem
+    kind: type = Problem
     tolerance: Callable[[Setting], float] | None = None
     shown: Callable[[Setting], Mapping[str, tuple[float, str]]] | None = None
     interval: Callable[[Setting, np.ndarray, float], tuple[float, float, float]] | None = None
@@ -181,7 +181,7 @@ class Theorem(NamedTuple):
     checks: tuple[Instance | Check, ...] = ()
     drift: float = 0.0
     start: float = 0.0
-    adapt: Callable[[Problem], Problem] | None = None
+    adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
 
     @property
@@ -191,7 +191,7 @@ class Theorem(NamedTuple):
 
     def about(self, problem: Problem) -> Hypothesis:
         """Return the hypothesis that the problem is of the kind that the theorem speaks about."""
-        mine = next(k for k in (MultiTaskProblem, EnsembleProblem, Problem) if isinstance(problem, k))
+        mine = next(k for k in (MultiTaskProblem, BoostingProblem, Problem) if isinstance(problem, k))
         fits = isinstance(problem, self.kind) and (mine is Problem or issubclass(self.kind, mine))
         article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
         return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)

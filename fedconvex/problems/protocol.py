@@ -1,0 +1,178 @@
+"""What methods may ask of a problem, and the problem as a server knows it: without rows.
+
+`Problem`, `MultiTaskProblem`, the boosting problems and `ServerProblem` implement `FederatedProblem`. A method's
+``init`` and ``participants`` ask for nothing else, so that they run on a server; what they need beyond it, they name in
+``statistics``, and the clients answer once, before the first round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedconvex._check import bad, vector, wrong_type
+from fedconvex.federation import Federation, Roster
+
+__all__ = [
+    "ENSEMBLE",
+    "MODEL_PER_TASK",
+    "ONE_MODEL",
+    "ClientWeights",
+    "FederatedProblem",
+    "Measure",
+    "ServerProblem",
+    "check_loss",
+    "client_weights",
+    "known_to_server",
+]
+
+# what is learned: a method says for which of them it is made, by ``learns``
+ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
+
+
+class Measure(NamedTuple):
+    """Objective of R models and certified upper bounds of their suboptimality (inf where none exists)."""
+
+    value: np.ndarray  # (R,)
+    gap: np.ndarray  # (R,)
+
+
+class FederatedProblem(Protocol):
+    """What methods may ask of a problem on the server's side; clients' work and measuring need the rows too."""
+
+    learns: str  # ONE_MODEL, MODEL_PER_TASK or ENSEMBLE
+    loss: Any
+    l2: float
+    weights: np.ndarray  # (K,) p_k
+
+    @property
+    def equal_weights(self) -> bool:
+        """Whether all clients weigh the same."""
+
+    @property
+    def cumulative_weights(self) -> np.ndarray:
+        """Cumulative sums of the client weights, (K,)."""
+
+    @property
+    def federation(self) -> Any:
+        """K, n, d, sizes, labels, ids, n_domains and domain_labels of the clients; of a `Federation` also the rows."""
+
+    @property
+    def model_shape(self) -> tuple[int, ...]:
+        """Shape of what is learned, without the leading axis R."""
+
+    def statistic(self, name: str) -> Sequence[np.ndarray]:
+        """Return what the K clients answer when asked for a statistic, each from its own rows."""
+
+
+class ClientWeights:
+    """What follows from the client weights p_k."""
+
+    weights: np.ndarray
+
+    @cached_property
+    def equal_weights(self) -> bool:
+        """Whether all clients weigh the same."""
+        return bool(np.ptp(self.weights) == 0.0)
+
+    @cached_property
+    def cumulative_weights(self) -> np.ndarray:
+        """Cumulative sums of the client weights, (K,)."""
+        return np.cumsum(self.weights)
+
+
+class ServerProblem(ClientWeights):
+    """A problem as a server knows it: sizes, weights and names of the clients, loss, l2 and model shape; no rows.
+
+    Parameters
+    ----------
+    problem : FederatedProblem
+    names : sequence of str
+        Statistics that the clients are asked for; `floats` counts what each trajectory pays for the answers.
+
+    Raises
+    ------
+    AttributeError
+        Whenever anything else is asked for, saying that a server has no rows.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.problems import ServerProblem
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [3.0])]), Squared())
+    >>> server = ServerProblem(problem, ["smoothness"])
+    >>> server.federation.sizes.tolist(), [float(L) for L in server.statistic("smoothness")], server.floats
+    ([1, 1], [1.0, 4.0], 2)
+    >>> hasattr(server.federation, "X")
+    False
+    """
+
+    def __init__(self, problem: Any, names: Sequence[str] = ()) -> None:
+        self._of = type(problem).__name__
+        self.federation: Roster = problem.federation.roster
+        for name in known_to_server(problem):
+            setattr(self, name, getattr(problem, name))
+        self._answers: dict[str, Sequence[np.ndarray]] = {name: problem.statistic(name) for name in names}
+        self.floats = sum(int(np.size(answer)) for answers in self._answers.values() for answer in answers)
+
+    def statistic(self, name: str) -> Sequence[np.ndarray]:
+        """Return what the clients have answered.
+
+        Raises
+        ------
+        ValueError
+            If they were not asked.
+        """
+        if name not in self._answers:
+            asked = ", ".join(self._answers) or "nothing"
+            raise bad(f"statistic {name!r}", "be asked for before round 1", asked, "name it in the method's statistics")
+        return self._answers[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        cure = "a server has no rows; let `local` use them, or name a statistic for the clients to answer"
+        raise AttributeError(f"{self._of} as a server knows it has no {name}: {cure}")
+
+
+def known_to_server(problem: Any) -> Iterator[str]:
+    """Yield the names of what a server knows of a problem: what all have, and what its class adds in ``shared``."""
+    yield from ("learns", "weights", "loss", "l2", "model_shape")
+    yield from getattr(problem, "shared", ())
+
+
+# ---------------------------------------------------------------- checks that problems share
+
+
+def check_loss(who: str, loss: Any, y: np.ndarray) -> None:
+    """Raise unless loss is one, and accepts the labels."""
+    if isinstance(loss, type) or not (isinstance(loss, tuple) and hasattr(loss, "value")):
+        cure = f"pass {loss.__name__}()" if isinstance(loss, type) else "use one of fedconvex.losses"
+        raise wrong_type(f"{who}.loss", "be a loss, a NamedTuple with value and slope", f"{loss!r}", cure)
+    if hasattr(loss, "check_labels"):
+        loss.check_labels(y)
+
+
+def client_weights(who: str, weights: Any, fed: Federation) -> np.ndarray:
+    """Return p_k (K,), read-only: n_k/n for None, 1/K for "uniform", or the given positive numbers of sum one."""
+    who = f"{who}.weights"
+    if weights is None:
+        p = fed.sizes / fed.n
+    elif isinstance(weights, str):
+        if weights != "uniform":
+            raise bad(who, "be None, 'uniform' or an array", weights)
+        p = np.full(fed.K, 1.0 / fed.K)
+    else:
+        p = vector(who, weights, fed.K)
+        if (p <= 0).any():
+            k = int(np.argmin(p))
+            cure = "leave that client out with subset"
+            raise bad(who, "be positive", f"{p[k]:g} for client {fed.labels[k]}", cure)
+        if abs(p.sum() - 1.0) > 1e-9:
+            raise bad(who, "sum to one", f"{p.sum():.12g}", "divide them by their sum")
+        p = p / p.sum()
+    p.flags.writeable = False
+    return p
