@@ -43,7 +43,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from fedconvex._check import bad, real, whole
 from fedconvex.loss_traits import declares
@@ -194,6 +193,8 @@ class Logistic(NamedTuple):
 
     def probabilities(self, z):
         """Return P(y = 1) = 1 / (1 + exp(-z)) for scores (n,)."""
+        from scipy.special import expit  # an import that runs need not pay for
+
         return expit(z)
 
     def check_labels(self, y: np.ndarray) -> None:
@@ -376,6 +377,8 @@ class Exponential(NamedTuple):
 
     def probabilities(self, z):
         """Return P(y = 1) = 1 / (1 + exp(-2 z)): z is half the logarithm of the odds (Friedman, Hastie, Tibshirani)."""
+        from scipy.special import expit
+
         return expit(2.0 * z)
 
     def check_labels(self, y: np.ndarray) -> None:
