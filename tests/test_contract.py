@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import re
+import types
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +61,7 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.problems import Covariance, Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, StumpProblem
+from fedconvex.solvers.certificates import bounded_gap
 
 CONFIGURATIONS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=3),
@@ -318,12 +320,6 @@ def test_gap_is_never_below_the_truth(problem, optimum, name):
         assert gap <= true - optimum + 1e-7  # and it is of use
 
 
-def test_the_gap_by_strong_convexity_is_attained():
-    """Rows of zeros: F = 1/2 + l2 w^2/2, so that at w the gap is l2 w^2/2 = F'(w)^2/(2 l2), and no less will do."""
-    flat = Problem(Federation(np.zeros((2, 1)), np.ones(2), [0, 1, 2]), Squared(), 0.1)
-    assert flat.measure(np.array([[0.3]])).gap[0] == pytest.approx(0.05 * 0.3**2, rel=1e-12)
-
-
 def test_the_gap_at_the_optimum_is_small_and_certified(problem, optimum):
     best = problem.solve()
     assert best.lower <= optimum + 1e-14
@@ -375,6 +371,14 @@ def test_a_users_loss_without_curvature_can_be_run(linear):
     mine = Problem(linear.federation, Bare(), 0.1)
     result = run(FedSGD(step_size=0.2), mine, rounds=5, tol=0)
     np.testing.assert_allclose(result.w, run(FedSGD(step_size=0.2), linear, rounds=5, tol=0).w, rtol=1e-14)
+
+
+def test_the_gap_by_strong_convexity_is_attained():
+    """Rows of zeros: F = 1/2 + l2 w^2/2, so that at w the gap is l2 w^2/2 = F'(w)^2/(2 l2), and no less will do."""
+    flat = Problem(Federation(np.zeros((2, 1)), np.ones(2), [0, 1, 2]), Bare(), 0.1)  # no curvature: nothing is solved
+    assert flat.measure(np.array([[0.3]])).gap[0] == pytest.approx(0.05 * 0.3**2, rel=1e-12)
+    facts = types.SimpleNamespace(l2=0.1, traits=types.SimpleNamespace(lower_bound=-math.inf))
+    assert bounded_gap(facts, 0.5, 0.03)[0] == pytest.approx(0.05 * 0.3**2, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n in CONFIGURATIONS if n not in SAMPLED])
