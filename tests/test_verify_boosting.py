@@ -140,7 +140,7 @@ def test_curves_and_grids():
 def test_kinds_of_problems_are_told_apart():
     one_model = Problem(two_sources.make().data, Logistic(), 0.1)
     for name in NAMES:
-        refuses(name, one_model, MultiBoost(), f"{name} does not apply: needs an EnsembleProblem, got Problem")
+        refuses(name, one_model, MultiBoost(), f"{name} does not apply: needs a BoostingProblem, got Problem")
         refuses(
             name, two_sources.make(), FedMultiBoost(step_size=0.1), "needs the method MultiBoost, got FedMultiBoost"
         )
@@ -305,7 +305,7 @@ def test_your_own_rows_are_boosted():
     assert curves["adaboost"].rounds[-1] == 30
     real = Problem(Federation.from_arrays(X, z, np.arange(60) % 3), Squared(), 0.1)
     found = verify_suite(checks(NAMES, own(real, "mine")), tightness=False)
-    assert all(f.why.startswith("needs rows that make an EnsembleProblem, got: ") for f in found.findings)
+    assert all(f.why.startswith("needs rows that make a BoostingProblem, got: ") for f in found.findings)
 
 
 def test_many_clients_are_one_source_and_lists_stay_short(monkeypatch):

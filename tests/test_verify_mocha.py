@@ -161,7 +161,7 @@ def test_kinds_of_problems_are_told_apart():
         refuses(name, tasks, MiniBatchSDCA(batch_size=1), "needs the method MOCHA or CoCoA, got MiniBatchSDCA")
     for name in ("fedavg-convex", "scaffold", "dynamic-msd-refined", "hedging"):
         refuses(name, tasks, FedAvg(step_size=0.1), f"{name} does not apply: needs a Problem, got MultiTaskProblem")
-    refuses("boosting-descent", tasks, EXACT, "needs an EnsembleProblem, got MultiTaskProblem")
+    refuses("boosting-descent", tasks, EXACT, "needs a BoostingProblem, got MultiTaskProblem")
 
 
 def test_hypotheses_are_named(monkeypatch):
