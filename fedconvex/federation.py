@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,6 +12,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
+from fedconvex.federation_input import (
+    as_listed,
+    client_rows,
+    domains_of,
+    draw_keys,
+    encode_domains,
+    frozen,
+    matrix,
+    matrix_shape,
+    names_of,
+    owned,
+    row_pointers,
+    sealed,
+)
 
 __all__ = ["CSR", "Federation", "Roster"]
 
@@ -48,6 +62,11 @@ class Roster:
     def n_domains(self) -> int:
         """Number of domains, 0 if rows carry none."""
         return 0 if self.domain_labels is None else int(self.domain_labels.size)
+
+    @cached_property
+    def by_key(self) -> np.ndarray:
+        """Numbers of the clients in the order of their keys, (K,)."""
+        return np.argsort(self.ids)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"a server has no rows, hence no {name} of them: only clients read rows")
@@ -98,29 +117,29 @@ class Federation:
     ids: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        X = _matrix(self.X)
-        y = _own(numeric("Federation.y", self.y, copy=False), self.y)
+        X = matrix(self.X)
+        y = owned(numeric("Federation.y", self.y, copy=False), self.y)
         if y.ndim != 1:
             raise bad("Federation.y", "be one-dimensional", f"shape {y.shape}")
         if y.size != X.shape[0]:
             raise bad("Federation.y", f"have one label per row of X ({X.shape[0]})", f"{y.size} labels")
         finite("Federation.y", y)
-        ptr = _pointers(self.ptr, y.size)
+        ptr = row_pointers(self.ptr, y.size)
         K = ptr.size - 1
-        labels = np.arange(K) if self.labels is None else _names("Federation.labels", self.labels)
+        labels = np.arange(K) if self.labels is None else names_of("Federation.labels", self.labels)
         if labels.shape != (K,):
             raise bad("Federation.labels", f"name each of the {K} clients once", f"shape {labels.shape}")
         if np.unique(labels).size != K:
             twice = next(v for v in labels.tolist() if (labels == v).sum() > 1)
             raise bad("Federation.labels", "differ", f"{twice!r} twice")
-        ids = _keys(labels) if self.ids is None else np.asarray(self.ids)
+        ids = draw_keys(labels) if self.ids is None else np.asarray(self.ids)
         if ids.shape != (K,) or ids.dtype.kind not in "iu" or np.unique(ids).size != K or ids.min() < 0:
             raise bad("Federation.ids", f"be {K} different nonnegative whole numbers", f"{ids!r}")
         ids = ids.astype(np.int64)
         empty = np.flatnonzero(np.diff(ptr) == 0)
         if empty.size:
             raise bad(f"Federation: client {labels[empty[0]]}", "have at least one row", "0 rows", "leave it out")
-        domain, names = _domains(self.domain, self.domain_labels, y.size)
+        domain, names = domains_of(self.domain, self.domain_labels, y.size)
         kept = {
             "X": X,
             "y": y,
@@ -131,7 +150,7 @@ class Federation:
             "domain_labels": names,
         }
         for name, v in kept.items():
-            object.__setattr__(self, name, v if v is None or sp.issparse(v) else _frozen(v))
+            object.__setattr__(self, name, v if v is None or sp.issparse(v) else frozen(v))
 
     # ------------------------------------------------------------------ construction
     @classmethod
@@ -157,8 +176,8 @@ class Federation:
         TypeError
             On object, string or complex features or labels, or names of clients or domains of several kinds.
         """
-        who = _names("Federation.from_arrays: clients", clients)
-        n = _matrix_shape(X)[0]
+        who = names_of("Federation.from_arrays: clients", clients)
+        n = matrix_shape(X)[0]
         if who.shape != (n,):
             raise bad("Federation.from_arrays: clients", f"name one client per row of X ({n})", f"shape {who.shape}")
         if n == 0:
@@ -168,13 +187,13 @@ class Federation:
         ptr = np.concatenate([[0], np.cumsum(np.bincount(code, minlength=labels.size))])
         domain = names = None
         if domains is not None:
-            domain, names = _encode_domains(domains, labels, code, n)
+            domain, names = encode_domains(domains, labels, code, n)
             domain = domain[order]
         labels_y = numeric("Federation.y", y, copy=False)
         if labels_y.shape != (n,):
             raise bad("Federation.y", f"have one label per row of X ({n})", f"shape {labels_y.shape}")
-        rows = _sealed(X.tocsr()[order] if sp.issparse(X) else numeric("Federation.X", X, copy=False)[order])
-        return cls(rows, _frozen(labels_y[order]), ptr, labels, domain, names)
+        rows = sealed(X.tocsr()[order] if sp.issparse(X) else numeric("Federation.X", X, copy=False)[order])
+        return cls(rows, frozen(labels_y[order]), ptr, labels, domain, names)
 
     @classmethod
     def from_clients(
@@ -206,16 +225,7 @@ class Federation:
         Xs: list[Any] = []
         ys: list[np.ndarray] = []
         for name, pair in zip(names, pairs, strict=True):
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise wrong_type(f"{who}: client {name}", "be a pair (X, y)", type(pair).__name__)
-            X = pair[0].tocsr() if sp.issparse(pair[0]) else numeric(f"{who}: X of client {name}", pair[0])
-            y = numeric(f"{who}: y of client {name}", pair[1])
-            if X.ndim != 2:
-                raise bad(f"{who}: X of client {name}", "be two-dimensional", f"shape {X.shape}")
-            if y.shape != (X.shape[0],):
-                raise bad(f"{who}: y of client {name}", f"have one label per row ({X.shape[0]})", f"shape {y.shape}")
-            if X.shape[0] == 0:
-                raise bad(f"{who}: client {name}", "have at least one row", "0 rows", "leave it out")
+            X, y = client_rows(who, name, pair)
             if Xs and X.shape[1] != Xs[0].shape[1]:
                 raise bad(f"{who}: client {name}", f"have {Xs[0].shape[1]} features like the first", f"{X.shape[1]}")
             if Xs and sp.issparse(X) != sp.issparse(Xs[0]):
@@ -231,13 +241,13 @@ class Federation:
                 if np.shape(q) not in ((), y.shape):
                     must = f"be one domain, or one per row ({y.size})"
                     raise bad(f"{who}: domains of client {name}", must, f"shape {np.shape(q)}")
-            parts = [np.broadcast_to(_listed(q), y.shape) for q, y in zip(per_client, ys, strict=True)]
+            parts = [np.broadcast_to(as_listed(q), y.shape) for q, y in zip(per_client, ys, strict=True)]
             alike = len({part.dtype.kind for part in parts}) == 1
             rows = np.concatenate(parts if alike else [part.astype(object) for part in parts])
-            names_of_domains, domain = np.unique(_names(f"{who}: domains", rows), return_inverse=True)
-        X = _sealed(sp.vstack(Xs, format="csr") if sp.issparse(Xs[0]) else np.concatenate(Xs))
+            names_of_domains, domain = np.unique(names_of(f"{who}: domains", rows), return_inverse=True)
+        X = sealed(sp.vstack(Xs, format="csr") if sp.issparse(Xs[0]) else np.concatenate(Xs))
         ptr = np.concatenate([[0], np.cumsum([y.size for y in ys])])
-        return cls(X, np.concatenate(ys), ptr, _names(f"{who}: labels", names), domain, names_of_domains)
+        return cls(X, np.concatenate(ys), ptr, names_of(f"{who}: labels", names), domain, names_of_domains)
 
     # ------------------------------------------------------------------ parts
     def subset(self, clients: Sequence[int] | np.ndarray) -> Federation:
@@ -303,8 +313,8 @@ class Federation:
         ptr = np.concatenate([[0], np.cumsum(np.bincount(code, minlength=clients.size))])
         domain = None if self.domain is None else self.domain[rows]
         return Federation(
-            _sealed(self.X[rows]),
-            _frozen(self.y[rows]),
+            sealed(self.X[rows]),
+            frozen(self.y[rows]),
             ptr,
             self.labels[clients],
             domain,
@@ -337,12 +347,17 @@ class Federation:
     @cached_property
     def sizes(self) -> np.ndarray:
         """Rows of each client, (K,)."""
-        return _frozen(np.diff(self.ptr))
+        return frozen(np.diff(self.ptr))
 
     @cached_property
     def roster(self) -> Roster:
         """The clients as a server knows them, without rows."""
         return Roster(self.labels, self.ids, self.sizes, self.d, self.domain_labels)
+
+    @cached_property
+    def by_key(self) -> np.ndarray:
+        """Numbers of the clients in the order of their keys, (K,): draws do not depend on the order of clients."""
+        return frozen(np.argsort(self.ids))
 
     @property
     def is_sparse(self) -> bool:
@@ -366,7 +381,7 @@ class Federation:
         if not self.is_sparse:
             return self.X
         columns, pointers = self.X.indices.astype(np.int32, copy=False), self.X.indptr.astype(np.int64, copy=False)
-        return CSR(self.X.data, _frozen(columns), _frozen(pointers))
+        return CSR(self.X.data, frozen(columns), frozen(pointers))
 
     @cached_property
     def digest(self) -> str:
@@ -394,152 +409,3 @@ class Federation:
         kind = f"sparse, {self.X.nnz / max(1, self.n * self.d):.2%} filled" if self.is_sparse else "dense"
         domains = f", {self.n_domains} domains" if self.n_domains else ""
         return f"Federation({self.K} clients, {self.n} rows, {self.d} features{domains}, {kind})"
-
-
-def _sealed(X: Any) -> Any:
-    """Return a matrix of our own making, marked read-only so that it need not be copied again."""
-    if not sp.issparse(X):
-        return _frozen(X)
-    X.sum_duplicates()
-    X.data.flags.writeable = False
-    return X
-
-
-def _own(a: np.ndarray, given: Any) -> np.ndarray:
-    """Return a read-only array that the caller cannot write to through the array that was given."""
-    if isinstance(given, np.ndarray) and given.flags.writeable and np.may_share_memory(a, given):
-        a = a.copy()
-    return _frozen(a)
-
-
-def _frozen(a: np.ndarray) -> np.ndarray:
-    """Return a read-only view."""
-    view = a.view()
-    view.flags.writeable = False
-    return view
-
-
-def _keys(labels: np.ndarray) -> np.ndarray:
-    """Return nonnegative whole labels themselves, and 63 bits of a digest of any other label."""
-    if labels.dtype.kind in "iu" and (labels.size == 0 or labels.min() >= 0):
-        return labels.astype(np.int64)
-    return np.array([_key(v) for v in labels.tolist()], dtype=np.int64)
-
-
-def _key(label: Any) -> int:
-    if isinstance(label, int) and label >= 0:
-        return label
-    return int.from_bytes(hashlib.blake2b(str(label).encode(), digest_size=8).digest(), "little") >> 1
-
-
-def _matrix_shape(X: Any) -> tuple[int, ...]:
-    shape = X.shape if hasattr(X, "shape") else numeric("Federation.X", X, copy=False).shape
-    if len(shape) != 2:
-        raise bad("Federation.X", "be two-dimensional (rows, features)", f"shape {tuple(shape)}")
-    return tuple(shape)
-
-
-def _matrix(X: Any) -> Any:
-    """Return X as read-only finite float64, C-order or canonical CSR."""
-    n, d = _matrix_shape(X)
-    if n == 0 or d == 0:
-        raise bad("Federation.X", "have at least one row and one feature", f"shape {(n, d)}")
-    if not sp.issparse(X):
-        dense = numeric("Federation.X", X, copy=False)
-        finite("Federation.X", dense)
-        return _own(dense, X)
-    if X.dtype.kind not in "fiub":
-        raise wrong_type("Federation.X", "hold real numbers", f"dtype {X.dtype}")
-    shared = getattr(X, "has_canonical_format", False) and X.format == "csr" and not X.data.flags.writeable
-    csr = sp.csr_array(X, dtype=np.float64, copy=not shared)
-    csr.sum_duplicates()
-    finite("Federation.X", csr.data)
-    if d > np.iinfo(np.int32).max:
-        raise bad("Federation.X", "have fewer than 2^31 features", d)
-    return sp.csr_array((_frozen(csr.data), _frozen(csr.indices), _frozen(csr.indptr)), shape=(n, d))
-
-
-def _pointers(ptr: Any, n: int) -> np.ndarray:
-    p = np.asarray(ptr)
-    if p.ndim != 1 or p.size < 2 or p.dtype.kind not in "iu":
-        raise bad("Federation.ptr", "be a vector of at least two whole numbers", f"{ptr!r}")
-    p = p.astype(np.int64)
-    if p[0] != 0 or p[-1] != n:
-        raise bad("Federation.ptr", f"start at 0 and end at the number of rows {n}", f"{p[0]}, ..., {p[-1]}")
-    if np.any(np.diff(p) < 0):
-        k = int(np.argmax(np.diff(p) < 0))
-        raise bad("Federation.ptr", "never decrease", f"{p[k]} then {p[k + 1]} at {k}")
-    return p
-
-
-def _domains(domain: Any, names: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    if domain is None:
-        if names is not None:
-            raise bad("Federation.domain_labels", "come with domain, the domain of every row", "no domain")
-        return None, None
-    code = np.asarray(domain)
-    if code.shape != (n,) or code.dtype.kind not in "iu":
-        raise bad("Federation.domain", f"be {n} whole numbers, one per row", f"shape {code.shape}, dtype {code.dtype}")
-    p = int(code.max()) + 1 if names is None else len(names)
-    if code.min() < 0 or code.max() >= p:
-        raise bad("Federation.domain", f"lie in 0, ..., {p - 1}", f"{code.min()}, ..., {code.max()}")
-    if names is None:
-        if p > n:
-            cure = "number the domains from 0, or pass domain_labels"
-            raise bad("Federation.domain", f"lie in 0, ..., {n - 1}, as {n} rows have no more domains", p - 1, cure)
-        return code.astype(np.int64), np.arange(p)
-    called = _names("Federation.domain_labels", names)
-    if called.ndim != 1 or np.unique(called).size != p:
-        raise bad("Federation.domain_labels", f"name each of the {p} domains once", f"{called.tolist()}")
-    return code.astype(np.int64), called
-
-
-def _encode_domains(domains: Any, labels: np.ndarray, code: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    who = "Federation.from_arrays: domains"
-    if isinstance(domains, Mapping):
-        missing = [k for k in labels.tolist() if k not in domains]
-        if missing:
-            raise bad(who, "name a domain for every client", f"none for {missing[0]!r}")
-        rows = _names(who, [domains[k] for k in labels.tolist()])[code]
-    else:
-        rows = _names(who, domains)
-    if rows.shape != (n,):
-        raise bad(who, f"give one domain per row of X ({n})", f"shape {rows.shape}")
-    names, number = np.unique(rows, return_inverse=True)
-    return number, names
-
-
-def _names(who: str, given: Any) -> np.ndarray:
-    """Return names of clients or domains: all strings, all finite real numbers, or all dates.
-
-    NumPy would make strings of [1, "a"], forget the mask of a masked array, and count every NaN as another client.
-    """
-    a = _listed(given)
-    if a.ndim == 0:  # refused for its shape
-        return a
-    if a.dtype.kind == "O":
-        values = [v.item() if isinstance(v, np.generic) else v for v in a.ravel().tolist()]
-        kinds = {type(v) for v in values}
-        if not (kinds <= {str} or kinds <= {int, float} or kinds <= {bool}):
-            raise wrong_type(who, "be all numbers or all strings", ", ".join(sorted(k.__name__ for k in kinds)))
-        a = np.asarray(values).reshape(a.shape)
-    if a.dtype.kind not in "biufUSM":
-        raise wrong_type(who, "be numbers, strings or dates", f"dtype {a.dtype}", "name them 0, 1, 2, ...")
-    unknown = np.isnat(a) if a.dtype.kind == "M" else ~np.isfinite(a) if a.dtype.kind == "f" else np.zeros(0, bool)
-    if unknown.any():
-        raise bad(who, "be finite", f"{a[unknown].ravel()[0]}", f"{int(unknown.sum())} rows without a name; drop them")
-    return a
-
-
-def _listed(given: Any) -> np.ndarray:
-    """Return an array as it is, and anything else as an array of objects, whose types are still seen."""
-    if np.ma.is_masked(given):
-        masked = int(np.ma.getmaskarray(given).sum())
-        raise bad("Federation: names of clients and domains", "have no mask", f"{masked} masked", "drop those rows")
-    if hasattr(given, "dtype") or hasattr(given, "__array__"):
-        return np.asarray(given)
-    try:
-        a = np.asarray(given, dtype=object)
-        return a if a.dtype.kind != "O" or len({type(v) for v in a.ravel().tolist()}) != 1 else np.asarray(given)
-    except ValueError:  # ragged
-        raise bad("Federation: names", "be a flat list", f"{given!r}", "one name per row or client") from None

@@ -22,6 +22,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 FLOORS = [
     {"kernels.cache", "_check"},
     {"loss_traits"},
+    {"federation_input"},
     {"losses", "simplex", "federation", "draws", "traits"},
     {"kernels"},
     {"solvers"},

@@ -393,6 +393,24 @@ def test_client_order_is_irrelevant(problem, name, rng):
     np.testing.assert_allclose(a.trace.value, b.trace.value, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", [n for n in FEDERATED if n in CONFIGURATIONS])
+def test_client_order_changes_no_bit(problem, name, rng):
+    """Clients are listed and drawn by key: whoever is sampled, and in whatever order they were given.
+
+    Where clients are domains, sums over domains follow their order: equal up to rounding.
+    """
+    fed = problem.federation
+    pairs = [(fed.X[a:b], fed.y[a:b]) for a, b in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)]
+    order = rng.permutation(fed.K)
+    other = Federation.from_clients([pairs[k] for k in order], labels=fed.labels[order])
+    theirs = Problem(other, problem.loss, problem.l2)
+    a, b = (quiet(CONFIGURATIONS[name], p, rounds=4, tol=0, seed=2, trajectories=2) for p in (problem, theirs))
+    if name.startswith(AGNOSTIC):
+        np.testing.assert_allclose(a.w, b.w, rtol=1e-11)
+    else:
+        np.testing.assert_array_equal(a.w, b.w)
+
+
 def fresh(method, problem, R):
     """Return the first memory of the clients, None where the method keeps none."""
     return method.memory(problem, R) if hasattr(method, "memory") else None

@@ -146,7 +146,7 @@ class FedSAM:
         eta, rho = (step_sizes.step_sizes(x, draws.trajectory, draws.round, plan) for x in (self.step_size, self.rho))
         tau = int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0
         path = np.empty((*clients.shape, tau, problem.size))
-        w = jobs.run(
+        w = jobs.run(  # 3
             {jobs.OWN: SharpnessAware(rho)}, problem, problem.l2, message.w.reshape(len(clients), 1, -1),
             clients, draws, eta, plan, self.replacement, path=path,
         )  # fmt: skip

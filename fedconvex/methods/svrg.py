@@ -115,7 +115,7 @@ class SVRG:
         eta = np.array(step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round))
         plan = np.full((R, 1, 3), self.batch_size)
         plan[:, 0, 0] = counts
-        w = jobs.run(
+        w = jobs.run(  # 3
             {jobs.DRAWN: Corrected(start, mu.reshape(R, -1))}, pooled, problem.l2, start, everybody,
             draws, eta[:, None, None], plan, self.replacement,
         )  # fmt: skip

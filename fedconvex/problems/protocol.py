@@ -72,6 +72,7 @@ class ClientWeights:
     """What follows from the client weights p_k."""
 
     weights: np.ndarray
+    federation: Any
 
     @cached_property
     def equal_weights(self) -> bool:
@@ -80,8 +81,8 @@ class ClientWeights:
 
     @cached_property
     def cumulative_weights(self) -> np.ndarray:
-        """Cumulative sums of the client weights, (K,)."""
-        return np.cumsum(self.weights)
+        """Cumulative sums of the client weights in the order of the clients' keys, (K,)."""
+        return np.cumsum(self.weights[self.federation.by_key])
 
 
 class ServerProblem(ClientWeights):

@@ -88,18 +88,22 @@ def sampling_of(scheme: Any, problem: FederatedProblem) -> tuple[str, int]:
 
 
 def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clients (R, m) of a round and the weights (R, m), rows summing to one, of their results."""
-    R, K, p = draws.trajectory.size, problem.federation.K, problem.weights
+    """Return the clients (R, m) of a round and the weights (R, m), rows summing to one, of their results.
+
+    Clients are listed and drawn in the order of their keys, so that the order in which they were given changes nothing.
+    """
+    R, K, p, ordered = draws.trajectory.size, problem.federation.K, problem.weights, problem.federation.by_key
     if isinstance(scheme, float):
         scheme = UniformSampling(max(1, round(scheme * K)))
     if scheme is None or (isinstance(scheme, UniformSampling) and scheme.clients == K):
-        return np.broadcast_to(np.arange(K), (R, K)).copy(), np.broadcast_to(p, (R, K))
+        return np.broadcast_to(ordered, (R, K)).copy(), np.broadcast_to(p[ordered], (R, K))
     if isinstance(scheme, ProportionalSampling):
         clients = np.empty((R, scheme.draws), dtype=np.int64)
         _draws.choose_weighted(draws.key, draws.trajectory, draws.round, problem.cumulative_weights, clients)
-        return clients, np.full((R, scheme.draws), 1.0 / scheme.draws)
+        return ordered[clients], np.full((R, scheme.draws), 1.0 / scheme.draws)
     clients = np.empty((R, scheme.clients), dtype=np.int64)
     _draws.choose_many(draws.key, draws.trajectory, draws.round, K, scheme.clients, clients)
+    clients = ordered[clients]
     if problem.equal_weights:
         return clients, np.full(clients.shape, 1.0 / scheme.clients)
     weights = p[clients]

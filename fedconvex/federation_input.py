@@ -1,0 +1,196 @@
+"""What a federation is given - rows, pointers, names of clients and domains - checked once and made read-only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedconvex._check import bad, finite, numeric, wrong_type
+
+__all__ = [
+    "as_listed",
+    "client_rows",
+    "domains_of",
+    "draw_keys",
+    "encode_domains",
+    "frozen",
+    "matrix",
+    "matrix_shape",
+    "names_of",
+    "owned",
+    "row_pointers",
+    "sealed",
+]
+
+
+def sealed(X: Any) -> Any:
+    """Return a matrix of our own making, marked read-only so that it need not be copied again."""
+    if not sp.issparse(X):
+        return frozen(X)
+    X.sum_duplicates()
+    X.data.flags.writeable = False
+    return X
+
+
+def owned(a: np.ndarray, given: Any) -> np.ndarray:
+    """Return a read-only array that the caller cannot write to through the array that was given."""
+    if isinstance(given, np.ndarray) and given.flags.writeable and np.may_share_memory(a, given):
+        a = a.copy()
+    return frozen(a)
+
+
+def frozen(a: np.ndarray) -> np.ndarray:
+    """Return a read-only view."""
+    view = a.view()
+    view.flags.writeable = False
+    return view
+
+
+def draw_keys(labels: np.ndarray) -> np.ndarray:
+    """Return nonnegative whole labels themselves, and 63 bits of a digest of any other label."""
+    if labels.dtype.kind in "iu" and (labels.size == 0 or labels.min() >= 0):
+        return labels.astype(np.int64)
+    return np.array([draw_key(v) for v in labels.tolist()], dtype=np.int64)
+
+
+def draw_key(label: Any) -> int:
+    """Return the key of one client's draws."""
+    if isinstance(label, int) and label >= 0:
+        return label
+    return int.from_bytes(hashlib.blake2b(str(label).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def matrix_shape(X: Any) -> tuple[int, ...]:
+    """Return (n, d) of anything that is a matrix."""
+    shape = X.shape if hasattr(X, "shape") else numeric("Federation.X", X, copy=False).shape
+    if len(shape) != 2:
+        raise bad("Federation.X", "be two-dimensional (rows, features)", f"shape {tuple(shape)}")
+    return tuple(shape)
+
+
+def matrix(X: Any) -> Any:
+    """Return X as read-only finite float64, C-order or canonical CSR."""
+    n, d = matrix_shape(X)
+    if n == 0 or d == 0:
+        raise bad("Federation.X", "have at least one row and one feature", f"shape {(n, d)}")
+    if not sp.issparse(X):
+        dense = numeric("Federation.X", X, copy=False)
+        finite("Federation.X", dense)
+        return owned(dense, X)
+    if X.dtype.kind not in "fiub":
+        raise wrong_type("Federation.X", "hold real numbers", f"dtype {X.dtype}")
+    shared = getattr(X, "has_canonical_format", False) and X.format == "csr" and not X.data.flags.writeable
+    csr = sp.csr_array(X, dtype=np.float64, copy=not shared)
+    csr.sum_duplicates()
+    finite("Federation.X", csr.data)
+    if d > np.iinfo(np.int32).max:
+        raise bad("Federation.X", "have fewer than 2^31 features", d)
+    return sp.csr_array((frozen(csr.data), frozen(csr.indices), frozen(csr.indptr)), shape=(n, d))
+
+
+def row_pointers(ptr: Any, n: int) -> np.ndarray:
+    """Return the row pointers of clients, 0 = ptr[0] <= ... <= ptr[K] = n."""
+    p = np.asarray(ptr)
+    if p.ndim != 1 or p.size < 2 or p.dtype.kind not in "iu":
+        raise bad("Federation.ptr", "be a vector of at least two whole numbers", f"{ptr!r}")
+    p = p.astype(np.int64)
+    if p[0] != 0 or p[-1] != n:
+        raise bad("Federation.ptr", f"start at 0 and end at the number of rows {n}", f"{p[0]}, ..., {p[-1]}")
+    if np.any(np.diff(p) < 0):
+        k = int(np.argmax(np.diff(p) < 0))
+        raise bad("Federation.ptr", "never decrease", f"{p[k]} then {p[k + 1]} at {k}")
+    return p
+
+
+def domains_of(domain: Any, names: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the domain numbers (n,) and names (p,), or None twice."""
+    if domain is None:
+        if names is not None:
+            raise bad("Federation.domain_labels", "come with domain, the domain of every row", "no domain")
+        return None, None
+    code = np.asarray(domain)
+    if code.shape != (n,) or code.dtype.kind not in "iu":
+        raise bad("Federation.domain", f"be {n} whole numbers, one per row", f"shape {code.shape}, dtype {code.dtype}")
+    p = int(code.max()) + 1 if names is None else len(names)
+    if code.min() < 0 or code.max() >= p:
+        raise bad("Federation.domain", f"lie in 0, ..., {p - 1}", f"{code.min()}, ..., {code.max()}")
+    if names is None:
+        if p > n:
+            cure = "number the domains from 0, or pass domain_labels"
+            raise bad("Federation.domain", f"lie in 0, ..., {n - 1}, as {n} rows have no more domains", p - 1, cure)
+        return code.astype(np.int64), np.arange(p)
+    called = names_of("Federation.domain_labels", names)
+    if called.ndim != 1 or np.unique(called).size != p:
+        raise bad("Federation.domain_labels", f"name each of the {p} domains once", f"{called.tolist()}")
+    return code.astype(np.int64), called
+
+
+def client_rows(who: str, name: Any, pair: Any) -> tuple[Any, np.ndarray]:
+    """Return one client's features (n_k, d), dense or CSR, and labels (n_k,)."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise wrong_type(f"{who}: client {name}", "be a pair (X, y)", type(pair).__name__)
+    X = pair[0].tocsr() if sp.issparse(pair[0]) else numeric(f"{who}: X of client {name}", pair[0])
+    y = numeric(f"{who}: y of client {name}", pair[1])
+    if X.ndim != 2:
+        raise bad(f"{who}: X of client {name}", "be two-dimensional", f"shape {X.shape}")
+    if y.shape != (X.shape[0],):
+        raise bad(f"{who}: y of client {name}", f"have one label per row ({X.shape[0]})", f"shape {y.shape}")
+    if X.shape[0] == 0:
+        raise bad(f"{who}: client {name}", "have at least one row", "0 rows", "leave it out")
+    return X, y
+
+
+def encode_domains(domains: Any, labels: np.ndarray, code: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers (n,) and names (p,) of domains that are given by row, or by client."""
+    who = "Federation.from_arrays: domains"
+    if isinstance(domains, Mapping):
+        missing = [k for k in labels.tolist() if k not in domains]
+        if missing:
+            raise bad(who, "name a domain for every client", f"none for {missing[0]!r}")
+        rows = names_of(who, [domains[k] for k in labels.tolist()])[code]
+    else:
+        rows = names_of(who, domains)
+    if rows.shape != (n,):
+        raise bad(who, f"give one domain per row of X ({n})", f"shape {rows.shape}")
+    names, number = np.unique(rows, return_inverse=True)
+    return number, names
+
+
+def names_of(who: str, given: Any) -> np.ndarray:
+    """Return names of clients or domains: all strings, all finite real numbers, or all dates.
+
+    NumPy would make strings of [1, "a"], forget the mask of a masked array, and count every NaN as another client.
+    """
+    a = as_listed(given)
+    if a.ndim == 0:  # refused for its shape
+        return a
+    if a.dtype.kind == "O":
+        values = [v.item() if isinstance(v, np.generic) else v for v in a.ravel().tolist()]
+        kinds = {type(v) for v in values}
+        if not (kinds <= {str} or kinds <= {int, float} or kinds <= {bool}):
+            raise wrong_type(who, "be all numbers or all strings", ", ".join(sorted(k.__name__ for k in kinds)))
+        a = np.asarray(values).reshape(a.shape)
+    if a.dtype.kind not in "biufUSM":
+        raise wrong_type(who, "be numbers, strings or dates", f"dtype {a.dtype}", "name them 0, 1, 2, ...")
+    unknown = np.isnat(a) if a.dtype.kind == "M" else ~np.isfinite(a) if a.dtype.kind == "f" else np.zeros(0, bool)
+    if unknown.any():
+        raise bad(who, "be finite", f"{a[unknown].ravel()[0]}", f"{int(unknown.sum())} rows without a name; drop them")
+    return a
+
+
+def as_listed(given: Any) -> np.ndarray:
+    """Return an array as it is, and anything else as an array of objects, whose types are still seen."""
+    if np.ma.is_masked(given):
+        masked = int(np.ma.getmaskarray(given).sum())
+        raise bad("Federation: names of clients and domains", "have no mask", f"{masked} masked", "drop those rows")
+    if hasattr(given, "dtype") or hasattr(given, "__array__"):
+        return np.asarray(given)
+    try:
+        a = np.asarray(given, dtype=object)
+        return a if a.dtype.kind != "O" or len({type(v) for v in a.ravel().tolist()}) != 1 else np.asarray(given)
+    except ValueError:  # ragged
+        raise bad("Federation: names", "be a flat list", f"{given!r}", "one name per row or client") from None
