@@ -19,7 +19,9 @@ def scaling(X, y=None, labels=("a", "b"), args=ARGS):
     y = np.array([1.0, -1.0, 1.0, -1.0]) if y is None else y
     fed = Federation.from_arrays(X, y, [0, 0, 1, 1])
     names = tuple(f"x{j + 1}" for j in range(fed.d))
-    return scaling_of(args, SimpleNamespace(train=fed, labels=labels, names=names, loss=Logistic() if labels else Squared())), fed
+    return scaling_of(
+        args, SimpleNamespace(train=fed, labels=labels, names=names, loss=Logistic() if labels else Squared())
+    ), fed
 
 
 BASE = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0], [-2.0, 4.0]])
