@@ -225,7 +225,7 @@ def test_separable_rows_without_l2_have_no_minimiser():
 
 def test_rank_deficient_rows_are_certified():
     rng = np.random.default_rng(9)
-    A = rng.normal(size=(50, 2))
+    A = np.round(2.0**20 * rng.normal(size=(50, 2))) / 2.0**20  # sums are exact
     X = np.column_stack([A, A[:, 0] + A[:, 1]])  # three columns of rank two
     y = rng.choice([-1.0, 1.0], 50)
     fed = Federation.from_arrays(X, y, np.arange(50) % 2)

@@ -17,6 +17,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights
+from fedconvex.solvers.certificates import gaps_above
 from fedconvex.solvers.exact import solve
 from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
@@ -130,12 +131,18 @@ class Problem(Objective):
         The lower bound of F* comes from `solve`, where the problem is small enough for second-order solution (at most
         2,000 parameters) and the loss has a curvature (or smooth losses that approach it); elsewhere the gap is
         ‖grad F(w)‖^2/(2 l2) for l2 > 0, or F less a lower bound of the loss, or inf.
+
+        Warns
+        -----
+        ContradictedCertificate
+            If a value lies below the certified lower bound by more than rounding explains; that gap is inf.
         """
         W, _ = self.flatten(w)
         lower = self.lower_bound
         if lower is not None:
             value = self.value(self.unflatten(W))
-            return Measure(value, np.maximum(value - lower, 0.0))
+            rounding = lambda r: self.rounding(W[r], float(value[r]))  # noqa: E731
+            return Measure(value, gaps_above("Problem.measure", self, value, lower, rounding))
         pairs = [self.value_gradient(v) for v in W]
         gap = [float(g @ g) / (2.0 * self.l2) if self.l2 > 0.0 else np.inf for _, g in pairs]
         value = np.array([f for f, _ in pairs])

@@ -9,20 +9,34 @@
 * losses that declare a lower bound b: gap <= F - b (all there is to say where the minimum is not attained).
 
 Every bound allows for rounding: of the gradient, of H (eigenvalues are lowered by a backward error before they divide),
-and of F itself. Directions count as flat if they change no score by more than rounding; below that level double
-precision decides nothing, and neither does the certificate. Beyond 3,000 parameters only the first and the last remain.
+and of F itself. Directions that are left out count as flat only where `solvers.rank` proves that H has no higher rank;
+where double precision cannot tell them from flat, only the lower bound of the loss is left. Beyond 3,000 parameters
+only the first and the last remain.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
+from typing import Any
 
 import numpy as np
 
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.objective import Objective
 
-__all__ = ["bounded_gap", "certified_gap", "least_value"]
+__all__ = [
+    "ContradictedCertificate",
+    "bounded_gap",
+    "certified_gap",
+    "contradiction",
+    "gaps_above",
+    "least_value",
+]
+
+
+class ContradictedCertificate(RuntimeWarning):
+    """A value lies below a lower bound that was certified, by more than rounding explains: one of them is wrong."""
 
 
 def bounded_gap(problem: Objective, F: float, size: float) -> tuple[float, str, bool]:
@@ -56,8 +70,11 @@ def certified_gap(
     if not kind.quadratic and (reached or not fresh or not math.isfinite(kind.self_concordance)):
         return best
     nu = factor.decrement(g, error)
-    if not math.isfinite(nu) or not factor.flat(problem):
+    if not math.isfinite(nu):
         return best
+    if not factor.flat(problem):
+        left = f"; rank {int(factor.keep.sum())} of {factor.keep.size} up to rounding, which is not proved to be exact"
+        return (best[0], best[1] + left, best[2]) if problem.l2 == 0.0 else best
     rank = "" if factor.full else f", rank {int(factor.keep.sum())} of {factor.keep.size}"
     if kind.quadratic:
         return min(0.5 * nu * nu, best[0]), f"exact quadratic: g'H⁺g/2{rank}", True
@@ -73,6 +90,29 @@ def certified_gap(
 def least_value(problem: Objective, w: np.ndarray, F: float, bound: float) -> float:
     """Return the lower bound less what rounding may have done to two values of F, or the loss's own lower bound."""
     return max(bound - 2.0 * problem.rounding(w, F), problem.traits.lower_bound)
+
+
+def contradiction(who: str, problem: Objective, value: float, lower: float, stacklevel: int) -> None:
+    """Warn that a value lies below a certified lower bound."""
+    warnings.warn(
+        f"{who}: the value {value:.17g} of {problem!r} lies below the certified lower bound {lower:.17g}, by more than "
+        "rounding explains; no gap is certified: please report it with the data",
+        ContradictedCertificate,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def gaps_above(who: str, problem: Objective, value: np.ndarray, lower: float, rounding: Any) -> np.ndarray:
+    """Return value - lower of R models, 0 where a value is less by no more than rounding(r).
+
+    Where it is less by more, the gap is inf, with a warning.
+    """
+    gap = np.maximum(value - lower, 0.0)
+    for r in np.flatnonzero(value < lower):
+        if lower - float(value[r]) > rounding(r):
+            gap[r] = math.inf
+            contradiction(who, problem, float(value[r]), lower, 3)
+    return gap
 
 
 def _phi(t: float) -> float:

@@ -33,6 +33,7 @@ from fedconvex._check import bad, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, log_sum_exp, softmax
+from fedconvex.solvers.certificates import ContradictedCertificate, contradiction, gaps_above
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.newton import polish
 from fedconvex.solvers.objective import Objective
@@ -300,7 +301,11 @@ def _certified(
 ) -> Minimax:  # fmt: skip
     """Bound the least value from below by the minimum for the domain weights, plus a bonus."""
     dual = polish(domains.reweighted(domain_weights), w)
-    lower = min(dual.lower + bonus, value) - 2.0 * domains.rounding(w, float(np.abs(F).max()))
+    rounding, bound = 2.0 * domains.rounding(w, float(np.abs(F).max())), dual.lower + bonus
+    lower = min(bound, value) - rounding
+    if bound - value > rounding + 1e-14 * (1.0 + bonus):
+        contradiction(who, domains, value, bound, 4)
+        lower = -math.inf
     text = f"minimum for the domain weights: {dual.certificate}"
     seconds = time.perf_counter() - begin
     if value - lower > tol * (1.0 + abs(value)):
@@ -331,23 +336,30 @@ def measure_minimax(
     """
     domains = problem.by_domain
     W = domains.flatten(w)[0]
-    value = np.asarray(uncertainty_set.largest(domains.client_values(domains.unflatten(W)))[0])
-    lower = np.full(
-        len(W), _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set).lower)
-    )
+    F = domains.client_values(domains.unflatten(W))
+    value = np.asarray(uncertainty_set.largest(F)[0])
+    known = _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set).lower)
+    gap, lower = gaps_above("measure_minimax", domains, value, known, _off(domains, W, F)), np.full(len(W), known)
     if domain_weights is not None and (math.isfinite(radius) or lower[0] <= 0.0):
         lower = np.maximum(
             lower, [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
         )
-    return value, np.maximum(value - lower, 0.0)
+    return value, np.where(np.isinf(gap), gap, np.maximum(value - lower, 0.0))
+
+
+def _off(domains: Objective, W: np.ndarray, F: np.ndarray) -> Any:
+    """Return r -> how far the computed values F (R, p) at W[r] may be from the true ones."""
+    return lambda r: domains.rounding(W[r], float(np.abs(F[r]).max()))
 
 
 def measure_softmax(problem: Objective, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the softmax objective at R models, and certified upper bounds of its suboptimality, (R,) each."""
     domains = problem.by_domain
-    value = np.asarray(log_sum_exp(domains.client_values(w), mu))
+    W = domains.flatten(w)[0]
+    F = domains.client_values(domains.unflatten(W))
+    value = np.asarray(log_sum_exp(F, mu))
     lower = _known(problem, ("softmax", mu), lambda: solve_softmax(problem, mu).lower)
-    return value, np.maximum(value - lower, 0.0)
+    return value, gaps_above("measure_softmax", domains, value, lower, _off(domains, W, F))
 
 
 def _known(problem: Objective, what: Any, solution: Any) -> float:
@@ -360,6 +372,7 @@ def _known(problem: Objective, what: Any, solution: Any) -> float:
     if name not in kept:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the gap says it
+            warnings.simplefilter("always", ContradictedCertificate)
             kept[name] = max(solution(), least)
     return kept[name]
 

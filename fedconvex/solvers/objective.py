@@ -16,6 +16,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.loss_traits import LossTraits, traits
+from fedconvex.solvers.rank import rank_bound
 
 __all__ = ["Objective"]
 
@@ -152,7 +153,7 @@ class Objective:
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
         other = copy.copy(self)
-        for name in ("row_weights", "equal_weights", "cumulative_weights"):
+        for name in ("row_weights", "equal_weights", "cumulative_weights", "rank_bound"):
             other.__dict__.pop(name, None)
         other.weights = np.asarray(domain_weights, dtype=np.float64)
         return other
@@ -237,6 +238,12 @@ class Objective:
         X = abs(self.federation.X).max(axis=0)
         return np.asarray(X.toarray() if sp.issparse(X) else X).ravel()
 
+    @cached_property
+    def rank_bound(self) -> int:
+        """An upper bound of the exact rank of the rows of positive weight."""
+        weighted = np.repeat(self.row_weights > 0.0, self.federation.sizes)
+        return rank_bound(self.federation.X if weighted.all() else self.federation.X[weighted])
+
     def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
         """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
         per_row, y = np.repeat(self.row_weights, self.federation.sizes), self.federation.y
@@ -256,15 +263,34 @@ class Objective:
         return float(np.abs(w).reshape(self.n_outputs, -1).sum(axis=0) @ self.column_sizes)
 
     def rounding(self, w: np.ndarray, F: float) -> float:
-        """How far the computed F(w) may be from the true one: 8 eps (mean |l| + mean |l'| max_i sum_j |x_ij w_j|)."""
+        """How far the computed F(w) may be from the true one: 8 eps mean |l| + mean |l'| r + sup l'' r^2/2.
+
+        r = 8 eps max_i sum_j |x_ij w_j| bounds what rounding does to a score. The last term is left out where |l'| has
+        a bound that holds everywhere.
+        """
         size = abs(F) if self.traits.lower_bound >= 0.0 else max(abs(F), self._mean_sizes(w)[0])
-        return 8.0 * _EPS * (size + self._steepness(w, F) * self._reach(w))
+        reach, steep = self._reach(w), self._steepness(w, F)
+        first = 8.0 * _EPS * (size + steep * reach)
+        if steep >= self.traits.lipschitz or not math.isfinite(first):
+            return first
+        off = 8.0 * _EPS * reach
+        return first + 0.5 * self._bend(w, F) * self._growth(off) * off * off
+
+    def _bend(self, w: np.ndarray, F: float) -> float:
+        """Return a bound of l'' over the rows: what the loss declares of it, or what it is."""
+        bend = self.traits.curvature_below(abs(F))
+        return bend if math.isfinite(bend) or not math.isfinite(F) else self._mean_sizes(w)[2]
+
+    def _growth(self, off: float) -> float:
+        """Return by which factor l'' may grow where a score moves by ``off``."""
+        t = off * self.traits.self_concordance if math.isfinite(self.traits.self_concordance) else 0.0
+        return 1.0 if t < 1e-3 else math.exp(t) if t < 700.0 else math.inf
 
     def gradient_rounding(self, w: np.ndarray, F: float) -> np.ndarray:
         """How far the entries of the computed gradient may be from the true ones, (size,)."""
-        bend = self.traits.curvature_below(abs(F))
-        bend = bend if math.isfinite(bend) or not math.isfinite(F) else self._mean_sizes(w)[2]
-        per_feature = np.tile(self.column_sizes, self.n_outputs) * (self._steepness(w, F) + bend * self._reach(w))
+        reach = self._reach(w)
+        bend = self._bend(w, F) * self._growth(8.0 * _EPS * reach)
+        per_feature = np.tile(self.column_sizes, self.n_outputs) * (self._steepness(w, F) + bend * reach)
         return 8.0 * _EPS * (per_feature + self.l2 * np.abs(w))
 
     def hessian_root(self, w: np.ndarray) -> np.ndarray:
