@@ -21,8 +21,8 @@ from fedconvex.draws import Draws
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
-from fedconvex.problems.multitask import Balance
 from fedconvex.problems.protocol import MODEL_PER_TASK
+from fedconvex.solvers.balance import Balance
 from fedconvex.traits import Traits
 
 __all__ = ["JointMOCHA"]

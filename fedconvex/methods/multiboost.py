@@ -26,7 +26,6 @@ from fedconvex.draws import Draws
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import exp
 from fedconvex.problems import BoostingProblem, Measure, Pick
-from fedconvex.problems.ensemble import corrected
 from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
 
@@ -169,7 +168,7 @@ class MultiBoost:
         changes = []
         for r in range(len(w)):
             stages, U, alpha = problem.directions(history[r])
-            better = corrected(problem, U, np.maximum(alpha, 0.0), mu) if alpha.size else alpha
+            better = problem.corrected(U, np.maximum(alpha, 0.0), mu) if alpha.size else alpha
             margins[r] = U @ better if alpha.size else margins[r]
             if w.shape[1]:
                 w[r] = 0.0

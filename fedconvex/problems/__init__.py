@@ -1,12 +1,16 @@
 """What is minimised: problems, with their values and gradients."""
 
+from fedconvex.problems.boosting import BoostingProblem, Logistic2, Pick
+from fedconvex.problems.dictionaries import Dictionary
 from fedconvex.problems.empirical_risk import Problem
-from fedconvex.problems.ensemble import BoostingProblem, Dictionary, EnsembleProblem, Logistic2, Pick, StumpProblem
+from fedconvex.problems.ensemble import EnsembleProblem
 from fedconvex.problems.moving import MovingTarget
 from fedconvex.problems.multitask import MultiTaskProblem
+from fedconvex.problems.predictors import QEnsemble, Scores, Tree
 from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
-from fedconvex.problems.q import MaximumEntropyQ, QEnsemble, Scores, Tree, as_q, calibration_error, fit_q
 from fedconvex.problems.relations import Clustered, Covariance, Independent, MeanRegularised, Pooled, Precision
+from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
+from fedconvex.problems.stump_problem import StumpProblem
 from fedconvex.problems.stumps import Binned, Presorted, Stump
 
 __all__ = [

@@ -12,7 +12,6 @@ At W = Mbar V (fixed relationships) the gap is a sum over tasks: c_t sum_i [l(z_
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -27,12 +26,13 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.problems.empirical_risk import Problem
+from fedconvex.problems.multitask_joint import jointly
 from fedconvex.problems.protocol import MODEL_PER_TASK, ClientWeights, Measure, check_loss, client_weights
-from fedconvex.problems.relations import Covariance, Relation, pencil_sigma
+from fedconvex.problems.relations import Relation, pencil_sigma
 from fedconvex.solvers import dual
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
-__all__ = ["Balance", "MultiTaskProblem", "TaskMetrics"]
+__all__ = ["MultiTaskProblem", "TaskMetrics"]
 
 _EPS = float(np.finfo(float).eps)
 _STACKED = 40_000_000  # entries of stacked features up to which they are formed
@@ -50,28 +50,6 @@ class TaskMetrics(NamedTuple):
     def mean_error(self) -> float:
         """Mean of the tasks' errors, each task counting once."""
         return float(np.nanmean(self.error))
-
-
-class Balance(NamedTuple):
-    """When and how eta of the joint method is changed: rarely, by 1.5, if relative residuals differ by more than 5.
-
-    Residuals: ‖U - Z‖/max(‖U‖, ‖Z‖), and ‖Z - Z_old‖/(eta ‖V‖) (Wohlberg 2017).
-    """
-
-    due: int = 10  # round of the next look
-
-    def step(
-        self, t: int, eta: float, U: np.ndarray, Z: np.ndarray, old: np.ndarray, V: np.ndarray
-    ) -> tuple[float, Balance]:
-        """Return eta for the rounds after t, and when to look next."""
-        if t < self.due:
-            return eta, self
-        apart = float(np.linalg.norm(U - Z)) / max(float(np.linalg.norm(U)), float(np.linalg.norm(Z)), 1e-300)
-        moved = float(np.linalg.norm(Z - old)) / max(eta * float(np.linalg.norm(V)), 1e-300)
-        later = Balance(int(1.3 * self.due) + 5)
-        if apart > 5.0 * moved:
-            return eta / 1.5, later
-        return (eta * 1.5 if moved > 5.0 * apart else eta), later
 
 
 class MultiTaskProblem(ClientWeights):
@@ -321,8 +299,10 @@ class MultiTaskProblem(ClientWeights):
                 raise bad("MultiTaskProblem.solve: start", "be a solution for the same rows", f"models {start.w.shape}")
         if self._solution is None:
             goal, clock = tol or (1e-9 if self.relation.learned else 1e-11), time.perf_counter()
-            how = self._jointly if self.relation.learned else self._fixed
-            found = how(goal, clock, start, most)
+            if self.relation.learned:
+                found = jointly(self, goal, clock, start, most)
+            else:
+                found = self._fixed(goal, clock, start, most)
             if tol is not None or most < _MAX_PASSES:
                 return found
             self._solution = found
@@ -349,20 +329,7 @@ class MultiTaskProblem(ClientWeights):
         seconds = time.perf_counter() - clock
         return Solution(W, value, lower, found.certificate, True, True, found.iterations, seconds)
 
-    def _along(self, Z: np.ndarray) -> float:
-        """Return the s near 1 with the least P(s Z)."""
-        from scipy.optimize import minimize_scalar
-
-        z, penalty = self.task_scores(Z), self.relation.value(Z)  # R is homogeneous of degree 2
-        found = minimize_scalar(
-            lambda s: float(self._sums(self._losses(s * z)).sum()) + s * s * penalty,
-            bounds=(0.8, 1.25),
-            method="bounded",
-            options={"xatol": 1e-4},
-        )
-        return float(found.x) if found.fun < float(self._sums(self._losses(z)).sum()) + penalty else 1.0
-
-    def _scaled(self, start: Solution | None) -> np.ndarray:
+    def scaled(self, start: Solution | None) -> np.ndarray:
         """Return the dual variables of another solution times the factor in [0, 1] with the least D; zeros for none."""
         if start is None or start.alpha is None:
             return np.zeros(self.federation.n)
@@ -380,7 +347,7 @@ class MultiTaskProblem(ClientWeights):
     def _ascend(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
         """Run sweeps of exact dual coordinate ascent until the gap is at most goal (1 + |P|)."""
         fed, loss, mbar = self.federation, self.loss, self.mbar
-        alpha, buffers = self._scaled(start), self.buffers()
+        alpha, buffers = self.scaled(start), self.buffers()
         V, sweep = self.images(alpha), 0
         while True:
             if sweep % 10 == 0 or sweep >= most:
@@ -394,44 +361,6 @@ class MultiTaskProblem(ClientWeights):
             sweep += 1
         seconds = time.perf_counter() - clock
         return Solution(W, value, value - gap, "duality gap", True, True, sweep, seconds, alpha)
-
-    def _jointly(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
-        """Minimise over W and Omega together: the alternating direction method, each task by dual coordinate ascent.
-
-        Z <- prox_{eta R}(Z + eta V); two passes over the rows of every task from w_t = (2 Z_new - Z_old)_t with rho =
-        eta. With exact tasks this is the method of multipliers on losses(U) + R(Z), U = Z, whose multipliers are V.
-        """
-        relation, fed = self.relation, self.federation
-        assert isinstance(relation, Covariance)
-        alpha, buffers = self._scaled(start), self.buffers()
-        Z = W = np.zeros(self.model_shape) if start is None else start.w
-        V, eta, balance = self.images(alpha), 10.0 / self.weighted_norm, Balance()
-        if Z.any() and V.any():
-            eta = 0.3 * float(np.linalg.norm(Z) / np.linalg.norm(V))  # 0.3: quickest on the HAR data, for all lam
-        best_Z, best, lower, t, done = Z, math.inf, -math.inf, 0, 0
-        while True:
-            if t % 10 == 0 or done >= most:
-                V = self.images(alpha)
-                scaled = self._along(Z) * Z
-                value, gap = self.certificate(scaled, V, self.conjugates(alpha))
-                lower = max(lower, value - gap)
-                if value < best:
-                    best_Z, best = scaled, value
-                if best - lower <= goal * (1.0 + abs(best)) or done >= most:
-                    break
-            keys = np.array([stream(0, 0, t, k, BATCHES) for k in fed.ids], dtype=np.uint64)
-            before = V.copy()
-            passes = min(2, most - done)
-            dual.proximal_sweeps(
-                self.loss, fed.rows, fed.y, fed.ptr, self.row_norms, self.c, W, eta, passes, keys, alpha, V, *buffers
-            )
-            done += passes
-            new = relation.proximal(Z + eta * V, eta)
-            t += 1
-            next_eta, balance = balance.step(t, eta, W + eta * (V - before), new, Z, V)
-            W, Z, eta = 2.0 * new - Z, new, next_eta
-        seconds = time.perf_counter() - clock
-        return Solution(best_Z.copy(), best, lower, "joint duality gap", True, False, done, seconds, alpha)
 
     @cached_property
     def weighted_norm(self) -> float:

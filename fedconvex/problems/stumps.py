@@ -24,19 +24,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import among, bad, finite, numeric, whole
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.stump_search import (
+    HALF,
+    LARGEST,
+    ROW,
+    TINY,
+    bin_cuts,
+    bin_tops,
+    corners,
+    extremes,
+    gini_cuts,
+    inside_bins,
+    locate,
+    pack,
+)
 
-__all__ = ["Binned", "Presorted", "Stump"]
-
-# mypy: disable-error-code="no-untyped-def"
+__all__ = ["Binned", "Presorted", "Stump", "cut_points"]
 
 CRITERIA = ("error", "gini")
-_ROW = np.uint32(0x7FFFFFFF)  # a sorted position holds its row, and in the highest bit that no cut follows
-_HALF = 128  # bins of the bounds; sums of positive weights stand behind those of negative ones
 _FEW = 2048  # rows up to which all features are scanned
-_LARGEST = 2.0**30  # sum of the weights of a source in whole numbers: half a word, with a sign
-_SIGN, _LOW = np.int64(0x80000000), np.int64(0xFFFFFFFF)  # of the second half of a word
-_TINY = 1e-290  # least sum of weights that is divided by
 _ROUNDING = 8.0  # whole numbers per row by which rounding changes a gain at most
 
 
@@ -181,17 +187,17 @@ class Presorted(_Table):
         values = np.take_along_axis(self.columns, rows, axis=1)
         last = np.ones(self.order.shape, dtype=np.bool_)
         last[:, :-1] = values[:, 1:] <= values[:, :-1]
-        angle = np.arcsin(np.sqrt((np.arange(n) + 0.5) / n)) * 2.0 / np.pi  # short bins at the ends: see `_gini`
-        self.code, bins = np.empty(self.order.shape, dtype=np.uint8), (angle * _HALF).astype(np.uint8)
+        angle = np.arcsin(np.sqrt((np.arange(n) + 0.5) / n)) * 2.0 / np.pi  # short bins at the ends: see `gini_gain`
+        self.code, bins = np.empty(self.order.shape, dtype=np.uint8), (angle * HALF).astype(np.uint8)
         np.put_along_axis(self.code, rows, bins[None], axis=1)
-        self.starts = np.searchsorted(bins, np.arange(_HALF + 1))
+        self.starts = np.searchsorted(bins, np.arange(HALF + 1))
         self.order |= last.astype(np.uint32) << np.uint32(31)
 
     def rows(self, lo: int, hi: int) -> Presorted:
         """Return the same structure for rows lo:hi alone, without sorting again."""
         part = object.__new__(Presorted)
         part.columns = np.ascontiguousarray(self.columns[:, lo:hi])
-        order = self.order & _ROW
+        order = self.order & ROW
         inside = (order >= lo) & (order < hi)
         part.order = (order[inside] - np.uint32(lo)).reshape(len(self.columns), hi - lo)
         part._finish()
@@ -205,8 +211,8 @@ class Presorted(_Table):
         words, side, units = _packed(omega)
         if words is None or side is None:
             return _Bounds(tops)
-        sums = np.empty((len(words), d + 3 - (d - 1) % 4, 2 * _HALF), dtype=np.int64)
-        _corners(self.code, side, words, criterion == "gini", sums, tops)
+        sums = np.empty((len(words), d + 3 - (d - 1) % 4, 2 * HALF), dtype=np.int64)
+        corners(self.code, side, words, criterion == "gini", sums, tops)
         tops += _ROUNDING * n
         tops *= units[:, None]
         return _Bounds(tops, words, sums, units)
@@ -214,17 +220,17 @@ class Presorted(_Table):
     def _sharpen(self, bounds: _Bounds, e: int, features: np.ndarray, floor: float, criterion: str) -> None:
         top, unit, slack = bounds.tops[e], float(bounds.units[e]), _ROUNDING * self.columns.shape[1]
         words, sums, gini = bounds.words[e // 2], bounds.sums[e // 2], criterion == "gini"
-        _inside_bins(self.order, self.starts, words, sums, e % 2, gini, features, floor / unit - slack, top)
+        inside_bins(self.order, self.starts, words, sums, e % 2, gini, features, floor / unit - slack, top)
         top[features] = (top[features] + slack) * unit
 
     def _scan_features(self, w: np.ndarray, features: np.ndarray, criterion: str, scan: _Scan) -> None:
         if criterion == "error":
-            _extremes(self.order, features, w, scan.total, scan.gains, scan.spots)
+            extremes(self.order, features, w, scan.total, scan.gains, scan.spots)
             return
         heavy = np.abs(w)
         mass = float(heavy.sum())
         parts = np.column_stack([mass * w - scan.total * heavy, heavy])
-        _gini_cuts(self.order, features, parts, mass, scan.gains, scan.spots)
+        gini_cuts(self.order, features, parts, mass, scan.gains, scan.spots)
 
     def _found(self, w: np.ndarray, criterion: str, scan: _Scan) -> tuple[Stump, float]:
         j = int(np.argmax(scan.gains))
@@ -233,16 +239,16 @@ class Presorted(_Table):
             if not gain > abs(total):
                 return _constant(total)
             side = 1.0 if s else -1.0  # the gain exceeds |S|: the labels differ
-            return Stump(j, self._threshold(j, int(_locate(self.order[j], w, bool(s)))), side, -side), gain
+            return Stump(j, self._threshold(j, int(locate(self.order[j], w, bool(s)))), side, -side), gain
         if gain < 0.0:
             return _constant(total)
-        order = self.order[j] & _ROW
+        order = self.order[j] & ROW
         left, right = float(w[order[: s + 1]].sum()), float(w[order[s + 1 :]].sum())
         return Stump(j, self._threshold(j, s), _sign(left), _sign(right)), abs(left) + abs(right)
 
     def _threshold(self, j: int, s: int) -> float:
         """Return the middle of the values on both sides of a cut."""
-        a, b = self.columns[j, self.order[j, s : s + 2] & _ROW]
+        a, b = self.columns[j, self.order[j, s : s + 2] & ROW]
         middle = 0.5 * a + 0.5 * b
         return float(middle if a <= middle < b else a)
 
@@ -268,7 +274,7 @@ class Binned(_Table):
     def __init__(self, X: Any, bins: int = 255) -> None:
         self.most = most = whole("Binned.bins", bins, low=2, high=255)
         self.columns = _columns("Binned.X", X)
-        self.edges = [_edges(column, most) for column in self.columns]
+        self.edges = [cut_points(column, most) for column in self.columns]
         code = [np.searchsorted(e, c, side="left") for e, c in zip(self.edges, self.columns, strict=True)]
         self.code = np.array(code, dtype=np.uint8)
         self.counts = np.array([e.size for e in self.edges])
@@ -287,7 +293,7 @@ class Binned(_Table):
             return _Bounds(tops)
         words, _, units = _packed(omega)
         if words is not None:
-            _bin_tops(self.code, words, self.counts, np.empty((4, 256), dtype=np.int64), tops)
+            bin_tops(self.code, words, self.counts, np.empty((4, 256), dtype=np.int64), tops)
             tops += _ROUNDING * n
             tops *= units[:, None]
         return _Bounds(tops)
@@ -296,7 +302,7 @@ class Binned(_Table):
         gini, sums = criterion == "gini", np.empty((4, 256))
         heavy, masses = (np.abs(w), np.empty((4, 256))) if gini else (w, sums)
         mass = float(heavy.sum()) if gini else 0.0
-        _bin_cuts(self.code, features, w, heavy, gini, self.counts, mass, sums, masses, *scan)
+        bin_cuts(self.code, features, w, heavy, gini, self.counts, mass, sums, masses, *scan)
 
     def _found(self, w: np.ndarray, criterion: str, scan: _Scan) -> tuple[Stump, float]:
         j = int(np.argmax(scan.gains))
@@ -341,8 +347,8 @@ def _packed(omega: np.ndarray) -> tuple[Any, Any, Any]:
     """
     p, n = omega.shape
     mass, words, side = np.empty(p), np.empty(((p + 1) // 2, n), dtype=np.int64), np.empty(n, dtype=np.uint8)
-    alike = _pack(omega, mass, words, side)
-    return (words if np.isfinite(mass).all() else None), (side if alike else None), np.maximum(mass, _TINY) / _LARGEST
+    alike = pack(omega, mass, words, side)
+    return (words if np.isfinite(mass).all() else None), (side if alike else None), np.maximum(mass, TINY) / LARGEST
 
 
 def _sign(x: float) -> float:
@@ -353,7 +359,7 @@ def _constant(total: float) -> tuple[Stump, float]:
     return Stump(0, float("inf"), _sign(total), _sign(total)), abs(total)
 
 
-def _edges(column: np.ndarray, most: int) -> np.ndarray:
+def cut_points(column: np.ndarray, most: int) -> np.ndarray:
     """Cuts between the bins, midpoints of neighbouring values: all, or those nearest to equal row counts."""
     values, counts = np.unique(column, return_counts=True)
     cuts = 0.5 * values[:-1] + 0.5 * values[1:]
@@ -362,233 +368,3 @@ def _edges(column: np.ndarray, most: int) -> np.ndarray:
         return cuts
     below = np.cumsum(counts)[:-1]
     return cuts[np.unique(np.searchsorted(below, np.arange(1, most) * column.size / most).clip(max=cuts.size - 1))]
-
-
-# ---------------------------------------------------------------- kernels
-
-
-@reduction
-def _pack(omega, mass, words, side):
-    """Two rows of round(omega 2^30 / mass) to a word, (first << 32) + second: sums of words are words of sums.
-
-    Returns whether all rows of omega (p, n) have the same signs, by which side leads to one of two tables.
-    """
-    p, n = omega.shape
-    for e in range(p):
-        mass[e] = 0.0
-        for i in range(n):
-            mass[e] += abs(omega[e, i])
-    for h in range(words.shape[0]):
-        first, second = omega[2 * h], omega[min(2 * h + 1, p - 1)]
-        a = _LARGEST / max(mass[2 * h], _TINY)
-        b = _LARGEST / max(mass[min(2 * h + 1, p - 1)], _TINY)
-        for i in range(n):
-            words[h, i] = (np.int64(np.rint(a * first[i])) << 32) + np.int64(np.rint(b * second[i]))
-    signs = 0
-    for i in range(n):
-        seen = 0
-        for e in range(p):
-            seen |= (1 if omega[e, i] > 0.0 else 0) + (2 if omega[e, i] < 0.0 else 0)
-        side[i] = _HALF if seen == 1 else 0
-        signs |= 1 if seen == 3 else 0
-    return signs == 0
-
-
-@kernel
-def _half(word, which):
-    """Return the first (0) or second (1) number of a word."""
-    second = ((word + _SIGN) & _LOW) - _SIGN
-    return second if which == 1 else (word - second) >> 32
-
-
-@kernel
-def _tally(code, features, start, offset, w, table):
-    """table[f, offset_i + bin of row i] = sum of w_i for four features, the last one again where there are fewer."""
-    most = features.size - 1
-    table[:] = 0
-    j0, j1 = features[start], features[min(start + 1, most)]
-    j2, j3 = features[min(start + 2, most)], features[min(start + 3, most)]
-    c0, c1, c2, c3 = code[j0], code[j1], code[j2], code[j3]
-    t0, t1, t2, t3 = table[0], table[1], table[2], table[3]
-    for i in range(w.size):
-        x, o = w[i], np.uint32(0)
-        if offset is not None:
-            o = np.uint32(offset[i])
-        t0[o + c0[i]] += x
-        t1[o + c1[i]] += x
-        t2[o + c2[i]] += x
-        t3[o + c3[i]] += x
-
-
-@kernel
-def _corners(code, side, words, gini, sums, tops):
-    """tops[e, j] = largest gain at a corner of the bins' rectangles, in whole numbers; sums are kept."""
-    p, d = tops.shape
-    features = np.arange(d)
-    for h in range(words.shape[0]):
-        for j in range(0, d, 4):
-            _tally(code, features, j, side, words[h], sums[h, j : j + 4])
-            for f in range(j, min(j + 4, d)):
-                for which in range(min(2, p - 2 * h)):
-                    total, mass = _totals(sums[h, f], which)
-                    best = 0.0 if gini else abs(total)
-                    a = c = 0.0  # sums of positive and of negative weights so far
-                    for b in range(_HALF):
-                        up, down = _half(sums[h, f, _HALF + b], which), _half(sums[h, f, b], which)
-                        best = max(best, _corner(a, c, up, down, total, mass, gini))
-                        a, c = a + up, c + down
-                    tops[2 * h + which, f] = best
-
-
-@kernel
-def _totals(sums, which):
-    """Return the sum of the weights and that of their sizes."""
-    plus = minus = 0.0
-    for b in range(_HALF):
-        plus += _half(sums[_HALF + b], which)
-        minus += _half(sums[b], which)
-    return plus + minus, plus - minus
-
-
-@kernel
-def _corner(a, c, up, down, total, mass, gini):
-    """Return the largest gain while the positive sum goes from a to a + up and the negative one from c to c + down."""
-    if not gini:
-        return max(2.0 * (a + c + up) - total, total - 2.0 * (a + c + down))
-    end = _gini(a + up, c + down, total, mass)
-    return max(end, _gini(a + up, c, total, mass), _gini(a, c + down, total, mass))
-
-
-@kernel
-def _inside_bins(order, starts, words, sums, which, gini, features, alive, tops):
-    """tops[j] = largest gain of a cut inside bins whose corners reach the number alive, for the given features."""
-    for j in features:
-        total, mass = _totals(sums[j], which)
-        best = -np.inf if gini else abs(total)
-        a = c = 0.0
-        for b in range(_HALF):
-            up, down = _half(sums[j, _HALF + b], which), _half(sums[j, b], which)
-            if _corner(a, c, up, down, total, mass, gini) >= alive:
-                s, t = a, c
-                for i in range(starts[b], starts[b + 1]):
-                    x = _half(words[order[j, i] & _ROW], which)
-                    s, t = s + max(x, 0), t + min(x, 0)
-                    if order[j, i] <= _ROW:
-                        gain = _gini(s, t, total, mass) if gini else max(2.0 * (s + t) - total, total - 2.0 * (s + t))
-                        best = max(best, gain)
-            a, c = a + up, c + down
-        tops[j] = best
-
-
-@kernel
-def _gini(a, c, total, mass):
-    """L^2/W_L + R^2/W_R - S^2/W for positive weights a and negative ones c on the left; it bends most at the ends."""
-    u = a - c
-    t, low = mass * (a + c) - total * u, u * (mass - u)
-    return t * t / (mass * low) if low > 1e-15 * mass * mass else 0.0
-
-
-@kernel
-def _extremes(order, features, w, total, gains, spots):
-    """For every given feature the largest gain of a cut, and whether its left sum is the largest or the least."""
-    m, n = features.size, order.shape[1]
-    for j in range(0, m, 4):
-        j0, j1 = features[j], features[min(j + 1, m - 1)]
-        j2, j3 = features[min(j + 2, m - 1)], features[min(j + 3, m - 1)]
-        a, b, c, e = order[j0], order[j1], order[j2], order[j3]
-        s0 = s1 = s2 = s3 = 0.0
-        h0 = h1 = h2 = h3 = -np.inf
-        l0 = l1 = l2 = l3 = np.inf
-        for i in range(n):
-            p, q, r, t = a[i], b[i], c[i], e[i]
-            s0, s1, s2, s3 = s0 + w[p & _ROW], s1 + w[q & _ROW], s2 + w[r & _ROW], s3 + w[t & _ROW]
-            if p <= _ROW:
-                h0, l0 = max(h0, s0), min(l0, s0)
-            if q <= _ROW:
-                h1, l1 = max(h1, s1), min(l1, s1)
-            if r <= _ROW:
-                h2, l2 = max(h2, s2), min(l2, s2)
-            if t <= _ROW:
-                h3, l3 = max(h3, s3), min(l3, s3)
-        for k, h, l in ((j0, h0, l0), (j1, h1, l1), (j2, h2, l2), (j3, h3, l3)):
-            gains[k] = max(2.0 * h - total, total - 2.0 * l)
-            spots[k] = 1 if 2.0 * h - total >= total - 2.0 * l else 0
-
-
-@kernel
-def _locate(order, w, largest):
-    """Return the first allowed cut of one feature whose left sum is largest (or least)."""
-    s, best, where = 0.0, -np.inf, -1
-    for i in range(order.size):
-        s += w[order[i] & _ROW]
-        v = s if largest else -s
-        if order[i] <= _ROW and v > best:
-            best, where = v, i
-    return where
-
-
-@kernel
-def _gini_cuts(order, features, parts, mass, gains, spots):
-    """For every given feature the largest t^2/(W u (W - u)), and its first sorted position; two features at a time.
-
-    t and u are prefix sums of z = W w - S |w| and of |w|, parts (n, 2); L^2/u + R^2/(W-u) - S^2/W = t^2/(W u (W-u)).
-    """
-    least, m, n = 1e-15 * mass * mass, features.size, order.shape[1]
-    for f in range(0, m, 2):
-        j, k = features[f], features[min(f + 1, m - 1)]
-        a, b = order[j], order[k]
-        s = t = u = v = 0.0
-        first = second = -1.0
-        spots[j] = spots[k] = -1
-        for i in range(n):
-            p, q = a[i] & _ROW, b[i] & _ROW
-            s, u, t, v = s + parts[p, 0], u + parts[p, 1], t + parts[q, 0], v + parts[q, 1]
-            low = u * (mass - u)
-            if s * s > first * low and low > least and a[i] <= _ROW:
-                first, spots[j] = s * s / low, i
-            low = v * (mass - v)
-            if t * t > second * low and low > least and b[i] <= _ROW:
-                second, spots[k] = t * t / low, i
-        gains[k], gains[j] = second / mass, first / mass
-
-
-@kernel
-def _bin_tops(code, words, counts, table, tops):
-    """tops[e, j] = the largest gain |L| + |S - L| of a cut, in whole numbers."""
-    p, d = tops.shape
-    features = np.arange(d)
-    for h in range(words.shape[0]):
-        for j in range(0, d, 4):
-            _tally(code, features, j, None, words[h], table)
-            for f in range(min(4, d - j)):
-                for which in range(min(2, p - 2 * h)):
-                    total = s = high = low = 0.0
-                    for b in range(counts[j + f] + 1):
-                        total += _half(table[f, b], which)
-                    for b in range(counts[j + f]):
-                        s += _half(table[f, b], which)
-                        high, low = max(high, s), min(low, s)
-                    tops[2 * h + which, j + f] = max(2.0 * high - total, total - 2.0 * low, abs(total))
-
-
-@kernel
-def _bin_cuts(code, features, w, heavy, gini, counts, mass, sums, masses, total, gains, spots, lefts):
-    """For every given feature the largest gain, its first bin and the left sum; cuts follow bins 0, ..., counts - 1."""
-    for f in range(features.size):
-        if f % 4 == 0:
-            _tally(code, features, f, None, w, sums)
-            if gini:
-                _tally(code, features, f, None, heavy, masses)
-        j, s, u, best = features[f], 0.0, 0.0, -1.0
-        for b in range(counts[j]):
-            s += sums[f % 4, b]
-            if not gini:
-                gain = abs(s) + abs(total - s)
-            else:
-                u += masses[f % 4, b]
-                if not u * (mass - u) > 1e-15 * mass * mass:
-                    continue
-                gain = s * s / u + (total - s) * (total - s) / (mass - u)
-            if gain > best:
-                best, spots[j], lefts[j] = gain, b, s
-        gains[j] = best
