@@ -228,6 +228,7 @@ def test_bad_ensembles():
     for args, text in [
         ((h, [0, 1], [1.0]), "one alpha and one source"),
         ((h, [1], [1.0]), "lie in 0"),
+        ((h, [0.5], [1.0]), "whole numbers"),
         ((h, [0], [np.nan]), "finite"),
     ]:
         with pytest.raises(ValueError, match=text):

@@ -13,6 +13,7 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
+from fedconvex.solvers import worst_domain
 
 pytestmark = pytest.mark.compiled
 
@@ -591,3 +592,53 @@ def test_certificates_ask_for_domain_weights(domain_weights):
     fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
     with pytest.raises(ValueError, match="nonnegative weights of 2 domains"):
         EnsembleProblem(fed, Dictionary([[1.0], [1.0]], [0])).certificate(np.zeros(1), domain_weights)
+
+
+# ---------------------------------------------------------------- the radius and what certificates are given
+
+
+def test_certificates_follow_an_ensemble_beyond_the_ball():
+    """F = exp(-(alpha_1 - alpha_2)/40): exp(-3.75) at (150, 0), below exp(-2.5), the least for a sum of 100."""
+    fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
+    problem = EnsembleProblem(fed, Dictionary([[0.05, -0.05], [0.05, -0.05]], [0, 1]))
+    value, lower = problem.certificate(np.array([150.0, 0.0]))
+    assert value == pytest.approx(np.exp(-3.75), rel=1e-12)
+    assert 0.9 * value <= lower <= value
+
+
+@pytest.mark.parametrize("sums", [100.0, 100.0 - 1e-14, 100.0 + 2e-14])
+def test_steps_of_the_exact_solution_where_the_sum_rounds_to_the_radius(sums):
+    """100 - sum alpha is no number to divide by once it has rounded to 0, or below."""
+    F = worst_domain.WorstDomain(np.array([[0.05], [-0.01]]), np.array([0, 2]), np.eye(1), False)
+    one = np.ones(1)
+    at = worst_domain._Point(np.array([sums]), 1.0, 1e-8 * one, one, 1e-10 * one, 1e-3)
+    step = worst_domain._primal_dual_step(F, 100.0, at)
+    assert all(np.isfinite(v).all() for v in step)
+    assert step.alpha[0] <= 100.0 * (1.0 + 1e-15)
+
+
+@each_loss
+def test_corrections_keep_to_the_sum_they_start_from(loss):
+    """Separable data ask for ever larger ensembles: a correction may not add to a sum beyond 100, again and again."""
+    fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
+    problem = EnsembleProblem(fed, Dictionary([[0.05, 0.01], [0.05, 0.03]], [0, 1]), loss=loss)
+    alpha = np.array([60.0, 60.0])
+    for _ in range(5):
+        alpha = problem.corrected(problem.signed, alpha, 100.0)
+        assert alpha.sum() <= 120.0
+    assert alpha[0] > 110.0  # all of it on the better one
+
+
+@pytest.mark.parametrize(
+    ("alpha", "text"),
+    [([np.nan, 0.0], "finite"), ([-1.0, 2.0], "nonnegative"), ([np.inf, 0.0], "finite"), ([1.0], "2 entries")],
+)
+def test_certificates_refuse_what_is_no_ensemble(alpha, text):
+    fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
+    problem = EnsembleProblem(fed, Dictionary([[1.0, -1.0], [-1.0, 1.0]], [0, 1]))
+    with pytest.raises(ValueError, match=text):
+        problem.certificate(np.array(alpha))
+    stumps = StumpProblem(fed)
+    state = quiet(MultiBoost(smoothing=20.0), stumps, rounds=2, tol=0).state
+    with pytest.raises(ValueError, match="margins of the state must be finite"):
+        stumps.certificate(state._replace(margins=state.margins * np.nan))

@@ -218,3 +218,12 @@ def test_weights_that_are_no_numbers():
         for wrong in (np.nan, np.inf):
             with pytest.raises(ValueError, match="finite weights"):
                 table.search([wrong, 1.0])
+
+
+@pytest.mark.parametrize(
+    "fields", [(-1, 0.0, 1.0, -1.0), (0.5, 0.0, 1.0, -1.0), (0, np.nan, 1.0, -1.0), (0, 0.0, 2.0, -1.0)]
+)
+def test_stumps_are_checked(fields):
+    with pytest.raises((ValueError, TypeError), match="Stump"):
+        Stump(*fields)
+    assert Stump(0, np.inf, 1.0, 1.0)._replace(threshold=2.0) == Stump(0, 2.0, 1.0, 1.0)

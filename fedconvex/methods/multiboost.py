@@ -61,7 +61,7 @@ class MultiBoost:
         objectives involve every domain, and hence every source.
     corrective : int, optional
         Every so many rounds all coordinates chosen so far are optimised together by Newton's method (totally corrective
-        boosting), with sum alpha <= 100, or 1.01 times the sum where steps went beyond; for smoothed objectives or one
+        boosting), with sum alpha <= 100, or the sum so far where steps went beyond; for smoothed objectives or one
         vertex. Coordinate descent alone is slow where minima lie far out.
     max_step : float
         Largest step. A base classifier without error on the worst domain asks for an infinite one.

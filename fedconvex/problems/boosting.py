@@ -21,6 +21,9 @@ inequality, with weights of rows v_i = lambda_k/m_k, M = -g'alpha = sum_i v_i s_
 
 for Phi = exp at the best c: A exp((M - B E)/A) with A = sum_k lambda_k F_k(alpha).
 
+B is 100, or the ensemble's own sum alpha where that is larger, for every bound and every correction (`radius_of`): a
+minimum over sum beta <= 100 bounds nothing for an ensemble beyond it.
+
 Only E refers to the classifiers: for all stumps it is the edge of the best one, which the search finds.
 """
 
@@ -49,7 +52,7 @@ __all__ = ["BoostingProblem", "Logistic2", "Pick"]
 
 # mypy: disable-error-code="no-untyped-def"
 
-RADIUS = 100.0  # B of the certificate
+RADIUS = 100.0  # B for ensembles with sum alpha <= B
 FLAT = 1e-14  # derivatives below this are rounding
 _TIE = 1e-10  # relative difference below which domains count as equally bad
 _LN2 = math.log(2.0)
@@ -83,6 +86,11 @@ class Logistic2(NamedTuple):
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
         _check_signs("Logistic2", y)
+
+
+def radius_of(total: float) -> float:
+    """Return the B of an ensemble with sum alpha = total: 100, or its own sum where that is larger."""
+    return max(RADIUS, total)
 
 
 class Pick(NamedTuple):
@@ -188,8 +196,9 @@ class BoostingProblem(ClientWeights):
         return np.repeat(domain_weights / self.counts, self.counts)
 
     # ------------------------------------------------------------------ certificates and the exact optimum
-    def certified(self, margins: np.ndarray, domain_weights: Any = None, radius: float = RADIUS) -> tuple[float, float]:
-        """Return F and a lower bound of the minimum over beta >= 0, sum beta <= radius, from any margins (n,)."""
+    def certified(self, margins: np.ndarray, domain_weights: Any = None, total: float = 0.0) -> tuple[float, float]:
+        """Return F and a lower bound of the minimum over beta >= 0, sum beta <= max(100, total), from margins (n,)."""
+        radius = radius_of(total)
         F, slopes = self.losses_of(margins)
         lam = self.worst(F, None).mean(axis=0) if domain_weights is None else self._checked_weights(domain_weights)
         weights = self.row_weights_of(lam) * slopes
@@ -215,9 +224,9 @@ class BoostingProblem(ClientWeights):
 
     def lower(self, margins: np.ndarray, domain_weights: np.ndarray, total: float) -> float:
         """Return a certified lower bound for an ensemble with sum alpha = total, by `solve` where affordable."""
-        if self._affordable and total <= RADIUS * (1.0 + 1e-12):
+        if self._affordable and radius_of(total) == RADIUS:
             return self.lower_bound
-        return self.certified(margins, domain_weights, max(RADIUS, total))[1]
+        return self.certified(margins, domain_weights, total)[1]
 
     # ------------------------------------------------------------------ models
     def directions(self, history: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -227,8 +236,8 @@ class BoostingProblem(ClientWeights):
         return stages, self._columns_of(stages), np.bincount(which.ravel(), kept[:, 5], len(stages))
 
     def corrected(self, U: np.ndarray, alpha: np.ndarray, mu: float | None) -> np.ndarray:
-        """Minimise the smoothed maximum over the weights (A,) of directions U (n, A), from alpha on."""
-        return corrected(self._maximum(U), alpha, mu, max(RADIUS, 1.01 * float(alpha.sum())))
+        """Minimise the smoothed maximum over weights (A,) of directions U (n, A), sum at most max(100, sum alpha)."""
+        return corrected(self._maximum(U), alpha, mu, radius_of(float(alpha.sum())))
 
     def _maximum(self, U: np.ndarray) -> WorstDomain:
         """F as a function of the weights of directions U (n, A), for solvers."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, wrong_type
+from fedconvex._check import bad, numeric, real, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems.boosting import FLAT, RADIUS, BoostingProblem, Pick
 from fedconvex.problems.dictionaries import Dictionary, domain_numbers
@@ -162,16 +162,24 @@ class EnsembleProblem(BoostingProblem):
         return Pick(int(self.dictionary.sources[j]), j, None, self.signed[:, j], forward, float(slope))
 
     def certificate(self, alpha: Any, domain_weights: Any = None) -> tuple[float, float]:
-        """Return F(alpha) and a lower bound of the minimum over beta >= 0, sum beta <= 100, from any alpha and lambda.
+        """Return F(alpha) and a lower bound of the minimum over beta >= 0, sum beta <= max(100, sum alpha).
 
         Parameters
         ----------
         alpha : array (N,)
+            Nonnegative.
         domain_weights : array (p,), optional
             lambda in Lambda; default the average of the vertices that attain the maximum.
+
+        Raises
+        ------
+        ValueError
+            If alpha has another length, NaN, infinite or negative entries, or domain_weights are no weights.
         """
-        a = numeric("EnsembleProblem.certificate: alpha", alpha)
-        return self.certified(self.margins(a), domain_weights)
+        a = vector("EnsembleProblem.certificate: alpha", alpha, self.federation.d)
+        if (a < 0.0).any():
+            raise bad("EnsembleProblem.certificate: alpha", "be nonnegative", f"{a.min():g} at {int(np.argmin(a))}")
+        return self.certified(self.margins(a), domain_weights, float(a.sum()))
 
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         """E = max(0, max_j -g_j)."""

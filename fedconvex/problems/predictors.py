@@ -86,8 +86,10 @@ class QEnsemble:
         self.members = tuple(members)
         self.p = whole("QEnsemble.n_sources", n_sources, low=1)
         self.alpha = numeric("QEnsemble.alpha", alpha)
-        self.sources = np.asarray(sources, dtype=np.int64)
-        T = len(self.members)
+        T, given = len(self.members), np.asarray(sources)
+        if given.size and given.dtype.kind not in "iu":
+            raise bad("QEnsemble.sources", "be whole numbers", f"{sources!r}")
+        self.sources = given.astype(np.int64)
         if self.alpha.shape != (T,) or self.sources.shape != (T,):
             got = f"{self.alpha.shape} and {self.sources.shape}"
             raise bad("QEnsemble", f"be given one alpha and one source for each of the {T} members", got)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, finite
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel
-from fedconvex.problems.boosting import FLAT, RADIUS, BoostingProblem, Pick
+from fedconvex.problems.boosting import FLAT, BoostingProblem, Pick
 from fedconvex.problems.dictionaries import dense_rows
 from fedconvex.problems.predictors import QEnsemble
 from fedconvex.problems.stumps import Binned, Presorted, Stump
@@ -180,9 +180,16 @@ class StumpProblem(BoostingProblem):
         domain_weights : array (p,), optional
             lambda in Lambda; default the average of the vertices that attain the maximum.
         trajectory : int
+
+        Raises
+        ------
+        ValueError
+            If the state holds NaN or infinity, or domain_weights are no weights.
         """
+        finite("StumpProblem.certificate: margins of the state", state.margins[trajectory])
+        finite("StumpProblem.certificate: history of the state", state.history[trajectory, :, 5])
         total = float(state.history[trajectory, :, 5].sum())
-        return self.certified(state.margins[trajectory], domain_weights, max(RADIUS, total))
+        return self.certified(state.margins[trajectory], domain_weights, total)
 
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         table, _, omega = self._weighted(lam, slopes, False)

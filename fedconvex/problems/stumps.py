@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, numeric, whole
+from fedconvex._check import among, bad, finite, numeric, real, whole
 from fedconvex.kernels.stump_search import (
     HALF,
     LARGEST,
@@ -46,8 +46,29 @@ _FEW = 2048  # rows up to which all features are scanned
 _ROUNDING = 8.0  # whole numbers per row by which rounding changes a gain at most
 
 
-class Stump(NamedTuple):
+class _Fields(NamedTuple):
+    feature: int
+    threshold: float
+    left: float
+    right: float
+
+
+class Stump(_Fields):
     """h(x) = left if x[feature] <= threshold else right.
+
+    Parameters
+    ----------
+    feature : int
+        0, 1, ...
+    threshold : float
+        Infinite for a constant.
+    left, right : float
+        In [-1, 1].
+
+    Raises
+    ------
+    ValueError, TypeError
+        On a negative or fractional feature, a threshold that is NaN, or values outside [-1, 1].
 
     Examples
     --------
@@ -56,10 +77,16 @@ class Stump(NamedTuple):
     array([-1.,  1.])
     """
 
-    feature: int
-    threshold: float
-    left: float
-    right: float
+    __slots__ = ()
+
+    def __new__(cls, feature: int, threshold: float, left: float, right: float) -> Stump:
+        """Check what a stump is made of."""
+        whole("Stump.feature", feature)
+        if math.isnan(threshold):
+            raise bad("Stump.threshold", "be a number or infinite", "NaN")
+        for name, value in (("left", left), ("right", right)):
+            real(f"Stump.{name}", value, low=-1.0, high=1.0)
+        return super().__new__(cls, feature, threshold, left, right)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return h of every row of X (n, d)."""

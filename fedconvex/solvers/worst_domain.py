@@ -32,6 +32,7 @@ __all__ = ["WorstDomain", "corrected", "domain_losses", "least"]
 
 # mypy: disable-error-code="no-untyped-def"
 
+_EPS = float(np.finfo(float).eps)
 _LN2 = math.log(2.0)
 
 
@@ -114,7 +115,7 @@ def least(
     begin, V = time.perf_counter(), F.vertices
     point, steps = _central(F, radius)
     best, best_alpha, lower, since = math.inf, point.alpha, 0.0, 0
-    while since < 15 and steps < 1000:
+    while since < 15 and steps < 1000 and np.isfinite(point.alpha).all():
         value, low = certify(F.U @ point.alpha, point.lam / point.lam.sum() @ V)
         since = 0 if value - low < 0.5 * (best - lower) else since + 1
         if value < best:
@@ -187,7 +188,8 @@ def _inside(
 def _primal_dual_step(F: WorstDomain, radius: float, at: _Point) -> _Point:
     """One step towards lam s = z alpha = y (B - sum alpha) = a tenth of their mean."""
     values, J, bend = _derivatives(F, at.alpha)
-    N, V, q = at.alpha.size, values.size, radius - float(at.alpha.sum())
+    N, V = at.alpha.size, values.size
+    q = max(radius - float(at.alpha.sum()), _EPS * radius)  # the sum may round to the radius
     mu = 0.1 * float(at.lam @ at.s + at.z @ at.alpha + at.y * q) / (N + V + 1)
     K, r = np.zeros((N + V + 1, N + V + 1)), np.empty(N + V + 1)
     K[:N, :N] = F.curvature(bend, at.lam) + at.y / q
