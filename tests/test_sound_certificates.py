@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, Logistic, Problem, Softmax, Squared
+from fedconvex.problems import MeanRegularised, MultiTaskProblem
 from fedconvex.solvers import minimax
 from fedconvex.solvers.certificates import ContradictedCertificate
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax
@@ -126,6 +127,17 @@ def test_a_tiny_ridge_does_not_make_directions_flat():
     assert problem.solve().lower <= problem.value(w)
 
 
+def test_no_model_lies_below_the_minimax_bound_where_columns_differ_by_ulps():
+    X, y = one_ulp_apart(300, 40)
+    problem = Problem(Federation.from_arrays(X, y, np.arange(300) % 3), Squared())
+    w = np.array([-1.0, 1.0]) / (40 * ULP)
+    assert problem.client_values(w).max() < 1e-3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the gap asked for is missed
+        assert problem.solve_minimax().lower <= problem.client_values(w).max()
+    assert measure_minimax(problem, minimax.Simplex(), w[None])[1][0] >= 0.0
+
+
 def one_hot(n, sizes, seed):
     rng = np.random.default_rng(seed)
     return np.hstack([np.ones((n, 1))] + [np.eye(s)[rng.integers(0, s, n)] for s in sizes])
@@ -212,6 +224,18 @@ def test_a_contradicted_minimax_value_is_reported(monkeypatch):
     monkeypatch.setattr(minimax, "_known", lambda *a: smooth.value + 1e-9)
     with pytest.warns(ContradictedCertificate, match="measure_softmax"):
         assert measure_softmax(problem, 2.0, smooth.w[None])[1][0] == math.inf
+
+
+def test_a_contradicted_duality_gap_is_reported():
+    rng = np.random.default_rng(4)
+    fed = Federation.from_arrays(rng.normal(size=(30, 2)), rng.normal(size=30), np.arange(30) % 3)
+    problem = MultiTaskProblem(fed, Squared(), MeanRegularised(1.0, 0.5))
+    w = problem.solve().w
+    alpha = -problem._slopes(problem.task_scores(w))
+    V, conjugates = problem.images(alpha), problem.conjugates(alpha)
+    assert problem.certificate(w, V, conjugates)[1] < 1e-9
+    with pytest.warns(ContradictedCertificate, match="MultiTaskProblem"):
+        assert problem.certificate(w, V, conjugates - 1e-8)[1] == math.inf
 
 
 def test_rounding_of_huge_scores_is_squared():

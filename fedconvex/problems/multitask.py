@@ -30,6 +30,7 @@ from fedconvex.problems.multitask_joint import jointly
 from fedconvex.problems.protocol import MODEL_PER_TASK, ClientWeights, Measure, check_loss, client_weights
 from fedconvex.problems.relations import Relation, pencil_sigma
 from fedconvex.solvers import dual
+from fedconvex.solvers.certificates import duality_gap
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 __all__ = ["MultiTaskProblem", "TaskMetrics"]
@@ -241,9 +242,8 @@ class MultiTaskProblem(ClientWeights):
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty
-        value = float(losses.sum()) + penalty
-        gap = value + float(conjugates.sum()) + other
-        return value, max(gap, 0.0) + self._rounding(W, losses, penalty, conjugates, other)
+        value, rounding = float(losses.sum()) + penalty, self._rounding(W, losses, penalty, conjugates, other)
+        return value, duality_gap("MultiTaskProblem", self, value, float(conjugates.sum()) + other, rounding)
 
     def measure(self, W: np.ndarray) -> Measure:
         """Values of R sets of models and certified gaps, from the dual variables alpha_i = -l'(x_i'w_t)."""

@@ -30,6 +30,7 @@ __all__ = [
     "bounded_gap",
     "certified_gap",
     "contradiction",
+    "duality_gap",
     "gaps_above",
     "least_value",
 ]
@@ -92,7 +93,7 @@ def least_value(problem: Objective, w: np.ndarray, F: float, bound: float) -> fl
     return max(bound - 2.0 * problem.rounding(w, F), problem.traits.lower_bound)
 
 
-def contradiction(who: str, problem: Objective, value: float, lower: float, stacklevel: int) -> None:
+def contradiction(who: str, problem: Any, value: float, lower: float, stacklevel: int) -> None:
     """Warn that a value lies below a certified lower bound."""
     warnings.warn(
         f"{who}: the value {value:.17g} of {problem!r} lies below the certified lower bound {lower:.17g}, by more than "
@@ -113,6 +114,18 @@ def gaps_above(who: str, problem: Objective, value: np.ndarray, lower: float, ro
             gap[r] = math.inf
             contradiction(who, problem, float(value[r]), lower, 3)
     return gap
+
+
+def duality_gap(who: str, problem: Any, value: float, negative_dual: float, rounding: float) -> float:
+    """Return the gap between a primal value and a dual one, with what rounding may add to it.
+
+    Where it is negative by more than 250 times that (1,000 eps times the magnitudes summed), it is inf, with a warning.
+    """
+    gap = value + negative_dual
+    if gap < -250.0 * rounding:
+        contradiction(who, problem, value, -negative_dual, 3)
+        return math.inf
+    return max(gap, 0.0) + rounding
 
 
 def _phi(t: float) -> float:

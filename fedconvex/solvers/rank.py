@@ -52,7 +52,8 @@ def _relations(X: Any) -> int:
         if (np.ldexp(Y, exponents) != rows).any():
             return 0  # entries of one column differ too much for a common scale
         R = np.linalg.qr(np.vstack([R, Y]), mode="r")
-    R, order = sla.qr(R, mode="r", pivoting=True)
+    pivoted: Any = sla.qr(R, mode="r", pivoting=True)
+    R, order = pivoted
     diagonal = np.abs(np.diag(R))
     rank = int((diagonal > 8.0 * _EPS * (X.shape[1] + math.sqrt(X.shape[0])) * diagonal[0]).sum())
     columns = X.tocsc() if sp.issparse(X) else X
