@@ -51,7 +51,7 @@ def _relations(X: Any) -> int:
     for rows, Y in _scaled(X, exponents):
         if (np.ldexp(Y, exponents) != rows).any():
             return 0  # entries of one column differ too much for a common scale
-        R = np.linalg.qr(np.vstack([R, Y]), mode="r")
+        R = np.asarray(np.linalg.qr(np.vstack([R, Y]), mode="r"))
     pivoted: Any = sla.qr(R, mode="r", pivoting=True)
     R, order = pivoted
     diagonal = np.abs(np.diag(R))
