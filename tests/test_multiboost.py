@@ -597,13 +597,15 @@ def test_certificates_ask_for_domain_weights(domain_weights):
 # ---------------------------------------------------------------- the radius and what certificates are given
 
 
-def test_certificates_follow_an_ensemble_beyond_the_ball():
-    """F = exp(-(alpha_1 - alpha_2)/40): exp(-3.75) at (150, 0), below exp(-2.5), the least for a sum of 100."""
+@each_loss
+def test_certificates_follow_an_ensemble_beyond_the_ball(loss):
+    """F = Phi(-(alpha_1 - alpha_2)/40): Phi(-3.75) at (150, 0), the least for its sum; Phi(-2.5) for a sum of 100."""
     fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
-    problem = EnsembleProblem(fed, Dictionary([[0.05, -0.05], [0.05, -0.05]], [0, 1]))
+    problem = EnsembleProblem(fed, Dictionary([[0.05, -0.05], [0.05, -0.05]], [0, 1]), loss=loss)
     value, lower = problem.certificate(np.array([150.0, 0.0]))
-    assert value == pytest.approx(np.exp(-3.75), rel=1e-12)
-    assert 0.9 * value <= lower <= value
+    phi = np.exp(-3.75) if isinstance(loss, Exponential) else np.log2(1.0 + np.exp(-3.75))
+    assert value == pytest.approx(phi, rel=1e-12)
+    assert value - 1e-9 <= lower <= value
 
 
 @pytest.mark.parametrize("sums", [100.0, 100.0 - 1e-14, 100.0 + 2e-14])

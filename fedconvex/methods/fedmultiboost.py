@@ -88,6 +88,8 @@ class FedMultiBoost:
     that the decision is the same. The trace has ``floats_published``, what the two exchanges would have sent up.
     Only classifiers that lower the worst domain's loss are chosen: alpha stays nonnegative without a sign of the step.
     One client per domain and all classifiers without sampling is deterministic.
+    Where clients of a domain differ in size and not all are sampled, the losses of step 5 and the edges of step 6 are
+    ratio estimates: both sums are random, and the quotients are biased. Clients of equal size make them unbiased.
 
     References
     ----------

@@ -109,6 +109,21 @@ def fit_q(
     array([[0.75, 0.25],
            [0.25, 0.75]])
     """
+    rows, code, p = _rows_and_domains(X, domain, features)
+    center, scale = rows.mean(axis=0), rows.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0)
+    psi = _mapped(rows, features, center, scale)
+    if p == 1:
+        return MaximumEntropyQ(np.zeros((1, psi.shape[1])), center, scale, features, 1.0, 0.0, {})
+    grid = [10.0**-e for e in range(7)] if l2 is None else [real("fit_q.l2", l2, low=0.0, strict=True)]
+    scores, best, temperature = {}, grid[0], 1.0
+    if l2 is None or calibrate:
+        scores, best, temperature = _cross_validated(psi, code, grid, folds, seed, calibrate)
+    return MaximumEntropyQ(_multinomial(psi, code, p, best), center, scale, features, temperature, best, scores)
+
+
+def _rows_and_domains(X: Any, domain: Any, features: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the rows, their domains and how many domains there are, checked."""
     if features not in MAPS and not callable(features):
         raise bad("fit_q.features", f"be one of {MAPS} or a function of X", f"{features!r}")
     rows = numeric("fit_q.X", X, copy=False)
@@ -119,24 +134,19 @@ def fit_q(
     counts = np.bincount(code)
     if counts.min() == 0:
         raise bad("fit_q: every domain", "have rows", f"none in domain {int(np.argmin(counts))}")
-    center, scale = rows.mean(axis=0), rows.std(axis=0)
-    scale = np.where(scale > 0.0, scale, 1.0)
-    psi, p = _mapped(rows, features, center, scale), counts.size
-    if p == 1:
-        return MaximumEntropyQ(np.zeros((1, psi.shape[1])), center, scale, features, 1.0, 0.0, {})
-    grid = [10.0**-e for e in range(7)] if l2 is None else [real("fit_q.l2", l2, low=0.0, strict=True)]
-    scores, temperature = {}, 1.0
-    if l2 is None or calibrate:
-        parts = min(whole("fit_q.folds", folds, low=2), int(counts.max()), len(code))
-        rng = np.random.default_rng(int(key_from_seed(seed)))
-        fold = rng.permutation(len(code)) % parts
-        held = {c: _held_out(psi, code, fold, c) for c in grid}
-        scores = {c: _log_loss(_softmax(z), code) for c, z in held.items()}
-        best = min(scores, key=lambda c: scores[c])
-        temperature = _temperature(held[best], code) if calibrate else 1.0
-    else:
-        best = grid[0]
-    return MaximumEntropyQ(_multinomial(psi, code, p, best), center, scale, features, temperature, best, scores)
+    return rows, code, counts.size
+
+
+def _cross_validated(
+    psi: np.ndarray, code: np.ndarray, grid: list[float], folds: int, seed: int, calibrate: bool
+) -> tuple[dict[float, float], float, float]:
+    """Return the held-out log loss of every l2, the l2 of the least, and the temperature."""
+    parts = min(whole("fit_q.folds", folds, low=2), int(np.bincount(code).max()), len(code))
+    fold = np.random.default_rng(int(key_from_seed(seed))).permutation(len(code)) % parts
+    held = {c: _held_out(psi, code, fold, c) for c in grid}
+    scores = {c: _log_loss(_softmax(z), code) for c, z in held.items()}
+    best = min(scores, key=lambda c: scores[c])
+    return scores, best, _temperature(held[best], code) if calibrate else 1.0
 
 
 def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
