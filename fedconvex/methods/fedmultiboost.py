@@ -90,6 +90,8 @@ class FedMultiBoost:
     One client per domain and all classifiers without sampling is deterministic.
     Where clients of a domain differ in size and not all are sampled, the losses of step 5 and the edges of step 6 are
     ratio estimates: both sums are random, and the quotients are biased. Clients of equal size make them unbiased.
+    Where sources have unequal numbers of classifiers and all are asked for, replies are as long as the longest list:
+    shorter ones are filled with repetitions, which are sent and counted; ``floats_published`` counts none of them.
 
     References
     ----------

@@ -116,7 +116,7 @@ def fit_q(
     if p == 1:
         return MaximumEntropyQ(np.zeros((1, psi.shape[1])), center, scale, features, 1.0, 0.0, {})
     grid = [10.0**-e for e in range(7)] if l2 is None else [real("fit_q.l2", l2, low=0.0, strict=True)]
-    scores, best, temperature = {}, grid[0], 1.0
+    scores, best, temperature = dict[float, float](), grid[0], 1.0
     if l2 is None or calibrate:
         scores, best, temperature = _cross_validated(psi, code, grid, folds, seed, calibrate)
     return MaximumEntropyQ(_multinomial(psi, code, p, best), center, scale, features, temperature, best, scores)
