@@ -159,6 +159,7 @@ print(json.dumps([out[0, 0], hits, misses]))
 """
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once_share_one_cache(package):
     """Each adds its signature to the same kernels' indices; afterwards every process finds its own code."""
     values = [2.0, math.log1p(math.exp(-3.0)), 0.0, math.exp(-3.0)]  # l(3, 1)

@@ -494,7 +494,7 @@ def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_pat
     def planted(s):
         return Bound({"all": 1e-9}, right.quantity, "planted", right.at(s).requires)
 
-    monkeypatch.setitem(THEOREMS, "weight-divergence-zhao", right._replace(bound=planted))
+    monkeypatch.setitem(THEOREMS, "weight-divergence-zhao", right._replace(bound=planted, read=None))
     argv = ["verify", "--theorem", "weight-divergence-zhao", "--report", str(tmp_path / "out")]
     assert main(argv) == 1
     out = capsys.readouterr().out

@@ -136,6 +136,7 @@ def test_dynamic_msd_setting():
     assert spread == pytest.approx(10 * (0.1 + 1 / 89), rel=5 * math.sqrt(2 / 190))
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_dynamic_msd_claims_can_fail():
     """Planted: a measured value 2 % too low everywhere, a bound below the truth, a floor that halves by 2 dB."""

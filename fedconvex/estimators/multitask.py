@@ -406,7 +406,7 @@ class FederatedMultiTaskRegressor(RegressorMixin, _MultiTask):
     >>> import numpy as np
     >>> from fedconvex.estimators import FederatedMultiTaskRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X, clients = rng.normal(size=(200, 3)), np.repeat([0, 1], 100)
+    >>> X, clients = rng.normal(size=(60, 3)), np.repeat([0, 1], 30)
     >>> y = X @ [1.0, 2.0, 0.0] + clients * X[:, 2]
     >>> model = FederatedMultiTaskRegressor(lam="cv", random_state=0).fit(X, y, clients=clients)
     >>> model.coef_.round(1).tolist(), model.lam_

@@ -304,13 +304,13 @@ def wilson_interval(successes: Any, trials: Any, level: float = 0.95) -> tuple[n
     return known * np.where(k == 0, 0.0, middle - half), known * np.where(k == n, 1.0, middle + half)
 
 
-def _measured(who: str, problem: Problem, measured: Any) -> Problem:
-    if not isinstance(problem, Problem):
+def _measured(who: str, problem: Any, measured: Any) -> Any:
+    if not isinstance(problem, (Problem, MultiTaskProblem)):
         raise wrong_type(f"{who}: problem", "be a Problem", type(problem).__name__)
     if measured is None:
         return problem
     target = Problem(measured, problem.loss, problem.l2) if isinstance(measured, Federation) else measured
-    if not isinstance(target, Problem):
+    if not isinstance(target, (Problem, MultiTaskProblem)):
         raise wrong_type(f"{who}: measured", "be a Problem or a Federation", type(measured).__name__)
     if target.model_shape != problem.model_shape:
         raise bad(f"{who}: measured", f"have models of shape {problem.model_shape}", f"{target.model_shape}")

@@ -100,7 +100,7 @@ def standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.nd
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.papers.agnostic_fashion import standardised
+    >>> from fedconvex.papers.agnostic_fashion.data import standardised
     >>> standardised(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[4.0, 6.0]]))[1]
     array([[2., 0., 1.]])
     """
