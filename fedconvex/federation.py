@@ -220,7 +220,8 @@ class Federation:
             raise bad("Federation.from_clients", "get at least one client", "none")
         who = "Federation.from_clients"
         names = list(range(len(pairs))) if labels is None else list(labels)
-        if len(names) != len(pairs) or len(set(names)) != len(names):
+        flat = names_of(f"{who}: labels", names).ndim == 1
+        if not flat or len(names) != len(pairs) or len(set(names)) != len(names):
             raise bad(f"{who}: labels", f"name each of the {len(pairs)} clients once", f"{names!r}")
         Xs: list[Any] = []
         ys: list[np.ndarray] = []
@@ -388,6 +389,7 @@ class Federation:
         """Fingerprint of the rows, their owners and domains (a checkpoint refuses to resume on other data)."""
         h = hashlib.blake2b(digest_size=16)
         parts = [*(self.rows if self.is_sparse else (self.X,)), self.y, self.ptr, self.ids]
+        h.update(str(self.X.shape).encode())
         for a in parts if self.domain is None else [*parts, self.domain]:
             h.update(str((a.shape, a.dtype.str)).encode())
             h.update(np.ascontiguousarray(a).view(np.uint8).data)

@@ -38,7 +38,9 @@ def sealed(X: Any) -> Any:
 
 def owned(a: np.ndarray, given: Any) -> np.ndarray:
     """Return a read-only array that the caller cannot write to through the array that was given."""
-    if isinstance(given, np.ndarray) and given.flags.writeable and np.may_share_memory(a, given):
+    if not isinstance(given, np.ndarray):
+        return frozen(a if isinstance(given, (list, tuple)) else a.copy())  # buffers and frames may be shared
+    if given.flags.writeable and np.may_share_memory(a, given):
         a = a.copy()
     return frozen(a)
 

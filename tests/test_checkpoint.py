@@ -76,6 +76,9 @@ CRAFTED = {
     "memory of unknown clients": ("SCAFFOLD", put("memory/keys", lambda a: a + 10**6)),
     "memory that knows too much": ("SCAFFOLD", put("memory/known", lambda a: a + 100)),
     "memory of negative size": ("SCAFFOLD", put("memory/known", lambda a: a * 0 - 1)),
+    "divergence before the start": ("FedAvg", put("diverged", lambda a: a * 0 - 5)),
+    "divergence in the future": ("FedAvg", put("diverged", lambda a: a * 0 + 100)),
+    "memory without keys": ("SCAFFOLD", lambda arrays, about: arrays.pop("memory/keys")),
     "a round that is a word": ("AFL", lambda arrays, about: about.update(round="3", digest="")),
 }
 
@@ -93,7 +96,7 @@ def test_a_crafted_checkpoint_is_refused(linear, tmp_path, kind):
         return
     rewrite(path, change)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"run: checkpoint .*must .*; got |rows of clients must"):
+    with pytest.raises(ValueError, match=r"run: checkpoint .*must .*; got "):
         run(METHODS[name], linear, rounds=5, tol=0, checkpoint=path)
     assert path.read_bytes() == before
 

@@ -445,3 +445,21 @@ def test_digest_tells_whose_domain_a_row_is():
     X, y = np.arange(4.0)[:, None], np.ones(4)
     a, b = (Federation.from_arrays(X, y, np.zeros(4, int), domains=domains) for domains in (list("abab"), list("abba")))
     assert a.digest != b.digest
+
+
+def test_buffers_are_not_shared():
+    X, y = np.eye(2), np.ones(2)
+    fed = Federation(memoryview(X), y, [0, 2])
+    X[0, 0] = -5.0
+    assert fed.X[0, 0] == 1.0
+
+
+def test_digest_knows_the_number_of_features():
+    rows = sp.csr_array(np.eye(3))
+    wide = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(3, 4))
+    assert Federation(rows, np.ones(3), [0, 3]).digest != Federation(wide, np.ones(3), [0, 3]).digest
+
+
+def test_lists_are_no_labels():
+    with pytest.raises(ValueError, match=r"labels must name each of the 1 clients once; got \[\[1\]\]"):
+        Federation.from_clients([(np.eye(1), [1.0])], labels=[[1]])

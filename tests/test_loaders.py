@@ -560,3 +560,12 @@ def test_entries_twice_and_queries_are_refused(tmp_path):
         load_svmlight(tmp_path / "a.svm")
     (tmp_path / "b.svm").write_text("1 1:1\n0 1:2\n")
     assert load_svmlight(tmp_path / "b.svm").y.tolist() == [1.0, 0.0]
+
+
+def test_odd_names_and_formats(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,c\n1,2,--5\n2,3,3\n")
+    assert load(tmp_path / "a.csv", target="y", client="c").clients.tolist() == ["--5", "3"]
+    two = {"data": [1.0], "indices": [0], "indptr": [0, 1], "shape": [1, 1], "y": [1.0], "format": ["csr", "x"]}
+    np.savez(tmp_path / "a.npz", **two)
+    with pytest.raises(ValueError, match="name one sparse format; got 2"):
+        load_npz(tmp_path / "a.npz")

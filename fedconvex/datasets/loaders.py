@@ -245,6 +245,8 @@ def _plain_numbers(who: str, a: np.ndarray) -> np.ndarray:
 def _csr(who: str, arrays: dict[str, np.ndarray], most: int) -> Any:
     """Return the CSR matrix of data, indices, indptr and shape, fully checked."""
     stored = arrays.get("format")
+    if stored is not None and stored.size != 1:
+        raise bad(who, "name one sparse format", f"{stored.size} of them", "save X.tocsr()")
     kind = "csr" if stored is None else stored.item()
     kind = kind.decode() if isinstance(kind, bytes) else str(kind)
     if kind != "csr":

@@ -161,7 +161,7 @@ def _table(who: str, columns: dict[str, np.ndarray], missing: dict[str, int], ro
 def _named(cells: np.ndarray) -> np.ndarray:
     """Return names (n,), as whole numbers if all are written as such ("7", not "07" or "7.0")."""
     labels = np.unique(cells).tolist()
-    plain = all(len(c) <= 18 and c.lstrip("-").isdecimal() and str(int(c)) == c for c in labels)
+    plain = all(len(c) <= 18 and c.removeprefix("-").isdecimal() and str(int(c)) == c for c in labels)
     return cells.astype(np.int64) if plain else cells
 
 

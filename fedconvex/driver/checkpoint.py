@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -163,6 +163,8 @@ class Checkpoint:
         if len(floats) != 2 or min(floats) < 0 or done < 0 or digest != _digest(arrays, done, floats):
             self._damaged("a digest that fits what it holds", "another")
         recorder.diverged = self._array(arrays, "diverged", recorder.diverged)
+        if ((recorder.diverged < -1) | (recorder.diverged > done)).any():
+            self._damaged(f"rounds of divergence from -1 to {done}", f"{recorder.diverged.tolist()}")
         recorder.rows = self._rows(arrays, done, recorder.every)
         e, saved = self.engine, self._rebuild(template, arrays, "state/")
         if e.memory is not None:
@@ -215,7 +217,10 @@ class Checkpoint:
         """Return the template with its leaves replaced by the stored ones."""
         if hasattr(template, "restored"):  # its arrays grow during a run
             stored = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-            return template.restored(stored, self.engine.R, self.engine.problem.federation.K)
+            try:
+                return template.restored(stored, self.engine.R, self.engine.problem.federation.K)
+            except ValueError as error:
+                self._damaged("what clients keep", str(error))
         if isinstance(template, tuple):
             names = getattr(template, "_fields", range(len(template)))
             parts = [self._rebuild(v, arrays, f"{prefix}{n}/") for n, v in zip(names, template, strict=True)]
@@ -225,7 +230,7 @@ class Checkpoint:
         found = self._array(arrays, prefix.rstrip("/"), np.asarray(template))
         return found if isinstance(template, np.ndarray) else type(template)(found.item())
 
-    def _damaged(self, must: str, got: str) -> None:
+    def _damaged(self, must: str, got: str) -> NoReturn:
         raise bad(f"run: checkpoint {self.path}", f"hold {must}", got, _DELETE)
 
 
