@@ -74,7 +74,8 @@ def certified_gap(
     if not math.isfinite(nu):
         return best
     if not factor.flat(problem):
-        left = f"; rank {int(factor.keep.sum())} of {factor.keep.size} up to rounding, which is not proved to be exact"
+        kept = f"rank {int(factor.keep.sum())} of {factor.keep.size} up to rounding"
+        left = f"; {kept}, not proved exact (a small l2 would do)"
         return (best[0], best[1] + left, best[2]) if problem.l2 == 0.0 else best
     rank = "" if factor.full else f", rank {int(factor.keep.sum())} of {factor.keep.size}"
     if kind.quadratic:
