@@ -16,13 +16,16 @@ import pytest
 
 from fedconvex import SCAFFOLD, FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
 from fedconvex.driver import checkpoint
-from fedconvex.methods import AFL, MOCHA, ServerAdam
-from fedconvex.problems import MeanRegularised, MultiTaskProblem
+from fedconvex.methods import AFL, MOCHA, AdaptiveProximal, FedMultiBoost, FedProx, MultiBoost, ServerAdam
+from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem
 
 METHODS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=2, server=ServerAdam(), participation=2),
     "SCAFFOLD": SCAFFOLD(step_size=0.2, local_steps=2, participation=2),
     "AFL": AFL(step_size=0.1, domain_step_size=0.1),
+    "FedProx": FedProx(proximal_mu=AdaptiveProximal(0.2), step_size=0.1, epochs=2),
+    "FedMultiBoost": FedMultiBoost(step_size=0.4),
+    "MultiBoost": MultiBoost(),
 }
 
 
@@ -40,6 +43,27 @@ def rewrite(path, change):
     arrays["description"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     with open(path, "wb") as f:
         np.savez(f, allow_pickle=False, **arrays)
+
+
+def boosting():
+    """Two sources, two clients each, and eight classifiers."""
+    rng = np.random.default_rng(3)
+    X, domain = rng.normal(size=(24, 2)), np.arange(24) % 2
+    y = np.where(X[:, 0] + X[:, 1] * (domain - 0.5) > 0, 1.0, -1.0)
+    fed = Federation.from_arrays(X, y, np.arange(24) % 4, domain)
+    return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=2))
+
+
+def problem_of(name, linear):
+    """The problem that a method of the table is run on."""
+    return boosting() if "Boost" in name else linear
+
+
+def with_nan(a):
+    """A copy whose last entry is not a number."""
+    b = a.copy()
+    b.reshape(-1)[-1] = np.nan
+    return b
 
 
 def put(name, make):
@@ -78,6 +102,22 @@ CRAFTED = {
     "memory of negative size": ("SCAFFOLD", put("memory/known", lambda a: a * 0 - 1)),
     "divergence before the start": ("FedAvg", put("diverged", lambda a: a * 0 - 5)),
     "divergence in the future": ("FedAvg", put("diverged", lambda a: a * 0 + 100)),
+    "NaN control variate": ("SCAFFOLD", put("state/c", with_nan)),
+    "NaN among what clients keep": ("SCAFFOLD", put("memory/rows", with_nan)),
+    "infinity among what clients keep": ("SCAFFOLD", put("memory/rows", lambda a: np.where(a == a[0, 0], np.inf, a))),
+    "other client weights": ("SCAFFOLD", put("state/p", lambda a: a[:, ::-1])),
+    "NaN in the server's optimiser": ("FedAvg", put("state/server/1", with_nan)),
+    "NaN domain weights": ("AFL", put("state/point_domain_weights", with_nan)),
+    "other counts of rows": ("AFL", put("state/counts", lambda a: a * 0)),
+    "another count of rounds": ("AFL", put("state/t", lambda a: a + 1)),
+    "NaN proximal weight": ("FedProx", put("state/mu", with_nan)),
+    "domains that are not": ("FedMultiBoost", put("state/domain", lambda a: a + 10**6)),
+    "negative domains": ("FedMultiBoost", put("state/domain", lambda a: a - 5)),
+    "other sizes": ("FedMultiBoost", put("state/sizes", lambda a: a * 0)),
+    "a classifier that is not": ("FedMultiBoost", put("state/history", lambda a: a + 10.0**6)),
+    "NaN margins": ("MultiBoost", put("state/margins", with_nan)),
+    "a column that is not": ("MultiBoost", put("state/history", lambda a: a - 1.0)),
+    "an event that is not": ("MultiBoost", put("state/event", lambda a: a + 7)),
     "memory without keys": ("SCAFFOLD", lambda arrays, about: arrays.pop("memory/keys")),
     "a round that is a word": ("AFL", lambda arrays, about: about.update(round="3", digest="")),
 }
@@ -87,17 +127,17 @@ CRAFTED = {
 def test_a_crafted_checkpoint_is_refused(linear, tmp_path, kind):
     """The digest fits; what is inside could crash a kernel, or be another run."""
     name, change = CRAFTED[kind]
-    path = tmp_path / "c"
-    run(METHODS[name], linear, rounds=3, tol=0, checkpoint=path)
-    untouched = run(METHODS[name], linear, rounds=5, tol=0)
+    path, problem = tmp_path / "c", problem_of(name, linear)
+    run(METHODS[name], problem, rounds=3, tol=0, checkpoint=path)
     if kind == "a round that is a word":  # is read as a number, and the run goes on as it should
+        untouched = run(METHODS[name], problem, rounds=5, tol=0)
         rewrite(path, lambda arrays, about: None)
-        np.testing.assert_array_equal(run(METHODS[name], linear, rounds=5, tol=0, checkpoint=path).w, untouched.w)
+        np.testing.assert_array_equal(run(METHODS[name], problem, rounds=5, tol=0, checkpoint=path).w, untouched.w)
         return
     rewrite(path, change)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"run: checkpoint .*must .*; got "):
-        run(METHODS[name], linear, rounds=5, tol=0, checkpoint=path)
+        run(METHODS[name], problem, rounds=5, tol=0, checkpoint=path)
     assert path.read_bytes() == before
 
 
@@ -110,6 +150,19 @@ def test_nan_of_a_diverged_trajectory_is_no_damage(linear, tmp_path):
         again = run(method, linear, rounds=8, trajectories=2, tol=0, checkpoint=tmp_path / "c")
     assert not np.isfinite(whole.w[1]).all()
     np.testing.assert_array_equal(whole.w, again.w)
+
+
+def test_nan_is_refused_in_sound_trajectories_only(linear, tmp_path):
+    """Of two trajectories one has diverged: its NaN may stay, that of the other is damage."""
+    method, path = FedSGD(step_size=[0.2, 1e200]), tmp_path / "c"
+    how = {"trajectories": 2, "tol": 0, "checkpoint": path}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(method, linear, rounds=4, **how)
+        assert run(method, linear, rounds=6, **how).rounds == 6
+        rewrite(path, put("state/w", lambda a: np.where([[True], [False]], np.nan, a)))
+        with pytest.raises(ValueError, match="finite numbers in state/w"):
+            run(method, linear, rounds=8, **how)
 
 
 def test_any_changed_array_is_noticed(linear, tmp_path):

@@ -170,10 +170,43 @@ class Checkpoint:
         if e.memory is not None:
             e.memory = self._rebuild(e.memory, arrays, "memory/")
         e.floats_down, e.floats_up = e.done = floats[0], floats[1]
-        last = recorder.rows[-1] if recorder.rows else {"round": -1}
-        if last["round"] == done and not np.isfinite(saved.w[np.isfinite(last["value"])]).all():
-            self._damaged("finite models where the objective is finite", "NaN or infinity")
+        self._check_state(template, saved, done)
+        self._check_finite(template, saved, self._sound(saved, recorder, done))
         return done, saved
+
+    def _check_state(self, template: Any, saved: Any, done: int) -> None:
+        """Raise if a state counts other rounds, or differs in what no round changes."""
+        method, started, now = self.engine.method, dict(_leaves(template)), dict(_leaves(saved))
+        if int(now.get("t", done)) != done:
+            self._damaged(f"a state of round {done}", f"one of round {int(now['t'])}")
+        for name in getattr(method, "constant", ()):
+            if not np.array_equal(now[name], started[name]):
+                self._damaged(f"state/{name} as the problem has it", "another")
+        if hasattr(method, "check_state"):  # places in arrays
+            try:
+                method.check_state(self.engine.problem, saved)
+            except ValueError as error:
+                self._damaged("a state of this method", str(error))
+
+    def _sound(self, saved: Any, recorder: Recorder, done: int) -> np.ndarray:
+        """Return the trajectories (R,) that have not diverged, as far as was recorded, or as their models tell."""
+        last = recorder.rows[-1] if recorder.rows else {"round": -1}
+        models = np.isfinite(saved.w.reshape(self.engine.R, -1)).all(axis=1)
+        return (recorder.diverged < 0) & (np.isfinite(last["value"]) if last["round"] == done else models)
+
+    def _check_finite(self, template: Any, saved: Any, sound: np.ndarray) -> None:
+        """Raise if anything of a sound trajectory is not finite, unless it was unknown (NaN) at the start as well."""
+        started = {f"state/{name}": v for name, v in _leaves(template)}
+        arrays = {f"state/{name}": v for name, v in _leaves(saved)}
+        if self.engine.memory is not None:
+            arrays |= {f"memory/{name}": v for name, v in _leaves(self.engine.memory)}
+        for name, a in arrays.items():
+            first = started.get(name, a)
+            known = ~np.isnan(first) if name in started and first.shape == a.shape else np.ones(a.shape, bool)
+            lost = known & ~np.isfinite(a)
+            of_one = a.ndim and len(a) == sound.size  # its leading axis is that of the trajectories
+            if lost[sound].any() if of_one else lost.any() and sound.all():
+                self._damaged(f"finite numbers in {name} where the objective is finite", "NaN or infinity")
 
     def _clear_orphans(self) -> None:
         """Remove temporary files that killed runs left: their process is gone, or they are old."""

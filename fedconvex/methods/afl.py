@@ -191,6 +191,7 @@ class AFL:
     radius: float | None = None
 
     statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+    constant = ("counts",)  # of the state: no round changes it
 
     def __post_init__(self) -> None:
         _check("AFL", self)
@@ -295,6 +296,7 @@ class OptimisticAFL:
     radius: float | None = None
 
     statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+    constant = ("counts",)  # of the state: no round changes it
 
     def __post_init__(self) -> None:
         _check("OptimisticAFL", self)

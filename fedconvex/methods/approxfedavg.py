@@ -195,6 +195,7 @@ class SoftmaxFedAvg:
     server: Any = optimizers.Averaging()
 
     statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+    constant = ("counts",)  # of the state: no round changes it
 
     def __post_init__(self) -> None:
         _check("SoftmaxFedAvg", self)

@@ -112,6 +112,7 @@ class FedMultiBoost:
 
     learns = (ENSEMBLE,)
     statistics = staticmethod(lambda problem: ("client_domain",))  # what clients are asked for before round 1
+    constant = ("sizes", "domain")  # of the state: no round changes them
 
     step_size: Any
     clients_per_domain: int | None = None
@@ -203,6 +204,10 @@ class FedMultiBoost:
             if best > 0.0:
                 w[r, int(history[r, -1, 1])] += history[r, -1, 5]  # 7
         return State(w, t, history, state.sizes, state.domain, estimate)
+
+    def check_state(self, problem: EnsembleProblem, state: State) -> None:
+        """Raise unless the history of a state names classifiers of the problem."""
+        problem.check_stages(state.history)
 
     def traits(self, problem: EnsembleProblem) -> Traits:
         held, r = np.bincount(_domain_of_clients(problem), minlength=problem.p), self.clients_per_domain

@@ -77,6 +77,7 @@ class JointMOCHA:
     """
 
     learns = (MODEL_PER_TASK,)
+    constant = ("prior",)  # of the state: no round changes it
 
     work: NodeWork = NodeWork()
     eta: float | None = None

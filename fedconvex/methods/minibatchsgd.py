@@ -77,6 +77,7 @@ class MiniBatchSGD:
     """
 
     learns = (MODEL_PER_TASK,)
+    constant = ("qbar",)  # of the state: no round changes it
 
     step_size: Any
     batch_size: int

@@ -182,6 +182,12 @@ class MultiBoost:
             out[r, history.shape[1] : history.shape[1] + len(rows)] = rows
         return out
 
+    def check_state(self, problem: BoostingProblem, state: State) -> None:
+        """Raise unless the history of a state names classifiers of the problem, and its events are known."""
+        problem.check_stages(state.history)
+        if not np.isin(state.event, (PROGRESS, CAPPED, KINK, STATIONARY)).all():
+            raise bad("MultiBoost: event", f"lie in 0, ..., {STATIONARY}", state.event.tolist())
+
     def traits(self, problem: BoostingProblem) -> Traits:
         return Traits(drawn=())
 

@@ -156,6 +156,8 @@ class ProgressiveHedging:
     ('CONVERGED', True)
     """
 
+    constant = ("p", "rho")  # of the state: no round changes it
+
     rho: Any = None
     tol: float = 1e-13
     local_steps: int | None = None

@@ -118,6 +118,8 @@ class SCAFFOLD:
     'CONVERGED'
     """
 
+    constant = ("p",)  # of the state: no round changes it
+
     step_size: Any
     local_steps: int = 1
     epochs: int | None = None

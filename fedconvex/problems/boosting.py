@@ -229,6 +229,14 @@ class BoostingProblem(ClientWeights):
         return self.certified(margins, domain_weights, total)[1]
 
     # ------------------------------------------------------------------ models
+    def check_stages(self, history: np.ndarray) -> None:
+        """Raise unless every stage of a history (R, t, 6) names a source and one of its columns, or a feature."""
+        places = len(self.sources) if hasattr(self, "sources") else self.data.d
+        if history.shape[2] != 6 or not all(
+            np.isin(history[:, :, i], np.arange(n)).all() for i, n in ((0, self.p), (1, places))
+        ):
+            raise bad("history", f"name sources below {self.p} and places below {places}", "others")
+
     def directions(self, history: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the distinct classifiers of a history (t, 6), their directions (n, A) and their weights (A,)."""
         kept = history[history[:, 5] != 0.0]
