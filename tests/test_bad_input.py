@@ -25,7 +25,7 @@ from fedconvex import (
     iterate,
     run,
 )
-from fedconvex.constants import ball_maximum, noise_factor
+from fedconvex.constants import noise_factor
 from fedconvex.draws import key_from_seed
 from fedconvex.methods import (
     ClientAdam,
@@ -223,7 +223,7 @@ CASES = {
     "constants radius inf": (V, "radius", lambda: lin.constants(radius=inf), "inf"),
     "constants start": (V, "start", lambda: lin.constants(start=np.zeros(3)), "3"),
     "constants center NaN": (V, "center", lambda: lin.constants(center=[nan, 0.0]), "nan"),
-    "ball radius": (V, "radius", lambda: ball_maximum(np.eye(2), np.zeros(2), 0.0, -1.0), "-1"),
+    "ball radius": (V, "radius", lambda: lin.constants(radius=-1.0), "-1"),
     "noise batch 0": (V, "batch_size", lambda: noise_factor(5, 0, False), "0"),
     "noise batch beyond n": (V, "batch_size", lambda: noise_factor(5, 6, False), "6"),
     # ------------------------------------------------------------ step sizes and schedules

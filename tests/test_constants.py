@@ -14,9 +14,9 @@ from fedconvex.constants import (
     EXACT,
     EXACT_ON_BALL,
     INFINITE,
-    ball_maximum,
     noise_factor,
 )
+from fedconvex.solvers.ball import largest_on_ball
 
 
 def make(seed, loss, sparse=False, K=3, d=3, n=40, l2=0.1, weights=None, equal=False):
@@ -104,7 +104,7 @@ def ball_maximum_trial(rng, hard=None):
         _, V = np.linalg.eigh(A)
         beta = beta - V[:, -1] * (V[:, -1] @ beta)
         beta *= rng.choice([0.0, 1e-3, 1.0])
-    value = ball_maximum(A, beta, c, radius)
+    value = c + 2.0 * largest_on_ball(A[None], -beta[None], radius)[0]
     points = sphere(rng, np.zeros(d), radius, 400)
     values = np.einsum("ij,jk,ik->i", points, A, points) + 2 * points @ beta + c
     assert values.max() <= value + 1e-12 * (1 + abs(value))

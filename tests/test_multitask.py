@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 import fedconvex.problems.multitask as module
 from fedconvex import (
@@ -35,7 +36,7 @@ from fedconvex.problems import (
     Pooled,
     Precision,
 )
-from fedconvex.problems.relations import covariance_mbar, safe_sigma
+from fedconvex.problems.relations import safe_sigma
 
 LOSSES = [Hinge(), SmoothedHinge(0.5), Squared(), Logistic()]
 OMEGA = np.array([[0.4, 0.1, 0.0, -0.1], [0.1, 0.3, 0.05, 0.0], [0.0, 0.05, 0.2, 0.0], [-0.1, 0.0, 0.0, 0.1]])
@@ -183,10 +184,11 @@ def test_conjugate_and_prox_of_the_learned_relation(seed, m, d, l2_term, lam):
     V = rng.normal(size=(m, d))
     value = relation.conjugate(V)
     U, s, Vt = np.linalg.svd(V, full_matrices=False)
-    if l2_term:
-        x = relation._shrink(s)
-    else:
-        x = np.where(np.arange(len(s)) == 0, s[0] / (2 * lam), 0.0)
+    x = np.where(np.arange(len(s)) == 0, s[0] / (2 * lam), 0.0)
+    if l2_term:  # x_i = (s_i - 2 lam T)_+ sigma2/(2 lam), T = sum x_i
+        scale = relation.sigma2 / (2 * lam)
+        T = brentq(lambda T: T - scale * np.maximum(s - 2 * lam * T, 0.0).sum(), 0.0, scale * s.sum(), xtol=1e-15)
+        x = scale * np.maximum(s - 2 * lam * T, 0.0)
     best = (U * x) @ Vt
     assert value == pytest.approx(np.sum(V * best) - relation.value(best), rel=1e-10)
     for _ in range(10):
@@ -214,7 +216,8 @@ def test_omega_attains_the_nuclear_norm(rng):
     assert np.linalg.eigvalsh(relation.omega_of(W[:, :2], 0.0))[0] >= 0.9e-10  # floored where W has rank 2 of 3
     np.testing.assert_array_equal(relation.omega_of(np.zeros((2, 3)), 0.0), np.eye(2) / 2)
     inverse = np.linalg.inv(2.0 * 0.3 * (np.linalg.inv(omega) + np.eye(3) / 2.0))
-    np.testing.assert_allclose(covariance_mbar(omega, 0.3, 2.0), inverse, rtol=1e-9)
+    np.testing.assert_allclose(Covariance(0.3, 2.0).mbar_of(W, 0.0), inverse, rtol=1e-9)
+    np.testing.assert_allclose(Covariance(0.3, 2.0, omega).mbar(3), inverse, rtol=1e-9)
 
 
 def test_safe_sigma_rules(rng):

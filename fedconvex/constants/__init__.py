@@ -11,7 +11,6 @@ from fedconvex.constants.record import (
     Constants,
     noise_factor,
 )
-from fedconvex.constants.trust_region import ball_maximum
 
 __all__ = [
     "AT_CENTRE",
@@ -22,6 +21,5 @@ __all__ = [
     "INFINITE",
     "MEASURED",
     "Constants",
-    "ball_maximum",
     "noise_factor",
 ]

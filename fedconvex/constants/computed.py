@@ -19,9 +19,9 @@ from fedconvex.constants.record import (
     Constants,
     noise_factor,
 )
-from fedconvex.constants.trust_region import ball_maximum
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
+from fedconvex.solvers.ball import largest_on_ball
 from fedconvex.solvers.exact import solve
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
@@ -199,14 +199,14 @@ def _zeta(
     centre = np.linalg.norm(deviation, axis=1)
     if loss.quadratic:
         mean = np.einsum("k,kij->ij", p, np.array(grams))
-        gaps = [S - mean for S in grams]
-        if max(np.abs(A).max() for A in gaps) <= 1e-13 * np.abs(mean).max():  # equal Hessians: the same everywhere
+        gaps = np.array(grams) - mean
+        if np.abs(gaps).max() <= 1e-13 * np.abs(mean).max():  # equal Hessians: the same everywhere
             return float(centre.max()), EXACT
         if radius is None:
             return math.inf, INFINITE
-        return math.sqrt(
-            max(ball_maximum(A @ A, A @ d, float(d @ d), radius) for A, d in zip(gaps, deviation, strict=True))
-        ), EXACT_ON_BALL
+        return math.sqrt(_maxima(gaps @ gaps, np.einsum("kij,kj->ki", gaps, deviation), centre**2, radius).max()), (
+            EXACT_ON_BALL
+        )
     if not math.isfinite(loss.lipschitz):
         return math.inf, INFINITE if radius is None else UNKNOWN
     norms = loss.lipschitz * np.add.reduceat(np.sqrt(_row_norms2(problem)), fed.ptr[:-1]) / fed.sizes
@@ -235,12 +235,11 @@ def _noise(
     s2, G2 = np.zeros(fed.K), np.full(fed.K, math.inf)
     how["sigma2_k"] = how["G2_k"] = BOUND_ON_BALL if math.isfinite(radius) else BOUND
     if loss.quadratic and math.isfinite(radius):
-        gradients = problem.client_gradients(c).reshape(fed.K, -1)
-        for k in range(fed.K):
-            A, beta, const = _variance_quadratic(problem, k, c, grams[k])
-            H, g = grams[k] + r * np.eye(fed.d), gradients[k]
-            s2[k] = phi[k] * ball_maximum(A, beta, const, radius)
-            G2[k] = ball_maximum(H @ H + phi[k] * A, H @ g + phi[k] * beta, float(g @ g) + phi[k] * const, radius)
+        g, H = problem.client_gradients(c).reshape(fed.K, -1), np.array(grams) + r * np.eye(fed.d)
+        parts = [_variance_quadratic(problem, k, c, grams[k]) for k in range(fed.K)]
+        A, beta, const = (phi.reshape(-1, *[1] * np.ndim(v[0])) * np.array(v) for v in zip(*parts, strict=True))
+        s2 = _maxima(A, beta, const, radius)
+        G2 = _maxima(H @ H + A, np.einsum("kij,kj->ki", H, g) + beta, np.sum(g**2, axis=1) + const, radius)
         how["sigma2_k"] = how["G2_k"] = EXACT_ON_BALL
     elif math.isfinite(loss.lipschitz):
         norms = np.sqrt(row_norms)
@@ -259,6 +258,11 @@ def _noise(
     if not phi.any():
         how["sigma2_k"] = EXACT
     return s2, G2
+
+
+def _maxima(A: np.ndarray, beta: np.ndarray, const: np.ndarray, radius: float) -> np.ndarray:
+    """Maxima of d'A d + 2 beta'd + const over ‖d‖ <= radius; A (K, p, p), beta (K, p), const (K,)."""
+    return np.asarray(const + 2.0 * largest_on_ball(A, -beta, radius))
 
 
 def _steepest(problem: Objective, z: np.ndarray, reach: np.ndarray) -> np.ndarray:

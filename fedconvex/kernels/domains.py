@@ -16,7 +16,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import jobs, row_losses
 from fedconvex.kernels.cache import borrowing
 
-__all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by"]
+__all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by", "none_empty"]
 
 
 class Domains(NamedTuple):
@@ -57,9 +57,13 @@ def domain_counts(federation: Federation) -> np.ndarray:
     ValueError
         If a domain has no row.
     """
-    counts = domains_of(federation).counts
+    return none_empty(federation, domains_of(federation).counts)
+
+
+def none_empty(federation: Any, counts: np.ndarray) -> np.ndarray:
+    """Return the rows of each domain, (p,), or raise if a domain has none; a roster of clients will do."""
     if (counts == 0).any():
-        name = federation.domain_labels[int(np.argmin(counts))]  # type: ignore[index]
+        name = federation.domain_labels[int(np.argmin(counts))]
         raise bad(f"Federation: domain {name}", "have at least one row", "0 rows", "leave it out")
     return counts
 

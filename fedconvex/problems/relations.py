@@ -26,6 +26,7 @@ R*(V) = <s, x> - lam (‖x‖^2/sigma2 + T^2); for sigma2 = inf it is s_1^2/(4 l
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,18 +50,19 @@ __all__ = [
 FLOOR = 1e-10  # of the eigenvalues of a learned Omega, whose trace is one
 
 
-class Relation:
-    """A fixed relationship: what follows from Mbar; `Covariance` refines it for a learned Omega."""
+class Relation(ABC):
+    """A fixed relationship: what follows from Qbar and Mbar; `Covariance` refines it for a learned Omega."""
 
     learned = False
 
-    def mbar(self, m: int) -> np.ndarray:
-        """Return Mbar (m, m), symmetric positive semidefinite."""
-        raise NotImplementedError
-
+    @abstractmethod
     def qbar(self, m: int) -> np.ndarray:
-        """Return Qbar = Mbar^-1 (m, m)."""
-        raise NotImplementedError
+        """Return Qbar (m, m), symmetric positive definite."""
+
+    def mbar(self, m: int) -> np.ndarray:
+        """Return Mbar = Qbar^-1 (m, m), symmetric positive semidefinite."""
+        lam, U = np.linalg.eigh(self.qbar(m))
+        return np.asarray((U / lam) @ U.T)
 
     def value(self, W: np.ndarray) -> float:
         """R(W) for W (m, d), a sum of squares in the eigenvectors of Qbar."""
@@ -239,11 +241,6 @@ class Precision(Relation):
         _size("Precision.omega", len(self.omega), m)
         return np.asarray(2.0 * (self.lam1 * self.omega + self.lam2 * np.eye(m)))
 
-    def mbar(self, m: int) -> np.ndarray:
-        """Return Qbar^-1."""
-        lam, U = np.linalg.eigh(self.qbar(m))
-        return np.asarray((U / lam) @ U.T)
-
 
 class _Means(Relation):
     """R(W) = lam1 ‖W - P W‖^2 + lam2 ‖W‖^2 for a projection P on groups of equal models."""
@@ -251,9 +248,13 @@ class _Means(Relation):
     lam1: float
     lam2: float
 
+    def __post_init__(self) -> None:
+        real(f"{type(self).__name__}.lam1", self.lam1, low=0.0)
+        real(f"{type(self).__name__}.lam2", self.lam2, low=0.0, strict=True)
+
     def projection(self, m: int) -> np.ndarray:
-        """Return P (m, m)."""
-        raise NotImplementedError
+        """Return P (m, m): one group of all tasks."""
+        return np.full((m, m), 1.0 / m)
 
     def qbar(self, m: int) -> np.ndarray:
         """Return 2 (lam1 (I - P) + lam2 I)."""
@@ -293,14 +294,6 @@ class MeanRegularised(_Means):
     lam1: float
     lam2: float
 
-    def __post_init__(self) -> None:
-        real("MeanRegularised.lam1", self.lam1, low=0.0)
-        real("MeanRegularised.lam2", self.lam2, low=0.0, strict=True)
-
-    def projection(self, m: int) -> np.ndarray:
-        """Return 11'/m."""
-        return np.full((m, m), 1.0 / m)
-
 
 @dataclass(frozen=True)
 class Clustered(_Means):
@@ -333,8 +326,7 @@ class Clustered(_Means):
         if labels.ndim != 1 or labels.size == 0:
             raise bad("Clustered.clusters", "hold one label per task", f"{self.clusters!r}")
         object.__setattr__(self, "clusters", tuple(labels.tolist()))
-        real("Clustered.lam1", self.lam1, low=0.0)
-        real("Clustered.lam2", self.lam2, low=0.0, strict=True)
+        super().__post_init__()
 
     def projection(self, m: int) -> np.ndarray:
         """Return the projection on models that are equal within clusters."""
@@ -402,15 +394,11 @@ class Covariance(Relation):
 
     def mbar(self, m: int) -> np.ndarray:
         """Return (2 lam (Omega^-1 + I/sigma2))^-1; for a learned Omega that of the start, Omega = I/m."""
-        omega = np.eye(m) / m if self.omega is None else self.omega
-        _size("Covariance.omega", len(omega), m)
-        return covariance_mbar(omega, self.lam, self.sigma2)
+        return self._mbar(*np.linalg.eigh(self._given(m)))
 
     def qbar(self, m: int) -> np.ndarray:
         """Return 2 lam (Omega^-1 + I/sigma2); for a learned Omega that of the start, Omega = I/m."""
-        omega = np.eye(m) / m if self.omega is None else self.omega
-        _size("Covariance.omega", len(omega), m)
-        return np.asarray(2.0 * self.lam * (np.linalg.inv(omega) + np.eye(m) / self.sigma2))
+        return np.asarray(2.0 * self.lam * (np.linalg.inv(self._given(m)) + np.eye(m) / self.sigma2))
 
     def value(self, W: np.ndarray) -> float:
         """R(W); with a learned Omega lam (‖W‖^2/sigma2 + ‖W‖_*^2)."""
@@ -430,7 +418,7 @@ class Covariance(Relation):
         s = np.linalg.svd(V, compute_uv=False)
         if self.sigma2 == math.inf:
             return float(s[0]) ** 2 / (4.0 * self.lam)
-        x = self._shrink(s)
+        x = _shrink(s, 2.0 * self.lam, 2.0 * self.lam / self.sigma2)
         return float(s @ x) - self.lam * (float(x @ x) / self.sigma2 + float(x.sum()) ** 2)
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
@@ -448,9 +436,7 @@ class Covariance(Relation):
         """
         U, s, Vt = np.linalg.svd(Z, full_matrices=False)
         a = 2.0 * step * self.lam
-        grow = 1.0 + a / self.sigma2
-        T = _threshold(s, a, grow)
-        return np.asarray((U * (np.maximum(s - a * T, 0.0) / grow)) @ Vt)
+        return np.asarray((U * _shrink(s, a, 1.0 + a / self.sigma2)) @ Vt)
 
     def omega_of(self, W: np.ndarray, epsilon: float) -> np.ndarray:
         """Return (W W' + e I)^{1/2} scaled to trace one, e = epsilon ‖W‖^2/m, eigenvalues floored; (m, m).
@@ -462,20 +448,17 @@ class Covariance(Relation):
 
     def mbar_of(self, W: np.ndarray, epsilon: float) -> np.ndarray:
         """Return (2 lam (Omega^-1 + I/sigma2))^-1 for Omega = `omega_of`, from the same eigenvectors."""
-        w, U = _root(W, epsilon)
+        return self._mbar(*_root(W, epsilon))
+
+    def _given(self, m: int) -> np.ndarray:
+        """Omega, or that of the start."""
+        omega = np.eye(m) / m if self.omega is None else self.omega
+        _size("Covariance.omega", len(omega), m)
+        return np.asarray(omega)
+
+    def _mbar(self, w: np.ndarray, U: np.ndarray) -> np.ndarray:
+        """(2 lam (Omega^-1 + I/sigma2))^-1 from the eigenvalues w >= 0 of Omega and its eigenvectors."""
         return np.asarray((U * (w / (2.0 * self.lam * (1.0 + w / self.sigma2)))) @ U.T)
-
-    def _shrink(self, s: np.ndarray) -> np.ndarray:
-        """Return x_i = (s_i - 2 lam T)_+ sigma2/(2 lam), T = sum x_i."""
-        a, grow = 2.0 * self.lam, 2.0 * self.lam / self.sigma2
-        return np.maximum(s - a * _threshold(s, a, grow), 0.0) / grow
-
-
-def covariance_mbar(omega: np.ndarray, lam: float, sigma2: float) -> np.ndarray:
-    """Return (2 lam (Omega^-1 + I/sigma2))^-1 from the eigenvalues w of Omega: w/(2 lam (1 + w/sigma2))."""
-    w, U = np.linalg.eigh(omega)
-    w = np.maximum(w, 0.0)
-    return np.asarray((U * (w / (2.0 * lam * (1.0 + w / sigma2)))) @ U.T)
 
 
 def _root(W: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
@@ -489,15 +472,10 @@ def _root(W: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     return root / root.sum(), U
 
 
-def _threshold(s: np.ndarray, a: float, grow: float) -> float:
-    """Solve T = sum_i (s_i - a T)_+ / grow for decreasing s >= 0: T = (s_1 + ... + s_r)/(grow + r a), r the support."""
-    T = 0.0
-    for r in range(1, len(s) + 1):
-        new = float(s[:r].sum()) / (grow + r * a)
-        if r > 1 and s[r - 1] <= a * T:
-            break
-        T = new
-    return T
+def _shrink(s: np.ndarray, a: float, grow: float) -> np.ndarray:
+    """Return x_i = (s_i - a T)_+ / grow, T = sum x_i the largest (s_1 + ... + s_r)/(grow + r a), s >= 0 decreasing."""
+    T = np.max(np.cumsum(s) / (grow + a * np.arange(1, s.size + 1)))
+    return np.maximum(s - a * T, 0.0) / grow
 
 
 def _semidefinite(who: str, x: Any) -> np.ndarray:

@@ -181,6 +181,8 @@ def largest_on_ball(A: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:
     >>> largest_on_ball(np.array([[[1.0]], [[-1.0]]]), np.array([[0.0], [0.5]]), 2.0)
     array([2.   , 0.125])
     """
+    if R == 0.0:
+        return np.zeros(len(b))
     lam, U = np.linalg.eigh(A)
     c2 = np.einsum("rij,ri->rj", U, b) ** 2
     size = np.sqrt(c2.sum(axis=1))

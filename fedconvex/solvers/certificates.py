@@ -80,7 +80,7 @@ def certified_gap(
     rank = "" if factor.full else f", rank {int(factor.keep.sum())} of {factor.keep.size}"
     if kind.quadratic:
         return min(0.5 * nu * nu, best[0]), f"exact quadratic: g'H⁺g/2{rank}", True
-    columns = np.tile(problem.column_sizes, problem.n_outputs) * factor.scale
+    columns = np.tile(problem.federation.column_sizes, problem.n_outputs) * factor.scale
     M = float(np.linalg.norm(columns)) * kind.self_concordance
     for s in max(nu, 1e-300) * np.array([2.02, 2.1, 2.5, 4.0, 8.0]):
         phi = _phi(M * float(s) / math.sqrt(factor.least)) if factor.least > 0.0 else 0.0

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from fedconvex._check import bad, numeric, wrong_type
@@ -233,12 +232,6 @@ class Objective:
             raise wrong_type(f"{self.loss!r}", "have a curvature", "none", cure)
 
     @cached_property
-    def column_sizes(self) -> np.ndarray:
-        """Largest |x_j| of every feature, (d,)."""
-        X = abs(self.federation.X).max(axis=0)
-        return np.asarray(X.toarray() if sp.issparse(X) else X).ravel()
-
-    @cached_property
     def rank_bound(self) -> int:
         """An upper bound of the exact rank of the rows of positive weight."""
         weighted = np.repeat(self.row_weights > 0.0, self.federation.sizes)
@@ -260,7 +253,7 @@ class Objective:
         return steep if math.isfinite(steep) or not math.isfinite(F) else self._mean_sizes(w)[1]
 
     def _reach(self, w: np.ndarray) -> float:
-        return float(np.abs(w).reshape(self.n_outputs, -1).sum(axis=0) @ self.column_sizes)
+        return float(np.abs(w).reshape(self.n_outputs, -1).sum(axis=0) @ self.federation.column_sizes)
 
     def rounding(self, w: np.ndarray, F: float) -> float:
         """How far the computed F(w) may be from the true one: 8 eps mean |l| + mean |l'| r + sup l'' r^2/2.
@@ -290,7 +283,7 @@ class Objective:
         """How far the entries of the computed gradient may be from the true ones, (size,)."""
         reach = self._reach(w)
         bend = self._bend(w, F) * self._growth(8.0 * _EPS * reach)
-        per_feature = np.tile(self.column_sizes, self.n_outputs) * (self._steepness(w, F) + bend * reach)
+        per_feature = np.tile(self.federation.column_sizes, self.n_outputs) * (self._steepness(w, F) + bend * reach)
         return 8.0 * _EPS * (per_feature + self.l2 * np.abs(w))
 
     def hessian_root(self, w: np.ndarray) -> np.ndarray:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import wrong_type
 from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
-from fedconvex.kernels.domains import domains_of, held_by
+from fedconvex.kernels.domains import domains_of, held_by, none_empty
 from fedconvex.methods.parts import local_work, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 
@@ -46,10 +46,7 @@ def counts_of(problem: FederatedProblem) -> np.ndarray:
     """
     fed = problem.federation
     held = fed.sizes if not fed.n_domains else np.sum(problem.statistic("domain_counts"), axis=0)
-    if (held == 0).any():
-        name = fed.domain_labels[int(np.argmin(held))]
-        raise bad(f"Federation: domain {name}", "have at least one row", "0 rows", "leave it out")
-    return np.asarray(held, dtype=np.float64)
+    return np.asarray(none_empty(fed, held), dtype=np.float64)
 
 
 def as_domain_step_size(who: str, x: Any) -> Any:
