@@ -14,6 +14,8 @@ from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
+    ASSUMPTIONS,
+    SETTING,
     SOURCE,
     TrackingConstants,
     agents_of,
@@ -34,18 +36,8 @@ __all__ = ["STATEMENT", "THEOREMS", "SmallStep", "msd_paper", "msd_refined", "op
 STATEMENT = Statement(
     page="dynamic_msd",
     title="Dynamic FedAvg: mean-square deviation",
-    setting="""
-K agents of equal weight, P = (1/K) sum P_k, P_k(w) = mean of Q(w; x) over the N_k rows of agent k. Iteration i: L
-agents, uniform without replacement, do E_k steps of size mu/E_k with fresh mini-batches of B_k rows (without
-replacement) from w_{i-1}; the server averages. The minimiser moves, w_i^o = w_{i-1}^o + q_i, q_i of mean zero,
-independent of the past, E‖q_i‖^2 = sigma_q^2; losses of iteration i are those with minimiser w_{i-1}^o. Error
-e_i = w_i^o - w_i; w_i = w_{i-1} - mu grad P(w_{i-1}) - mu s_i - mu d_i with gradient noise s_i (who takes part,
-which rows) and incremental noise d_i (gradients taken at local iterates instead of w_{i-1}).
-""",
-    assumptions="""
-P is nu-strongly convex and delta_P-smooth; every row loss of agent k is convex and delta_k-smooth, P_k is
-delta_{P,k}-smooth; delta = max delta_k; V_k(w^o) and ‖grad P_k(w^o)‖ do not change with time.
-""",
+    setting=SETTING,
+    assumptions=ASSUMPTIONS,
     statement="""
 tau_s,k = (N_k - B_k)/((N_k - 1) B_k E_k), tau'_k = E_k tau_s,k, tau_eps = (K - L)/(K - 1),
 a_k = ((E_k - 1)/(2 E_k))^2, V_k = variance of one row's gradient.
@@ -123,12 +115,10 @@ def msd_paper(
     *,
     step_size: float,
     drift2: float,
-    participation: int | None = None,
-    batch_size: Any = None,
-    local_steps: Any = 1,
     t: float | None = None,
     rounds: int | None = None,
     start2: float | None = None,
+    **agents: Any,
 ) -> Bound:
     """Return version P of the mean-square deviation: the paper's three terms, with delta^2 throughout.
 
@@ -139,12 +129,12 @@ def msd_paper(
         mu; a local step is mu/E_k.
     drift2 : float
         sigma_q^2 = E‖q_i‖^2, the trace.
-    participation, batch_size, local_steps : int, int or array (K,)
-        L (default all agents), B_k (default all rows), E_k.
     t : float, optional
         Young's parameter in (0, 1); default 1 - gamma, or the limit 0 where every E_k = 1.
     rounds, start2 : int, float, optional
         With both: the bound of E‖e_i‖^2 at i = rounds from E‖e_0‖^2 = start2; otherwise the limsup.
+    participation, batch_size, local_steps : int, int or array (K,), optional
+        As for `fedconvex.theorems.parts.tracking.sampling`.
 
     Raises
     ------
@@ -152,7 +142,7 @@ def msd_paper(
         If a step size condition fails, or lambda >= 1: the bound is vacuous.
     """
     mu, q2 = real("step_size", step_size, low=0.0, strict=True), real("drift2", drift2, low=0.0)
-    s = sampling(constants.sizes, participation, batch_size, local_steps)
+    s = sampling(constants.sizes, **agents)
     theorem = f"{SOURCE}, MSD, version P"
     gamma = max(abs(1.0 - mu * constants.nu), abs(1.0 - mu * constants.delta_P))
     requires = strongly_convex(theorem, constants) + require(theorem, *nonexpansive(constants, mu, s))
@@ -180,11 +170,9 @@ def msd_refined(
     *,
     step_size: float,
     drift2: float,
-    participation: int | None = None,
-    batch_size: Any = None,
-    local_steps: Any = 1,
     rounds: int | None = None,
     start2: float | None = None,
+    **agents: Any,
 ) -> Bound:
     """Return version R of the mean-square deviation, minimised over Young's t on a logarithmic grid.
 
@@ -208,7 +196,7 @@ def msd_refined(
     1.0
     """
     mu, q2 = real("step_size", step_size, low=0.0, strict=True), real("drift2", drift2, low=0.0)
-    s = sampling(constants.sizes, participation, batch_size, local_steps)
+    s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, MSD, version R (form of Rizk, Vlaski, Sayed 2020)"
     requires = strongly_convex(theorem, constants) + require(theorem, *nonexpansive(constants, mu, s))
     c = constants
@@ -245,15 +233,7 @@ def _best(lam: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float 
     return int(np.argmin(level))
 
 
-def small_step(
-    constants: TrackingConstants,
-    *,
-    step_size: float,
-    drift_covariance: Any,
-    participation: int | None = None,
-    batch_size: Any = None,
-    local_steps: Any = 1,
-) -> SmallStep:
+def small_step(constants: TrackingConstants, *, step_size: float, drift_covariance: Any, **agents: Any) -> SmallStep:
     """Return the steady-state deviation to first order in the step size; not a bound.
 
     Parameters
@@ -264,22 +244,15 @@ def small_step(
         mu.
     drift_covariance : array (d, d)
         R_q = E q q'.
-    participation, batch_size, local_steps : int, int or array (K,)
-        L, B_k, E_k.
+    participation, batch_size, local_steps
+        As for `msd_paper`.
     """
     mu = real("step_size", step_size, low=0.0, strict=True)
-    noise, tracking = _traces(constants, drift_covariance, participation, batch_size, local_steps)
+    noise, tracking = _traces(constants, drift_covariance, agents)
     return SmallStep(0.5 * mu * noise + 0.5 * tracking / mu, 0.5 * mu * noise, 0.5 * tracking / mu)
 
 
-def optimal_step(
-    constants: TrackingConstants,
-    *,
-    drift_covariance: Any,
-    participation: int | None = None,
-    batch_size: Any = None,
-    local_steps: Any = 1,
-) -> float:
+def optimal_step(constants: TrackingConstants, *, drift_covariance: Any, **agents: Any) -> float:
     """Return sqrt(tr(H^{-1} R_q)/tr(H^{-1} R_s)), the step size that minimises `small_step`.
 
     Examples
@@ -295,7 +268,7 @@ def optimal_step(
     >>> round(small_step(constants, step_size=0.1, drift_covariance=[[0.01]], participation=1).value, 12)
     0.1
     """
-    noise, tracking = _traces(constants, drift_covariance, participation, batch_size, local_steps)
+    noise, tracking = _traces(constants, drift_covariance, agents)
     require("optimal step", Hypothesis("gradient noise", f"tr(H^-1 R_s) = {noise:g}", noise > 0.0))
     return math.sqrt(tracking / noise)
 
@@ -322,14 +295,12 @@ def _recursion(
     return Bound(terms, MEAN_SQUARE_DEVIATION, theorem, requires)
 
 
-def _traces(
-    c: TrackingConstants, drift_covariance: Any, participation: int | None, batch_size: Any, local_steps: Any
-) -> tuple[float, float]:
+def _traces(c: TrackingConstants, drift_covariance: Any, agents: dict[str, Any]) -> tuple[float, float]:
     """tr(H^{-1} R_s), tr(H^{-1} R_q)."""
     if c.hessian is None or c.covariance_k is None or c.gradient_k is None:
         raise AssumptionError("small-step formula does not apply: needs hessian, covariance_k and gradient_k")
     strongly_convex("small-step formula", c)
-    s = sampling(c.sizes, participation, batch_size, local_steps)
+    s = sampling(c.sizes, **agents)
     outer = np.einsum("ki,kj->ij", c.gradient_k, c.gradient_k) / c.K
     R_s = (np.einsum("k,kij->ij", s.tau_s, c.covariance_k) / c.K + s.tau_eps * outer) / s.L
     R_q = np.asarray(drift_covariance, dtype=float)

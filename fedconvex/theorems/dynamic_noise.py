@@ -17,6 +17,8 @@ from fedconvex.theorems.parts.quantities import deterministic
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
+    ASSUMPTIONS,
+    SETTING,
     SOURCE,
     Sampling,
     TrackingConstants,
@@ -54,18 +56,8 @@ INCREMENTAL_NOISE = Quantity("E‖d_i‖^2 given w_{i-1}", dimension=Dimension.S
 STATEMENT = Statement(
     page="dynamic_noise",
     title="Dynamic FedAvg: noise",
-    setting="""
-K agents of equal weight, P = (1/K) sum P_k, P_k(w) = mean of Q(w; x) over the N_k rows of agent k. Iteration i: L
-agents, uniform without replacement, do E_k steps of size mu/E_k with fresh mini-batches of B_k rows (without
-replacement) from w_{i-1}; the server averages. The minimiser moves, w_i^o = w_{i-1}^o + q_i, q_i of mean zero,
-independent of the past, E‖q_i‖^2 = sigma_q^2; losses of iteration i are those with minimiser w_{i-1}^o. Error
-e_i = w_i^o - w_i; w_i = w_{i-1} - mu grad P(w_{i-1}) - mu s_i - mu d_i with gradient noise s_i (who takes part,
-which rows) and incremental noise d_i (gradients taken at local iterates instead of w_{i-1}).
-""",
-    assumptions="""
-P is nu-strongly convex and delta_P-smooth; every row loss of agent k is convex and delta_k-smooth, P_k is
-delta_{P,k}-smooth; delta = max delta_k; V_k(w^o) and ‖grad P_k(w^o)‖ do not change with time.
-""",
+    setting=SETTING,
+    assumptions=ASSUMPTIONS,
     statement="""
 tau_s,k = (N_k - B_k)/((N_k - 1) B_k E_k), tau'_k = E_k tau_s,k, tau_eps = (K - L)/(K - 1),
 a_k = ((E_k - 1)/(2 E_k))^2, V_k = variance of one row's gradient.
@@ -125,9 +117,7 @@ factors 6 and 3 add to that. The incremental lemma at w is attained.
 )
 
 
-def gradient_noise(
-    problem: Problem, w: Any, *, participation: int | None = None, batch_size: Any = None, local_steps: Any = 1
-) -> Bound:
+def gradient_noise(problem: Problem, w: Any, **agents: Any) -> Bound:
     """Return E[‖s‖^2 | w] exactly, for any loss: an identity, with the shares of data and of agents.
 
     Parameters
@@ -136,10 +126,8 @@ def gradient_noise(
         Equal client weights.
     w : model
         w_{i-1}.
-    participation : int, optional
-        L; default all agents.
-    batch_size, local_steps : int or array (K,), optional
-        B_k (default all rows) and E_k.
+    participation, batch_size, local_steps : int, int or array (K,), optional
+        As for `fedconvex.theorems.parts.tracking.sampling`.
 
     Examples
     --------
@@ -151,7 +139,7 @@ def gradient_noise(
     1.0
     """
     equal_agents("gradient noise identity", problem)
-    s = sampling(problem.federation.sizes, participation, batch_size, local_steps)
+    s = sampling(problem.federation.sizes, **agents)
     g = problem.client_gradients(w).reshape(problem.federation.K, -1)
     spread = np.sum((g - g.mean(axis=0)) ** 2, axis=1)
     terms = {
@@ -161,27 +149,13 @@ def gradient_noise(
     return Bound(terms, GRADIENT_NOISE, "fedconvex, exact identity (docs/theory/dynamic_noise.md)")
 
 
-def gradient_noise_paper(
-    constants: TrackingConstants,
-    distance: float,
-    *,
-    participation: int | None = None,
-    batch_size: Any = None,
-    local_steps: Any = 1,
-) -> Bound:
+def gradient_noise_paper(constants: TrackingConstants, distance: float, **agents: Any) -> Bound:
     """Return the lemma as in the paper (factors 6, 3, tau_eps to the first power) at ‖w_{i-1} - w^o‖ = distance."""
-    s = sampling(constants.sizes, participation, batch_size, local_steps)
+    s = sampling(constants.sizes, **agents)
     return _noise_lemma(f"{SOURCE}, gradient noise lemma", constants, distance, s, 6.0, 3.0)
 
 
-def gradient_noise_sharp(
-    constants: TrackingConstants,
-    distance: float,
-    *,
-    participation: int | None = None,
-    batch_size: Any = None,
-    local_steps: Any = 1,
-) -> Bound:
+def gradient_noise_sharp(constants: TrackingConstants, distance: float, **agents: Any) -> Bound:
     """Return the lemma with factors 2 and 2: the variance of a difference is at most its second moment.
 
     Examples
@@ -196,17 +170,15 @@ def gradient_noise_sharp(
     >>> gradient_noise_sharp(constants, 0.0, participation=1).value
     2.0
     """
-    s = sampling(constants.sizes, participation, batch_size, local_steps)
+    s = sampling(constants.sizes, **agents)
     return _noise_lemma("fedconvex, sharper gradient noise lemma", constants, distance, s, 2.0, 2.0)
 
 
-def incremental_noise(
-    constants: TrackingConstants, distance: float, *, step_size: float, batch_size: Any = None, local_steps: Any = 1
-) -> Bound:
+def incremental_noise(constants: TrackingConstants, distance: float, *, step_size: float, **agents: Any) -> Bound:
     """Return the form with delta throughout: E‖d‖^2 <= mu^2 (beta_d^2 ‖e‖^2 + sigma_d^2), at ‖e‖ = distance."""
     mu = real("step_size", step_size, low=0.0, strict=True)
     d = real("distance", distance, low=0.0)
-    s = sampling(constants.sizes, None, batch_size, local_steps)
+    s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, incremental noise lemma, delta form"
     requires = require(theorem, *nonexpansive(constants, mu, s))
     beta, sigma = incremental_constants(constants, s)
@@ -215,12 +187,7 @@ def incremental_noise(
 
 
 def incremental_noise_at(
-    constants: TrackingConstants,
-    moments: tuple[np.ndarray, np.ndarray],
-    *,
-    step_size: float,
-    batch_size: Any = None,
-    local_steps: Any = 1,
+    constants: TrackingConstants, moments: tuple[np.ndarray, np.ndarray], *, step_size: float, **agents: Any
 ) -> Bound:
     """Return the sharper form, with ‖grad P_k(w)‖^2 and V_k(w) at w_{i-1}, as `client_moments` gives them.
 
@@ -237,7 +204,7 @@ def incremental_noise_at(
     0.015625
     """
     mu = real("step_size", step_size, low=0.0, strict=True)
-    s = sampling(constants.sizes, None, batch_size, local_steps)
+    s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, incremental noise lemma"
     requires = require(theorem, *nonexpansive(constants, mu, s))
     gradient2, variance = moments
@@ -295,23 +262,20 @@ def _exact_incremental_noise(s: Setting, rounds: Sequence[int]) -> np.ndarray | 
     return deterministic(_incremental_noise)(s, rounds)
 
 
+def _read(s: Setting) -> dict[str, Any]:
+    return {"constants": tracking_constants(s.problem), **agents_of(s)}
+
+
 def _read_gradient(s: Setting) -> Reading:
-    agents = agents_of(s)
-    return Reading({"constants": tracking_constants(s.problem), "distance": math.sqrt(error2_of(s)), **agents})
+    return Reading(_read(s) | {"distance": math.sqrt(error2_of(s))})
 
 
 def _read_incremental(s: Setting) -> Reading:
-    agents = agents_of(s)
-    del agents["participation"]
-    distance, step = math.sqrt(error2_of(s)), step_of(s)
-    return Reading({"constants": tracking_constants(s.problem), "distance": distance, "step_size": step, **agents})
+    return Reading(_read(s) | {"distance": math.sqrt(error2_of(s)), "step_size": step_of(s)})
 
 
 def _read_incremental_at(s: Setting) -> Reading:
-    agents = agents_of(s)
-    del agents["participation"]
-    c, moments = tracking_constants(s.problem), client_moments(s.problem, s.start)
-    return Reading({"constants": c, "moments": moments, "step_size": step_of(s), **agents})
+    return Reading(_read(s) | {"moments": client_moments(s.problem, s.start), "step_size": step_of(s)})
 
 
 _HERE: dict[str, Any] = {"statement": STATEMENT, "method": sampled_agents(), "start": 0.5}

@@ -21,6 +21,8 @@ from fedconvex.theory.bound import AssumptionError, Hypothesis, require
 from fedconvex.traits import traits_of
 
 __all__ = [
+    "ASSUMPTIONS",
+    "SETTING",
     "SOURCE",
     "Sampling",
     "TrackingConstants",
@@ -39,6 +41,18 @@ __all__ = [
 ]
 
 SOURCE = "Rizk, Vlaski, Sayed 2020, arXiv:2002.08782"
+SETTING = """
+K agents of equal weight, P = (1/K) sum P_k, P_k(w) = mean of Q(w; x) over the N_k rows of agent k. Iteration i: L
+agents, uniform without replacement, do E_k steps of size mu/E_k with fresh mini-batches of B_k rows (without
+replacement) from w_{i-1}; the server averages. The minimiser moves, w_i^o = w_{i-1}^o + q_i, q_i of mean zero,
+independent of the past, E‖q_i‖^2 = sigma_q^2; losses of iteration i are those with minimiser w_{i-1}^o. Error
+e_i = w_i^o - w_i; w_i = w_{i-1} - mu grad P(w_{i-1}) - mu s_i - mu d_i with gradient noise s_i (who takes part,
+which rows) and incremental noise d_i (gradients taken at local iterates instead of w_{i-1}).
+"""
+ASSUMPTIONS = """
+P is nu-strongly convex and delta_P-smooth; every row loss of agent k is convex and delta_k-smooth, P_k is
+delta_{P,k}-smooth; delta = max delta_k; V_k(w^o) and ‖grad P_k(w^o)‖ do not change with time.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +160,23 @@ def client_moments(problem: Problem, w: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.sum(g**2, axis=1), problem.gradient_variance(w)
 
 
-def sampling(sizes: np.ndarray, participation: int | None, batch_size: Any, local_steps: Any) -> Sampling:
-    """Return the factors of L participants, batches of B_k rows and E_k steps."""
+def sampling(
+    sizes: np.ndarray, *, participation: int | None = None, batch_size: Any = None, local_steps: Any = 1
+) -> Sampling:
+    """Return the factors of L participants (default all), batches of B_k rows (default all) and E_k steps.
+
+    Parameters
+    ----------
+    sizes : array (K,)
+        N_k.
+    participation : int, optional
+    batch_size, local_steps : int or array (K,), optional
+
+    Raises
+    ------
+    AssumptionError
+        If batches are larger than a client, or steps not whole and positive.
+    """
     n = np.asarray(sizes, dtype=float)
     K = n.size
     L = K if participation is None else whole("participation", participation, low=1, high=K)
