@@ -10,7 +10,7 @@ from test_multiboost import LOSSES, instance, plain_losses
 from fedconvex import Federation, iterate
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import Presorted, StumpProblem
-from fedconvex.theorems.adaboost import adaboost_bound
+from fedconvex.theorems.adaboost import adaboost
 from fedconvex.theorems.boosting import smoothed_progress
 from fedconvex.theorems.boosting_margins import margin_bound, margin_vertex_bound
 from fedconvex.theory.boosting import edges, margin_losses, stump_complexity, two_points
@@ -31,7 +31,7 @@ def test_the_gradient_identity(loss, rng):
     assert found.error.max() <= 1.0
 
 
-def test_adaboost_bound_is_an_equality_for_signs(rng):
+def test_adaboost_is_an_equality_for_signs(rng):
     X, y = rng.normal(size=(100, 3)), rng.choice([-1.0, 1.0], 100)
     problem = StumpProblem(Federation.from_arrays(X, y, np.zeros(100, int)))
     gammas = []
@@ -42,11 +42,11 @@ def test_adaboost_bound_is_an_equality_for_signs(rng):
             u = (state.margins[0] - before) / state.history[0, -1, 5]
             gammas.append(float(D @ u))
             value = problem.losses_of(state.margins[0])[0][0]
-            assert value == pytest.approx(adaboost_bound(gammas), rel=1e-12)
+            assert value == pytest.approx(adaboost(gammas).value, rel=1e-12)
         before = state.margins[0]
 
 
-def test_adaboost_bound_holds_for_confidences(rng):
+def test_adaboost_holds_for_confidences(rng):
     """Q(l|x) h in [-1, 1]: an inequality."""
     problem = instance(2, p=1)
     gammas, before = [], None
@@ -54,7 +54,7 @@ def test_adaboost_bound_holds_for_confidences(rng):
         if before is not None and state.event[0] == 0:
             D = np.exp(-before) / np.exp(-before).sum()
             gammas.append(float(D @ (state.margins[0] - before) / state.history[0, -1, 5]))
-            assert problem.losses_of(state.margins[0])[0][0] <= adaboost_bound(gammas) * (1 + 1e-12)
+            assert problem.losses_of(state.margins[0])[0][0] <= adaboost(gammas).value * (1 + 1e-12)
         before = state.margins[0]
 
 
@@ -159,7 +159,7 @@ def test_the_margin_bound_covers(rng):
 
 def test_bad_input():
     with pytest.raises(ValueError, match="lie in"):
-        adaboost_bound([1.2])
+        adaboost([1.2])
     with pytest.raises(ValueError, match="rho"):
         margin_losses([0.1], [0, 1], 0.0)
     with pytest.raises(ValueError, match="smoothing"):

@@ -28,7 +28,7 @@ from fedconvex.theorems.parts.sources import as_one_source, breast_cancer_one_so
 from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, require
 
-__all__ = ["STATEMENT", "THEOREMS", "adaboost", "adaboost_bound", "adaboost_weak"]
+__all__ = ["STATEMENT", "THEOREMS", "adaboost", "adaboost_weak"]
 
 SOURCE = "Freund, Schapire 1997; Schapire, Singer 1999"
 
@@ -65,7 +65,7 @@ rounds. A product smaller by a millionth and γ doubled are found (`tests/test_v
 )
 
 
-def adaboost_bound(edge: Any) -> float:
+def adaboost(edge: Any) -> Bound:
     """Return prod sqrt(1 - gamma_t^2), which bounds the exponential loss of one source after exact line searches.
 
     Parameters
@@ -75,27 +75,16 @@ def adaboost_bound(edge: Any) -> float:
 
     Examples
     --------
-    >>> from fedconvex.theorems.adaboost import adaboost_bound
-    >>> round(adaboost_bound([0.6, 0.8]), 12)
-    0.48
-    """
-    g = np.atleast_1d(numeric("adaboost_bound: edge", edge))
-    finite("adaboost_bound: edge", g)
-    if np.abs(g).max(initial=0.0) > 1.0 + 1e-12:
-        raise bad("adaboost_bound: edge", "lie in [-1, 1]", f"{g[np.argmax(np.abs(g))]:g}")
-    return float(np.prod(np.sqrt(np.maximum(1.0 - g**2, 0.0))))
-
-
-def adaboost(edge: Any) -> Bound:
-    """Return `adaboost_bound` with its address.
-
-    Examples
-    --------
     >>> from fedconvex.theorems.adaboost import adaboost
     >>> round(adaboost([0.6, 0.8]).value, 12)
     0.48
     """
-    return Bound({"product": adaboost_bound(edge)}, ENSEMBLE_LOSS, f"{SOURCE}, product of the rounds")
+    g = np.atleast_1d(numeric("adaboost: edge", edge))
+    finite("adaboost: edge", g)
+    if np.abs(g).max(initial=0.0) > 1.0 + 1e-12:
+        raise bad("adaboost: edge", "lie in [-1, 1]", f"{g[np.argmax(np.abs(g))]:g}")
+    product = float(np.prod(np.sqrt(np.maximum(1.0 - g**2, 0.0))))
+    return Bound({"product": product}, ENSEMBLE_LOSS, f"{SOURCE}, product of the rounds")
 
 
 def adaboost_weak(gamma: float, *, rounds: int) -> Bound:

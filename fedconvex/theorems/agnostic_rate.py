@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.driver import iterate
 from fedconvex.loss_traits import traits
 from fedconvex.methods import AFL
 from fedconvex.methods.afl import WeightedSampling
@@ -24,6 +23,7 @@ from fedconvex.theorems.parts.domains import (
     values_rounding,
 )
 from fedconvex.theorems.parts.instances import breast_cancer
+from fedconvex.theorems.parts.quantities import deterministic, values_along
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
@@ -35,7 +35,6 @@ from fedconvex.theory.saddle_constants import (
     agnostic_constants,
     agnostic_steps,
 )
-from fedconvex.traits import traits_of
 
 __all__ = [
     "STATEMENT",
@@ -379,17 +378,13 @@ def _read_steps(s: Setting, c: AgnosticConstants) -> Reading:
 
 def _saddle_gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """max over Lambda of L(wA, .) - min over the ball of L(., lambdaA): certified from above, to 1e-12 or so."""
-    m, domains, wanted, out = s.method, s.problem.by_domain, set(rounds), {}
-    runs = iterate(m, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
-    for t, state in runs:
-        if t in wanted:
-            top = np.asarray(m.uncertainty_set.largest(domains.client_values(state.w))[0])
-            out[t] = top - least_values_over_ball(s.problem, state.domain_weights, m.radius)
-    return np.array([out[t] for t in rounds])
+    m, domains = s.method, s.problem.by_domain
 
+    def gap(state: Any) -> np.ndarray:
+        top = np.asarray(m.uncertainty_set.largest(domains.client_values(state.w))[0])
+        return top - least_values_over_ball(s.problem, state.domain_weights, m.radius)
 
-def _exact_saddle_gap(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    return _saddle_gap(s, rounds, 0, 1)[:, 0] if traits_of(s.method, s.problem).deterministic else None
+    return values_along(gap, s, rounds, seed, trajectories)
 
 
 def _shown_game(s: Setting) -> dict[str, tuple[float, str]]:
@@ -417,7 +412,7 @@ def saddle_steps(radius: float = 1.0, published: bool = False, **settings: Any) 
 _ABOUT: dict[str, Any] = {
     "quantity": SADDLE_GAP,
     "sample": _saddle_gap,
-    "exact": _exact_saddle_gap,
+    "exact": deterministic(_saddle_gap),
     "shown": _shown_game,
     "tolerance": values_rounding,
     "statement": STATEMENT,

@@ -119,11 +119,6 @@ def _sandwich(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -
     return np.array([out[t] for t in rounds])
 
 
-def _exact_sandwich(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    """Largest over a single run: the statement is about every model."""
-    return _sandwich(s, rounds, s.seed, 1)[:, 0]
-
-
 def _exact_optimum(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
     """From both exact solutions, certified from above."""
     best, smooth = solve_minimax(s.problem), solve_softmax(s.problem, s.method.mu)
@@ -150,7 +145,7 @@ THEOREMS = (
         bound=softmax_sandwich,
         read=_read,
         sample=_sandwich,
-        exact=_exact_sandwich,
+        exact=lambda s, rounds: _sandwich(s, rounds, s.seed, 1)[:, 0],  # the statement is about every model
         says="The softmax objective lies between the worst domain's loss and log(p)/mu above it, at every model.",
         loose="Both ends are attained: equal losses, and one loss far above the others.",
         rounds=20,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import whole
 from fedconvex.constants import Constants
 from fedconvex.methods import FedAvg
 from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
+from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, local_work, where_taken
 from fedconvex.theorems.parts.instances import (
     alike_logistic,
     breast_cancer,
@@ -147,7 +147,7 @@ def fedavg_convex(constants: Constants, *, step_size: float, local_steps: int, r
     >>> fedavg_convex(constants, step_size=0.25, local_steps=2, rounds=1).value
     2.125
     """
-    eta, tau, T = _settings(step_size, local_steps, rounds)
+    eta, tau, T = local_work(step_size, local_steps, rounds)
     theorem = f"{SOURCE} (15)"
     L, D, sigma2, zeta, M, common = _constants(theorem, constants)
     step = Hypothesis("step_size <= 1/(4L)", f"step_size = {eta:g}, 1/(4L) = {_quarter(L):g}", eta * L <= 0.25)
@@ -273,11 +273,6 @@ def _constants(theorem: str, constants: Constants) -> tuple[float, float, float,
         *where_taken(constants, "sigma2", "zeta"),
     )
     return float(L), float(D), float(sigma2), float(zeta), p.size, requires
-
-
-def _settings(step_size: float, local_steps: int, rounds: int) -> tuple[float, int, int]:
-    eta = real("step_size", step_size, low=0.0, strict=True)
-    return eta, whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=1)
 
 
 def _quarter(L: float) -> float:

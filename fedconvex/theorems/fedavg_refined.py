@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import real
 from fedconvex.constants import Constants
 from fedconvex.constants import noise_factor as batch_noise_factor
 from fedconvex.methods import UniformSampling
 from fedconvex.theorems.fedavg_convex import WITHIN_REACH
-from fedconvex.theorems.parts.assumptions import client_weights, where_taken
+from fedconvex.theorems.parts.assumptions import client_noise, client_weights, local_work, where_taken
 from fedconvex.theorems.parts.instances import (
     breast_cancer,
     breast_cancer_by_size,
@@ -27,7 +27,7 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
 __all__ = [
@@ -170,7 +170,7 @@ def fedavg_refined(constants: Constants, *, step_size: float, local_steps: int, 
     >>> round(fedavg_refined(constants, step_size=0.25, local_steps=2, rounds=1).value, 4)
     1.0208
     """
-    eta, tau, T = _settings(step_size, local_steps, rounds)
+    eta, tau, T = local_work(step_size, local_steps, rounds)
     L, D, zeta, p, sigma2, requires = _uniform(R1, constants)
     requires += require(R1, _below(eta, L, strict=True))
     k = np.arange(tau)
@@ -197,7 +197,7 @@ def fedavg_refined_sharp(constants: Constants, *, step_size: float, local_steps:
     >>> round(fedavg_refined_sharp(constants, step_size=0.25, local_steps=2, rounds=1).value, 4)
     1.0156
     """
-    eta, tau, T = _settings(step_size, local_steps, rounds)
+    eta, tau, T = local_work(step_size, local_steps, rounds)
     L, D, zeta, p, sigma2, requires = _uniform(f"{R1}#", constants)
     requires += require(f"{R1}#", _below(eta, L, strict=False))
     k = np.arange(tau)
@@ -263,7 +263,7 @@ def fedavg_at_optimum_sharp(
 def _optimum(
     theorem: str, constants: Constants, step_size: float, local_steps: int, rounds: int, phi: float, *, sharp: bool
 ) -> Bound:
-    eta, tau, T = _settings(step_size, local_steps, rounds)
+    eta, tau, T = local_work(step_size, local_steps, rounds)
     phi = real("noise_factor", phi, low=0.0)
     L, D, zeta_star, sigma2_star = known(theorem, constants, "L", "D", "zeta_star", "sigma2_star")
     p = client_weights(theorem, constants)
@@ -304,14 +304,7 @@ def _uniform(
     """L, D, zeta, p, sigma_i^2 of R1 with their hypotheses."""
     L, D, zeta = known(theorem, constants, "L", "D", "zeta")
     p = client_weights(theorem, constants)
-    if constants.sigma2_k is not None:
-        (sigma2,) = known(theorem, constants, "sigma2_k")
-    else:
-        sigma2 = np.full(p.size, known(theorem, constants, "sigma2")[0])
-    sigma2 = np.asarray(sigma2, dtype=float)
-    if not np.isfinite(sigma2).all():
-        how = constants.how.get("sigma2_k", "given")
-        raise AssumptionError(f"{theorem} does not apply: needs a finite sigma2_k, got {sigma2.max()} ({how})")
+    sigma2 = client_noise(theorem, constants, p.size)
     requires = require(
         theorem,
         Hypothesis("every F_k convex and L-smooth", f"L = {L:g}"),
@@ -326,11 +319,6 @@ def _below(eta: float, L: float, *, strict: bool) -> Hypothesis:
     inverse = 1.0 / L if L > 0.0 else math.inf
     holds = eta * L < 1.0 if strict else eta * L <= 1.0
     return Hypothesis(f"step_size {'<' if strict else '<='} 1/L", f"step_size = {eta:g}, 1/L = {inverse:g}", holds)
-
-
-def _settings(step_size: float, local_steps: int, rounds: int) -> tuple[float, int, int]:
-    eta = real("step_size", step_size, low=0.0, strict=True)
-    return eta, whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=1)
 
 
 # ---------------------------------------------------------------- read off a setting

@@ -16,12 +16,18 @@ from fedconvex.driver import iterate
 from fedconvex.loss_traits import traits
 from fedconvex.methods import Decay, FedAvg, ProportionalSampling, UniformSampling
 from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, where_taken
+from fedconvex.theorems.parts.assumptions import (
+    client_noise,
+    client_weights,
+    equal_weights,
+    least_convexity,
+    where_taken,
+)
 from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step, smoothness
 from fedconvex.theorems.parts.setting import Setting, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Hypothesis, known, require
+from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
 from fedconvex.theory.moments import Moments
 from fedconvex.traits import traits_of
 
@@ -201,7 +207,7 @@ def _bound(
     L, mu, requires = _curvature(theorem, constants)
     Gamma, D = known(theorem, constants, "Gamma", "D")
     p = client_weights(theorem, constants)
-    noise = _noise(theorem, constants, p)
+    noise = float(p**2 @ client_noise(theorem, constants, p.size))
     used = ["sigma2_k" if constants.sigma2_k is not None else "sigma2"]
     G2 = 0.0
     if E > 1 or (participants is not None and share > 0.0):
@@ -228,7 +234,7 @@ def _bound(
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
     """L, min mu_k and the hypotheses A1, A2."""
     (L,) = known(theorem, constants, "L")
-    mu = float(np.min(constants.mu_k)) if constants.mu_k is not None else float(known(theorem, constants, "mu")[0])
+    mu = least_convexity(theorem, constants)
     text = "every F_k mu-strongly convex, 0 < mu <= L"
     requires = require(
         theorem,
@@ -237,17 +243,6 @@ def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[
         *where_taken(constants, "mu_k" if constants.mu_k is not None else "mu"),
     )
     return float(L), mu, requires
-
-
-def _noise(theorem: str, constants: Constants, p: np.ndarray) -> float:
-    """Sum of p_k^2 sigma_k^2."""
-    if constants.sigma2_k is None:
-        return float(p @ p) * float(known(theorem, constants, "sigma2")[0])
-    sigma2 = np.asarray(known(theorem, constants, "sigma2_k")[0], dtype=float)
-    if not np.isfinite(sigma2).all():
-        how = constants.how.get("sigma2_k", "given")
-        raise AssumptionError(f"{theorem} does not apply: needs a finite sigma2_k, got {sigma2.max()} ({how})")
-    return float(p**2 @ sigma2)
 
 
 # ---------------------------------------------------------------- read off a setting

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import real
 from fedconvex.constants import Constants
 from fedconvex.methods import FedSAM
-from fedconvex.theorems.parts.assumptions import client_weights, where_taken
+from fedconvex.theorems.parts.assumptions import client_weights, local_work, where_taken
 from fedconvex.theorems.parts.instances import (
     breast_cancer,
     diabetes,
@@ -229,8 +229,7 @@ def _setting(
     theorem: str, constants: Constants, step_size: float, local_steps: int, rounds: int, rho: float
 ) -> tuple[float, int, int, float, float, float, tuple[Hypothesis, ...]]:
     """eta, tau, T, r, L, D and the common hypotheses."""
-    eta, tau = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
-    T, r = whole("rounds", rounds, low=1), real("rho", rho, low=0.0)
+    (eta, tau, T), r = local_work(step_size, local_steps, rounds), real("rho", rho, low=0.0)
     L, D = known(theorem, constants, "L", "D")
     requires = require(
         theorem,

@@ -213,7 +213,7 @@ def _distance(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -
     """‖w_T - w*‖."""
     best = s.problem.solve().w
     return values_along(
-        lambda w: np.linalg.norm((w - best).reshape(trajectories, -1), axis=1), s, rounds, seed, trajectories
+        lambda state: np.linalg.norm((state.w - best).reshape(trajectories, -1), axis=1), s, rounds, seed, trajectories
     )
 
 

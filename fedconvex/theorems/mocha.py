@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.driver import iterate
 from fedconvex.methods import MOCHA, Clock, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.dual_methods import (
@@ -26,6 +25,7 @@ from fedconvex.theorems.parts.dual_methods import (
     tolerance,
 )
 from fedconvex.theorems.parts.instances import breast_cancer
+from fedconvex.theorems.parts.quantities import Exact, Sample, values_along
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.tasks import (
@@ -351,23 +351,16 @@ def _lipschitz(constants: DualConstants, theta: float) -> tuple[Hypothesis, ...]
 
 def _suboptimality(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """D(alpha^h) - min D; min D = -min P."""
-    best, wanted = s.problem.solve().value, set(rounds)
-    runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
-    out = {h: dual_value(state) + best for h, state in runs if h in wanted}
-    return np.array([out[h] for h in rounds])
+    best = s.problem.solve().value
+    return values_along(lambda state: dual_value(state) + best, s, rounds, seed, trajectories)
 
 
 def _gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """P(W(alpha^h)) + D(alpha^h), with W = Mbar V, where R(W) = R*(V) = <V, W>/2."""
-    wanted = set(rounds)
-    runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
-    out = {h: gap_parts(s, state).sum(axis=1) for h, state in runs if h in wanted}
-    return np.array([out[h] for h in rounds])
+    return values_along(lambda state: gap_parts(s, state).sum(axis=1), s, rounds, seed, trajectories)
 
 
-def _exact(
-    sample: Callable[[Setting, Sequence[int], int, int], np.ndarray],
-) -> Callable[[Setting, Sequence[int]], np.ndarray | None]:
+def _exact(sample: Sample) -> Exact:
     """Return what one run shows where nothing is drawn: no clock, no drops, all nodes, one row each."""
 
     def exact(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:

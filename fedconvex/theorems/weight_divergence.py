@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad, numeric, real, whole
 from fedconvex.constants import Constants
-from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
@@ -21,6 +20,7 @@ from fedconvex.theorems.parts.instances import (
     diabetes,
     shifted_logistic,
 )
+from fedconvex.theorems.parts.quantities import values_along
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
@@ -308,10 +308,8 @@ def _descent(s: Setting, rounds: int) -> np.ndarray:
 
 
 def _divergence(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    central, wanted = _descent(s, max(rounds)), set(rounds)
-    runs = iterate(s.method, s.problem, rounds=max(rounds), start=s.start)
-    out = {t: float(np.linalg.norm(state.w[0] - central[t])) for t, state in runs if t in wanted}
-    return np.array([out[t] for t in rounds])
+    apart = values_along(lambda state: state.w[0], s, rounds, 0, 1) - _descent(s, max(rounds))[list(rounds)]
+    return np.linalg.norm(apart.reshape(len(rounds), -1), axis=1)
 
 
 def _full_steps(name: str, s: Setting) -> tuple[float, int]:
@@ -345,32 +343,21 @@ def _read_zhao(s: Setting) -> Reading:
     return Reading({"constants": s.constants(), "shares": class_shares(p), **numbers})
 
 
-def _convex_rounds(constants: Constants, gaps: np.ndarray, *, step_size: float, local_steps: int) -> Bound:
+def _convex_rounds(*, gaps: np.ndarray, **at: Any) -> Bound:
     """Unroll the convex bound over the rounds: gaps (rounds, T-1, K)."""
-    at: dict[str, Any] = {"step_size": step_size, "local_steps": local_steps}
-    previous = 0.0
-    for g in gaps:
-        bound = divergence_convex(constants, g, previous=previous, **at)
-        previous = bound.value
-    return bound
+    return _last_round(lambda g, before: divergence_convex(gaps=g, previous=before, **at), gaps)
 
 
-def _zhao_rounds(
-    constants: Constants,
-    shares: np.ndarray,
-    lipschitz: np.ndarray,
-    gradient_norms: np.ndarray,
-    *,
-    step_size: float,
-    local_steps: int,
-) -> Bound:
+def _zhao_rounds(*, gradient_norms: np.ndarray, **at: Any) -> Bound:
     """Unroll Zhao et al.'s bound over the rounds: gradient_norms (rounds, T-1)."""
-    at: dict[str, Any] = {"step_size": step_size, "local_steps": local_steps}
-    previous = 0.0
-    for g in gradient_norms:
-        bound = divergence_zhao(constants, shares, lipschitz, g, previous=previous, **at)
-        previous = bound.value
-    return bound
+    return _last_round(lambda g, before: divergence_zhao(gradient_norms=g, previous=before, **at), gradient_norms)
+
+
+def _last_round(bound: Callable[[np.ndarray, float], Bound], along: np.ndarray) -> Bound:
+    found = bound(along[0], 0.0)
+    for g in along[1:]:
+        found = bound(g, found.value)
+    return found
 
 
 def _same_conditionals(p: Problem) -> Hypothesis:

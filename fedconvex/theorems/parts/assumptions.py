@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedconvex._check import real, whole
 from fedconvex.constants import BOUND, EXACT, Constants
-from fedconvex.theory.bound import Hypothesis, known
+from fedconvex.theory.bound import AssumptionError, Hypothesis, known
 
-__all__ = ["client_weights", "equal_weights", "least_convexity", "where_taken"]
+__all__ = ["client_noise", "client_weights", "equal_weights", "least_convexity", "local_work", "where_taken"]
 
 
 def client_weights(theorem: str, constants: Constants) -> np.ndarray:
@@ -16,6 +17,23 @@ def client_weights(theorem: str, constants: Constants) -> np.ndarray:
         return np.asarray(constants.p, dtype=float)
     (K,) = known(theorem, constants, "K")
     return np.full(K, 1.0 / K)
+
+
+def client_noise(theorem: str, constants: Constants, clients: int) -> np.ndarray:
+    """Return sigma_k^2, finite; sigma^2 for all where only that is given."""
+    if constants.sigma2_k is None:
+        return np.full(clients, float(known(theorem, constants, "sigma2")[0]))
+    sigma2 = np.asarray(known(theorem, constants, "sigma2_k")[0], dtype=float)
+    if not np.isfinite(sigma2).all():
+        how = constants.how.get("sigma2_k", "given")
+        raise AssumptionError(f"{theorem} does not apply: needs a finite sigma2_k, got {sigma2.max()} ({how})")
+    return sigma2
+
+
+def local_work(step_size: float, local_steps: int, rounds: int) -> tuple[float, int, int]:
+    """Return eta, tau and T, checked."""
+    eta = real("step_size", step_size, low=0.0, strict=True)
+    return eta, whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=1)
 
 
 def equal_weights(p: np.ndarray, cure: str = "") -> Hypothesis:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +33,12 @@ Exact = Callable[[Setting, Sequence[int]], "np.ndarray | None"]
 
 
 def values_along(
-    value: Callable[[np.ndarray], np.ndarray], s: Setting, rounds: Sequence[int], seed: int, trajectories: int
+    value: Callable[[Any], np.ndarray], s: Setting, rounds: Sequence[int], seed: int, trajectories: int
 ) -> np.ndarray:
-    """Return a function of the models (R, *model), after so many rounds each, of independent runs."""
+    """Return a function of the state, (R,), after so many rounds each, of independent runs."""
     wanted = set(rounds)
     runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
-    out = {t: value(state.w) for t, state in runs if t in wanted}
+    out = {t: value(state) for t, state in runs if t in wanted}
     return np.array([out[t] for t in rounds])
 
 
@@ -58,14 +59,14 @@ def _shadow_average(s: Setting, rounds: Sequence[int], seed: int, trajectories: 
 def _last_value(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """F(w_T) - F*."""
     best = s.problem.solve()
-    return values_along(lambda w: s.problem.value(w) - best.value, s, rounds, seed, trajectories)
+    return values_along(lambda state: s.problem.value(state.w) - best.value, s, rounds, seed, trajectories)
 
 
 def _deviation(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
     """‖w_T - w*_T‖^2."""
     best = s.problem.solve().w
     return values_along(
-        lambda w: np.sum((w - best).reshape(trajectories, -1) ** 2, axis=1), s, rounds, seed, trajectories
+        lambda state: np.sum((state.w - best).reshape(trajectories, -1) ** 2, axis=1), s, rounds, seed, trajectories
     )
 
 
