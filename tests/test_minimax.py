@@ -245,7 +245,7 @@ def test_refusals():
         solve_minimax(make(0, 20, 2, 2, Logistic(), 0.1), uncertainty_set=Point([0.5, 0.25, 0.25]))
     with pytest.raises(ValueError, match="mu"):
         solve_softmax(make(0, 20, 2, 2, Logistic(), 0.1), 0.0)
-    with pytest.raises(ValueError, match="SmoothedHinge"):
+    with pytest.raises(TypeError, match="SmoothedHinge"):
         make(0, 20, 2, 2, Hinge(), 0.1).solve_minimax()
     wide = Federation.from_arrays(sp.random(9, 3001, 0.1, "csr", random_state=0), np.ones(9), [0] * 9, domains=[0] * 9)
     with pytest.raises(ValueError, match="3000 parameters"):

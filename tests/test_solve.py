@@ -200,7 +200,8 @@ def test_certificate_without_l2_is_sound():
         for scale in (1e-1, 3e-2, 1e-2, 1e-4, 1e-6):
             w = best.w + scale * rng.normal(size=3)
             F, g, H = problem.value_gradient_hessian(w)
-            gap, text, _ = certified_gap(problem, w, F, g, Factor(problem, w, H, False), True, 0.0)
+            known = certified_gap(problem, w, F, g, Factor(problem, w, H, False), True, 0.0)
+            gap, text = known.gap, known.origin
             assert F - best.value <= gap * (1 + 1e-9) + 1e-16
             if "self-concordance" in text:
                 checked += 1

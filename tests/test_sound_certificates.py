@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from fractions import Fraction
+from typing import NamedTuple
 
 import mpmath as mp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Exponential, Federation, Logistic, Problem, Softmax, Squared
+from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, Softmax, Squared
+from fedconvex.loss_traits import declares
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 from fedconvex.solvers import minimax
 from fedconvex.solvers.certificates import ContradictedCertificate
@@ -95,7 +98,7 @@ def one_ulp_apart(n, k, d=2):
 @pytest.mark.parametrize("d", [2, 20])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Exponential()], ids=str)
 def test_no_model_lies_below_the_lower_bound_where_columns_differ_by_ulps(loss, d, k):
-    X, y = one_ulp_apart(2000, k, d)
+    X, y = one_ulp_apart(800, k, d)
     problem = pooled(X, y, loss)
     best = problem.solve()
     for margin in (1.0, 3.0, 10.0):  # X w = margin y, exactly but for one rounding
@@ -136,6 +139,129 @@ def test_no_model_lies_below_the_minimax_bound_where_columns_differ_by_ulps():
         warnings.simplefilter("ignore", UserWarning)  # the gap asked for is missed
         assert problem.solve_minimax().lower <= problem.client_values(w).max()
     assert measure_minimax(problem, minimax.Simplex(), w[None])[1][0] >= 0.0
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Exponential()], ids=str)
+def test_the_bound_within_reach_is_attained_where_columns_differ_by_ulps(loss):
+    """At the end of its reach the direction (-1, 1) lowers F by nearly what the certificate allows for."""
+    X, y = one_ulp_apart(300, 2)
+    problem = pooled(X, y, loss)
+    best = problem.solve()
+    t = best.reach / float(np.abs(X).max(axis=0).sum())
+    far = best.w + np.array([-t, t]) * (1.0 - best.reach**-1 * problem.reach(best.w))
+    assert 0.999 * best.reach <= problem.reach(far) <= best.reach
+    with mp.workdps(50):
+        fallen = mean_loss(X, y, loss, best.w) - mean_loss(X, y, loss, far)
+        assert (0.2 if loss == Logistic() else 0.6) * best.gap_within < fallen <= best.gap_within
+
+
+def mean_loss(X, y, loss, w):
+    z = mp.matrix(X.tolist()) * mp.matrix([mp.mpf(v) for v in w.tolist()])
+    pairs = [(z[i], mp.mpf(float(y[i]))) for i in range(len(y))]
+    one = {
+        Squared(): lambda z, y: (z - y) ** 2 / 2,
+        Logistic(): lambda z, y: mp.log1p(mp.exp(-y * z)),
+        Exponential(): lambda z, y: mp.exp(-y * z),
+    }[loss]
+    return sum(one(z, y) for z, y in pairs) / len(y)
+
+
+def nearly_collinear(name, n):
+    rng = np.random.default_rng(8)
+    X, Z = one_hot(n, (4, 3, 5), 1), rng.normal(size=(n, 3))
+    centred = np.column_stack([X[:, 0], X[:, 1:] - X[:, 1:].mean(axis=0)])
+    return {
+        "standardised": np.column_stack([X[:, 0], centred[:, 1:] / X[:, 1:].std(axis=0)]),
+        "centred": centred,
+        "a hundred times": np.hstack([Z, 100.0 * Z]),
+        "other units": np.hstack([Z, 1e9 / 3.0 * Z]),
+        "shares": np.column_stack([np.ones(n), rng.dirichlet(np.ones(4), size=n)]),
+        "sums": np.column_stack([Z, Z[:, 0] + Z[:, 1]]),
+    }[name]
+
+
+NEARLY = ("standardised", "centred", "a hundred times", "other units", "shares", "sums")
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [*itertools.product([Squared(), Logistic()], NEARLY), (Exponential(), "shares"), (Softmax(3), "standardised")],
+    ids=str,
+)
+def test_columns_that_rounding_made_independent_are_certified_within_reach(loss, name):
+    X = nearly_collinear(name, 1100)
+    rng = np.random.default_rng(9)
+    y = (X / np.abs(X).max(axis=0)).sum(axis=1) + rng.normal(size=1100)
+    y = y if loss == Squared() else np.arange(1100.0) % 3 if loss == Softmax(3) else rng.choice([-1.0, 1.0], 1100)
+    for rows in (X, sp.csr_array(X)) if loss == Squared() else (X,):
+        problem = pooled(rows, y, loss)
+        best = problem.solve()
+        assert not best.attained
+        assert not best.unique
+        assert best.lower == 0.0
+        assert best.gap_within <= 1e-9 * best.value
+        assert best.reach >= max(1e3, 10.0 * problem.reach(best.w.ravel()))
+        assert f"up to reach {best.reach:.3g}" in best.certificate
+        inside, outside = best.w, best.w * (1.01 * best.reach / problem.reach(best.w.ravel()))
+        gap = problem.measure(np.stack([inside, outside])).gap
+        assert abs(gap[0] - best.gap_within) <= 1e-14
+        assert gap[1] == pytest.approx(problem.value(outside), rel=1e-14)  # beyond: only F >= 0
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_no_ridge_solution_within_reach_lies_below_the_bound(name):
+    """Along the path of ridge solutions, in 50 digits, F falls towards its infimum; what lies within reach may not."""
+    X = nearly_collinear(name, 25)
+    y = np.random.default_rng(4).normal(size=25)
+    problem = pooled(X, y, Squared())
+    best, found = problem.solve(), 0
+    with mp.workdps(60):
+        A, b = mp.matrix(X.tolist()), mp.matrix(y.tolist())
+        for power in range(4, 36, 4):
+            D = mp.diag([mp.mpf(10) ** -power * (A.T * A)[j, j] for j in range(A.cols)])
+            w = mp.lu_solve(A.T * A + D, A.T * b)
+            if sum(abs(v) * s for v, s in zip(w, np.abs(X).max(axis=0), strict=True)) <= best.reach:
+                found += 1
+                assert mp.norm(A * w - b) ** 2 / 50 >= best.lower_within
+    assert found >= 3
+
+
+def test_minimax_bounds_within_reach():
+    X = nearly_collinear("a hundred times", 300)
+    y = X[:, 0] + np.random.default_rng(9).normal(size=300)
+    problem = Problem(Federation.from_arrays(X, y, np.arange(300) % 3), Squared())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        best = problem.solve_minimax(tol=1e-9)
+    assert best.lower <= 0.0 < best.lower_within <= best.value
+    assert best.gap_within <= 1e-9 * best.value
+    assert best.reach >= 1e3
+    plain = Problem(Federation.from_arrays(X[:, :3], y, np.arange(300) % 3), Squared()).solve_minimax()
+    assert abs(plain.value - best.value) <= best.gap_within + plain.gap  # the same scores, but for rounding
+    assert measure_minimax(problem, minimax.Simplex(), best.w[None])[1][0] <= best.gap_within
+
+
+def test_what_certificates_say_of_a_quadratic_and_of_a_loss_without_curvature():
+    X, y = one_ulp_apart(50, 40)
+    assert "no minimiser" not in pooled(X, y, Squared()).solve().certificate  # a quadratic has one
+    assert "no minimiser" in pooled(X, y, Logistic()).solve().certificate
+    with pytest.raises(TypeError, match=r"define curvature\(z, y\)"):
+        pooled(X, y, Bare()).solve()
+    with pytest.raises(TypeError, match=r"define curvature\(z, y\)"):
+        pooled(X, y, Bare()).solve_minimax()
+    with pytest.raises(TypeError, match="SmoothedHinge"):
+        pooled(X, y, Hinge()).hessian(np.zeros(2))
+
+
+@declares(smoothness=1.0)
+class Bare(NamedTuple):
+    """Half a square, of which only the slope is known."""
+
+    def value(self, z, y):
+        return 0.5 * (z - y) ** 2
+
+    def slope(self, z, y):
+        return z - y
 
 
 def one_hot(n, sizes, seed):
@@ -218,10 +344,12 @@ def test_a_contradicted_minimax_value_is_reported(monkeypatch):
         Federation.from_arrays(rng.normal(size=(30, 2)), rng.normal(size=30), np.arange(30) % 3), Squared()
     )
     best, smooth = problem.solve_minimax(), minimax.solve_softmax(problem, 2.0)
-    monkeypatch.setattr(minimax, "_known", lambda *a: best.value + 1e-9)
+    monkeypatch.setattr(minimax, "_known", lambda *a: minimax._Known(best.value + 1e-9, best.value + 1e-9, math.inf))
     with pytest.warns(ContradictedCertificate, match="measure_minimax"):
         assert measure_minimax(problem, minimax.Simplex(), best.w[None])[1][0] == math.inf
-    monkeypatch.setattr(minimax, "_known", lambda *a: smooth.value + 1e-9)
+    monkeypatch.setattr(
+        minimax, "_known", lambda *a: minimax._Known(smooth.value + 1e-9, smooth.value + 1e-9, math.inf)
+    )
     with pytest.warns(ContradictedCertificate, match="measure_softmax"):
         assert measure_softmax(problem, 2.0, smooth.w[None])[1][0] == math.inf
 

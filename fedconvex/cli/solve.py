@@ -140,12 +140,16 @@ def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, ste
     if status is Status.DIVERGED:
         sentence += f" 1/L here is {1.0 / smooth.client:.4g}"
         sentence += "." if args.step_size is None else "; leave --step-size out to take what the constants allow."
-    elif status is Status.ROUND_LIMIT and problem.size <= 2000 and not problem.solve().attained:
+    elif status is Status.ROUND_LIMIT and problem.size <= 2000 and not _attained(problem):
         sentence = "No minimiser is known to exist without a ridge (separable data): give --l2 a positive value."
     elif status is Status.ROUND_LIMIT and not isinstance(step, float):
         sentence = "The hinge has a kink, so the gap of subgradient steps shrinks like 1/t only: "
         sentence += "--loss smoothed-hinge converges faster."
     return sentence
+
+
+def _attained(problem: Problem) -> bool:
+    return problem.traits.quadratic or problem.solve().attained
 
 
 def _written(args: argparse.Namespace, outcome: Solved, name: str) -> list[str]:

@@ -17,7 +17,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights
-from fedconvex.solvers.certificates import gaps_above
+from fedconvex.solvers.certificates import gaps_above, lower_at
 from fedconvex.solvers.exact import solve
 from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
@@ -128,6 +128,8 @@ class Problem(Objective):
     def measure(self, w: np.ndarray) -> Measure:
         """Values of R models and certified gaps, F(w) - F* <= gap.
 
+        Where columns are collinear up to rounding only, F* stands for the least value over models of the solution's
+        ``reach``, for models within it.
         The lower bound of F* comes from `solve`, where the problem is small enough for second-order solution (at most
         2,000 parameters) and the loss has a curvature (or smooth losses that approach it); elsewhere the gap is
         ‖grad F(w)‖^2/(2 l2) for l2 > 0, or F less a lower bound of the loss, or inf.
@@ -138,9 +140,10 @@ class Problem(Objective):
             If a value lies below the certified lower bound by more than rounding explains; that gap is inf.
         """
         W, _ = self.flatten(w)
-        lower = self.lower_bound
-        if lower is not None:
-            value = self.value(self.unflatten(W))
+        if self.lower_bound is not None:
+            value, lower = self.value(self.unflatten(W)), np.full(len(W), self.lower_bound)
+            if self._solution is not None and math.isfinite(self._solution.reach):
+                lower = lower_at(self, self._solution, W)
             rounding = lambda r: self.rounding(W[r], float(value[r]))  # noqa: E731
             return Measure(value, gaps_above("Problem.measure", self, value, lower, rounding))
         pairs = [self.value_gradient(v) for v in W]
@@ -201,7 +204,9 @@ class Problem(Objective):
         Raises
         ------
         ValueError
-            For the hinge loss (not smooth), or beyond 3,000 parameters.
+            Beyond 3,000 parameters.
+        TypeError
+            For a loss without a curvature (the hinge).
 
         References
         ----------

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.solvers.factor import Factor
+from fedconvex.solvers.factor import EPS, Factor
 from fedconvex.solvers.objective import Objective
 
 __all__ = [
+    "Certificate",
     "ContradictedCertificate",
     "bounded_gap",
     "certified_gap",
@@ -33,6 +34,7 @@ __all__ = [
     "duality_gap",
     "gaps_above",
     "least_value",
+    "lower_at",
 ]
 
 
@@ -40,53 +42,105 @@ class ContradictedCertificate(RuntimeWarning):
     """A value lies below a lower bound that was certified, by more than rounding explains: one of them is wrong."""
 
 
-def bounded_gap(problem: Objective, F: float, size: float) -> tuple[float, str, bool]:
-    """Return what strong convexity and the loss's lower bound certify, its origin, and whether a minimiser exists.
+class Certificate(NamedTuple):
+    """What is known of F(w) - F* at a model w."""
+
+    gap: float  # F(w) - F* <= gap
+    origin: str
+    attained: bool  # whether a minimiser is known to exist
+    gap_within: float  # F(w) - F(v) <= gap_within for every v of that reach
+    reach: float = math.inf
+
+
+def bounded_gap(problem: Objective, F: float, size: float) -> Certificate:
+    """Return what strong convexity and the loss's lower bound certify.
 
     ``size`` is the norm of the gradient, with what rounding may add to it.
     """
-    least = problem.traits.lower_bound
+    least, kind = problem.traits.lower_bound, problem.traits
     if problem.l2 > 0.0:
-        gap = size**2 / (2.0 * problem.l2)
-        return min(gap, F - least), "strong convexity: ‖grad F‖²/(2 l2)", True
+        gap = min(size**2 / (2.0 * problem.l2), F - least)
+        return Certificate(gap, "strong convexity: ‖grad F‖²/(2 l2)", True, gap)
+    why = "" if kind.quadratic else "no minimiser is known to exist"
     if math.isfinite(least):
-        return F - least, f"F >= {least:g} (no minimiser is known to exist)", False
-    why = "the loss declares neither self_concordance nor a lower bound"
-    if math.isfinite(problem.traits.self_concordance):
-        why = "no minimiser is known to exist, and the loss declares no lower bound"
-    return math.inf, f"none: l2 = 0, {why}", False
+        return Certificate(F - least, f"F >= {least:g}" + (f" ({why})" if why else ""), False, F - least)
+    if math.isfinite(kind.self_concordance):
+        why += ", and the loss declares no lower bound"
+    else:
+        why = "the loss declares neither self_concordance nor a lower bound"
+    return Certificate(math.inf, f"none: l2 = 0, {why}", False, math.inf)
 
 
 def certified_gap(
     problem: Objective, w: np.ndarray, F: float, g: np.ndarray, factor: Factor, fresh: bool, goal: float
-) -> tuple[float, str, bool]:
-    """Return a certified suboptimality, its origin, and whether a minimiser is known to exist.
+) -> Certificate:
+    """Return what is known of F(w) - F*.
 
     Strong convexity is free; the other bounds need eigenvalues, and are tried where it misses the goal.
     """
     kind = problem.traits
     error = problem.gradient_rounding(w, F)
     best = bounded_gap(problem, F, float(np.linalg.norm(g)) + float(np.linalg.norm(error)))
-    reached = problem.l2 > 0.0 and best[0] <= goal
+    reached = problem.l2 > 0.0 and best.gap <= goal
     if not kind.quadratic and (reached or not fresh or not math.isfinite(kind.self_concordance)):
         return best
     nu = factor.decrement(g, error)
     if not math.isfinite(nu):
         return best
-    if not factor.flat(problem):
-        kept = f"rank {int(factor.keep.sum())} of {factor.keep.size} up to rounding"
-        left = f"; {kept}, not proved exact (a small l2 would do)"
-        return (best[0], best[1] + left, best[2]) if problem.l2 == 0.0 else best
-    rank = "" if factor.full else f", rank {int(factor.keep.sum())} of {factor.keep.size}"
+    origin = "exact quadratic: g'H⁺g/2" if kind.quadratic else "self-concordance (Bach 2010)"
+    if not factor.full:
+        origin += f", rank {int(factor.keep.sum())} of {factor.keep.size}"
+    if factor.flat(problem):
+        gap = newton_gap(problem, factor, nu)
+        gap = min(gap, best.gap) if kind.quadratic else gap
+        return Certificate(gap, origin, True, gap) if gap < best.gap or kind.quadratic else best
+    return _within_reach(problem, w, F, factor, nu, best, origin) if problem.l2 == 0.0 else best
+
+
+def newton_gap(
+    problem: Objective, factor: Factor, nu: float, drop: float = 0.0, bend: float = 0.0, moved: float = 0.0
+) -> float:
+    """Return a bound of F(w) - F(w + v) from nu = sqrt(g'H⁺g), or inf.
+
+    Directions left out, as far as v goes there, change F to first order by at most ``drop``, a root of v'Hv by ``bend``
+    and scores by ``moved``: zeros where they are flat. See docs/certificates.md.
+    """
+    kind = problem.traits
     if kind.quadratic:
-        return min(0.5 * nu * nu, best[0]), f"exact quadratic: g'H⁺g/2{rank}", True
+        return drop + 0.5 * (nu + bend) ** 2
+    if not factor.least > 0.0 or kind.self_concordance * moved > 1.0:
+        return math.inf
     columns = np.tile(problem.federation.column_sizes, problem.n_outputs) * factor.scale
-    M = float(np.linalg.norm(columns)) * kind.self_concordance
-    for s in max(nu, 1e-300) * np.array([2.02, 2.1, 2.5, 4.0, 8.0]):
-        phi = _phi(M * float(s) / math.sqrt(factor.least)) if factor.least > 0.0 else 0.0
-        if nu < s * phi and nu * nu / (4.0 * phi) < best[0]:
-            return float(nu * nu / (4.0 * phi)), f"self-concordance (Bach 2010){rank}", True
-    return best
+    M = float(np.linalg.norm(columns)) / math.sqrt(factor.least)
+    least = max(nu + math.sqrt(nu * nu + 4.0 * drop) + 2.0 * bend, 1e-300)
+    for s in least * np.array([1.01, 1.05, 1.25, 2.0, 4.0]):
+        phi = _phi(kind.self_concordance * (M * float(s) + moved))
+        if nu * s + 2.0 * drop + bend * bend < phi * (s - bend) ** 2:
+            return float(drop + nu * bend + nu * nu / (4.0 * phi))
+    return math.inf
+
+
+def _within_reach(
+    problem: Objective, w: np.ndarray, F: float, factor: Factor, nu: float, best: Certificate, origin: str
+) -> Certificate:
+    """Return the certificate, completed by one for models of bounded reach: as far as 1e-10 of the gap allows.
+
+    Directions left out are not proved flat, but rows are nearly orthogonal to them.
+    """
+    scores, share = factor.left_out(problem)
+    off = problem.rounding(w, F)
+    left, here = f"{origin} up to rounding, not proved exact", problem.reach(w)
+    curved = problem.bend(w, F + off)
+    steep = problem.steepness(w, F + off) + curved * 8.0 * EPS * here  # what rounding does to slopes
+    budget = 1e-10 * (best.gap if math.isfinite(best.gap) else 1.0 + abs(F))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        far = float(np.float64(budget) / (steep * scores * share)) - here
+        reach = max(10.0 ** math.floor(math.log10(far)), 10.0 * here) if 0.0 < far < 1e300 else 10.0 * here
+        along = scores * share * (reach + here)
+        gap = newton_gap(problem, factor, nu, steep * along, math.sqrt(curved) * along, along)
+    if not gap < 0.5 * best.gap:
+        return best._replace(origin=f"{best.origin}; {left}")
+    return best._replace(origin=f"{best.origin}; up to reach {reach:.3g}: {left}", gap_within=gap, reach=reach)
 
 
 def least_value(problem: Objective, w: np.ndarray, F: float, bound: float) -> float:
@@ -104,16 +158,23 @@ def contradiction(who: str, problem: Any, value: float, lower: float, stacklevel
     )
 
 
-def gaps_above(who: str, problem: Objective, value: np.ndarray, lower: float, rounding: Any) -> np.ndarray:
+def lower_at(problem: Objective, best: Any, W: np.ndarray) -> np.ndarray:
+    """Return the lower bounds of a solution that R flat models are compared with, (R,): by their reach."""
+    if math.isinf(best.reach):
+        return np.full(len(W), best.lower)
+    return np.array([best.lower_within if problem.reach(w) <= best.reach else best.lower for w in W])
+
+
+def gaps_above(who: str, problem: Objective, value: np.ndarray, lower: np.ndarray, rounding: Any) -> np.ndarray:
     """Return value - lower of R models, 0 where a value is less by no more than rounding(r).
 
     Where it is less by more, the gap is inf, with a warning.
     """
     gap = np.maximum(value - lower, 0.0)
     for r in np.flatnonzero(value < lower):
-        if lower - float(value[r]) > rounding(r):
+        if float(lower[r] - value[r]) > rounding(r):
             gap[r] = math.inf
-            contradiction(who, problem, float(value[r]), lower, 3)
+            contradiction(who, problem, float(value[r]), float(lower[r]), 3)
     return gap
 
 

@@ -60,13 +60,9 @@ class Factor:
             if self.cholesky is not None:
                 self._least = float(sla.eigvalsh(self.H, subset_by_index=[0, 0])[0]) - self.noise
             else:
-                self._least = float(self._low.min() ** 2) if self.keep.any() else 0.0
+                low = self.sigma.min(initial=math.inf) - 0.5 * self.noise * self.sigma.max(initial=0.0)
+                self._least = float(low**2) if self.keep.any() else 0.0
         return self._least
-
-    @property
-    def _low(self) -> np.ndarray:
-        """Lower bounds of the singular values that are kept."""
-        return self.sigma - 0.5 * self.noise * (self.sigma[0] if self.sigma.size else 0.0)
 
     def solve(self, g: np.ndarray) -> np.ndarray:
         """H^+ g."""
@@ -92,7 +88,10 @@ class Factor:
                 self.least
             )
         V = self.V[self.keep]
-        return float(np.linalg.norm((np.abs(V @ gs) + np.abs(V) @ es) / self._low)) if len(V) else 0.0
+        if not len(V):
+            return 0.0
+        off = 0.5 * self.noise * float(self.sigma[0] / self.sigma.min())  # ‖Av‖ >= (1 - off) ‖sigma V v‖
+        return float(np.linalg.norm((np.abs(V @ gs) + np.abs(V) @ es) / self.sigma)) / (1.0 - off)
 
     def flat(self, problem: Objective) -> bool:
         """Whether it is proved that F does not change along directions that are left out: H has no higher rank."""
@@ -101,3 +100,14 @@ class Factor:
         each = problem.n_outputs - 1 if problem.traits.multinomial else 1  # equal scores of all classes do not count
         kept, (n, d) = int(self.keep.sum()), problem.federation.X.shape
         return problem.l2 == 0.0 and (kept >= each * min(n, d) or kept >= each * problem.rank_bound)
+
+    def left_out(self, problem: Objective) -> tuple[float, float]:
+        """Return what directions that are left out do to scores, and how far models of reach 1 lie along them.
+
+        With b the coordinates of w along them: the largest change of a row's scores where ‖b‖ = 1, and the largest ‖b‖
+        of a model of reach 1.
+        """
+        V, sizes = self.V[~self.keep], np.tile(problem.federation.column_sizes, problem.n_outputs)
+        used = sizes > 0.0  # F does not depend on the others
+        share = np.linalg.norm(V[:, used], axis=0) / (self.scale * sizes)[used]
+        return problem.largest_scores(V * self.scale) * (1.0 + 1e-9), float(share.max(initial=0.0)) * (1.0 + 1e-9)

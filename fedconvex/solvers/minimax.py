@@ -33,7 +33,7 @@ from fedconvex._check import bad, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, log_sum_exp, softmax
-from fedconvex.solvers.certificates import ContradictedCertificate, contradiction, gaps_above
+from fedconvex.solvers.certificates import ContradictedCertificate, contradiction, gaps_above, lower_at
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.newton import polish
 from fedconvex.solvers.objective import Objective
@@ -64,6 +64,8 @@ class Minimax:
     iterations : int
         Hessians that were formed.
     seconds : float
+    lower_within, reach : float
+        A certified lower bound over models of bounded reach, as of a `Solution`.
     """
 
     w: np.ndarray
@@ -74,6 +76,8 @@ class Minimax:
     certificate: str
     iterations: int
     seconds: float
+    lower_within: float
+    reach: float
 
     def __post_init__(self) -> None:
         for a in (self.w, self.domain_weights, self.domain_values):
@@ -83,6 +87,11 @@ class Minimax:
     def gap(self) -> float:
         """Certified bound of the value at w minus the least value."""
         return self.value - self.lower
+
+    @property
+    def gap_within(self) -> float:
+        """Certified bound of the value at w minus that of any model of reach at most ``reach``."""
+        return self.value - self.lower_within
 
 
 def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
@@ -100,7 +109,9 @@ def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any =
     Raises
     ------
     ValueError
-        For the hinge loss (not smooth), beyond 3,000 parameters, or if Lambda holds weights of another length.
+        Beyond 3,000 parameters, or if Lambda holds weights of another length.
+    TypeError
+        For a loss without a curvature (the hinge).
 
     Examples
     --------
@@ -161,8 +172,7 @@ def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
 
 def _prepared(who: str, problem: Objective, tol: float) -> tuple[Objective, float, float]:
     tol = real(f"{who}: tol", tol, low=0.0)
-    if not problem.traits.curved:
-        raise bad(who, "have a smooth loss, with a curvature", f"{problem.loss!r}", "use SmoothedHinge(gamma)")
+    problem.need_curvature(who)
     if not _certifiable(problem):
         cure, must = "pass a small l2, for example 1e-6", "have l2 > 0 (without it nothing certifies the optimum)"
         raise bad(f"{who} with {problem.loss!r}", must, "l2 = 0", cure)
@@ -301,24 +311,32 @@ def _certified(
 ) -> Minimax:  # fmt: skip
     """Bound the least value from below by the minimum for the domain weights, plus a bonus."""
     dual = polish(domains.reweighted(domain_weights), w)
-    rounding, bound = 2.0 * domains.rounding(w, float(np.abs(F).max())), dual.lower + bonus
-    lower = min(bound, value) - rounding
-    if bound - value > rounding + 1e-14 * (1.0 + bonus):
+    rounding, bound = 2.0 * domains.rounding(w, float(np.abs(F).max())), dual.lower_within + bonus
+    lower, within = (min(b + bonus, value) - rounding for b in (dual.lower, dual.lower_within))
+    if domains.reach(w) <= dual.reach and bound - value > rounding + 1e-14 * (1.0 + bonus):
         contradiction(who, domains, value, bound, 4)
-        lower = -math.inf
+        lower = within = -math.inf
     text = f"minimum for the domain weights: {dual.certificate}"
     seconds = time.perf_counter() - begin
-    if value - lower > tol * (1.0 + abs(value)):
-        text_ = f"{who}: the certified gap is {value - lower:.2g}, more than tol = {tol:g} asks for"
+    if value - within > tol * (1.0 + abs(value)):
+        text_ = f"{who}: the certified gap is {value - within:.2g}, more than tol = {tol:g} asks for"
         warnings.warn(
             f"{text_}: the domains' values or l2 leave no better certificate in double precision", stacklevel=4
         )
-    return Minimax(domains.unflatten(w), domain_weights, value, lower, F, text, iterations, seconds)
+    w = domains.unflatten(w)
+    return Minimax(w, domain_weights, value, lower, F, text, iterations, seconds, within, dual.reach)
 
 
 # ---------------------------------------------------------------- measuring runs
 
-_SOLVED: WeakKeyDictionary[Federation, dict[Any, float]] = WeakKeyDictionary()
+
+class _Known(NamedTuple):
+    lower: float
+    lower_within: float
+    reach: float
+
+
+_SOLVED: WeakKeyDictionary[Federation, dict[Any, _Known]] = WeakKeyDictionary()
 
 
 def measure_minimax(
@@ -338,9 +356,10 @@ def measure_minimax(
     W = domains.flatten(w)[0]
     F = domains.client_values(domains.unflatten(W))
     value = np.asarray(uncertainty_set.largest(F)[0])
-    known = _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set).lower)
-    gap, lower = gaps_above("measure_minimax", domains, value, known, _off(domains, W, F)), np.full(len(W), known)
-    if domain_weights is not None and (math.isfinite(radius) or lower[0] <= 0.0):
+    known = _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set))
+    lower = lower_at(domains, known, W)
+    gap = gaps_above("measure_minimax", domains, value, lower, _off(domains, W, F))
+    if domain_weights is not None and (math.isfinite(radius) or lower.min() <= 0.0):
         lower = np.maximum(
             lower, [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
         )
@@ -358,22 +377,23 @@ def measure_softmax(problem: Objective, mu: float, w: np.ndarray) -> tuple[np.nd
     W = domains.flatten(w)[0]
     F = domains.client_values(domains.unflatten(W))
     value = np.asarray(log_sum_exp(F, mu))
-    lower = _known(problem, ("softmax", mu), lambda: solve_softmax(problem, mu).lower)
+    lower = lower_at(domains, _known(problem, ("softmax", mu), lambda: solve_softmax(problem, mu)), W)
     return value, gaps_above("measure_softmax", domains, value, lower, _off(domains, W, F))
 
 
-def _known(problem: Objective, what: Any, solution: Any) -> float:
-    """Return the lower bound of a solution, kept; that of the loss itself where the problem is not solved."""
+def _known(problem: Objective, what: Any, solution: Any) -> _Known:
+    """Return the lower bounds of a solution, kept; that of the loss itself where the problem is not solved."""
     least = problem.traits.lower_bound
     if not (problem.traits.curved and _certifiable(problem)) or problem.size > 2000:
-        return least
+        return _Known(least, least, math.inf)
     kept = _SOLVED.setdefault(problem.federation, {})
     name = (what, problem.loss, problem.l2)
     if name not in kept:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the gap says it
             warnings.simplefilter("always", ContradictedCertificate)
-            kept[name] = max(solution(), least)
+            best = solution()
+            kept[name] = _Known(max(best.lower, least), max(best.lower_within, least), best.reach)
     return kept[name]
 
 

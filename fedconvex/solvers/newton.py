@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.kernels import row_losses
-from fedconvex.solvers.certificates import bounded_gap, certified_gap, least_value
+from fedconvex.solvers.certificates import Certificate, bounded_gap, certified_gap, least_value
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
@@ -48,7 +48,7 @@ def newton(
         step = factor.solve(g)
         slope = float(g @ step)  # squared Newton decrement
         if tol is not None:
-            gap = certified_gap(problem, w, F, g, factor, fresh and problem.l2 == 0.0, math.inf)[0]
+            gap = certified_gap(problem, w, F, g, factor, fresh and problem.l2 == 0.0, math.inf).gap_within
             if math.isfinite(gap) and gap <= tol * (1.0 + abs(F - gap)):
                 break
         if not slope > 1e-28 * (1.0 + abs(F)):
@@ -73,14 +73,21 @@ def newton(
         F, g, H = problem.value_gradient_hessian(w)
         factor = Factor(problem, w, H, careful)
     goal = (1e-11 if tol is None else tol) * (1.0 + abs(F))
-    gap, text, attained = certified_gap(problem, w, F, g, factor, True, goal)
-    short = gap > goal
-    if short and not careful and _bends_slowly(problem):
+    known = certified_gap(problem, w, F, g, factor, True, goal)
+    if known.gap > goal and not careful and _bends_slowly(problem):
         return newton(problem, w, tol, start, True, evaluations)
-    lower = least_value(problem, w, F, F - gap)
-    unique = attained and (problem.l2 > 0.0 or factor.definite)
-    seconds = time.perf_counter() - start
-    return Solution(problem.unflatten(w), F, lower, text, attained, unique, evaluations, seconds)
+    return _solution(problem, w, F, known, factor.definite, evaluations, start)
+
+
+def _solution(
+    problem: Objective, w: np.ndarray, F: float, known: Certificate, definite: bool, evaluations: int, start: float
+) -> Solution:
+    lower, within = (least_value(problem, w, F, F - gap) for gap in (known.gap, known.gap_within))
+    unique = known.attained and (problem.l2 > 0.0 or definite)
+    return Solution(
+        problem.unflatten(w), F, lower, known.origin, known.attained, unique, evaluations,
+        time.perf_counter() - start, None, within, known.reach,
+    )  # fmt: skip
 
 
 def _bends_slowly(problem: Objective) -> bool:
@@ -141,7 +148,7 @@ def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start
     target = 1e-13 * max(size0, 1e-300)
     for _ in range(MAX_ITERATIONS):
         size = float(np.linalg.norm(g))
-        gap = bounded_gap(problem, F, size)[0]
+        gap = bounded_gap(problem, F, size).gap
         if size <= target or (math.isfinite(gap) and tol is not None and gap <= tol * (1.0 + abs(F - gap))):
             break
         step = _conjugate_gradients(problem.hessian_product(w), g, min(0.1, math.sqrt(size / size0)))
@@ -158,10 +165,7 @@ def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start
         if not accepted:
             break
     size = float(np.linalg.norm(g)) + float(np.linalg.norm(problem.gradient_rounding(w, F)))
-    gap, text, attained = bounded_gap(problem, F, size)
-    lower = least_value(problem, w, F, F - gap)
-    seconds = time.perf_counter() - start
-    return Solution(problem.unflatten(w), F, lower, text, attained, attained, evaluations, seconds)
+    return _solution(problem, w, F, bounded_gap(problem, F, size), problem.l2 > 0.0, evaluations, start)
 
 
 def _conjugate_gradients(product: Any, g: np.ndarray, accuracy: float) -> np.ndarray:

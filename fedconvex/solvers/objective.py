@@ -21,6 +21,7 @@ __all__ = ["Objective"]
 
 _EPS = float(np.finfo(float).eps)
 _CHUNK = 1 << 21  # scores held at once when many models are evaluated
+_WIDE = 1e9  # products up to which sums are taken in extended precision
 
 
 class Objective:
@@ -209,7 +210,7 @@ class Objective:
     def value_gradient_hessian(self, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return F, its gradient and its Hessian at one flat model, in one pass where the rows are sparse."""
         fed = self.federation
-        self._need_curvature()
+        self.need_curvature("Problem")
         if self.traits.several:
             value, g = self.value_gradient(w)
             return value, g, self._softmax_hessian(w)
@@ -226,16 +227,38 @@ class Objective:
         H.flat[:: self.size + 1] += self.l2
         return value, g, H
 
-    def _need_curvature(self) -> None:
+    def need_curvature(self, who: str) -> None:
+        """Raise TypeError if the loss has no curvature."""
         if not self.traits.curved:
-            cure = "declare multinomial" if self.traits.several else "use SmoothedHinge(gamma)"
-            raise wrong_type(f"{self.loss!r}", "have a curvature", "none", cure)
+            cure = "declare multinomial" if self.traits.several else "define curvature(z, y), the loss's l''"
+            cure = "use a smooth loss, for example SmoothedHinge(gamma)" if self.traits.kinked else cure
+            raise wrong_type(f"{who}: {self.loss!r}", "have a curvature", "none", cure)
 
     @cached_property
     def rank_bound(self) -> int:
         """An upper bound of the exact rank of the rows of positive weight."""
         weighted = np.repeat(self.row_weights > 0.0, self.federation.sizes)
         return rank_bound(self.federation.X if weighted.all() else self.federation.X[weighted])
+
+    def largest_scores(self, V: np.ndarray) -> float:
+        """Return a bound over the rows of the norm of their scores at directions V (k, size).
+
+        Sums are taken in extended precision, where the machine has it and the work is affordable, because scores along
+        nearly flat directions cancel. Where the loss is multinomial, only differences between classes count.
+        """
+        fed, C = self.federation, self.n_outputs
+        wide = np.longdouble if fed.n * V.size <= _WIDE else np.float64
+        classes = V.reshape(-1, C, fed.d).astype(wide)
+        if self.traits.multinomial:
+            classes -= classes.mean(axis=1, keepdims=True)
+        U = classes.reshape(-1, fed.d).T
+        step, largest = max(1, _CHUNK // max(U.size, fed.d)), 0.0
+        for lo in range(0, fed.n, step):
+            X = fed.X[lo : lo + step]
+            X = X.toarray() if fed.is_sparse else X
+            largest = max(largest, float(np.sqrt(((X.astype(wide) @ U) ** 2).sum(axis=1)).max()))
+        off = float(np.linalg.norm(fed.column_sizes @ np.abs(U).astype(np.float64)))
+        return largest + 4.0 * (fed.d + C) * float(np.finfo(wide).eps) * off
 
     def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
         """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
@@ -247,12 +270,13 @@ class Objective:
         bend = float(self.curvatures(w).sum()) if known else math.inf
         return float(per_row @ np.abs(values[:, 0])), float(per_row @ np.linalg.norm(Z, axis=1)), bend
 
-    def _steepness(self, w: np.ndarray, F: float) -> float:
+    def steepness(self, w: np.ndarray, F: float) -> float:
         """Return a bound of the mean |l'|: what the loss declares of it, or what it is."""
         steep = float(self.traits.slope_bound(F))
         return steep if math.isfinite(steep) or not math.isfinite(F) else self._mean_sizes(w)[1]
 
-    def _reach(self, w: np.ndarray) -> float:
+    def reach(self, w: np.ndarray) -> float:
+        """sum_j |w_j| max_i |x_ij| of a flat model, over all classes: no score is larger."""
         return float(np.abs(w).reshape(self.n_outputs, -1).sum(axis=0) @ self.federation.column_sizes)
 
     def rounding(self, w: np.ndarray, F: float) -> float:
@@ -262,14 +286,14 @@ class Objective:
         a bound that holds everywhere.
         """
         size = abs(F) if self.traits.lower_bound >= 0.0 else max(abs(F), self._mean_sizes(w)[0])
-        reach, steep = self._reach(w), self._steepness(w, F)
+        reach, steep = self.reach(w), self.steepness(w, F)
         first = 8.0 * _EPS * (size + steep * reach)
         if steep >= self.traits.lipschitz or not math.isfinite(first):
             return first
         off = 8.0 * _EPS * reach
-        return first + 0.5 * self._bend(w, F) * self._growth(off) * off * off
+        return first + 0.5 * self.bend(w, F) * self._growth(off) * off * off
 
-    def _bend(self, w: np.ndarray, F: float) -> float:
+    def bend(self, w: np.ndarray, F: float) -> float:
         """Return a bound of l'' over the rows: what the loss declares of it, or what it is."""
         bend = self.traits.curvature_below(abs(F))
         return bend if math.isfinite(bend) or not math.isfinite(F) else self._mean_sizes(w)[2]
@@ -281,9 +305,9 @@ class Objective:
 
     def gradient_rounding(self, w: np.ndarray, F: float) -> np.ndarray:
         """How far the entries of the computed gradient may be from the true ones, (size,)."""
-        reach = self._reach(w)
-        bend = self._bend(w, F) * self._growth(8.0 * _EPS * reach)
-        per_feature = np.tile(self.federation.column_sizes, self.n_outputs) * (self._steepness(w, F) + bend * reach)
+        reach = self.reach(w)
+        bend = self.bend(w, F) * self._growth(8.0 * _EPS * reach)
+        per_feature = np.tile(self.federation.column_sizes, self.n_outputs) * (self.steepness(w, F) + bend * reach)
         return 8.0 * _EPS * (per_feature + self.l2 * np.abs(w))
 
     def hessian_root(self, w: np.ndarray) -> np.ndarray:
@@ -336,7 +360,7 @@ class Objective:
 
     def hessian_product(self, w: np.ndarray) -> Any:
         """Return the map v -> Hessian(w) v over flat vectors, with the curvatures computed once."""
-        self._need_curvature()
+        self.need_curvature("Problem")
         fed = self.federation
         if self.n_outputs > 1:
             P, per_row = self.probabilities(w), np.repeat(self.row_weights, fed.sizes)[:, None]
