@@ -248,7 +248,7 @@ class Objective:
         """
         fed, C = self.federation, self.n_outputs
         wide = np.longdouble if fed.n * V.size <= _WIDE else np.float64
-        classes = V.reshape(-1, C, fed.d).astype(wide)
+        classes: Any = V.reshape(-1, C, fed.d).astype(wide)
         if self.traits.multinomial:
             classes -= classes.mean(axis=1, keepdims=True)
         U = classes.reshape(-1, fed.d).T
