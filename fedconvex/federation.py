@@ -377,6 +377,17 @@ class Federation:
         return np.asarray(X.toarray() if sp.issparse(X) else X).ravel()
 
     @cached_property
+    def row_norms2(self) -> np.ndarray:
+        """Squared length ‖x_i‖^2 of every row, (n,)."""
+        X = self.X
+        return np.asarray(X.multiply(X).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", X, X)).ravel()
+
+    def client_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of client k, dense (n_k, d), and their targets (n_k,)."""
+        rows = slice(int(self.ptr[k]), int(self.ptr[k + 1]))
+        return self.X[rows].toarray() if self.is_sparse else self.X[rows], self.y[rows]
+
+    @cached_property
     def rows(self) -> np.ndarray | CSR:
         """X as the kernels take it: the dense array, or a `CSR` of its three arrays."""
         if not self.is_sparse:

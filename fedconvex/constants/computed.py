@@ -46,10 +46,10 @@ def problem_constants(
     x0 = np.zeros(problem.size) if start is None else vector(f"{who}: start", np.ravel(start), problem.size)
     c0 = best.w.ravel() if center is None else vector(f"{who}: center", np.ravel(center), problem.size)
     phi = _batch_factor(who, fed, batch_size, flag(f"{who}: replacement", replacement))
-    grams, row_norms = [_gram(problem, k) for k in range(fed.K)], _row_norms2(problem)
+    grams = [_gram(problem, k) for k in range(fed.K)]
     how: dict[str, str] = {}
     v: dict[str, Any] = {"K": fed.K, "p": problem.weights}
-    v.update(_smoothness(problem, grams, row_norms, how))
+    v.update(_smoothness(problem, grams, how))
     v.update(_convexity(problem, grams, c0, radius, how))
     v.update(_optima(problem, best, x0, how))
     here = problem.client_gradients(problem.unflatten(c0)).reshape(fed.K, -1)
@@ -64,7 +64,7 @@ def problem_constants(
         how["sigma2_k"] = how["G2_k"] = AT_CENTRE
     else:
         reach = math.inf if radius is None else radius
-        v["sigma2_k"], v["G2_k"] = _noise(problem, grams, phi, c0, reach, row_norms, how)
+        v["sigma2_k"], v["G2_k"] = _noise(problem, grams, phi, c0, reach, how)
     for name in ("sigma2", "G2"):
         v[name], how[name] = float(v[f"{name}_k"].max()), how[f"{name}_k"]
     return Constants(how=how, **v)
@@ -81,9 +81,7 @@ def _batch_factor(who: str, fed: Federation, batch_size: int | None, replacement
     return np.asarray(noise_factor(fed.sizes, np.full(fed.K, B), replacement))
 
 
-def _smoothness(
-    problem: Objective, grams: list[np.ndarray], row_norms: np.ndarray, how: dict[str, str]
-) -> dict[str, Any]:
+def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str]) -> dict[str, Any]:
     """L_k, L and L_s: exact where every row is roughest at w = 0."""
     s, r = problem.traits.smoothness, problem.l2
     if not math.isfinite(s):
@@ -91,7 +89,7 @@ def _smoothness(
         return {"L_k": np.full(len(grams), math.inf), "L": math.inf, "L_s": math.inf}
     how["L_k"] = how["L"] = how["L_s"] = EXACT if _roughest_at_zero(problem) else BOUND
     L_k = s * np.array([_largest(S) for S in grams]) + r
-    return {"L_k": L_k, "L": float(L_k.max()), "L_s": float(s * row_norms.max() + r)}
+    return {"L_k": L_k, "L": float(L_k.max()), "L_s": float(s * problem.federation.row_norms2.max() + r)}
 
 
 def _optima(problem: Objective, best: Solution, x0: np.ndarray, how: dict[str, str]) -> dict[str, Any]:
@@ -156,13 +154,6 @@ def _least(S: np.ndarray) -> float:
     return float(lam[0]) if lam[0] > 8 * len(S) * np.finfo(float).eps * lam[-1] else 0.0
 
 
-def _row_norms2(problem: Objective) -> np.ndarray:
-    X = problem.federation.X
-    return (
-        np.asarray(X.multiply(X).sum(axis=1)).ravel() if problem.federation.is_sparse else np.einsum("ij,ij->i", X, X)
-    )
-
-
 def _convexity(
     problem: Objective, grams: list[np.ndarray], c: np.ndarray, radius: float | None, how: dict[str, str]
 ) -> dict[str, Any]:
@@ -170,16 +161,15 @@ def _convexity(
     fed, r, p = problem.federation, problem.l2, problem.weights
     h = np.zeros(fed.n)
     if radius is not None and not problem.traits.several:
-        h = problem.traits.least_curvature(np.abs(fed.X @ c) + radius * np.sqrt(_row_norms2(problem)))
+        h = problem.traits.least_curvature(np.abs(fed.X @ c) + radius * np.sqrt(fed.row_norms2))
     if problem.traits.quadratic:
         mu_k = np.array([_least(S) for S in grams]) + r
         mu, label = _least(np.einsum("k,kij->ij", p, np.array(grams))) + r, EXACT
     elif h.any():
         hessians = []
         for k in range(fed.K):
-            rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-            X = fed.X[rows].toarray() if fed.is_sparse else fed.X[rows]
-            hessians.append((X * h[rows, None]).T @ X / X.shape[0])
+            X, _ = fed.client_rows(k)
+            hessians.append((X * h[fed.ptr[k] : fed.ptr[k + 1], None]).T @ X / X.shape[0])
         mu_k = np.array([max(float(np.linalg.eigvalsh(H)[0]), 0.0) for H in hessians]) + r
         H = np.einsum("k,kij->ij", p, np.array(hessians))
         mu, label = max(float(np.linalg.eigvalsh(H)[0]), 0.0) + r, BOUND_ON_BALL
@@ -209,7 +199,7 @@ def _zeta(
         )
     if not math.isfinite(loss.lipschitz):
         return math.inf, INFINITE if radius is None else UNKNOWN
-    norms = loss.lipschitz * np.add.reduceat(np.sqrt(_row_norms2(problem)), fed.ptr[:-1]) / fed.sizes
+    norms = loss.lipschitz * np.add.reduceat(np.sqrt(fed.row_norms2), fed.ptr[:-1]) / fed.sizes
     others = np.array([np.delete(norms, k).max() for k in range(fed.K)])
     everywhere = float(((1.0 - p) * (norms + others)).max())
     if radius is None or not math.isfinite(loss.smoothness):
@@ -227,7 +217,6 @@ def _noise(
     phi: np.ndarray,
     c: np.ndarray,
     radius: float,
-    row_norms: np.ndarray,
     how: dict[str, str],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Suprema of sigma_k^2 and G_k^2 over the ball around c, or over R^d (radius inf)."""
@@ -242,7 +231,7 @@ def _noise(
         G2 = _maxima(H @ H + A, np.einsum("kij,kj->ki", H, g) + beta, np.sum(g**2, axis=1) + const, radius)
         how["sigma2_k"] = how["G2_k"] = EXACT_ON_BALL
     elif math.isfinite(loss.lipschitz):
-        norms = np.sqrt(row_norms)
+        norms = np.sqrt(fed.row_norms2)
         steep = np.full(fed.n, loss.lipschitz)
         if not loss.several and math.isfinite(radius):  # |slope| of a convex loss is largest at an end of the reach
             steep = _steepest(problem, fed.X @ c, radius * norms)
@@ -276,10 +265,8 @@ def _variance_quadratic(
     problem: Objective, k: int, c: np.ndarray, S: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return A, beta, const with V_k(c + d) = d'A d + 2 beta'd + const, for squared loss."""
-    fed = problem.federation
-    rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-    X = fed.X[rows].toarray() if fed.is_sparse else fed.X[rows]
-    n, q, e = X.shape[0], np.einsum("ij,ij->i", X, X), X @ c - fed.y[rows]
+    X, y = problem.federation.client_rows(k)
+    n, q, e = X.shape[0], np.einsum("ij,ij->i", X, X), X @ c - y
     g = e[:, None] * X
     g = g - g.mean(axis=0)  # centred before it is squared
     A = (X * q[:, None]).T @ X / n - S @ S

@@ -103,9 +103,7 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     >>> smoothness_of(fed, np.array([0.5, 0.5]), Squared(), 0.25)[:3]
     (1.75, 2.25, 4.25)
     """
-    squares = fed.X.multiply(fed.X).sum(axis=1) if fed.is_sparse else np.einsum("ij,ij->i", fed.X, fed.X)
-    norms = np.asarray(squares).ravel()
-    kind, per_row = traits(loss), np.repeat(weights / fed.sizes, fed.sizes)
+    norms, kind, per_row = fed.row_norms2, traits(loss), np.repeat(weights / fed.sizes, fed.sizes)
     s = kind.smoothness
     if kind.self_bounded and not kind.several:
         start = float(per_row @ [loss.value(0.0, y) for y in fed.y])

@@ -152,19 +152,17 @@ class MultiTaskProblem(ClientWeights):
         a = np.require(a, requirements=["C", "W"])
         return a.reshape(-1, *self.model_shape), a.ndim == 2
 
-    @cached_property
+    @property
     def row_norms(self) -> np.ndarray:
         """‖x_i‖^2 of every row, (n,)."""
-        X = self.federation.X
-        return np.asarray(X.multiply(X).sum(axis=1) if sp.issparse(X) else np.einsum("ij,ij->i", X, X)).ravel()
+        return self.federation.row_norms2
 
     @cached_property
     def gram_norms(self) -> np.ndarray:
         """Largest eigenvalue s_t of the Gram matrix of every task's rows scaled to norm one, (m,)."""
         fed, norms, out = self.federation, np.sqrt(self.row_norms), np.empty(self.federation.K)
         for t, a, b in self._blocks():
-            X = fed.X[a:b].toarray() if fed.is_sparse else fed.X[a:b]
-            X = X / np.where(norms[a:b] > 0.0, norms[a:b], 1.0)[:, None]
+            X = fed.client_rows(t)[0] / np.where(norms[a:b] > 0.0, norms[a:b], 1.0)[:, None]
             out[t] = np.linalg.eigvalsh(X.T @ X if X.shape[1] < b - a else X @ X.T)[-1]
         return out
 

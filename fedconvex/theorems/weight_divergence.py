@@ -366,8 +366,7 @@ def _same_conditionals(p: Problem) -> Hypothesis:
     seen: dict[float, tuple[int, np.ndarray, np.ndarray]] = {}
     text = "all clients share the class conditionals"
     for k in range(fed.K):
-        rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-        X, y = (fed.X[rows].toarray() if fed.is_sparse else fed.X[rows]), fed.y[rows]
+        X, y = fed.client_rows(k)
         for label in np.unique(y):
             points, counts = np.unique(X[y == label], axis=0, return_counts=True)
             first = seen.setdefault(float(label), (k, points, counts / counts.sum()))

@@ -38,11 +38,7 @@ import numpy as np
 from fedconvex._check import real, vector, whole
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
-from fedconvex.theory.bound import (
-    AssumptionError,
-    Hypothesis,
-    require,
-)
+from fedconvex.theory.bound import AssumptionError, Hypothesis, require
 
 __all__ = [
     "Affine",
@@ -175,10 +171,9 @@ def quadratic(problem: Problem) -> Quadratic:
     fed = problem.federation
     H, b = np.empty((fed.K, fed.d, fed.d)), np.empty((fed.K, fed.d))
     for k in range(fed.K):
-        rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-        X = fed.X[rows].toarray() if fed.is_sparse else fed.X[rows]
+        X, y = fed.client_rows(k)
         H[k] = X.T @ X / len(X) + problem.l2 * np.eye(fed.d)
-        b[k] = X.T @ fed.y[rows] / len(X)
+        b[k] = X.T @ y / len(X)
     return Quadratic(H, b, np.asarray(problem.weights))
 
 

@@ -129,7 +129,7 @@ def _rows(problem: Problem, R: float) -> _Rows:
     require("agnostic_constants", Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known))
     fed = problem.federation
     code, N = domains_of(fed).code, domain_counts(fed).astype(float)
-    length = _lengths(fed)
+    length = np.sqrt(fed.row_norms2)
     slope, value = _row_bounds(problem, R * length)
     steep = slope * length
     losses = np.bincount(code, value, N.size) / N
@@ -167,11 +167,6 @@ def _noise(
         sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(rows.losses @ rows.losses)
         width *= p
     return sigma2_w, sigma2_lambda, width
-
-
-def _lengths(fed: Any) -> np.ndarray:
-    X = fed.X
-    return np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel() if fed.is_sparse else np.einsum("ij,ij->i", X, X))
 
 
 def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

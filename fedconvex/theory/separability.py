@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from fedconvex._check import bad, real, vector, whole
 from fedconvex.draws import key_from_seed
@@ -59,9 +58,8 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     require("MOCHA's rates", Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned))
     fed, loss = problem.federation, problem.loss
     largest = []
-    for t, (a, b) in enumerate(zip(fed.ptr[:-1], fed.ptr[1:], strict=True)):
-        X = fed.X[a:b].toarray() if sp.issparse(fed.X) else fed.X[a:b]
-        largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(X, 2) ** 2))
+    for t in range(fed.K):
+        largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(fed.client_rows(t)[0], 2) ** 2))
     least, (low, high) = problem.pencil_sigma(), traits(loss).slope_range(fed.y)
     return DualConstants(
         mu=1.0 / traits(loss).smoothness,
@@ -125,9 +123,7 @@ def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0) -> n
     2.0
     """
     fed, diagonal = problem.federation, np.diag(problem.mbar)
-    pairs = list(zip(fed.ptr[:-1].tolist(), fed.ptr[1:].tolist(), strict=True))
-    blocks = [fed.X[a:b].toarray() if sp.issparse(fed.X) else fed.X[a:b] for a, b in pairs]
-    inverses = [np.linalg.pinv(c * X.T) for c, X in zip(problem.c.tolist(), blocks, strict=True)]
+    inverses = [np.linalg.pinv(problem.c[t] * fed.client_rows(t)[0].T) for t in range(fed.K)]
     rng = np.random.default_rng(int(key_from_seed(seed)))
     alpha = rng.normal(size=fed.n)
     ratio = separability(problem, alpha)

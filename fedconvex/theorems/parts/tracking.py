@@ -18,6 +18,7 @@ from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
+from fedconvex.theory.fixed_points import quadratic
 from fedconvex.traits import traits_of
 
 __all__ = [
@@ -128,25 +129,21 @@ def tracking_constants(problem: Problem) -> TrackingConstants:
         raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {problem.loss!r}")
     equal_agents("tracking_constants", problem)
     fed, w = problem.federation, problem.solve().w
-    eye, g = np.eye(fed.d), problem.client_gradients(w)
-    H_k, C_k, rows = [], [], []
+    H_k, g, C_k = quadratic(problem).H, problem.client_gradients(w), []
     for k in range(fed.K):
-        lo, hi = int(fed.ptr[k]), int(fed.ptr[k + 1])
-        X = fed.X[lo:hi].toarray() if fed.is_sparse else fed.X[lo:hi]
-        H_k.append(X.T @ X / (hi - lo) + problem.l2 * eye)
-        G = X * (X @ w - fed.y[lo:hi])[:, None]
+        X, y = fed.client_rows(k)
+        G = X * (X @ w - y)[:, None]
         G = G - G.mean(axis=0)
-        C_k.append(G.T @ G / (hi - lo))
-        rows.append(float((X**2).sum(axis=1).max()) + problem.l2)
+        C_k.append(G.T @ G / len(X))
     H = np.mean(H_k, axis=0)
     spectrum = np.linalg.eigvalsh(H)
     return TrackingConstants(
         nu=max(float(spectrum[0]), 0.0),
         delta_P=float(spectrum[-1]),
-        delta_k=np.array(rows),
-        delta_P_k=np.array([float(np.linalg.eigvalsh(h)[-1]) for h in H_k]),
+        delta_k=np.maximum.reduceat(fed.row_norms2, fed.ptr[:-1]) + problem.l2,
+        delta_P_k=np.linalg.eigvalsh(H_k)[:, -1],
         sizes=fed.sizes,
-        variance_k=np.array([float(np.trace(C)) for C in C_k]),
+        variance_k=np.trace(C_k, axis1=1, axis2=2),
         gradient2_k=np.sum(g**2, axis=1),
         hessian=H,
         covariance_k=np.array(C_k),

@@ -30,9 +30,8 @@ class LeastSquares(NamedTuple):
         d, D = fed.d, fed.d + 1
         rows, G, ridge = [], np.zeros((fed.K, D, D)), np.zeros((D, D))
         for k in range(fed.K):
-            mine = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-            X = np.asarray(fed.X[mine].toarray() if fed.is_sparse else fed.X[mine])
-            U = np.column_stack([X, X @ w - fed.y[mine]])
+            X, y = fed.client_rows(k)
+            U = np.column_stack([X, X @ w - y])
             rows.append((X, U))
             G[k, :d] = X.T @ U / len(X)
         ridge[:d] = problem.l2 * np.column_stack([np.eye(d), w])
