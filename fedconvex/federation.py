@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
+from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
 from fedconvex.federation_input import (
     as_listed,
+    client_row_weights,
     client_rows,
     domains_of,
     draw_keys,
@@ -24,6 +25,7 @@ from fedconvex.federation_input import (
     names_of,
     owned,
     row_pointers,
+    row_weights,
     sealed,
 )
 
@@ -45,6 +47,7 @@ class Roster:
     labels: np.ndarray  # (K,)
     ids: np.ndarray  # (K,) keys of the clients' draws
     sizes: np.ndarray  # (K,) rows of each client
+    masses: np.ndarray  # (K,) sums of their weights
     d: int  # features
     domain_labels: np.ndarray | None  # (p,) names of the domains, if rows carry any
 
@@ -96,6 +99,9 @@ class Federation:
     ids : int array (K,), optional
         Keys of the clients' random draws; by default made from the labels. `subset` keeps them, so a client draws
         the same mini-batches whether it runs alone or among others, and whoever else joins.
+    sample_weight : array (n,), optional
+        Weights of the rows, nonnegative, not all zero for a client: means over rows become weighted means, and p_k
+        the client's share of all weight. Default: all rows weigh 1. A whole weight equals so many repeated rows.
 
     Examples
     --------
@@ -115,6 +121,7 @@ class Federation:
     domain: np.ndarray | None = None
     domain_labels: np.ndarray | None = None
     ids: np.ndarray = None  # type: ignore[assignment]
+    sample_weight: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         X = matrix(self.X)
@@ -148,13 +155,14 @@ class Federation:
             "ids": ids,
             "domain": domain,
             "domain_labels": names,
+            "sample_weight": row_weights(self.sample_weight, ptr, labels),
         }
         for name, v in kept.items():
             object.__setattr__(self, name, v if v is None or sp.issparse(v) else frozen(v))
 
     # ------------------------------------------------------------------ construction
     @classmethod
-    def from_arrays(cls, X: Any, y: Any, clients: Any, domains: Any = None) -> Federation:
+    def from_arrays(cls, X: Any, y: Any, clients: Any, domains: Any = None, sample_weight: Any = None) -> Federation:
         """Group the rows of (X, y) by client.
 
         Parameters
@@ -168,6 +176,8 @@ class Federation:
         domains : array (n,) or mapping, optional
             The domain of every row (a *data partition*: a client may hold several domains), or a mapping from client
             label to domain (a *client partition*).
+        sample_weight : array (n,), optional
+            Weight of every row.
 
         Raises
         ------
@@ -193,11 +203,16 @@ class Federation:
         if labels_y.shape != (n,):
             raise bad("Federation.y", f"have one label per row of X ({n})", f"shape {labels_y.shape}")
         rows = sealed(X.tocsr()[order] if sp.issparse(X) else numeric("Federation.X", X, copy=False)[order])
-        return cls(rows, frozen(labels_y[order]), ptr, labels, domain, names)
+        weight = None if sample_weight is None else vector("Federation.sample_weight", sample_weight, n)[order]
+        return cls(rows, frozen(labels_y[order]), ptr, labels, domain, names, sample_weight=weight)
 
     @classmethod
     def from_clients(
-        cls, clients: Iterable[tuple[Any, Any]], labels: Sequence[Any] | None = None, domains: Any = None
+        cls,
+        clients: Iterable[tuple[Any, Any]],
+        labels: Sequence[Any] | None = None,
+        domains: Any = None,
+        sample_weight: Any = None,
     ) -> Federation:
         """Stack one (X_k, y_k) pair per client, in the given order.
 
@@ -209,22 +224,22 @@ class Federation:
             What the clients are called.
         domains : sequence, optional
             One entry per client: its domain (client partition), or an array (n_k,) with the domain of each row.
+        sample_weight : sequence of arrays (n_k,), optional
+            Every client's weights of its rows.
 
         Raises
         ------
         ValueError
             If there is no client, a client is empty, or the widths differ.
         """
-        pairs = list(clients)
+        who, pairs = "Federation.from_clients", list(clients)
         if not pairs:
-            raise bad("Federation.from_clients", "get at least one client", "none")
-        who = "Federation.from_clients"
+            raise bad(who, "get at least one client", "none")
         names = list(range(len(pairs))) if labels is None else list(labels)
         flat = names_of(f"{who}: labels", names).ndim == 1
         if not flat or len(names) != len(pairs) or len(set(names)) != len(names):
             raise bad(f"{who}: labels", f"name each of the {len(pairs)} clients once", f"{names!r}")
-        Xs: list[Any] = []
-        ys: list[np.ndarray] = []
+        Xs, ys = [], []  # type: list[Any], list[np.ndarray]
         for name, pair in zip(names, pairs, strict=True):
             X, y = client_rows(who, name, pair)
             if Xs and X.shape[1] != Xs[0].shape[1]:
@@ -247,8 +262,10 @@ class Federation:
             rows = np.concatenate(parts if alike else [part.astype(object) for part in parts])
             names_of_domains, domain = np.unique(names_of(f"{who}: domains", rows), return_inverse=True)
         X = sealed(sp.vstack(Xs, format="csr") if sp.issparse(Xs[0]) else np.concatenate(Xs))
-        ptr = np.concatenate([[0], np.cumsum([y.size for y in ys])])
-        return cls(X, np.concatenate(ys), ptr, names_of(f"{who}: labels", names), domain, names_of_domains)
+        ptr = np.cumsum([0, *(y.size for y in ys)])
+        weight = None if sample_weight is None else client_row_weights(who, sample_weight, names, ys)
+        called = names_of(f"{who}: labels", names)
+        return cls(X, np.concatenate(ys), ptr, called, domain, names_of_domains, None, weight)
 
     # ------------------------------------------------------------------ parts
     def subset(self, clients: Sequence[int] | np.ndarray) -> Federation:
@@ -321,6 +338,7 @@ class Federation:
             domain,
             self.domain_labels,
             self.ids[clients],
+            None if self.sample_weight is None else self.sample_weight[rows],
         )
 
     def with_intercept(self) -> Federation:
@@ -351,9 +369,21 @@ class Federation:
         return frozen(np.diff(self.ptr))
 
     @cached_property
+    def masses(self) -> np.ndarray:
+        """Sum of the weights of each client's rows, (K,): their number unless rows carry weights."""
+        if self.sample_weight is None:
+            return frozen(self.sizes.astype(np.float64))
+        return frozen(np.add.reduceat(self.sample_weight, self.ptr[:-1]))
+
+    def need_equal_rows(self, who: str) -> None:
+        """Raise ValueError if rows carry weights, for what does not know of them."""
+        if self.sample_weight is not None:
+            raise bad(who, "get rows without weights", "sample_weight", "repeat rows instead, or drop the weights")
+
+    @cached_property
     def roster(self) -> Roster:
         """The clients as a server knows them, without rows."""
-        return Roster(self.labels, self.ids, self.sizes, self.d, self.domain_labels)
+        return Roster(self.labels, self.ids, self.sizes, self.masses, self.d, self.domain_labels)
 
     @cached_property
     def by_key(self) -> np.ndarray:
@@ -401,7 +431,7 @@ class Federation:
         h = hashlib.blake2b(digest_size=16)
         parts = [*(self.rows if self.is_sparse else (self.X,)), self.y, self.ptr, self.ids]
         h.update(str(self.X.shape).encode())
-        for a in parts if self.domain is None else [*parts, self.domain]:
+        for a in [*parts, *(a for a in (self.domain, self.sample_weight) if a is not None)]:
             h.update(str((a.shape, a.dtype.str)).encode())
             h.update(np.ascontiguousarray(a).view(np.uint8).data)
         if self.domain_labels is not None:
@@ -421,4 +451,5 @@ class Federation:
     def __repr__(self) -> str:
         kind = f"sparse, {self.X.nnz / max(1, self.n * self.d):.2%} filled" if self.is_sparse else "dense"
         domains = f", {self.n_domains} domains" if self.n_domains else ""
-        return f"Federation({self.K} clients, {self.n} rows, {self.d} features{domains}, {kind})"
+        weighted = "" if self.sample_weight is None else ", weighted"
+        return f"Federation({self.K} clients, {self.n} rows, {self.d} features{domains}, {kind}{weighted})"

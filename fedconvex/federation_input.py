@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, numeric, wrong_type
+from fedconvex._check import bad, finite, numeric, vector, wrong_type
 
 __all__ = [
     "as_listed",
+    "client_row_weights",
     "client_rows",
     "domains_of",
     "draw_keys",
@@ -23,6 +24,7 @@ __all__ = [
     "names_of",
     "owned",
     "row_pointers",
+    "row_weights",
     "sealed",
 ]
 
@@ -106,6 +108,36 @@ def row_pointers(ptr: Any, n: int) -> np.ndarray:
         k = int(np.argmax(np.diff(p) < 0))
         raise bad("Federation.ptr", "never decrease", f"{p[k]} then {p[k + 1]} at {k}")
     return p
+
+
+def row_weights(weight: Any, ptr: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+    """Return the weights of the rows (n,), nonnegative and with a positive sum for every client, or None."""
+    if weight is None:
+        return None
+    w = vector("Federation.sample_weight", weight, int(ptr[-1]))
+    if (w < 0.0).any():
+        i = int(np.argmax(w < 0.0))
+        raise bad("Federation.sample_weight", "be nonnegative", f"{w[i]:g} at {i}")
+    largest = np.maximum.reduceat(w, ptr[:-1]) if (np.diff(ptr) > 0).all() else np.ones(labels.size)
+    if (largest == 0.0).any():
+        k = labels[int(np.argmax(largest == 0.0))]
+        raise bad("Federation.sample_weight", "leave every client a row of positive weight", f"none for client {k}")
+    with np.errstate(over="ignore"):
+        total = w.sum()
+    if not np.isfinite(total):
+        raise bad("Federation.sample_weight", "have a finite sum", f"{w.max():g}", "divide them by their largest")
+    return w
+
+
+def client_row_weights(who: str, weights: Any, names: Sequence[Any], ys: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the weights of all rows from those of every client."""
+    parts = list(weights)
+    if len(parts) != len(ys):
+        raise bad(f"{who}: sample_weight", f"have one array per client ({len(ys)})", f"{len(parts)}")
+    return np.concatenate([
+        vector(f"{who}: sample_weight of client {name}", part, y.size)
+        for name, part, y in zip(names, parts, ys, strict=True)
+    ])  # fmt: skip
 
 
 def domains_of(domain: Any, names: Any, n: int) -> tuple[np.ndarray | None, np.ndarray | None]:

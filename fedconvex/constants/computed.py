@@ -89,7 +89,8 @@ def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str]
         return {"L_k": np.full(len(grams), math.inf), "L": math.inf, "L_s": math.inf}
     how["L_k"] = how["L"] = how["L_s"] = EXACT if _roughest_at_zero(problem) else BOUND
     L_k = s * np.array([_largest(S) for S in grams]) + r
-    return {"L_k": L_k, "L": float(L_k.max()), "L_s": float(s * problem.federation.row_norms2.max() + r)}
+    L_s = float(s * _weighed(problem, problem.federation.row_norms2).max() + r)
+    return {"L_k": L_k, "L": float(L_k.max()), "L_s": L_s}
 
 
 def _optima(problem: Objective, best: Solution, x0: np.ndarray, how: dict[str, str]) -> dict[str, Any]:
@@ -131,15 +132,16 @@ def _roughest_at_zero(problem: Objective) -> bool:
         return kind.multinomial and 1.0 / kind.outputs == kind.smoothness  # equal halves
     if not kind.curved:
         return False
-    return bool(
-        (problem.curvatures(zero) == kind.smoothness * np.repeat(problem.row_weights, problem.federation.sizes)).all()
-    )
+    return bool((problem.curvatures(zero) == kind.smoothness * problem.per_row).all())
 
 
 def _gram(problem: Objective, k: int) -> np.ndarray:
-    """X_k'X_k / n_k, dense (d, d)."""
-    fed = problem.federation
-    X = fed.X[int(fed.ptr[k]) : int(fed.ptr[k + 1])]
+    """X_k'X_k / n_k, dense (d, d), with rows times the roots of their relative weights."""
+    fed, rows = problem.federation, slice(int(problem.federation.ptr[k]), int(problem.federation.ptr[k + 1]))
+    X, s = fed.X[rows], problem.relative_weights
+    if s is not None:
+        root = np.sqrt(s[rows])[:, None]
+        X = X.multiply(root).tocsr() if fed.is_sparse else X * root
     S = X.T @ X
     return np.asarray(S.toarray() if fed.is_sparse else S) / X.shape[0]
 
@@ -152,6 +154,11 @@ def _least(S: np.ndarray) -> float:
     """Least eigenvalue of a Gram matrix, zero where it is at the level of rounding."""
     lam = np.linalg.eigvalsh(S)
     return float(lam[0]) if lam[0] > 8 * len(S) * np.finfo(float).eps * lam[-1] else 0.0
+
+
+def _weighed(problem: Objective, rows: np.ndarray) -> np.ndarray:
+    """Return numbers of the rows (n,) times their relative weights."""
+    return rows if problem.relative_weights is None else problem.relative_weights * rows
 
 
 def _convexity(
@@ -169,7 +176,7 @@ def _convexity(
         hessians = []
         for k in range(fed.K):
             X, _ = fed.client_rows(k)
-            hessians.append((X * h[fed.ptr[k] : fed.ptr[k + 1], None]).T @ X / X.shape[0])
+            hessians.append((X * problem.weigh(k, h[fed.ptr[k] : fed.ptr[k + 1]])[:, None]).T @ X / X.shape[0])
         mu_k = np.array([max(float(np.linalg.eigvalsh(H)[0]), 0.0) for H in hessians]) + r
         H = np.einsum("k,kij->ij", p, np.array(hessians))
         mu, label = max(float(np.linalg.eigvalsh(H)[0]), 0.0) + r, BOUND_ON_BALL
@@ -199,7 +206,8 @@ def _zeta(
         )
     if not math.isfinite(loss.lipschitz):
         return math.inf, INFINITE if radius is None else UNKNOWN
-    norms = loss.lipschitz * np.add.reduceat(np.sqrt(fed.row_norms2), fed.ptr[:-1]) / fed.sizes
+    lengths = _weighed(problem, np.sqrt(fed.row_norms2))
+    norms = loss.lipschitz * np.add.reduceat(lengths, fed.ptr[:-1]) / fed.sizes
     others = np.array([np.delete(norms, k).max() for k in range(fed.K)])
     everywhere = float(((1.0 - p) * (norms + others)).max())
     if radius is None or not math.isfinite(loss.smoothness):
@@ -232,7 +240,7 @@ def _noise(
         how["sigma2_k"] = how["G2_k"] = EXACT_ON_BALL
     elif math.isfinite(loss.lipschitz):
         norms = np.sqrt(fed.row_norms2)
-        steep = np.full(fed.n, loss.lipschitz)
+        steep = _weighed(problem, np.full(fed.n, loss.lipschitz))
         if not loss.several and math.isfinite(radius):  # |slope| of a convex loss is largest at an end of the reach
             steep = _steepest(problem, fed.X @ c, radius * norms)
         # variance <= second moment, and the l2 term is not random
@@ -257,7 +265,7 @@ def _maxima(A: np.ndarray, beta: np.ndarray, const: np.ndarray, radius: float) -
 def _steepest(problem: Objective, z: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """Return max |l'| over scores within reach of z, (n,)."""
     ends = np.column_stack([z - reach, z + reach])
-    row_losses.row_slopes(problem.loss, ends, problem.federation.y)
+    row_losses.row_slopes(problem.row_loss, ends, problem.row_labels)
     return np.abs(ends).max(axis=1)
 
 
@@ -266,9 +274,10 @@ def _variance_quadratic(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return A, beta, const with V_k(c + d) = d'A d + 2 beta'd + const, for squared loss."""
     X, y = problem.federation.client_rows(k)
-    n, q, e = X.shape[0], np.einsum("ij,ij->i", X, X), X @ c - y
+    sX = problem.weigh(k, X)
+    n, q, e = X.shape[0], np.einsum("ij,ij->i", sX, sX), problem.weigh(k, X @ c - y)
     g = e[:, None] * X
     g = g - g.mean(axis=0)  # centred before it is squared
     A = (X * q[:, None]).T @ X / n - S @ S
-    beta = X.T @ np.einsum("ij,ij->i", X, g) / n
+    beta = sX.T @ np.einsum("ij,ij->i", X, g) / n
     return 0.5 * (A + A.T), beta, float(np.mean(np.sum(g**2, axis=1)))

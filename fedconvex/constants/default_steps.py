@@ -104,9 +104,14 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     (1.75, 2.25, 4.25)
     """
     norms, kind, per_row = fed.row_norms2, traits(loss), np.repeat(weights / fed.sizes, fed.sizes)
+    X, rough, relative = fed.X, norms, np.ones(1)
+    if fed.sample_weight is not None:  # rows times the roots of their relative weights
+        relative = fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
+        root = np.sqrt(relative)[:, None]
+        X, rough = X.multiply(root).tocsr() if fed.is_sparse else X * root, norms * relative
     s = kind.smoothness
     if kind.self_bounded and not kind.several:
-        start = float(per_row @ [loss.value(0.0, y) for y in fed.y])
+        start = float((per_row * relative) @ [loss.value(0.0, y) for y in fed.y])
         top = kind.curvature_below(start) * float(norms.max()) + l2
         return Smoothness(top, top, top, False, " where F <= F(0)")
     if math.isinf(s) and math.isfinite(kind.lipschitz):
@@ -115,16 +120,14 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     for k in range(fed.K):
         mine, n_k = slice(int(fed.ptr[k]), int(fed.ptr[k + 1])), int(fed.sizes[k])
         if exact:
-            tops[k] = _top_eigenvalue(fed.X[mine].T @ fed.X[mine] / n_k)
+            tops[k] = _top_eigenvalue(X[mine].T @ X[mine] / n_k)
         else:
-            tops[k] = top_eigenvalue_bound(fed.X[mine], norms[mine], np.full(n_k, 1.0 / n_k))
+            tops[k] = top_eigenvalue_bound(X[mine], rough[mine], np.full(n_k, 1.0 / n_k))
     if exact:
-        whole = _top_eigenvalue(
-            fed.X.T @ (fed.X.multiply(per_row[:, None]) if fed.is_sparse else fed.X * per_row[:, None])
-        )
+        whole = _top_eigenvalue(X.T @ (X.multiply(per_row[:, None]) if fed.is_sparse else X * per_row[:, None]))
     else:
-        whole = top_eigenvalue_bound(fed.X, norms, per_row)
-    return Smoothness(s * whole + l2, s * float(tops.max()) + l2, s * float(norms.max()) + l2, exact)
+        whole = top_eigenvalue_bound(X, rough, per_row)
+    return Smoothness(s * whole + l2, s * float(tops.max()) + l2, s * float(rough.max()) + l2, exact)
 
 
 def _top_eigenvalue(gram: Any) -> float:

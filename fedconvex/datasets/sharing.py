@@ -96,6 +96,7 @@ def share(
     who = "share"
     if not isinstance(federation, Federation):
         raise wrong_type(f"{who}: federation", "be a Federation", type(federation).__name__)
+    federation.need_equal_rows(who)
     beta, part = real(f"{who}: fraction", fraction, low=0.0), real(f"{who}: alpha", alpha, low=0.0, high=1.0)
     even, key = flag(f"{who}: balanced", balanced), whole(f"{who}: seed", seed)
     if holdout is not None:
@@ -176,6 +177,7 @@ def _check_holdout(who: str, fed: Federation, holdout: Any, even: bool) -> None:
     if not isinstance(holdout, Federation):
         cure = "wrap rows: Federation.from_clients([(X, y)])"
         raise wrong_type(f"{who}: holdout", "be a Federation", type(holdout).__name__, cure)
+    holdout.need_equal_rows(f"{who}: holdout")
     if holdout.d != fed.d or holdout.is_sparse != fed.is_sparse:
         kinds = ["sparse" if f.is_sparse else "dense" for f in (fed, holdout)]
         raise bad(f"{who}: holdout", f"have {fed.d} features, {kinds[0]}", f"{holdout.d}, {kinds[1]}")

@@ -42,6 +42,12 @@ def _slopes_of_one(loss, X, y, rows, scale, w, c, t):
         c[b] = scale * slope(loss, c[b], t[b])
 
 
+def _slopes_of_weighted(loss, X, y, rows, scale, w, c, t):
+    rows_dot(X, rows, w, c)
+    for b in range(rows.size):
+        c[b] = scale * slope(loss, c[b], y[rows[b]])
+
+
 def _slopes_of_many(loss, X, y, rows, scale, w, c, t):
     C = loss.n_classes
     d = w.size // C
@@ -66,6 +72,8 @@ def _add_many(loss, X, rows, c, out):
             row_axpy(X, rows[b], c[b * C + e], out[e * d : (e + 1) * d])
 
 
-batch_slopes = by_output(_slopes_of_one, _slopes_of_many)  # c_b = scale * slope(s) of row b; t scratch
+batch_slopes = by_output(
+    _slopes_of_one, _slopes_of_many, _slopes_of_weighted
+)  # c_b = scale * slope(s) of row b; t scratch
 
 batch_add = by_output(_add_one, _add_many)  # out += sum_b c_b x_b

@@ -51,6 +51,16 @@ def slopes(loss, z, y, out):
 
 
 @by_method
+def dual_step(loss, alpha, z, q, y):
+    """Exact minimiser delta of l*(-(alpha + delta)) + z delta + (q/2) delta^2."""
+
+
+@by_method
+def conjugate(loss, a, y):
+    """l*(a)."""
+
+
+@by_method
 def move(opt, w, g, a, m, v, t):
     """One step of a client optimiser."""
 
@@ -86,14 +96,22 @@ def by_rows(dense, sparse, inline="never"):
     return in_python
 
 
-def by_output(one, many):
-    """Return a function of (loss, ...) that is `one` for scalar losses and `many` for losses with n_classes."""
+def by_output(one, many, weighted=None):
+    """Return a function of (loss, ...): `one` for scalar losses, `many` for losses with n_classes.
+
+    `weighted`, where it is given, is for scalar losses of rows whose labels carry weights.
+    """
+
+    def choose(kind):
+        if hasattr(kind, "n_classes"):
+            return many
+        return weighted if weighted is not None and hasattr(kind, "weighs") else one
 
     def in_python(loss, *args):
-        return (many if hasattr(loss, "n_classes") else one)(loss, *args)
+        return choose(loss)(loss, *args)
 
     def in_kernel(loss, *args):
-        return many if hasattr(loss.instance_class, "n_classes") else one
+        return choose(loss.instance_class)
 
     if not DISABLED:
         overload(in_python, strict=False, jit_options=_FLAGS)(in_kernel)

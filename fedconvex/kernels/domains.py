@@ -23,8 +23,8 @@ class Domains(NamedTuple):
     """Which domain every row belongs to; without domains, its client."""
 
     code: np.ndarray  # (n,) int64
-    counts: np.ndarray  # (p,) rows of each domain
-    held: np.ndarray  # (K, p) rows of each domain at each client
+    counts: np.ndarray  # (p,) rows of each domain, or the sum of their weights
+    held: np.ndarray  # (K, p) those of each client
 
 
 _KNOWN: WeakKeyDictionary[Federation, Domains] = WeakKeyDictionary()
@@ -44,13 +44,13 @@ def domains_of(federation: Federation) -> Domains:
         fed, who = federation, np.repeat(np.arange(federation.K), federation.sizes)
         code = who if fed.domain is None else fed.domain
         p = fed.K if fed.domain is None else fed.n_domains
-        held = np.bincount(who * p + code, minlength=fed.K * p).reshape(fed.K, p)
+        held = np.bincount(who * p + code, fed.sample_weight, minlength=fed.K * p).reshape(fed.K, p)
         _KNOWN[federation] = Domains(np.ascontiguousarray(code, dtype=np.int64), held.sum(axis=0), held)
     return _KNOWN[federation]
 
 
 def domain_counts(federation: Federation) -> np.ndarray:
-    """Return the rows of each domain, (p,).
+    """Return the rows of each domain, (p,), or the sum of their weights.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def domain_sums(
     alpha = np.require(alpha, requirements=["C", "W"])
     G = jobs.run(
         {jobs.OWN: DomainSums(domains_of(fed).code, alpha, sums)}, problem, 0.0, w.reshape(R, 1, -1), clients,
-        draws, np.ones((1, 1, 1)), plan, replacement and batch_size is not None,
+        draws, np.ones((1, 1, 1)), plan, replacement and batch_size is not None, labels=problem.absolute_labels,
     )  # fmt: skip
     return sums, problem.unflatten(G)
 

@@ -147,26 +147,27 @@ NO_RIDGE, NO_TILT, _NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 
 
 def run(
     rules, problem, l2, W, clients, draws, eta, plan, replacement, *, kinds=None, ridge=NO_RIDGE, tilt=NO_TILT,
-    path=_NO_PATH, out=None,
+    path=_NO_PATH, out=None, labels=None,
 ):  # fmt: skip
     """Do the jobs of clients (R, m) by the rules of their kinds: models (R, m, p).
 
     They start at W (R, m or 1, p). l2, ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) say what is added to the mean
     of the losses: <tilt, w> + ((l2 + ridge)/2) ‖w‖^2. plan (R, m, 3) says how many passes each client makes, over
     blocks of how many of its rows, in batches of what size; eta (R, m or 1, steps or 1) are the step sizes. Where kinds
-    (R, m) are UNSORTED, they are overwritten.
+    (R, m) are UNSORTED, they are overwritten. labels replace those of the problem.
     """
     fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
     if kinds is None:
         kinds = np.full(clients.shape, next(iter(rules))) if len(rules) == 1 else np.zeros(clients.shape, np.int64)
     widest, listed, largest, seen = sort_jobs(fed.ptr, clients, plan, replacement, SINGLE in rules, kinds)
     out = np.empty((*clients.shape, p)) if out is None else out
+    labels = problem.row_labels if labels is None else labels
     width = (max(p, largest * C, C) + 7) // 8 * 8
     whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
     for kind, rule in rules.items():
         if seen >> kind & 1:
             run_jobs(
-                rule, kind, kinds, problem.loss, fed.rows, fed.y, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
+                rule, kind, kinds, problem.row_loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
                 draws.trajectory, draws.round, clients, W, plan, eta, replacement, out, path, C, widest, whole, real,
                 width,
             )  # fmt: skip

@@ -123,7 +123,7 @@ class SGD:
     def init(self, problem: Problem, w: np.ndarray) -> State:
         fed = problem.federation
         _steps.check_trajectories("SGD", self.step_size, len(w))
-        if np.abs(problem.weights * fed.n - fed.sizes).max() > 1e-9 * fed.n:
+        if np.abs(problem.weights - fed.masses / fed.masses.sum()).max() > 1e-9:
             raise bad("SGD: Problem.weights", "be n_k/n", "others", "pass weights=None, or use GradientDescent")
         if self.batch_size > fed.n and not self.replacement:
             raise bad("SGD.batch_size", f"be at most the number of rows {fed.n}", self.batch_size)

@@ -123,6 +123,7 @@ class BoostingProblem(ClientWeights):
         """Validate what both kinds of problem share, and sort rows by domain."""
         if not isinstance(federation, Federation):
             raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
+        federation.need_equal_rows("EnsembleProblem.federation")
         self._loss = Exponential() if loss is None else loss
         if self._loss not in (Exponential(), Logistic2()):
             raise wrong_type("EnsembleProblem.loss", "be Exponential() or Logistic2()", f"{loss!r}")

@@ -128,6 +128,7 @@ def domain_numbers(federation: Federation) -> tuple[np.ndarray, int]:
 
 def dense_rows(who: str, federation: Federation) -> np.ndarray:
     """Return the rows (n, d), or raise TypeError if they are sparse."""
+    federation.need_equal_rows(who)
     if federation.is_sparse:
         cure = "pass X.toarray(), or a Dictionary of other classifiers"
         raise wrong_type(f"{who}: X", "be dense", "sparse rows", cure)

@@ -92,6 +92,7 @@ class Problem(Objective):
         code, counts = self._domain_counts()
         out = np.zeros((len(W), counts.size))
         for lo, hi, values in self._row_values(W):
+            values = self.absolute(values, lo, hi)
             for r in range(len(W)):
                 out[r] += np.bincount(code[lo:hi], weights=values[:, r], minlength=counts.size)
         out = out / counts + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)[:, None]
@@ -105,7 +106,8 @@ class Problem(Objective):
         G = np.empty((len(W), counts.size, self.size))
         for r, v in enumerate(W):
             S = self._scores(v[None, :], 0, fed.n)
-            row_losses.row_slopes(self.loss, S, fed.y)
+            row_losses.row_slopes(self.row_loss, S, self.row_labels)
+            S = self.absolute(S, 0, fed.n)
             for q in range(counts.size):
                 mine = code == q
                 G[r, q] = (fed.X[mine].T @ S[mine]).T.reshape(C * fed.d) / counts[q]
@@ -280,7 +282,8 @@ class Problem(Objective):
     def pooled(self) -> Problem:
         """The same rows as the problem of a single client."""
         fed = self.federation
-        return Problem(Federation(fed.X, fed.y, np.array([0, fed.n])), self.loss, self.l2)
+        own = Federation(fed.X, fed.y, np.array([0, fed.n]), sample_weight=fed.sample_weight)
+        return Problem(own, self.loss, self.l2)
 
     def scores(self, w: Any, X: Any = None) -> np.ndarray:
         """Scores x'w of one model: (n,), or (n, C); of the federation's rows, or of X."""

@@ -24,6 +24,7 @@ from fedconvex._check import among, bad, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
+from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.loss_traits import traits
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.multitask_joint import jointly
@@ -108,8 +109,7 @@ class MultiTaskProblem(ClientWeights):
         self.relation, self.normalisation = relation, normalisation
         self.mbar = relation.mbar(federation.K)
         self.mbar.flags.writeable = False
-        sizes = federation.sizes
-        self.c = np.ones(federation.K) if normalisation == "sum" else 1.0 / sizes
+        self.c = np.ones(federation.K) if normalisation == "sum" else 1.0 / federation.masses
         self.c.flags.writeable = False
         self._solution: Solution | None = None
 
@@ -138,6 +138,17 @@ class MultiTaskProblem(ClientWeights):
         if name == "squared_norm":
             return list(self._sums(self.row_norms))
         return [self._row_space(a, b) for _, a, b in self._blocks()]
+
+    @cached_property
+    def row_labels(self) -> np.ndarray:
+        """Labels as kernels take them: (n,), or records that carry the rows' weights."""
+        y, weight = self.federation.y, self.federation.sample_weight
+        return y if weight is None else labels_with_weights(y, weight)
+
+    @cached_property
+    def row_loss(self) -> Any:
+        """The loss of the `row_labels`."""
+        return self.loss if self.federation.sample_weight is None else weighted_loss(self.loss)
 
     def __getattr__(self, name: str) -> Any:
         cure = "use MOCHA, CoCoA, MiniBatchSDCA, MiniBatchSGD or GradientDescent; or a Problem"
@@ -216,10 +227,10 @@ class MultiTaskProblem(ClientWeights):
 
     def conjugates(self, alpha: np.ndarray) -> np.ndarray:
         """c_t sum_i l*(-alpha_i) of every task, (m,)."""
-        fed = self.federation
+        fed, y = self.federation, self.row_labels
         alpha = np.require(alpha, requirements=["C", "W"])
         pairs = zip(fed.ptr[:-1], fed.ptr[1:], strict=True)
-        return self.c * [dual.conjugate_sum(self.loss, fed.y, a, b, alpha) for a, b in pairs]
+        return self.c * [dual.conjugate_sum(self.row_loss, y, a, b, alpha) for a, b in pairs]
 
     def certificate(
         self, W: np.ndarray, V: np.ndarray, conjugates: np.ndarray, penalty: float | None = None
@@ -258,7 +269,7 @@ class MultiTaskProblem(ClientWeights):
     ) -> float:
         """How far a computed gap may be below the true one."""
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-        weight = self.c * self.federation.sizes
+        weight = self.c * self.federation.masses
         slope = np.broadcast_to(traits(self.loss).slope_bound(losses / weight), len(W))
         reach = weight * slope * (np.abs(W) @ self.federation.column_sizes)
         return 4.0 * _EPS * (terms + float(reach.sum()))
@@ -318,8 +329,9 @@ class MultiTaskProblem(ClientWeights):
             X: Any = sp.vstack([sp.kron(C[t : t + 1], fed.X[a:b]) for t, a, b in self._blocks()], format="csr")
         else:
             X = (C[task][:, :, None] * fed.X[:, None, :]).reshape(fed.n, -1)
-        total = float(self.c @ fed.sizes)
-        flat = Problem(Federation(X, fed.y, fed.ptr), self.loss, 1.0 / total, self.c * fed.sizes / total)
+        total = float(self.c @ fed.masses)
+        rows = Federation(X, fed.y, fed.ptr, sample_weight=fed.sample_weight)
+        flat = Problem(rows, self.loss, 1.0 / total, self.c * fed.masses / total)
         found = flat.solve()
         W = C @ found.w.reshape(-1, fed.d)
         value = float(self.value(W))
@@ -344,7 +356,7 @@ class MultiTaskProblem(ClientWeights):
 
     def _ascend(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
         """Run sweeps of exact dual coordinate ascent until the gap is at most goal (1 + |P|)."""
-        fed, loss, mbar = self.federation, self.loss, self.mbar
+        fed, loss, y, mbar = self.federation, self.row_loss, self.row_labels, self.mbar
         alpha, buffers = self.scaled(start), self.buffers()
         V, sweep = self.images(alpha), 0
         while True:
@@ -355,7 +367,7 @@ class MultiTaskProblem(ClientWeights):
                 if gap <= goal * (1.0 + abs(value)) or sweep >= most:
                     break
             keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
-            dual.dual_sweeps(loss, fed.rows, fed.y, fed.ptr, self.row_norms, self.c, mbar, keys, alpha, V, *buffers)
+            dual.dual_sweeps(loss, fed.rows, y, fed.ptr, self.row_norms, self.c, mbar, keys, alpha, V, *buffers)
             sweep += 1
         seconds = time.perf_counter() - clock
         return Solution(W, value, value - gap, "duality gap", True, True, sweep, seconds, alpha)
@@ -413,7 +425,7 @@ class MultiTaskProblem(ClientWeights):
         code, m = np.repeat(self._tasks(fed.labels, fed.K), fed.sizes), self.federation.K
         rows = np.bincount(code, minlength=m)
         with np.errstate(invalid="ignore"):
-            error, loss = (np.bincount(code, v, minlength=m) / rows for v in (wrong, self._losses(z, fed.y)))
+            error, loss = (np.bincount(code, v, minlength=m) / rows for v in (wrong, _row_values(self.loss, z, fed.y)))
         return TaskMetrics(error, loss, rows)
 
     def with_relation(self, relation: Relation) -> MultiTaskProblem:
@@ -432,16 +444,13 @@ class MultiTaskProblem(ClientWeights):
         dual.task_scores(fed.rows, fed.ptr, np.require(W, requirements=["C", "W"]), z)
         return z
 
-    def _losses(self, z: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
-        out = np.empty((z.size, 1))
-        row_losses.row_values(
-            self.loss, np.ascontiguousarray(z).reshape(-1, 1), self.federation.y if y is None else y, out
-        )
-        return out[:, 0]
+    def _losses(self, z: np.ndarray) -> np.ndarray:
+        """Losses of the rows, times their weights, (n,)."""
+        return _row_values(self.row_loss, z, self.row_labels)
 
     def _slopes(self, z: np.ndarray) -> np.ndarray:
         S = z.copy().reshape(-1, 1)
-        row_losses.row_slopes(self.loss, S, self.federation.y)
+        row_losses.row_slopes(self.row_loss, S, self.row_labels)
         return S[:, 0]
 
     def _sums(self, values: np.ndarray) -> np.ndarray:
@@ -464,3 +473,10 @@ class MultiTaskProblem(ClientWeights):
     def __repr__(self) -> str:
         how = f"{self.relation!r}, normalisation={self.normalisation!r}"
         return f"MultiTaskProblem({self.federation!r}, {self.loss!r}, {how})"
+
+
+def _row_values(loss: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Losses of rows with scores z, (n,)."""
+    out = np.empty((z.size, 1))
+    row_losses.row_values(loss, np.ascontiguousarray(z).reshape(-1, 1), y, out)
+    return out[:, 0]

@@ -34,7 +34,7 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
     if Z.any() and V.any():
         eta = 0.3 * float(np.linalg.norm(Z) / np.linalg.norm(V))  # 0.3: quickest on the HAR data, for all lam
     best_Z, best, lower, t, done = Z, math.inf, -math.inf, 0, 0
-    tasks = (fed.rows, fed.y, fed.ptr, problem.row_norms, problem.c)
+    tasks = (fed.rows, problem.row_labels, fed.ptr, problem.row_norms, problem.c)
     while True:
         if t % 10 == 0 or done >= most:
             V = problem.images(alpha)
@@ -48,7 +48,7 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
         keys = np.array([stream(0, 0, t, k, BATCHES) for k in fed.ids], dtype=np.uint64)
         before = V.copy()
         passes = min(2, most - done)
-        dual.proximal_sweeps(problem.loss, *tasks, W, eta, passes, keys, alpha, V, *buffers)
+        dual.proximal_sweeps(problem.row_loss, *tasks, W, eta, passes, keys, alpha, V, *buffers)
         done += passes
         new = relation.proximal(Z + eta * V, eta)
         t += 1

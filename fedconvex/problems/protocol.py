@@ -158,10 +158,10 @@ def check_loss(who: str, loss: Any, y: np.ndarray) -> None:
 
 
 def client_weights(who: str, weights: Any, fed: Federation) -> np.ndarray:
-    """Return p_k (K,), read-only: n_k/n for None, 1/K for "uniform", or the given positive numbers of sum one."""
+    """Return p_k (K,), read-only: shares of the rows (of their weight) for None, 1/K for "uniform", or those given."""
     who = f"{who}.weights"
     if weights is None:
-        p = fed.sizes / fed.n
+        p = fed.masses / fed.masses.sum()
     elif isinstance(weights, str):
         if weights != "uniform":
             raise bad(who, "be None, 'uniform' or an array", weights)

@@ -347,6 +347,7 @@ def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def _domains(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Return the domain of every row, and the rows of every domain."""
+    problem.federation.need_equal_rows("fairness on rows")
     known = domains_of(problem.federation)
     return known.code, known.counts
 

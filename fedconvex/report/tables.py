@@ -105,8 +105,9 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
 
 
 def _means(fed: Any, v: np.ndarray) -> np.ndarray:
-    """Mean over every client's rows, (K,)."""
-    return np.add.reduceat(v, fed.ptr[:-1]) / fed.sizes
+    """Mean over every client's rows, weighted as they are, (K,)."""
+    s = 1.0 if fed.sample_weight is None else fed.sample_weight
+    return np.add.reduceat(s * v, fed.ptr[:-1]) / fed.masses
 
 
 def comparison(

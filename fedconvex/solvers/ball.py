@@ -98,7 +98,7 @@ def least_values_over_ball(problem: Objective, domain_weights: Any, radius: floa
 
 def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return lower bounds (r,) from full Newton steps, and whether each is sure to 1e-13."""
-    fed, l2 = domains.federation, domains.l2
+    fed, l2, y = domains.federation, domains.l2, domains.row_labels
     X, d = fed.X, fed.d
     outer = (X[:, :, None] * X[:, None, :]).reshape(fed.n, -1)
     lower, sure = np.full(len(lam), -math.inf), np.zeros(len(lam), dtype=bool)
@@ -107,10 +107,10 @@ def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarr
         c = np.repeat(lam[left] / fed.sizes, fed.sizes, axis=1)  # (r, n)
         Z = np.ascontiguousarray(X @ W.T)
         values, bend, slopes = np.empty_like(Z), np.empty(Z.size), Z.copy()
-        row_losses.row_values(domains.loss, Z, fed.y, values)
-        row_losses.row_slopes(domains.loss, slopes, fed.y)
+        row_losses.row_values(domains.row_loss, Z, y, values)
+        row_losses.row_slopes(domains.row_loss, slopes, y)
         ends = np.array([0, Z.size])
-        row_losses.row_curvatures(domains.loss, Z.ravel(), np.repeat(fed.y, len(left)), ends, np.ones(1), bend)
+        row_losses.row_curvatures(domains.row_loss, Z.ravel(), np.repeat(y, len(left)), ends, np.ones(1), bend)
         F = np.einsum("rn,nr->r", c, values) + 0.5 * l2 * np.sum(W**2, axis=1)
         g = (c * slopes.T) @ X + l2 * W
         low = _linear_minimum(l2, W, F, g, R)

@@ -15,22 +15,12 @@ import numpy as np
 
 from fedconvex.draws import below
 from fedconvex.kernels.cache import kernel, reduction
-from fedconvex.kernels.dispatch import by_method, slope, value
+from fedconvex.kernels.dispatch import conjugate, dual_step, slope, value
 from fedconvex.kernels.rows import row_axpy, row_dot
 
 # mypy: disable-error-code="no-untyped-def"
 
 ROUNDING = 4.0 * float(np.finfo(float).eps)  # of what a sum is made of
-
-
-@by_method
-def dual_step(loss, alpha, z, q, y):
-    """Exact minimiser delta of l*(-(alpha + delta)) + z delta + (q/2) delta^2."""
-
-
-@by_method
-def conjugate(loss, a, y):
-    """l*(a)."""
 
 
 @kernel

@@ -31,6 +31,7 @@ def solve(problem: Objective, tol: float | None) -> Solution:
     if kinked:
         return smoothing(problem, tol, start)
     w = np.zeros(problem.size)
-    if problem.l2 > 0.0 and problem.size <= DIRECT_SIZE and problem.federation.n >= 16 * 8 * problem.size:
+    some = problem.federation.n >= 16 * 8 * problem.size and bool((problem.per_row > 0.0).all())
+    if problem.l2 > 0.0 and problem.size <= DIRECT_SIZE and some:
         w = minimise(problem.thinned(16), w, 1e-4, start).w.ravel()  # a part of the rows leads most of the way
     return minimise(problem, w, tol, start)

@@ -123,12 +123,12 @@ def _backtrack(
 
 def _line_minimum(problem: Objective, w: np.ndarray, step: np.ndarray) -> float:
     """Return the t > 0 that minimises F(w - t step), by safeguarded Newton steps on its derivative."""
-    fed, l2 = problem.federation, problem.l2
+    fed, l2, loss, y = problem.federation, problem.l2, problem.row_loss, problem.row_labels
     z, q = np.ascontiguousarray(fed.X @ w), np.ascontiguousarray(fed.X @ step)
     wp, pp = float(w @ step), float(step @ step)
     t, low, high = 1.0, 0.0, math.inf
     for _ in range(60):
-        first, second = row_losses.line_slopes(problem.loss, z, q, fed.y, fed.ptr, problem.row_weights, t)
+        first, second = row_losses.line_slopes(loss, z, q, y, fed.ptr, problem.row_weights, t)
         first, second = first - l2 * (wp - t * pp), second + l2 * pp
         low, high = (low, t) if first > 0.0 else (t, high)
         new = t - first / second if second > 0.0 else math.nan

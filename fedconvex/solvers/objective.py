@@ -14,6 +14,7 @@ from fedconvex._check import bad, numeric, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.rank import rank_bound
 
@@ -40,7 +41,7 @@ class Objective:
         self.federation = federation
         self.loss: Any = loss
         self.l2 = l2
-        self.weights = federation.sizes / federation.n if weights is None else weights
+        self.weights = federation.masses / federation.masses.sum() if weights is None else weights
 
     def _like(self, federation: Federation, weights: np.ndarray) -> Any:
         """Return the objective, or problem, of other rows with this loss and l2."""
@@ -69,8 +70,51 @@ class Objective:
 
     @cached_property
     def row_weights(self) -> np.ndarray:
-        """p_k / n_k, (K,): what one row of client k weighs in F."""
+        """p_k / n_k, (K,): what one row of client k weighs in F, times its relative weight if rows have weights."""
         return self.weights / self.federation.sizes
+
+    @cached_property
+    def relative_weights(self) -> np.ndarray | None:
+        """Weights of the rows, of mean one over each client, (n,); None where all rows of a client weigh the same."""
+        fed = self.federation
+        if fed.sample_weight is None:
+            return None
+        return fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
+
+    def weigh(self, k: int, rows: np.ndarray) -> np.ndarray:
+        """Return numbers of client k's rows (n_k, ...) times their relative weights."""
+        s, ptr = self.relative_weights, self.federation.ptr
+        return rows if s is None else s[ptr[k] : ptr[k + 1]].reshape(-1, *[1] * (rows.ndim - 1)) * rows
+
+    @cached_property
+    def per_row(self) -> np.ndarray:
+        """What every row weighs in F, (n,), of sum one."""
+        out = np.repeat(self.row_weights, self.federation.sizes)
+        return out if self.relative_weights is None else out * self.relative_weights
+
+    @cached_property
+    def row_labels(self) -> np.ndarray:
+        """Labels as kernels take them: (n,), or records that carry the rows' weights."""
+        y = self.federation.y
+        return y if self.relative_weights is None else labels_with_weights(y, self.relative_weights)
+
+    @cached_property
+    def absolute_labels(self) -> np.ndarray:
+        """Like `row_labels`, with the weights that rows were given: for sums over domains, which clients share."""
+        fed = self.federation
+        return fed.y if fed.sample_weight is None else labels_with_weights(fed.y, fed.sample_weight)
+
+    def absolute(self, values: np.ndarray, lo: int, hi: int) -> np.ndarray:
+        """Return what was computed from the `row_labels` of rows lo:hi, (hi - lo, ...), for `absolute_labels`."""
+        fed = self.federation
+        if fed.sample_weight is None:
+            return values
+        return values * np.repeat(fed.masses / fed.sizes, fed.sizes)[lo:hi, None]
+
+    @cached_property
+    def row_loss(self) -> Any:
+        """The loss of the `row_labels`."""
+        return self.loss if self.relative_weights is None else weighted_loss(self.loss)
 
     @cached_property
     def equal_weights(self) -> bool:
@@ -124,7 +168,8 @@ class Objective:
         """Return the objective of client k alone, without its label; dense rows are not copied."""
         fed = self.federation
         rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
-        own = Federation(fed.X[rows], fed.y[rows], np.array([0, rows.stop - rows.start]))
+        weight = None if fed.sample_weight is None else fed.sample_weight[rows]
+        own = Federation(fed.X[rows], fed.y[rows], np.array([0, rows.stop - rows.start]), sample_weight=weight)
         return Objective(own, self.loss, self.l2)
 
     def with_loss(self, loss: Any) -> Objective:
@@ -132,11 +177,13 @@ class Objective:
         return Objective(self.federation, loss, self.l2, self.weights / self.weights.sum())
 
     def thinned(self, stride: int) -> Objective:
-        """Return the objective of every stride-th row, clients without such a row left out."""
+        """Return the objective of every stride-th row, clients without such a row left out; no row may weigh zero."""
         fed = self.federation
         sizes = np.diff(-(-fed.ptr // stride))
         kept = sizes > 0
-        part = Federation(fed.X[::stride], fed.y[::stride], np.concatenate([[0], np.cumsum(sizes[kept])]))
+        ptr, weight = np.concatenate([[0], np.cumsum(sizes[kept])]), fed.sample_weight
+        weight = None if weight is None else weight[::stride]
+        part = Federation(fed.X[::stride], fed.y[::stride], ptr, sample_weight=weight)
         p = self.weights[kept] / self.weights[kept].sum()
         return Objective(part, self.loss, self.l2, p / p.sum())
 
@@ -147,13 +194,13 @@ class Objective:
         fed = self.federation
         if fed.domain is None:
             return self.reweighted(np.full(fed.K, 1.0 / fed.K))
-        parts = Federation.from_arrays(fed.X, fed.y, domain)
+        parts = Federation.from_arrays(fed.X, fed.y, domain, sample_weight=fed.sample_weight)
         return self._like(parts, np.full(parts.K, 1.0 / parts.K))
 
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
         other = copy.copy(self)
-        for name in ("row_weights", "equal_weights", "cumulative_weights", "rank_bound"):
+        for name in ("row_weights", "per_row", "equal_weights", "cumulative_weights", "rank_bound"):
             other.__dict__.pop(name, None)
         other.weights = np.asarray(domain_weights, dtype=np.float64)
         return other
@@ -165,7 +212,7 @@ class Objective:
             raise bad("Problem.gradient_variance: w", "be one model", f"{len(W)} models")
         fed = self.federation
         S = self._scores(W, 0, fed.n)
-        row_losses.row_slopes(self.loss, S, fed.y)
+        row_losses.row_slopes(self.row_loss, S, self.row_labels)
         out = np.empty(fed.K)
         for k in range(fed.K):  # mean of ‖s_i x_i' - mean‖^2, centred before it is squared
             rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
@@ -185,7 +232,7 @@ class Objective:
         for lo in range(0, fed.n, step):
             hi = min(fed.n, lo + step)
             out = np.empty((hi - lo, len(W)))
-            row_losses.row_values(self.loss, self._scores(W, lo, hi), fed.y[lo:hi], out)
+            row_losses.row_values(self.row_loss, self._scores(W, lo, hi), self.row_labels[lo:hi], out)
             yield lo, hi, out
 
     def _client_means(self, W: np.ndarray) -> np.ndarray:
@@ -203,7 +250,8 @@ class Objective:
         """Return F and its gradient at one flat model."""
         fed = self.federation
         values, g = np.empty(fed.K), np.zeros(self.size)
-        row_losses.pooled_gradient(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g)
+        y = self.row_labels
+        row_losses.pooled_gradient(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g)
         g += self.l2 * w
         return float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w), g
 
@@ -216,7 +264,8 @@ class Objective:
             return value, g, self._softmax_hessian(w)
         if fed.is_sparse:
             values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
-            row_losses.newton_rows(self.loss, fed.rows, fed.y, fed.ptr, self.row_weights, w, values, g, H)
+            y = self.row_labels
+            row_losses.newton_rows(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g, H)
             H += np.tril(H, -1).T
             g += self.l2 * w
             value = float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w)
@@ -237,7 +286,7 @@ class Objective:
     @cached_property
     def rank_bound(self) -> int:
         """An upper bound of the exact rank of the rows of positive weight."""
-        weighted = np.repeat(self.row_weights > 0.0, self.federation.sizes)
+        weighted = self.per_row > 0.0
         return rank_bound(self.federation.X if weighted.all() else self.federation.X[weighted])
 
     def largest_scores(self, V: np.ndarray) -> float:
@@ -262,7 +311,7 @@ class Objective:
 
     def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
         """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
-        per_row, y = np.repeat(self.row_weights, self.federation.sizes), self.federation.y
+        per_row, y = self.per_row, self.federation.y
         values, Z = np.empty((y.size, 1)), self._scores(w[None, :], 0, y.size)
         row_losses.row_values(self.loss, Z, y, values)
         row_losses.row_slopes(self.loss, Z, y)
@@ -316,7 +365,7 @@ class Objective:
         R = np.sqrt(self.l2) * np.eye(size)
         step = max(1, (1 << 21) // (size * C))
         if C > 1:
-            P, root = self.probabilities(w), np.sqrt(np.repeat(self.row_weights, fed.sizes))
+            P, root = self.probabilities(w), np.sqrt(self.per_row)
         else:
             root = np.sqrt(np.maximum(self.curvatures(w), 0.0))
         for lo in range(0, fed.n, step):
@@ -334,7 +383,7 @@ class Objective:
         fed = self.federation
         h = np.empty(fed.n)
         z = np.ascontiguousarray(fed.X @ w)
-        row_losses.row_curvatures(self.loss, z, fed.y, fed.ptr, self.row_weights, h)
+        row_losses.row_curvatures(self.row_loss, z, self.row_labels, fed.ptr, self.row_weights, h)
         return h
 
     def probabilities(self, w: np.ndarray) -> np.ndarray:
@@ -345,7 +394,7 @@ class Objective:
         """Blocks sum_i (p_k/n_k) P_ic (1[c = e] - P_ie) x_i x_i', plus l2."""
         fed, C, d = self.federation, self.n_outputs, self.federation.d
         P = self.probabilities(w)
-        per_row = np.repeat(self.row_weights, fed.sizes)
+        per_row = self.per_row
         H = np.empty((C, d, C, d))
         for c in range(C):
             for e in range(c + 1):
@@ -363,7 +412,7 @@ class Objective:
         self.need_curvature("Problem")
         fed = self.federation
         if self.n_outputs > 1:
-            P, per_row = self.probabilities(w), np.repeat(self.row_weights, fed.sizes)[:, None]
+            P, per_row = self.probabilities(w), self.per_row[:, None]
 
             def product(v: np.ndarray) -> np.ndarray:
                 Z = P * (fed.X @ v.reshape(self.n_outputs, -1).T)

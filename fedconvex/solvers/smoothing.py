@@ -24,7 +24,7 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
     """
     goal = 1e-11 if tol is None else tol
     fed, l2, kind = problem.federation, problem.l2, problem.traits
-    per_row = np.repeat(problem.row_weights, fed.sizes)
+    per_row = problem.per_row
     low, high = kind.slope_range(fed.y)
     best_w = np.zeros(problem.size)
     best_F, best_lower, evaluations = float(problem.value(problem.unflatten(best_w))), kind.lower_bound, 0

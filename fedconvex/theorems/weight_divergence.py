@@ -24,7 +24,7 @@ from fedconvex.theorems.parts.quantities import values_along
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require, rows_alike
 
 __all__ = [
     "STATEMENT",
@@ -330,7 +330,8 @@ def _read_zhao(s: Setting) -> Reading:
     eta, T = _full_steps(ZHAO, s)
     p, fed = s.problem, s.problem.federation
     labelled = traits(p.loss).task == "classification"
-    require(ZHAO, Hypothesis("labels that are classes", f"{p.loss!r}", labelled), _same_conditionals(p))
+    labels = Hypothesis("labels that are classes", f"{p.loss!r}", labelled)
+    require(ZHAO, labels, rows_alike(fed), _same_conditionals(p))
     classes = Problem(Federation.from_arrays(fed.X, fed.y, fed.y), p.loss, p.l2, "uniform")
     central, largest = _descent(s, s.rounds), np.empty((s.rounds, T - 1))
     for t in range(s.rounds):

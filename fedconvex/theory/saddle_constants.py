@@ -12,7 +12,7 @@ from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
-from fedconvex.theory.bound import Hypothesis, require
+from fedconvex.theory.bound import Hypothesis, require, rows_alike
 
 __all__ = ["AgnosticConstants", "AgnosticSteps", "agnostic_best_steps", "agnostic_constants", "agnostic_steps"]
 
@@ -126,8 +126,9 @@ class _Rows(NamedTuple):
 def _rows(problem: Problem, R: float) -> _Rows:
     kind = traits(problem.loss)
     known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
-    require("agnostic_constants", Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known))
     fed = problem.federation
+    convex = Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known)
+    require("agnostic_constants", convex, rows_alike(fed))
     code, N = domains_of(fed).code, domain_counts(fed).astype(float)
     length = np.sqrt(fed.row_norms2)
     slope, value = _row_bounds(problem, R * length)

@@ -14,7 +14,7 @@ from fedconvex._check import bad, real, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.loss_traits import traits
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theory.bound import Hypothesis, require
+from fedconvex.theory.bound import Hypothesis, require, rows_alike
 
 __all__ = ["DualConstants", "dual_constants", "separability", "worst_duals"]
 
@@ -55,8 +55,9 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     AssumptionError
         If the relationship is learned.
     """
-    require("MOCHA's rates", Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned))
     fed, loss = problem.federation, problem.loss
+    fixed = Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned)
+    require("MOCHA's rates", fixed, rows_alike(fed))
     largest = []
     for t in range(fed.K):
         largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(fed.client_rows(t)[0], 2) ** 2))

@@ -45,7 +45,7 @@ def counts_of(problem: FederatedProblem) -> np.ndarray:
         If a domain has no row.
     """
     fed = problem.federation
-    held = fed.sizes if not fed.n_domains else np.sum(problem.statistic("domain_counts"), axis=0)
+    held = fed.masses if not fed.n_domains else np.sum(problem.statistic("domain_counts"), axis=0)
     return np.asarray(none_empty(fed, held), dtype=np.float64)
 
 
@@ -95,7 +95,7 @@ def local_steps(
     rules = descent.rules(method.client, problem.n_outputs) | {jobs.OWN: own}
     out = jobs.run(
         rules, problem, problem.l2, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
-        out=np.repeat(start, clients.shape[1], axis=1),
+        out=np.repeat(start, clients.shape[1], axis=1), labels=problem.absolute_labels,
     )  # fmt: skip
     return problem.unflatten(out)
 

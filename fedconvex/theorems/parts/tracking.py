@@ -17,7 +17,7 @@ from fedconvex.theorems.parts.assumptions import equal_weights
 from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theory.bound import AssumptionError, Hypothesis, require
+from fedconvex.theory.bound import AssumptionError, Hypothesis, require, rows_alike
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.traits import traits_of
 
@@ -128,6 +128,7 @@ def tracking_constants(problem: Problem) -> TrackingConstants:
     if not traits(problem.loss).quadratic:
         raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {problem.loss!r}")
     equal_agents("tracking_constants", problem)
+    require("tracking_constants", rows_alike(problem.federation))
     fed, w = problem.federation, problem.solve().w
     H_k, g, C_k = quadratic(problem).H, problem.client_gradients(w), []
     for k in range(fed.K):

@@ -16,7 +16,7 @@ class LeastSquares(NamedTuple):
     """The affine gradients A_n z of a least-squares problem about its minimiser; D = d + 1."""
 
     w_star: np.ndarray  # (d,)
-    rows: list[tuple[np.ndarray, np.ndarray]]  # of every client X_k (n, d) and (X_k, residuals at w*) (n, D)
+    rows: list[tuple[np.ndarray, np.ndarray]]  # of every client X_k (n, d), weighted, and (X_k, residuals at w*) (n, D)
     G: np.ndarray  # (K, D, D) means of [[x x', x residual], [0, 0]]
     ridge: np.ndarray  # (D, D) what the ridge adds to every A_n
     A: np.ndarray  # (K, D, D) Abar of every client
@@ -31,7 +31,7 @@ class LeastSquares(NamedTuple):
         rows, G, ridge = [], np.zeros((fed.K, D, D)), np.zeros((D, D))
         for k in range(fed.K):
             X, y = fed.client_rows(k)
-            U = np.column_stack([X, X @ w - y])
+            U, X = np.column_stack([X, X @ w - y]), problem.weigh(k, X)
             rows.append((X, U))
             G[k, :d] = X.T @ U / len(X)
         ridge[:d] = problem.l2 * np.column_stack([np.eye(d), w])
