@@ -278,8 +278,7 @@ def rate_trial(rng, batch=2):
         how |= {"sigma2_w": share.sum(), "sigma2_lambda": share.sum() * top**2}
     steps, bound = agnostic_steps(**how), agnostic_rate(**how).value
     method = AFL(
-        step_size=steps.model,
-        domain_step_size=steps.mixture,
+        **steps._asdict(),
         radius=R,
         batch_size=batch,
         replacement=batch is not None,
@@ -332,7 +331,7 @@ def test_the_bilinear_game_keeps_to_the_rate():
     for T in (1, 10, 100, 1000):
         how = {"rounds": T, "R_W": R, "R_lambda": 1.0, "G_w": 1.0, "G_lambda": 2.0}
         steps = agnostic_steps(**how)
-        method = AFL(step_size=steps.model, domain_step_size=steps.mixture, uncertainty_set=Simplex(), radius=R)
+        method = AFL(**steps._asdict(), uncertainty_set=Simplex(), radius=R)
         *_, (_, state) = iterate(method, problem, rounds=T, start=np.array([R]))
         lam = state.domain_weights[0]
         gap = 1.0 + abs(state.w[0, 0]) - (1.0 - R * abs(lam[1] - lam[0]))
@@ -345,7 +344,7 @@ def test_the_bilinear_game_keeps_to_the_rate():
 def test_the_steps_are_those_that_balance_the_regret():
     """2 R^2/(gamma T) + gamma S/2 is least at gamma = 2 R/sqrt(T S), where it is 2 R sqrt(S/T)."""
     steps = agnostic_steps(rounds=50, R_W=3.0, R_lambda=1.0, G_w=2.0, G_lambda=0.5, sigma2_w=5.0)
-    for gamma, R, S in ((steps.model, 3.0, 9.0), (steps.mixture, 1.0, 0.25)):
+    for gamma, R, S in ((steps.step_size, 3.0, 9.0), (steps.domain_step_size, 1.0, 0.25)):
         found = scipy.optimize.minimize_scalar(
             lambda g, R=R, S=S: 2 * R**2 / (g * 50) + g * S / 2, bracket=(gamma / 2, gamma * 2)
         )

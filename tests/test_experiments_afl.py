@@ -39,7 +39,7 @@ def test_toy_holds(toy, tmp_path):
     assert findings.holds, summary(findings)
     assert np.diff([share for share, _ in heard]).min() >= -1e-12  # up to rounding
     assert heard[-1][0] == 1.0
-    assert {f.name for f in write(findings, tmp_path)} >= {"plane.svg", "rounds.png", "mixtures.svg", "table.csv"}
+    assert {f.name for f in write(findings, tmp_path)} >= {"plane.svg", "rounds.png", "domain_weights.svg", "table.csv"}
     assert len(findings.tables["table"]) == 2 * 5
     assert len(findings.claims) == 9
 

@@ -294,7 +294,7 @@ def test_fashion_differences_by_hand():
         found = fashion_claims.of_class(c, k)
         by_scipy = stats.ttest_rel(b, a)
         assert found.mean == pytest.approx(b.mean() - a.mean())
-        assert found.mean / found.error == pytest.approx(by_scipy.statistic)
+        assert fashion_claims.Z * found.mean / found.half == pytest.approx(by_scipy.statistic)
         assert found.high - found.mean == pytest.approx(1.959964 * np.std(b - a, ddof=1) / math.sqrt(n), rel=1e-6)
     worst = [int(np.argmax([losses[m, y == k].mean() for k in range(3)])) for m in (0, 1)]
     largest = fashion_claims.of_largest(c)

@@ -342,7 +342,12 @@ def test_quick_version(quick, tmp_path):
     findings, said = quick
     assert said == sorted(said)
     assert said[-1] == 1.0
-    assert {f.name for f in write(findings, tmp_path)} >= {"errors.svg", "mixtures.png", "rounds.svg", "table.csv"}
+    assert {f.name for f in write(findings, tmp_path)} >= {
+        "errors.svg",
+        "domain_weights.png",
+        "rounds.svg",
+        "table.csv",
+    }
     methods = [row["method"] for row in findings.tables["table"]]
     assert methods[:6] == [
         *(f"AdaBoost-{k}" for k in ("plain", "inverted", "turned")),
@@ -360,7 +365,7 @@ def test_quick_version(quick, tmp_path):
 def test_tables_agree(quick):
     tables = quick[0].tables
     means = {(r["method"], r["quantity"], r["domain"]): r["mean"] for r in tables["domains"]}
-    for row in tables["mixtures"]:
+    for row in tables["domain_weights"]:
         ends = [means[row["method"], row["quantity"], row[k]] for k in ("first", "second")]
         assert row["mean"] == pytest.approx((1 - row["lambda"]) * ends[0] + row["lambda"] * ends[1])
     names = ("plain", "inverted", "turned")

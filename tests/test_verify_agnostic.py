@@ -244,8 +244,8 @@ def test_the_rate_for_any_steps_is_attained_by_either_player():
     verdict = holds("agnostic-rate-any-steps", flat, method)
     assert verdict.measured == pytest.approx(0.5)
     assert verdict.ratio == pytest.approx(1.0, abs=1e-6)
-    violated(planted("agnostic-rate-any-steps", {"mixture, steps": 0.98}), flat, method)
-    violated(planted("agnostic-rate-any-steps", {"mixture, start": 0.98}), flat, method)
+    violated(planted("agnostic-rate-any-steps", {"domain weights, steps": 0.98}), flat, method)
+    violated(planted("agnostic-rate-any-steps", {"domain weights, start": 0.98}), flat, method)
 
 
 def test_the_published_rate_with_other_constants_is_caught():
@@ -269,13 +269,13 @@ def test_the_entropic_rate_is_nearly_attained_and_a_smaller_one_caught():
     verdict = holds("agnostic-rate-entropic", flat, method)
     assert verdict.measured == pytest.approx(0.5)
     assert verdict.bound.value == pytest.approx(math.sqrt(math.log(2.0) / 2.0), rel=1e-6)
-    violated(planted("agnostic-rate-entropic", {"mixture, start": 0.6}), flat, method)
-    violated(planted("agnostic-rate-entropic", {"mixture, steps": 0.6}), flat, method)  # width^2/8 -> width^2/13
+    violated(planted("agnostic-rate-entropic", {"domain weights, start": 0.6}), flat, method)
+    violated(planted("agnostic-rate-entropic", {"domain weights, steps": 0.6}), flat, method)  # width^2/8 -> width^2/13
     many = still_losses([1.0] + [0.0] * 63)  # log p counts: 64 domains
     method = replace(with_steps(replace(method, step_size=1.0), many, rounds=1), step_size=1e9)
     verdict = holds("agnostic-rate-entropic", many, method)
     assert verdict.ratio == pytest.approx(math.sqrt(math.log(64.0) / 2.0) / (1.0 - 1.0 / 64.0), rel=1e-6)
-    violated(planted("agnostic-rate-entropic", {"mixture, start": 1.0 / math.log(64.0)}), many, method)
+    violated(planted("agnostic-rate-entropic", {"domain weights, start": 1.0 / math.log(64.0)}), many, method)
 
 
 @pytest.mark.compiled(only="minutes of pure Python")
@@ -302,8 +302,8 @@ def test_hypotheses_of_the_rate():
     refuses("agnostic-rate", problem, free, "a ball of models, got radius None")
     ball = replace(free, radius=1.0)
     refuses("agnostic-rate", problem, replace(ball, step_size=9.0), "gamma_w <= 2 R/(T (sigma^2 + G^2))^(1/2), got 9")
-    refuses("agnostic-rate", problem, replace(ball, ascent=EntropicStep()), "needs ProjectedStep of the mixture")
-    refuses("agnostic-rate-entropic", problem, ball, "needs EntropicStep of the mixture")
+    refuses("agnostic-rate", problem, replace(ball, ascent=EntropicStep()), "needs ProjectedStep of the domain weights")
+    refuses("agnostic-rate-entropic", problem, ball, "needs EntropicStep of the domain weights")
     refuses(
         "agnostic-rate-any-steps", problem, OptimisticAFL(step_size=0.1, domain_step_size=0.1, radius=1.0), "method AFL"
     )

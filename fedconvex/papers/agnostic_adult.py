@@ -245,12 +245,12 @@ def _follow(method: Any, problem: Problem, test: Federation, scale: AdultScale, 
         if t in at:
             last = state.w
             value, gap = measure_minimax(problem, Simplex(), last)
-            mix = state.domain_weights[:, 0] if hasattr(state, "domain_weights") else np.full(runs, np.nan)
+            lam = state.domain_weights[:, 0] if hasattr(state, "domain_weights") else np.full(runs, np.nan)
             right = np.where(X @ last.T >= 0.0, 1.0, -1.0) == y[:, None]
-            rows.append((t, value, gap, mix, right.mean(axis=0)))
+            rows.append((t, value, gap, lam, right.mean(axis=0)))
             tell(t / scale.rounds, f", round {t}")
-    times, values, gaps, mixes, rights = (np.array(column) for column in zip(*rows, strict=True))
-    return Course(times, values, gaps, mixes, rights, last, float(problem.measure(last).gap.max()))
+    times, values, gaps, lambdas, rights = (np.array(column) for column in zip(*rows, strict=True))
+    return Course(times, values, gaps, lambdas, rights, last, float(problem.measure(last).gap.max()))
 
 
 def _ridge(people: People, l2: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.papers.archive import read_archive
 
-__all__ = ["KEYS", "coarser", "read_images"]
+__all__ = ["KEYS", "coarser", "read_images", "scaled"]
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -68,6 +68,13 @@ def _labels(who: str, y: np.ndarray) -> None:
         raise bad(who, "hold class numbers 0, 1, ...", f"dtype {y.dtype}")
     if not (np.isfinite(y).all() and (y == np.floor(y)).all() and y.min() >= 0 and y.max() < 1000):
         raise bad(who, "hold class numbers 0, 1, ...", f"values from {y.min()} to {y.max()}")
+
+
+def scaled(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return training and test rows over the largest entry of the training rows, with a last column of ones."""
+    largest = float(np.abs(train).max()) or 1.0
+    made = [np.hstack([A / largest, np.ones((len(A), 1))]) for A in (train, test)]
+    return made[0], made[1]
 
 
 def coarser(images: np.ndarray, block: int) -> np.ndarray:

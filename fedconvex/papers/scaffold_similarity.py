@@ -30,8 +30,9 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.images import read_images
+from fedconvex.papers.images import read_images, scaled
 from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
+from fedconvex.papers.tuning import grid_notes
 from fedconvex.problems import Problem
 
 __all__ = ["EXPERIMENT", "Cell", "Images", "load_images"]
@@ -152,8 +153,7 @@ def _images(name: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test:
     """Scale by the largest entry of X, append a column of ones, and store mostly empty rows as CSR."""
     if int(y.max()) < 1:
         raise bad(f"{name}: labels", "have at least two classes", "one")
-    largest = float(np.abs(X).max()) or 1.0
-    X, X_test = (np.hstack([A / largest, np.ones((len(A), 1))]) for A in (X, X_test))
+    X, X_test = scaled(X, X_test)
     sparse = X.shape[1] > 200 and np.count_nonzero(X) < 0.3 * X.size
     return Images(name, sp.csr_array(X) if sparse else X, y, sp.csr_array(X_test) if sparse else X_test, y_test)
 
@@ -380,7 +380,7 @@ def _notes(images: Images, scale: SimilarityScale, cells: Sequence[Cell], attain
     n, m, d = images.X.shape[0], images.X_test.shape[0], images.X.shape[1] - 1
     edge = [f"{c.method} {c.epochs} at {c.similarity} %" for c in cells if c.edge[-1]]
     several = f"median of {scale.seeds} runs, spread fewest to most" if scale.seeds > 1 else "one run"
-    notes = [
+    return (
         f"Data: {images.name}, {n:,} rows to train on, {n // CLIENTS} a client, batches of {n // CLIENTS // STEPS}; "
         f"{m:,} to test on; {d} features and a constant, {images.classes} classes, no ridge.",
         f"Rounds to test accuracy {cells[0].targets[-1]:g}, {several}; 1k+ where {scale.limit} rounds did not suffice. "
@@ -393,10 +393,8 @@ def _notes(images: Images, scale: SimilarityScale, cells: Sequence[Cell], attain
         "Comparable with the paper: directions, orderings and ratios within a column. Not comparable: the counts of "
         "rounds (EMNIST has 62 classes and far more rows) and small differences (one data division; the first round "
         "that reaches the target favours noisy runs).",
-    ]
-    if edge:
-        notes.append(f"Best step at an end of its grid, so that a wider grid might do better: {', '.join(edge)}.")
-    return tuple(notes)
+        *grid_notes(edge),
+    )
 
 
 # ---------------------------------------------------------------- figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from fedconvex.driver import iterate
 from fedconvex.papers.findings import Progress
 from fedconvex.problems import Problem
 
-__all__ = ["TunedRun", "tuned_run"]
+__all__ = ["TunedRun", "grid_notes", "tuned_run"]
 
 
 class TunedRun(NamedTuple):
@@ -26,6 +26,17 @@ class TunedRun(NamedTuple):
     above: np.ndarray  # (T,) the worst domain's objective minus a certified lower bound of its least value
     models: np.ndarray  # (T, ...)
     domain_weights: np.ndarray  # (p,) lambda at the end
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The method and its step sizes, as cells of a table."""
+        return {"method": self.method, "step": self.step_size, "domain step": self.domain_step_size}
+
+
+def grid_notes(at_an_end: Sequence[str]) -> tuple[str, ...]:
+    """Say whose best step is the smallest or largest of its grid, if there is any."""
+    whose = ", ".join(at_an_end)
+    return (f"Best step at an end of its grid, so that a wider grid might do better: {whose}.",) if whose else ()
 
 
 def tuned_run(

@@ -108,15 +108,15 @@ Divide by T; R σ ≤ R√(σ² + G²). The other player alike. ∎ The left sid
 
 **Any constant steps** (this project's). With D the largest distance of a player's set from where he starts, he costs
 
-    D²/(2γT) + γ(G² + σ²)/2 + rσ/√T,     r = R_W for the model, r = D for the mixture,
+    D²/(2γT) + γ(G² + σ²)/2 + rσ/√T,     r = R_W for the model, r = D for the domain weights,
 
-where G_λ² = pV²/4 if all domains' losses lie in [0, V]. *Proof.* As above with ‖w_0 - w‖ ≤ D. For the mixture, ⟨Σν_t,
+where G_λ² = pV²/4 if all domains' losses lie in [0, V]. *Proof.* As above with ‖w_0 - w‖ ≤ D. For the weights, ⟨Σν_t,
 λ⟩ may be taken from λ_0, whose product has mean 0; and steps on a subset of {Σλ = 1} do not change when a constant is
 added to all losses: ‖F - F̄1‖² ≤ Σ(F_k - V/2)² ≤ pV²/4. ∎ Least at γ = D/√(T(G² + σ²)). Attained, T = 1, by a linear
 function from the end of the ball (2RG), and by two domains with the losses V and 0 that no model changes (V/2).
 
 **Entropic steps** λ ← argmax γ⟨δ, ·⟩ - KL(·‖λ) over Λ (this project's). With stochastic losses δ_k in [0, D], the
-mixture costs
+domain weights cost
 
     KL_max/(γT) + γD²/8 + [D √(log(p)/(2T)) if anything is random],     KL_max = max over Λ of KL(·‖λ_0).
 
@@ -173,14 +173,14 @@ def agnostic_rate(
     """
     T = whole("rounds", rounds, low=1)
     model = math.sqrt(real("sigma2_w", sigma2_w, low=0.0) + real("G_w", G_w, low=0.0) ** 2)
-    mixture = math.sqrt(real("sigma2_lambda", sigma2_lambda, low=0.0) + real("G_lambda", G_lambda, low=0.0) ** 2)
+    weights = math.sqrt(real("sigma2_lambda", sigma2_lambda, low=0.0) + real("G_lambda", G_lambda, low=0.0) ** 2)
     terms = {
         "model": 3.0 * real("R_W", R_W, low=0.0) * model / math.sqrt(T),
-        "mixture": 3.0 * real("R_lambda", R_lambda, low=0.0) * mixture / math.sqrt(T),
+        "domain weights": 3.0 * real("R_lambda", R_lambda, low=0.0) * weights / math.sqrt(T),
     }
     requires = (
         Hypothesis("convex F_k, W and Lambda convex and compact", f"R_W = {R_W:g}, R_Lambda = {R_lambda:g}"),
-        Hypothesis("gradients and noise bounded on W x Lambda", f"{model:g} and {mixture:g}"),
+        Hypothesis("gradients and noise bounded on W x Lambda", f"{model:g} and {weights:g}"),
         Hypothesis("the steps of agnostic_steps, averages of the query points", f"T = {T}"),
     )
     return Bound(terms, SADDLE_GAP, SOURCE, requires)
@@ -207,23 +207,23 @@ def agnostic_rate_any_steps(
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], [0, 1]), Logistic())
     >>> c = agnostic_constants(problem, radius=1.0)
     >>> steps = agnostic_best_steps(c, rounds=100)
-    >>> round(agnostic_rate_any_steps(c, rounds=100, step_size=steps.model, domain_step_size=steps.mixture).value, 4)
+    >>> round(agnostic_rate_any_steps(c, rounds=100, **steps._asdict()).value, 4)
     0.1388
     """
     c, T = constants, whole("rounds", rounds, low=1)
     terms = _model_terms(c, T, step_size)
     if c.reach_lambda > 0.0:
         gamma = real("domain_step_size", domain_step_size, low=0.0, strict=True)
-        terms["mixture, start"] = c.reach_lambda**2 / (2.0 * gamma * T)
-        terms["mixture, steps"] = 0.5 * gamma * (c.centred**2 + c.sigma2_lambda)
-        terms["mixture, noise"] = c.reach_lambda * math.sqrt(c.sigma2_lambda / T)
-    return Bound(terms, SADDLE_GAP, f"{SOURCE}, any steps", _requires(c, T, "projected steps of the mixture"))
+        terms["domain weights, start"] = c.reach_lambda**2 / (2.0 * gamma * T)
+        terms["domain weights, steps"] = 0.5 * gamma * (c.centred**2 + c.sigma2_lambda)
+        terms["domain weights, noise"] = c.reach_lambda * math.sqrt(c.sigma2_lambda / T)
+    return Bound(terms, SADDLE_GAP, f"{SOURCE}, any steps", _requires(c, T, "projected steps of the domain weights"))
 
 
 def agnostic_rate_entropic(
     constants: AgnosticConstants, *, rounds: int, step_size: float, domain_step_size: float
 ) -> Bound:
-    """Return the bound of the expected duality gap for entropic steps of the mixture.
+    """Return the bound of the expected duality gap for entropic steps of the domain weights.
 
     Parameters
     ----------
@@ -238,17 +238,17 @@ def agnostic_rate_entropic(
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], [0, 1]), Logistic())
     >>> c = agnostic_constants(problem, radius=1.0)
     >>> steps = agnostic_best_steps(c, rounds=100, entropic=True)
-    >>> round(agnostic_rate_entropic(c, rounds=100, step_size=steps.model, domain_step_size=steps.mixture).value, 4)
+    >>> round(agnostic_rate_entropic(c, rounds=100, **steps._asdict()).value, 4)
     0.1504
     """
     c, T = constants, whole("rounds", rounds, low=1)
     terms = _model_terms(c, T, step_size)
     if c.divergence > 0.0:
         gamma = real("domain_step_size", domain_step_size, low=0.0, strict=True)
-        terms["mixture, start"] = c.divergence / (gamma * T)
-        terms["mixture, steps"] = gamma * c.width**2 / 8.0
-        terms["mixture, noise"] = c.width * math.sqrt(math.log(c.p) / (2.0 * T)) if c.random else 0.0
-    requires = _requires(c, T, "entropic steps of the mixture")
+        terms["domain weights, start"] = c.divergence / (gamma * T)
+        terms["domain weights, steps"] = gamma * c.width**2 / 8.0
+        terms["domain weights, noise"] = c.width * math.sqrt(math.log(c.p) / (2.0 * T)) if c.random else 0.0
+    requires = _requires(c, T, "entropic steps of the domain weights")
     return Bound(terms, SADDLE_GAP, f"{SOURCE}, entropic steps", requires)
 
 
@@ -317,7 +317,7 @@ def with_steps(method: Any, problem: Problem, *, rounds: int, start: Any = None,
         if published
         else agnostic_best_steps(c, rounds=rounds, entropic=isinstance(method.ascent, EntropicStep))
     )
-    return replace(method, step_size=steps.model, domain_step_size=steps.mixture)
+    return replace(method, **steps._asdict())
 
 
 def _published(c: AgnosticConstants, rounds: int) -> AgnosticSteps:
@@ -336,7 +336,7 @@ def _game(name: str, s: Setting, ascent: type) -> AgnosticConstants:
         Hypothesis(
             "constant steps", f"{m.step_size!r}, {m.domain_step_size!r}", _constant(m.step_size, m.domain_step_size)
         ),
-        Hypothesis(f"{ascent.__name__} of the mixture", f"{m.ascent!r}", isinstance(m.ascent, ascent)),
+        Hypothesis(f"{ascent.__name__} of the domain weights", f"{m.ascent!r}", isinstance(m.ascent, ascent)),
         Hypothesis("a smooth loss, whose least value over the ball is known", f"{p.loss!r}", smooth),
     )
     return afl_constants(p, m, s.start)
@@ -355,7 +355,7 @@ def _read_published(s: Setting) -> Reading:
         Hypothesis(
             f"gamma_{who} <= 2 R/(T (sigma^2 + G^2))^(1/2)", f"{mine:.4g}, {most:.4g}", mine <= most * (1 + 1e-9)
         )
-        for who, mine, most in (("w", m.step_size, top.model), ("lambda", m.domain_step_size, top.mixture))
+        for who, mine, most in (("w", m.step_size, top.step_size), ("lambda", m.domain_step_size, top.domain_step_size))
     ]
     require(name, *at_most[: 1 if c.R_lambda == 0.0 else 2])
     scale = {"G_w": (m.step_size, c.R_W, c.sigma2_w), "G_lambda": (m.domain_step_size, c.R_lambda, c.sigma2_lambda)}

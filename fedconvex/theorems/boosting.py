@@ -241,10 +241,10 @@ def _read_progress(s: Setting) -> Reading:
     for t in np.flatnonzero((path.steps > SMALL) & ~path.capped):
         before, u = path.margins[t], (path.margins[t + 1] - path.margins[t]) / path.steps[t]
         F, slopes = p.losses_of(before)
-        mix = p.worst(F, mu)[0]
-        slope = -float(slopes * p.row_weights_of(mix) @ u)
+        lam = p.worst(F, mu)[0]
+        slope = -float(slopes * p.row_weights_of(lam) @ u)
         if everywhere and not isinstance(p, StumpProblem):
-            slope = min(slope, float((mix @ edges(p, path.alpha[t]).gradient).min()))
+            slope = min(slope, float((lam @ edges(p, path.alpha[t]).gradient).min()))
         promised[t] = smoothed_progress(value_of(s, before), slope, 1e-300 if one else mu, p.loss)
     return Reading({"start": value_of(s, path.margins[0]), "promised": promised}, checked)
 

@@ -27,7 +27,7 @@ class AgnosticConstants(NamedTuple):
     sigma2_w: float
     sigma2_lambda: float
     reach_w: float  # largest distance of a model in the ball from w_0
-    reach_lambda: float  # the same of mixtures from lambda_0
+    reach_lambda: float  # the same of domain weights from lambda_0
     centred: float  # bound of the norm of the domains' losses less their mean
     width: float  # stochastic losses of the domains lie in [0, width]
     divergence: float  # max over Lambda of KL(.‖lambda_0)
@@ -185,8 +185,8 @@ def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.nda
 class AgnosticSteps(NamedTuple):
     """The step sizes of the theorem."""
 
-    model: float  # gamma_w
-    mixture: float  # gamma_lambda
+    step_size: float  # gamma_w
+    domain_step_size: float  # gamma_lambda
 
 
 def agnostic_steps(
@@ -205,7 +205,7 @@ def agnostic_steps(
     --------
     >>> from fedconvex.theory.saddle_constants import agnostic_steps
     >>> agnostic_steps(rounds=100, R_W=1.0, R_lambda=1.0, G_w=2.0, G_lambda=1.0)
-    AgnosticSteps(model=0.1, mixture=0.2)
+    AgnosticSteps(step_size=0.1, domain_step_size=0.2)
     """
     T = whole("rounds", rounds, low=1)
     steps = []
@@ -233,7 +233,7 @@ def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = F
     size = math.sqrt(c.G_w**2 + c.sigma2_w)
     model = c.reach_w / (math.sqrt(T) * size) if size > 0.0 else 1.0
     if entropic:
-        mixture = math.sqrt(8.0 * c.divergence / T) / c.width if c.divergence > 0.0 and c.width > 0.0 else 1.0
-        return AgnosticSteps(model, mixture)
+        domain = math.sqrt(8.0 * c.divergence / T) / c.width if c.divergence > 0.0 and c.width > 0.0 else 1.0
+        return AgnosticSteps(model, domain)
     size = math.sqrt(c.centred**2 + c.sigma2_lambda)
     return AgnosticSteps(model, c.reach_lambda / (math.sqrt(T) * size) if c.reach_lambda > 0.0 and size > 0.0 else 1.0)

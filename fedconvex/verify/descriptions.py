@@ -97,7 +97,7 @@ def _of_domains(m: Any) -> tuple[list[str], list[str]]:
     short, full = [], []
     if isinstance(getattr(m, "domain_step_size", None), float):
         kind = "entropic" if isinstance(m.ascent, EntropicStep) else "projected"
-        full.append(f"{kind} steps {m.domain_step_size:.4g} of the mixture in {m.uncertainty_set!r}")
+        full.append(f"{kind} steps {m.domain_step_size:.4g} of the domain weights in {m.uncertainty_set!r}")
     if getattr(m, "radius", None) is not None:
         full.append(f"‖w‖ <= {m.radius:g}")
     if hasattr(getattr(m, "sampling", None), "draws"):

@@ -13,7 +13,7 @@ from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, SplitData, cli
 from fedconvex.papers.agnostic_clients.runs import DOMAIN_STEP_SIZES, STEPS, ClientsScale, DivisionRun, ExactModel
 from fedconvex.papers.findings import Claim
 from fedconvex.papers.intervals import mean_interval
-from fedconvex.papers.tuning import TunedRun
+from fedconvex.papers.tuning import TunedRun, grid_notes
 from fedconvex.report import DomainScores
 
 SAME = 0.01  # a difference in accuracy, and one of 0.05 in lambda, counts as none
@@ -107,8 +107,7 @@ def run_rows(runs: Sequence[DivisionRun], models: Sequence[ExactModel]) -> Itera
 
     for division in dict.fromkeys(c.division for c in runs):
         for c in (c for c in runs if c.division == division):
-            head: dict[str, Any] = {"division": division, "method": c.run.method, "step": c.run.step_size}
-            head |= {"mix step": c.run.domain_step_size, "floats a round": c.floats}
+            head = {"division": division, **c.run.named, "floats a round": c.floats}
             reached = [_first(c.run, target) for target in TARGETS]
             yield row(head, reached, c.run.above[-1], c.run.domain_weights, c.test)
         pooled, minimax = _exactly(models, division)
@@ -116,7 +115,8 @@ def run_rows(runs: Sequence[DivisionRun], models: Sequence[ExactModel]) -> Itera
             ("exact, pooled", pooled, left_by_fedavg(models, division)),
             ("exact, minimax", minimax, minimax.gap),
         ):
-            head = {"division": division, "method": name, "step": math.nan, "mix step": math.nan, "floats a round": ""}
+            head = {"division": division, "method": name, "step": math.nan, "domain step": math.nan}
+            head["floats a round"] = ""
             yield row(head, [""] * len(TARGETS), above, o.domain_weights, o.test)
 
 
@@ -220,7 +220,7 @@ def notes(
         if data.overlap
         else "without common rows"
     )
-    found = [
+    return (
         f"Data: {data.name}, {data.about}{first.X.shape[1] - 1} features and a constant, {data.classes} classes; "
         f"{scale.seeds} divisions into {len(first.y):,} rows to train and {len(first.y_test):,} to test on, {drawn}. "
         f"l2 = {L2:g}, chosen here.",
@@ -232,7 +232,5 @@ def notes(
         f"objective after the last round (pooled for FedSGD and FedAvg, the worst client's for the others), of {STEPS} "
         f"times {DOMAIN_STEP_SIZES} for model and domain weights (a fifth for five local steps, a tenth for an epoch). "
         "Floats are counted from the messages of all clients, both ways.",
-    ]
-    if edges:
-        found.append(f"Best step at an end of its grid, so that a wider grid might do better: {', '.join(edges)}.")
-    return tuple(found)
+        *grid_notes(edges),
+    )

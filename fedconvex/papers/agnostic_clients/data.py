@@ -13,7 +13,7 @@ from fedconvex._check import bad
 from fedconvex.datasets import load_bundled
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
-from fedconvex.papers.images import coarser, read_images
+from fedconvex.papers.images import coarser, read_images, scaled
 from fedconvex.problems import Problem
 
 __all__ = ["DIVISIONS", "ClientDivision", "SplitData", "TrainTest", "clients_of", "load_splits", "problems_of"]
@@ -136,9 +136,7 @@ def _block(who: str, shape: tuple[int, ...], classes: int) -> int:
 
 
 def _split(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray) -> TrainTest:
-    """Scale by the largest entry of X, and append a column of ones."""
-    largest = float(np.abs(X).max()) or 1.0
-    X, X_test = (np.hstack([A / largest, np.ones((len(A), 1))]) for A in (X, X_test))
+    X, X_test = scaled(X, X_test)
     return TrainTest(X, y.astype(float), X_test, y_test.astype(float))
 
 

@@ -6,14 +6,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedconvex.papers.agnostic_fashion.data import FOLDS, ClassDomains
 from fedconvex.papers.agnostic_fashion.runs import L2, ClassesRun, Comparison, FashionScale
 from fedconvex.papers.findings import Claim
-from fedconvex.papers.intervals import standard_error
+from fedconvex.papers.intervals import Interval, standard_error
+from fedconvex.papers.tuning import grid_notes
 from fedconvex.report import wilson_interval
 
 MODELS = ("pooled", "AFL")
@@ -21,67 +22,46 @@ LEVEL = 0.95
 Z = NormalDist().inv_cdf(0.5 + 0.5 * LEVEL)
 
 
-class Difference(NamedTuple):
-    """AFL minus pooled, with its standard error."""
-
-    mean: float
-    error: float
-
-    @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-        return self.mean - Z * self.error
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval."""
-        return self.mean + Z * self.error
-
-    @property
-    def as_loss(self) -> str:
-        """As it is, with its interval."""
-        return f"{self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
-
-    @classmethod
-    def paired(cls, d: np.ndarray) -> Difference:
-        """From the differences of rows (n,)."""
-        return cls(float(d.mean()), standard_error(d))
-
-    def __str__(self) -> str:  # in points
-        return f"{100 * self.mean:+.1f} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
+def paired(d: np.ndarray) -> Interval:
+    """Return the mean of the differences of rows (n,), with its interval."""
+    return Interval(float(d.mean()), Z * standard_error(d))
 
 
-def of_class(c: Comparison, k: int) -> Difference:
+def points(d: Interval) -> str:
+    """Return a difference of accuracies with its interval, in points."""
+    return f"{100 * d.mean:+.1f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})"
+
+
+def of_class(c: Comparison, k: int) -> Interval:
     """Return the difference in the accuracy of class k, on the same rows."""  # 4
-    return Difference.paired(c.right[1, c.y == k].astype(float) - c.right[0, c.y == k])
+    return paired(c.right[1, c.y == k].astype(float) - c.right[0, c.y == k])
 
 
-def of_largest(c: Comparison) -> Difference:
+def of_largest(c: Comparison) -> Interval:
     """Return the difference of the largest test losses, which may be of two classes."""
     a, b = c.loss.argmax(axis=1)
     if a == b:
-        return Difference.paired(c.losses[1, c.y == a] - c.losses[0, c.y == a])
+        return paired(c.losses[1, c.y == a] - c.losses[0, c.y == a])
     parts = [c.losses[m, c.y == k] for m, k in enumerate((a, b))]
     error = math.sqrt(sum(float(v.var(ddof=1)) / v.size for v in parts))
-    return Difference(float(parts[1].mean() - parts[0].mean()), error)
+    return Interval(float(parts[1].mean() - parts[0].mean()), Z * error)
 
 
-def of_mean(c: Comparison) -> Difference:
+def of_mean(c: Comparison) -> Interval:
     """Return the difference in the mean of the three accuracies."""
     found = [of_class(c, k) for k in range(3)]
-    return Difference(sum(d.mean for d in found) / 3.0, math.sqrt(sum(d.error**2 for d in found)) / 3.0)
+    return Interval(sum(d.mean for d in found) / 3.0, math.sqrt(sum(d.half**2 for d in found)) / 3.0)
 
 
-def of_least(c: Comparison) -> Difference:
+def of_least(c: Comparison) -> Interval:
     """Return the difference of the least accuracies, which may be of two classes."""
     a, b = c.accuracy.argmin(axis=1)
     if a == b:
         return of_class(c, int(a))
     low = c.accuracy.min(axis=1)
     counts = np.bincount(c.y, minlength=3)
-    return Difference(
-        float(low[1] - low[0]), math.sqrt(sum(v * (1 - v) / counts[k] for v, k in zip(low, (a, b), strict=True)))
-    )
+    error = math.sqrt(sum(v * (1 - v) / counts[k] for v, k in zip(low, (a, b), strict=True)))
+    return Interval(float(low[1] - low[0]), Z * error)
 
 
 # ---------------------------------------------------------------- tables
@@ -115,8 +95,7 @@ def _named(what: str, data: ClassDomains, values: np.ndarray) -> dict[str, float
 def run_rows(data: ClassDomains, runs: Sequence[ClassesRun]) -> Iterator[dict[str, Any]]:
     """Yield every method after its last round."""
     for c in runs:
-        row: dict[str, Any] = {"method": c.run.method, "step": c.run.step_size, "mix step": c.run.domain_step_size}
-        row |= {"rounds": int(c.run.rounds[-1]), "above the least": float(c.run.above[-1])}
+        row = c.run.named | {"rounds": int(c.run.rounds[-1]), "above the least": float(c.run.above[-1])}
         yield row | _named("accuracy", data, c.accuracy[-1]) | _named("lambda", data, c.run.domain_weights)
 
 
@@ -152,8 +131,8 @@ def judge(
     pooled, *agnostic = runs
     rows = [int(v) for v in np.bincount(data.y[data.folds[0][1]], minlength=3)]
     base = float(pooled.accuracy[-1].min())
-    gains = [Difference(float(c.accuracy[-1].min()) - base, _error(c, pooled, rows)) for c in agnostic]
-    ends = [f"{c.run.method} {_three(c.accuracy[-1])}, least {d}" for c, d in zip(agnostic, gains, strict=True)]
+    gains = [Interval(float(c.accuracy[-1].min()) - base, Z * _error(c, pooled, rows)) for c in agnostic]
+    ends = [f"{c.run.method} {_three(c.accuracy[-1])}, least {points(d)}" for c, d in zip(agnostic, gains, strict=True)]
     yield Claim(
         "The methods too: after their rounds AFL's least accuracy is above that of SGD on the pooled loss",
         all(d.low > 0.0 for d in gains),
@@ -174,23 +153,23 @@ def _claims_at(block: int, data: ClassDomains, mine: Sequence[Comparison]) -> It
     yield Claim(
         f"{where}: AFL raises the accuracy of {worst}",
         all(d.low > 0.0 for d in own),
-        f"points, AFL minus pooled; {over}: " + "; ".join(str(d) for d in own),
+        f"points, AFL minus pooled; {over}: " + "; ".join(points(d) for d in own),
     )
     yield Claim(
         f"{where}: AFL lowers the largest of the three test losses",
         all(d.high < 0.0 for d in largest),
-        f"AFL minus pooled; {over}: " + "; ".join(d.as_loss for d in largest),
+        f"AFL minus pooled; {over}: " + "; ".join(f"{d.mean:+.3f} ({d.low:+.3f} to {d.high:+.3f})" for d in largest),
     )
     yield Claim(
         f"{where}: AFL raises the least of the three accuracies",
         all(d.low > 0.0 for d in least),
         f"AFL's accuracies: {'; '.join(_three(c.accuracy[1]) for c in mine)}; points, least minus least: "
-        + "; ".join(str(d) for d in least),
+        + "; ".join(points(d) for d in least),
     )
     yield Claim(
         f"{where}: the mean accuracy falls by less than the least rises",
-        all(a.mean + b.mean - Z * (a.error + b.error) > 0.0 for a, b in zip(least, means, strict=True)),
-        f"mean of the three, points, AFL minus pooled; {over}: " + "; ".join(str(d) for d in means),
+        all(a.low + b.low > 0.0 for a, b in zip(least, means, strict=True)),
+        f"mean of the three, points, AFL minus pooled; {over}: " + "; ".join(points(d) for d in means),
     )
 
 
@@ -241,6 +220,4 @@ def notes(
             "Digits stand in for Fashion-MNIST: other images, 30 times fewer rows. As they are (8 x 8) so few are "
             "mistaken that differences drown; claims speak of averaged images (4 x 4), the table has both."
         )
-    if edges:
-        found.append(f"Best step at an end of its grid, so that a wider grid might do better: {', '.join(edges)}.")
-    return tuple(found)
+    return (*found, *grid_notes(edges))

@@ -90,14 +90,14 @@ def compared(data: ClassDomains, block: int, l2: float, at: Progress) -> Compari
         known = np.array([problem.predict(w) == fed.y for w in pair])
         trained = np.stack([known[:, a:b].mean(axis=1) for a, b in zip(fed.ptr, fed.ptr[1:], strict=False)], axis=1)
         objective = np.array([problem.domain_values(w) for w in pair])
-        mix = np.array([problem.weights, minimax.domain_weights])
+        lam = np.array([problem.weights, minimax.domain_weights])
         tested = [_rows(X_test, y_test, w) for w in pair]
         losses, right = (np.array(v) for v in zip(*tested, strict=True))
-        found.append((objective, max(pooled.gap, minimax.gap), mix, trained, y_test, losses, right, problem.size))
+        found.append((objective, max(pooled.gap, minimax.gap), lam, trained, y_test, losses, right, problem.size))
     parts = list(zip(*found, strict=True))
-    objective, mix, trained = (np.mean(parts[i], axis=0) for i in (0, 2, 3))
+    objective, lam, trained = (np.mean(parts[i], axis=0) for i in (0, 2, 3))
     y, losses, right = np.concatenate(parts[4]), *(np.concatenate(parts[i], axis=1) for i in (5, 6))
-    return Comparison(block, l2, parts[7][0], objective, max(parts[1]), mix, y, losses, right, trained)
+    return Comparison(block, l2, parts[7][0], objective, max(parts[1]), lam, y, losses, right, trained)
 
 
 def _rows(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

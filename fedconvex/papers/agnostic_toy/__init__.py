@@ -38,7 +38,7 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     tell(0.9, "the rate theorem")
     rates = [check_rate(s, T, scale.runs, seed) for s in settings for T in (scale.rounds // 4, scale.rounds)]
     found = tuple(judge(settings, rates, scale, on_the_line(seed)))
-    figures = {"plane": draw_plane(settings), "rounds": draw_rounds(settings), "mixtures": draw_weights(settings)}
+    figures = {"plane": draw_plane(settings), "rounds": draw_rounds(settings), "domain_weights": draw_weights(settings)}
     title = "A point for five clouds: agnostic location, the toy regression of agnostic federated averaging"
     return Findings(title, found, notes(scale), figures, tables(settings))
 

@@ -12,7 +12,7 @@ from fedconvex.driver import Result
 from fedconvex.papers.agnostic_toy.problem import CENTRES, QUIET, ROUNDING
 from fedconvex.papers.agnostic_toy.runs import (
     BATCH,
-    NOISY_MIX_STEP,
+    NOISY_STEP,
     STEP,
     LineSolution,
     RateCheck,
@@ -212,7 +212,7 @@ def notes(scale: ToyScale) -> tuple[str, ...]:
     return (
         "Taken from the literature: domains of points, squared distance, all domain weights. "
         "Chosen here: means, numbers of points, variances, step sizes: "
-        f"{STEP:g} for both players, {NOISY_MIX_STEP:g} for λ with mini-batches of {BATCH} rows.",
+        f"{STEP:g} for both players, {NOISY_STEP:g} for λ with mini-batches of {BATCH} rows.",
         "A point is two rows: 2e_1 with target 2z_1, 2e_2 with target 2z_2; (x'h - y)²/2 averaged over both is "
         "‖h - z‖². A mini-batch therefore draws single coordinates.",
         f"{scale.rounds} rounds; with mini-batches the median of {scale.runs} runs. AFL's points are averages. All "

@@ -28,7 +28,7 @@ class MinimaxPoint(NamedTuple):
 
     h: np.ndarray  # (2,)
     value: float
-    domain_weights: np.ndarray  # (p,) h = sum mix_i c_i, nonnegative, of sum 1, zero where a domain is not worst
+    domain_weights: np.ndarray  # (p,) h = sum lambda_i c_i, nonnegative, of sum 1, zero where a domain is not worst
 
 
 def clouds(variances: Sequence[float], seed: int = 0) -> list[np.ndarray]:
@@ -98,22 +98,22 @@ def enclosing(centres: np.ndarray, variances: Any = 0.0) -> MinimaxPoint:
     least = math.inf
     for size in (1, 2, 3):
         for some in map(list, itertools.combinations(range(len(c)), size)):
-            mix = _balanced(c[some], v[some])
-            if mix is None or mix.min() < 0.0:
+            lam = _balanced(c[some], v[some])
+            if lam is None or lam.min() < 0.0:
                 continue
-            h = mix @ c[some]
+            h = lam @ c[some]
             F = ((h - c) ** 2).sum(axis=1) + v
             beyond = float(F.max() - F[some[0]])  # zero where these domains are worst: then h is optimal
             if beyond < least - ROUNDING:
                 least, full = beyond, np.zeros(len(c))
-                full[some] = mix
+                full[some] = lam
                 best = MinimaxPoint(h, float(F.max()), full)
     assert best is not None
     return best  # 3
 
 
 def _balanced(c: np.ndarray, v: np.ndarray) -> np.ndarray | None:
-    """Return mix with sum 1 and all ‖mix c - c_i‖^2 + v_i equal; None if the means are affinely dependent."""
+    """Return lambda of sum 1 with all ‖lambda c - c_i‖^2 + v_i equal; None if the means are affinely dependent."""
     D = c[1:] - c[0]
     # h = c_0 + D'x: 2 (c_i - c_0)'(h - c_0) = ‖c_i - c_0‖^2 + v_i - v_0
     G = D @ D.T

@@ -19,7 +19,7 @@ from fedconvex.theorems.agnostic_rate import agnostic_rate
 from fedconvex.theory.bound import Bound
 from fedconvex.theory.saddle_constants import agnostic_steps
 
-STEP, NOISY_MIX_STEP, BATCH, STEPS = 0.1, 0.02, 10, 5  # step sizes, rows of a mini-batch, local steps
+STEP, NOISY_STEP, BATCH, STEPS = 0.1, 0.02, 10, 5  # step sizes, rows of a mini-batch, local steps
 RADIUS = 4.0  # of the ball of the theorem
 DRAWN = ("AFL", "OptimisticAFL")  # whose paths are drawn
 
@@ -55,7 +55,7 @@ def methods() -> dict[str, Any]:
     """Return the methods by name."""
     return {
         "AFL": AFL(step_size=STEP, domain_step_size=STEP),
-        "AFL, mini-batches": AFL(step_size=STEP, domain_step_size=NOISY_MIX_STEP, batch_size=BATCH, replacement=True),
+        "AFL, mini-batches": AFL(step_size=STEP, domain_step_size=NOISY_STEP, batch_size=BATCH, replacement=True),
         "OptimisticAFL": OptimisticAFL(step_size=STEP, domain_step_size=STEP),
         "AgnosticFedAvg": AgnosticFedAvg(step_size=STEP, domain_step_size=STEP, local_steps=STEPS),
     }  # 4
@@ -112,10 +112,8 @@ def check_rate(setting: ToySetting, rounds: int, runs: int, seed: int) -> RateCh
     sigma2_lambda = sum(float(np.mean(4.0 * (RADIUS + np.abs(z)) ** 4)) for z in setting.points) / BATCH
     constants: dict[str, Any] = {"rounds": rounds, "R_W": RADIUS, "R_lambda": 1.0, "G_w": G_w, "G_lambda": G_lambda}
     constants |= {"sigma2_w": sigma2_w, "sigma2_lambda": sigma2_lambda}
-    steps = agnostic_steps(**constants)
-    method = AFL(
-        step_size=steps.model, domain_step_size=steps.mixture, batch_size=BATCH, replacement=True, radius=RADIUS
-    )
+    steps = agnostic_steps(**constants)._asdict()
+    method = AFL(**steps, batch_size=BATCH, replacement=True, radius=RADIUS)
     last: Any = None
     for _, state in iterate(method, setting.problem, rounds=rounds, seed=seed, trajectories=runs):
         last = state.w

@@ -36,7 +36,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     scale = QUICK if quick else FULL if data is None else LARGE
     found = boost_study(rows, scale, seed, tell)
     title = f"Boosting with several sources on {rows.name} (Cortes, Mohri, Storcheus, Suresh 2021)"
-    figures = {"errors": draw_errors(found), "mixtures": draw_weights(found), "rounds": draw_rounds(found)}
+    figures = {"errors": draw_errors(found), "domain_weights": draw_weights(found), "rounds": draw_rounds(found)}
     return Findings(title, tuple(judge(found)), notes(rows, scale, found), figures, tables(found))
 
 

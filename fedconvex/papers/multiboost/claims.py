@@ -139,7 +139,7 @@ def tables(study: BoostStudy) -> dict[str, list[dict[str, Any]]]:
         "table": list(_method_rows(study)),
         "domains": list(_domain_rows(study)),
         "differences": list(_paired_rows(study)),
-        "mixtures": list(_sweep_rows(study)),
+        "domain_weights": list(_sweep_rows(study)),
         "rounds": list(_round_rows(study)),
         "splits": list(_split_rows(study)),
         "certificate": [study.optimum._asdict()],

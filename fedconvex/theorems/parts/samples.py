@@ -114,7 +114,7 @@ class Sample:
             raise bad("Sample.delta", "lie strictly between 0 and 1", self.delta)
         real("Sample.eps", self.eps, low=0.0, strict=True)
         if not isinstance(self.uncertainty_set, (Simplex, Point)):
-            raise wrong_type("Sample.uncertainty_set", "be Simplex() or Point(mix)", f"{self.uncertainty_set!r}")
+            raise wrong_type("Sample.uncertainty_set", "be Simplex() or a Point", f"{self.uncertainty_set!r}")
 
     def drawn(self, p: int, rounds: int) -> np.ndarray:
         """Return m_k after so many rounds, (p,).
