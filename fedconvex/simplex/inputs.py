@@ -9,22 +9,6 @@ import numpy as np
 
 from fedconvex._check import bad, finite, numeric, real
 
-__all__ = [
-    "EPS",
-    "HUGE",
-    "TINY",
-    "caps",
-    "companion",
-    "constraints",
-    "each",
-    "moderate",
-    "room",
-    "rows",
-    "same_shape",
-    "scale",
-    "weights",
-]
-
 EPS = 2.0**-52
 HUGE, TINY = 1e150, 1e-150
 

@@ -8,8 +8,6 @@ from fedconvex._check import real, whole
 from fedconvex.constants import BOUND, EXACT, Constants
 from fedconvex.theory.bound import AssumptionError, Hypothesis, known
 
-__all__ = ["client_noise", "client_weights", "equal_weights", "least_convexity", "local_work", "where_taken"]
-
 
 def client_weights(theorem: str, constants: Constants) -> np.ndarray:
     """Return the weights p_k, 1/K each where only the number of clients is given."""

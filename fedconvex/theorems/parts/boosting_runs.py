@@ -19,22 +19,6 @@ from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule
 from fedconvex.theory.bound import Hypothesis, Quantity, require
 
-__all__ = [
-    "ENSEMBLE_LOSS",
-    "SMALL",
-    "Path",
-    "along",
-    "boosts",
-    "line_search",
-    "loss_after",
-    "one_by_one",
-    "path_of",
-    "problem_of",
-    "shown",
-    "tolerance",
-    "value_of",
-]
-
 NAME = "boosting"
 ENSEMBLE_LOSS = Quantity(
     "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used", "loss"

@@ -11,8 +11,6 @@ from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import instance
 from fedconvex.theorems.parts.setting import Setting
 
-__all__ = ["three_domains"]
-
 
 @instance("three domains", "3 domains over 4 clients, logistic loss")
 def three_domains() -> Problem:

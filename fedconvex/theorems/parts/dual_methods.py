@@ -16,18 +16,6 @@ from fedconvex.theorems.parts.theorem import MethodRule
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.theory.separability import DualConstants, dual_constants
 
-__all__ = [
-    "accuracy",
-    "constants_of",
-    "dual_steps",
-    "dual_value",
-    "first_state",
-    "gap_parts",
-    "share_asked",
-    "shown",
-    "tolerance",
-]
-
 NAME = "MOCHA's rate"
 LOOKS = 32  # trajectories from which theta is measured
 LARGEST = 2000  # order of the matrix whose largest eigenvalue is the least safe sigma': seconds

@@ -16,8 +16,6 @@ from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.theorem import Instance
 
-__all__ = ["Instance", "instance", "own"]
-
 
 def instance(name: str, words: str, data: str = "synthetic") -> Callable[[Callable[[], Any]], Instance]:
     """Make an instance of a function that returns a problem, which is made once."""

@@ -26,8 +26,6 @@ from fedconvex.theory.bound import (
 )
 from fedconvex.theory.moments import Moments
 
-__all__ = ["EXACT", "SAMPLE", "Exact", "Sample", "deterministic", "moments_of", "rounding", "values_along"]
-
 Sample = Callable[[Setting, Sequence[int], int, int], np.ndarray]
 Exact = Callable[[Setting, Sequence[int]], "np.ndarray | None"]
 

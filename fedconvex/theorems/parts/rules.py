@@ -8,21 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.methods import (
-    FedAvg,
-)
+from fedconvex.methods import FedAvg
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-
-__all__ = [
-    "HALVING",
-    "feasible_work",
-    "fixed_step",
-    "least_bound",
-    "least_bound_step",
-    "smoothness",
-]
 
 HALVING = "the 1/(2^j L)"
 

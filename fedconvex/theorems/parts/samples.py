@@ -23,24 +23,6 @@ from fedconvex.theorems.parts.theorem import MethodRule, Theorem
 from fedconvex.theory.bound import Hypothesis, require, rows_alike
 from fedconvex.theory.complexity import compositions, finite_complexity
 
-__all__ = [
-    "Ball",
-    "Classifiers",
-    "HypothesisClass",
-    "Models",
-    "Sample",
-    "class_of",
-    "complexities",
-    "corners_of",
-    "exact_excess",
-    "excess",
-    "only_the_start",
-    "patterns",
-    "quantile",
-    "samples_of_domains",
-    "shown",
-]
-
 
 class Ball(NamedTuple):
     """All linear models with ‖w‖ <= radius, by the problem's squared loss."""

@@ -11,20 +11,6 @@ from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.traits import LocalSteps, traits_of
 
-__all__ = [
-    "Setting",
-    "full_participation",
-    "is_method",
-    "is_random",
-    "local_sgd",
-    "one_number",
-    "one_size",
-    "participants",
-    "plain_averaging",
-    "plain_local_sgd",
-    "stationary",
-]
-
 
 class Setting(NamedTuple):
     """One run that a theorem is asked about."""

@@ -10,8 +10,6 @@ from fedconvex.federation import Federation
 from fedconvex.problems import Dictionary, EnsembleProblem, Problem, StumpProblem
 from fedconvex.theorems.parts.instances import instance
 
-__all__ = ["as_list", "as_one_source", "as_stumps"]
-
 
 def _sources(p: int) -> Federation:
     """Rows of p domains with shifted features and labels that depend on them in different ways."""

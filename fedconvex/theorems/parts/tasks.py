@@ -9,8 +9,6 @@ from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
 from fedconvex.problems import MeanRegularised, MultiTaskProblem, Pooled, Precision, Problem
 from fedconvex.theorems.parts.instances import breast_cancer, instance
 
-__all__ = ["as_tasks"]
-
 
 @instance("twin tasks", "4 tasks with the same single row and targets of mean zero, one model for all, squared loss")
 def twin_tasks() -> MultiTaskProblem:

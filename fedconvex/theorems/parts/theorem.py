@@ -17,8 +17,6 @@ from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
-__all__ = ["Check", "Instance", "MethodRule", "Reading", "Statement", "Theorem"]
-
 
 class Statement(NamedTuple):
     """The text of a statement with its variants, from which its page in docs/theory is made: Markdown.

@@ -21,26 +21,6 @@ from fedconvex.theory.bound import AssumptionError, Hypothesis, require, rows_al
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.traits import traits_of
 
-__all__ = [
-    "ASSUMPTIONS",
-    "SETTING",
-    "SOURCE",
-    "Sampling",
-    "TrackingConstants",
-    "agents_of",
-    "client_moments",
-    "equal_agents",
-    "error2_of",
-    "incremental_constants",
-    "noise_constants",
-    "nonexpansive",
-    "sampled_agents",
-    "sampling",
-    "step_of",
-    "strongly_convex",
-    "tracking_constants",
-]
-
 SOURCE = "Rizk, Vlaski, Sayed 2020, arXiv:2002.08782"
 SETTING = """
 K agents of equal weight, P = (1/K) sum P_k, P_k(w) = mean of Q(w; x) over the N_k rows of agent k. Iteration i: L
