@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,8 +179,10 @@ class LinearModel:
         try:
             with np.load(numbers, allow_pickle=False) as stored:
                 coef, intercept = stored["coef"], stored["intercept"]
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            must = "hold the arrays coef and intercept, without pickle"
+            if (coef.dtype, intercept.dtype) != (np.float64, np.float64):
+                raise ValueError(f"dtypes {coef.dtype} and {intercept.dtype}")
+        except Exception as error:  # whatever a damaged or foreign file makes its readers raise
+            must = "hold the float64 arrays coef and intercept, without pickle"
             raise bad(f"LinearModel.load: {numbers}", must, f"{type(error).__name__}: {error}") from None
         labels, names = about.pop("classes", False), about.pop("feature_names", None)
         if not (labels is None or isinstance(labels, list)) or not _texts(names):

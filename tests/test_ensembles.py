@@ -223,6 +223,29 @@ def test_files(rng, tmp_path):
         QEnsemble.load(tmp_path / "missing.npz")
 
 
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("left", lambda a: np.where(a >= 0, 0, a)),  # a circle: prediction would never end
+        ("right", lambda a: a + 10**9),
+        ("feature", lambda a: np.minimum(a, -1)),
+        ("feature", lambda a: a.astype(str)),
+        ("value", lambda a: a.astype(complex)),
+        ("value", lambda a: a * np.nan),
+        ("threshold", lambda a: a[:0]),
+    ],
+)
+def test_trees_of_crafted_files_are_refused(tmp_path, name, make):
+    tree = Tree(*(np.array(v) for v in ([0, -2, -2], [0.1, 0.0, 0.0], [1, -1, -1], [2, -1, -1], [0.0, -1.0, 1.0])))
+    QEnsemble([tree], [0], [1.0]).save(tmp_path / "f.npz")
+    assert QEnsemble.load(tmp_path / "f.npz").predict([[0.0], [1.0]]).tolist() == [-1.0, 1.0]
+    with np.load(tmp_path / "f.npz") as stored:
+        arrays = dict(stored)
+    np.savez(tmp_path / "f.npz", **(arrays | {f"tree0/{name}": make(arrays[f"tree0/{name}"])}))
+    with pytest.raises(ValueError, match=r"be written by QEnsemble.save; got .*Tree must"):
+        QEnsemble.load(tmp_path / "f.npz")
+
+
 def test_bad_ensembles():
     h = [Stump(0, 0.0, 1.0, -1.0)]
     for args, text in [

@@ -26,7 +26,7 @@ __all__ = ["Checkpoint"]
 
 _ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
 _DELETE = "delete it to start anew, or name another file"
-_COLUMNS = ("round", "value", "gap", "seconds", "floats_down", "floats_up")
+_COLUMNS = {"round": int, "value": float, "gap": float, "seconds": float, "floats_down": int, "floats_up": int}
 
 
 class Checkpoint:
@@ -165,7 +165,7 @@ class Checkpoint:
         recorder.diverged = self._array(arrays, "diverged", recorder.diverged)
         if ((recorder.diverged < -1) | (recorder.diverged > done)).any():
             self._damaged(f"rounds of divergence from -1 to {done}", f"{recorder.diverged.tolist()}")
-        recorder.rows = self._rows(arrays, done, recorder.every)
+        recorder.rows = self._rows(arrays, done, recorder.every, recorder.diverged)
         e, saved = self.engine, self._rebuild(template, arrays, "state/")
         if e.memory is not None:
             e.memory = self._rebuild(e.memory, arrays, "memory/")
@@ -218,23 +218,34 @@ class Checkpoint:
             if found and not _in_use(file, found["host"], int(found["pid"])):
                 file.unlink(missing_ok=True)
 
-    def _rows(self, arrays: dict[str, np.ndarray], done: int, every: int) -> list[dict[str, Any]]:
+    def _rows(self, arrays: dict[str, np.ndarray], done: int, every: int, diverged: np.ndarray) -> list[dict[str, Any]]:
         """Return the rows of the trace: one for every recorded round, the last of them perhaps still to come."""
         columns = {k.removeprefix("trace/"): v for k, v in arrays.items() if k.startswith("trace/")}
-        wrong = [k for k, v in columns.items() if v.ndim == 0 or v.dtype.kind not in "fiub"]
+        wrong = [k for k, v in columns.items() if v.ndim == 0 or v.dtype not in _kinds(k)]
         if wrong or (columns and any(name not in columns for name in _COLUMNS)):
             self._damaged(f"a trace with the numbers {', '.join(_COLUMNS)}", ", ".join(wrong or columns))
         if len({len(v) for v in columns.values()}) > 1:
             self._damaged("columns of one length in its trace", f"{sorted({len(v) for v in columns.values()})}")
         rounds = columns["round"].tolist() if columns else []
-        grid = list(range(0, done + 1, every))
+        grid = list(range(0, min(done, every * (len(rounds) + 1)) + 1, every))  # no longer than what it is held against
         off = [] if rounds[-1:] != [done] or done % every == 0 else [done]  # the last row of a run may be off the grid
         if rounds not in (grid + off, grid[:-1] if grid[-1] == done else grid):
             self._damaged(f"a trace of rounds 0 to {done}, every {every}", f"{len(rounds)} rows")
-        if columns and columns["value"].shape != (len(rounds), self.engine.R):
-            self._damaged(f"values of {self.engine.R} trajectories", f"shape {columns['value'].shape}")
+        if columns:
+            self._check_trace(columns, (len(rounds), self.engine.R), diverged)
         rows = [{name: v[i] for name, v in columns.items()} for i in range(len(rounds))]
         return [row for row in rows if row["round"] % every == 0]
+
+    def _check_trace(self, columns: dict[str, np.ndarray], shape: tuple[int, int], diverged: np.ndarray) -> None:
+        """Raise if values and gaps are not those of R trajectories, or not finite before these diverged."""
+        value, gap, rounds = columns["value"], columns["gap"], columns["round"][:, None]
+        if value.shape != shape or gap.shape != shape:
+            self._damaged(f"values and gaps of {shape[1]} trajectories", f"shapes {value.shape} and {gap.shape}")
+        alive = (diverged < 0) | (rounds < diverged)
+        if not np.isfinite(value[alive]).all() or np.isnan(gap).any():
+            self._damaged("finite values of what has not diverged, and gaps", "NaN or infinity")
+        if min(columns["floats_down"].min(initial=0), columns["floats_up"].min(initial=0)) < 0:
+            self._damaged("counts of floats", "negative ones")
 
     def _array(self, arrays: dict[str, np.ndarray], name: str, like: np.ndarray) -> np.ndarray:
         """Return a stored array if it could stand in the place of another; axes empty at the start may grow."""
@@ -265,6 +276,11 @@ class Checkpoint:
 
     def _damaged(self, must: str, got: str) -> NoReturn:
         raise bad(f"run: checkpoint {self.path}", f"hold {must}", got, _DELETE)
+
+
+def _kinds(column: str) -> tuple[type, ...]:
+    """Return the types that a column of the trace may have; what methods observe is theirs."""
+    return (_COLUMNS[column],) if column in _COLUMNS else (float, int, bool)
 
 
 def _host() -> str:

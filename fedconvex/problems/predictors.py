@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +48,19 @@ class Tree(NamedTuple):
             goes = rows[every, np.where(inner, self.feature[at], 0)] <= self.threshold[at]
             at = np.where(inner, np.where(goes, self.left[at], self.right[at]), at)
         return self.value[at]
+
+
+def _sound(tree: Tree) -> Tree:
+    """Return a tree whose arrays fit together; `predict` follows them, in a circle if there is one."""
+    n, places, numbers = tree.feature.size, (tree.feature, tree.left, tree.right), (tree.threshold, tree.value)
+    kinds = all(a.dtype == np.int64 for a in places) and all(a.dtype == np.float64 for a in numbers)
+    if n == 0 or not kinds or any(a.shape != (n,) for a in tree):
+        raise bad("Tree", "have whole and real vectors of one length", f"{[a.shape for a in tree]}")
+    inner, node = tree.left >= 0, np.arange(n)
+    below = all(((a > node) & (a < n))[inner].all() for a in (tree.left, tree.right))
+    if not below or (tree.feature[inner] < 0).any() or not np.isfinite([*tree.threshold[inner], *tree.value]).all():
+        raise bad("Tree", "lead from every node to later ones, by features and finite numbers", "another")
+    return tree
 
 
 class QEnsemble:
@@ -220,14 +232,14 @@ class QEnsemble:
             members: list[Any] = []
             for t, is_tree in enumerate(about["trees"]):
                 if is_tree:
-                    members.append(Tree(*(a[f"tree{t}/{name}"] for name in Tree._fields)))
+                    members.append(_sound(Tree(*(a[f"tree{t}/{name}"] for name in Tree._fields))))
                 else:
                     j, c, left, right = next(rows).tolist()
                     members.append(Stump(int(j), c, left, right))
             return cls(members, a["sources"], a["alpha"], q, int(about["n_sources"]), a["names"])
-        except (OSError, KeyError, ValueError, TypeError, StopIteration, zipfile.BadZipFile) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # whatever a damaged or foreign file makes its readers raise
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
             raise bad(f"QEnsemble.load: {path}", "be written by QEnsemble.save", got) from None
 

@@ -1,0 +1,154 @@
+"""What is equal bit for bit and what only up to rounding: every exported method, compiled; docs/reproducibility.md."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from test_contract import BOOSTING, EVERY, NODES, kinds
+from threadpoolctl import threadpool_limits
+
+from fedconvex import Federation, Logistic, Problem, Softmax, Squared, run
+from fedconvex.driver.checkpoint import _leaves
+from fedconvex.problems import Covariance, Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, StumpProblem
+
+CLIENTS, ROUNDS = 4, 5
+CORRECTED = "MultiBoost corrective"  # its corrections are solved to about nine digits
+DOMAINS = ("AFL", "Optimistic", "Agnostic", "Approx", "Softmax")  # methods that sum over domains
+ROUNDING = 1e-9  # of the largest entry: what is not equal bit for bit must agree to this, after five rounds
+# what is compared, and for whom it is equal bit for bit; the same as in the table of docs/reproducibility.md
+BITWISE = {
+    "once more": lambda name, kind: name != CORRECTED,
+    "2, 3 and 8 threads": lambda name, kind: name != CORRECTED,
+    "resumed": lambda name, kind: name != CORRECTED,
+    "clients in another order: state": lambda name, kind: (
+        hasattr(EVERY[name], "local") and not name.startswith(DOMAINS)
+    ),
+    "clients in another order: trace": lambda name, kind: False,
+    "CSR rows": lambda name, kind: False,
+    "alone: state": lambda name, kind: name not in BOOSTING,
+    "alone: trace": lambda name, kind: False,
+    "two BLAS threads: state": lambda name, kind: name not in BOOSTING,
+    "two BLAS threads: trace": lambda name, kind: False,
+}
+
+
+def trial(rng: np.random.Generator) -> dict[str, Any]:
+    """A method on a random problem: the same run again, otherwise, and how far apart their states and traces are."""
+    name = list(EVERY)[rng.integers(len(EVERY))]
+    kind = kinds(name)[rng.integers(len(kinds(name)))]
+    wide = kind in ("linear", "tasks") and rng.random() < 0.3  # where BLAS takes several threads
+    seed, d = int(rng.integers(2**31)), 300 if wide else 6
+    found = dict(differences(name, kind, seed, d, int(rng.integers(1, ROUNDS))))
+    wrong = {what: x for what, x in found.items() if x > (0.0 if BITWISE[what](name, kind) else ROUNDING)}
+    assert not wrong, (name, kind, seed, d, wrong)
+    return {"name": name, "kind": kind, "d": d} | found
+
+
+def differences(name: str, kind: str, seed: int, d: int, broken_off: int) -> Iterator[tuple[str, float]]:
+    """Yield what was done otherwise, and the largest difference relative to the largest entry."""
+    make = functools.partial(problem_of, kind, seed, d)
+    with threadpool_limits(1, "blas"):
+        go = functools.partial(outcome, EVERY[name])
+        one = go(make())
+        yield "once more", apart(one, go(make()))
+        yield "2, 3 and 8 threads", max(apart(one, go(make(), threads=m)) for m in (2, 3, 8))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "c")
+            go(make(), rounds=broken_off, checkpoint=path)
+            yield "resumed", apart(one, go(make(), checkpoint=path))
+        order = np.random.default_rng(seed).permutation(CLIENTS)
+        other = go(make(order=order))
+        if "tasks" not in kind and name not in BOOSTING:  # whose models and classifiers are those of clients
+            yield "clients in another order: state", apart({"w": one["state/w"]}, {"w": other["state/w"]})
+        yield "clients in another order: trace", apart(_trace(one), _trace(other))
+        if name not in BOOSTING:
+            yield "CSR rows", apart(_model(one), _model(go(make(csr=True))))
+        single = go(make(), trajectories=1)
+        first = {k: v[:1] if k == "state/w" else v[:, :1] for k, v in _model(one).items() if np.ndim(v) > 1}
+        yield "alone: state", apart({"w": first["state/w"]}, {"w": single["state/w"]})
+        columns = ("trace/value", "trace/gap")
+        yield "alone: trace", apart(*({k: np.ravel(r[k]) for k in columns} for r in (first, single)))
+    with threadpool_limits(2, "blas"):
+        two = go(make())
+    yield "two BLAS threads: state", apart({"w": one["state/w"]}, {"w": two["state/w"]})
+    yield "two BLAS threads: trace", apart(_trace(one), _trace(two))
+
+
+def outcome(
+    method: Any, problem: Any, rounds: int = ROUNDS, trajectories: int = 2, **how: Any
+) -> dict[str, np.ndarray]:
+    """State and trace of a run, without the seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = run(method, problem, rounds=rounds, trajectories=trajectories, seed=3, tol=0.0, progress=False, **how)
+    trace = {f"trace/{k}": np.asarray(v) for k, v in found.trace.items() if k != "seconds"}
+    return {f"state/{k}": np.asarray(v) for k, v in _leaves(found.state)} | trace
+
+
+def _trace(result: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k: result[k] for k in ("trace/value", "trace/gap")}
+
+
+def _model(result: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k: result[k] for k in ("state/w", "trace/value", "trace/gap")}
+
+
+def apart(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
+    """Largest difference of arrays by name, relative to the largest entry of each; gaps relative to the value's."""
+    worst = 0.0
+    for name, x in a.items():
+        y = b[name]
+        assert x.shape == y.shape, (name, x.shape, y.shape)
+        if np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+            continue
+        size = max(np.abs(x[np.isfinite(x)]).max(initial=0.0), 1e-300)
+        if name == "trace/gap":
+            size = max(size, np.abs(a["trace/value"]).max())
+        worst = max(worst, float(np.abs(np.where(x == y, 0.0, x - y)).max() / size))
+    return worst
+
+
+def problem_of(kind: str, seed: int, d: int, csr: bool = False, order: np.ndarray | None = None) -> Any:
+    """A problem of a kind with four unequal clients; in another order, or on sparse rows, it is the same problem."""
+    rng = np.random.default_rng(seed)
+    boosting, labels = kind in ("classifiers", "stumps"), np.array(["north", "south", "east", "west"])
+    pairs = []
+    for n in rng.integers(9, 40, size=CLIENTS):
+        X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
+        X[:, 0], z = 1.0, X @ rng.normal(size=d) + rng.normal(size=n)
+        y = {"linear": z, "softmax": np.digitize(z, [-1.0, 1.0]).astype(float)}.get(kind, np.where(z > 0, 1.0, -1.0))
+        pairs.append((sp.csr_array(X) if csr or (kind == "sparse tasks") else X, y))
+    places = np.arange(CLIENTS) if order is None else order
+    domains = [("a", "b")[k % 2] for k in places] if boosting else None
+    fed = Federation.from_clients([pairs[k] for k in places], labels=labels[places], domains=domains)
+    if boosting:
+        return StumpProblem(fed) if kind == "stumps" else EnsembleProblem(fed, Dictionary.stumps(fed, cuts=2))
+    if "tasks" in kind:
+        relation = Covariance(0.3, 2.0) if kind == "learned tasks" else MeanRegularised(1.0, 0.4)
+        return MultiTaskProblem(fed, Logistic(), relation, "mean")
+    return Problem(fed, {"linear": Squared(), "logistic": Logistic(), "softmax": Softmax(3)}[kind], l2=0.1)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return what was compared, for how many of the runs it was equal bit for bit, and the largest difference."""
+    families = {
+        "one model": lambda r: r["name"] not in {*NODES, *BOOSTING},
+        "a model per task": lambda r: r["name"] in NODES,
+        "boosting": lambda r: r["name"] in BOOSTING,
+    }
+    lines = ["| done otherwise | methods | runs | equal bit for bit | largest difference |", "|---|---|---:|---:|---:|"]
+    for what in BITWISE:
+        for family, belongs in families.items():
+            found = [r[what] for r in rows if belongs(r) and what in r]
+            if found:
+                equal, worst = sum(x == 0.0 for x in found), max(found)
+                shown = "0" if worst == 0.0 else f"{worst:.1e}"
+                lines.append(f"| {what} | {family} | {len(found)} | {equal} | {shown} |")
+    return "\n".join(lines)
