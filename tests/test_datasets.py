@@ -18,7 +18,6 @@ from fedconvex.datasets import (
     partition_iid,
     partition_shards,
     partition_similarity,
-    partition_sizes,
 )
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, Softmax
@@ -300,13 +299,13 @@ def test_partition_iid(case):
 
 
 @given(labelled, st.floats(0.0, 100.0))
-def test_partition_sizes(case, sigma):
+def test_partition_iid_with_skewed_sizes(case, skew):
     y, K, seed = case
-    clients = partition_sizes(y.size, K, sigma, seed)
+    clients = partition_iid(y.size, K, seed, size_skew=skew)
     is_partition(clients, y.size, K)
-    if sigma == 0.0:
+    if skew == 0.0:
         assert np.ptp(np.bincount(clients)) <= 1
-    np.testing.assert_array_equal(clients, partition_sizes(y.size, K, sigma, seed))
+    np.testing.assert_array_equal(clients, partition_iid(y.size, K, seed, size_skew=skew))
 
 
 @given(labelled, st.floats(1e-300, 1e100), st.integers(1, 4))
@@ -442,8 +441,12 @@ BAD = [
     (lambda: partition_iid(Y, 2), TypeError, "partition_iid: n_rows must be a whole number; got ndarray"),
     (lambda: partition_iid(10, 0), ValueError, "partition_iid: n_clients must be at least 1; got 0"),
     (lambda: partition_iid(10, 2, seed=0.5), TypeError, "partition_iid: seed must be a whole number; got float 0.5"),
-    (lambda: partition_sizes(10, 2, -1.0), ValueError, "partition_sizes: sigma must be a number in [0, 100]; got -1"),
-    (lambda: partition_sizes(1, 2, 1.0), ValueError, "n_clients must be at most the number of rows 1; got 2"),
+    (
+        lambda: partition_iid(10, 2, size_skew=-1.0),
+        ValueError,
+        "partition_iid: size_skew must be a number in [0, 100]; got -1",
+    ),
+    (lambda: partition_iid(1, 2, size_skew=1.0), ValueError, "n_clients must be at most the number of rows 1; got 2"),
     (lambda: partition_dirichlet(Y, 2, 0.0), ValueError, "partition_dirichlet: alpha must be a number in (0, 1e+100]"),
     (lambda: partition_dirichlet(Y, 2, "1"), TypeError, "partition_dirichlet: alpha must be a number; got str '1'"),
     (lambda: partition_dirichlet(Y, 2, 1.0, min_rows=6), ValueError, "be at most n_rows / n_clients = 10/2; got 6"),

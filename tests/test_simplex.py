@@ -21,16 +21,13 @@ from fedconvex.simplex import (
     kl_simplex_residual,
     l1_ball_residual,
     polytope_residual,
-    project_capped_simplex,
     project_divergence_ball,
-    project_kl_capped_simplex,
     project_kl_divergence_ball,
     project_kl_polytope,
     project_kl_simplex,
     project_l1_ball,
     project_polytope,
     project_simplex,
-    project_weighted_simplex,
     simplex_residual,
 )
 
@@ -258,45 +255,49 @@ def test_boxes_against_rational_arithmetic(scale, rng):
             cap[rng.random(p) < 0.2] = np.inf
             if cap.sum() < scale:
                 cap += (scale - cap.sum()) / p * 1.25
-            x = project_capped_simplex(v, cap, scale)
+            x = project_simplex(v, scale, cap=cap)
             assert np.abs(x - in_fractions(v, one, cap, scale)).max() <= 4e-15 * scale, (kind, v, cap)
             assert simplex_residual(x, v, scale, cap=cap) <= BAR
-            assert np.array_equal(project_capped_simplex(x, cap, scale), x)
+            assert np.array_equal(project_simplex(x, scale, cap=cap), x)
             a = 10.0 ** rng.uniform(-3, 3, size=p)
-            x = project_weighted_simplex(v, a, scale)
+            x = project_simplex(v, scale, weights=a)
             assert np.abs(a * (x - in_fractions(v, a, free, scale))).max() <= 4e-15 * scale, (kind, v, a)
             assert simplex_residual(x, v, scale, weights=a) <= BAR
-            assert np.array_equal(project_weighted_simplex(x, a, scale), x)
+            assert np.array_equal(project_simplex(x, scale, weights=a), x)
+            room = cap * max(1.0, 1.25 * scale / float(a @ np.minimum(cap, scale / a)))
+            x = project_simplex(v, scale, room, a)
+            assert np.abs(a * (x - in_fractions(v, a, room, scale))).max() <= 4e-15 * scale, (kind, v, a, room)
+            assert simplex_residual(x, v, scale, room, a) <= BAR
 
 
 @each_kind
 def test_a_long_row_in_a_box(kind, rng):
     v, p = rows(kind, rng, (LONG // 10,)), LONG // 10
-    x = project_capped_simplex(v, 3.0 / p)
+    x = project_simplex(v, cap=3.0 / p)
     assert simplex_residual(x, v, cap=3.0 / p) <= BAR
     a = rng.uniform(0.1, 10.0, size=p)
-    x = project_weighted_simplex(v, a)
+    x = project_simplex(v, weights=a)
     assert simplex_residual(x, v, weights=a) <= BAR
 
 
 def test_boxes_that_are_simplices(rng):
     v = rng.normal(size=(30, 8))
     x = project_simplex(v)
-    for y in (project_capped_simplex(v, 1.0), project_capped_simplex(v, np.inf), project_weighted_simplex(v, 1.0)):
+    for y in (project_simplex(v, cap=1.0), project_simplex(v, cap=[np.inf]), project_simplex(v, weights=[1.0])):
         assert np.abs(x - y).max() <= 1e-15
-    assert np.abs(project_weighted_simplex(v, 2.0, 2.0) - x).max() <= 1e-15
+    assert np.abs(project_simplex(v, 2.0, weights=2.0) - x).max() <= 1e-15
 
 
 def test_caps_broadcast(rng):
     v, cap = rng.normal(size=(2, 3, 5)), rng.uniform(0.3, 1.0, size=(2, 3, 5))
-    x = project_capped_simplex(v, cap)
+    x = project_simplex(v, cap=cap)
     for i in np.ndindex(2, 3):
-        assert np.array_equal(x[i], project_capped_simplex(v[i], cap[i]))
-    row = project_capped_simplex(v, cap[0, 0])
-    assert np.array_equal(row[1, 2], project_capped_simplex(v[1, 2], cap[0, 0]))
-    assert np.array_equal(project_capped_simplex(v, cap[:, :1]), project_capped_simplex(v, cap[:, [0, 0, 0]]))
-    assert np.array_equal(project_capped_simplex(v, 0.2), np.full(v.shape, 0.2))  # the only point
-    assert project_capped_simplex(np.empty((0, 5)), 0.5).shape == (0, 5)
+        assert np.array_equal(x[i], project_simplex(v[i], cap=cap[i]))
+    row = project_simplex(v, cap=cap[0, 0])
+    assert np.array_equal(row[1, 2], project_simplex(v[1, 2], cap=cap[0, 0]))
+    assert np.array_equal(project_simplex(v, cap=cap[:, :1]), project_simplex(v, cap=cap[:, [0, 0, 0]]))
+    assert np.array_equal(project_simplex(v, cap=0.2), np.full(v.shape, 0.2))  # the only point
+    assert project_simplex(np.empty((0, 5)), cap=0.5).shape == (0, 5)
 
 
 def test_the_middle_of_two_doubles():
@@ -438,7 +439,7 @@ def test_kl_capped_simplex(scale, rng):
         cap = rng.uniform(0, 3, size=p) * scale / p
         if cap.sum() < scale:
             cap *= scale / cap.sum() * rng.choice([1.0000001, 1.3])
-        x = project_kl_capped_simplex(v, cap, scale)
+        x = project_kl_simplex(v, scale, cap=cap)
         assert kl_simplex_residual(x, v, scale, cap=cap) <= BAR
         top = np.log((cap / v).max() * (1 + 1e-9))  # all capped
 
@@ -448,8 +449,8 @@ def test_kl_capped_simplex(scale, rng):
         theta = np.exp(brentq(excess, top - 100, top, xtol=1e-14))
         assert np.abs(x - np.minimum(cap, theta * v)).max() <= 1e-11 * scale
     many = rng.random((4, 5, 6))
-    x = project_kl_capped_simplex(many, 0.4)
-    assert np.array_equal(x[2, 3], project_kl_capped_simplex(many[2, 3], 0.4))
+    x = project_kl_simplex(many, cap=0.4)
+    assert np.array_equal(x[2, 3], project_kl_simplex(many[2, 3], cap=0.4))
 
 
 def test_balls(rng):
@@ -498,12 +499,12 @@ def test_against_cvxpy(rng):
         one, ball = cp.sum(x) == 1, cp.sum(cp.kl_div(x, q)) <= 0.05
         cases = [
             (distance, [one], project_simplex(v)),
-            (distance, [one, x <= cap], project_capped_simplex(v, cap)),
-            (distance, [a @ x == 1], project_weighted_simplex(v, a)),
+            (distance, [one, x <= cap], project_simplex(v, cap=cap)),
+            (distance, [a @ x == 1], project_simplex(v, weights=a)),
             (distance, [one, A @ x <= b], project_polytope(v, A, b)),
             (distance, [one, ball], project_divergence_ball(v, q, 0.05)),
             (divergence, [one], project_kl_simplex(w)),
-            (divergence, [one, x <= cap], project_kl_capped_simplex(w, cap)),
+            (divergence, [one, x <= cap], project_kl_simplex(w, cap=cap)),
             (divergence, [one, A @ x <= b], project_kl_polytope(w, A, b)),
             (divergence, [one, ball], project_kl_divergence_ball(w, q, 0.05)),
         ]
@@ -532,19 +533,19 @@ nan, inf = math.nan, math.inf
         (lambda: project_simplex([1.0], inf), ValueError, "scale must be"),
         (lambda: project_simplex([1.0], 1e-200), ValueError, "scale must be 0 or at least 1e-150"),
         (lambda: project_simplex([1.0], "1"), TypeError, "scale must be a number"),
-        (lambda: project_capped_simplex([1.0, 1.0], 0.4), ValueError, "cap must leave room for the scale 1; got caps"),
-        (lambda: project_capped_simplex([1.0, 1.0], [2.0, -1.0]), ValueError, "cap must be nonnegative.*got -1"),
-        (lambda: project_capped_simplex([1.0, 1.0], nan), ValueError, "cap must be nonnegative.*got nan"),
-        (lambda: project_capped_simplex([1.0, 1.0], [1.0] * 3), ValueError, r"cap must broadcast to shape \(2,\)"),
-        (lambda: project_capped_simplex([1e200, 1.0], 1.0), ValueError, "v must be at most 1e.150"),
-        (lambda: project_weighted_simplex([1.0, 1.0], [1.0, 0.0]), ValueError, "weights must be positive.*got 0"),
-        (lambda: project_weighted_simplex([1.0, 1.0], [1.0, nan]), ValueError, "weights must be positive.*got nan"),
+        (lambda: project_simplex([1.0, 1.0], cap=0.4), ValueError, "cap must leave room for the scale 1; got caps"),
+        (lambda: project_simplex([1.0, 1.0], cap=[2.0, -1.0]), ValueError, "cap must be nonnegative.*got -1"),
+        (lambda: project_simplex([1.0, 1.0], cap=nan), ValueError, "cap must be nonnegative.*got nan"),
+        (lambda: project_simplex([1.0, 1.0], cap=[1.0] * 3), ValueError, r"cap must broadcast to shape \(2,\)"),
+        (lambda: project_simplex([1e200, 1.0], cap=1.0), ValueError, "v must be at most 1e.150"),
+        (lambda: project_simplex([1.0, 1.0], weights=[1.0, 0.0]), ValueError, "weights must be positive.*got 0"),
+        (lambda: project_simplex([1.0, 1.0], weights=[1.0, nan]), ValueError, "weights must be positive.*got nan"),
         (lambda: project_polytope([1.0, 1.0], [[1.0]], [1.0]), ValueError, r"A must have shape \(m, 2\)"),
         (lambda: project_polytope([1.0, 1.0], [[1.0, 1.0]], 1.0), ValueError, r"b must have shape \(1,\)"),
         (lambda: project_polytope([1.0, 1.0], [[1.0, nan]], [1.0]), ValueError, "A must be finite"),
         (lambda: project_kl_simplex([1.0, -1.0]), ValueError, "v must be nonnegative; got -1"),
         (lambda: project_kl_simplex([0.0, 0.0]), ValueError, "v must have a positive entry in every row"),
-        (lambda: project_kl_capped_simplex([1.0, 0.0], 0.6), ValueError, "where v > 0: cap must leave room"),
+        (lambda: project_kl_simplex([1.0, 0.0], cap=0.6), ValueError, "where v > 0: cap must leave room"),
         (lambda: project_divergence_ball([1.0, 0.0], [0.5, 0.6], 1.0), ValueError, "q must sum to 1"),
         (lambda: project_divergence_ball([1.0, 0.0], [1.0], 1.0), ValueError, r"q must have shape \(2,\)"),
         (lambda: project_divergence_ball([1.0, 0.0], [0.5, 0.5], -1.0), ValueError, "radius must be nonnegative"),

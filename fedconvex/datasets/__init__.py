@@ -7,7 +7,6 @@ from fedconvex.datasets.partition import (
     partition_iid,
     partition_shards,
     partition_similarity,
-    partition_sizes,
 )
 from fedconvex.datasets.sharing import Sharing, share
 from fedconvex.datasets.synthetic import (
@@ -42,6 +41,5 @@ __all__ = [
     "partition_iid",
     "partition_shards",
     "partition_similarity",
-    "partition_sizes",
     "share",
 ]

@@ -12,11 +12,14 @@ import numpy as np
 
 from fedconvex._check import bad, real, whole, wrong_type
 
-__all__ = ["partition_dirichlet", "partition_iid", "partition_shards", "partition_similarity", "partition_sizes"]
+__all__ = ["partition_dirichlet", "partition_iid", "partition_shards", "partition_similarity"]
 
 
-def partition_iid(n_rows: int, n_clients: int, seed: int = 0) -> np.ndarray:
-    """Deal rows to clients at random, in sizes equal up to one row.
+def partition_iid(n_rows: int, n_clients: int, seed: int = 0, *, size_skew: float = 0.0) -> np.ndarray:
+    """Deal rows to clients at random, in sizes equal up to one row, or proportional to log-normal weights.
+
+    With a skew client k gets about n exp(size_skew g_k) / sum_j exp(size_skew g_j) rows with independent standard
+    normal g_k, rounded by largest remainders, and at least one row.
 
     Parameters
     ----------
@@ -25,7 +28,9 @@ def partition_iid(n_rows: int, n_clients: int, seed: int = 0) -> np.ndarray:
     n_clients : int
         Number of clients K <= n.
     seed : int
-        Seed of the shuffle.
+        Seed of the shuffle, and of the sizes.
+    size_skew : float
+        Standard deviation of the log-sizes, 0 to 100.
 
     Returns
     -------
@@ -35,56 +40,21 @@ def partition_iid(n_rows: int, n_clients: int, seed: int = 0) -> np.ndarray:
     Raises
     ------
     ValueError
-        If there are more clients than rows, or a count is below one.
+        If there are more clients than rows, a count is below one, or size_skew is outside [0, 100].
 
     Examples
     --------
     >>> import numpy as np
     >>> np.bincount(partition_iid(11, 3)).tolist()
     [4, 4, 3]
-    """
-    who = "partition_iid"
-    n, K, rng = _arguments(who, n_rows, n_clients, seed)
-    return rng.permutation(np.repeat(np.arange(K), _even(n, K)))
-
-
-def partition_sizes(n_rows: int, n_clients: int, sigma: float, seed: int = 0) -> np.ndarray:
-    """Deal rows to clients at random, in sizes proportional to log-normal weights.
-
-    Client k gets about n exp(sigma g_k) / sum_j exp(sigma g_j) rows with independent standard normal g_k, rounded by
-    largest remainders, and at least one row.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows n to own.
-    n_clients : int
-        Number of clients K <= n.
-    sigma : float
-        Standard deviation of the log-sizes, 0 to 100; 0 gives sizes equal up to one row.
-    seed : int
-        Seed of the sizes and of the shuffle.
-
-    Returns
-    -------
-    int array (n,)
-        Owner of every row.
-
-    Raises
-    ------
-    ValueError
-        If sigma is outside [0, 100], or there are more clients than rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sizes = np.bincount(partition_sizes(1000, 50, sigma=1.0))
+    >>> sizes = np.bincount(partition_iid(1000, 50, size_skew=1.0))
     >>> int(sizes.sum()), bool(sizes.min() >= 1), bool(sizes.max() > 3 * np.median(sizes))
     (1000, True, True)
     """
-    who = "partition_sizes"
+    who = "partition_iid"
     n, K, rng = _arguments(who, n_rows, n_clients, seed)
-    sizes = lognormal_sizes(n, K, real(f"{who}: sigma", sigma, low=0.0, high=100.0), 1, rng)
+    skew = real(f"{who}: size_skew", size_skew, low=0.0, high=100.0)
+    sizes = lognormal_sizes(n, K, skew, 1, rng) if skew else _even(n, K)
     return rng.permutation(np.repeat(np.arange(K), sizes))
 
 

@@ -5,14 +5,11 @@ argument stands in docs/simplex.md.
 """
 
 from fedconvex.simplex.euclidean import (
-    project_capped_simplex,
     project_l1_ball,
     project_simplex,
-    project_weighted_simplex,
 )
 from fedconvex.simplex.kl import (
     project_divergence_ball,
-    project_kl_capped_simplex,
     project_kl_divergence_ball,
     project_kl_polytope,
     project_kl_simplex,
@@ -36,15 +33,12 @@ __all__ = [
     "kl_simplex_residual",
     "l1_ball_residual",
     "polytope_residual",
-    "project_capped_simplex",
     "project_divergence_ball",
-    "project_kl_capped_simplex",
     "project_kl_divergence_ball",
     "project_kl_polytope",
     "project_kl_simplex",
     "project_l1_ball",
     "project_polytope",
     "project_simplex",
-    "project_weighted_simplex",
     "simplex_residual",
 ]

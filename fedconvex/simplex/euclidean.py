@@ -30,7 +30,7 @@ import numpy as np
 from fedconvex.kernels.cache import DISABLED, kernel, reduction
 from fedconvex.simplex import inputs
 
-__all__ = ["project_capped_simplex", "project_l1_ball", "project_simplex", "project_weighted_simplex"]
+__all__ = ["project_l1_ball", "project_simplex"]
 
 EPS = 2.0**-52  # here, where the cache of kernels sees it
 BLOCK = 8 if DISABLED else 128  # entries per plain sum (in lanes, where compiled); sums of blocks are compensated
@@ -332,18 +332,22 @@ def _box_rows(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float, out: np.nda
 # ---------------------------------------------------------------- Euclidean projections
 
 
-def project_simplex(v: Any, scale: float = 1.0) -> np.ndarray:
-    """Project every row onto {x >= 0, sum x = scale}.
+def project_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf, weights: Any = 1.0) -> np.ndarray:
+    """Project every row onto {0 <= x <= cap, sum_i weights_i x_i = scale}.
 
-    A nonnegative row whose sum is the scale up to 16 units of rounding (3.6e-15, relative) is returned as it is: a
-    second projection changes no bit.
+    A row of the set, its sum the scale up to 16 units of rounding (3.6e-15, relative), is returned as it is: a second
+    projection changes no bit.
 
     Parameters
     ----------
     v : array (..., p)
-        Finite, of any magnitude.
+        Finite, of any magnitude; with caps or weights at most 1e150 in absolute value.
     scale : float
         0, or in [1e-150, 1e150].
+    cap : float or array that broadcasts to v
+        Nonnegative; inf for none. The weighted caps of a row must sum to the scale or more.
+    weights : float or array that broadcasts to v
+        Positive, in [1e-50, 1e50].
 
     Returns
     -------
@@ -353,94 +357,32 @@ def project_simplex(v: Any, scale: float = 1.0) -> np.ndarray:
     Raises
     ------
     ValueError, TypeError
-        If v is empty along its last axis, not finite or not real, or the scale is negative or out of range.
+        If v is empty along its last axis, not finite or not real, another argument is out of range, or the caps leave
+        no point.
 
     Examples
     --------
     >>> project_simplex([0.75, 0.5, -2.0])
     array([0.625, 0.375, 0.   ])
+    >>> project_simplex([3.0, 1.0, 0.5], cap=0.5), project_simplex([1.0, 1.0], weights=[1.0, 2.0])
+    (array([0.5, 0.5, 0. ]), array([0.6, 0.2]))
     """
     who = "project_simplex"
     a, s = inputs.rows(f"{who}: v", v), inputs.scale(who, scale)
-    out = np.empty_like(a)
+    out, rows = np.empty_like(a), a.reshape(-1, a.shape[-1])
+    if np.ndim(cap) == np.ndim(weights) == 0 and cap == np.inf and weights == 1.0:
+        w = u = None
+    else:
+        inputs.moderate(f"{who}: v", a)
+        w, u = inputs.weights(who, weights, a.shape), inputs.caps(who, cap, a.shape)
+        inputs.room(who, w * u, s)
     if s == 0.0:
         out[...] = 0.0
+    elif w is None:
+        project_rows(rows, s, out.reshape(rows.shape))
     else:
-        project_rows(a.reshape(-1, a.shape[-1]), s, out.reshape(-1, a.shape[-1]))
+        _box_rows(rows, w, u, s, out.reshape(rows.shape))
     return out
-
-
-def _box(who: str, v: Any, weights: Any, cap: Any, scale: Any) -> np.ndarray:
-    a, s = inputs.rows(f"{who}: v", v), inputs.scale(who, scale)
-    inputs.moderate(f"{who}: v", a)
-    w, u = inputs.weights(who, weights, a.shape), inputs.caps(who, cap, a.shape)
-    inputs.room(who, u, s)
-    out = np.empty_like(a)
-    if s == 0.0:
-        out[...] = 0.0
-    else:
-        _box_rows(a.reshape(-1, a.shape[-1]), w, u, s, out.reshape(-1, a.shape[-1]))
-    return out
-
-
-def project_capped_simplex(v: Any, cap: Any, scale: float = 1.0) -> np.ndarray:
-    """Project every row onto {0 <= x <= cap, sum x = scale}.
-
-    Parameters
-    ----------
-    v : array (..., p)
-        At most 1e150 in absolute value.
-    cap : float or array that broadcasts to v
-        Nonnegative; inf for none. The caps of a row must sum to the scale or more.
-    scale : float
-        0, or in [1e-150, 1e150].
-
-    Returns
-    -------
-    array (..., p), float64
-        Idempotent to the bit, as `project_simplex` is.
-
-    Raises
-    ------
-    ValueError, TypeError
-        On input that is out of range, and on caps that leave no point.
-
-    Examples
-    --------
-    >>> project_capped_simplex([3.0, 1.0, 0.5], 0.5)
-    array([0.5, 0.5, 0. ])
-    """
-    return _box("project_capped_simplex", v, 1.0, cap, scale)
-
-
-def project_weighted_simplex(v: Any, weights: Any, scale: float = 1.0) -> np.ndarray:
-    """Project every row onto {x >= 0, sum_i weights_i x_i = scale}.
-
-    Parameters
-    ----------
-    v : array (..., p)
-        At most 1e150 in absolute value.
-    weights : float or array that broadcasts to v
-        Positive, in [1e-50, 1e50].
-    scale : float
-        0, or in [1e-150, 1e150].
-
-    Returns
-    -------
-    array (..., p), float64
-        Idempotent to the bit, as `project_simplex` is.
-
-    Raises
-    ------
-    ValueError, TypeError
-        On input that is out of range.
-
-    Examples
-    --------
-    >>> project_weighted_simplex([1.0, 1.0], [1.0, 2.0])
-    array([0.6, 0.2])
-    """
-    return _box("project_weighted_simplex", v, weights, np.inf, scale)
 
 
 def project_l1_ball(v: Any, radius: float = 1.0) -> np.ndarray:

@@ -21,7 +21,6 @@ __all__ = [
     "geometric_point",
     "measure",
     "project_divergence_ball",
-    "project_kl_capped_simplex",
     "project_kl_divergence_ball",
     "project_kl_polytope",
     "project_kl_simplex",
@@ -44,50 +43,20 @@ def fixed_sum(x: np.ndarray, s: float) -> np.ndarray:
     return x * (s / x.sum(axis=-1, keepdims=True))
 
 
-def project_kl_simplex(v: Any, scale: float = 1.0) -> np.ndarray:
-    """Return argmin KL(x‖v) over {x >= 0, sum x = scale} for every row: scale v/sum v.
-
-    KL(x‖v) = sum_i x_i log(x_i/v_i) - x_i + v_i, infinite where x_i > 0 = v_i.
-
-    Parameters
-    ----------
-    v : array (..., p)
-        Nonnegative, at most 1e150, not all zero.
-    scale : float
-        0, or in [1e-150, 1e150].
-
-    Returns
-    -------
-    array (..., p), float64
-
-    Raises
-    ------
-    ValueError, TypeError
-        On input that is out of range.
-
-    Examples
-    --------
-    >>> project_kl_simplex([1.0, 3.0])
-    array([0.25, 0.75])
-    """
-    who = "project_kl_simplex"
-    a, s = measure(f"{who}: v", v), inputs.scale(who, scale)
-    return fixed_sum(a / a.max(axis=-1, keepdims=True), s)
-
-
-def project_kl_capped_simplex(v: Any, cap: Any, scale: float = 1.0) -> np.ndarray:
+def project_kl_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf) -> np.ndarray:
     """Return argmin KL(x‖v) over {0 <= x <= cap, sum x = scale} for every row: x_i = min(cap_i, theta v_i).
 
-    The sum is concave and piecewise linear in theta; Newton's method from theta = scale/sum v climbs to the solution.
+    KL(x‖v) = sum_i x_i log(x_i/v_i) - x_i + v_i, infinite where x_i > 0 = v_i. Without caps x is scale v/sum v. The sum
+    is concave and piecewise linear in theta; Newton's method from theta = scale/sum v climbs to the solution.
 
     Parameters
     ----------
     v : array (..., p)
         Nonnegative, at most 1e150, not all zero.
-    cap : float or array that broadcasts to v
-        Nonnegative; inf for none. The caps where v > 0 must sum to the scale or more.
     scale : float
         0, or in [1e-150, 1e150].
+    cap : float or array that broadcasts to v
+        Nonnegative; inf for none. The caps where v > 0 must sum to the scale or more.
 
     Returns
     -------
@@ -100,11 +69,13 @@ def project_kl_capped_simplex(v: Any, cap: Any, scale: float = 1.0) -> np.ndarra
 
     Examples
     --------
-    >>> project_kl_capped_simplex([2.0, 1.0, 1.0], 0.4)
-    array([0.4, 0.3, 0.3])
+    >>> project_kl_simplex([1.0, 3.0]), project_kl_simplex([2.0, 1.0, 1.0], cap=0.4)
+    (array([0.25, 0.75]), array([0.4, 0.3, 0.3]))
     """
-    who = "project_kl_capped_simplex"
+    who = "project_kl_simplex"
     a, s = measure(f"{who}: v", v), inputs.scale(who, scale)
+    if np.ndim(cap) == 0 and cap == np.inf:
+        return fixed_sum(a / a.max(axis=-1, keepdims=True), s)
     u = np.broadcast_to(inputs.caps(who, cap, a.shape), (max(a.size // a.shape[-1], 1), a.shape[-1]))
     a, u, shape = a.reshape(-1, a.shape[-1]), u[: a.size // a.shape[-1]], a.shape
     a = a / a.max(axis=1, keepdims=True)
