@@ -80,6 +80,8 @@ CRAFTED = {
     "missing array": ("FedAvg", lambda arrays, about: arrays.pop("state/w")),
     "missing diverged": ("FedAvg", lambda arrays, about: arrays.pop("diverged")),
     "missing value": ("FedAvg", lambda arrays, about: arrays.pop("trace/value")),
+    "missing what the method observes": ("MultiBoost", lambda arrays, about: arrays.pop("trace/active")),
+    "observed by another method": ("FedAvg", lambda arrays, about: arrays.update({"trace/x": arrays["trace/round"]})),
     "shortened trace": (
         "FedAvg",
         lambda arrays, about: arrays.update({k: v[:-2] for k, v in arrays.items() if k.startswith("trace/")}),

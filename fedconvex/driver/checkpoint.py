@@ -167,6 +167,10 @@ class Checkpoint:
             self._damaged(f"rounds of divergence from -1 to {done}", f"{recorder.diverged.tolist()}")
         recorder.rows = self._rows(arrays, done, recorder.every, recorder.diverged)
         e, saved = self.engine, self._rebuild(template, arrays, "state/")
+        with np.errstate(all="ignore"):
+            columns = {*_COLUMNS, *recorder.observed(template)}
+        if recorder.rows and recorder.rows[0].keys() != columns:
+            self._damaged(f"a trace of {', '.join(sorted(columns))}", ", ".join(sorted(recorder.rows[0])))
         if e.memory is not None:
             e.memory = self._rebuild(e.memory, arrays, "memory/")
         e.floats_down, e.floats_up = e.done = floats[0], floats[1]
@@ -222,7 +226,7 @@ class Checkpoint:
         """Return the rows of the trace: one for every recorded round, the last of them perhaps still to come."""
         columns = {k.removeprefix("trace/"): v for k, v in arrays.items() if k.startswith("trace/")}
         wrong = [k for k, v in columns.items() if v.ndim == 0 or v.dtype not in _kinds(k)]
-        if wrong or (columns and any(name not in columns for name in _COLUMNS)):
+        if wrong or (columns and not columns.keys() >= _COLUMNS.keys()):
             self._damaged(f"a trace with the numbers {', '.join(_COLUMNS)}", ", ".join(wrong or columns))
         if len({len(v) for v in columns.values()}) > 1:
             self._damaged("columns of one length in its trace", f"{sorted({len(v) for v in columns.values()})}")

@@ -31,9 +31,7 @@ class Recorder:
         before = time.perf_counter()
         with np.errstate(all="ignore"):
             value, gap = e.method.measure(e.problem, state)
-            extra = e.method.observe(e.problem, state) if hasattr(e.method, "observe") else {}
-            if e.moving:
-                extra |= e.problem.observe(state.w)  # type: ignore[attr-defined]
+            extra = self.observed(state)
         gap = np.where(np.isfinite(value) & ~np.isnan(gap), gap, np.inf)
         first = self.rows[0]["value"] if self.rows else value
         lost = ~np.isfinite(value) | (value > _BLOWN_UP * (1.0 + np.abs(first)))
@@ -44,6 +42,12 @@ class Recorder:
         row |= {"floats_down": e.floats_down, "floats_up": e.floats_up, **extra}
         self.rows.append(row)
         self.clock = time.perf_counter()
+
+    def observed(self, state: Any) -> dict[str, np.ndarray]:
+        """Return what the method and a moving target add to the trace."""
+        e = self.engine
+        extra = e.method.observe(e.problem, state) if hasattr(e.method, "observe") else {}
+        return extra | e.problem.observe(state.w) if e.moving else extra
 
     def due(self, t: int, last: bool) -> bool:
         """Whether the state after t rounds is to be recorded."""
