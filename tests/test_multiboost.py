@@ -14,6 +14,7 @@ from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 from fedconvex.solvers import worst_domain
+from fedconvex.solvers.certificates import ContradictedCertificate
 
 pytestmark = pytest.mark.compiled
 
@@ -620,15 +621,64 @@ def test_steps_of_the_exact_solution_where_the_sum_rounds_to_the_radius(sums):
 
 
 @each_loss
-def test_corrections_keep_to_the_sum_they_start_from(loss):
-    """Separable data ask for ever larger ensembles: a correction may not add to a sum beyond 100, again and again."""
+def test_corrections_lead_into_the_ball(loss):
     fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
     problem = EnsembleProblem(fed, Dictionary([[0.05, 0.01], [0.05, 0.03]], [0, 1]), loss=loss)
-    alpha = np.array([60.0, 60.0])
-    for _ in range(5):
-        alpha = problem.corrected(problem.signed, alpha, 100.0)
-        assert alpha.sum() <= 120.0
-    assert alpha[0] > 110.0  # all of it on the better one
+    for alpha in ([60.0, 60.0], [10.0, 10.0]):
+        alpha = problem.corrected(problem.signed, np.array(alpha), 100.0)
+        assert alpha.sum() <= 100.0
+        assert alpha[0] > 99.0  # all of it on the better one
+
+
+@each_loss
+def test_runs_with_corrections_stay_in_the_ball(loss):
+    """Separable data ask for ever larger ensembles: sum alpha stays at most 100, and the gap shrinks."""
+    rng = np.random.default_rng(3)
+    H = np.where(rng.random((30, 8)) < 0.8, 0.05, -0.05)
+    H[:, 0] = 0.01
+    fed = Federation.from_arrays(np.zeros((30, 1)), np.ones(30), np.arange(30) % 3, np.arange(30) % 3)
+    problem = EnsembleProblem(fed, Dictionary(H, np.arange(8) % 3), loss=loss)
+    for start, every in ((None, 4), (np.full(8, 30.0), 4), (None, 45)):
+        result = quiet(MultiBoost(smoothing=200.0, corrective=every), problem, rounds=95, tol=0, start=start)
+        totals = result.state.w.sum(axis=1)
+        assert totals[0] <= 100.0
+        assert totals[0] > 90.0
+        gap = result.trace.gap[2 * every :]
+        assert gap.min() >= 0.0
+        assert np.all(np.diff(gap) <= 1e-8)
+        assert gap[-1] <= np.log(3.0) / 200.0 + 1e-6
+
+
+@pytest.mark.compiled
+@each_loss
+def test_losses_do_not_depend_on_where_memory_lies(loss):
+    """Arrays side by side: LLVM then takes a loop that adds in another order, if it both adds and stores."""
+    margins, bounds, found = np.random.default_rng(0).normal(size=400), np.array([0, 134, 267, 400]), set()
+    for between in (0, 1, 5, 15, 16, 100):
+        for first in (0, 400 + between):
+            room = np.empty(900 + 2 * between)
+            m, slopes = room[first : first + 400], room[400 + between - first : 800 + between - first]
+            m[:] = margins
+            F = np.empty(3)
+            worst_domain.domain_losses(isinstance(loss, Logistic2), m, bounds, F, slopes)
+            found.add(F.tobytes() + slopes.tobytes())
+    assert len(found) == 1
+
+
+def test_a_contradicted_ensemble_is_reported():
+    fed = Federation.from_arrays([[0.0], [1.0]], [1.0, 1.0], [0, 1], [0, 1])
+    problem = EnsembleProblem(fed, Dictionary([[0.05, -0.01], [0.05, -0.01]], [0, 1]))
+    best = problem.solve()
+    problem.__dict__["lower_bound"] = best.value * (1.0 + 1e-9)
+    with pytest.warns(ContradictedCertificate, match=r"EnsembleProblem.*certified lower bound"):
+        assert problem.measure(best.w[None]).gap[0] == np.inf
+    state = MultiBoost().init(problem, best.w[None])
+    with pytest.warns(ContradictedCertificate, match="MultiBoost"):
+        assert MultiBoost().measure(problem, state).gap[0] == np.inf
+    problem.__dict__["lower_bound"] = best.value * (1.0 + 1e-14)  # within rounding: no contradiction
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert problem.measure(best.w[None]).gap[0] == 0.0
 
 
 @pytest.mark.parametrize(

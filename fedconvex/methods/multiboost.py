@@ -26,6 +26,7 @@ from fedconvex.draws import Draws
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import exp
 from fedconvex.problems import BoostingProblem, Measure, Pick
+from fedconvex.problems.boosting import RADIUS
 from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
 
@@ -61,8 +62,8 @@ class MultiBoost:
         objectives involve every domain, and hence every source.
     corrective : int, optional
         Every so many rounds all coordinates chosen so far are optimised together by Newton's method (totally corrective
-        boosting), with sum alpha <= 100, or the sum so far where steps went beyond; for smoothed objectives or one
-        vertex. Coordinate descent alone is slow where minima lie far out.
+        boosting) over sum alpha <= 100, which steps in between do not leave; for smoothed objectives or one vertex.
+        Coordinate descent alone is slow where minima lie far out.
     max_step : float
         Largest step. A base classifier without error on the worst domain asks for an infinite one.
 
@@ -140,7 +141,8 @@ class MultiBoost:
             mixes = problem.worst(F, self.smoothing)  # 3
             own = self.own_classifiers and self.smoothing is None
             pick = problem.steepest(mixes, slopes, w[r], own)  # 4
-            eta, capped = self._step(problem, margins[r], slopes, w[r], pick, mixes)  # 5
+            most = self._longest(float((w[r] if w.shape[1] else history[r, :, 5]).sum()))
+            eta, capped = self._step(problem, margins[r], slopes, w[r], pick, mixes, most)  # 5
             if pick is not None and pick.slope == 0.0:
                 after = problem.losses_of(margins[r] + eta * pick.direction)[0]
                 eta = eta if problem.objective(after) <= problem.objective(F) * (1.0 + 1e-15) else 0.0
@@ -198,7 +200,7 @@ class MultiBoost:
             F = problem.losses_of(m)[0]
             value[r] = problem.objective(F)
             lower[r] = problem.lower(m, problem.worst(F, self.smoothing).mean(axis=0), float(totals[r]))
-        return Measure(value, np.maximum(value - lower, 0.0))
+        return Measure(value, problem.gaps("MultiBoost.measure", value, lower, totals))
 
     def observe(self, problem: BoostingProblem, state: State) -> dict[str, np.ndarray]:
         """Return event, active, worst_error and, with smoothing, smoothed: (R,) each."""
@@ -209,6 +211,15 @@ class MultiBoost:
             out["smoothed"] = problem.smoothed(F, self.smoothing)
         return out
 
+    def _longest(self, total: float) -> float:
+        """Return the longest step from sum alpha = total; with corrections half of the way to 100, at most.
+
+        From a start beyond 100 it is free, until the first correction.
+        """
+        if self.corrective is None or total > RADIUS + 1e-7:
+            return self.max_step
+        return min(self.max_step, max(0.5 * (RADIUS - total), 0.0))
+
     def _step(
         self,
         problem: BoostingProblem,
@@ -217,14 +228,15 @@ class MultiBoost:
         w: np.ndarray,
         pick: Pick | None,
         mixes: np.ndarray,
+        most: float,
     ) -> tuple[float, bool]:
-        """Return the exact step along a coordinate, and whether it was cut off at max_step."""
+        """Return the exact step along a coordinate, at most ``most``, and whether it was cut off at max_step."""
         if pick is None:
             return 0.0, False
         V, u = problem.vertices, pick.direction
         if pick.slope == 0.0:  # the maximum stays: lower the mean of those that attain it
             V = mixes.mean(axis=0)[None]
-        low, high = (0.0, self.max_step) if pick.forward else (-w[pick.column], 0.0)
+        low, high = (0.0, most) if pick.forward else (-w[pick.column], 0.0)
         if len(V) == 1 and not problem.base2:
             size, right, wrong = two_valued(u, slopes, problem.bounds, V[0] / problem.counts)
             if size > 0.0:  # F = right e^(-size eta) + wrong e^(size eta) + constant

@@ -21,8 +21,9 @@ inequality, with weights of rows v_i = lambda_k/m_k, M = -g'alpha = sum_i v_i s_
 
 for Phi = exp at the best c: A exp((M - B E)/A) with A = sum_k lambda_k F_k(alpha).
 
-B is 100, or the ensemble's own sum alpha where that is larger, for every bound and every correction (`radius_of`): a
-minimum over sum beta <= 100 bounds nothing for an ensemble beyond it.
+B is 100 for the exact solution and for corrections, and no run with corrections leaves sum alpha <= 100. Steps without
+corrections may: B is the ensemble's own sum alpha where that is larger (`radius_of`), since a minimum over
+sum beta <= 100 bounds nothing for an ensemble beyond it.
 
 Only E refers to the classifiers: for all stumps it is the edge of the best one, which the search finds.
 """
@@ -46,6 +47,8 @@ from fedconvex.problems.dictionaries import domain_numbers
 from fedconvex.problems.protocol import ENSEMBLE, ClientWeights, client_weights
 from fedconvex.problems.source_probabilities import as_q
 from fedconvex.problems.stumps import Stump
+from fedconvex.solvers.certificates import gaps_above
+from fedconvex.solvers.factor import EPS
 from fedconvex.solvers.worst_domain import WorstDomain, corrected, domain_losses
 
 __all__ = ["BoostingProblem", "Logistic2", "Pick"]
@@ -229,6 +232,14 @@ class BoostingProblem(ClientWeights):
             return self.lower_bound
         return self.certified(margins, domain_weights, total)[1]
 
+    def gaps(self, who: str, value: np.ndarray, lower: np.ndarray, totals: np.ndarray) -> np.ndarray:
+        """Return value - lower of R ensembles with sum alpha = totals (R,): 0, or inf with a warning, where negative.
+
+        A computed margin may be off by 8 eps sum alpha, and Phi' <= Phi: so far, relatively, may a value be off.
+        """
+        off = 16.0 * EPS * value * (1.0 + totals)
+        return gaps_above(who, self, value, lower, lambda r: float(off[r]))
+
     # ------------------------------------------------------------------ models
     def check_stages(self, history: np.ndarray) -> None:
         """Raise unless every stage of a history (R, t, 6) names a source and one of its columns, or a feature."""
@@ -245,8 +256,11 @@ class BoostingProblem(ClientWeights):
         return stages, self._columns_of(stages), np.bincount(which.ravel(), kept[:, 5], len(stages))
 
     def corrected(self, U: np.ndarray, alpha: np.ndarray, mu: float | None) -> np.ndarray:
-        """Minimise the smoothed maximum over weights (A,) of directions U (n, A), sum at most max(100, sum alpha)."""
-        return corrected(self._maximum(U), alpha, mu, radius_of(float(alpha.sum())))
+        """Minimise the smoothed maximum over weights (A,) of directions U (n, A) whose sum is at most 100.
+
+        The sum ends 1e-7 below 100, so that steps after it have room for a new classifier.
+        """
+        return corrected(self._maximum(U), alpha, mu, RADIUS - 1e-7)
 
     def _maximum(self, U: np.ndarray) -> WorstDomain:
         """F as a function of the weights of directions U (n, A), for solvers."""

@@ -196,7 +196,13 @@ class EnsembleProblem(BoostingProblem):
         return self.solve().lower if self._affordable else 0.0
 
     def measure(self, w: np.ndarray) -> Measure:
-        """Values of R ensembles and certified gaps; infinite where an alpha is negative."""
+        """Values of R ensembles and certified gaps; infinite where an alpha is negative.
+
+        Warns
+        -----
+        ContradictedCertificate
+            If a value lies below the certified lower bound by more than rounding explains; that gap is inf.
+        """
         value = np.atleast_1d(self.value(w))
         value = np.where((np.atleast_2d(w) < 0.0).any(axis=1), np.inf, value)
         lower = np.full(value.shape, self.lower_bound)
@@ -204,7 +210,7 @@ class EnsembleProblem(BoostingProblem):
         for r in np.flatnonzero((totals > RADIUS) & np.isfinite(value)):  # beyond what solve() minimises over
             margins = self.margins(np.atleast_2d(w)[r])
             lower[r] = self.certified(margins, None, float(totals[r]))[1]
-        return Measure(value, np.maximum(value - lower, 0.0))
+        return Measure(value, self.gaps("EnsembleProblem.measure", value, lower, totals))
 
     def solve(self, tol: float | None = None) -> Solution:
         """Minimise F over alpha >= 0, sum alpha <= 100, by an interior-point method, with a certificate.

@@ -165,7 +165,7 @@ def lower_at(problem: Objective, best: Any, W: np.ndarray) -> np.ndarray:
     return np.array([best.lower_within if problem.reach(w) <= best.reach else best.lower for w in W])
 
 
-def gaps_above(who: str, problem: Objective, value: np.ndarray, lower: np.ndarray, rounding: Any) -> np.ndarray:
+def gaps_above(who: str, problem: Any, value: np.ndarray, lower: np.ndarray, rounding: Any) -> np.ndarray:
     """Return value - lower of R models, 0 where a value is less by no more than rounding(r).
 
     Where it is less by more, the gap is inf, with a warning.

@@ -231,7 +231,7 @@ def corrected(F: WorstDomain, alpha: np.ndarray, mu: float | None, radius: float
 
     Newton's method on the coordinates that are positive or shall rise, projected (Bertsekas, SIAM J. Control Optim.
     1982), with Armijo's rule and a shrinking barrier -eps log(S - sum alpha), S = radius. Returns alpha itself if that
-    is better.
+    is better and inside.
     """
     U, V, start = F.U, F.vertices, alpha
 
@@ -271,7 +271,7 @@ def corrected(F: WorstDomain, alpha: np.ndarray, mu: float | None, radius: float
             alpha, shrunk, value = new, value - after, after
             if shrunk <= 1e-14 * (1.0 + abs(value)):
                 break
-    return alpha if objective(alpha, 0.0) < F.smoothed(start, mu) else start
+    return alpha if objective(alpha, 0.0) < objective(start, 0.0) else start
 
 
 def _solve_scaled(K: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -289,21 +289,27 @@ def _solve_scaled(K: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 @reduction
 def domain_losses(base2, m, bounds, F, slopes):
-    """F_k = mean of Phi(-m_i) over domain k, and slopes_i = Phi'(-m_i); one logarithm of a product per 512 rows."""
+    """F_k = mean of Phi(-m_i) over domain k, and slopes_i = Phi'(-m_i); one logarithm of a product per 512 rows.
+
+    Loops that sum do not store: where a loop does both, LLVM asks at run time whether the arrays are apart, and sums in
+    another order where they lie next to each other, so that last bits would depend on where memory was found.
+    """
+    for i in range(m.size):
+        slopes[i] = exp(-abs(m[i])) if base2 else exp(-m[i])
     for k in range(F.size):
         total, lo, hi = 0.0, bounds[k], bounds[k + 1]
         if not base2:
             for i in range(lo, hi):
-                slopes[i] = exp(-m[i])
                 total += slopes[i]
             F[k] = total / (hi - lo)
             continue
         for first in range(lo, hi, 512):
             product = 1.0  # of factors in [1, 2]
             for i in range(first, min(first + 512, hi)):
-                e = exp(-abs(m[i]))
-                product *= 1.0 + e
+                product *= 1.0 + slopes[i]
                 total += max(-m[i], 0.0)
-                slopes[i] = (e if m[i] > 0.0 else 1.0) / ((1.0 + e) * 0.6931471805599453)
             total += math.log(product)
         F[k] = total / ((hi - lo) * 0.6931471805599453)
+    if base2:
+        for i in range(m.size):
+            slopes[i] = (slopes[i] if m[i] > 0.0 else 1.0) / ((1.0 + slopes[i]) * 0.6931471805599453)
