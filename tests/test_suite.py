@@ -57,7 +57,7 @@ def planted(share, name="fedavg-refined"):
     right = THEOREMS[name]
 
     def bound(s):
-        value = share * float(right.expectation(s, [s.rounds])[0])
+        value = share * float(right.expectation(s, [s.rounds]).values[0])
         return Bound({"planted": value}, right.quantity, "planted", right.at(s).requires)
 
     return right._replace(bound=bound, read=None)

@@ -394,11 +394,11 @@ def test_start_is_checked():
 
 def test_rounding_is_not_a_violation():
     problem = squares(weights="uniform")
-    verdict = verify("hedging", problem, ProgressiveHedging(), rounds=300)
-    assert verdict.outcome is Outcome.HOLDS
-    assert "up to rounding" in verdict.reason
+    exact = verify("hedging", problem, ProgressiveHedging(), rounds=300)
     sampled = verify("hedging", problem, ProgressiveHedging(participation=2), rounds=600, most=64)
-    assert sampled.outcome is Outcome.HOLDS, sampled
+    for verdict in (exact, sampled):  # the bound is 1e-34 or less
+        assert verdict.outcome is Outcome.INCONCLUSIVE
+        assert "rounding may move the quantity" in verdict.reason
     fed = problem.federation
     far = Problem(Federation(fed.X, fed.y + 1e6 * fed.X[:, 0], fed.ptr), Squared(), 0.1, "uniform")
     assert verify("fedavg-bias", far, FedAvg(step_size=0.05), rounds=1).outcome is Outcome.HOLDS

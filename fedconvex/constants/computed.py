@@ -247,6 +247,11 @@ def _noise(
         s2 = phi * np.add.reduceat((norms * steep) ** 2, fed.ptr[:-1]) / fed.sizes
         shift = r * (float(np.linalg.norm(c)) + radius) if r > 0.0 else 0.0
         G2 = np.add.reduceat((norms * steep + shift) ** 2, fed.ptr[:-1]) / fed.sizes
+    elif loss.quadratic and radius == math.inf:
+        at_zero = problem.gradient_variance(problem.unflatten(np.zeros(problem.size)))
+        same = np.array([_one_direction(fed, k) for k in range(fed.K)])
+        s2 = np.where(phi > 0.0, np.where(same, phi * at_zero, math.inf), 0.0)
+        how["sigma2_k"] = EXACT
     else:
         s2[phi > 0.0] = math.inf
     for name, v in (("sigma2_k", s2), ("G2_k", G2)):
@@ -260,6 +265,12 @@ def _noise(
 def _maxima(A: np.ndarray, beta: np.ndarray, const: np.ndarray, radius: float) -> np.ndarray:
     """Maxima of d'A d + 2 beta'd + const over ‖d‖ <= radius; A (K, p, p), beta (K, p), const (K,)."""
     return np.asarray(const + 2.0 * largest_on_ball(A, -beta, radius))
+
+
+def _one_direction(fed: Federation, k: int) -> bool:
+    """Whether client k's rows are all x or -x: then their squares have one Hessian, and the same noise for all w."""
+    X, _ = fed.client_rows(k)
+    return bool(np.all(np.all(X == X[0], axis=1) | np.all(X == -X[0], axis=1)))
 
 
 def _steepest(problem: Objective, z: np.ndarray, reach: np.ndarray) -> np.ndarray:

@@ -152,7 +152,7 @@ _ABOUT: dict[str, Any] = {
     "quantity": ENSEMBLE_LOSS,
     "exact": along(loss_after),
     "kind": BoostingProblem,
-    "tolerance": tolerance,
+    "tolerance": lambda s, value: tolerance(s),
     "shown": shown,
     "statement": STATEMENT,
     "method": line_search(),

@@ -339,7 +339,7 @@ _ABOUT: dict[str, Any] = {
     "exact": exact_excess,
     "interval": quantile,
     "shown": shown,
-    "tolerance": lambda s: 1e-12 * (1.0 + class_of("the excess of a sample", s).largest),
+    "tolerance": lambda s, value: 1e-12 * (1.0 + class_of("the excess of a sample", s).largest),
     "statement": STATEMENT,
 }
 

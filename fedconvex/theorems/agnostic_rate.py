@@ -329,10 +329,12 @@ def _game(name: str, s: Setting, ascent: type) -> AgnosticConstants:
     m, p = s.method, s.problem
     is_method(name, m, AFL)
     stationary(name, p)
-    smooth = traits(p.loss).curved
+    smooth, length = traits(p.loss).curved, float(np.linalg.norm(s.start))
+    inside = m.radius is None or length <= m.radius * (1.0 + 1e-12)
     require(
         name,
         Hypothesis("a ball of models", f"radius {m.radius!r}", m.radius is not None),
+        Hypothesis("a start in the ball", f"‖w_0‖ = {length:g}", inside),
         Hypothesis(
             "constant steps", f"{m.step_size!r}, {m.domain_step_size!r}", _constant(m.step_size, m.domain_step_size)
         ),
@@ -414,7 +416,7 @@ _ABOUT: dict[str, Any] = {
     "sample": _saddle_gap,
     "exact": deterministic(_saddle_gap),
     "shown": _shown_game,
-    "tolerance": values_rounding,
+    "tolerance": lambda s, value: values_rounding(s),
     "statement": STATEMENT,
     "rounds": 50,
 }

@@ -16,6 +16,7 @@ from fedconvex.methods import SoftmaxFedAvg
 from fedconvex.simplex.uncertainty import log_sum_exp
 from fedconvex.solvers.minimax import solve_minimax, solve_softmax
 from fedconvex.theorems.parts.domains import breast_cancer_domains, opposite_labels, three_domains, values_rounding
+from fedconvex.theorems.parts.rounding import Found
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
@@ -119,10 +120,11 @@ def _sandwich(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -
     return np.array([out[t] for t in rounds])
 
 
-def _exact_optimum(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    """From both exact solutions, certified from above."""
+def _exact_optimum(s: Setting, rounds: Sequence[int]) -> Found:
+    """From both exact solutions, certified from above: what they are off by is known."""
     best, smooth = solve_minimax(s.problem), solve_softmax(s.problem, s.method.mu)
-    return np.full(len(rounds), float(smooth.domain_values.max()) - best.lower)
+    value = float(smooth.domain_values.max()) - best.lower
+    return Found(np.full(len(rounds), value), np.full(len(rounds), values_rounding(s) + smooth.gap + best.gap))
 
 
 def _shown_softmax(s: Setting) -> dict[str, tuple[float, str]]:
@@ -133,7 +135,7 @@ def _shown_softmax(s: Setting) -> dict[str, tuple[float, str]]:
 _HERE: dict[str, Any] = {
     "statement": STATEMENT,
     "shown": _shown_softmax,
-    "tolerance": values_rounding,
+    "tolerance": lambda s, value: values_rounding(s),
     "method": fixed_step(0.1, SoftmaxFedAvg, mu=20.0, local_steps=1),
 }
 

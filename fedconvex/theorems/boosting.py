@@ -281,7 +281,7 @@ def _remainder(s: Setting, path: Path, T: int) -> float:
 
 _ABOUT: dict[str, Any] = {
     "kind": BoostingProblem,
-    "tolerance": tolerance,
+    "tolerance": lambda s, value: tolerance(s),
     "shown": shown,
     "statement": STATEMENT,
 }

@@ -13,7 +13,7 @@ from fedconvex._check import real
 from fedconvex.driver import iterate
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
-from fedconvex.theorems.parts.quantities import deterministic
+from fedconvex.theorems.parts.rounding import Found, gradient_rounding, of_square
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
@@ -35,6 +35,7 @@ from fedconvex.theorems.parts.tracking import (
     tracking_constants,
 )
 from fedconvex.theory.bound import Bound, Dimension, Quantity, require
+from fedconvex.theory.moments import incremental_noise2
 
 __all__ = [
     "GRADIENT_NOISE",
@@ -245,8 +246,10 @@ def _gradient_noise(s: Setting, rounds: Sequence[int], seed: int, trajectories: 
     return np.tile(np.sum(noise**2, axis=1), (len(rounds), 1))
 
 
-def _exact_gradient_noise(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    return np.full(len(rounds), gradient_noise(s.problem, s.start, **agents_of(s)).value)
+def _exact_gradient_noise(s: Setting, rounds: Sequence[int]) -> Found:
+    value = gradient_noise(s.problem, s.start, **agents_of(s)).value
+    off = of_square(value, 2.0 * float(gradient_rounding(s.problem, s.start).max()))
+    return Found(np.full(len(rounds), value), np.full(len(rounds), off))
 
 
 def _incremental_noise(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
@@ -256,10 +259,27 @@ def _incremental_noise(s: Setting, rounds: Sequence[int], seed: int, trajectorie
     return np.tile(np.sum(noise**2, axis=1), (len(rounds), 1))
 
 
-def _exact_incremental_noise(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    if np.max(s.method.local_steps) == 1:
-        return np.zeros(len(rounds))  # every gradient is taken at w_{i-1}
-    return deterministic(_incremental_noise)(s, rounds)
+def _rounding(s: Setting, value: float, step: float, off: float) -> float:
+    """How far a move may be off: a difference of models, divided by its step, along which gradients change by off."""
+    length = float(np.linalg.norm(s.start)) * 8.0 * np.finfo(float).eps / step
+    return of_square(value, float(length + off + gradient_rounding(s.problem, s.start).max()))
+
+
+def _gradient_rounding(s: Setting, value: float) -> float:
+    tiny = _tiny(s)
+    size = math.sqrt(float(client_moments(s.problem, s.start)[0].max())) + math.sqrt(max(value, 0.0))
+    return _rounding(s, value, tiny, TINY * size)
+
+
+def _incremental_rounding(s: Setting, value: float) -> float:
+    mu = s.method.step_size
+    step = min(_tiny(s), 1e-3 * mu)
+    return _rounding(s, value, step, 2.0 * step / mu * math.sqrt(max(value, 0.0)))
+
+
+def _exact_incremental_noise(s: Setting, rounds: Sequence[int]) -> Found:
+    value, off = incremental_noise2(s.problem, s.start, step_size=step_of(s), **agents_of(s))
+    return Found(np.full(len(rounds), value), np.full(len(rounds), off))
 
 
 def _read(s: Setting) -> dict[str, Any]:
@@ -284,11 +304,13 @@ _GRADIENT: dict[str, Any] = {
     "read": _read_gradient,
     "sample": _gradient_noise,
     "exact": _exact_gradient_noise,
+    "tolerance": _gradient_rounding,
 }
 _INCREMENTAL: dict[str, Any] = {
     "quantity": INCREMENTAL_NOISE,
     "sample": _incremental_noise,
     "exact": _exact_incremental_noise,
+    "tolerance": _incremental_rounding,
     "checks": (unequal_hessians, diabetes),
 }
 

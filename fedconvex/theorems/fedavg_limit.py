@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
 from fedconvex.theorems.parts.assumptions import least_convexity
 from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
+from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.setting import Setting, full_participation, one_number, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
-from fedconvex.theory.fixed_points import Spread, average_minimisers_round, fedavg_round, spread
+from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theory.fixed_points import Spread, fedavg_filter, fedavg_round, quadratic, spectrum, spread
 
 __all__ = [
     "LIMIT_BIAS",
@@ -109,9 +111,9 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
     1.3333333333333333
     """
     theorem = BIAS.format("FedAvg", "B1")
-    eta, E, c, requires = _contraction(theorem, constants, step_size, local_steps)
+    eta, E, c, gain, requires = _contraction(theorem, constants, step_size, local_steps)
     j = np.arange(1, E)
-    lag = eta**2 * float(np.sum(j * c ** (j - 1.0))) / (1.0 - c**E)
+    lag = eta**2 * float(np.sum(j * c ** (j - 1.0))) / gain
     return Bound({"drift": lag * clients.tau_rms * clients.zeta_star}, LIMIT_BIAS, theorem, requires)
 
 
@@ -146,8 +148,8 @@ def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: floa
     >>> fedavg_limit_patel(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=1).value
     2.0
     """
-    eta, E, c, requires = _contraction(PATEL, constants, step_size, local_steps)
-    factor = eta * E * c ** (E - 1) / (1.0 - c**E)
+    eta, E, c, gain, requires = _contraction(PATEL, constants, step_size, local_steps)
+    factor = eta * E * c ** (E - 1) / gain
     return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, PATEL, requires)
 
 
@@ -160,11 +162,18 @@ def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[
 
 def _contraction(
     theorem: str, constants: Constants, step_size: float, local_steps: int
-) -> tuple[float, int, float, tuple[Hypothesis, ...]]:
+) -> tuple[float, int, float, float, tuple[Hypothesis, ...]]:
+    """Return eta, E, c and 1 - c^E, which does not vanish where c rounds to 1."""
     eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     mu, L, requires = _curvature(theorem, constants)
     step = Hypothesis("step_size < 2/L", f"step_size = {eta:g}, 2/L = {2.0 / L:g}", eta * L < 2.0)
-    return eta, E, max(abs(1.0 - eta * mu), abs(1.0 - eta * L)), requires + require(theorem, step)
+    requires += require(theorem, step)
+    gap = min(eta * mu, 2.0 - eta * L)  # 1 - c, at most 1
+    if not gap > 0.0:
+        raise AssumptionError(
+            f"{theorem} does not apply: needs a contraction that double precision resolves, got {gap}"
+        )
+    return eta, E, 1.0 - gap, -math.expm1(E * math.log1p(-gap)) if gap < 1.0 else 1.0, requires
 
 
 # ---------------------------------------------------------------- read off a setting
@@ -188,16 +197,40 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": s.problem.constants(start=s.start), "clients": spread(s.problem), **numbers})
 
 
-def _bias(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    limit, best = fedavg_round(s.problem, **_numbers(s)).limit(), s.problem.solve().w
-    bias = float(np.linalg.norm(limit - best))
-    return np.full(len(rounds), bias if bias > 1e-12 * (1.0 + float(np.linalg.norm(best))) else 0.0)  # else rounding
+def _bias(s: Setting, rounds: Sequence[int]) -> Found:
+    """‖M^-1 sum p_k (s(H_k) - s(H)) g_k‖, step (iii) of the proof: nothing is subtracted from w*."""
+    p, numbers = s.problem, _numbers(s)
+    q = quadratic(p)
+    w, H = q.minimiser, np.tensordot(q.p, q.H, 1)
+    filters = np.array([fedavg_filter(A, **numbers) for A in q.H])
+    return _distance(s, rounds, filters - fedavg_filter(H, **numbers), filters, q.gradients(w), gradient_rounding(p, w))
 
 
-def _from_minimisers(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    limit = fedavg_round(s.problem, **_numbers(s)).limit()
-    average = average_minimisers_round(s.problem).limit()
-    return np.full(len(rounds), float(np.linalg.norm(limit - average)))
+def _from_minimisers(s: Setting, rounds: Sequence[int]) -> Found:
+    """‖M^-1 sum p_k (s(H_k) H_k - M)(w_k* - wbar*)‖, step (v) of the proof."""
+    p, numbers = s.problem, _numbers(s)
+    q = quadratic(p)
+    own = q.minimisers
+    gains = np.array([fedavg_filter(A, **numbers) @ A for A in q.H])
+    push = np.array([gradient_rounding(p, w)[k] for k, w in enumerate(own)])
+    least = np.array([min(h[h > 0.0], default=math.inf) for h in (spectrum(A)[0] for A in q.H)])
+    return _distance(s, rounds, gains - np.tensordot(q.p, gains, 1), gains, own - q.p @ own, push / least)
+
+
+def _distance(
+    s: Setting, rounds: Sequence[int], apart: np.ndarray, of: np.ndarray, v: np.ndarray, off: np.ndarray
+) -> Found:
+    """‖M^-1 sum p_k apart_k v_k‖ with its rounding; apart_k is a difference of matrices like of_k, v_k off by off_k."""
+    p, map_ = np.asarray(s.problem.weights), fedavg_round(s.problem, **_numbers(s))
+    map_.limit()  # refuses what does not converge
+    inverse, eps = map_.kept()[2], 16.0 * EPS * len(map_.offset)
+    value = float(np.linalg.norm(inverse @ np.einsum("k,kij,kj->i", p, apart, v)))
+    size = float(np.linalg.norm(inverse, 2))
+    first = np.linalg.norm(apart, 2, axis=(1, 2)) * off + eps * np.linalg.norm(of, 2, axis=(1, 2)) * (
+        np.linalg.norm(v, axis=1) + off
+    )
+    allowed = size * float(p @ first) + eps * value * size * float(np.linalg.norm(map_.change, 2))
+    return Found(np.full(len(rounds), value), np.full(len(rounds), allowed))
 
 
 THEOREMS = (

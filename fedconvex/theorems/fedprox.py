@@ -14,13 +14,17 @@ from fedconvex._check import real, whole
 from fedconvex.constants import Constants
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
+from fedconvex.loss_traits import traits
 from fedconvex.methods import FedProx, ProportionalSampling, ProximalPoint
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer, diabetes, unequal_hessians
+from fedconvex.theorems.parts.rounding import UNIT, Found, excess, gradient_rounding
 from fedconvex.theorems.parts.rules import feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.fixed_points import quadratic
+from fedconvex.theory.moments.weights import of_sampling
 from fedconvex.traits import traits_of
 
 __all__ = [
@@ -283,7 +287,7 @@ def _reader(paper: bool) -> Callable[[Setting], Reading]:
             Hypothesis("full local gradients or exact solutions", f"batch_size={m.batch_size}", m.batch_size is None),
         )
         mu, gamma = one_number(name, "proximal weight", m.proximal_mu), _inexactness(s)
-        gap = float(p.value(s.start)) - p.solve().value
+        gap = excess(p, s.start)
         here = {"value": gap, "gradient_norm": float(np.linalg.norm(p.gradient(s.start)))}
         if paper:
             here["participants"] = t.participants
@@ -308,26 +312,59 @@ def _next_value(s: Setting, rounds: Sequence[int], seed: int, trajectories: int)
     return np.tile(s.problem.value(state.w) - s.problem.solve().value, (len(rounds), 1))
 
 
-def _exact_next_value(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-    """E F(w^+) - F* by enumeration of the samples, where there are few."""
+def _exact_next_value(s: Setting, rounds: Sequence[int]) -> np.ndarray | Found | None:
+    """E F(w^+) - F*: from moments of the weights on least squares, else by enumeration of the samples, if few."""
     m, p = s.method, s.problem
-    t = traits_of(m, p)
-    K, drawn, size = p.federation.K, t.sampling == "proportional", t.participants
-    if (K**size if drawn else math.comb(K, size)) > ENUMERATED:
-        return None
+    t, K = traits_of(m, p), p.federation.K
     each = replace(m, participation=1.0)
     state = each.init(p, np.array(s.start[None]))
     draws = Draws(key_from_seed(0), np.zeros(1, dtype=np.int64), 0)  # exact or full local work: nothing is drawn
-    reply, _ = each.local(p, each.broadcast(state), np.arange(K)[None], None, draws)
+    if traits(p.loss).quadratic:
+        w = each.local(p, each.broadcast(state), np.arange(K)[None], None, draws)[0].w[0]
+        return _next_of_squares(s, rounds, w)
+    size, drawn = t.participants, t.sampling == "proportional"
+    if (math.comb(K + size - 1, size) if drawn else math.comb(K, size)) > ENUMERATED:
+        return None
+    w = each.local(p, each.broadcast(state), np.arange(K)[None], None, draws)[0].w[0]
     total = 0.0
-    for sample in itertools.product(range(K), repeat=size) if drawn else itertools.combinations(range(K), size):
+    for sample in (itertools.combinations_with_replacement if drawn else itertools.combinations)(range(K), size):
         chosen = list(sample)
-        if drawn:
-            share, weights = float(np.prod(p.weights[chosen])), np.full(size, 1.0 / size)
+        if drawn:  # a multiset, in all its orders
+            orders = math.factorial(size) // math.prod(math.factorial(chosen.count(k)) for k in set(chosen))
+            share, weights = orders * float(np.prod(p.weights[chosen])), np.full(size, 1.0 / size)
         else:
             share, weights = 1.0 / math.comb(K, size), p.weights[chosen] / p.weights[chosen].sum()
-        total += share * float(p.value(np.tensordot(weights, reply.w[0, chosen], 1)))
+        total += share * float(p.value(np.tensordot(weights, w[chosen], 1)))
     return np.full(len(rounds), total - p.solve().value)
+
+
+def _next_of_squares(s: Setting, rounds: Sequence[int], w: np.ndarray) -> Found | None:
+    """E F(w^+) - F* of least squares: e'He/2 with e = w^+ - w*, from E[W W'] of the server's weights W."""
+    p, best = s.problem, s.problem.solve().w
+    t = traits_of(s.method, p)
+    try:
+        mixing = of_sampling(t.sampling, t.participants, p)
+    except ValueError:  # too many samples to enumerate
+        return None
+    H, e = np.tensordot(p.weights, quadratic(p).H, 1), w - best
+    square, own = np.einsum("ki,ij,kj->k", e, H, e), mixing.scale @ mixing.u**2
+    together = mixing.u @ e
+    value = float((mixing.own - own) @ square + mixing.scale @ np.einsum("ri,ij,rj->r", together, H, together))
+    value = 0.5 * value + float(p.gradient(best) @ (mixing.mean @ e))
+    size = 16.0 * UNIT * float((mixing.own + own) @ square + mixing.scale @ np.sum(together**2, axis=1) * np.trace(H))
+    length = float(np.linalg.norm(best)) + float(np.linalg.norm(s.start))
+    mu = float(s.method.proximal_mu)
+    push = float(gradient_rounding(p, np.full(1, length)).max())
+    off = UNIT * length + push / mu + (1e-13 * (1.0 + length) if s.method.solver is not None else 0.0)
+    top = float(np.linalg.norm(H, 2)) * float(np.linalg.norm(e, axis=1).max() + off)
+    return Found(np.full(len(rounds), value), np.full(len(rounds), size + top * off + _of_the_bound(s, push)))
+
+
+def _of_the_bound(s: Setting, push: float) -> float:
+    """How far rho ‖g‖^2 may be off where gradients g at the start are off by ``push``, B by that over ‖g‖."""
+    p, mu = s.problem, float(s.method.proximal_mu)
+    L, B = known("FedProx descent", p.constants(center=s.start), "L", "B")
+    return float(8.0 * push * np.linalg.norm(p.gradient(s.start)) * B * (1.0 + L * B / mu) ** 2 / mu)
 
 
 def few_draws(clients: int) -> ProportionalSampling:

@@ -15,6 +15,7 @@ from fedconvex.methods import ProgressiveHedging
 from fedconvex.theorems.parts.assumptions import least_convexity
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.quantities import values_along
+from fedconvex.theorems.parts.rounding import UNIT, gradient_rounding, minimiser_rounding
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
@@ -217,6 +218,16 @@ def _distance(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -
     )
 
 
+def _rounding(s: Setting, value: float) -> float:
+    """Clients solve up to tol (1 + ‖x‖) and the rounding of their gradients; a contraction adds such errors up."""
+    arguments, _ = _read(s)
+    c, rho = arguments["constants"], arguments["rho"]
+    size = float(np.linalg.norm(s.start)) + float(np.linalg.norm(s.problem.solve().w)) + c.zeta_star / rho
+    push = float(gradient_rounding(s.problem, np.full(1, size)).max()) / (rho + least_convexity(SOURCE, c))
+    each = s.method.tol * (1.0 + size) + 4.0 * UNIT * size + 2.0 * push
+    return each * min(s.rounds, 1.0 / (1.0 - hedging_factor(c, rho=rho))) + minimiser_rounding(s.problem)
+
+
 def best_penalty(**settings: Any) -> MethodRule:
     """Return progressive hedging with its best penalty."""
     return MethodRule("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
@@ -230,6 +241,7 @@ THEOREMS = (
         bound=_of_the_model,
         read=_read,
         sample=_distance,
+        tolerance=_rounding,
         statement=STATEMENT,
         says="Consensus ADMM shrinks the distance by kappa^(1/2)/(1 + kappa^(1/2)) a round, whatever the clients.",
         loose="The factor is attained; a run may be faster, and the model is nearer than models and multipliers.",

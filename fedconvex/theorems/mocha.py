@@ -383,7 +383,7 @@ def _read(s: Setting) -> Reading:
 
 _ABOUT: dict[str, Any] = {
     "kind": MultiTaskProblem,
-    "tolerance": tolerance,
+    "tolerance": lambda s, value: tolerance(s),
     "shown": shown,
     "statement": STATEMENT,
     "adapt": as_tasks,

@@ -110,7 +110,7 @@ THEOREMS = (
             Check(wide_tasks, dual_steps(sigma=1.0)),  # not by a rule
         ),
         kind=MultiTaskProblem,
-        tolerance=lambda s: 0.0,
+        tolerance=lambda s, value: 0.0,
         shown=shown,
         statement=STATEMENT,
         adapt=as_tasks,

@@ -89,8 +89,8 @@ rounds to an accuracy.
 
 With many local steps option I (c_i = gradient at x) diverges: every client solves its own tilted problem, and tilting
 by ∇f_i(x) overshoots. Option II forgets wrong controls at 1 - (1-(1-η_lh)^K)/(Kη_lh) per round (equal Hessians,
-curvature h): more local steps, slower. Quick proof: for equal Hessians the differences δ_i = c_i - c obey δ_i⁺ =
-δ_i - s(H)δ_i/(Kη_l), s the filter of `fixed_points.md`.
+curvature h): more local steps, slower. Quick proof: for equal Hessians the errors ε_i = c_i - c - ∇f_i(x*) of
+the corrections obey ε_i⁺ = ε_i - s(H)ε_i/(Kη_l), s the filter of `fixed_points.md`: there ∇f_i(x) - ∇f(x) = ∇f_i(x*).
 
 ### FedAvg in the same paper (Theorem I, from memory, constants hidden)
 

@@ -45,12 +45,14 @@ __all__ = [
     "Quadratic",
     "Spread",
     "average_minimisers_round",
+    "fedavg_filter",
     "fedavg_round",
     "fedprox_inexact_round",
     "fedprox_round",
     "filtered_round",
     "first_order_bias",
     "quadratic",
+    "spectrum",
     "spread",
 ]
 
@@ -59,6 +61,8 @@ EPS = float(np.finfo(float).eps)
 
 class Affine(NamedTuple):
     """A round as an affine map z <- A z + c of whatever the method keeps.
+
+    Where I - A is known by itself, give it: for tiny steps A rounds to I and the difference is lost.
 
     Examples
     --------
@@ -71,6 +75,7 @@ class Affine(NamedTuple):
 
     matrix: np.ndarray  # (n, n) A
     offset: np.ndarray  # (n,) c
+    gain: np.ndarray | None = None  # (n, n) I - A
 
     def __call__(self, z: Any) -> np.ndarray:
         """Return A z + c."""
@@ -85,7 +90,7 @@ class Affine(NamedTuple):
     def rate(self) -> float:
         """Largest modulus of an eigenvalue, those apart that are 1 because A keeps a component for ever."""
         lam = np.linalg.eigvals(self.matrix)
-        moving = lam[np.argsort(np.abs(lam - 1.0))][self._kept()[0].shape[1] :]
+        moving = lam[np.argsort(np.abs(lam - 1.0))][self.kept()[0].shape[1] :]
         return float(np.max(np.abs(moving), initial=0.0))
 
     def limit(self, start: Any = None) -> np.ndarray:
@@ -96,25 +101,31 @@ class Affine(NamedTuple):
         AssumptionError
             If the iteration does not converge.
         """
-        rate = self.rate
-        require("limit", Hypothesis("a contraction off its kernel, rate < 1", f"rate {rate:g}", rate < 1.0))
         n = len(self.offset)
         z0 = np.zeros(n) if start is None else vector("limit: start", start, n)
-        right, left, inverse = self._kept()
+        right, left, inverse = self.kept()
+        lam = np.linalg.eigvals(self.change)
+        lam = lam[np.argsort(np.abs(lam))][right.shape[1] :]
+        shrinks = bool(np.all(np.abs(lam) ** 2 < 2.0 * lam.real))  # |1 - lam| < 1, also where 1 - lam rounds to 1
+        require("limit", Hypothesis("a contraction off its kernel, rate < 1", f"rate {self.rate:g}", shrinks))
         lost = float(np.linalg.norm(left.T @ self.offset, ord=None)) if left.size else 0.0
         size = float(np.linalg.norm(self.offset)) + EPS
         require("limit", Hypothesis("a fixed point", f"drift {lost:g} per round", lost <= 1e-9 * size))
         z = inverse @ self.offset
-        z += inverse @ (self(z) - z)  # one refinement
+        z += inverse @ (self.offset - self.change @ z)  # one refinement
         if left.size:
             z = z + right @ np.linalg.solve(left.T @ right, left.T @ (z0 - z))
         return np.asarray(z)
 
-    def _kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    @property
+    def change(self) -> np.ndarray:
+        """I - A, (n, n)."""
+        return np.eye(len(self.offset)) - self.matrix if self.gain is None else self.gain
+
+    def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Right and left kernel (n, m) of I - A, and its pseudo-inverse (n, n)."""
-        n = len(self.offset)
-        U, s, Vt = np.linalg.svd(np.eye(n) - self.matrix)
-        zero = s <= 16.0 * n * EPS * max(1.0, float(s[0]))
+        U, s, Vt = np.linalg.svd(self.change)
+        zero = s <= 16.0 * len(s) * EPS * (max(1.0, float(s[0])) if self.gain is None else float(s[0]))
         inverse = (Vt[~zero].T / s[~zero]) @ U[:, ~zero].T
         return Vt[zero].T, U[:, zero], inverse
 
@@ -216,11 +227,11 @@ def filtered_round(problem: Problem, response: Callable[[np.ndarray], np.ndarray
     d = q.b.shape[1]
     M, v = np.zeros((d, d)), np.zeros(d)
     for H, b, p in zip(q.H, q.b, q.p, strict=True):
-        h, V = _spectrum(H)
+        h, V = spectrum(H)
         s = np.asarray(response(h), dtype=float)
         M += p * (V * (s * h)) @ V.T
         v += p * (V @ (s * (V.T @ b)))
-    return Affine(np.eye(d) - beta * M, beta * v)
+    return Affine(np.eye(d) - beta * M, beta * v, beta * M)
 
 
 def fedavg_round(problem: Problem, *, step_size: float, local_steps: int, server_step: float = 1.0) -> Affine:
@@ -236,6 +247,20 @@ def fedavg_round(problem: Problem, *, step_size: float, local_steps: int, server
     """
     eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     return filtered_round(problem, lambda h: _steps(h, eta, E), server_step)
+
+
+def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.ndarray:
+    """Return s(H) = eta sum_{j<E} (I - eta H)^j of FedAvg, for a symmetric H >= 0 (d, d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theory.fixed_points import fedavg_filter
+    >>> fedavg_filter(np.array([[1.0]]), step_size=0.5, local_steps=2)
+    array([[0.75]])
+    """
+    h, V = spectrum(H)
+    return np.asarray((V * _steps(h, step_size, local_steps)) @ V.T)
 
 
 def average_minimisers_round(problem: Problem, *, server_step: float = 1.0) -> Affine:
@@ -305,12 +330,12 @@ def _steps(h: np.ndarray, eta: float, E: int) -> np.ndarray:
     return np.divide(gain, h, out=np.full_like(h, eta * E), where=h > 0.0)
 
 
-def _spectrum(H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, rounding errors of zero set to zero, and eigenvectors."""
+def spectrum(H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues, rounding errors of zero set to zero, and eigenvectors."""
     h, V = np.linalg.eigh(H)
     return np.where(h > len(h) * EPS * max(float(h[-1]), 0.0), h, 0.0), V
 
 
 def _least_norm(H: np.ndarray, b: np.ndarray) -> np.ndarray:
-    h, V = _spectrum(H)
+    h, V = spectrum(H)
     return np.asarray(V @ np.divide(V.T @ b, h, out=np.zeros_like(h), where=h > 0.0))

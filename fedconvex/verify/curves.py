@@ -78,9 +78,9 @@ def curve(
             continue
     if np.isnan(bounds).all():
         theorem.at(s)  # tells why
-    mean = None if exact is False else theorem.expectation(s, times)
-    if mean is not None:
-        return BoundCurve(np.array(times), mean, mean, mean, bounds, True)
+    found = None if exact is False else theorem.expectation(s, times)
+    if found is not None:
+        return BoundCurve(np.array(times), found.values, found.values, found.values, bounds, True)
     if exact:
         raise bad("curve: exact", "be possible (squared loss, or a run without randomness)", f"{problem.loss!r}")
     values = theorem.draw(s, times, seed, trajectories)

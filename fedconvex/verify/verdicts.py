@@ -11,7 +11,7 @@ import enum
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,11 @@ from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound
+from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
 
 __all__ = ["Outcome", "Verdict", "check_confidence", "find_theorem", "start_of", "verify"]
+
+FINE = 0.01  # of the bound: what rounding may be where quantity and bound are compared in spite of it
 
 
 class Outcome(enum.Enum):
@@ -101,15 +104,16 @@ def verify(
     theorem : Theorem or str
         One of `THEOREMS`, or your own.
     problem, method, rounds, start
-        The run. A theorem speaks about one kind of problem: `Problem`, `MultiTaskProblem` or `EnsembleProblem`; about
-        others its verdict is NOT_APPLICABLE.
+        The run. A theorem speaks about one kind of problem; about others its verdict is NOT_APPLICABLE.
     seed : int
         Seed of the Monte-Carlo trajectories.
     precision : float
-        Trajectories are added until the confidence interval excludes the bound and its half width is at most this
-        share of the mean (or rounding), or ``most`` were made.
+        Trajectories are added until the confidence interval excludes the bound, its half width is at most this share
+        of the mean (or rounding) and nothing speaks against the interval, or ``most`` were made.
     confidence : float
-        Of the interval (Student's t over independent trajectories), in (0, 1).
+        Of the interval, in (0, 1): Student's t, which assumes that the mean is nearly normal. Where a client or a row
+        may have been missed by all runs, where they do not vary, or where a few of them make the variance, the verdict
+        is INCONCLUSIVE and says why (`fedconvex.verify.monte_carlo`).
     most : int
         Most trajectories.
     exact : bool, optional
@@ -134,7 +138,7 @@ def verify(
     theorem, limit = find_theorem(theorem), whole("verify: rounds", rounds, low=1)
     precision = real("verify: precision", precision, low=0.0, strict=True)
     check_confidence(confidence)
-    look = _Looks(precision, confidence, whole("verify: most", most, low=2))
+    look = Look(precision, confidence, whole("verify: most", most, low=2))
     if isinstance(method, type):
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
     method, seed = resolved(method, problem)[0], whole("verify: seed", seed)
@@ -142,36 +146,42 @@ def verify(
     return replace(verdict, seconds=time.perf_counter() - begin)
 
 
-class _Looks(NamedTuple):
-    """When Monte Carlo stops."""
-
-    precision: float
-    confidence: float
-    most: int
-
-
-def _verdict(theorem: Theorem, s: Setting, look: _Looks, exact: bool | None) -> Verdict:
+def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Verdict:
     try:
         bound = theorem.at(s)
+        found = None if exact is False else theorem.expectation(s, [s.rounds])
     except AssumptionError as error:
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error))
-    values = None if exact is False else theorem.expectation(s, [s.rounds])
-    most = bound.value * (1.0 + 1e-10) + theorem.rounding(s)
-    least = 2.0 * bound.value - most if theorem.equation else -math.inf
-    if values is not None:
-        value = float(values[0])
-        outcome = Outcome.HOLDS if least <= value <= most else Outcome.VIOLATED  # not a number is a violation
+    limits = Limits.of(theorem, s, bound)
+    if found is not None:
+        value, off = float(found.values[0]), float(found.rounding[0])
+        outcome, why = _judged(limits, value, value, off)
         reason = "exact" if theorem.interval or theorem.equation else "exact expectation"
-        reason += ", up to rounding" if bound.value < value <= most else ""
-        return Verdict(theorem.name, outcome, reason, value, value, value, bound)
+        return Verdict(theorem.name, outcome, reason + why, value, value, value, bound)
     if exact:
         raise bad("verify: exact", "be possible (squared loss, or a run without randomness)", f"{s.problem.loss!r}")
-    mean, low, high, runs = _monte_carlo(theorem, s, least, most, look)
-    outcome = Outcome.HOLDS if least <= low and high <= most else Outcome.INCONCLUSIVE
-    if low > most or high < least:
-        outcome = Outcome.VIOLATED
-    reason = f"Monte Carlo, {runs} trajectories, {look.confidence:.1%} interval"
-    return Verdict(theorem.name, outcome, reason, mean, low, high, bound, runs)
+    seen = monte_carlo(theorem, s, limits, look)
+    outcome, why = _judged(limits, seen.low, seen.high, seen.rounding)
+    if seen.doubt and outcome is Outcome.HOLDS:
+        outcome, why = Outcome.INCONCLUSIVE, f"; {seen.doubt}"
+    reason = f"Monte Carlo, {seen.runs} trajectories, {look.confidence:.1%} interval{why}"
+    return Verdict(theorem.name, outcome, reason, seen.mean, seen.low, seen.high, bound, seen.runs)
+
+
+def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcome, str]:
+    """Return the answer for a quantity in [low, high] that double precision may have moved by ``off``."""
+    least, most = limits.least, limits.most
+    if math.isnan(low) or math.isnan(high):
+        return Outcome.INCONCLUSIVE, ", which is not a number: it overflows"
+    off = off if math.isfinite(low) and math.isfinite(high) else 0.0  # a run that diverged
+    if low - off > most or high + off < least:
+        return Outcome.VIOLATED, ""
+    if high > most + off or low < least - off:
+        return Outcome.INCONCLUSIVE, ""
+    certain = least <= low - off and high + off <= most
+    if off > FINE * limits.size and not certain:
+        return Outcome.INCONCLUSIVE, f"; rounding may move the quantity by {off:.2g}, the bound is {limits.value:.2g}"
+    return Outcome.HOLDS, ", up to rounding" if high > limits.value else ""
 
 
 def find_theorem(theorem: Theorem | str) -> Theorem:
@@ -202,25 +212,3 @@ def start_of(problem: Problem, start: Any) -> np.ndarray:
         raise bad("verify: start", f"have shape {problem.model_shape}", f"{w.shape}")
     finite("verify: start", w)
     return w
-
-
-def _monte_carlo(
-    theorem: Theorem, s: Setting, least: float, bound: float, look: _Looks
-) -> tuple[float, float, float, int]:
-    """Return mean, confidence interval and number of runs; batches double until the answer is clear and precise.
-
-    The interval is widened for the number of looks (Bonferroni), so that stopping early does not bias it.
-    """
-    values, size, looks = np.empty(0), 64, max(1, math.ceil(math.log2(look.most / 64)) + 1)
-    finest = theorem.rounding(s)  # narrower intervals say nothing more
-    tail = (1.0 - look.confidence) / (2.0 * looks)
-    while True:
-        batch = min(size, look.most - values.size)
-        values = np.concatenate([values, theorem.draw(s, [s.rounds], s.seed + values.size, batch)[0]])
-        if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
-            return math.inf, math.inf, math.inf, values.size
-        n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
-        clear = least <= low <= high <= bound or low > bound or high < least
-        if n >= look.most or (clear and 0.5 * (high - low) <= max(look.precision * abs(mean), finest)):
-            return mean, low, high, n
-        size = n

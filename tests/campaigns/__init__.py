@@ -58,6 +58,7 @@ CAMPAIGNS = {
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
+    "verdicts": Campaign("campaigns.verdicts:verdict_trial", "true theorems that rounding violates", 20),
 }
 
 

@@ -2,7 +2,7 @@
 
 A `Sample` takes (setting, rounds, seed, trajectories) and returns the quantity after so many rounds each, of
 independent runs: (len(rounds), trajectories). An `Exact` takes (setting, rounds) and returns the expectation,
-(len(rounds),), or None where only trajectories give it.
+(len(rounds),), with its rounding if it differs from that of a run (`Found`), or None where only trajectories give it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import numpy as np
 
 from fedconvex.driver import iterate
 from fedconvex.loss_traits import traits
+from fedconvex.theorems.parts.rounding import Found
 from fedconvex.theorems.parts.setting import Setting, is_random
 from fedconvex.theory.bound import (
     LAST_SYNCHRONISED,
     MEAN_SQUARE_DEVIATION,
     SHADOW_AVERAGE,
     STEADY_STATE_MSD,
-    Dimension,
+    Hypothesis,
     Quantity,
+    require,
 )
-from fedconvex.theory.moments import Moments
+from fedconvex.theory.moments import Moments, moved
 
 Sample = Callable[[Setting, Sequence[int], int, int], np.ndarray]
-Exact = Callable[[Setting, Sequence[int]], "np.ndarray | None"]
+Exact = Callable[[Setting, Sequence[int]], "np.ndarray | Found | None"]
 
 
 def values_along(
@@ -83,31 +85,41 @@ def deterministic(sample: Sample) -> Exact:
     return lambda s, rounds: None if is_random(s) else sample(s, rounds, 0, 1)[:, 0]
 
 
-def _exact_shadow_average(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+def _exact_shadow_average(s: Setting, rounds: Sequence[int]) -> np.ndarray | Found | None:
     moments = moments_of(s)
     if moments is None:
         return deterministic(_shadow_average)(s, rounds)
-    means = moments.shadow(rounds=max(rounds), start=s.start).suboptimality[:, 1:].mean(axis=1)
-    return np.array([means[:T].mean() for T in rounds])
+    trace = moments.shadow(rounds=max(rounds), start=s.start)
+    off = moved(moments, trace.deviation.max(axis=1)).value
+    return Found(*(np.array([v[:T].mean() for T in rounds]) for v in (trace.suboptimality[:, 1:].mean(axis=1), off)))
 
 
-def _exact_last(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+def _exact_last(s: Setting, rounds: Sequence[int]) -> np.ndarray | Found | None:
     moments = moments_of(s)
     if moments is None:
         return deterministic(_last_value)(s, rounds)
-    return moments.run(rounds=max(rounds), start=s.start).suboptimality[list(rounds)]
+    trace, at = moments.run(rounds=max(rounds), start=s.start), np.array(rounds)
+    return Found(trace.suboptimality[at], moved(moments, trace.deviation).value[at])
 
 
-def _exact_deviation(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+def _exact_deviation(s: Setting, rounds: Sequence[int]) -> np.ndarray | Found | None:
     moments = moments_of(s)
     if moments is None:
         return deterministic(_deviation)(s, rounds)
-    return moments.run(rounds=max(rounds), start=s.start).deviation[list(rounds)]
+    trace, at = moments.run(rounds=max(rounds), start=s.start), np.array(rounds)
+    return Found(trace.deviation[at], moved(moments, trace.deviation).deviation[at])
 
 
-def _exact_steady_state(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+def _exact_steady_state(s: Setting, rounds: Sequence[int]) -> Found | None:
     moments = moments_of(s)
-    return None if moments is None else np.full(len(rounds), moments.steady_state().deviation)
+    if moments is None:
+        return None
+    gap = 1.0 - moments.spectral_radius
+    stable = Hypothesis("moments that converge", f"spectral radius {moments.spectral_radius:.12g}", moments.stable)
+    require("a steady state", stable)
+    value = moments.steady_state().deviation
+    off = moved(moments, np.full(2, value)).deviation[1] / gap
+    return Found(np.full(len(rounds), value), np.full(len(rounds), off))
 
 
 EXACT: Mapping[Quantity, Exact] = {
@@ -121,17 +133,3 @@ SAMPLE: Mapping[Quantity, Sample] = {
     LAST_SYNCHRONISED: _last_value,
     MEAN_SQUARE_DEVIATION: _deviation,
 }
-
-
-def rounding(quantity: Quantity, s: Setting) -> float:
-    """Return how far double precision may move a quantity, by what it is measured in."""
-    p, best = s.problem, s.problem.solve()
-    length = float(np.linalg.norm(best.w)) + float(np.linalg.norm(s.start))
-    if quantity.dimension is Dimension.LENGTH:
-        return 1e-11 * (length + 1e-3)  # the latter counts as nothing where all models are zero
-    if quantity.dimension is Dimension.SQUARED_LENGTH:
-        return (1e-11 * length) ** 2
-    if quantity.dimension is Dimension.SQUARED_GRADIENT:  # from moves of tiny steps
-        return (1e-8 * float(p.constants().L_s or 1.0) * length) ** 2
-    w = p.flatten(s.start)[0][0]
-    return 4.0 * (p.rounding(best.w.ravel(), best.value) + p.rounding(w, float(p.value(s.start))))

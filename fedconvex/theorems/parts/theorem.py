@@ -12,7 +12,8 @@ from scipy import stats
 
 from fedconvex._check import bad
 from fedconvex.problems import BoostingProblem, MultiTaskProblem, Problem
-from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic, rounding
+from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
+from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
@@ -125,12 +126,13 @@ class Theorem(NamedTuple):
         (Setting, rounds, seed, trajectories) -> the quantity after so many rounds each, of independent runs:
         (len(rounds), trajectories). Default by quantity.
     exact : callable, optional
-        (Setting, rounds) -> the expectation after so many rounds each, (len(rounds),), or None where only trajectories
-        give it. Default by quantity.
+        (Setting, rounds) -> the expectation after so many rounds each, (len(rounds),), or a `Found` with its rounding,
+        or None where only trajectories give it. Default by quantity.
     kind : type
         What it speaks about: Problem (with one model for all clients), MultiTaskProblem or EnsembleProblem.
     tolerance : callable, optional
-        Setting -> how far double precision may move the quantity. Default by quantity, for problems with one model.
+        (Setting, value) -> how far double precision may move a value that runs show. Default by quantity, for problems
+        with one model.
     shown : callable, optional
         Setting -> the constants that go in, each with how it was obtained, for reports. Default `Setting.constants`.
     interval : callable, optional
@@ -166,7 +168,7 @@ class Theorem(NamedTuple):
     sample: Sample | None = None
     exact: Exact | None = None
     kind: type = Problem
-    tolerance: Callable[[Setting], float] | None = None
+    tolerance: Callable[[Setting, float], float] | None = None
     shown: Callable[[Setting], Mapping[str, tuple[float, str]]] | None = None
     interval: Callable[[Setting, np.ndarray, float], tuple[float, float, float]] | None = None
     equation: bool = False
@@ -200,13 +202,22 @@ class Theorem(NamedTuple):
         Raises
         ------
         AssumptionError
-            If a hypothesis fails; it is named with its numbers.
+            If a hypothesis fails; it is named with its numbers. So is a bound that is no number.
+        ValueError
+            If the bound speaks about another quantity.
         """
         require(self.name, self.about(s.problem))
-        if self.read is None:
-            return self.bound(s)
-        arguments, checked = self.read(s)
-        bound = self.bound(**arguments)
+        try:
+            arguments, checked = self.read(s) if self.read is not None else Reading({})
+            bound = self.bound(s) if self.read is None else self.bound(**arguments)
+        except ArithmeticError as error:
+            why = f"needs a bound within double precision, got {type(error).__name__}: {error}"
+            raise AssumptionError(f"{self.name} does not apply: {why}") from error
+        if bound.quantity != self.quantity:
+            raise bad(f"Theorem {self.name}: bound", f"bound its quantity, {self.quantity.words}", bound.quantity.words)
+        number = not (math.isnan(bound.value) or any(math.isnan(v) for v in bound.terms.values()))
+        terms = ", ".join(f"{name} = {v:g}" for name, v in bound.terms.items())
+        require(self.name, Hypothesis("a bound that is a number", f"{bound.value:g} of {terms}", number))
         return replace(bound, requires=checked + bound.requires) if checked else bound
 
     def value_at(self, s: Setting) -> float:
@@ -216,10 +227,15 @@ class Theorem(NamedTuple):
         except AssumptionError:
             return math.inf
 
-    def expectation(self, s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-        """Return the exact expectation after every number of rounds, or None."""
+    def expectation(self, s: Setting, rounds: Sequence[int]) -> Found | None:
+        """Return the exact expectation after every number of rounds with its rounding, or None."""
         exact = self.exact or EXACT.get(self.quantity) or deterministic(self.draw)
-        return exact(s, rounds)
+        found = exact(s, rounds)
+        if found is None or isinstance(found, Found):
+            return found
+        return Found(
+            found, np.array([self.rounding(s._replace(rounds=T), v) for T, v in zip(rounds, found, strict=True)])
+        )
 
     def draw(self, s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
         """Return the quantity of independent runs, (len(rounds), trajectories)."""
@@ -236,6 +252,6 @@ class Theorem(NamedTuple):
         half = float(stats.t.ppf(1.0 - tail, n - 1) * values.std(ddof=1) / math.sqrt(n))
         return mean, mean - half, mean + half
 
-    def rounding(self, s: Setting) -> float:
-        """How far double precision may move the quantity: below this an excess over the bound says nothing."""
-        return self.tolerance(s) if self.tolerance is not None else rounding(self.quantity, s)
+    def rounding(self, s: Setting, value: float) -> float:
+        """How far double precision may move a value of the quantity that runs show."""
+        return self.tolerance(s, value) if self.tolerance is not None else rounding(self.quantity, s, value)

@@ -41,7 +41,20 @@ nothing larger than d x d is ever formed.
 """
 
 from fedconvex.theory.moments.engine import Moments
+from fedconvex.theory.moments.incremental import incremental_noise2
+from fedconvex.theory.moments.rounding import Moved, moved
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState
 from fedconvex.theory.moments.weights import Mixing, WeightMoments
 
-__all__ = ["GradientTrace", "Mixing", "MomentTrace", "Moments", "ShadowTrace", "SteadyState", "WeightMoments"]
+__all__ = [
+    "GradientTrace",
+    "Mixing",
+    "MomentTrace",
+    "Moments",
+    "Moved",
+    "ShadowTrace",
+    "SteadyState",
+    "WeightMoments",
+    "incremental_noise2",
+    "moved",
+]

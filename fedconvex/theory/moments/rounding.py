@@ -1,0 +1,48 @@
+"""How far double precision moves exact moments: F - F* is no difference here, so that no cancellation is allowed for.
+
+The moments of e = w - w* are moved, not those of w: a local step rounds E[ee'] by a few eps of its trace before the
+server averages, which is at most tr S + (a ‖c_k‖)^2 + a^2 phi V_k, c_k and V_k the gradient and its variance at w*. The
+gradients c_k themselves are off by eps mean ‖x‖(2 ‖x‖‖w*‖ + |residual|), and grad F(w*) by what the solver left: both
+act as a constant push, as if labels were slightly others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fedconvex.theory.moments.engine import Moments
+
+__all__ = ["Moved", "moved"]
+
+UNIT = 8.0 * float(np.finfo(float).eps)
+
+
+class Moved(NamedTuple):
+    """Largest effects of rounding after each round."""
+
+    value: np.ndarray  # (T,) on E F - F*
+    deviation: np.ndarray  # (T,) on E‖e‖^2
+
+
+def moved(moments: Moments, deviation: np.ndarray) -> Moved:
+    """Return how far rounding may move the moments at times 0, 1, ..., where E‖e‖^2 is ``deviation`` (T,)."""
+    data, d, T = moments.round.data, moments.d, len(deviation)
+    noise2, off = np.empty(moments.K), np.empty(moments.K)
+    for k, (X, U) in enumerate(data.rows):
+        norms, r = np.sqrt(np.einsum("ij,ij->i", X, X)), np.abs(U[:, -1])
+        noise2[k] = np.sum(data.A[k, :d, d] ** 2) + moments.round.phi[k] * np.mean((norms * r) ** 2)
+        length = float(np.linalg.norm(data.w_star))
+        off[k] = UNIT * float(np.mean(norms * (2.0 * norms * length + r)) + moments.problem.l2 * length)
+    off += float(np.linalg.norm(data.slope))
+    constant = moments.round.steps(0).sum(axis=0)
+    steps = np.array([constant if moments.round.constant else moments.round.steps(t).sum(axis=0) for t in range(T)])
+    deviation = np.maximum(deviation, 0.0)  # negative through rounding
+    beside = np.maximum(deviation, np.append(deviation[1:], 0.0)) + np.max(steps**2 * noise2, axis=1)
+    count = UNIT * (d + 1) * float(moments.local_steps.max() + 1)
+    second, push = count * np.cumsum(beside), np.cumsum(np.max(steps * off, axis=1))
+    length, top = np.sqrt(deviation), float(np.linalg.norm(data.H, 2))
+    value = 0.5 * top * (second + push**2) + (top * push + off.max()) * length
+    return Moved(value, second + 2.0 * length * push + push**2)

@@ -1,0 +1,105 @@
+"""Confidence intervals from independent runs, and what speaks against them.
+
+Student's t assumes that the mean of the runs is nearly normal. That fails where an event of small probability has a
+large effect: no run may have shown it (then the interval is narrow and wrong), or a few did (then it is too narrow). So
+an interval is doubted where
+
+* a client, or a row of a client, is drawn so rarely that all runs together miss it with probability above
+  1 - confidence, by the probabilities that the method declares;
+* the runs do not vary, something is drawn, and the method does not declare its probabilities: an event of probability
+  below p in a run is unseen in n runs with probability (1 - p)^n;
+* fewer than `EFFECTIVE` runs make the variance: (sum d^2)^2 / sum d^4 with d the deviations from the mean.
+
+An interval of the theorem's own (quantiles by order statistics) assumes nothing, and is not doubted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedconvex.theorems import Setting, Theorem
+from fedconvex.theorems.parts.chances import Chance, rarest_draw
+from fedconvex.theorems.parts.rounding import natural_size
+from fedconvex.theorems.parts.setting import is_random
+from fedconvex.theory.bound import Bound
+
+__all__ = ["Limits", "Look", "Seen", "monte_carlo"]
+
+FIRST = 64  # trajectories of the first look; every further one doubles them
+EFFECTIVE = 10.0
+
+
+class Look(NamedTuple):
+    """When Monte Carlo stops."""
+
+    precision: float
+    confidence: float
+    most: int
+
+
+class Limits(NamedTuple):
+    """Between which numbers a quantity has to lie: the bound, with 1e-10 of its terms for their own rounding."""
+
+    value: float
+    least: float
+    most: float
+    size: float  # what rounding is small or large against
+
+    @classmethod
+    def of(cls, theorem: Theorem, s: Setting, bound: Bound) -> Limits:
+        """Return the limits; an equation has one below."""
+        size = max([abs(bound.value), *(abs(v) for v in bound.terms.values() if math.isfinite(v))])
+        slack = 1e-10 * size if math.isfinite(bound.value) else 0.0
+        least = bound.value - slack if theorem.equation else -math.inf
+        return cls(bound.value, least, bound.value + slack, abs(bound.value) or natural_size(theorem.quantity, s))
+
+
+class Seen(NamedTuple):
+    """What the runs showed."""
+
+    mean: float
+    low: float
+    high: float
+    rounding: float  # how far double precision may have moved the mean
+    runs: int
+    doubt: str  # what speaks against the interval, or nothing
+
+
+def monte_carlo(theorem: Theorem, s: Setting, limits: Limits, look: Look) -> Seen:
+    """Run trajectories until the answer is clear and precise; their number doubles.
+
+    The interval is widened for the number of looks (Bonferroni), so that stopping early does not bias it.
+    """
+    values, size, looks = np.empty(0), FIRST, max(1, math.ceil(math.log2(look.most / FIRST)) + 1)
+    tail, rarest, drawn = (1.0 - look.confidence) / (2.0 * looks), rarest_draw(s), is_random(s)
+    while True:
+        batch = min(size, look.most - values.size)
+        values = np.concatenate([values, theorem.draw(s, [s.rounds], s.seed + values.size, batch)[0]])
+        if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
+            return Seen(math.inf, math.inf, math.inf, 0.0, values.size, "")
+        n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
+        off = theorem.rounding(s, mean)  # narrower intervals say nothing more
+        doubt = "" if theorem.interval is not None or not drawn else _doubt(values, off, rarest, look.confidence)
+        clear = limits.least - off <= low <= high <= limits.most + off
+        clear = clear or low - off > limits.most or high + off < limits.least
+        fine = 0.5 * (high - low) <= max(look.precision * abs(mean), off)
+        if n >= look.most or (clear and fine and not doubt):
+            return Seen(mean, low, high, off, n, doubt)
+        size = n
+
+
+def _doubt(values: np.ndarray, off: float, rarest: Chance | None, confidence: float) -> str:
+    """Return what speaks against Student's t, or nothing."""
+    n, d2 = values.size, (values - values.mean()) ** 2
+    if rarest is not None and rarest.missed(n) > 1.0 - confidence:
+        return f"{rarest.what} is drawn with probability {rarest.probability:.2g} in a run, and all may have missed it"
+    if not d2.max() > off**2:
+        unseen = 1.0 - (1.0 - confidence) ** (1.0 / n)
+        return (
+            "" if rarest is not None else f"runs do not vary: an event of probability below {unseen:.2g} may be unseen"
+        )
+    effective = float(np.sum(d2 / d2.max()) ** 2 / np.sum((d2 / d2.max()) ** 2))
+    return "" if effective >= EFFECTIVE else f"{effective:.2g} runs make the variance: the mean is not nearly normal"
