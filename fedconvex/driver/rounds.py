@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.kernels.pieces import stoppable
 from fedconvex.methods import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
 from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
@@ -139,15 +142,26 @@ class Engine:
         axis = 1 if clients.shape[1] >= self.threads else 0
         edges = np.linspace(0, clients.shape[axis], min(self.threads, clients.shape[axis]) + 1).astype(int)
 
+        stop = threading.Event()
+
         def part(a: int, b: int) -> Any:
-            if axis == 1:
-                return self.method.local(self.problem, message, clients[:, a:b].copy(), self.memory, draws)[0]
-            mine = draws._replace(trajectory=draws.trajectory[a:b])
-            piece = _map(lambda v: v[a:b], message)
-            return self.method.local(self.problem, piece, clients[a:b].copy(), self.memory, mine)[0]
+            with stoppable(stop):
+                if axis == 1:
+                    return self.method.local(self.problem, message, clients[:, a:b].copy(), self.memory, draws)[0]
+                mine = draws._replace(trajectory=draws.trajectory[a:b])
+                piece = _map(lambda v: v[a:b], message)
+                return self.method.local(self.problem, piece, clients[a:b].copy(), self.memory, mine)[0]
 
         assert self.pool is not None
-        replies = list(self.pool.map(part, edges[:-1], edges[1:]))
+        futures = [self.pool.submit(part, a, b) for a, b in itertools.pairwise(edges)]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:  # Ctrl-C too: the threads end with their present piece
+            stop.set()
+            wait(futures)
+            raise
+        replies = [future.result() for future in futures]
         return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
 
     def _centralised(self, t: int, state: Any) -> Any:

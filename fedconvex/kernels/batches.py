@@ -9,29 +9,33 @@ from fedconvex.kernels.rows import row_axpy, row_dot, rows_axpy, rows_dot
 
 
 @kernel
-def draw_rows(state, first, n, passes, block, replacement, pool, rows):
-    """Fill rows with `passes` blocks of `block` distinct rows of first, ..., first+n-1, or with independent draws."""
+def draw_rows(state, first, n, passes, block, replacement, pool, rows, since=0):
+    """Fill rows with `passes` blocks of `block` distinct rows of first, ..., first+n-1, or with independent draws.
+
+    With ``since`` above 0, those of the passes from there on, the pool being as the earlier ones left it.
+    """
+    start = since * block
     if replacement or block == 1:
-        for e in range(passes * block):
-            rows[e] = first + below(state, e, n)
+        for e in range(passes * block - start):
+            rows[e] = first + below(state, start + e, n)
     else:
-        for i in range(n):
+        for i in range(n if since == 0 else 0):
             pool[i] = first + i
-        for e in range(passes):
+        for e in range(passes - since):
             for b in range(block):
-                i = b + below(state, e * block + b, n - b)
+                i = b + below(state, start + e * block + b, n - b)
                 pool[b], pool[i] = pool[i], pool[b]
                 rows[e * block + b] = pool[b]
 
 
 @kernel
-def list_rows(state, first, n, full, passes, block, replacement, pool, rows):
-    """Write the rows of all steps, or, where every step takes all rows, each of them once and in order."""
+def list_rows(state, first, n, full, since, until, block, replacement, pool, rows):
+    """Write the rows of some passes, or, where every step takes all rows, each of them once and in order."""
     if full:
         for i in range(n):
             rows[i] = first + i
     else:
-        draw_rows(state, first, n, passes, block, replacement, pool, rows)
+        draw_rows(state, first, n, until, block, replacement, pool, rows, since)
 
 
 def _slopes_of_one(loss, X, y, rows, scale, w, c, t):

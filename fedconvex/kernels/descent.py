@@ -82,8 +82,9 @@ class SingleSteps(NamedTuple):
     def steps(self, loss, data, job, eta, w, path, room):
         """For each row i: w <- (1 - a ridge) w - a tilt - a l'(x_i'w, y_i) x_i."""
         last, mine, l2 = eta.shape[2] - 1, min(job.j, eta.shape[1] - 1), job.ridge
-        for s in range(job.passes * job.block):
-            i, a = room.rows[s], eta[job.r, mine, min(s, last)]
+        start = job.since * job.block
+        for s in range(start, job.passes * job.block):
+            i, a = room.rows[s - start], eta[job.r, mine, min(s, last)]
             c = -a * slope(loss, row_dot(data.X, i, w), data.y[i])
             if job.tilt.size > 0:
                 row_step(data.X, i, c, 1.0 - a * l2, a, job.tilt, w)

@@ -3,10 +3,11 @@
 A rule is a NamedTuple of what its formula needs, with one of two methods, which are compiled into the loop:
 
 * ``step(self, loss, data, job, part, s, a, w, scratch)``: step number s, of size a, on the rows ``part``, moves w;
-* ``steps(self, loss, data, job, eta, w, path, scratch)``: the whole job, for rules that do not walk over mini-batches.
+* ``steps(self, loss, data, job, eta, w, path, scratch)``: all passes, for rules that do not walk over mini-batches.
 
 The loop lists or draws the rows of a job, starts w at its model, and stores what the rule made of it. Jobs of different
-kinds have different rules, and only the rules of the kinds that occur are compiled.
+kinds have different rules, and only the rules of the kinds that occur are compiled. Long work takes several calls: some
+jobs each, or some passes of one job, between which the scratch room stays as it is. Bits do not depend on the cuts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.draws import BATCHES, stream
+from fedconvex.kernels import pieces
 from fedconvex.kernels.batches import list_rows
 from fedconvex.kernels.cache import borrowing, kernel
 from fedconvex.kernels.dispatch import by_rule
@@ -39,7 +41,8 @@ class Job(NamedTuple):
     k: int  # the client
     lo: int  # its first row
     n: int  # its rows
-    passes: int
+    since: int  # passes that earlier calls have done
+    passes: int  # those included
     block: int  # rows per pass
     batch: int  # rows per step
     full: bool  # every step takes all rows
@@ -67,8 +70,8 @@ step = by_rule("step")
 
 def _each_batch(rule, loss, data, job, eta, w, path, scratch):
     """Take a step on each batch of each pass; path[r, j] records the models."""
-    s, mine = 0, min(job.j, eta.shape[1] - 1)
-    for e in range(job.passes):
+    s, mine = job.since * -(-job.block // job.batch), min(job.j, eta.shape[1] - 1)
+    for e in range(job.passes - job.since):
         base = 0 if job.full else e * job.block
         for at in range(base, base + job.block, job.batch):
             part = scratch.rows[at : min(at + job.batch, base + job.block)]
@@ -93,30 +96,32 @@ def size_unless_zero(b):
 
 @kernel
 def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
-    """Replace kinds that are UNSORTED. Most rows of a client, most rows listed for one, largest batch, kinds seen."""
-    widest = listed = largest = seen = 0
+    """Replace kinds that are UNSORTED. Most rows of a client, listed for one, of a batch; kinds seen; largest plan."""
+    widest = listed = largest = seen = passes = block = 0
     for r in range(clients.shape[0]):
         for j in range(clients.shape[1]):
             n, batch = ptr[clients[r, j] + 1] - ptr[clients[r, j]], plan[r, j, 2]
             full = batch == n and not replacement
             if kinds[r, j] == UNSORTED:
                 kinds[r, j] = FULL if full else (SINGLE if lone and batch == 1 else BATCH)
+            passes, block = max(passes, plan[r, j, 0]), max(block, plan[r, j, 1])
             if kinds[r, j] != FULL:
                 widest = max(widest, n)
                 listed = max(listed, n, plan[r, j, 0] * plan[r, j, 1])
                 largest = max(largest, batch)
             seen |= 1 << kinds[r, j]
-    return widest, listed, largest, seen
+    return widest, listed, largest, seen, passes, block
 
 
 @borrowing
 def run_jobs(
     rule, kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta,
-    replacement, out, path, C, widest, whole, real, width,
+    replacement, out, path, C, widest, whole, real, width, since,
 ):  # fmt: skip
     """out[r, j] = what the rule makes of the model W[r, j] with the rows of client clients[r, j], in jobs of the kind.
 
-    plan[r, j] holds passes, block and batch. W, tilt and eta are the same for all j where their second axis is 1.
+    plan[r, j] holds passes, block and batch. W, tilt and eta are the same for all j where their second axis is 1. With
+    ``since`` above 0, the one job of the kind goes on from that pass, with what earlier ones left in the room.
     """
     p, o = W.shape[2], (-np.int64(real.ctypes.data >> 3)) % 8  # pieces of a width begin with a cache line
     w, g, m = real[o : o + p], real[o + width : o + width + p], real[o + 2 * width : o + 2 * width + p]
@@ -131,12 +136,12 @@ def run_jobs(
             full = batch == n and not replacement and kind != DRAWN
             state = stream(key, trajectories[r], round_, ids[k], BATCHES)
             if kind > ITSELF:
-                list_rows(state, lo, n, full, passes, block, replacement, room.pool, room.rows)
-            for q in range(p):
+                list_rows(state, lo, n, full, since, passes, block, replacement, room.pool, room.rows)
+            for q in range(p if since == 0 else 0):
                 w[q] = W[r, min(j, W.shape[1] - 1), q]
                 m[q] = v[q] = 0.0
             a, b = l2 + ridge[min(r, ridge.size - 1)], b[: size_unless_zero(b)]
-            job = Job(r, j, k, lo, n, passes, block, batch, full, state, C, a, b)
+            job = Job(r, j, k, lo, n, since, passes, block, batch, full, state, C, a, b)
             steps(rule, loss, Data(X, y), job, eta, w, path, room)
             for q in range(p):
                 out[r, j, q] = w[q]
@@ -159,16 +164,23 @@ def run(
     fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
     if kinds is None:
         kinds = np.full(clients.shape, next(iter(rules))) if len(rules) == 1 else np.zeros(clients.shape, np.int64)
-    widest, listed, largest, seen = sort_jobs(fed.ptr, clients, plan, replacement, SINGLE in rules, kinds)
+    widest, listed, largest, seen, passes, block = sort_jobs(
+        fed.ptr, clients, plan, replacement, SINGLE in rules, kinds
+    )
+    long = float(passes) * block * clients.size * (2 * p + 64 * C + 64) > pieces.PIECE  # roughly
+    if long:
+        by_row, by_step = pieces.costs(fed.rows, fed.n, C, p)
+        listed = max(widest, pieces.most_rows(plan, by_row, by_step))
     out = np.empty((*clients.shape, p)) if out is None else out
     labels = problem.row_labels if labels is None else labels
     width = (max(p, largest * C, C) + 7) // 8 * 8
     whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
     for kind, rule in rules.items():
         if seen >> kind & 1:
-            run_jobs(
-                rule, kind, kinds, problem.row_loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
-                draws.trajectory, draws.round, clients, W, plan, eta, replacement, out, path, C, widest, whole, real,
-                width,
-            )  # fmt: skip
+            for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
+                run_jobs(
+                    rule, kind, some, problem.row_loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
+                    draws.trajectory, draws.round, clients, W, plan_, eta, replacement, out, path, C, widest, whole,
+                    real, width, since,
+                )  # fmt: skip
     return out

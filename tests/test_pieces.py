@@ -1,0 +1,178 @@
+"""Long work is done in pieces, so that Ctrl-C is heard between them, and no bit depends on where it is cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate
+from fedconvex.kernels import jobs, pieces
+from fedconvex.methods import FSVRG, SVRG, AgnosticFedAvg, ClientAdam, ClientMomentum, Decay, FedSAM, SCAFFOLD
+
+# every kind of job, and whatever a job carries from one pass to the next: the shuffled pool, steps, momenta, paths
+METHODS = {
+    "full": FedAvg(step_size=0.1, local_steps=4),
+    "full, Adam": FedAvg(step_size=0.1, local_steps=4, client=ClientAdam()),
+    "single rows": FedAvg(step_size=0.1, epochs=3, batch_size=1),
+    "single rows by step": FedAvg(step_size=Decay(1.0, 2.0), local_steps=7, batch_size=1),
+    "single rows with a path": FedAvg(step_size=0.1, local_steps=4, batch_size=1, shadow=True),
+    "batches": FedAvg(step_size=0.1, epochs=3, batch_size=2),
+    "batches by step": FedAvg(step_size=Decay(1.0, 2.0), local_steps=5, batch_size=2, participation=2),
+    "batches with a path": FedAvg(step_size=0.1, local_steps=4, batch_size=3, shadow=True),
+    "batches with replacement": FedAvg(step_size=0.1, local_steps=4, batch_size=3, replacement=True),
+    "momentum": FedAvg(step_size=0.1, local_steps=5, batch_size=2, client=ClientMomentum(0.5)),
+    "Adam": FedAvg(step_size=0.1, epochs=3, batch_size=2, client=ClientAdam()),
+    "scaffold": SCAFFOLD(step_size=0.1, epochs=2, batch_size=3, participation=2),
+    "sharpness": FedSAM(step_size=0.1, rho=Decay(0.1), local_steps=3, batch_size=2),
+    "svrg": SVRG(step_size=0.1, inner_steps=20, batch_size=2),
+    "fsvrg": FSVRG(step_size=0.1, scaling=False, local_steps=4),
+    "by domain": AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, epochs=3, batch_size=2),
+}
+
+
+def federation(rng, classes=2):
+    sizes = (5, 3, 4, 7)
+    y = [rng.integers(classes, size=n) if classes > 2 else np.sign(rng.normal(size=n)) for n in sizes]
+    pairs = [(rng.normal(size=(n, 3)), v) for n, v in zip(sizes, y, strict=True)]
+    return Federation.from_clients(pairs, domains=[np.arange(n) % 2 for n in sizes])
+
+
+def end(method, problem, **settings):
+    for _, state in iterate(method, problem, rounds=2, seed=1, **settings):
+        last = state
+    return last
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True) if isinstance(x, np.ndarray))
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", METHODS)
+def test_pieces_give_the_same_bits_compiled(name, rng, monkeypatch):
+    test_pieces_give_the_same_bits(name, 1, rng, monkeypatch)
+
+
+@pytest.mark.parametrize("R", [1, 2])
+@pytest.mark.parametrize("name", METHODS)
+def test_pieces_give_the_same_bits(name, R, rng, monkeypatch):
+    calls, call = [], jobs.run_jobs
+    monkeypatch.setattr(jobs, "run_jobs", lambda *args: calls.append(args[-1]) or call(*args))
+    problem = Problem(federation(rng), Logistic(), l2=0.1)
+    whole = end(METHODS[name], problem, trajectories=R)
+    before, calls[:] = len(calls), []
+    monkeypatch.setattr(pieces, "PIECE", 1.0)  # a pass a piece
+    assert same(whole, end(METHODS[name], problem, trajectories=R))
+    assert len(calls) > before
+    assert max(calls) > 0  # some job was resumed in the middle
+
+
+def test_pieces_of_several_outputs(rng, monkeypatch):
+    problem = Problem(federation(rng, 3), Softmax(3), l2=0.1)
+    whole = end(METHODS["batches"], problem)
+    for size in (1.0, 500.0, 2000.0):
+        monkeypatch.setattr(pieces, "PIECE", size)
+        assert same(whole, end(METHODS["batches"], problem))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12),
+    st.floats(1.0, 3000.0),
+)
+def test_every_pass_is_done_once_and_no_piece_is_long(plan, size):
+    """By hand: what the kernel loop would do with the pieces is written down, job by job and pass by pass."""
+    plan = np.array(plan)[None]
+    kinds, by_row, by_step = np.full(plan.shape[:2], 5), 3.0, 7.0
+    one = plan[..., 1] * by_row + np.ceil(plan[..., 1] / plan[..., 2]) * by_step  # of a pass
+    visits, done = [], np.zeros(plan.shape[1], dtype=int)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE", size)
+        most = pieces.most_rows(plan, by_row, by_step)
+        for some, its, since in pieces.cut(kinds, 1, plan, by_row, by_step):
+            asked, cost = np.flatnonzero(some[0] == 5), 0.0
+            assert since == 0 or asked.size == 1
+            for j in asked:
+                assert since == done[j]
+                visits += [(j, e) for e in range(since, its[0, j, 0])]
+                cost += (its[0, j, 0] - since) * one[0, j]
+                done[j] = its[0, j, 0]
+                assert (its[0, j, 0] - since) * plan[0, j, 1] <= most
+            one_pass = asked.size == 1 and its[0, asked[0], 0] - since <= 1
+            assert one_pass or cost <= size * (1.0 + 1e-9)
+    assert visits == [(j, e) for j in range(plan.shape[1]) for e in range(plan[0, j, 0])]
+
+
+def test_the_cost_of_a_piece_is_a_fraction_of_a_second():
+    """An operation takes a few nanoseconds at most: 5e7 stay below half a second on a machine ten times slower."""
+    assert pieces.PIECE <= 5e7
+
+
+def test_threads_end_with_their_piece_when_nobody_waits(rng, monkeypatch):
+    """One of two threads fails; the other one, which has ten thousand pieces to do, stops at the next."""
+    calls, waiting, call = [], threading.Event(), jobs.run_jobs
+
+    def run_jobs(*args):
+        calls.append(args[14].shape)
+        if len(calls) == 1:
+            waiting.set()
+            assert pieces._THREAD.stop.wait(30.0)
+            return call(*args)
+        assert waiting.wait(30.0)
+        raise ValueError("as if")
+
+    monkeypatch.setattr(pieces, "PIECE", 1.0)
+    monkeypatch.setattr(jobs, "run_jobs", run_jobs)
+    problem = Problem(federation(rng), Squared(), l2=0.1)
+    with pytest.raises(ValueError, match="as if"):
+        end(FedAvg(step_size=0.1, local_steps=10_000), problem, threads=2)
+    assert len(calls) == 2
+
+
+def test_pauses_outside_of_threads_are_free():
+    pieces.pause()
+    stop = threading.Event()
+    with pieces.stoppable(stop):
+        pieces.pause()
+        stop.set()
+        with pytest.raises(pieces.Unwanted):
+            pieces.pause()
+    pieces.pause()
+
+
+@pytest.mark.slow
+@pytest.mark.compiled(only="uncompiled work is interrupted anywhere")
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["--local-steps", "100000000", "--step-size", "0.01"],
+        ["--local-steps", "100000000", "--step-size", "0.01", "--batch-size", "1"],
+        ["--local-steps", "100000000", "--step-size", "0.01", "--threads", "2"],
+    ],
+)
+def test_ctrl_c_in_an_endless_round(settings, tmp_path):
+    """Rounds of 10^8 steps never end; the bound on the answer is generous, a compiled round would take hours."""
+    command = [sys.executable, "-m", "fedconvex", "solve", "--partition", "iid", *settings]
+    command += ["--checkpoint", str(tmp_path / "run.npz")]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    time.sleep(15.0)  # kernels are compiled or loaded, and the round has begun
+    process.send_signal(signal.SIGINT)
+    began = time.perf_counter()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert time.perf_counter() - began < 10.0
+    assert "interrupted" in said
+    assert "Traceback" not in said
