@@ -25,6 +25,15 @@ def _message(who: str, must: str, got: object, cure: str) -> str:
     return f"{who} must {must}; got {shown}" + (f": {cure}" if cure else "")
 
 
+def printable(text: str) -> str:
+    r"""Return the text with what is not printable escaped: controls, marks of direction, unusual spaces.
+
+    >>> printable("a\x1b[31m\u202eb")
+    'a\\x1b[31m\\u202eb'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def real(who: str, x: Any, *, low: float = -math.inf, high: float = math.inf, strict: bool = False) -> float:
     """Return x as a finite float in [low, high] (above low if strict)."""
     if isinstance(x, (bool, np.bool_)) or not isinstance(x, (int, float, np.integer, np.floating)):

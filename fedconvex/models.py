@@ -15,9 +15,10 @@ import scipy.sparse as sp
 
 from fedconvex import __version__
 from fedconvex._check import bad, finite, numeric
+from fedconvex._files import write_file
 from fedconvex.loss_traits import traits
 
-__all__ = ["LinearModel", "write_file"]
+__all__ = ["LinearModel"]
 
 _FORMAT = "fedconvex linear model 1"
 
@@ -192,16 +193,3 @@ class LinearModel:
 
 def _texts(names: Any) -> bool:
     return isinstance(names, list) and all(isinstance(name, str) for name in names)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as f:
-            f.write(content)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 # Every room imports from lower floors and from itself only.
 FLOORS = [
     {"kernels.cache", "_check"},
-    {"loss_traits"},
+    {"loss_traits", "_files"},
     {"federation_input"},
     {"losses", "simplex", "federation", "draws", "traits"},
     {"kernels"},

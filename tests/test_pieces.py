@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate
 from fedconvex.kernels import jobs, pieces
-from fedconvex.methods import FSVRG, SVRG, AgnosticFedAvg, ClientAdam, ClientMomentum, Decay, FedSAM, SCAFFOLD
+from fedconvex.methods import FSVRG, SCAFFOLD, SVRG, AgnosticFedAvg, ClientAdam, ClientMomentum, Decay, FedSAM
 
 # every kind of job, and whatever a job carries from one pass to the next: the shuffled pool, steps, momenta, paths
 METHODS = {

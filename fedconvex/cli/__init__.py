@@ -12,12 +12,15 @@ import argparse
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fedconvex import __version__
 from fedconvex.cli import listing, reproduce, solve, verify
 from fedconvex.cli.arguments import CRASHED, INTERRUPTED, OK, USER, Parser, Refused
+from fedconvex.cli.output import say
 
 __all__ = ["main"]
 
@@ -44,23 +47,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = argparse.Namespace(checkpoint=None, status=OK)
     try:
         _parser().parse_args(argv, args)
-        args.status = args.command(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            args.status = args.command(args)
         if sys.stdout is not None:  # closed by the caller: nothing can be printed, all else is done
             sys.stdout.flush()
     except KeyboardInterrupt:
-        print(f"fedconvex: interrupted: {_saved(args.checkpoint)}", file=sys.stderr)
+        say(f"fedconvex: interrupted: {_saved(args.checkpoint)}", sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has left, as in "fedconvex list | head"
         _silence()
         return int(args.status)
     except (Refused, ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        print(f"fedconvex: error: {_one_line(error)}", file=sys.stderr)
+        say(f"fedconvex: error: {_one_line(error)}", sys.stderr)
         return USER
     except Exception as error:
-        print(traceback.format_exc(), file=sys.stderr)
-        print(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above", file=sys.stderr)
+        say(traceback.format_exc(), sys.stderr)
+        say(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above", sys.stderr)
         return CRASHED
     return int(args.status)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    """Print a warning in one line, without the place in the source."""
+    say(f"fedconvex: warning: {' '.join(str(message).split())}", sys.stderr)
 
 
 def _silence() -> None:

@@ -50,8 +50,24 @@ class Refused(Exception):
     """A bad argument; not a ValueError, which argparse would replace by a message of its own."""
 
 
+class _Once(argparse.Action):
+    """Store a value; an option given twice is a mistake, and which one counts a guess."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given = namespace.__dict__.setdefault("given", set())
+        if option_string is not None and self.dest in given:
+            raise Refused(str(bad(option_string, "be given once", "it again", "keep one")))
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
-    """Errors are one line in the style of the house."""
+    """Errors are one line in the style of the house, and options that take one value are given once."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints."""
@@ -66,13 +82,20 @@ def _refusing() -> Iterator[None]:
         raise Refused(str(error)) from None
 
 
+def _plain(text: str) -> str:
+    """Return the text unless Python alone takes it for a number: 1_000, or digits of other scripts."""
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return text
+
+
 def number(name: str, **limits: Any) -> Callable[[str], float]:
     """Return a reader of numbers within limits."""
 
     def convert(text: str) -> float:
         with _refusing():
             try:
-                value = float(text)
+                value = float(_plain(text))
             except ValueError:
                 raise bad(name, "be a number", repr(text)) from None
             return real(name, value, **limits)
@@ -86,7 +109,7 @@ def count(name: str, **limits: Any) -> Callable[[str], int]:
     def convert(text: str) -> int:
         with _refusing():
             try:
-                value = int(text)
+                value = int(_plain(text))
             except ValueError:
                 raise bad(name, "be a whole number", repr(text)) from None
             return whole(name, value, **limits)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from fedconvex.cli import reproduce
 from fedconvex.cli.arguments import LOSSES, METHODS, OK
+from fedconvex.cli.output import fill
 
 __all__ = ["add_parser"]
 
@@ -40,21 +40,19 @@ def _list(args: argparse.Namespace) -> int:
         print(title)
         for home, names in sorted(families.items(), key=lambda item: _is_part(module, item[1])):
             if len(families) > 1:
-                print(
-                    textwrap.fill(_first_line(import_module(home)), 110, initial_indent="  ", subsequent_indent="    ")
-                )
+                print(fill(_first_line(import_module(home)), "  ", 4))
             for name in names:
                 flag = f" [{flags[name]}]" if name in flags else ""
                 body = _first_line(getattr(module, name)) + flag
-                print(textwrap.fill(body, 110, initial_indent=f"    {name:<22}", subsequent_indent=" " * 26))
+                print(fill(body, f"    {name:<22}", 26))
         if package == "datasets":
-            print(f"  Bundled sets, as DATA or for load_bundled: {', '.join(BUNDLED)}")
+            print(fill(f"Bundled sets, as DATA or for load_bundled: {', '.join(BUNDLED)}", "  ", 4))
         print()
     from fedconvex.theorems import THEOREMS
 
     print("Theorems, for fedconvex verify --theorem")
     for name, theorem in THEOREMS.items():
-        print(textwrap.fill(theorem.title, 110, initial_indent=f"    {name:<30}", subsequent_indent=" " * 34))
+        print(fill(theorem.title, f"    {name:<30}", 34))
     from fedconvex.papers import EXPERIMENTS
 
     print("\nExperiments, for fedconvex reproduce")

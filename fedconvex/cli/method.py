@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex._files import check_file, check_folder
 from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
@@ -128,17 +127,8 @@ def check_settings(args: argparse.Namespace) -> None:
     if args.plot is not None:
         from fedconvex.report.plots import check_plot_path
 
-        check_plot_path(args.plot)
+        check_plot_path(args.plot, "--plot")
     if args.checkpoint is not None:
-        file = Path(args.checkpoint)
-        if file.is_dir() or not file.parent.is_dir():
-            raise bad("--checkpoint", "be a file in an existing folder", args.checkpoint)
+        check_file("--checkpoint", args.checkpoint)
     if args.save is not None:
-        folder = Path(args.save)
-        probe = folder / f".fedconvex.{os.getpid()}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as error:
-            raise bad("--save", "be a folder that can be written to", f"{args.save} ({error.strerror})") from None
+        check_folder("--save", args.save)

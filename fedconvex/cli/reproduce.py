@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import textwrap
 import time
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad
+from fedconvex._files import check_folder
 from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, count
+from fedconvex.cli.output import fill, fits, say, writing
 from fedconvex.cli.progress import progress_line
 
 __all__ = ["add_parser"]
@@ -52,21 +55,21 @@ def _reproduce(args: argparse.Namespace) -> int:
         return OK
     if args.name not in EXPERIMENTS:
         raise bad("reproduce: NAME", "be one of " + ", ".join(EXPERIMENTS), repr(args.name))
-    out = _folder(args.out or f"reproduce-{args.name}")
+    out = _folder(f"reproduce-{args.name}" if args.out is None else args.out)
     began = time.perf_counter()
     try:
         found = EXPERIMENTS[args.name].run(
             quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line()
         )
-        files = write(found, out)
     except KeyboardInterrupt:
         print("\nfedconvex: interrupted: files of an unfinished experiment are not written", file=sys.stderr)
         return INTERRUPTED
     args.status = OK if found.holds else FAILED
-    print(summary(found))
-    if "table" in found.tables:
-        print("\n".join(["Table:", *_aligned(found.tables["table"])]))
-    print(f"Wrote {len(files)} files to {out} after {time.perf_counter() - began:.0f} s.")
+    with writing(path for path in write(found, out)) as files:
+        say(summary(found))
+        if "table" in found.tables:
+            say("\n".join(["Table:", _table(found.tables["table"])]))
+    say(f"Wrote {len(files)} files to {out} after {time.perf_counter() - began:.0f} s.")
     return int(args.status)
 
 
@@ -75,7 +78,7 @@ def lines(experiments: Mapping[str, Any]) -> Iterator[str]:
     for name, experiment in experiments.items():
         data = f"--data: {experiment.data}" if experiment.data else "draws or defines its own data"
         body = f"{experiment.description} ({data})"
-        yield textwrap.fill(body, 110, initial_indent=f"    {name:<22}", subsequent_indent=" " * 26)
+        yield fill(body, f"    {name:<22}", 26)
 
 
 def _alone(args: argparse.Namespace) -> None:
@@ -90,23 +93,23 @@ def _folder(out: str) -> Path:
     """Return the folder, after finding out that figures can be drawn and written there: a run may take long."""
     from fedconvex.papers.style import blank
 
-    home = Path(out)
-    if home.is_file() or not home.absolute().parent.is_dir():
-        raise bad("--out", "be a folder, or a new one in an existing folder", out)
     blank()
+    if out and "\0" not in out and not Path(out).absolute().parent.is_dir():
+        raise bad("--out", "be a folder, or a new one in an existing folder", out)
+    existed = os.path.isdir(out)
+    home = check_folder("--out", out)
+    if not existed:  # it is made when there is something to write
+        home.rmdir()
     return home
 
 
-def _aligned(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of text, columns two spaces apart, numbers to the right."""
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of text, numbers to the right."""
+    from fedconvex.report.tables import aligned
+
     head = list(rows[0])
-    cells = [head, *([str(row[key]) for key in head] for row in rows)]
-    widths = [max(len(row[j]) for row in cells) for j in range(len(head))]
-    left = [isinstance(rows[0][key], str) and not _number(rows[0][key]) for key in head]
-    return [
-        "  " + "  ".join(f"{c:<{w}}" if l else f"{c:>{w}}" for c, w, l in zip(row, widths, left, strict=True)).rstrip()
-        for row in cells
-    ]
+    text = [isinstance(rows[0][key], str) and not _number(rows[0][key]) for key in head]
+    return aligned(head, [[str(row[key]) for key in head] for row in rows], text, "  ", fits())
 
 
 def _number(text: str) -> bool:

@@ -7,6 +7,7 @@ import json
 import math
 import textwrap
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from fedconvex.cli.arguments import (
 )
 from fedconvex.cli.data import Scaling, affordable, prepare, scaling_of
 from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps, step_size_of
+from fedconvex.cli.output import say, writing
 from fedconvex.cli.summary import Solved, certificate, facts, formula_of, plain, summary
 
 if TYPE_CHECKING:
@@ -120,8 +122,11 @@ def _solve(args: argparse.Namespace) -> int:
     sentence = _outlook(args, problem, smooth, step, result)
     outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
     args.status = DIVERGED if diverged else OK
-    written = _written(args, outcome, type(method).__name__)
-    print(json.dumps(plain(facts(args, outcome)), allow_nan=False) if args.json else summary(args, outcome, written))
+    with writing(_written(args, outcome, type(method).__name__)) as written:
+        if args.json:
+            print(json.dumps(plain(facts(args, outcome)), allow_nan=False))
+        else:
+            say(summary(args, outcome, written))
     return int(args.status)
 
 
@@ -152,23 +157,22 @@ def _attained(problem: Problem) -> bool:
     return problem.traits.quadratic or problem.solve().attained
 
 
-def _written(args: argparse.Namespace, outcome: Solved, name: str) -> list[str]:
-    """Write what was asked for, and return the names of the files."""
+def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[str]:
+    """Write what was asked for, and yield the names of the files."""
     from fedconvex.report import convergence_plot, write_trace
 
-    written, data, result, scaling = [], outcome.data, outcome.result, outcome.scaling
+    data, result, scaling = outcome.data, outcome.result, outcome.scaling
     if args.save is not None:
         folder = Path(args.save)
         if args.status != DIVERGED:
             _model(args, outcome).save(folder, w=result.w, center=scaling.center, scale=scaling.scale)
-            written += [str(folder / "model.npz"), str(folder / "model.json")]
+            yield from (str(folder / "model.npz"), str(folder / "model.json"))
         write_trace(result, folder / "trace.csv")
-        written.append(str(folder / "trace.csv"))
+        yield str(folder / "trace.csv")
     if args.plot is not None:
         title = f"{name} on {data.title}: {formula_of(outcome.problem)}"
         convergence_plot({name: result}, outcome.problem, args.plot, title=title)
-        written.append(args.plot)
-    return written
+        yield args.plot
 
 
 def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, scaling: Scaling) -> Any:

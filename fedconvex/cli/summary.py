@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from fedconvex import __version__
 from fedconvex.cli.data import Data, Scaling
+from fedconvex.cli.output import fill, fits
 from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
@@ -163,14 +163,14 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         lines[-2] = ("Gap", "nothing is certified")
     text = ["\n".join(_paragraph(name, body) for name, body in lines)]
     headers = ["constant", "value", "obtained", "meaning"]
-    text.append(format_table(headers, _constant_rows(outcome)))
+    text.append(format_table(headers, _constant_rows(outcome), width=fits()))
     where = "training rows" if data.test is None else "held-out rows"
     if outcome.clients is not None:
         text.append(_client_text(outcome.clients, where))
     if outcome.models:
         text.append(_model_text(outcome, where))
     if written:
-        text.append(f"Wrote {', '.join(written)}.")
+        text.append(fill(f"Wrote {', '.join(written)}."))
     return "\n\n".join(text)
 
 
@@ -183,11 +183,12 @@ def _client_text(found: dict[str, np.ndarray], where: str) -> str:
     table = format_table(
         ["client", *list(found)[1:]],
         [[str(found["client"][k]), *(found[name][k] for name in list(found)[1:])] for k in order],
+        width=fits(),
     )
     some = "" if K <= SHOWN_CLIENTS else f", the {SHOWN_CLIENTS} of {K:,} with the largest loss"
     name = "accuracy" if "accuracy" in found else "rmse"
     last = f"Worst client: {found['client'][worst]}, loss {found['loss'][worst]:.4g}, {name} {found[name][worst]:.4g}."
-    return f"Per client, on {where}{some}:\n{table}\n{last}"
+    return f"{fill(f'Per client, on {where}{some}:')}\n{table}\n{fill(last)}"
 
 
 def _model_text(outcome: Solved, where: str) -> str:
@@ -197,20 +198,13 @@ def _model_text(outcome: Solved, where: str) -> str:
     score = "accuracy" if "accuracy" in rows[0] else "rmse"
     keys = ["model", "objective", "loss", score, "worst_loss", f"worst_{score}"]
     headers = ["model", "objective F", "loss", score, "worst client's loss", f"worst client's {score}"]
-    table = format_table(headers, [[row[key] for key in keys] for row in rows])
-    note = f"\n({outcome.alone})" if outcome.alone else ""
+    table = format_table(headers, [[row[key] for key in keys] for row in rows], width=fits())
+    note = "\n" + fill(f"({outcome.alone})") if outcome.alone else ""
     return f"Compared, on everybody's {where}:\n{table}{note}"
 
 
 def _paragraph(name: str, body: str) -> str:
-    return textwrap.fill(
-        body,
-        110,
-        initial_indent=f"{name:<11}",
-        subsequent_indent=" " * 11,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return fill(body, f"{name:<11}", 11)
 
 
 def _weights(name: str) -> str:

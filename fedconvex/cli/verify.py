@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import FAILED, INCONCLUSIVE, OK, add_data, add_problem, count, number
 from fedconvex.cli.data import affordable, prepare, scaling_of
+from fedconvex.cli.output import say, width, writing
 from fedconvex.cli.progress import progress_line
 from fedconvex.cli.summary import formula_of
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from fedconvex.verify import Instance
 
 __all__ = ["add_parser"]
-
-WIDEST = 140  # columns; a table is not easier to read on wider terminals
 
 
 def add_parser(commands: Any) -> None:
@@ -100,19 +99,22 @@ def _verify(args: argparse.Namespace) -> int:
         progress=progress_line(),
     )
     args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
-    file = None
-    if args.report is not None:  # first: whoever reads the table may leave early
+    with writing(_page(args, found)) as files:
+        if args.json:
+            print(json.dumps(as_document(found), allow_nan=False))
+        else:
+            say(as_table(found, width(), details=args.data is not None or args.theorem is not None))
+        for file in files:
+            say(f"Wrote {file}.", sys.stderr if args.json else sys.stdout)
+    return int(args.status)
+
+
+def _page(args: argparse.Namespace, found: Any) -> Iterator[Any]:
+    """Write the page that was asked for, and yield its name."""
+    if args.report is not None:
         from fedconvex.report.page import write_page
 
-        file = write_page(found, args.report)
-    if args.json:
-        print(json.dumps(as_document(found), allow_nan=False))
-    else:
-        width = min(shutil.get_terminal_size((120, 24)).columns, WIDEST)
-        print(as_table(found, width, details=args.data is not None or args.theorem is not None))
-    if file is not None:
-        print(f"Wrote {file}.", file=sys.stderr if args.json else sys.stdout)
-    return int(args.status)
+        yield write_page(found, args.report)
 
 
 def _alone(args: argparse.Namespace) -> None:

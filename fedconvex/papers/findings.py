@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fedconvex._check import bad, whole
-from fedconvex.models import write_file
+from fedconvex._files import write_file
 from fedconvex.papers.style import save_figure
 
 __all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]

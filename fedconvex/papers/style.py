@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedconvex.models import write_file
+from fedconvex._files import write_file
 from fedconvex.report.plots import COLOURS, light_grid, panels
 
 __all__ = ["COLOURS", "DASHED", "DOTTED", "METHOD_LOOKS", "band", "blank", "legend", "panel", "save_figure", "tidy"]

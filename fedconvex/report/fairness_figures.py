@@ -153,7 +153,7 @@ def _bars(axis: Any, scores: Mapping[str, DomainScores], part: str) -> None:
         tops.append(np.where(np.isfinite(high), high, value))
     names = [f"{d}\n{n:,} rows" for d, n in zip(first.domains.tolist(), first.rows.tolist(), strict=True)]
     crowded = max(len(line) for name in names for line in name.split("\n")) * at.size > 60
-    axis.set_xticks(at, names, rotation=90 if crowded else 0, fontsize=8)
+    axis.set_xticks(at, names, rotation=90 if crowded else 0, fontsize=8, parse_math=False)
     axis.set_ylabel("mean loss" if part == "loss" else "accuracy")
     top = float(np.nanmax(tops))
     axis.set_ylim(0.0, 1.0 if part == "accuracy" else (1.06 * top if top > 0.0 else 1.0))
@@ -267,6 +267,6 @@ def _weights(axis: Any, name: str, result: Result, names: np.ndarray, star: np.n
         axis.set_xscale("log")
     axis.set_ylim(-0.02, 1.02)
     axis.set_xlabel("communication rounds")
-    axis.set_title(name, fontsize=9, loc="left")
+    axis.set_title(name, fontsize=9, loc="left", parse_math=False)
     light_grid(axis)
     axis.tick_params(labelsize=8)

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedconvex._check import bad
-from fedconvex.models import write_file
+from fedconvex import _files
+from fedconvex._files import write_file
 from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
 from fedconvex.theory.bound import Bound
 from fedconvex.verify import Outcome
@@ -38,15 +38,7 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     needs_matplotlib()
     if find_spec("jinja2") is None:
         raise ImportError('a page must have jinja2: pip install "fedconvex[report]"')
-    home = Path(folder)
-    probe = home / f".fedconvex.{os.getpid()}"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise bad("--report", "be a folder that can be written to", f"{home} ({error.strerror})") from None
-    return home
+    return _files.check_folder("--report", folder)
 
 
 def write_page(found: VerificationReport, folder: str | os.PathLike[str]) -> Path:

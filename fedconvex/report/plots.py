@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad, printable, wrong_type
+from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result
-from fedconvex.models import write_file
 from fedconvex.problems import Problem
 
 __all__ = [
@@ -32,7 +32,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def check_plot_path(path: str | os.PathLike[str]) -> Path:
+def check_plot_path(path: str | os.PathLike[str], who: str = "convergence_plot: path") -> Path:
     """Return the path if a figure can be saved there, judged before any work is done.
 
     Raises
@@ -40,14 +40,12 @@ def check_plot_path(path: str | os.PathLike[str]) -> Path:
     ImportError
         If matplotlib is not installed.
     ValueError
-        If the folder does not exist or the suffix names no format that matplotlib writes.
+        If the folder does not exist or cannot be written to, or the suffix names no format that matplotlib writes.
     """
     known = _matplotlib()[1].get_supported_filetypes()
-    file = Path(path)
-    if not file.parent.is_dir() or file.is_dir():
-        raise bad("convergence_plot: path", "be a file in an existing folder", str(path))
+    file = check_file(who, path)
     if file.suffix.lower().lstrip(".") not in known:
-        raise bad("convergence_plot: path", "end in " + ", ".join(f".{k}" for k in sorted(known)), file.name)
+        raise bad(who, "end in " + ", ".join(f".{k}" for k in sorted(known)), file.name)
     return file
 
 
@@ -89,7 +87,10 @@ def light_grid(axis: Any, along: str = "both", colour: str = "0.88") -> None:
 def finished(figure: Any, file: Path | None, title: str = "") -> Any:
     """Return the figure under its title, written to the file if there is one, whole or not at all."""
     if title:
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(printable(title), fontsize=10, parse_math=False)  # names may hold dollars
+    for legend in filter(None, [*figure.legends, *(axis.get_legend() for axis in figure.axes)]):
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     if file is not None:
         image = io.BytesIO()
         figure.savefig(image, format=file.suffix.lower().lstrip("."))

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, printable
+from fedconvex._files import write_file
 from fedconvex.driver import Result, Status
 from fedconvex.loss_traits import traits
-from fedconvex.models import write_file
 from fedconvex.problems import Problem
 
 __all__ = ["comparison", "format_table", "outlook", "per_client_metrics", "write_trace"]
 
 
-def format_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], indent: str = "") -> str:
+def format_table(
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], indent: str = "", width: int | None = None
+) -> str:
     """Return aligned plain text: numbers to the right, text to the left, missing numbers as "-".
 
     Parameters
@@ -28,9 +32,12 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], indent: 
     headers : sequence of str
         One per column.
     rows : sequence of sequences
-        Cells: text, whole numbers, or floats (shown with four significant digits; infinity as "inf", NaN as "-").
+        Cells: text, with what cannot be printed escaped, whole numbers, or floats (shown with four significant digits;
+        infinity as "inf", NaN as "-").
     indent : str
         Put before every line.
+    width : int, optional
+        Columns to keep to, by folding headers and text; numbers are never cut.
 
     Examples
     --------
@@ -43,19 +50,44 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], indent: 
     for row in rows:
         if len(row) != len(headers):
             raise bad("format_table: rows", f"have {len(headers)} cells each", f"{len(row)} in {row!r}")
-    cells = [[_cell(v) for v in row] for row in rows]
     text = [any(isinstance(row[j], str) for row in rows) for j in range(len(headers))]
+    return aligned([printable(h) for h in headers], [[_cell(v) for v in row] for row in rows], text, indent, width)
+
+
+def aligned(
+    headers: Sequence[str], cells: Sequence[Sequence[str]], text: Sequence[bool], indent: str, width: int | None
+) -> str:
+    """Return a table of cells, those of text to the left; headers and text are folded where it would be too wide."""
     widths = [max([len(h), *(len(row[j]) for row in cells)]) for j, h in enumerate(headers)]
+    if width is not None:
+        widths = _folded(headers, cells, text, widths, width - len(indent) - 2 * (len(headers) - 1))
     lines = []
-    for row in [list(headers), *cells]:
-        parts = [v.ljust(m) if left else v.rjust(m) for v, m, left in zip(row, widths, text, strict=True)]
-        lines.append((indent + "  ".join(parts)).rstrip())
+    for row in [headers, *cells]:
+        parts = [textwrap.wrap(v, max(m, 1)) or [""] for v, m in zip(row, widths, strict=True)]
+        for line in itertools.zip_longest(*parts, fillvalue=""):
+            shown = [v.ljust(m) if left else v.rjust(m) for v, m, left in zip(line, widths, text, strict=True)]
+            lines.append((indent + "  ".join(shown)).rstrip())
     return "\n".join(lines)
+
+
+def _folded(
+    headers: Sequence[str], cells: Sequence[Sequence[str]], text: Sequence[bool], widths: Sequence[int], room: int
+) -> list[int]:
+    """Return widths of columns that leave room: the widest give way, to words of headers, numbers, and 8 of text."""
+    least = []
+    for j, head in enumerate(headers):
+        longest = max([len(word) for word in head.split()], default=0)
+        least.append(max([longest, *(min(len(row[j]), 8 if text[j] else len(row[j])) for row in cells)]))
+    found = [min(w, max(room, m)) for w, m in zip(widths, least, strict=True)]
+    while sum(found) > room and found != least:
+        j = max(range(len(found)), key=lambda j: (found[j] > least[j]) * found[j])
+        found[j] -= 1
+    return found
 
 
 def _cell(v: Any) -> str:
     if isinstance(v, (str, bool, np.bool_)):
-        return str(v)
+        return printable(str(v))
     if isinstance(v, (int, np.integer)):
         return f"{v:,}"
     return "-" if v is None or math.isnan(v) else f"{v:.4g}"
@@ -229,6 +261,8 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     if result.status is Status.DIVERGED:
         return f"The objective blew up by round {int(result.diverged.max())}: take a smaller step size."
     if result.status is Status.CONVERGED:
+        if result.rounds == 0:
+            return "The start is already as near to the optimum as was asked: nothing was done."
         if noisy or drifting:
             return "The certificate holds for this model, whatever drift or noise there was on the way."
         return "Every round was an exact gradient step, which leads to the optimum itself."

@@ -1,0 +1,83 @@
+"""Files that are written: whole or not at all, in places that are tried before the work begins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fedconvex._check import bad
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part."""
+    temporary = _temporary(path)
+    try:
+        with open(temporary, "wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def check_file(who: str, name: str | os.PathLike[str]) -> Path:
+    """Return the path of a file to be written, after trying to write beside it.
+
+    Raises
+    ------
+    ValueError
+        If the name is empty or none, or a folder; if its folder does not exist or cannot be written to.
+    """
+    file = _path(who, "file", name)
+    if file.is_dir() or not file.parent.is_dir():
+        raise bad(who, "be a file in an existing folder", f"{os.fspath(name)!r}")
+    _try(who, "file", name, _temporary(file))
+    return file
+
+
+def check_folder(who: str, name: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder that can be written to; it is made if it does not exist.
+
+    Raises
+    ------
+    ValueError
+        If the name is empty or none, or a file; if the folder cannot be made or written to.
+    """
+    folder = _path(who, "folder", name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(who, "folder", name, error) from None
+    _try(who, "folder", name, folder / f".fedconvex.{os.getpid()}")
+    return folder
+
+
+def _path(who: str, kind: str, name: str | os.PathLike[str]) -> Path:
+    text = os.fspath(name)
+    if not text or "\0" in text:
+        raise bad(who, f"be the name of a {kind}", f"{text!r}")
+    try:
+        os.stat(text)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise _unusable(who, kind, name, error) from None
+    return Path(text)
+
+
+def _try(who: str, kind: str, name: str | os.PathLike[str], probe: Path) -> None:
+    """Write and remove a file of another name."""
+    try:
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise _unusable(who, kind, name, error) from None
+
+
+def _unusable(who: str, kind: str, name: str | os.PathLike[str], error: OSError) -> ValueError:
+    return bad(who, f"be a {kind} that can be written to", f"{os.fspath(name)!r} ({error.strerror})")

@@ -1,0 +1,279 @@
+"""What the command line writes and prints: places are tried first, nothing is lost, names cannot command a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, _files, run
+from fedconvex.cli import main, output
+from fedconvex.report import convergence_plot, fairness_plot, format_table
+from fedconvex.report.fairness import domain_scores
+
+EVIL = "a\x1b[31m\x07\u202eb\u200f\r\nc\x9b"
+SHOWN = r"a\x1b[31m\x07\u202eb\u200f\r\nc\x9b"
+
+
+def fails(capsys, *argv):
+    assert main(list(map(str, argv))) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("fedconvex: error: ")
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+# ---------------------------------------------------------------- places
+
+
+OPTIONS = {
+    "--plot": ("solve", "file"),
+    "--checkpoint": ("solve", "file"),
+    "--save": ("solve", "folder"),
+    "--report": ("verify", "folder"),
+    "--out": ("reproduce", "folder"),
+}
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Fail if work begins before the places are tried."""
+    for work in ("cli.solve.prepare", "verify.verify_suite", "papers.scaffold_quadratics.run"):
+        monkeypatch.setattr(f"fedconvex.{work}", lambda *a, **k: pytest.fail("the work began"), raising=False)
+
+
+def places(folder, kind):
+    """Names at which nothing can be written."""
+    (folder / "taken").write_text("")
+    (folder / "full.png").mkdir()
+    bad = ["", "\0.png", "a" * 300 + ".png", folder / "taken" / "x.png"]
+    return bad + ([folder / "full.png", folder / "none" / "x.png"] if kind == "file" else [folder / "taken"])
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("which", range(6))
+def test_places_are_tried_before_the_work(option, which, capsys, tmp_path, idle):
+    command, kind = OPTIONS[option]
+    bad = places(tmp_path, kind)
+    if which >= len(bad):
+        pytest.skip("folders are made where they are missing")
+    argv = [command, *(["scaffold-quadratics"] if command == "reproduce" else []), option, bad[which]]
+    assert option in fails(capsys, *argv)
+    assert {p.name for p in tmp_path.iterdir()} == {"taken", "full.png"}
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser writes anywhere")
+@pytest.mark.parametrize("option", OPTIONS)
+def test_folders_that_are_read_only(option, capsys, tmp_path, idle):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    command, kind = OPTIONS[option]
+    name = tmp_path / "locked" / ("x.png" if kind == "file" else "x")
+    argv = [command, *(["scaffold-quadratics"] if command == "reproduce" else []), option, name]
+    assert "can be written to" in fails(capsys, *argv)
+
+
+def test_a_disk_that_refuses(monkeypatch):
+    """As above, for the superuser too: here writing itself fails."""
+
+    def refuse(*args):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(ValueError, match=r"--save must be a folder that can be .*Read-only file system"):
+        _files.check_folder("--save", ".")
+
+
+def test_an_experiment_keeps_its_default_folder_only_where_none_is_named(capsys, tmp_path, monkeypatch, idle):
+    monkeypatch.chdir(tmp_path)
+    fails(capsys, "reproduce", "scaffold-quadratics", "--out", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- what fails last loses nothing
+
+
+def stub(monkeypatch, **found):
+    """`fedconvex verify` finds what we like."""
+    found = SimpleNamespace(violated=True, inconclusive=False, **found)
+    monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: found)
+    monkeypatch.setattr("fedconvex.report.checks.as_table", lambda *a, **k: "a table")
+
+
+def test_a_page_that_fails_does_not_lose_the_table(capsys, monkeypatch, tmp_path):
+    stub(monkeypatch)
+
+    def full(*args):
+        raise OSError(28, "No space left on device", "index.html")
+
+    monkeypatch.setattr("fedconvex.report.page.write_page", full)
+    assert main(["verify", "--theorem", "svrg", "--report", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert "a table" in said.out
+    assert "Wrote" not in said.out
+    assert "No space left on device" in said.err
+
+
+def test_writing_fails_after_what_is_printed():
+    order = []
+
+    def files():
+        order.append("first")
+        yield "first"
+        raise OSError("full")
+
+    def report():
+        with output.writing(files()) as written:
+            order.append(tuple(written))
+
+    with pytest.raises(OSError, match="full"):
+        report()
+    assert order == ["first", ("first",)]
+
+
+@pytest.mark.compiled(only="a whole command")
+def test_a_plot_that_fails_does_not_lose_the_summary(capsys, monkeypatch, tmp_path):
+    def fails_to_draw(*args, **kwargs):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("fedconvex.report.convergence_plot", fails_to_draw)
+    argv = ["solve", "breast_cancer", "--clients", "3", "--rounds", "2", "--plot", str(tmp_path / "x.png")]
+    assert main([*argv, "--save", str(tmp_path)]) == 70
+    said = capsys.readouterr()
+    assert "Objective" in said.out
+    assert "trace.csv" in said.out
+    assert "no ink" in said.err
+
+
+def small(names=("a", "b")):
+    return Problem(Federation.from_arrays(np.ones((4, 1)), [0.0, 1.0, 2.0, 5.0], np.repeat(names, 2)), Squared())
+
+
+def test_dollars_are_drawn_as_dollars(tmp_path):
+    """Unbalanced mathematics stopped matplotlib: a file name or a client's name with a dollar lost the figure."""
+    problem, odd = small(), r"$\frac{$"
+    result = run(FedAvg(step_size=0.1), problem, rounds=3)
+    convergence_plot({odd: result}, problem, tmp_path / "a.png", title=f"{odd} {EVIL}")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_dollars_of_domains_are_drawn_as_dollars(tmp_path):
+    odd = r"$\frac{$"
+    fed = Federation.from_arrays(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]), list("aabb"), [odd, odd, "b", "b"])
+    scores = domain_scores(Problem(fed, Logistic(), l2=0.1), np.zeros(4))
+    fairness_plot({odd: scores}, tmp_path / "a.png", title=odd)
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_messages_and_tables_escape_names(capsys):
+    assert SHOWN in format_table(["client\x1b"], [[EVIL]])
+    assert r"client\x1b" in format_table(["client\x1b"], [[EVIL]])
+    output.say(f"one\ntwo {EVIL}".replace("\n", "|"))
+    assert "\x1b" not in capsys.readouterr().out
+    err = fails(capsys, "solve", f"no-such-{EVIL}.csv", "--target", "y")
+    assert not any(c in err for c in "\x1b\x07\u202e\u200f\x9b\r")
+    err = fails(capsys, f"sol{EVIL}ve")
+    assert not any(c in err for c in "\x1b\x07\u202e\u200f\x9b\r")
+
+
+@pytest.mark.compiled(only="a whole command")
+def test_a_summary_escapes_names_of_clients_columns_classes_and_files(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    rng = np.random.default_rng(0)
+    evil = EVIL.replace("\r\n", "")
+    lines = [f"x,{evil}y,{evil}c"]
+    lines += [f"{rng.normal()},{evil}{'yes' if rng.random() < 0.5 else 'no'},{evil}{k % 3}" for k in range(40)]
+    file = tmp_path / f"{evil} $x.csv"
+    file.write_text("\n".join(lines) + "\n")
+    argv = ["solve", str(file), "--target", f"{evil}y", "--client", f"{evil}c", "--plot", str(tmp_path / "a.png")]
+    assert main([*argv, "--save", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    shown = SHOWN.replace(r"\r\n", "")
+    assert said.out.count(shown) > 5
+    assert all(c.isprintable() or c == "\n" for c in said.out + said.err)
+    longest = max((line for line in said.out.splitlines() if "/" not in line), key=len)  # paths are not cut
+    assert len(longest) <= 60, longest
+
+
+# ---------------------------------------------------------------- width
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("columns", "expected"), [("60", 60), ("200", 140), ("10", 40), ("x", None), (None, None)])
+def test_tables_keep_to_columns(monkeypatch, columns, expected):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert output.fits() == expected
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert output.fits() == (expected or output.width())
+
+
+def test_wide_tables_are_folded_and_complete():
+    headers = ["model", "objective F", "worst client's loss", "worst client's accuracy"]
+    rows = [["each client alone, mean of 10", 0.123456, 1.5, 0.25], ["w" * 50, 1e-300, float("inf"), None]]
+    whole = format_table(headers, rows)
+    assert max(map(len, whole.splitlines())) > 100
+    for room in (40, 50, 60, 80):
+        text = format_table(headers, rows, width=room)
+        assert max(map(len, text.splitlines())) <= room
+        assert text.count("w") == whole.count("w")  # folded, not cut
+        assert all(word in text for word in ("0.1235", "1e-300", "inf", "accuracy", "alone,"))
+    assert format_table(headers, rows, width=300) == whole
+
+
+def test_numbers_are_never_cut():
+    rows = [[1234567890123456789, 1e-300]]
+    assert format_table(["a", "b"], rows, width=5) == format_table(["a", "b"], rows)
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["solve", "x.csv", "--target", "a", "--target", "b"],
+        ["solve", "--l2", "1", "--l2", "2"],
+        ["solve", "--seed", "1", "--seed", "1"],
+        ["verify", "--report", "a", "--report", "b"],
+        ["reproduce", "afl-toy", "--seed", "1", "--seed", "2"],
+    ],
+)
+def test_options_that_take_one_value_are_given_once(argv, capsys):
+    assert f"{argv[-2]} must be given once" in fails(capsys, *argv)
+
+
+@pytest.mark.parametrize("text", ["1\0", "\0", "0x10", "1_000", "１", "nan", "1e400", " "])
+@pytest.mark.parametrize("option", ["--l2", "--rounds", "--tol"])
+def test_odd_numbers(option, text, capsys):
+    assert option in fails(capsys, "solve", option, text)
+
+
+def test_warnings_are_one_line_without_source(capsys, monkeypatch):
+    import warnings
+
+    def warn(*args, **kwargs):
+        warnings.warn("the rows\nare odd", UserWarning, stacklevel=1)
+        return SimpleNamespace(violated=False, inconclusive=False)
+
+    stub(monkeypatch)
+    monkeypatch.setattr("fedconvex.verify.verify_suite", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["verify", "--theorem", "svrg"]) == 0
+    assert capsys.readouterr().err == "fedconvex: warning: the rows are odd\n"
