@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
+from fedconvex.driver import participants
 from fedconvex.kernels.batches import draw_rows
 
 
 def drawn_clients(method, problem, round_, seed=0, trajectories=1):
     """Clients (R, m) of a round."""
     draws = Draws(key_from_seed(seed), np.arange(trajectories), round_)
-    return method.participants(problem, draws)[0]
+    return participants(method, problem, draws)[0]
 
 
 def drawn(problem, trajectory, round_, k, passes, block, seed=0):

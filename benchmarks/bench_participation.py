@@ -15,6 +15,7 @@ from _timing import Report, compare, summary
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 
 PER, D, M, MANY = 10, 10, 100, 50
 
@@ -33,7 +34,7 @@ def same_round(method, problem):
     draws = Draws(key_from_seed(0), np.arange(1), 0)
 
     def call():
-        clients, weights = method.participants(problem, draws)
+        clients, weights = participants(method, problem, draws)
         reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
         return method.aggregate(state, clients, weights, reply)
 

@@ -6,11 +6,12 @@ do. Subclasses inherit what is declared, and must declare anew what they change.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["LocalSteps", "Traits", "traits_of"]
+__all__ = ["LocalSteps", "Traits", "not_sent", "sent_apart", "traits_of"]
 
 
 class LocalSteps(NamedTuple):
@@ -75,3 +76,36 @@ class Traits(NamedTuple):
 def traits_of(method: Any, problem: Any) -> Traits:
     """Return what a method declares about its rounds on a problem, or that nothing is known."""
     return method.traits(problem) if hasattr(method, "traits") else Traits()
+
+
+# ---------------------------------------------------------------- what messages declare
+
+_T = TypeVar("_T", bound=type)
+
+
+def not_sent(*fields: str) -> Callable[[_T], _T]:
+    """Declare fields of a Message or Reply that are no communication: diagnostics, or what the other side knows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from typing import NamedTuple
+    >>> from fedconvex.traits import not_sent
+    >>> @not_sent("seconds")
+    ... class Reply(NamedTuple):
+    ...     g: np.ndarray
+    ...     seconds: np.ndarray
+    >>> Reply(np.zeros((1, 3)), np.zeros(1)).not_sent
+    ('seconds',)
+    """
+    return lambda cls: _declared(cls, "not_sent", fields)
+
+
+def sent_apart(*fields: str) -> Callable[[_T], _T]:
+    """Declare fields (R, K, ...) of a Message of which every client is sent its own part only."""
+    return lambda cls: _declared(cls, "per_client", fields)
+
+
+def _declared(cls: _T, name: str, fields: tuple[str, ...]) -> _T:
+    setattr(cls, name, fields)
+    return cls

@@ -8,6 +8,7 @@ import pytest
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 from fedconvex.methods import (
     AFL,
     Decay,
@@ -121,7 +122,7 @@ def test_stochastic_gradients_are_unbiased(sampling, replacement, loss):
     state = method.init(problem, np.broadcast_to(w, (R, *w.shape)).copy())
     state = state._replace(point_domain_weights=np.tile(lam, (R, 1)))
     draws = Draws(key_from_seed(3), np.arange(R), 0)
-    clients, _ = method.participants(problem, draws)
+    clients, _ = participants(method, problem, draws)
     reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
     F, G = plain(problem, w)
     g = reply.g.sum(axis=1).reshape(R, -1)
@@ -139,7 +140,7 @@ def test_weighted_sampling_asks_one_domain_and_is_counted():
     R = 4000
     state = method.init(problem, np.zeros((R, 3)))._replace(point_domain_weights=np.tile([0.7, 0.2, 0.1], (R, 1)))
     draws = Draws(key_from_seed(0), np.arange(R), 5)
-    clients, _ = method.participants(problem, draws)
+    clients, _ = participants(method, problem, draws)
     reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
     assert (reply.asked.sum(axis=1) == 1).all()
     share = reply.asked[..., 0].mean(axis=0)

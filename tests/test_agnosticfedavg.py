@@ -10,6 +10,7 @@ import scipy.optimize
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
+from fedconvex.driver import participants
 from fedconvex.kernels.batches import draw_rows
 from fedconvex.methods import (
     AFL,
@@ -85,7 +86,7 @@ def reference(problem, method, rounds, seed):
         mean = np.mean(window, axis=0)
         last = np.where(mean > 0, mean, last)  # the paper divides by zero where a domain was absent for r rounds
         alpha = lam / last
-        clients = method.participants(problem, Draws(key_from_seed(seed), np.arange(1), t))[0][0]
+        clients = participants(method, problem, Draws(key_from_seed(seed), np.arange(1), t))[0][0]
         ends, betas, L, N = [], [], np.zeros(p), np.zeros(p)
         losses = rows_of(problem, w)[0]
         for k in clients:
@@ -163,7 +164,7 @@ def test_equal_weights_within_a_client_take_fedavgs_steps():
     method = AgnosticFedAvg(step_size=0.2, domain_step_size=0.5, local_steps=3, batch_size=4)
     state = method.init(problem, np.zeros((1, 3)))._replace(domain_weights=np.array([[0.7, 0.2, 0.1]]))
     draws = Draws(key_from_seed(0), np.arange(1), 0)
-    clients, _ = method.participants(problem, draws)
+    clients, _ = participants(method, problem, draws)
     reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
     other = FedAvg(step_size=0.2, local_steps=3, batch_size=4)
     twin, _ = other.local(problem, other.broadcast(other.init(problem, np.zeros((1, 3)))), clients, None, draws)
@@ -268,7 +269,7 @@ def test_a_domain_that_is_absent_from_a_round():
         assert np.isfinite(state.w).all()
         assert (state.domain_weights > 0).all()
         if before is not None:
-            k = int(method.participants(problem, Draws(key_from_seed(0), np.arange(1), t - 1))[0][0, 0])
+            k = int(participants(method, problem, Draws(key_from_seed(0), np.arange(1), t - 1))[0][0, 0])
             loss = 0.5 * (before.w[0, 0] - [0.0, 2.0][k]) ** 2
             factor = np.where(np.arange(2) == k, np.exp(0.5 * loss), 1.0)
             np.testing.assert_allclose(
@@ -461,7 +462,7 @@ def test_what_secure_sums_refuse():
     method = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums())
     draws = Draws(key_from_seed(0), np.arange(1), 0)
     state = method.init(problem, np.zeros((1, 3)))
-    clients, weights = method.participants(problem, draws)
+    clients, weights = participants(method, problem, draws)
     plain, _ = method.local(problem, method.broadcast(state), clients, None, draws)
     reply = method.send(problem, plain, clients, draws)
     lost = type(reply)(*(v[:, 1:] for v in reply))

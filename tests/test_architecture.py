@@ -23,7 +23,7 @@ FLOORS = [
     {"kernels.cache", "_check"},
     {"loss_traits", "_files"},
     {"federation_input"},
-    {"losses", "simplex", "federation", "draws", "traits"},
+    {"losses", "simplex", "federation", "draws", "traits", "fields"},
     {"kernels"},
     {"solvers"},
     {"constants"},

@@ -12,6 +12,7 @@ from fedconvex import Exponential, FedAvg, Federation, Hinge, Logistic, Problem,
 from fedconvex.constants import noise_factor
 from fedconvex.constants.default_steps import expected_smoothness, smoothness_of, top_eigenvalue_bound
 from fedconvex.datasets import linear_federation, logistic_federation
+from fedconvex.driver import first_state
 from fedconvex.methods import SCAFFOLD, SGD, SVRG, Decay, FedSGD, GradientDescent, ProportionalSampling, resolved
 from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
@@ -171,7 +172,9 @@ def test_checkpoints_are_those_of_the_number(logistic, tmp_path):
 
 
 def with_steps():
-    return [c for name, c in vars(methods).items() if inspect.isclass(c) and hasattr(c, "measure")]
+    return [
+        c for name, c in vars(methods).items() if inspect.isclass(c) and (hasattr(c, "local") or hasattr(c, "round"))
+    ]
 
 
 @pytest.mark.parametrize("method", with_steps(), ids=lambda c: c.__name__)
@@ -204,7 +207,7 @@ def test_settings_without_a_theorem_refuse(logistic):
         with pytest.raises(ValueError, match=says):
             next(iterate(method, problem))
     with pytest.raises(ValueError, match=r"be resolved on the problem.*fedconvex\.methods\.resolved"):
-        FedAvg(step_size="auto").init(logistic, np.zeros((1, 3)))
+        first_state(FedAvg(step_size="auto"), logistic, np.zeros((1, 3)))
     with pytest.raises(TypeError, match="must be a number"):
         FedAvg(step_size="car")
 

@@ -30,6 +30,7 @@ from fedconvex import (
     run,
 )
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 from fedconvex.methods import Decay, ProportionalSampling, ServerAdam
 
 HOME = str(Path(fedconvex.__file__).parents[1])
@@ -614,7 +615,7 @@ def test_killed_three_times(rng):
 def test_float_share_rounds_to_a_count(linear):
     for share, m in ((0.01, 1), (0.5, 2), (0.7, 4), (1.0, 5)):
         method = FedAvg(step_size=0.1, participation=share)
-        clients, weights = method.participants(linear, draws_of(R=3))
+        clients, weights = participants(method, linear, draws_of(R=3))
         assert clients.shape == (3, m)
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-15)
         for row, q in zip(clients, weights, strict=True):

@@ -106,7 +106,7 @@ def test_tracking_error_is_traced_and_resumed(tmp_path):
         (lambda p: MovingTarget(p, covariance=np.eye(2)), r"covariance must have shape \(3, 3\)"),
         (lambda p: MovingTarget(p, covariance=-np.eye(3)), "positive semidefinite"),
         (lambda p: MovingTarget(MovingTarget(p)), "does not move"),
-        (lambda p: run(DynamicFedAvg(step_size=0.1, local_steps=(1, 2)), p, rounds=1), "one per client"),
+        (lambda p: run(DynamicFedAvg(step_size=0.1, local_steps=(1, 2)), p, rounds=1), "one number per client"),
         (lambda p: run(DynamicFedAvg(step_size=0.1, batch_size=9), p, rounds=1), "at most 8, the rows of client 0"),
         (lambda p: DynamicFedAvg(step_size=0.1, local_steps=(1, 0)), "at least 1"),
     ],

@@ -21,6 +21,7 @@ from fedconvex import (
     run,
 )
 from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
+from fedconvex.driver import participants
 from fedconvex.kernels import descent
 from fedconvex.methods import (
     AdaptiveProximal,
@@ -140,7 +141,7 @@ def plain_fedprox(method, problem, rounds, seed=0):
     w, gammas, mu = np.zeros(problem.model_shape), [], method.proximal_mu
     for t in range(rounds + 1):
         yield w, gammas
-        clients, weights = method.participants(problem, Draws(key, np.arange(1), t))
+        clients, weights = participants(method, problem, Draws(key, np.arange(1), t))
         ends, kept, gammas = [], [], []
         for k, q in zip(clients[0].tolist(), weights[0].tolist(), strict=True):
             late, drawn = work_of(method, int(fed.sizes[k]), int(fed.ids[k]), key, t)
@@ -423,7 +424,7 @@ def test_both_models_move_with_the_coordinates(linear):
     still = method.aggregate  # the state before the drift, from the method's own calls
     for t in range(3):
         draws = Draws(key_from_seed(1), np.arange(1), t)
-        clients, weights = method.participants(moving, draws)
+        clients, weights = participants(method, moving, draws)
         reply, _ = method.local(moving, method.broadcast(states[t]), clients, None, draws)
         before = still(states[t], clients, weights, reply)
         q = moving.drift(draws)

@@ -12,7 +12,6 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, i
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
 from fedconvex.kernels import batches
 from fedconvex.methods import Decay, FedSAM, ServerAdam, ServerSGD
-from fedconvex.methods.parts import local_work
 
 
 def gradient(problem, w, rows):
@@ -54,7 +53,7 @@ def plain_fedsam(method, problem, rounds, seed, r=0):
     for t in range(rounds):
         ends = []
         for k, n in enumerate(fed.sizes.tolist()):
-            plan = local_work.plan_of(method, fed.sizes)[k]
+            plan = method.plan(fed.sizes)[k]
             v, batches = w, drawn(fed, k, plan, method.replacement, seed, t, r)
             for s, b in enumerate(batches):
                 assert len(b) <= n

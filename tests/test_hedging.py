@@ -13,6 +13,7 @@ import fedconvex.methods.progressivehedging as module
 import fedconvex.solvers.proximal as proximal
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 from fedconvex.methods import Decay, ProgressiveHedging, ProportionalSampling
 from fedconvex.problems import MovingTarget
 from fedconvex.solvers.proximal import proximal_points
@@ -102,7 +103,7 @@ def by_hand(method, problem, rounds, seed=0, start=None, prices=None):
         memory.x[:], memory.y[0] = w[:, None], prices
     for t in range(rounds) if prices is None else range(1, rounds + 1):
         draws = Draws(key_from_seed(seed), np.arange(1), t)
-        clients, weights = method.participants(problem, draws)
+        clients, weights = participants(method, problem, draws)
         reply, memory = method.local(problem, method.broadcast(state), clients, memory, draws)
         state = method.aggregate(state, clients, weights, reply)
         out.append((state, memory.x[0].copy(), memory.y[0].copy(), clients[0].copy()))
@@ -444,7 +445,7 @@ def test_moving_targets_move_models_and_not_prices(m, rng):
     for t, state in iterate(method, moving, rounds=12, seed=seed):
         np.testing.assert_allclose(state.w[0], z - s, rtol=0, atol=1e-11, err_msg=f"round {t}")
         draws = Draws(key_from_seed(seed), np.arange(1), t)
-        clients = method.participants(problem, draws)[0][0]
+        clients = participants(method, problem, draws)[0][0]
         step = 0.0
         for k in clients:
             y[k] = y[k] + 0.4 * (x[k] - z)

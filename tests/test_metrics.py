@@ -18,6 +18,7 @@ from fedconvex import (
 )
 from fedconvex.datasets import linear_federation
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 from fedconvex.methods import ClientMomentum, Decay, DynamicFedAvg, ProgressiveHedging
 from fedconvex.report import (
     client_drift,
@@ -161,7 +162,7 @@ def test_trace_of_a_run(problem, rng):
             c = c - 0.1 * sum(p * loss_gradient(problem, k, c)[1] for k, p in enumerate(problem.weights))
         if t:
             before = models[t - 1]
-            clients, q = method.participants(problem, Draws(key_from_seed(4), np.arange(1), t - 1))
+            clients, q = participants(method, problem, Draws(key_from_seed(4), np.arange(1), t - 1))
             W = local_models(problem, before, 0.1, 3, clients[0])
             assert trace.drift[t] == pytest.approx(np.mean([np.sum((v - before) ** 2) for v in W]), rel=1e-10)
             mean = np.tensordot(q[0], W, 1)

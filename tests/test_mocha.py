@@ -24,6 +24,7 @@ from fedconvex import (
     run,
 )
 from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
+from fedconvex.driver import participants
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, JointMOCHA, MiniBatchSDCA, MiniBatchSGD
 from fedconvex.methods.parts.dual_nodes import CLOCK, REFRESH, accuracy
 from fedconvex.problems import (
@@ -88,7 +89,7 @@ def played(method, problem, rounds, seed=0):
     state = method.init(problem, np.zeros((1, *problem.model_shape)))
     for t in range(rounds):
         draws = Draws(key, np.arange(1), t)
-        clients, weights = method.participants(problem, draws)
+        clients, weights = participants(method, problem, draws)
         reply, memory = method.local(problem, method.broadcast(state), clients, memory, draws)
         state = method.aggregate(state, clients, weights, reply)
         yield state, memory.alpha[0]
@@ -648,7 +649,7 @@ def test_bad_problems(rng):
     problem = MultiTaskProblem(fed, Logistic(), Independent(1.0))
     with pytest.raises(ValueError, match="start"):
         run(MOCHA(), problem, start=np.ones((4, 3)))
-    with pytest.raises(ValueError, match="one per node"):
+    with pytest.raises(ValueError, match="one number per node"):
         run(MOCHA(drop=(0.1, 0.2)), problem)
     with pytest.raises(ValueError, match="pencil"):
         run(MOCHA(sigma="pencil"), problem.with_relation(Covariance(1.0)))

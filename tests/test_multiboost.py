@@ -10,6 +10,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from fedconvex import Exponential, Federation, Problem, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
@@ -467,7 +468,7 @@ def test_fedmultiboost_equals_plain_numpy(loss, rng):
     for t, state in iterate(method, problem, rounds=15, seed=3):
         if t:
             draws = Draws(key_from_seed(3), np.arange(1), t - 1)
-            clients = method.participants(problem, draws)[0][0]
+            clients = participants(method, problem, draws)[0][0]
             message = method.broadcast(state._replace(w=alpha[None]))
             reply = method.local(problem, message, clients[None], None, draws)[0]
             u = -fed.y * (problem.q[:, h.sources] * h.predictions @ alpha)

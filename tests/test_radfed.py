@@ -9,6 +9,7 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import participants
 from fedconvex.methods import Decay, RADFed
 from fedconvex.problems import MovingTarget
 
@@ -35,7 +36,7 @@ def gradient(problem, w, k):
 
 
 def dealt(method, problem, seed, t, R=1):
-    return method.participants(problem, Draws(key_from_seed(seed), np.arange(R), t))[0]
+    return participants(method, problem, Draws(key_from_seed(seed), np.arange(R), t))[0]
 
 
 # ---------------------------------------------------------------- reductions and the protocol
@@ -103,7 +104,7 @@ def test_threads_messages_and_clients_alone(problem):
         np.testing.assert_array_equal(one.trace.floats_up, m * mine.size * np.arange(8))
         np.testing.assert_array_equal(one.trace.value[4], one.trace.value[3])  # measured is the last average
         draws, message = Draws(key_from_seed(2), np.arange(3), 7), method.broadcast(one.state)
-        clients, _ = method.participants(mine, draws)
+        clients, _ = participants(method, mine, draws)
         among, _ = method.local(mine, message, clients, None, draws)
         own = type(message)(message.w[:1, 1:2])  # what the second client of trajectory 0 is sent
         alone = Problem(mine.federation.subset([int(clients[0, 1])]), mine.loss, mine.l2)

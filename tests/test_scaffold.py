@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, PARTICIPATION, Draws, below, choose, key_from_seed, stream
+from fedconvex.driver import participants
 from fedconvex.kernels import client_rows
 from fedconvex.methods import SCAFFOLD, Decay, ProportionalSampling, scaffold
 from fedconvex.problems import MovingTarget
@@ -124,7 +125,7 @@ def by_hand(method, problem, rounds, seed=0):
     state, memory = method.init(problem, np.zeros((1, *problem.model_shape))), method.memory(problem, 1)
     for t in range(rounds):
         draws = Draws(key_from_seed(seed), np.arange(1), t)
-        clients, weights = method.participants(problem, draws)
+        clients, weights = participants(method, problem, draws)
         reply, memory = method.local(problem, method.broadcast(state), clients, memory, draws)
         state = method.aggregate(state, clients, weights, reply)
         controls = np.zeros((problem.federation.K, problem.size))
@@ -311,7 +312,7 @@ def test_a_remote_client_keeps_its_own_control(problem, how):
     state, memory = method.init(problem, np.zeros((R, *problem.model_shape))), method.memory(problem, R)
     for t in range(6):
         draws = Draws(key_from_seed(9), np.arange(R), t)
-        clients, weights = method.participants(problem, draws)
+        clients, weights = participants(method, problem, draws)
         message = method.broadcast(state)
         reply, memory = method.local(problem, message, clients, memory, draws)
         for r, j in np.ndindex(clients.shape):

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
+from fedconvex.driver import participants
 from fedconvex.kernels import batches
 from fedconvex.methods import FSVRG, SGD, SVRG, Decay
 from fedconvex.methods.fsvrg import frequencies
@@ -314,7 +315,7 @@ def test_threads_trajectories_and_clients_alone(problem, name):
     state = method.init(problem, np.full((3, *problem.model_shape), 0.3))
     for t in range(4):
         draws, message = Draws(key_from_seed(2), np.arange(3), t), method.broadcast(state)
-        clients, weights = method.participants(problem, draws)
+        clients, weights = participants(method, problem, draws)
         reply, _ = method.local(problem, message, everybody, None, draws)
         answer, _ = method.local(alone, message, np.zeros((3, 1), np.int64), None, draws)
         for mine, theirs in zip(answer, reply, strict=True):

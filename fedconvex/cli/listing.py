@@ -62,7 +62,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _is_part(module: Any, names: Sequence[str]) -> bool:
     """Whether these are parts that methods are made of, not methods."""
-    return module.__name__.endswith("methods") and not any(hasattr(getattr(module, n), "measure") for n in names)
+    return module.__name__.endswith("methods") and not any(
+        hasattr(getattr(module, n), part) for n in names for part in ("local", "round")
+    )
 
 
 def _first_line(thing: Any) -> str:

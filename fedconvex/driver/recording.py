@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.driver import defaults
 from fedconvex.driver.result import DivergenceWarning, Result, Status, Trace
 from fedconvex.driver.rounds import Engine
 
@@ -30,7 +31,7 @@ class Recorder:
         e = self.engine
         before = time.perf_counter()
         with np.errstate(all="ignore"):
-            value, gap = e.method.measure(e.problem, state)
+            value, gap = defaults.measure(e.method, e.problem, state)
             extra = self.observed(state)
         gap = np.where(np.isfinite(value) & ~np.isnan(gap), gap, np.inf)
         first = self.rows[0]["value"] if self.rows else value
@@ -46,7 +47,7 @@ class Recorder:
     def observed(self, state: Any) -> dict[str, np.ndarray]:
         """Return what the method and a moving target add to the trace."""
         e = self.engine
-        extra = e.method.observe(e.problem, state) if hasattr(e.method, "observe") else {}
+        extra = defaults.observe(e.method, e.problem, state)
         return extra | e.problem.observe(state.w) if e.moving else extra
 
     def due(self, t: int, last: bool) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import defaults
 from fedconvex.kernels.pieces import stoppable
 from fedconvex.methods import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
@@ -92,7 +93,7 @@ class Engine:
         if w0.shape not in (shape, shape[1:]):
             raise bad("run: start", f"have shape {shape[1:]} or {shape}", f"{w0.shape}")
         finite("run: start", w0)
-        return self.method.init(self.server, np.broadcast_to(w0, shape).copy())
+        return defaults.first_state(self.method, self.server, np.broadcast_to(w0, shape).copy())
 
     def loop(self, state: Any, t: int, limit: int | None) -> Iterator[tuple[int, Any]]:
         """Yield (t, state) forever, or up to the limit."""
@@ -108,7 +109,7 @@ class Engine:
     def _round(self, t: int, state: Any) -> Any:
         method, problem = self.method, self.problem
         draws = Draws(self.key, self.numbers, t)
-        clients, weights = method.participants(self.server, draws)
+        clients, weights = defaults.participants(method, self.server, draws)
         message = method.broadcast(state)
         shared = self.memory is None or hasattr(self.memory, "locate")  # room is made first, then threads may write
         if self.pool is None or not shared:

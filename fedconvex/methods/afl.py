@@ -25,18 +25,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, flag, real, whole
+from fedconvex._check import bad, equal_by_type
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count, Flag, Positive, count
 from fedconvex.kernels.domains import domain_sums, held_by
-from fedconvex.methods.parts import domain_weighting, participation, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import domain_weighting, local_work, participation, step_sizes
+from fedconvex.problems import FederatedProblem, Measure, Problem
 from fedconvex.simplex.uncertainty import ProjectedStep, Simplex
 from fedconvex.solvers.minimax import measure_minimax
-from fedconvex.traits import Traits
+from fedconvex.traits import Traits, not_sent
 
 __all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
 
@@ -65,6 +66,7 @@ class OptimisticState(NamedTuple):
     t: int  # rounds done
 
 
+@not_sent("counts")
 class Message(NamedTuple):
     """Server to clients."""
 
@@ -72,23 +74,14 @@ class Message(NamedTuple):
     domain_weights: np.ndarray  # (R, p) lambda_t
     counts: np.ndarray  # (R, p) N_i, agreed upon before the first round
 
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """What the clients know."""
-        return ("counts",)
 
-
+@not_sent("asked", "silence")
 class Reply(NamedTuple):
     """Clients to server."""
 
     g: np.ndarray  # (R, m, *model) share of the gradient
     losses: np.ndarray  # (R, m, p) sums of losses by domain
     asked: np.ndarray  # (R, m, 2) whether the gradient, and the losses, were asked for; else they are zeros, not sent
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Zeros of clients that were not asked, and who was."""
-        return ("asked", "silence")
 
     @property
     def silence(self) -> np.ndarray:
@@ -131,11 +124,58 @@ class WeightedSampling(NamedTuple):
         return hits[0], p * hits[1]
 
 
+def domain_sampling(who: str, x: Any) -> Any:
+    """Return a way to choose the domains that are asked."""
+    if not hasattr(x, "shares") or isinstance(x, type):
+        raise bad(who, "be DomainSampling() or WeightedSampling(draws)", f"{x!r}")
+    if isinstance(x, WeightedSampling):
+        count(f"{who}: draws", x.draws)
+    return x
+
+
 # ---------------------------------------------------------------- methods
 
 
 @dataclass(frozen=True, kw_only=True)
-class AFL:
+class MinimaxSettings(CheckedFields):
+    """Fields of both methods: steps of the two players, and their sets."""
+
+    step_size: step_sizes.StepSize
+    domain_step_size: step_sizes.StepSize
+    uncertainty_set: domain_weighting.UncertaintySet = Simplex()
+    ascent: domain_weighting.Ascent = ProjectedStep()
+    radius: Positive | None = None
+
+    statistics = domain_weighting.statistics
+    constant = ("counts",)  # of the state: no round changes it
+
+    def first(self, problem: FederatedProblem, R: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first domain weights and the domains' rows, (R, p) each."""
+        counts = domain_weighting.counts_of(problem)
+        self.uncertainty_set.check(type(self).__name__, counts.size)
+        return np.tile(self.uncertainty_set.start(counts.size), (R, 1)), np.tile(counts, (R, 1))
+
+    def descended(self, t: int, w: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """Return the model player's next point, in the ball."""
+        return into_ball(step_sizes.descend(self.step_size, t, w, g), self.radius)
+
+    def ascended(self, t: int, domain_weights: np.ndarray, F: np.ndarray) -> np.ndarray:
+        """Return the other player's next point, in Lambda."""
+        gamma = step_sizes.round_step_sizes(self.domain_step_size, np.arange(len(domain_weights)), t)
+        return self.ascent.ascend(self.uncertainty_set, domain_weights, gamma[:, None] * F)
+
+    def measure(self, problem: Problem, state: Any) -> Measure:
+        """Return max over Lambda of L(w, .) and the certified duality gap."""
+        radius = math.inf if self.radius is None else self.radius
+        return Measure(*measure_minimax(problem, self.uncertainty_set, state.w, state.domain_weights, radius))
+
+    def observe(self, problem: Problem, state: Any) -> dict[str, np.ndarray]:
+        """(R, p): the domain weights, those that are measured."""
+        return {"domain_weights": state.domain_weights}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AFL(MinimaxSettings):
     """Agnostic federated learning: stochastic descent in the model, ascent in the domain weights.
 
     With the steps of `fedconvex.theory.saddle_constants.agnostic_steps` the expected duality gap of the averages falls
@@ -181,39 +221,20 @@ class AFL:
     ('CONVERGED', array([1.]))
     """
 
-    step_size: Any
-    domain_step_size: Any
-    uncertainty_set: Any = Simplex()
-    ascent: Any = ProjectedStep()
-    sampling: Any = DomainSampling()
-    batch_size: int | None = None
-    replacement: bool = False
-    radius: float | None = None
+    sampling: Annotated[Any, domain_sampling] = DomainSampling()
+    batch_size: Count | None = None
+    replacement: Flag = False
 
-    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
-    constant = ("counts",)  # of the state: no round changes it
-
-    def __post_init__(self) -> None:
-        _check("AFL", self)
-        if self.batch_size is not None:
-            whole("AFL.batch_size", self.batch_size, low=1)
-        object.__setattr__(self, "replacement", flag("AFL.replacement", self.replacement))
-        if not hasattr(self.sampling, "shares") or isinstance(self.sampling, type):
-            raise bad("AFL.sampling", "be DomainSampling() or WeightedSampling(draws)", f"{self.sampling!r}")
-        if isinstance(self.sampling, WeightedSampling):
-            whole("AFL.sampling: draws", self.sampling.draws, low=1)
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        if self.batch_size is not None and not self.replacement:
+            local_work.check_batches("AFL", np.full(problem.federation.K, self.batch_size), problem)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        fed, B = problem.federation, self.batch_size
-        mix, counts = _start("AFL", self, problem, w)
-        if B is not None and not self.replacement and fed.sizes.min() < B:
-            k = int(np.argmin(fed.sizes))
-            raise bad("AFL.batch_size", f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}", B)
+        mix, counts = self.first(problem, len(w))
         w = into_ball(w, self.radius)
         return State(w, mix, w, mix, counts, 0)  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(None, problem, draws)
 
     def broadcast(self, state: State) -> Message:
         return Message(state.point, state.point_domain_weights, state.counts)  # 2
@@ -230,35 +251,21 @@ class AFL:
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         g, F = reply.g.sum(axis=1), reply.losses.sum(axis=1) / state.counts
-        point = into_ball(step_sizes.descend(self.step_size, state.t, state.point, g), self.radius)  # 5
-        mix = _ascend(self, state.t, state.point_domain_weights, F)  # 6
-        share, t = 1.0 / (state.t + 1.0), state.t + 1
+        point, share = self.descended(state.t, state.point, g), 1.0 / (state.t + 1.0)  # 5
+        mix = self.ascended(state.t, state.point_domain_weights, F)  # 6
         w = state.w + share * (state.point - state.w)  # 7
-        return State(
-            w,
-            state.domain_weights + share * (state.point_domain_weights - state.domain_weights),
-            point,
-            mix,
-            state.counts,
-            t,
-        )  # 7
+        mean = state.domain_weights + share * (state.point_domain_weights - state.domain_weights)  # 7
+        return State(w, mean, point, mix, state.counts, state.t + 1)
 
     def traits(self, problem: Problem) -> Traits:
         B, sizes = self.batch_size, problem.federation.sizes
         full = B is None or (not self.replacement and bool((sizes == B).all()))
         some = () if isinstance(self.sampling, DomainSampling) else ("domains",)
-        return Traits(None, None, "everyone", sizes.size, some + (() if full else ("batches",)))
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return _measure(self, problem, state)
-
-    def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """(R, p): the averaged domain weights."""
-        return {"domain_weights": state.domain_weights}
+        return participation.traits_of_sampling(None, problem, *some, *(() if full else ("batches",)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimisticAFL:
+class OptimisticAFL(MinimaxSettings):
     """AFL with optimistic steps on full gradients: the last pair converges, and fast, to the exact solution.
 
     It is the forward-reflected-backward method for the operator (grad_w L, -grad_lambda L), one gradient a round: with
@@ -289,25 +296,10 @@ class OptimisticAFL:
     'CONVERGED'
     """
 
-    step_size: Any
-    domain_step_size: Any
-    uncertainty_set: Any = Simplex()
-    ascent: Any = ProjectedStep()
-    radius: float | None = None
-
-    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
-    constant = ("counts",)  # of the state: no round changes it
-
-    def __post_init__(self) -> None:
-        _check("OptimisticAFL", self)
-
     def init(self, problem: Problem, w: np.ndarray) -> OptimisticState:
-        mix, counts = _start("OptimisticAFL", self, problem, w)
+        mix, counts = self.first(problem, len(w))
         w = into_ball(w, self.radius)
         return OptimisticState(w, mix, np.zeros_like(w), np.zeros_like(mix), counts, 0)  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(None, problem, draws)
 
     def broadcast(self, state: OptimisticState) -> Message:
         return Message(state.w, state.domain_weights, state.counts)  # 2
@@ -319,20 +311,12 @@ class OptimisticAFL:
     def aggregate(self, state: OptimisticState, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> Any:
         g, F = reply.g.sum(axis=1), reply.losses.sum(axis=1) / state.counts
         ahead_g, ahead_F = (g, F) if state.t == 0 else (2.0 * g - state.g, 2.0 * F - state.losses)  # 8
-        w = into_ball(step_sizes.descend(self.step_size, state.t, state.w, ahead_g), self.radius)  # 5, 8
-        return OptimisticState(
-            w, _ascend(self, state.t, state.domain_weights, ahead_F), g, F, state.counts, state.t + 1
-        )  # 9
+        w = self.descended(state.t, state.w, ahead_g)  # 5, 8
+        mix = self.ascended(state.t, state.domain_weights, ahead_F)  # 6, 8
+        return OptimisticState(w, mix, g, F, state.counts, state.t + 1)  # 9
 
     def traits(self, problem: Problem) -> Traits:
-        return Traits(None, None, "everyone", problem.federation.K, ())
-
-    def measure(self, problem: Problem, state: OptimisticState) -> Measure:
-        return _measure(self, problem, state)
-
-    def observe(self, problem: Problem, state: OptimisticState) -> dict[str, np.ndarray]:
-        """(R, p): the domain weights."""
-        return {"domain_weights": state.domain_weights}
+        return participation.traits_of_sampling(None, problem)
 
 
 # ---------------------------------------------------------------- what the two share
@@ -346,24 +330,6 @@ def into_ball(w: np.ndarray, radius: float | None) -> np.ndarray:
     return w * np.minimum(1.0, radius / np.where(norms > 0.0, norms, radius))
 
 
-def _check(who: str, method: Any) -> None:
-    set_ = object.__setattr__
-    set_(method, "step_size", step_sizes.as_step_size(who, method.step_size))
-    set_(method, "domain_step_size", domain_weighting.as_domain_step_size(who, method.domain_step_size))
-    domain_weighting.check_uncertainty_set(who, method.uncertainty_set, method.ascent)
-    if method.radius is not None:
-        set_(method, "radius", real(f"{who}.radius", method.radius, low=0.0, strict=True))
-
-
-def _start(who: str, method: Any, problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first domain weights and the domains' rows, (R, p) each."""
-    step_sizes.check_trajectories(who, method.step_size, len(w))
-    step_sizes.check_trajectories(who, method.domain_step_size, len(w))
-    counts = domain_weighting.counts_of(problem)
-    method.uncertainty_set.check(who, counts.size)
-    return np.tile(method.uncertainty_set.start(counts.size), (len(w), 1)), np.tile(counts, (len(w), 1))
-
-
 def _shares(
     problem: Problem, message: Message, share: np.ndarray, clients: np.ndarray, *how: Any
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -375,13 +341,3 @@ def _shares(
         w = message.w[:, None]
         g = g + problem.l2 * weight.reshape(*weight.shape, *[1] * (w.ndim - 2)) * w
     return losses, g
-
-
-def _ascend(method: Any, t: int, domain_weights: np.ndarray, F: np.ndarray) -> np.ndarray:
-    gamma = step_sizes.round_step_sizes(method.domain_step_size, np.arange(len(domain_weights)), t)
-    return method.ascent.ascend(method.uncertainty_set, domain_weights, gamma[:, None] * F)
-
-
-def _measure(method: Any, problem: Problem, state: Any) -> Measure:
-    radius = math.inf if method.radius is None else method.radius
-    return Measure(*measure_minimax(problem, method.uncertainty_set, state.w, state.domain_weights, radius))

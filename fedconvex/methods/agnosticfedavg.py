@@ -17,15 +17,15 @@ A mini-batch b of n rows stands for them with the factor n/|b|, so that its grad
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from fedconvex import secure
-from fedconvex._check import bad, flag, numeric, whole, wrong_type
+from fedconvex._check import bad, numeric, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.kernels.domains import domain_sums, held_by
-from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
+from fedconvex.fields import Count
+from fedconvex.methods.parts import domain_weighting, local_work, optimizers, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import EntropicStep, Simplex
 from fedconvex.solvers.minimax import measure_minimax
@@ -45,24 +45,20 @@ class State(NamedTuple):
     t: int  # rounds done
 
 
-class Message(NamedTuple):
-    """Server to clients."""
-
-    w: np.ndarray  # (R, *model) w_t
-    alpha: np.ndarray  # (R, p) lambda_i/(mean of N_i), the largest 1
+def as_tuple(who: str, x: Any) -> tuple[float, ...]:
+    """Return the numbers of a vector as a tuple."""
+    return tuple(numeric(who, x).ravel().tolist())
 
 
-class Reply(NamedTuple):
-    """Clients to server."""
-
-    w: np.ndarray  # (R, m, *model) w_k after the local steps
-    beta: np.ndarray  # (R, m) beta^k
-    losses: np.ndarray  # (R, m, p) L_i^k
-    counts: np.ndarray  # (R, m, p) N_i^k
+def as_sums(who: str, x: Any) -> Any:
+    """Return a way in which the server learns sums."""
+    if isinstance(x, type) or not hasattr(x, "send"):
+        raise wrong_type(who, "be PlainSums() or SecureSums()", f"{x!r}")
+    return x
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgnosticFedAvg:
+class AgnosticFedAvg(local_work.AveragedWork):
     """Federated averaging for the worst domain weights, lambda by exponentiated gradients.
 
     A round costs |W| + p floats down and |W| + 1 + 2p up per client. With one domain it is `fedconvex.FedAvg`, bit for
@@ -108,41 +104,18 @@ class AgnosticFedAvg:
     array([1.])
     """
 
-    step_size: Any
-    domain_step_size: Any
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    participation: Any = 1.0
-    client: Any = optimizers.ClientSGD()
-    server: Any = optimizers.Averaging()
-    window: int = 1
-    uncertainty_set: Any = Simplex()
-    ascent: Any = EntropicStep()
-    domain_weights: Any = None
-    sums: Any = secure.PlainSums()
+    domain_step_size: step_sizes.StepSize
+    client: optimizers.ClientOptimizer = optimizers.ClientSGD()
+    window: Count = 1
+    uncertainty_set: domain_weighting.UncertaintySet = Simplex()
+    ascent: domain_weighting.Ascent = EntropicStep()
+    domain_weights: Annotated[Any, as_tuple] | None = None
+    sums: Annotated[Any, as_sums] = secure.PlainSums()
 
-    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
-
-    def __post_init__(self) -> None:
-        set_, who = object.__setattr__, "AgnosticFedAvg"
-        set_(self, "step_size", step_sizes.as_step_size(who, self.step_size))
-        set_(self, "domain_step_size", domain_weighting.as_domain_step_size(who, self.domain_step_size))
-        local_work.check_work(who, self)
-        set_(self, "replacement", flag(f"{who}.replacement", self.replacement))
-        set_(self, "participation", participation.as_participation(who, self.participation))
-        optimizers.check_optimizers(who, self.client, self.server)
-        whole(f"{who}.window", self.window, low=1)
-        domain_weighting.check_uncertainty_set(who, self.uncertainty_set, self.ascent)
-        if self.domain_weights is not None:
-            set_(self, "domain_weights", tuple(numeric(f"{who}.domain_weights", self.domain_weights).ravel().tolist()))
-        if isinstance(self.sums, type) or not hasattr(self.sums, "send"):
-            raise wrong_type(f"{who}.sums", "be PlainSums() or SecureSums()", f"{self.sums!r}")
+    statistics = domain_weighting.statistics
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         who, R, p = "AgnosticFedAvg", len(w), domain_weighting.counts_of(problem).size
-        domain_weighting.check_fit(who, self, problem, R)
         self.uncertainty_set.check(who, p)
         mix = self.uncertainty_set.start(p) if self.domain_weights is None else np.array(self.domain_weights)
         if mix.shape != (p,):
@@ -157,21 +130,13 @@ class AgnosticFedAvg:
         ones = np.ones((R, self.window, p))
         return State(w, self.server.init(w), np.tile(mix, (R, 1)), ones, ones[:, 0], 0)  # 1
 
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 3
-
-    def broadcast(self, state: State) -> Message:
+    def broadcast(self, state: State) -> domain_weighting.Message:
         alpha = state.domain_weights / state.expected  # 2
-        return Message(state.w, alpha / alpha.max(axis=1, keepdims=True))  # 3
+        return domain_weighting.Message(state.w, alpha / alpha.max(axis=1, keepdims=True))  # 3
 
-    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        losses, _ = domain_sums(problem, message.w, np.zeros_like(message.alpha), clients)  # 4
-        u, beta = domain_weighting.weights_of(problem, clients, message.alpha)  # 4
-        w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 5
-        counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
-        return Reply(w, beta, losses, counts), memory  # 6
+    local = domain_weighting.local  # 4, 5, 6
 
-    def send(self, problem: Problem, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
+    def send(self, problem: Problem, reply: domain_weighting.Reply, clients: np.ndarray, draws: Draws) -> Any:
         """Return what all clients of the round send, once they have agreed on masks: `SecureSums`."""
         return self.sums.send(reply, problem.federation.ids[clients], draws)  # 6
 
@@ -188,7 +153,7 @@ class AgnosticFedAvg:
         return State(w, server, mix, window, np.where(mean > 0.0, mean, state.expected), state.t + 1)
 
     def traits(self, problem: Problem) -> Traits:
-        return local_work.averaging_traits(self, problem, plain=False, averaged=False)
+        return self.averaging_traits(problem, plain=False, averaged=False)
 
     def measure(self, problem: Problem, state: State) -> Measure:
         return Measure(*measure_minimax(problem, self.uncertainty_set, state.w, state.domain_weights))

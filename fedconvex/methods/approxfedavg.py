@@ -27,36 +27,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import flag, real
 from fedconvex.draws import Draws
+from fedconvex.fields import Positive
 from fedconvex.kernels import averages
-from fedconvex.kernels.domains import domain_sums, domains_of, held_by
-from fedconvex.methods.parts import domain_weighting, local_work, optimizers, participation, step_sizes
+from fedconvex.kernels.domains import domain_sums, domains_of
+from fedconvex.methods.parts import averaging, domain_weighting, local_work, optimizers
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
 from fedconvex.solvers.minimax import measure_softmax
 from fedconvex.traits import Traits
 
 __all__ = ["ApproxFedAvg", "SoftmaxFedAvg"]
-
-
-class State(NamedTuple):
-    """What the server of ApproxFedAvg keeps."""
-
-    w: np.ndarray  # (R, *model) w_t
-    server: tuple  # SERVEROPT's memory, arrays like w
-
-
-class Message(NamedTuple):
-    """ApproxFedAvg, server to clients."""
-
-    w: np.ndarray  # (R, *model) w_t
-
-
-class Reply(NamedTuple):
-    """ApproxFedAvg, clients to server."""
-
-    w: np.ndarray  # (R, m, *model) w_k after the local steps
 
 
 class SoftmaxState(NamedTuple):
@@ -68,24 +49,8 @@ class SoftmaxState(NamedTuple):
     counts: np.ndarray  # (R, p) N_i
 
 
-class SoftmaxMessage(NamedTuple):
-    """SoftmaxFedAvg, server to clients."""
-
-    w: np.ndarray  # (R, *model) w_t
-    alpha: np.ndarray  # (R, p) q_i/N_i, the largest 1
-
-
-class SoftmaxReply(NamedTuple):
-    """SoftmaxFedAvg, clients to server."""
-
-    w: np.ndarray  # (R, m, *model) w_k after the local steps
-    beta: np.ndarray  # (R, m) beta^k
-    losses: np.ndarray  # (R, m, p) L_i^k
-    counts: np.ndarray  # (R, m, p) N_i^k
-
-
 @dataclass(frozen=True, kw_only=True)
-class ApproxFedAvg:
+class ApproxFedAvg(local_work.AveragedWork):
     """FedAvg whose clients weigh their own domains by the softmax of their own losses, as published.
 
     A round costs 2|W| floats per client, like FedAvg. Its gap is that of the softmax objective, which it does not
@@ -112,50 +77,32 @@ class ApproxFedAvg:
     (array([1.]), array([1.]))
     """
 
-    mu: float
-    step_size: Any
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    participation: Any = 1.0
-    client: Any = optimizers.ClientSGD()
-    server: Any = optimizers.Averaging()
+    mu: Positive
+    client: optimizers.ClientOptimizer = optimizers.ClientSGD()
 
-    def __post_init__(self) -> None:
-        _check("ApproxFedAvg", self)
+    init = averaging.init  # 1
+    broadcast = averaging.broadcast  # 2
 
-    def init(self, problem: Problem, w: np.ndarray) -> State:
-        domain_weighting.check_fit("ApproxFedAvg", self, problem, len(w))
-        return State(w, self.server.init(w))  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
-
-    def broadcast(self, state: State) -> Message:
-        return Message(state.w)  # 2
-
-    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
+    def local(self, problem: Problem, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         held = domains_of(problem.federation).held[clients]
         nothing = np.zeros((len(clients), held.shape[2]))
         means = domain_sums(problem, message.w, nothing, clients)[0] / np.maximum(held, 1)  # 3
         q = softmax(np.where(held > 0, means, -np.inf), self.mu)  # 3
         u, beta = domain_weighting.weights_of(problem, clients, q / np.maximum(held, 1))
-        return Reply(domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)), memory  # 4, 5
+        w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 4
+        return averaging.Reply(w, w[:, :, None][:, :, :0]), memory  # 5
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        server, w = self.server.move(state.server, state.w, averages.over_clients(weights, reply.w))  # 6
-        return State(w, server)
+    aggregate = averaging.aggregate  # 6
 
     def traits(self, problem: Problem) -> Traits:
-        return local_work.averaging_traits(self, problem, plain=False)
+        return self.averaging_traits(problem, plain=False)
 
-    def measure(self, problem: Problem, state: State) -> Measure:
+    def measure(self, problem: Problem, state: averaging.State) -> Measure:
         return Measure(*measure_softmax(problem, self.mu, state.w))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxFedAvg:
+class SoftmaxFedAvg(local_work.AveragedWork):
     """Federated averaging for the softmax objective: the server knows the domains' losses and sends their weights.
 
     A round costs |W| + p floats down and |W| + 1 + 2p up per client. The weights are one round old; fixed points of
@@ -184,42 +131,25 @@ class SoftmaxFedAvg:
     array([1.5])
     """
 
-    mu: float
-    step_size: Any
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    participation: Any = 1.0
-    client: Any = optimizers.ClientSGD()
-    server: Any = optimizers.Averaging()
+    mu: Positive
+    client: optimizers.ClientOptimizer = optimizers.ClientSGD()
 
-    statistics = staticmethod(domain_weighting.statistics)  # what clients are asked for before round 1
+    statistics = domain_weighting.statistics
     constant = ("counts",)  # of the state: no round changes it
 
-    def __post_init__(self) -> None:
-        _check("SoftmaxFedAvg", self)
-
     def init(self, problem: Problem, w: np.ndarray) -> SoftmaxState:
-        domain_weighting.check_fit("SoftmaxFedAvg", self, problem, len(w))
         counts = np.tile(domain_weighting.counts_of(problem), (len(w), 1))
         return SoftmaxState(w, self.server.init(w), np.zeros_like(counts), counts)  # 1
 
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
-
-    def broadcast(self, state: SoftmaxState) -> SoftmaxMessage:
+    def broadcast(self, state: SoftmaxState) -> domain_weighting.Message:
         alpha = softmax(state.values, self.mu) / state.counts
-        return SoftmaxMessage(state.w, alpha / alpha.max(axis=1, keepdims=True))  # 7
+        return domain_weighting.Message(state.w, alpha / alpha.max(axis=1, keepdims=True))  # 7
 
-    def local(self, problem: Problem, message: SoftmaxMessage, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        losses, _ = domain_sums(problem, message.w, np.zeros_like(message.alpha), clients)  # 8
-        u, beta = domain_weighting.weights_of(problem, clients, message.alpha)  # 8
-        w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 9
-        counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
-        return SoftmaxReply(w, beta, losses, counts), memory  # 10
+    local = domain_weighting.local  # 8, 9, 10
 
-    def aggregate(self, state: SoftmaxState, clients: np.ndarray, weights: np.ndarray, reply: SoftmaxReply) -> Any:
+    def aggregate(
+        self, state: SoftmaxState, clients: np.ndarray, weights: np.ndarray, reply: domain_weighting.Reply
+    ) -> SoftmaxState:
         total, counts = reply.beta.sum(axis=1), reply.counts.sum(axis=1)
         average = averages.over_clients(reply.beta / total[:, None], reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 11
@@ -227,7 +157,7 @@ class SoftmaxFedAvg:
         return SoftmaxState(w, server, np.where(counts > 0.0, means, state.values), state.counts)  # 11
 
     def traits(self, problem: Problem) -> Traits:
-        return local_work.averaging_traits(self, problem, plain=False, averaged=False)
+        return self.averaging_traits(problem, plain=False, averaged=False)
 
     def measure(self, problem: Problem, state: SoftmaxState) -> Measure:
         return Measure(*measure_softmax(problem, self.mu, state.w))
@@ -235,13 +165,3 @@ class SoftmaxFedAvg:
     def observe(self, problem: Problem, state: SoftmaxState) -> dict[str, np.ndarray]:
         """(R, p): the weights q of the domains."""
         return {"domain_weights": softmax(state.values, self.mu)}
-
-
-def _check(who: str, method: Any) -> None:
-    set_ = object.__setattr__
-    set_(method, "mu", real(f"{who}.mu", method.mu, low=0.0, strict=True))
-    set_(method, "step_size", step_sizes.as_step_size(who, method.step_size))
-    local_work.check_work(who, method)
-    set_(method, "replacement", flag(f"{who}.replacement", method.replacement))
-    set_(method, "participation", participation.as_participation(who, method.participation))
-    optimizers.check_optimizers(who, method.client, method.server)

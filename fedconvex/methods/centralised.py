@@ -11,19 +11,17 @@ SGD (one round is `steps` steps)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, whole
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count
 from fedconvex.kernels import descent
-from fedconvex.methods.parts import automatic_steps
-from fedconvex.methods.parts import step_sizes as _steps
-from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import automatic_steps, local_work, optimizers, step_sizes
+from fedconvex.problems import Problem
 from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
 from fedconvex.traits import Traits
 
@@ -38,7 +36,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientDescent:
+class GradientDescent(CheckedFields):
     """Gradient descent on F, the reference that every federated method is held against.
 
     Parameters
@@ -58,30 +56,23 @@ class GradientDescent:
 
     learns = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)
 
-    step_size: Any
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", _steps.as_step_size("GradientDescent", self.step_size, automatic=True))
+    step_size: step_sizes.AutomaticStepSize
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        _steps.check_trajectories("GradientDescent", self.step_size, len(w))
         return State(w, 0)  # 1
 
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
-        return State(_steps.descend(self.step_size, state.t, state.w, problem.gradient(state.w)), state.t + 1)  # 2
+        return State(step_sizes.descend(self.step_size, state.t, state.w, problem.gradient(state.w)), state.t + 1)  # 2
 
     def traits(self, problem: Problem) -> Traits:
         return Traits(drawn=())
 
     def default_step(self, problem: Problem) -> DefaultStep:
-        return default_steps.descent_step(automatic_steps.smoothness("GradientDescent", problem, falling=True))
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
+        return default_steps.descent_step(automatic_steps.smoothness(self, problem, falling=True))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGD:
+class SGD(local_work.PooledWork):
     """Stochastic gradient descent on the pooled rows, each weighing 1/n.
 
     Parameters
@@ -109,44 +100,26 @@ class SGD:
     20
     """
 
-    step_size: Any
-    batch_size: int = 1
-    steps: int = 1
-    replacement: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", _steps.as_step_size("SGD", self.step_size, automatic=True))
-        whole("SGD.batch_size", self.batch_size, low=1)
-        whole("SGD.steps", self.steps, low=1)
-        object.__setattr__(self, "replacement", flag("SGD.replacement", self.replacement))
+    step_size: step_sizes.AutomaticStepSize
+    steps: Count = 1
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        fed = problem.federation
-        _steps.check_trajectories("SGD", self.step_size, len(w))
-        if np.abs(problem.weights - fed.masses / fed.masses.sum()).max() > 1e-9:
-            raise bad("SGD: Problem.weights", "be n_k/n", "others", "pass weights=None, or use GradientDescent")
-        if self.batch_size > fed.n and not self.replacement:
-            raise bad("SGD.batch_size", f"be at most the number of rows {fed.n}", self.batch_size)
         return State(w, 0)  # 1
 
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
         shape = (len(state.w), 1)
         plan = np.broadcast_to([self.steps, self.batch_size, self.batch_size], (*shape, 3)).copy()
-        eta = _steps.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
         clients = np.zeros(shape, dtype=np.int64)
         w, _ = descent.local_updates(
-            problem.pooled, ClientSGD(), state.w, clients, draws, eta, plan, self.replacement, False
+            problem.pooled, optimizers.ClientSGD(), state.w, clients, draws, eta, plan, self.replacement, False
         )  # 3
         return State(w[:, 0], state.t + 1)
 
     def traits(self, problem: Problem) -> Traits:
-        full = self.batch_size == problem.federation.n and not self.replacement
-        return Traits(drawn=() if full else ("batches",))
+        return Traits(drawn=self.drawn(problem))
 
     def default_step(self, problem: Problem) -> DefaultStep:
-        smooth = automatic_steps.smoothness("SGD", problem)
+        smooth = automatic_steps.smoothness(self, problem)
         pooled = smooth._replace(client=smooth.F)
         return default_steps.batch_step(pooled, problem.federation.n, self.batch_size, self.replacement)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)

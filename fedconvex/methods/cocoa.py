@@ -16,14 +16,13 @@ theta_t, and how it is bounded: `fedconvex.methods.mocha`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedconvex._check import whole
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count, Inside
 from fedconvex.methods.parts import dual_nodes, participation
-from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State
+from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, Sigma
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits
@@ -32,7 +31,7 @@ __all__ = ["CoCoA"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoCoA:
+class CoCoA(CheckedFields):
     """CoCoA on multi-task problems: every node works to the same local accuracy theta in every round.
 
     What MOCHA is without its tolerance of stragglers: the round lasts as long as the slowest node's work.
@@ -67,31 +66,13 @@ class CoCoA:
 
     learns = (MODEL_PER_TASK,)
 
-    theta: float = 0.5
-    max_epochs: int = 1000
-    sigma: Any = None
+    theta: Inside = 0.5
+    max_epochs: Count = 1000
+    sigma: Sigma | None = None
 
-    memory = staticmethod(dual_nodes.memory)  # 1
-    broadcast = staticmethod(dual_nodes.broadcast)  # 2
-    measure, observe = staticmethod(dual_nodes.measure), staticmethod(dual_nodes.observe)
-
-    def __post_init__(self) -> None:
-        dual_nodes.check_accuracy("CoCoA.theta", self.theta)
-        whole("CoCoA.max_epochs", self.max_epochs, low=1)
-        object.__setattr__(self, "sigma", dual_nodes.check_sigma("CoCoA.sigma", self.sigma))
-
-    def traits(self, problem: MultiTaskProblem) -> Traits:
-        return Traits(None, None, "everyone", problem.federation.K, ("rows",))
-
-    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
-        """Return what nodes are asked for before round 1."""
-        return dual_nodes.statistics(self.sigma, problem)
-
-    def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
-        return dual_nodes.fixed("CoCoA", dual_nodes.start("CoCoA", problem, w, self.sigma))  # 1
-
-    def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(None, problem, draws)
+    statistics, memory = dual_nodes.statistics, dual_nodes.memory
+    init = dual_nodes.init  # 1
+    broadcast = dual_nodes.broadcast  # 2
 
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
@@ -99,5 +80,8 @@ class CoCoA:
         work = dual_nodes.work_to_accuracy(problem, self.theta, self.max_epochs, draws.round)
         return dual_nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 3, 4
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return dual_nodes.join(state, clients, reply)  # 5
+    aggregate = dual_nodes.aggregate  # 5
+    measure, observe = dual_nodes.measure, dual_nodes.observe
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        return participation.traits_of_sampling(None, problem, "rows")

@@ -11,16 +11,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, whole
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, CountPerClient
 from fedconvex.kernels import averages, descent
-from fedconvex.methods.parts import participation, step_sizes
-from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
+from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["DynamicFedAvg"]
@@ -45,7 +44,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicFedAvg:
+class DynamicFedAvg(CheckedFields):
     """FedAvg for drifting targets, with agent-specific local epochs E_k, batch sizes B_k and local steps mu/E_k.
 
     The division by E_k gives every agent the same total step, so that unequal E_k cause no bias of first order.
@@ -82,34 +81,18 @@ class DynamicFedAvg:
     20
     """
 
-    step_size: Any
-    local_steps: Any = 1
-    batch_size: Any = None
-    participation: Any = 1.0
+    step_size: Annotated[Any, step_sizes.Schedule(decays=False, instead="use FedAvg")]
+    local_steps: CountPerClient = 1
+    batch_size: CountPerClient | None = None
+    participation: participation.Participation = 1.0
 
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("DynamicFedAvg", self.step_size))
-        if isinstance(self.step_size, step_sizes.Decay):
-            raise bad("DynamicFedAvg.step_size", "be constant in time", f"{self.step_size!r}", "use FedAvg")
-        set_(self, "local_steps", _per_agent("local_steps", self.local_steps))
-        if self.batch_size is not None:
-            set_(self, "batch_size", _per_agent("batch_size", self.batch_size))
-        set_(self, "participation", participation.as_participation("DynamicFedAvg", self.participation))
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        local_work.check_batches("DynamicFedAvg", self._plan(problem, np.arange(problem.federation.K))[:, 2], problem)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        participation.check_participation("DynamicFedAvg", self.participation, problem)
-        step_sizes.check_trajectories("DynamicFedAvg", self.step_size, len(w))
-        fed = problem.federation
-        plan = self._plan(problem, np.arange(fed.K)[None])[0]
-        if (plan[:, 1] > fed.sizes).any():
-            k = int(np.argmax(plan[:, 1] > fed.sizes))
-            must = f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}"
-            raise bad("DynamicFedAvg.batch_size", must, int(plan[k, 1]))
         return State(w)  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
 
     def broadcast(self, state: State) -> Message:
         return Message(state.w)  # 2
@@ -117,7 +100,9 @@ class DynamicFedAvg:
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         plan = self._plan(problem, clients)  # 3
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan) / plan[:, :, :1]
-        w, _ = descent.local_updates(problem, ClientSGD(), message.w, clients, draws, eta, plan, False, False)  # 4
+        w, _ = descent.local_updates(
+            problem, optimizers.ClientSGD(), message.w, clients, draws, eta, plan, False, False
+        )  # 4
         return Reply(w), memory  # 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
@@ -126,33 +111,10 @@ class DynamicFedAvg:
     def traits(self, problem: Problem) -> Traits:
         plan, sizes = self._plan(problem, np.arange(problem.federation.K)), problem.federation.sizes
         local = LocalSteps(self.step_size, plan[:, 0], plan[:, 1], sizes, False, True, True, 1.0 / plan[:, 0])
-        sampling, m = participation.sampling_of(self.participation, problem)
-        some = () if sampling == "everyone" else ("clients",)
-        return Traits(local, 1.0, sampling, m, some + (() if local.full else ("batches",)))
+        return participation.traits_of_sampling(self.participation, problem, local=local, server_step=1.0)
 
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
-
-    def _plan(self, problem: Problem, clients: np.ndarray) -> np.ndarray:
-        """Return E_k, B_k, B_k of the given clients, (R, m, 3)."""
-        K = problem.federation.K
-        plan = np.empty((*clients.shape, 3), dtype=np.int64)
-        plan[..., 0] = _of_agents("local_steps", self.local_steps, K)[clients]
-        sizes = problem.federation.sizes if self.batch_size is None else _of_agents("batch_size", self.batch_size, K)
-        plan[..., 1] = plan[..., 2] = sizes[clients]
-        return plan
-
-
-def _per_agent(name: str, x: Any) -> Any:
-    """Return a whole number, or a tuple of whole numbers, all at least 1."""
-    if np.ndim(x) == 0:
-        return whole(f"DynamicFedAvg.{name}", x, low=1)
-    return tuple(whole(f"DynamicFedAvg.{name}", v, low=1) for v in np.asarray(x).ravel())
-
-
-def _of_agents(name: str, x: Any, K: int) -> np.ndarray:
-    if isinstance(x, int):
-        return np.broadcast_to(x, K)
-    if len(x) != K:
-        raise bad(f"DynamicFedAvg.{name}", f"be one number, or one per client ({K})", f"{len(x)} numbers")
-    return np.asarray(x)
+    def _plan(self, problem: FederatedProblem, clients: np.ndarray) -> np.ndarray:
+        """Return E_k, B_k, B_k of the given clients, (*clients.shape, 3)."""
+        sizes = problem.federation.sizes
+        E, B = (np.broadcast_to(x, sizes.shape) for x in (self.local_steps, self.batch_size or sizes))
+        return local_work.plan_of(clients, E[clients], B[clients], B[clients])

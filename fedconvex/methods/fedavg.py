@@ -11,49 +11,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fedconvex._check import flag
-from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, descent
-from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.fields import Flag
+from fedconvex.methods.parts import automatic_steps, averaging, local_work, optimizers, step_sizes
+from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
 __all__ = ["FedAvg"]
 
 
-class State(NamedTuple):
-    """What the server keeps."""
-
-    w: np.ndarray  # (R, *model) w_t
-    server: tuple  # SERVEROPT's memory, arrays like w
-    shadow: np.ndarray  # (R, tau, *model) averaged local iterates of the last round, or tau = 0
-
-
-class Message(NamedTuple):
-    """Server to clients."""
-
-    w: np.ndarray  # (R, *model) w_t
-
-
-class Reply(NamedTuple):
-    """Clients to server."""
-
-    w: np.ndarray  # (R, m, *model) w_k after the local steps
-    path: np.ndarray  # (R, m, tau, *model) w_k after each of them, or tau = 0; a diagnostic
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are kept for analysis and not counted as communication."""
-        return ("path",)
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedAvg:
+class FedAvg(local_work.AveragedWork):
     """Federated averaging: local steps at sampled clients, averaged by the server.
 
     Parameters
@@ -101,62 +73,23 @@ class FedAvg:
     ('ROUND_LIMIT', True)
     """
 
-    step_size: Any
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    participation: Any = 1.0
-    client: Any = optimizers.ClientSGD()
-    server: Any = optimizers.Averaging()
-    shadow: bool = False
+    step_size: step_sizes.AutomaticStepSize
+    client: optimizers.ClientOptimizer = optimizers.ClientSGD()
+    shadow: Flag = False
 
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("FedAvg", self.step_size, automatic=True))
-        local_work.check_work("FedAvg", self)
-        for name in ("replacement", "shadow"):
-            set_(self, name, flag(f"FedAvg.{name}", getattr(self, name)))
-        set_(self, "participation", participation.as_participation("FedAvg", self.participation))
-        optimizers.check_optimizers("FedAvg", self.client, self.server)
+    init = averaging.init  # 1
+    broadcast = averaging.broadcast  # 2
 
-    def init(self, problem: Problem, w: np.ndarray) -> State:
-        local_work.check_fit("FedAvg", self, problem, len(w))
-        return State(w, self.server.init(w), w[:, None][:, :0])  # 1
+    def local(
+        self, problem: Problem, message: averaging.Message, clients: np.ndarray, memory: Any, draws: Draws
+    ) -> Any:
+        w, path = self.local_models(problem, message.w, clients, draws, self.shadow)  # 3, 4
+        return averaging.Reply(w, path), memory  # 5
 
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
-
-    def broadcast(self, state: State) -> Message:
-        return Message(state.w)  # 2
-
-    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        plan = local_work.plan_of(self, problem.federation.sizes[clients])
-        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
-        w, path = descent.local_updates(
-            problem, self.client, message.w, clients, draws, eta, plan, self.replacement, self.shadow
-        )  # 3, 4
-        return Reply(w, path), memory  # 5
-
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        average = averages.over_clients(weights, reply.w)
-        server, w = self.server.move(state.server, state.w, average)  # 6
-        return State(w, server, averages.over_clients(weights, reply.path) if self.shadow else state.shadow)
+    aggregate = averaging.aggregate  # 6
+    observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:
-        return local_work.averaging_traits(self, problem, plain=self.client.plain())
+        return self.averaging_traits(problem, plain=self.client.plain())
 
-    def default_step(self, problem: Problem) -> DefaultStep:
-        return automatic_steps.of_averaging("FedAvg", self, problem)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
-
-    def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """shadow_value (R,): mean of F over the shadow iterates of the last round."""
-        if not self.shadow:
-            return {}
-        R, tau = state.shadow.shape[:2]
-        if tau == 0:
-            return {"shadow_value": np.full(R, np.nan)}
-        return {"shadow_value": problem.value(state.shadow.reshape(-1, *problem.model_shape)).reshape(R, tau).mean(1)}
+    default_step = automatic_steps.of_averaging

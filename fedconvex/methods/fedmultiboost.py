@@ -14,16 +14,17 @@ Every client c belongs to one domain k and has m_c rows; base classifiers are kn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, whole, wrong_type
+from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count
 from fedconvex.methods.parts import step_sizes
-from fedconvex.problems import EnsembleProblem, Measure
+from fedconvex.problems import EnsembleProblem
 from fedconvex.problems.protocol import ENSEMBLE
-from fedconvex.traits import Traits
+from fedconvex.traits import Traits, not_sent
 
 __all__ = ["FedMultiBoost"]
 
@@ -48,6 +49,7 @@ class Message(NamedTuple):
     w: np.ndarray  # (R, N) alpha_{t-1}
 
 
+@not_sent("classifiers")
 class Reply(NamedTuple):
     """Clients to server."""
 
@@ -56,14 +58,9 @@ class Reply(NamedTuple):
     edge: np.ndarray  # (R, m, s) Z_{t,c} beta_{t,c,j}
     classifiers: np.ndarray  # (R, m, s) which j; the server has drawn them itself
 
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are kept for bookkeeping and not counted as communication."""
-        return ("classifiers",)
-
 
 @dataclass(frozen=True, kw_only=True)
-class FedMultiBoost:
+class FedMultiBoost(CheckedFields):
     """Federated boosting with multiple sources: sampled clients of every domain, steps eta_0/sqrt(t).
 
     Parameters
@@ -114,18 +111,9 @@ class FedMultiBoost:
     statistics = staticmethod(lambda problem: ("client_domain",))  # what clients are asked for before round 1
     constant = ("sizes", "domain")  # of the state: no round changes them
 
-    step_size: Any
-    clients_per_domain: int | None = None
-    classifiers: int | None = None
-
-    def __post_init__(self) -> None:
-        size = step_sizes.as_step_size("FedMultiBoost", self.step_size)
-        if isinstance(size, step_sizes.Decay):
-            raise bad("FedMultiBoost.step_size", "be eta_0 of the steps eta_0/sqrt(t)", f"{size!r}")
-        object.__setattr__(self, "step_size", size)
-        for name in ("clients_per_domain", "classifiers"):
-            if getattr(self, name) is not None:
-                whole(f"FedMultiBoost.{name}", getattr(self, name), low=1)
+    step_size: Annotated[Any, step_sizes.Schedule(decays=False, instead="it is eta_0 of the steps eta_0/sqrt(t)")]
+    clients_per_domain: Count | None = None
+    classifiers: Count | None = None
 
     def init(self, problem: EnsembleProblem, w: np.ndarray) -> State:
         if not hasattr(problem, "sources"):
@@ -139,7 +127,6 @@ class FedMultiBoost:
             )
         if (w < 0.0).any():
             raise bad("FedMultiBoost: start", "be nonnegative", f"{w.min():g}")
-        step_sizes.check_trajectories("FedMultiBoost", self.step_size, len(w))
         fed, columns = problem.federation, np.bincount(problem.sources, minlength=problem.p)
         if columns.min() < (self.classifiers or 1):
             k = int(np.argmin(columns))
@@ -217,9 +204,6 @@ class FedMultiBoost:
         few = self.classifiers is not None and bool((columns > self.classifiers).any())
         sampling = "other" if some else "everyone"
         return Traits(None, None, sampling, int(asked.sum()), some + (("classifiers",) if few else ()))
-
-    def measure(self, problem: EnsembleProblem, state: State) -> Measure:
-        return problem.measure(state.w)
 
     def observe(self, problem: EnsembleProblem, state: State) -> dict[str, np.ndarray]:
         """Return worst_error, stepped (whether a classifier was found), and floats_published of the round: (R,)."""

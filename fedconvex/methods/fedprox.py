@@ -16,19 +16,20 @@ gradient of h_k is that of f_k plus mu w - mu w_t: a ridge mu and a linear term,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
+from fedconvex._check import bad, equal_by_type, flag, real, wrong_type
 from fedconvex.draws import Draws, below, stream, uniform
+from fedconvex.fields import Flag, OneOrMore, count, nonnegative, positive
 from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.loss_traits import traits
-from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import local_work, optimizers, step_sizes
+from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.proximal import proximal_points
-from fedconvex.traits import Traits
+from fedconvex.traits import Traits, not_sent
 
 __all__ = ["AdaptiveProximal", "FedProx", "ProximalPoint", "Stragglers"]
 
@@ -59,6 +60,7 @@ class Message(NamedTuple):
         return () if self.before.size else ("mu",)
 
 
+@not_sent("late", "gamma")
 class Reply(NamedTuple):
     """Clients to server."""
 
@@ -66,11 +68,6 @@ class Reply(NamedTuple):
     rise: np.ndarray  # (R, m) f_k(w_t) - f_k(w_{t-1}) if mu is adaptive, else (R, 0)
     late: np.ndarray  # (R, m) whether the client was a straggler, or (R, 0); the server sees it by the clock
     gamma: np.ndarray  # (R, m) gamma_k, or (R, 0); a diagnostic
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are not counted as communication."""
-        return ("late", "gamma")
 
 
 @equal_by_type
@@ -138,8 +135,44 @@ class AdaptiveProximal(NamedTuple):
         return mu, np.where(enough, 0, falls)
 
 
+class ProximalMu(NamedTuple):
+    """The rule of mu: at least 0, one number or one per trajectory, or a valid `AdaptiveProximal`."""
+
+    numbers: OneOrMore = OneOrMore(nonnegative, "nonnegative numbers")
+
+    def __call__(self, who: str, x: Any) -> Any:
+        if not isinstance(x, AdaptiveProximal):
+            return self.numbers(who, x)
+        nonnegative(f"{who}: start", x.start)
+        positive(f"{who}: step", x.step)
+        count(f"{who}: patience", x.patience)
+        return x
+
+    def fit(self, who: str, x: Any, problem: FederatedProblem, R: int) -> None:
+        """Raise if there is one mu per trajectory, but for another number of them."""
+        if not isinstance(x, AdaptiveProximal):
+            self.numbers.fit(who, x, problem, R)
+
+
+def valid_solver(who: str, x: Any) -> ProximalPoint:
+    """Return a valid local solver."""
+    if not isinstance(x, ProximalPoint):
+        raise wrong_type(who, "be ProximalPoint() or None", f"{x!r}")
+    positive(f"{who}: tol", x.tol)
+    return x
+
+
+def valid_stragglers(who: str, x: Any) -> Stragglers:
+    """Return valid `Stragglers`."""
+    if not isinstance(x, Stragglers):
+        raise wrong_type(who, "be Stragglers(share)", f"{x!r}")
+    real(f"{who}: share", x.share, low=0.0, high=1.0)
+    flag(f"{who}: drop", x.drop)
+    return x
+
+
 @dataclass(frozen=True, kw_only=True)
-class FedProx:
+class FedProx(local_work.AveragedWork):
     """Federated averaging whose clients stay near the server's model by a proximal term, and may do unequal work.
 
     With ``proximal_mu=0`` it is `FedAvg`, bit for bit. For mu > 0 it is biased like FedAvg, less so the larger mu: with
@@ -200,74 +233,41 @@ class FedProx:
     ('ROUND_LIMIT', True)
     """
 
-    proximal_mu: Any
-    step_size: Any = None
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    solver: ProximalPoint | None = None
-    stragglers: Stragglers | None = None
-    participation: Any = 1.0
-    client: Any = optimizers.ClientSGD()
-    server: Any = optimizers.Averaging()
-    inexactness: bool = False
+    proximal_mu: Annotated[Any, ProximalMu()]
+    step_size: step_sizes.StepSize | None = None
+    solver: Annotated[ProximalPoint, valid_solver] | None = None
+    stragglers: Annotated[Stragglers, valid_stragglers] | None = None
+    client: optimizers.ClientOptimizer = optimizers.ClientSGD()
+    inexactness: Flag = False
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "proximal_mu", _as_proximal_mu(self.proximal_mu))
-        set_(self, "replacement", flag("FedProx.replacement", self.replacement))
-        set_(self, "inexactness", flag("FedProx.inexactness", self.inexactness))
-        set_(self, "participation", participation.as_participation("FedProx", self.participation))
-        optimizers.check_optimizers("FedProx", self.client, self.server)
-        if self.solver is None:
-            self._check_work()
-        else:
-            self._check_solver()
-
-    def _check_work(self) -> None:
-        if self.step_size is None:
+        if self.solver is not None:
+            for name in ("step_size", "local_steps", "epochs", "batch_size", "replacement", "stragglers", "client"):
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise bad(f"FedProx.{name}", "be left out where a solver is given", f"{getattr(self, name)!r}")
+        elif self.step_size is None:
             raise bad("FedProx.step_size", "be given", "None", "or solve exactly: solver=ProximalPoint()")
-        object.__setattr__(self, "step_size", step_sizes.as_step_size("FedProx", self.step_size))
-        local_work.check_work("FedProx", self)
-        if self.stragglers is not None:
-            if not isinstance(self.stragglers, Stragglers):
-                raise wrong_type("FedProx.stragglers", "be Stragglers(share)", f"{self.stragglers!r}")
-            real("FedProx.stragglers: share", self.stragglers.share, low=0.0, high=1.0)
-            flag("FedProx.stragglers: drop", self.stragglers.drop)
-            if (self.local_steps if self.epochs is None else self.epochs) < 2:
-                raise bad("FedProx.stragglers", "have at least 2 local_steps or epochs to do part of", "1")
+        super().__post_init__()
+        if self.stragglers is not None and max(self.local_steps, self.epochs or 1) < 2:
+            raise bad("FedProx.stragglers", "have at least 2 local_steps or epochs to do part of", "1")
 
-    def _check_solver(self) -> None:
-        if not isinstance(self.solver, ProximalPoint):
-            raise wrong_type("FedProx.solver", "be ProximalPoint() or None", f"{self.solver!r}")
-        real("FedProx.solver: tol", self.solver.tol, low=0.0, strict=True)
-        for name in ("step_size", "local_steps", "epochs", "batch_size", "replacement", "stragglers", "client"):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise bad(f"FedProx.{name}", "be left out where a solver is given", f"{getattr(self, name)!r}")
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem: exact solutions need strong convexity and a curved loss."""
+        super().check_fit(problem, R)
+        if self.solver is None:
+            return
+        if problem.l2 == 0.0 and (isinstance(self.proximal_mu, AdaptiveProximal) or not np.all(self.proximal_mu)):
+            must, cure = "be positive for exact solutions where l2 = 0", "a client's own minimiser may not exist"
+            raise bad("FedProx.proximal_mu", must, f"{self.proximal_mu!r}", cure)
+        if not traits(problem.loss).curved:
+            cure = "use SmoothedHinge(gamma), or step_size="
+            raise bad("FedProx with a solver", "have a loss with curvature", f"{problem.loss!r}", cure)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        participation.check_participation("FedProx", self.participation, problem)
-        mu, R = self.proximal_mu.start if isinstance(self.proximal_mu, AdaptiveProximal) else self.proximal_mu, len(w)
-        if isinstance(mu, tuple) and len(mu) != R:
-            raise bad("FedProx.proximal_mu", f"be one number per trajectory ({R})", f"{len(mu)}")
-        mu = np.broadcast_to(np.array(mu), R).astype(float)
-        if self.solver is None:
-            local_work.check_fit("FedProx", self, problem, R)
-        else:
-            if problem.l2 == 0.0 and (isinstance(self.proximal_mu, AdaptiveProximal) or not mu.all()):
-                must = "be positive for exact solutions where l2 = 0"
-                raise bad(
-                    "FedProx.proximal_mu", must, f"{self.proximal_mu!r}", "a client's own minimiser may not exist"
-                )
-            if not traits(problem.loss).curved:
-                cure = "use SmoothedHinge(gamma), or step_size="
-                raise bad("FedProx with a solver", "have a loss with curvature", f"{problem.loss!r}", cure)
-        before = w if isinstance(self.proximal_mu, AdaptiveProximal) else w[..., :0]
+        adaptive, R = isinstance(self.proximal_mu, AdaptiveProximal), len(w)
+        mu = np.broadcast_to(np.array(self.proximal_mu.start if adaptive else self.proximal_mu), R).astype(float)
+        before = w if adaptive else w[..., :0]
         return State(w, self.server.init(w), mu, before, np.zeros(R, dtype=np.int64), np.full((R, 2), np.nan))  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
 
     def broadcast(self, state: State) -> Message:
         return Message(state.w, state.before, state.mu)  # 2
@@ -279,8 +279,7 @@ class FedProx:
             start, late = np.repeat(w[:, None], clients.shape[1], axis=1), none
             w_k = proximal_points(problem, clients, start, mu, start, self.solver.tol)  # 3, 5
         else:
-            plan = local_work.plan_of(self, problem.federation.sizes[clients])
-            eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+            plan, eta = self.asked(problem, clients, draws)
             late = none if self.stragglers is None else self._cut(plan, problem.federation.ids[clients], draws)
             w_k, _ = descent.local_updates(
                 problem, self.client, w, clients, draws, eta, plan, self.replacement, False, -scale * w[:, None], mu
@@ -318,11 +317,8 @@ class FedProx:
         plain = self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()
         averaged = self.stragglers is None or not self.stragglers.drop
         late = ("stragglers",) if self.stragglers is not None and self.stragglers.share > 0.0 else ()
-        found = local_work.averaging_traits(self, problem, plain, averaged, late)
+        found = self.averaging_traits(problem, *late, plain=plain, averaged=averaged)
         return found if self.solver is None else found._replace(local=None)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
 
     def translate(self, state: State, shift: np.ndarray) -> State:
         """Return the state in coordinates that moved: both models move along."""
@@ -339,23 +335,6 @@ class FedProx:
         late = np.zeros(ids.shape, dtype=np.bool_)
         cut_work(draws.key, draws.trajectory, draws.round, ids, float(self.stragglers.share), plan, late)
         return late
-
-
-def _as_proximal_mu(x: Any) -> Any:
-    """Return a nonnegative float, a tuple of them, one per trajectory, or a valid `AdaptiveProximal`."""
-    who = "FedProx.proximal_mu"
-    if isinstance(x, AdaptiveProximal):
-        real(f"{who}: start", x.start, low=0.0)
-        real(f"{who}: step", x.step, low=0.0, strict=True)
-        whole(f"{who}: patience", x.patience, low=1)
-        return x
-    if not isinstance(x, (list, tuple)) and np.ndim(x) == 0:
-        return real(who, x.item() if isinstance(x, np.ndarray) else x, low=0.0)
-    v = numeric(who, x)
-    finite(who, v)
-    if v.ndim != 1 or v.size == 0 or (v < 0.0).any():
-        raise bad(who, "be nonnegative numbers, one per trajectory", f"{x!r}")
-    return tuple(v.tolist())
 
 
 def _norms(G: np.ndarray) -> np.ndarray:

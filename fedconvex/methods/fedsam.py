@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, flag, numeric, real
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, batches, jobs
+from fedconvex.fields import Flag
+from fedconvex.kernels import batches, jobs
 from fedconvex.kernels.cache import reduction
-from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import averaging, local_work, step_sizes
+from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
 __all__ = ["FedSAM"]
@@ -31,34 +31,8 @@ __all__ = ["FedSAM"]
 _UP = 2.0**600
 
 
-class State(NamedTuple):
-    """What the server keeps."""
-
-    w: np.ndarray  # (R, *model) w_t
-    server: tuple  # SERVEROPT's memory, arrays like w
-    shadow: np.ndarray  # (R, tau, *model) averaged local iterates of the last round, or tau = 0
-
-
-class Message(NamedTuple):
-    """Server to clients."""
-
-    w: np.ndarray  # (R, *model) w_t
-
-
-class Reply(NamedTuple):
-    """Clients to server."""
-
-    w: np.ndarray  # (R, m, *model) w_k after the local steps
-    path: np.ndarray  # (R, m, tau, *model) w_k after each of them, or tau = 0; a diagnostic
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are kept for analysis and not counted as communication."""
-        return ("path",)
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedSAM:
+class FedSAM(local_work.AveragedWork):
     """FedAvg whose local steps use the gradient at the worst point, to first order, within distance rho.
 
     A SAM gradient is at most L rho away from the gradient. With constant rho > 0 the method does not converge: on
@@ -109,82 +83,32 @@ class FedSAM:
     ('ROUND_LIMIT', True)
     """
 
-    step_size: Any
-    rho: Any = 0.05
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    participation: Any = 1.0
-    server: Any = optimizers.Averaging()
-    shadow: bool = False
+    schedules = ("step_size", "rho")
 
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("FedSAM", self.step_size))
-        set_(self, "rho", _radius(self.rho))
-        local_work.check_work("FedSAM", self)
-        for name in ("replacement", "shadow"):
-            set_(self, name, flag(f"FedSAM.{name}", getattr(self, name)))
-        set_(self, "participation", participation.as_participation("FedSAM", self.participation))
-        optimizers.check_optimizers("FedSAM", optimizers.ClientSGD(), self.server)
+    rho: step_sizes.NonnegativeSchedule = 0.05
+    shadow: Flag = False
 
-    def init(self, problem: Problem, w: np.ndarray) -> State:
-        local_work.check_fit("FedSAM", self, problem, len(w), (self.rho,))
-        if isinstance(self.rho, tuple) and not isinstance(self.rho, step_sizes.Decay) and len(self.rho) != len(w):
-            raise bad("FedSAM.rho", f"be one number per trajectory ({len(w)})", f"{len(self.rho)}")
-        return State(w, self.server.init(w), w[:, None][:, :0])  # 1
+    init = averaging.init  # 1
+    broadcast = averaging.broadcast  # 2
 
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
-
-    def broadcast(self, state: State) -> Message:
-        return Message(state.w)  # 2
-
-    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        plan = local_work.plan_of(self, problem.federation.sizes[clients])
-        eta, rho = (step_sizes.step_sizes(x, draws.trajectory, draws.round, plan) for x in (self.step_size, self.rho))
+    def local(
+        self, problem: Problem, message: averaging.Message, clients: np.ndarray, memory: Any, draws: Draws
+    ) -> Any:
+        plan, eta = self.asked(problem, clients, draws)
+        rho = step_sizes.step_sizes(self.rho, draws.trajectory, draws.round, plan)
         tau = int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0
         path = np.empty((*clients.shape, tau, problem.size))
         w = jobs.run(  # 3
             {jobs.OWN: SharpnessAware(rho)}, problem, problem.l2, message.w.reshape(len(clients), 1, -1),
             clients, draws, eta, plan, self.replacement, path=path,
         )  # fmt: skip
-        return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
+        return averaging.Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        average = averages.over_clients(weights, reply.w)
-        server, w = self.server.move(state.server, state.w, average)  # 8
-        return State(w, server, averages.over_clients(weights, reply.path) if self.shadow else state.shadow)
+    aggregate = averaging.aggregate  # 8
+    observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:
-        return local_work.averaging_traits(self, problem, plain=self.rho == 0.0)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
-
-    def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
-        """shadow_value (R,): mean of F over the shadow iterates of the last round."""
-        if not self.shadow:
-            return {}
-        R, tau = state.shadow.shape[:2]
-        if tau == 0:
-            return {"shadow_value": np.full(R, np.nan)}
-        return {"shadow_value": problem.value(state.shadow.reshape(-1, *problem.model_shape)).reshape(R, tau).mean(1)}
-
-
-def _radius(rho: Any) -> Any:
-    """Return a valid rho: a float >= 0, a tuple of them, one per trajectory, or a `Decay`."""
-    who = "FedSAM.rho"
-    if isinstance(rho, step_sizes.Decay):
-        return step_sizes.as_step_size(who, rho)
-    if not isinstance(rho, (list, tuple)) and np.ndim(rho) == 0:
-        return real(who, rho.item() if isinstance(rho, np.ndarray) else rho, low=0.0)
-    v = numeric(who, rho)
-    finite(who, v)
-    if v.ndim != 1 or v.size == 0 or (v < 0.0).any():
-        raise bad(who, "be nonnegative numbers, one per trajectory", f"{rho!r}")
-    return tuple(v.tolist())
+        return self.averaging_traits(problem, plain=self.rho == 0.0)
 
 
 # ---------------------------------------------------------------- local steps

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields
 from fedconvex.kernels import averages, row_losses
 from fedconvex.methods.parts import automatic_steps, participation, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.problems import Problem
 from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["FedSGD"]
@@ -43,7 +43,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSGD:
+class FedSGD(CheckedFields):
     """Federated gradient descent: sampled clients send gradients, the server takes the step.
 
     Parameters
@@ -62,20 +62,11 @@ class FedSGD:
     'CONVERGED'
     """
 
-    step_size: Any
-    participation: Any = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", step_sizes.as_step_size("FedSGD", self.step_size, automatic=True))
-        object.__setattr__(self, "participation", participation.as_participation("FedSGD", self.participation))
+    step_size: step_sizes.AutomaticStepSize
+    participation: participation.Participation = 1.0
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        participation.check_participation("FedSGD", self.participation, problem)
-        step_sizes.check_trajectories("FedSGD", self.step_size, len(w))
         return State(w, 0)  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
 
     def broadcast(self, state: State) -> Message:
         return Message(state.w)  # 2
@@ -88,13 +79,8 @@ class FedSGD:
         return State(step_sizes.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
 
     def traits(self, problem: Problem) -> Traits:
-        sampling, m = participation.sampling_of(self.participation, problem)
         sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
         local = LocalSteps(self.step_size, ones, sizes, sizes, False, True, True, np.ones(sizes.size))
-        return Traits(local, 1.0, sampling, m, () if sampling == "everyone" else ("clients",))
+        return participation.traits_of_sampling(self.participation, problem, local=local, server_step=1.0)
 
-    def default_step(self, problem: Problem) -> DefaultStep:
-        return automatic_steps.of_averaging("FedSGD", self, problem)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
+    default_step = automatic_steps.of_averaging

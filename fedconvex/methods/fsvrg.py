@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, flag, whole
 from fedconvex.draws import Draws
 from fedconvex.federation import Federation
+from fedconvex.fields import CheckedFields, Count, Flag
 from fedconvex.kernels import averages, batches, jobs, row_losses
-from fedconvex.methods.parts import participation, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
 __all__ = ["FSVRG"]
@@ -88,7 +88,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FSVRG:
+class FSVRG(CheckedFields):
     """Federated SVRG: one full gradient, then one corrected pass over the rows of every client, then an average.
 
     The minimiser is a fixed point, whatever the data: no client drift. No rate is proven for clients that differ; too
@@ -124,26 +124,13 @@ class FSVRG:
     'CONVERGED'
     """
 
-    step_size: Any
-    scaling: bool = True
-    local_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("FSVRG", self.step_size))
-        if isinstance(self.step_size, step_sizes.Decay):
-            raise bad("FSVRG.step_size", "be constant in time", f"{self.step_size!r}", "a constant step converges")
-        set_(self, "scaling", flag("FSVRG.scaling", self.scaling))
-        if self.local_steps is not None:
-            set_(self, "local_steps", whole("FSVRG.local_steps", self.local_steps, low=1))
+    step_size: step_sizes.ConstantStepSize
+    scaling: Flag = True
+    local_steps: Count | None = None
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        step_sizes.check_trajectories("FSVRG", self.step_size, len(w))
         ones = np.ones((len(w), problem.federation.d if self.scaling else 0))
         return State(w, np.zeros_like(w), ones, ones, 0)  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(None, problem, draws)
 
     def broadcast(self, state: State) -> Snapshot | Message:
         if state.t % 2 == 0:
@@ -172,10 +159,7 @@ class FSVRG:
         return state._replace(w=state.w + move, t=state.t + 1)  # 8, 10
 
     def traits(self, problem: Problem) -> Traits:
-        return Traits(None, None, "everyone", problem.federation.K, ("rows",))
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
+        return participation.traits_of_sampling(None, problem, "rows")
 
     def _inner_steps(self, problem: Problem, message: Message, clients: np.ndarray, draws: Draws) -> np.ndarray:
         """Return w_k of the clients, (R, K, *model). Stage s draws like round s of other methods."""
@@ -187,9 +171,7 @@ class FSVRG:
             scale = np.divide(message.frequency[0], phi, out=np.ones_like(phi), where=phi > 0.0)  # 5
         h = np.array(step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round))[:, None]
         h = h / n if self.local_steps is None else np.repeat(h, n.size, axis=1)  # 5, 9
-        passes, block = (np.ones_like(n), n) if self.local_steps is None else (np.full_like(n, self.local_steps), 1)
-        plan = np.empty((*clients.shape, 3), dtype=np.int64)
-        plan[..., 0], plan[..., 1], plan[..., 2] = passes, block, 1
+        plan = local_work.plan_of(clients, *((1, n, 1) if self.local_steps is None else (self.local_steps, 1, 1)))
         start, g = message.w.reshape(len(clients), 1, -1), message.gradient.reshape(len(clients), -1)
         w = jobs.run(
             {jobs.DRAWN: ScaledCorrection(start, g, scale)}, problem, problem.l2, start, clients,

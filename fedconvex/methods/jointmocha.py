@@ -12,15 +12,16 @@ R(W) = lam (‖W‖^2/sigma2 + ‖W‖_*^2) is what is left after minimising ove
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, real, wrong_type
+from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.methods.parts import dual_nodes, participation
+from fedconvex.fields import CheckedFields, Positive
+from fedconvex.methods.parts import dual_nodes
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply
-from fedconvex.problems import Covariance, Measure, MultiTaskProblem
+from fedconvex.problems import Covariance, FederatedProblem, Measure, MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.balance import Balance
 from fedconvex.traits import Traits
@@ -42,8 +43,15 @@ class JointState(NamedTuple):
     t: int
 
 
+def valid_work(who: str, x: Any) -> NodeWork:
+    """Return a `NodeWork`."""
+    if not isinstance(x, NodeWork):
+        raise wrong_type(who, "be a NodeWork, which says what nodes do", f"{x!r}")
+    return x
+
+
 @dataclass(frozen=True, kw_only=True)
-class JointMOCHA:
+class JointMOCHA(CheckedFields):
     """Multi-task learning with a learned Omega, over W and Omega together: no alternation, nothing to anneal.
 
     Nodes do what they do for `MOCHA`. With exact local solutions this is the alternating direction method of
@@ -79,16 +87,10 @@ class JointMOCHA:
     learns = (MODEL_PER_TASK,)
     constant = ("prior",)  # of the state: no round changes it
 
-    work: NodeWork = NodeWork()
-    eta: float | None = None
+    work: Annotated[NodeWork, valid_work] = NodeWork()
+    eta: Positive | None = None
 
-    memory = staticmethod(dual_nodes.memory)  # 1
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.work, NodeWork):
-            raise wrong_type("JointMOCHA.work", "be a NodeWork, which says what nodes do", f"{self.work!r}")
-        if self.eta is not None:
-            real("JointMOCHA.eta", self.eta, low=0.0, strict=True)
+    memory = dual_nodes.memory  # 1
 
     @property
     def participation(self) -> Any:
@@ -99,12 +101,15 @@ class JointMOCHA:
         """Return what nodes are asked for before round 1: their conjugates, and the size of their rows to find eta."""
         return ("conjugate", "squared_norm") if self.eta is None else ("conjugate",)
 
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if the work does not fit the problem."""
+        self.work.check_fit(problem, R)
+
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> JointState:
-        start, R = dual_nodes.start("JointMOCHA", problem, w, 1.0), len(w)  # 1
-        self.work.check_fit(problem)
+        start, R = dual_nodes.start(self, problem, w, 1.0), len(w)  # 1
         if not start.prior.size:
             raise bad("JointMOCHA: problem", "have a learned Omega", f"{problem.relation!r}", "use MOCHA")
-        eta = np.full(R, self._first_step(problem) if self.eta is None else float(self.eta))
+        eta = np.full(R, self.eta or self._first_step(problem))
         due = np.full(R, Balance().due)
         return JointState(w, w, start.v, start.conjugate, eta, due, start.steps, start.prior, 0)
 
@@ -113,9 +118,6 @@ class JointMOCHA:
         """Return 10 over the mean of c_t ‖x_i‖^2."""
         mean = float(np.sum(problem.statistic("squared_norm"))) / problem.federation.n
         return 10.0 / max(mean, 1e-300)
-
-    def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.work.participation, problem, draws)
 
     def broadcast(self, state: JointState) -> Message:
         return Message(state.sent, np.tile(state.eta[:, None], (1, state.w.shape[1])))  # 2
@@ -140,7 +142,7 @@ class JointMOCHA:
         return JointState(w, 2.0 * w - state.w, v, conjugate, eta, due, count, state.prior, t)
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
-        return self.work.traits_of_work(problem)
+        return self.work.traits(problem)
 
     def measure(self, problem: MultiTaskProblem, state: JointState) -> Measure:
         pairs = [problem.certificate(*one) for one in zip(state.w, state.v, state.conjugate, strict=True)]

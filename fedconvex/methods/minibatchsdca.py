@@ -13,16 +13,16 @@ Tasks t = nodes; W = (w_t) = Mbar V, v_t = c_t X_t'alpha_t, and alpha_t stays at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import real, whole
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count, Positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
-from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, State, answer
+from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, Sigma, answer
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.dual import conjugate_sum, dual_step
@@ -32,7 +32,7 @@ __all__ = ["MiniBatchSDCA", "safe_beta"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatchSDCA:
+class MiniBatchSDCA(CheckedFields):
     """Mini-batch dual coordinate ascent: all coordinates of a batch move at once, from the models of the round.
 
     Parameters
@@ -67,33 +67,13 @@ class MiniBatchSDCA:
 
     learns = (MODEL_PER_TASK,)
 
-    batch_size: int
-    beta: float | None = None
-    sigma: Any = None
+    batch_size: Count
+    beta: Positive | None = None
+    sigma: Sigma | None = None
 
-    memory = staticmethod(dual_nodes.memory)  # 1
-    broadcast = staticmethod(dual_nodes.broadcast)  # 2
-    measure, observe = staticmethod(dual_nodes.measure), staticmethod(dual_nodes.observe)
-
-    def __post_init__(self) -> None:
-        whole("MiniBatchSDCA.batch_size", self.batch_size, low=1)
-        if self.beta is not None:
-            real("MiniBatchSDCA.beta", self.beta, low=0.0, strict=True)
-        object.__setattr__(self, "sigma", dual_nodes.check_sigma("MiniBatchSDCA.sigma", self.sigma))
-
-    def traits(self, problem: MultiTaskProblem) -> Traits:
-        full = bool((problem.federation.sizes <= self.batch_size).all())
-        return Traits(None, None, "everyone", problem.federation.K, () if full else ("batches",))
-
-    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
-        """Return what nodes are asked for before round 1."""
-        return dual_nodes.statistics(self.sigma, problem)
-
-    def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
-        return dual_nodes.fixed("MiniBatchSDCA", dual_nodes.start("MiniBatchSDCA", problem, w, self.sigma))  # 1
-
-    def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(None, problem, draws)
+    statistics, memory = dual_nodes.statistics, dual_nodes.memory
+    init = dual_nodes.init  # 1
+    broadcast = dual_nodes.broadcast  # 2
 
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
@@ -106,8 +86,12 @@ class MiniBatchSDCA:
         batch = np.minimum(self.batch_size, sizes)
         return dual_nodes.run_nodes(jobs.DRAWN, rule, problem, message, clients, draws, batch, reply), memory  # 3, 4
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return dual_nodes.join(state, clients, reply)  # 5
+    aggregate = dual_nodes.aggregate  # 5
+    measure, observe = dual_nodes.measure, dual_nodes.observe
+
+    def traits(self, problem: MultiTaskProblem) -> Traits:
+        full = bool((problem.federation.sizes <= self.batch_size).all())
+        return participation.traits_of_sampling(None, problem, *(() if full else ("batches",)))
 
 
 def safe_beta(problem: MultiTaskProblem, batch_size: int) -> np.ndarray:

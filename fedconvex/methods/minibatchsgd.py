@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, whole
+from fedconvex._check import bad
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count
 from fedconvex.kernels import jobs
 from fedconvex.kernels.dispatch import slope
 from fedconvex.kernels.rows import row_axpy, row_dot
-from fedconvex.methods.parts import participation, step_sizes
-from fedconvex.problems import Measure, MultiTaskProblem
+from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
-from fedconvex.traits import Traits
+from fedconvex.traits import Traits, sent_apart
 
 __all__ = ["MiniBatchSGD"]
 
@@ -34,15 +35,11 @@ class Models(NamedTuple):
     t: int
 
 
+@sent_apart("w")
 class OwnModel(NamedTuple):
     """Server of MiniBatchSGD to nodes."""
 
     w: np.ndarray  # (R, m, d)
-
-    @property
-    def per_client(self) -> tuple[str, ...]:
-        """Fields (R, m, ...) of which every node is sent its own part only."""
-        return ("w",)
 
 
 class Gradients(NamedTuple):
@@ -52,7 +49,7 @@ class Gradients(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatchSGD:
+class MiniBatchSGD(CheckedFields):
     """Mini-batch (sub)gradient steps on P(W), for fixed relationships with finite R.
 
     The gap comes from the dual variables -l'(x_i'w_t): for the hinge it need not vanish.
@@ -79,21 +76,13 @@ class MiniBatchSGD:
     learns = (MODEL_PER_TASK,)
     constant = ("qbar",)  # of the state: no round changes it
 
-    step_size: Any
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "step_size", step_sizes.as_step_size("MiniBatchSGD", self.step_size))
-        whole("MiniBatchSGD.batch_size", self.batch_size, low=1)
+    step_size: step_sizes.StepSize
+    batch_size: Count
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> Models:
-        step_sizes.check_trajectories("MiniBatchSGD", self.step_size, len(w))
         if problem.relation.learned:
             raise bad("MiniBatchSGD", "have a fixed relationship", f"{problem.relation!r}", "use MOCHA")
         return Models(w, problem.relation.qbar(problem.federation.K), 0)
-
-    def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(None, problem, draws)
 
     def broadcast(self, state: Models) -> OwnModel:
         return OwnModel(state.w)
@@ -101,13 +90,21 @@ class MiniBatchSGD:
     def local(
         self, problem: MultiTaskProblem, message: OwnModel, clients: np.ndarray, memory: Any, draws: Draws
     ) -> tuple[Gradients, Any]:
-        sizes = problem.federation.sizes[clients]
-        plan = np.ones((*clients.shape, 3), dtype=np.int64)
-        plan[..., 1] = plan[..., 2] = np.minimum(self.batch_size, sizes)
+        B = np.minimum(self.batch_size, problem.federation.sizes[clients])
         none = np.zeros(1)
         start = message.w[np.arange(len(clients))[:, None], clients]
         rule = {jobs.DRAWN: BatchSum(problem.c)}
-        g = jobs.run(rule, problem, 0.0, start, clients, draws, none.reshape(1, 1, 1), plan, False)
+        g = jobs.run(
+            rule,
+            problem,
+            0.0,
+            start,
+            clients,
+            draws,
+            none.reshape(1, 1, 1),
+            local_work.plan_of(clients, 1, B, B),
+            False,
+        )
         return Gradients(g), memory  # 1
 
     def aggregate(self, state: Models, clients: np.ndarray, weights: np.ndarray, reply: Gradients) -> Models:
@@ -117,10 +114,7 @@ class MiniBatchSGD:
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
         full = bool((problem.federation.sizes <= self.batch_size).all())
-        return Traits(None, None, "everyone", problem.federation.K, () if full else ("batches",))
-
-    def measure(self, problem: MultiTaskProblem, state: Models) -> Measure:
-        return problem.measure(state.w)
+        return participation.traits_of_sampling(None, problem, *(() if full else ("batches",)))
 
 
 class BatchSum(NamedTuple):

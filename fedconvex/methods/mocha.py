@@ -19,18 +19,16 @@ of the node's subproblem G_t, at the price of one more pass over its rows. It is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
 from fedconvex.draws import Draws
-from fedconvex.methods.parts import dual_nodes, participation
-from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, State
+from fedconvex.fields import AtLeastZero, Count
+from fedconvex.methods.parts import dual_nodes
+from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, Sigma, State
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.problems.relations import safe_sigma
-from fedconvex.traits import Traits
 
 __all__ = ["MOCHA"]
 
@@ -107,34 +105,16 @@ class MOCHA(NodeWork):
 
     learns = (MODEL_PER_TASK,)
 
-    sigma: Any = None
-    omega_every: int = 1
-    anneal: float = 1.0
+    sigma: Sigma | None = None
+    omega_every: Count = 1
+    anneal: AtLeastZero = 1.0
 
-    memory = staticmethod(dual_nodes.memory)  # 1
-    broadcast = staticmethod(dual_nodes.broadcast)  # 2
-    measure, observe = staticmethod(dual_nodes.measure), staticmethod(dual_nodes.observe)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "sigma", dual_nodes.check_sigma("MOCHA.sigma", self.sigma))
-        whole("MOCHA.omega_every", self.omega_every, low=1)
-        real("MOCHA.anneal", self.anneal, low=0.0)
-
-    def traits(self, problem: MultiTaskProblem) -> Traits:
-        return self.traits_of_work(problem)
-
-    def statistics(self, problem: MultiTaskProblem) -> tuple[str, ...]:
-        """Return what nodes are asked for before round 1."""
-        return dual_nodes.statistics(self.sigma, problem)
+    statistics, memory = dual_nodes.statistics, dual_nodes.memory
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
-        state = dual_nodes.start("MOCHA", problem, w, self.sigma)  # 1
-        self.check_fit(problem)
-        return state
+        return dual_nodes.start(self, problem, w, self.sigma)  # 1
 
-    def participants(self, problem: MultiTaskProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
+    broadcast = dual_nodes.broadcast  # 2
 
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
@@ -143,10 +123,12 @@ class MOCHA(NodeWork):
         return dual_nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 4, 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        state = dual_nodes.join(state, clients, reply)  # 6
+        state = dual_nodes.aggregate(self, state, clients, weights, reply)  # 6
         if state.prior.size and state.t % self.omega_every == 0:
             return self._relate(state)  # 7
         return state
+
+    measure, observe = dual_nodes.measure, dual_nodes.observe
 
     def _relate(self, state: State) -> State:
         """Return the state with Omega renewed from W, and W = Mbar V with it."""

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, whole
+from fedconvex._check import bad
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count, Flag, Positive
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.losses import exp
 from fedconvex.problems import BoostingProblem, Measure, Pick
@@ -47,7 +48,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiBoost:
+class MultiBoost(CheckedFields):
     """Boosting with multiple sources: one coordinate of the Q-ensemble per round, with exact line search.
 
     With one source this is AdaBoost (Exponential) or its logistic twin.
@@ -110,18 +111,10 @@ class MultiBoost:
 
     learns = (ENSEMBLE,)
 
-    smoothing: float | None = None
-    own_classifiers: bool = True
-    corrective: int | None = None
-    max_step: float = 20.0
-
-    def __post_init__(self) -> None:
-        if self.smoothing is not None:
-            real("MultiBoost.smoothing", self.smoothing, low=0.0, strict=True)
-        object.__setattr__(self, "own_classifiers", flag("MultiBoost.own_classifiers", self.own_classifiers))
-        if self.corrective is not None:
-            object.__setattr__(self, "corrective", whole("MultiBoost.corrective", self.corrective, low=1))
-        real("MultiBoost.max_step", self.max_step, low=0.0, strict=True)
+    smoothing: Positive | None = None
+    own_classifiers: Flag = True
+    corrective: Count | None = None
+    max_step: Positive = 20.0
 
     def init(self, problem: BoostingProblem, w: np.ndarray) -> State:
         if self.corrective is not None and self.smoothing is None and len(problem.vertices) > 1:

@@ -33,15 +33,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, flag, numeric, real, whole
+from fedconvex._check import bad
 from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count, Flag, Positive, PositivePerTrajectory
 from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.loss_traits import traits
-from fedconvex.methods.parts import participation, step_sizes
-from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import FederatedProblem, Measure, Problem
+from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
+from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.proximal import proximal_points
-from fedconvex.traits import Traits
+from fedconvex.traits import Traits, not_sent
 
 __all__ = ["ProgressiveHedging"]
 
@@ -58,6 +58,7 @@ class State(NamedTuple):
     moved: np.ndarray  # (R, *model) by how much the coordinates have moved since the start
 
 
+@not_sent("moved")
 class Message(NamedTuple):
     """Server to clients."""
 
@@ -65,22 +66,13 @@ class Message(NamedTuple):
     rho: np.ndarray  # (R,)
     moved: np.ndarray  # (R, *model), of a `MovingTarget`: a matter of coordinates, not of communication
 
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are not counted as communication."""
-        return ("moved",)
 
-
+@not_sent("residual")
 class Reply(NamedTuple):
     """Clients to server."""
 
     w: np.ndarray  # (R, m, *model) x_k
     residual: np.ndarray  # (R, m) ‖grad f_k(x_k) + y_k + rho (x_k - z)‖; a diagnostic
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are kept for analysis and not counted as communication."""
-        return ("residual",)
 
 
 class Memory(NamedTuple):
@@ -95,7 +87,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgressiveHedging:
+class ProgressiveHedging(CheckedFields):
     """Consensus ADMM: clients solve tilted proximal problems, prices y_k drive their models to agreement.
 
     Converges to the minimiser of F for every rho > 0 and every convex f_k if clients solve exactly, also when clients
@@ -158,50 +150,36 @@ class ProgressiveHedging:
 
     constant = ("p", "rho")  # of the state: no round changes it
 
-    rho: Any = None
-    tol: float = 1e-13
-    local_steps: int | None = None
-    step_size: Any = None
-    batch_size: int | None = None
-    warm_start: bool = True
-    participation: Any = 1.0
+    rho: PositivePerTrajectory | None = None
+    tol: Positive = 1e-13
+    local_steps: Count | None = None
+    step_size: step_sizes.StepSize | None = None
+    batch_size: Count | None = None
+    warm_start: Flag = True
+    participation: participation.DistinctParticipation = 1.0
 
     def __post_init__(self) -> None:
-        set_, who = object.__setattr__, "ProgressiveHedging"
-        set_(self, "rho", _penalty(self.rho))
-        set_(self, "tol", real(f"{who}.tol", self.tol, low=0.0, strict=True))
-        set_(self, "warm_start", flag(f"{who}.warm_start", self.warm_start))
-        if self.local_steps is None:
-            for name in ("step_size", "batch_size"):
-                if getattr(self, name) is not None:
-                    raise bad(f"{who}.{name}", "come with local_steps", f"{name} alone", "add local_steps=")
-        else:
-            whole(f"{who}.local_steps", self.local_steps, low=1)
-            if self.step_size is None:
-                cure = "1/(L + rho) is safe, with L the largest smoothness of a client"
-                raise bad(f"{who}.step_size", "be given with local_steps", "None", cure)
-            set_(self, "step_size", step_sizes.as_step_size(who, self.step_size))
-            if self.batch_size is not None:
-                whole(f"{who}.batch_size", self.batch_size, low=1)
-        set_(self, "participation", participation.as_participation(who, self.participation))
-        if isinstance(self.participation, participation.ProportionalSampling):
-            cure = "give a number or a share of different clients"
-            raise bad(f"{who}.participation", "never draw a client twice in a round", f"{self.participation}", cure)
+        super().__post_init__()
+        who = type(self).__name__
+        for name in ("step_size", "batch_size"):
+            if self.local_steps is None and getattr(self, name) is not None:
+                raise bad(f"{who}.{name}", "come with local_steps", f"{name} alone", "add local_steps=")
+        if self.local_steps is not None and self.step_size is None:
+            cure = "1/(L + rho) is safe, with L the largest smoothness of a client"
+            raise bad(f"{who}.step_size", "be given with local_steps", "None", cure)
 
-    def init(self, problem: Problem, w: np.ndarray) -> State:
-        who, R, fed = "ProgressiveHedging", len(w), problem.federation
-        participation.check_participation(who, self.participation, problem)
-        if isinstance(self.rho, tuple) and len(self.rho) != R:
-            raise bad(f"{who}.rho", f"be one number per trajectory ({R})", f"{len(self.rho)}")
-        if self.local_steps is not None:
-            step_sizes.check_trajectories(who, self.step_size, R)
-            if self.batch_size is not None and self.batch_size > fed.sizes.min():
-                k = int(np.argmin(fed.sizes))
-                must = f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}"
-                raise bad(f"{who}.batch_size", must, self.batch_size)
-        elif not traits(problem.loss).curved:
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        who = type(self).__name__
+        if self.batch_size is not None:
+            local_work.check_batches(who, np.full(problem.federation.K, self.batch_size), problem)
+        if self.local_steps is None and not traits(problem.loss).curved:
             cure = "use SmoothedHinge(gamma), or local_steps= and step_size="
             raise bad(f"{who} with exact local solutions", "have a loss with curvature", f"{problem.loss!r}", cure)
+
+    def init(self, problem: Problem, w: np.ndarray) -> State:
+        R = len(w)
         rho = np.broadcast_to(np.array(self._best_penalty(problem) if self.rho is None else self.rho), R).copy()
         p, unknown = np.tile(problem.weights, (R, 1)), np.full(R, np.nan)
         return State(w, np.full_like(w, np.nan), rho, p, unknown, unknown, np.zeros_like(w))  # 1
@@ -232,11 +210,13 @@ class ProgressiveHedging:
         if self.local_steps is None:
             x = proximal_points(problem, clients, z - y / rho, message.rho, x, self.tol)  # 4
         else:
-            plan = self._plan(problem.federation.sizes[clients])
+            sizes = problem.federation.sizes[clients]
+            B = sizes if self.batch_size is None else self.batch_size
+            plan = local_work.plan_of(clients, self.local_steps, B, B)
             eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
             start, tilt = x if self.warm_start else message.w, y - rho * z
             x, _ = descent.local_updates(
-                problem, ClientSGD(), start, clients, draws, eta, plan, False, False, tilt, message.rho
+                problem, optimizers.ClientSGD(), start, clients, draws, eta, plan, False, False, tilt, message.rho
             )  # 5
         memory.x[mine], memory.y[mine] = x - moved, y
         flat = (clients.size, *problem.model_shape)
@@ -253,13 +233,8 @@ class ProgressiveHedging:
         return state._replace(w=new, before=state.w, primal=primal, residual=reply.residual.max(axis=1))
 
     def traits(self, problem: Problem) -> Traits:
-        sampling, m = participation.sampling_of(self.participation, problem)
-        some = () if sampling == "everyone" else ("clients",)
         full = self.batch_size is None or bool((problem.federation.sizes == self.batch_size).all())
-        return Traits(None, None, sampling, m, some + (() if full else ("batches",)))
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
+        return participation.traits_of_sampling(self.participation, problem, *(() if full else ("batches",)))
 
     def translate(self, state: State, shift: np.ndarray) -> State:
         """Return the state in coordinates that moved: models move along, prices do not."""
@@ -274,13 +249,6 @@ class ProgressiveHedging:
             "local_residual": state.residual,
         }
 
-    def _plan(self, sizes: np.ndarray) -> np.ndarray:
-        """Return steps, rows to draw and rows per step of clients with so many rows: (*sizes.shape, 3)."""
-        plan = np.empty((*sizes.shape, 3), dtype=np.int64)
-        plan[..., 0] = self.local_steps
-        plan[..., 1] = plan[..., 2] = sizes if self.batch_size is None else self.batch_size
-        return plan
-
     @staticmethod
     def _best_penalty(problem: FederatedProblem) -> float:
         """sqrt(mu L), mu = min mu_k, L = max L_k."""
@@ -289,17 +257,3 @@ class ProgressiveHedging:
             must, got = "have mu > 0 and finite L for every client, to take sqrt(mu L)", f"mu = {mu:g}, L = {L:g}"
             raise bad("ProgressiveHedging with rho=None", must, got, "give rho a number, or the problem l2 > 0")
         return float(np.sqrt(mu * L))
-
-
-def _penalty(rho: Any) -> Any:
-    """Return None, a positive float, or a tuple of them, one per trajectory."""
-    who = "ProgressiveHedging.rho"
-    if rho is None:
-        return None
-    if not isinstance(rho, (list, tuple)) and np.ndim(rho) == 0:
-        return real(who, rho.item() if isinstance(rho, np.ndarray) else rho, low=0.0, strict=True)
-    v = numeric(who, rho)
-    finite(who, v)
-    if v.ndim != 1 or v.size == 0 or (v <= 0.0).any():
-        raise bad(who, "be positive numbers, one per trajectory", f"{rho!r}")
-    return tuple(v.tolist())

@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, whole
+from fedconvex._check import bad
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages, descent
-from fedconvex.methods.parts import local_work, participation, step_sizes
-from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import Measure, Problem
-from fedconvex.traits import Traits
+from fedconvex.fields import Count
+from fedconvex.kernels import averages
+from fedconvex.methods.parts import local_work, participation
+from fedconvex.problems import FederatedProblem, Problem
+from fedconvex.traits import Traits, not_sent
 
 __all__ = ["RADFed"]
 
@@ -45,8 +45,9 @@ class State(NamedTuple):
     t: int  # rounds done
 
 
+@not_sent("others")
 class Message(NamedTuple):
-    """Server to clients: to each of them its own model."""
+    """Server to clients: to each of them its own model of the m."""
 
     w: np.ndarray  # (R, m, *model) w^i, for the i-th client
 
@@ -54,11 +55,6 @@ class Message(NamedTuple):
     def others(self) -> np.ndarray:
         """What a client is not sent: all models but one."""
         return self.w[:, 1:]
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """A client receives one model of the m."""
-        return ("others",)
 
 
 class Reply(NamedTuple):
@@ -68,7 +64,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RADFed:
+class RADFed(local_work.LocalWork):
     """Randomised aggregation delayed: every model is trained by S clients, one after the other, between two averages.
 
     Parameters
@@ -118,36 +114,23 @@ class RADFed:
     ('ROUND_LIMIT', True)
     """
 
-    step_size: Any
-    models: int | None = None
-    redistributions: int = 1
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
+    models: Count | None = None
+    redistributions: Count = 1
 
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("RADFed", self.step_size))
-        local_work.check_work("RADFed", self)
-        if self.models is not None:
-            set_(self, "models", whole("RADFed.models", self.models, low=1))
-        set_(self, "redistributions", whole("RADFed.redistributions", self.redistributions, low=1))
-        set_(self, "replacement", flag("RADFed.replacement", self.replacement))
-
-    def init(self, problem: Problem, w: np.ndarray) -> State:
-        K = problem.federation.K
-        m = K if self.models is None else self.models
-        if m > K:
-            raise bad("RADFed.models", f"be at most the number of clients {K}", m)
-        local_work.check_fit("RADFed", self, problem, len(w))
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem, and warn of unequal weights."""
+        super().check_fit(problem, R)
+        if self._m(problem) > problem.federation.K:
+            raise bad("RADFed.models", f"be at most the number of clients {problem.federation.K}", self.models)
         if not problem.equal_weights:
             text = "RADFed averages plainly and leans towards the minimiser for equal weights, but weights differ here"
             warnings.warn(f"{text}: pass Problem(..., weights='uniform')", UserWarning, stacklevel=2)
-        return State(w, np.repeat(w[:, None], m, axis=1), 0)  # 1
+
+    def init(self, problem: Problem, w: np.ndarray) -> State:
+        return State(w, np.repeat(w[:, None], self._m(problem), axis=1), 0)  # 1
 
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        m = problem.federation.K if self.models is None else self.models
+        m = self._m(problem)
         clients, _ = participation.participants(participation.UniformSampling(m), problem, draws)
         order = np.argsort(draws.uniform(m, client=-1, purpose=_ORDER), axis=1, kind="stable")
         return np.take_along_axis(clients, order, axis=1), np.full(clients.shape, 1.0 / m)  # 2
@@ -156,11 +139,8 @@ class RADFed:
         return Message(state.models)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        w = self._models_of(problem, message.w, clients, draws)
-        plan = local_work.plan_of(self, problem.federation.sizes[clients])
-        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
-        w, _ = descent.local_updates(problem, ClientSGD(), w, clients, draws, eta, plan, self.replacement, False)  # 3
-        return Reply(w), memory  # 4
+        models = self._models_of(problem, message.w, clients, draws)
+        return Reply(self.local_models(problem, models, clients, draws)[0]), memory  # 3, 4
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         if (state.t + 1) % self.redistributions != 0:
@@ -169,16 +149,16 @@ class RADFed:
         return State(w, np.repeat(w[:, None], reply.w.shape[1], axis=1), state.t + 1)
 
     def traits(self, problem: Problem) -> Traits:
-        m = problem.federation.K if self.models is None else self.models
-        local = local_work.steps_of(self, problem, plain=True)
-        return Traits(local, None, "uniform", m, ("clients",) + (() if local.full else ("batches",)))
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
+        local = self.steps_of(problem, plain=True)
+        batches = () if local.full else ("batches",)
+        return Traits(local, None, "uniform", self._m(problem), ("clients", *batches))
 
     def translate(self, state: State, shift: np.ndarray) -> State:
         """Return the state in coordinates that moved: all models move along."""
         return state._replace(w=state.w + shift, models=state.models + shift[:, None])
+
+    def _m(self, problem: FederatedProblem) -> int:
+        return problem.federation.K if self.models is None else self.models
 
     def _models_of(self, problem: Problem, models: np.ndarray, clients: np.ndarray, draws: Draws) -> np.ndarray:
         """Return the models of the clients (R, m', *model): in order, or by their places if they are some of the m."""

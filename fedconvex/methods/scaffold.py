@@ -30,15 +30,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, whole
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
+from fedconvex.fields import OneOrTwo, Positive
 from fedconvex.kernels import client_rows, descent, row_losses
 from fedconvex.kernels.cache import kernel
-from fedconvex.methods.parts import automatic_steps, local_work, participation, step_sizes
-from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
+from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
 __all__ = ["SCAFFOLD"]
@@ -67,7 +66,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SCAFFOLD:
+class SCAFFOLD(local_work.LocalWork):
     """Stochastic controlled averaging: local steps corrected by control variates, so that unequal clients do not drift.
 
     With full gradients it converges to the minimiser of F, with any number of local steps. Two models travel each way.
@@ -120,37 +119,17 @@ class SCAFFOLD:
 
     constant = ("p",)  # of the state: no round changes it
 
-    step_size: Any
-    local_steps: int = 1
-    epochs: int | None = None
-    batch_size: int | None = None
-    replacement: bool = False
-    participation: Any = 1.0
-    server_step: float = 1.0
-    option: int = 2
-
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("SCAFFOLD", self.step_size, automatic=True))
-        local_work.check_work("SCAFFOLD", self)
-        set_(self, "replacement", flag("SCAFFOLD.replacement", self.replacement))
-        set_(self, "participation", participation.as_participation("SCAFFOLD", self.participation))
-        if isinstance(self.participation, participation.ProportionalSampling):
-            cure = "give a number or a share of different clients; weights p_i enter the server's averages"
-            raise bad("SCAFFOLD.participation", "never draw a client twice", f"{self.participation}", cure)
-        set_(self, "server_step", real("SCAFFOLD.server_step", self.server_step, low=0.0, strict=True))
-        whole("SCAFFOLD.option", self.option, low=1, high=2)
+    step_size: step_sizes.AutomaticStepSize
+    participation: participation.DistinctParticipation = 1.0
+    server_step: Positive = 1.0
+    option: OneOrTwo = 2
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        local_work.check_fit("SCAFFOLD", self, problem, len(w))
         return State(w, np.zeros_like(w), problem.weights[None].copy())  # 1
 
     def memory(self, problem: Problem, R: int) -> client_rows.ClientRows:
         """Return the control variates c_i: all zero."""
         return client_rows.ClientRows.empty(problem.size)  # 1
-
-    def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        return participation.participants(self.participation, problem, draws)  # 2
 
     def broadcast(self, state: State) -> Message:
         return Message(state.w, state.c)  # 2
@@ -158,13 +137,12 @@ class SCAFFOLD:
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         shape = (*clients.shape, problem.size)
         x, c = message.w.reshape(len(clients), -1), message.c.reshape(len(clients), -1)
-        plan = local_work.plan_of(self, problem.federation.sizes[clients])
-        eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+        plan, eta = self.asked(problem, clients, draws)
         memory, slots = memory.locate(draws.trajectory, clients)
         tilt, dc = np.empty(shape), np.empty(shape)
         corrections(memory.rows, slots, c, tilt)
         y, _ = descent.local_updates(
-            problem, ClientSGD(), message.w, clients, draws, eta, plan, self.replacement, False, tilt
+            problem, optimizers.ClientSGD(), message.w, clients, draws, eta, plan, self.replacement, False, tilt
         )  # 3, 4
         g = row_losses.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]
         renew(memory.rows, slots, x, c, plan, eta, g, y.reshape(shape), dc)  # 5, 6
@@ -177,25 +155,19 @@ class SCAFFOLD:
         return State(w, c, state.p)
 
     def traits(self, problem: Problem) -> Traits:
-        local = local_work.steps_of(self, problem, plain=False)
-        sampling, m = participation.sampling_of(self.participation, problem)
-        some = () if sampling == "everyone" else ("clients",)
-        return Traits(local, None, sampling, m, some + (() if local.full else ("batches",)))
+        return participation.traits_of_sampling(self.participation, problem, local=self.steps_of(problem, plain=False))
 
     def default_step(self, problem: Problem) -> DefaultStep:
         t = self.traits(problem)
         tau = t.local.equal_steps if t.local is not None and t.local.fresh else None
         if tau is None or self.option != 2 or self.server_step < 1.0 or np.ptp(problem.weights) > 1e-12:
             why = "unequal weights or steps, epochs, option 1 or server_step < 1"
-            raise automatic_steps.no_theorem("SCAFFOLD", why, "give a step size; 1/L of the roughest client is usual")
-        automatic_steps.smoothness("SCAFFOLD", problem)
+            raise automatic_steps.no_theorem(self, why, "give a step size; 1/L of the roughest client is usual")
+        automatic_steps.smoothness(self, problem)
         c = problem.constants()
         mu = float(np.min(c.mu_k)) if c.mu_k is not None else 0.0
         assert c.L is not None
         return default_steps.control_step(c.L, mu, problem.federation.K, t.participants, tau, self.server_step)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
 
 
 @kernel

@@ -13,17 +13,17 @@ P(w) = (1/n) sum_i psi_i(w), psi_i(w) = l(x_i'w, y_i) + (l2/2)‖w‖^2. One rou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, whole
 from fedconvex.constants import default_steps, noise_factor
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
+from fedconvex.fields import Count, OneOrTwo
 from fedconvex.kernels import batches, jobs, row_losses
-from fedconvex.methods.parts import automatic_steps, step_sizes
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import automatic_steps, local_work, step_sizes
+from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
 __all__ = ["SVRG"]
@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SVRG:
+class SVRG(local_work.PooledWork):
     """Stochastic variance reduced gradient: steps on single rows, corrected by a full gradient at a snapshot.
 
     The variance of a step vanishes as iterate and snapshot approach the minimiser, so a constant step converges
@@ -80,29 +80,11 @@ class SVRG:
     'CONVERGED'
     """
 
-    step_size: Any
-    inner_steps: int
-    batch_size: int = 1
-    replacement: bool = False
-    option: int = 2
-
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "step_size", step_sizes.as_step_size("SVRG", self.step_size, automatic=True))
-        if isinstance(self.step_size, step_sizes.Decay):
-            raise bad("SVRG.step_size", "be constant in time", f"{self.step_size!r}", "a constant step converges")
-        for name in ("inner_steps", "batch_size"):
-            set_(self, name, whole(f"SVRG.{name}", getattr(self, name), low=1))
-        set_(self, "replacement", flag("SVRG.replacement", self.replacement))
-        set_(self, "option", whole("SVRG.option", self.option, low=1, high=2))
+    step_size: Annotated[Any, step_sizes.Schedule(automatic=True, decays=False)]
+    inner_steps: Count
+    option: OneOrTwo = 2
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
-        fed = problem.federation
-        step_sizes.check_trajectories("SVRG", self.step_size, len(w))
-        if np.abs(problem.weights - fed.masses / fed.masses.sum()).max() > 1e-9:
-            raise bad("SVRG: Problem.weights", "be n_k/n", "others", "pass weights=None, or use GradientDescent")
-        if self.batch_size > fed.n and not self.replacement:
-            raise bad("SVRG.batch_size", f"be at most the number of rows {fed.n}", self.batch_size)
         return State(w)  # 1
 
     def round(self, problem: Problem, state: State, draws: Draws) -> State:
@@ -122,22 +104,17 @@ class SVRG:
         return State(problem.unflatten(w[:, 0]))
 
     def traits(self, problem: Problem) -> Traits:
-        full = self.batch_size == problem.federation.n and not self.replacement
-        some = ("inner iterate",) if self.option == 2 else ()
-        return Traits(drawn=some + (() if full else ("batches",)))
+        return Traits(drawn=(("inner iterate",) if self.option == 2 else ()) + self.drawn(problem))
 
     def default_step(self, problem: Problem) -> DefaultStep:
         if self.option != 2:
-            raise automatic_steps.no_theorem("SVRG", "option 1, the last inner iterate", "take option=2")
-        automatic_steps.smoothness("SVRG", problem)
+            raise automatic_steps.no_theorem(self, "option 1, the last inner iterate", "take option=2")
+        automatic_steps.smoothness(self, problem)
         c = problem.constants()
         if c.L is None or c.L_s is None or not c.mu:
-            raise automatic_steps.no_theorem("SVRG", "no strong convexity", "take l2 > 0, or give a step size")
+            raise automatic_steps.no_theorem(self, "no strong convexity", "take l2 > 0, or give a step size")
         phi = float(noise_factor(problem.federation.n, self.batch_size, self.replacement))
         return default_steps.reduction_step(c.L, c.L_s, c.mu, self.inner_steps, phi)
-
-    def measure(self, problem: Problem, state: State) -> Measure:
-        return problem.measure(state.w)
 
 
 # ---------------------------------------------------------------- inner steps

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedconvex._check import bad, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
-from fedconvex.driver import Trace, iterate
+from fedconvex.driver import Trace, first_state, iterate
 from fedconvex.methods import SGD, Decay, GradientDescent
 from fedconvex.problems import Problem
 from fedconvex.report.plots import check_plot_path, finished, light_grid, look_of, panels
@@ -104,7 +104,7 @@ def client_drift(method: Any, problem: Problem, w: Any, *, seed: Any = 0) -> Dri
         raise wrong_type("client_drift: method", "be an instance of a method with clients", f"{method!r}")
     every = np.arange(problem.federation.K)[None]
     memory = method.memory(problem, 1) if hasattr(method, "memory") else None
-    state = method.init(problem, start.copy())
+    state = first_state(method, problem, start.copy())
     draws = Draws(key_from_seed(seed), np.arange(1), 0)
     reply, _ = method.local(problem, method.broadcast(state), every, memory, draws)
     return _drift("client_drift", method, start, problem.weights, reply)

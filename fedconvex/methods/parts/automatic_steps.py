@@ -51,12 +51,12 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
     return replace(method, step_size=value), step
 
 
-def no_theorem(who: str, why: str, cure: str = "give a step size") -> ValueError:
+def no_theorem(method: Any, why: str, cure: str = "give a step size") -> ValueError:
     """Return the error of a method whose settings no theorem speaks about."""
-    return bad(f'{who}: step_size="auto"', "be backed by a theorem", why, cure)
+    return bad(f'{type(method).__name__}: step_size="auto"', "be backed by a theorem", why, cure)
 
 
-def smoothness(who: str, problem: Problem, falling: bool = False) -> Smoothness:
+def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothness:
     """Return the smoothness of a problem, exact where that is affordable; if F falls, that where F <= F(0) will do.
 
     Raises
@@ -69,31 +69,31 @@ def smoothness(who: str, problem: Problem, falling: bool = False) -> Smoothness:
     smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
     if math.isinf(traits(loss).smoothness) and not (falling and traits(loss).self_bounded):
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
-        raise no_theorem(who, f"{loss!r}, which is not smooth", cure)
+        raise no_theorem(method, f"{loss!r}, which is not smooth", cure)
     return smooth
 
 
-def of_averaging(who: str, method: Any, problem: Problem) -> DefaultStep:
+def of_averaging(method: Any, problem: Problem) -> DefaultStep:
     """Return the step of a method that averages plain local steps, or raise ValueError.
 
     Everybody takes part: 1/L of F for one full step, 1/L of the roughest client for several, 1/(2 L) of mini-batches.
     Sampled clients: the decaying steps of Li et al. (2020), which need strong convexity.
     """
-    t, smooth = traits_of(method, problem), smoothness(who, problem)
+    t, smooth = traits_of(method, problem), smoothness(method, problem)
     mine = t.local
     if mine is None or not (mine.plain and t.averages) or (mine.factor != 1.0).any():
-        raise no_theorem(who, "optimisers other than plain steps and averaging")
+        raise no_theorem(method, "optimisers other than plain steps and averaging")
     tau = mine.equal_steps
     if tau is None or not mine.fresh:
-        raise no_theorem(who, "epochs, whose batches depend on each other", "give local_steps, or a step size")
+        raise no_theorem(method, "epochs, whose batches depend on each other", "give local_steps, or a step size")
     if t.everyone and not mine.full:
         return default_steps.batch_step(smooth, mine.sizes, mine.batch_size, mine.replacement)
     if t.everyone:
         return default_steps.local_step(smooth) if tau > 1 else default_steps.descent_step(smooth)
     if t.sampling != "proportional" and not (t.sampling == "uniform" and np.ptp(problem.weights) <= 1e-12):
-        raise no_theorem(who, "sampled clients of unequal weights", "take ProportionalSampling, or give a step size")
+        raise no_theorem(method, "sampled clients of unequal weights", "take ProportionalSampling, or give a step size")
     constants = problem.constants()
     mu = float(np.min(constants.mu_k)) if constants.mu_k is not None else 0.0
     if not mu > 0.0 or constants.L is None:
-        raise no_theorem(who, "sampled clients without strong convexity", "take l2 > 0, or give a step size")
+        raise no_theorem(method, "sampled clients without strong convexity", "take l2 > 0, or give a step size")
     return default_steps.decaying_step(constants.L, mu, tau)

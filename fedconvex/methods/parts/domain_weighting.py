@@ -7,7 +7,7 @@ by (1/|b|) sum_{j in b} u_i l_j. Where all u_i are one, the steps are those of `
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -16,22 +16,48 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
-from fedconvex.kernels.domains import domains_of, held_by, none_empty
-from fedconvex.methods.parts import local_work, step_sizes
+from fedconvex.kernels.domains import domain_sums, domains_of, held_by, none_empty
 from fedconvex.problems import FederatedProblem, Problem
 
 __all__ = [
-    "as_domain_step_size",
-    "check_fit",
-    "check_uncertainty_set",
+    "Ascent",
+    "Message",
+    "Reply",
+    "UncertaintySet",
     "counts_of",
+    "local",
     "local_steps",
     "statistics",
     "weights_of",
 ]
 
 
-def statistics(problem: FederatedProblem) -> tuple[str, ...]:
+class Message(NamedTuple):
+    """Server to clients, of the methods whose server knows the domains' weights."""
+
+    w: np.ndarray  # (R, *model) w_t
+    alpha: np.ndarray  # (R, p) weights of single rows by domain, the largest 1
+
+
+class Reply(NamedTuple):
+    """Clients to server, of the same methods."""
+
+    w: np.ndarray  # (R, m, *model) w_k after the local steps
+    beta: np.ndarray  # (R, m) beta^k = sum_i alpha_i N_i^k
+    losses: np.ndarray  # (R, m, p) L_i^k, sums of losses at w_t
+    counts: np.ndarray  # (R, m, p) N_i^k, rows
+
+
+def local(method: Any, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
+    """Return what clients answer after steps on rows that weigh alpha_i."""
+    losses, _ = domain_sums(problem, message.w, np.zeros_like(message.alpha), clients)
+    u, beta = weights_of(problem, clients, message.alpha)
+    w = local_steps(method, problem, message.w, clients, draws, u, beta)
+    counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
+    return Reply(w, beta, losses, counts), memory
+
+
+def statistics(method: Any, problem: FederatedProblem) -> tuple[str, ...]:
     """Return what clients are asked for before round 1: rows by domain; without domains, clients are the domains."""
     return ("domain_counts",) if problem.federation.n_domains else ()
 
@@ -49,28 +75,20 @@ def counts_of(problem: FederatedProblem) -> np.ndarray:
     return np.asarray(none_empty(fed, held), dtype=np.float64)
 
 
-def as_domain_step_size(who: str, x: Any) -> Any:
-    """Return a valid step size of the domain weights, as `step_sizes.as_step_size` does."""
-    try:
-        return step_sizes.as_step_size(who, x)
-    except (ValueError, TypeError) as error:
-        raise type(error)(str(error).replace(f"{who}.step_size", f"{who}.domain_step_size")) from None
+class Kind(NamedTuple):
+    """The rule of what is one of `fedconvex.simplex.uncertainty`: a set of domain weights, or a step on it."""
+
+    attribute: str  # that every one has
+    example: str
+
+    def __call__(self, who: str, x: Any) -> Any:
+        if isinstance(x, type) or not hasattr(x, self.attribute):
+            raise wrong_type(who, f"be one of fedconvex.simplex.uncertainty, such as {self.example}", f"{x!r}")
+        return x
 
 
-def check_uncertainty_set(who: str, uncertainty_set: Any, ascent: Any) -> None:
-    """Raise unless uncertainty_set is a set of domain weights and ascent a step on it."""
-    for name, x, attribute, example in (
-        ("uncertainty_set", uncertainty_set, "largest", "Simplex()"),
-        ("ascent", ascent, "ascend", "ProjectedStep()"),
-    ):
-        if isinstance(x, type) or not hasattr(x, attribute):
-            raise wrong_type(f"{who}.{name}", f"be one of fedconvex.simplex.uncertainty, such as {example}", f"{x!r}")
-
-
-def check_fit(who: str, method: Any, problem: Problem, R: int) -> None:
-    """Raise if step sizes, participation or mini-batches do not fit the problem and its R trajectories."""
-    local_work.check_fit(who, method, problem, R)
-    step_sizes.check_trajectories(who, getattr(method, "domain_step_size", 1.0), R)
+UncertaintySet = Annotated[Any, Kind("largest", "Simplex()")]
+Ascent = Annotated[Any, Kind("ascend", "ProjectedStep()")]
 
 
 def weights_of(problem: Problem, clients: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,8 +106,7 @@ def local_steps(
 ) -> np.ndarray:
     """Return the models (R, m, *model) of clients (R, m) after the method's local steps from w (R, *model)."""
     fed, start = problem.federation, w.reshape(len(w), 1, -1)
-    plan = local_work.plan_of(method, fed.sizes[clients])
-    eta = step_sizes.step_sizes(method.step_size, draws.trajectory, draws.round, plan)
+    plan, eta = method.asked(problem, clients, draws)
     kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, np.where(beta > 0.0, jobs.OWN, jobs.IDLE))
     own = DomainWeighted(method.client, domains_of(fed).code, u)
     rules = descent.rules(method.client, problem.n_outputs) | {jobs.OWN: own}

@@ -8,20 +8,22 @@ u <- u + rho_t c_t delta x_i; then v_t <- v_t + (u - w_t)/rho_t = c_t X_t'alpha_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, equal_by_type, finite, flag, numeric, real, whole, wrong_type
+from fedconvex._check import among, bad, equal_by_type, real, wrong_type
 from fedconvex.draws import Draws, stream, uniform
+from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.rows import row_axpy
-from fedconvex.methods.parts import participation
+from fedconvex.methods.parts.local_work import plan_of
+from fedconvex.methods.parts.participation import DistinctParticipation, traits_of_sampling
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.relations import pencil_sigma, safe_sigma
 from fedconvex.solvers.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
-from fedconvex.traits import Traits
+from fedconvex.traits import Traits, not_sent, sent_apart
 
 __all__ = [
     "Clock",
@@ -30,14 +32,13 @@ __all__ = [
     "NodeWork",
     "Nodes",
     "Reply",
+    "Sigma",
     "State",
+    "aggregate",
     "answer",
     "broadcast",
-    "check_accuracy",
-    "check_sigma",
     "empty_reply",
-    "fixed",
-    "join",
+    "init",
     "measure",
     "memory",
     "observe",
@@ -67,18 +68,15 @@ class State(NamedTuple):
     t: int
 
 
+@sent_apart("w", "rho")
 class Message(NamedTuple):
     """Server to nodes."""
 
     w: np.ndarray  # (R, m, d) w_t
     rho: np.ndarray  # (R, m) rho_t
 
-    @property
-    def per_client(self) -> tuple[str, ...]:
-        """Fields (R, m, ...) of which every node is sent its own part only."""
-        return ("w", "rho")
 
-
+@not_sent("theta", "steps")
 class Reply(NamedTuple):
     """Nodes to server."""
 
@@ -86,11 +84,6 @@ class Reply(NamedTuple):
     conjugate: np.ndarray  # (R, k) c_t sum of l*(-alpha_i), for the certificate
     theta: np.ndarray  # (R, k) a diagnostic
     steps: np.ndarray  # (R, k) a diagnostic
-
-    @property
-    def not_sent(self) -> tuple[str, ...]:
-        """Fields that are kept for analysis and not counted as communication."""
-        return ("theta", "steps")
 
 
 class Memory(NamedTuple):
@@ -141,8 +134,33 @@ class Work(NamedTuple):
     fresh: bool  # recompute v
 
 
+def valid_clock(who: str, x: Any) -> Clock:
+    """Return a valid `Clock`."""
+    if not isinstance(x, Clock):
+        raise wrong_type(who, "be a Clock", f"{x!r}", "pass Clock(low, high)")
+    low = real(f"{who}: low", x.low, low=0.0, high=1.0, strict=True)
+    real(f"{who}: high", x.high, low=low, high=1.0)
+    return x
+
+
+def valid_sigma(who: str, x: Any) -> Any:
+    """Return a rule of sigma', or a positive number as a float."""
+    if not isinstance(x, str):
+        return positive(who, x)
+    among(who, x, RULES)
+    return x
+
+
+Sigma = Annotated[Any, valid_sigma]
+
+
+def probability(who: str, x: Any) -> float:
+    """Return a number in [0, 1]."""
+    return real(who, x, low=0.0, high=1.0)
+
+
 @dataclass(frozen=True, kw_only=True)
-class NodeWork:
+class NodeWork(CheckedFields):
     """What nodes are asked to do in a round: the part of `MOCHA` that `JointMOCHA` has in common with it.
 
     Parameters
@@ -157,44 +175,23 @@ class NodeWork:
     True
     """
 
-    epochs: float = 1.0
-    local_steps: int | None = None
-    theta: float | None = None
-    max_epochs: int = 100
-    clock: Clock | None = None
-    drop: Any = 0.0
-    replacement: bool = False
-    certify: bool = False
-    participation: Any = 1.0
+    epochs: Positive = 1.0
+    local_steps: Count | None = None
+    theta: Inside | None = None
+    max_epochs: Count = 100
+    clock: Annotated[Clock, valid_clock] | None = None
+    drop: Annotated[Any, OneOrMore(probability, "probabilities", "node")] = 0.0
+    replacement: Flag = False
+    certify: Flag = False
+    participation: DistinctParticipation = 1.0
 
     def __post_init__(self) -> None:
-        who, set_ = type(self).__name__, object.__setattr__
-        real(f"{who}.epochs", self.epochs, low=0.0, strict=True)
-        if self.local_steps is not None:
-            whole(f"{who}.local_steps", self.local_steps, low=1)
-            if self.epochs != 1.0:
-                raise bad(who, "be given local_steps or epochs", "both")
-        if self.theta is not None:
-            check_accuracy(f"{who}.theta", self.theta)
-            if self.clock is not None:
-                raise bad(who, "be given theta or clock", "both", "a clock cuts work short, an accuracy prolongs it")
-        whole(f"{who}.max_epochs", self.max_epochs, low=1)
-        if self.clock is not None:
-            if not isinstance(self.clock, Clock):
-                raise wrong_type(f"{who}.clock", "be a Clock", f"{self.clock!r}", "pass Clock(low, high)")
-            low = real(f"{who}.clock: low", self.clock.low, low=0.0, high=1.0, strict=True)
-            real(f"{who}.clock: high", self.clock.high, low=low, high=1.0)
-        set_(self, "drop", _probabilities(f"{who}.drop", self.drop))
-        for name in ("replacement", "certify"):
-            set_(self, name, flag(f"{who}.{name}", getattr(self, name)))
-        set_(self, "participation", _scheme(who, self.participation))
-
-    def check_fit(self, problem: MultiTaskProblem) -> None:
-        """Raise if participation or the probabilities of drops do not fit the problem."""
-        who, m = type(self).__name__, problem.federation.K
-        participation.check_participation(who, self.participation, problem)
-        if isinstance(self.drop, tuple) and len(self.drop) != m:
-            raise bad(f"{who}.drop", f"be one number, or one per node ({m})", f"{len(self.drop)}")
+        super().__post_init__()
+        who = type(self).__name__
+        if self.local_steps is not None and self.epochs != 1.0:
+            raise bad(who, "be given local_steps or epochs", "both")
+        if self.theta is not None and self.clock is not None:
+            raise bad(who, "be given theta or clock", "both", "a clock cuts work short, an accuracy prolongs it")
 
     def asked(self, problem: MultiTaskProblem, round_: int) -> Work:
         """Return what is asked of the nodes in a round."""
@@ -211,12 +208,10 @@ class NodeWork:
             refreshes(round_),
         )
 
-    def traits_of_work(self, problem: MultiTaskProblem) -> Traits:
+    def traits(self, problem: MultiTaskProblem) -> Traits:
         """Return who takes part and what is drawn: the order of rows, and what clocks and drops leave of the work."""
-        sampling, m = participation.sampling_of(self.participation, problem)
-        some = () if sampling == "everyone" else ("clients",)
         late = ("stragglers",) if self.clock is not None or np.any(np.asarray(self.drop) > 0.0) else ()
-        return Traits(None, None, sampling, m, (*some, "rows", *late))
+        return traits_of_sampling(self.participation, problem, "rows", *late)
 
 
 def work_to_accuracy(problem: MultiTaskProblem, theta: float, max_epochs: int, round_: int) -> Work:
@@ -240,8 +235,21 @@ def full_steps(problem: MultiTaskProblem, epochs: float, local_steps: int | None
     return np.maximum(np.rint(epochs * sizes), 1).astype(np.int64)
 
 
-def start(who: str, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> State:
-    """Return the state with alpha = 0."""
+# ---------------------------------------------------------------- what methods on alpha are made of
+
+
+def init(method: Any, problem: MultiTaskProblem, w: np.ndarray) -> State:
+    """Return the state with alpha = 0, for a fixed Omega."""
+    state = start(method, problem, w, method.sigma)
+    if state.prior.size:
+        who = type(method).__name__
+        raise bad(f"{who}: problem", "have a fixed relationship", "one that is learned", "use MOCHA")
+    return state
+
+
+def start(method: Any, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> State:
+    """Return the state with alpha = 0, sigma' by its rule."""
+    who = type(method).__name__
     if w.any():
         raise bad(f"{who}: start", "be zero, since models follow from dual variables", "other models")
     relation, R = problem.relation, len(w)
@@ -255,9 +263,9 @@ def start(who: str, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> Sta
     return State(w, np.zeros_like(w), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
 
 
-def statistics(sigma: Any, problem: MultiTaskProblem) -> tuple[str, ...]:
+def statistics(method: Any, problem: MultiTaskProblem) -> tuple[str, ...]:
     """Return what nodes are asked for before round 1: their conjugates, and their row spaces if sigma' needs them."""
-    return ("conjugate", "row_space") if needs_row_spaces(problem, sigma) else ("conjugate",)
+    return ("conjugate", "row_space") if needs_row_spaces(problem, method.sigma) else ("conjugate",)
 
 
 def needs_row_spaces(problem: MultiTaskProblem, sigma: Any) -> bool:
@@ -276,19 +284,12 @@ def sigma_of(problem: MultiTaskProblem, sigma: Any) -> float:
     return safe_sigma(problem.mbar, sigma or "eigenvalue")
 
 
-def fixed(who: str, state: State) -> State:
-    """Return the state, or raise if Omega is to be learned."""
-    if state.prior.size:
-        raise bad(f"{who}: problem", "have a fixed relationship", "one that is learned", "use MOCHA")
-    return state
-
-
-def memory(problem: MultiTaskProblem, R: int) -> Memory:
+def memory(method: Any, problem: MultiTaskProblem, R: int) -> Memory:
     """Return alpha = 0 and v = 0."""
     return Memory(np.zeros((R, problem.federation.n)), np.zeros((R, *problem.model_shape)))
 
 
-def broadcast(state: State) -> Message:
+def broadcast(method: Any, state: State) -> Message:
     """Return w_t and rho_t = sigma' Mbar_tt."""
     return Message(state.w, state.sigma[:, None] * np.einsum("rtt->rt", state.mbar))
 
@@ -312,15 +313,14 @@ def run_nodes(
     batch: np.ndarray, reply: Reply,
 ) -> Reply:  # fmt: skip
     """Do the jobs of nodes (R, k) by a rule, with so many rows of each node listed, (m,); the reply is written."""
-    plan = np.ones((*clients.shape, 3), dtype=np.int64)
-    plan[..., 1] = plan[..., 2] = batch[clients]
+    plan = plan_of(clients, 1, batch[clients], batch[clients])
     start = message.w[np.arange(len(clients))[:, None], clients]
     none = np.zeros(1)
     jobs.run({kind: rule}, problem, 0.0, start, clients, draws, none.reshape(1, 1, 1), plan, False, out=reply.v)
     return reply
 
 
-def join(state: State, clients: np.ndarray, reply: Reply) -> State:
+def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
     """Enter the answers, and form W = Mbar V."""
     mine = np.arange(len(clients))[:, None], clients
     v, conjugate, count = state.v.copy(), state.conjugate.copy(), state.steps.copy()
@@ -330,7 +330,7 @@ def join(state: State, clients: np.ndarray, reply: Reply) -> State:
     return state._replace(w=state.mbar @ v, v=v, conjugate=conjugate, theta=theta, steps=count, t=state.t + 1)
 
 
-def measure(problem: MultiTaskProblem, state: State) -> Measure:
+def measure(method: Any, problem: MultiTaskProblem, state: State) -> Measure:
     """Return P(W) and the duality gap, the joint one for a learned Omega."""
     pairs = []
     for w, v, conjugates in zip(state.w, state.v, state.conjugate, strict=True):
@@ -340,7 +340,7 @@ def measure(problem: MultiTaskProblem, state: State) -> Measure:
     return Measure(value, gap)
 
 
-def observe(problem: MultiTaskProblem, state: State) -> dict[str, np.ndarray]:
+def observe(method: Any, problem: MultiTaskProblem, state: State) -> dict[str, np.ndarray]:
     """Return dual, theta, steps, blocking and share, each (R,)."""
     half = 0.5 * np.einsum("rtj,rtj->r", state.w, state.v)
     parts = problem.client_values(state.w) + state.conjugate + np.einsum("rtj,rtj->rt", state.w, state.v)
@@ -353,39 +353,6 @@ def observe(problem: MultiTaskProblem, state: State) -> dict[str, np.ndarray]:
             "blocking": block,
             "share": np.clip(parts.max(axis=1) / parts.sum(axis=1), 0.0, 1.0),
         }
-
-
-def check_accuracy(who: str, x: Any) -> None:
-    """Raise unless 0 < x < 1."""
-    if not 0.0 < real(who, x) < 1.0:
-        raise bad(who, "lie strictly between 0 and 1", x)
-
-
-def check_sigma(who: str, x: Any) -> Any:
-    """Return a rule of sigma', None, or a positive number as a float."""
-    if isinstance(x, str):
-        among(who, x, RULES)
-    return x if x is None or isinstance(x, str) else real(who, x, low=0.0, strict=True)
-
-
-def _scheme(who: str, x: Any) -> Any:
-    """Return a participation scheme that never draws a node twice."""
-    scheme = participation.as_participation(who, x)
-    if isinstance(scheme, participation.ProportionalSampling):
-        cure = "give a number or a share of different nodes"
-        raise bad(f"{who}.participation", "never draw a node twice in a round", f"{scheme}", cure)
-    return scheme
-
-
-def _probabilities(who: str, x: Any) -> Any:
-    """Return a probability, or a tuple of them, one per node."""
-    if not isinstance(x, (list, tuple)) and np.ndim(x) == 0:
-        return real(who, x.item() if isinstance(x, np.ndarray) else x, low=0.0, high=1.0)
-    p = numeric(who, x)
-    finite(who, p)
-    if p.ndim != 1 or p.size == 0 or (p < 0.0).any() or (p > 1.0).any():
-        raise bad(who, "be probabilities, one per node", f"{x!r}")
-    return tuple(p.tolist())
 
 
 # ---------------------------------------------------------------- kernels

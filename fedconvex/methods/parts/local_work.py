@@ -2,79 +2,175 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fedconvex._check import bad, flag, whole
-from fedconvex.methods.parts import participation, step_sizes
-from fedconvex.problems import FederatedProblem
+from fedconvex._check import bad
+from fedconvex.draws import Draws
+from fedconvex.fields import CheckedFields, Count, Flag
+from fedconvex.kernels import descent
+from fedconvex.methods.parts import step_sizes
+from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptimizer
+from fedconvex.methods.parts.participation import Participation, traits_of_sampling
+from fedconvex.methods.parts.step_sizes import StepSize
+from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import LocalSteps, Traits
 
-__all__ = ["averaging_traits", "check_fit", "check_work", "plan_of", "steps_of"]
+__all__ = ["AveragedWork", "LocalWork", "PooledWork", "check_batches", "plan_of"]
 
 
-def check_work(who: str, method: Any) -> None:
-    """Make local_steps, epochs and batch_size plain whole numbers, or raise; not both of the first two may be given."""
-    for name in ("local_steps", "epochs", "batch_size"):
-        if name == "local_steps" or getattr(method, name) is not None:
-            object.__setattr__(method, name, whole(f"{who}.{name}", getattr(method, name), low=1))
-    if method.epochs is not None and method.local_steps != 1:
-        raise bad(who, "be given local_steps or epochs", "both")
-    if method.batch_size is None and flag(f"{who}.replacement", method.replacement):
-        raise bad(f"{who}.replacement", "come with a batch_size", "batch_size=None", "full batches are not drawn")
+@dataclass(frozen=True, kw_only=True)
+class LocalWork(CheckedFields):
+    """Fields of the methods whose clients take steps on mini-batches, and what these fields ask of a client.
 
-
-def check_fit(who: str, method: Any, problem: FederatedProblem, R: int, schedules: tuple[Any, ...] = ()) -> None:
-    """Raise if participation, step sizes or mini-batches do not fit the problem and its R trajectories.
-
-    Steps that count local steps, further ``schedules`` too, and ``shadow`` need equally many steps everywhere.
+    Parameters
+    ----------
+    step_size : float, array (R,) or `Decay`
+        Local step size; an array gives every trajectory its own. A `Decay` counts local steps, or rounds.
+    local_steps : int
+        Local steps per round; each draws a fresh mini-batch.
+    epochs : int, optional
+        Instead of local_steps: passes over the client's rows in a new random order each (with ``replacement``: as many
+        steps, drawn independently).
+    batch_size : int, optional
+        Rows per step; default all rows of the client. In epochs a batch never exceeds the client.
+    replacement : bool
+        Draw the rows of a mini-batch with replacement.
     """
-    fed, B = problem.federation, method.batch_size
-    if hasattr(method, "participation"):
-        participation.check_participation(who, method.participation, problem)
-    step_sizes.check_trajectories(who, method.step_size, R)
-    if B is not None and method.epochs is None and not method.replacement and fed.sizes.min() < B:
-        k = int(np.argmin(fed.sizes))
-        cure = "use epochs= (batches stop at the client's size) or replacement=True"
-        raise bad(f"{who}.batch_size", f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}", B, cure)
-    per_step = any(isinstance(x, step_sizes.Decay) and not x.by_round for x in (method.step_size, *schedules))
-    counts = step_sizes.step_counts(plan_of(method, fed.sizes))
-    if (per_step or getattr(method, "shadow", False)) and counts.min() != counts.max():
-        cure = "use local_steps=, or Decay(..., by_round=True)" if per_step else "use local_steps="
-        what = "a schedule that counts local steps" if per_step else "shadow"
-        raise bad(f"{who}: {what}", "have equally many steps everywhere", f"{counts.min()} to {counts.max()}", cure)
+
+    schedules: ClassVar[tuple[str, ...]] = ("step_size",)  # fields whose `Decay` may count local steps
+
+    step_size: StepSize
+    local_steps: Count = 1
+    epochs: Count | None = None
+    batch_size: Count | None = None
+    replacement: Flag = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        who = type(self).__name__
+        if self.epochs is not None and self.local_steps != 1:
+            raise bad(who, "be given local_steps or epochs", "both")
+        if self.batch_size is None and self.replacement:
+            raise bad(f"{who}.replacement", "come with a batch_size", "batch_size=None", "full batches are not drawn")
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories.
+
+        Schedules that count local steps, and ``shadow``, need equally many steps everywhere.
+        """
+        super().check_fit(problem, R)
+        who, sizes = type(self).__name__, problem.federation.sizes
+        if self.batch_size is not None and self.epochs is None and not self.replacement:
+            cure = "use epochs= (batches stop at the client's size) or replacement=True"
+            check_batches(who, np.broadcast_to(self.batch_size, sizes.shape), problem, cure)
+        given = [getattr(self, name) for name in self.schedules]
+        per_step = any(isinstance(x, step_sizes.Decay) and not x.by_round for x in given)
+        counts = step_sizes.step_counts(self.plan(sizes))
+        if (per_step or getattr(self, "shadow", False)) and counts.min() != counts.max():
+            cure = "use local_steps=, or Decay(..., by_round=True)" if per_step else "use local_steps="
+            what = "a schedule that counts local steps" if per_step else "shadow"
+            raise bad(f"{who}: {what}", "have equally many steps everywhere", f"{counts.min()} to {counts.max()}", cure)
+
+    def plan(self, sizes: np.ndarray) -> np.ndarray:
+        """Return passes, rows per pass and rows per step of clients with so many rows: (*sizes.shape, 3)."""
+        block = sizes if self.epochs is not None or self.batch_size is None else self.batch_size
+        batch = block if self.batch_size is None else np.minimum(self.batch_size, block)
+        return plan_of(sizes, self.local_steps if self.epochs is None else self.epochs, block, batch)
+
+    def asked(self, problem: FederatedProblem, clients: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+        """Return the plan (R, m, 3) of clients (R, m) in a round, and their step sizes, (R, 1, steps or 1)."""
+        plan = self.plan(problem.federation.sizes[clients])
+        return plan, step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+
+    def local_models(
+        self, problem: Problem, w: np.ndarray, clients: np.ndarray, draws: Draws, shadow: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Take the steps on f_k from w (R, *model) or (R, m, *model): models (R, m, *model) and their paths."""
+        plan, eta = self.asked(problem, clients, draws)
+        client = getattr(self, "client", ClientSGD())
+        return descent.local_updates(problem, client, w, clients, draws, eta, plan, self.replacement, shadow)
+
+    def steps_of(self, problem: FederatedProblem, plain: bool) -> LocalSteps:
+        """Return the local steps of every client, as traits; plain: w <- w - eta grad f_k(w; b), and nothing else."""
+        sizes = problem.federation.sizes
+        plan = self.plan(sizes)
+        even = plan[:, 1] % plan[:, 2] == 0  # a pass ends with a whole batch
+        one_batch = (plan[:, 1] == plan[:, 2]) & (self.epochs is None or plan[:, 2] == sizes)
+        fresh = bool((one_batch | (even & self.replacement)).all())
+        counts, ones = step_sizes.step_counts(plan), np.ones(sizes.size)
+        return LocalSteps(self.step_size, counts, plan[:, 2], sizes, self.replacement, plain, fresh, ones)
 
 
-def plan_of(method: Any, sizes: np.ndarray) -> np.ndarray:
-    """Return passes, rows per pass and rows per step of clients with so many rows: (*sizes.shape, 3)."""
+@dataclass(frozen=True, kw_only=True)
+class AveragedWork(LocalWork):
+    """Fields of the methods with local work of sampled clients, whose answers a server optimiser averages.
+
+    Parameters
+    ----------
+    participation : int, float or scheme
+        Clients per round: a whole number of them (1 is one client), a share (1.0 is everybody, the default), drawn
+        uniformly without replacement, or a scheme such as `ProportionalSampling`.
+    server : optimiser
+        SERVEROPT; default averaging.
+    """
+
+    participation: Participation = 1.0
+    server: ServerOptimizer = Averaging()
+
+    def averaging_traits(self, problem: FederatedProblem, *drawn: str, plain: bool, averaged: bool = True) -> Traits:
+        """Return the traits, averaged: the server moves by a weighted average of the answers.
+
+        drawn : what a round draws beside clients and batches.
+        """
+        step = getattr(self.server, "plain_step", None) if averaged else None
+        local = self.steps_of(problem, plain)
+        return traits_of_sampling(self.participation, problem, *drawn, local=local, server_step=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledWork(CheckedFields):
+    """Fields of centralised methods that draw mini-batches of the pooled rows.
+
+    Parameters
+    ----------
+    batch_size : int
+        Rows per step.
+    replacement : bool
+        Draw the rows of a mini-batch with replacement.
+    """
+
+    batch_size: Count = 1
+    replacement: Flag = False
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem, or pooled rows do not weigh 1/n each."""
+        super().check_fit(problem, R)
+        who, fed = type(self).__name__, problem.federation
+        if np.abs(problem.weights - fed.masses / fed.masses.sum()).max() > 1e-9:
+            raise bad(f"{who}: Problem.weights", "be n_k/n", "others", "pass weights=None, or use GradientDescent")
+        if self.batch_size > fed.n and not self.replacement:
+            raise bad(f"{who}.batch_size", f"be at most the number of rows {fed.n}", self.batch_size)
+
+    def drawn(self, problem: FederatedProblem) -> tuple[str, ...]:
+        """Return what is random about mini-batches, for the traits: nothing if they hold all rows."""
+        return () if self.batch_size == problem.federation.n and not self.replacement else ("batches",)
+
+
+def plan_of(sizes: np.ndarray, passes: Any, block: Any, batch: Any) -> np.ndarray:
+    """Return passes, rows per pass and rows per step in one array: (*sizes.shape, 3)."""
     plan = np.empty((*sizes.shape, 3), dtype=np.int64)
-    plan[..., 0] = method.local_steps if method.epochs is None else method.epochs
-    plan[..., 1] = sizes if method.epochs is not None or method.batch_size is None else method.batch_size
-    plan[..., 2] = plan[..., 1] if method.batch_size is None else np.minimum(method.batch_size, plan[..., 1])
+    plan[..., 0], plan[..., 1], plan[..., 2] = passes, block, batch
     return plan
 
 
-def steps_of(method: Any, problem: FederatedProblem, plain: bool) -> LocalSteps:
-    """Return the local steps of every client."""
-    sizes, ones = problem.federation.sizes, np.ones(problem.federation.K)
-    plan, replacement = plan_of(method, sizes), getattr(method, "replacement", False)
-    even = plan[:, 1] % plan[:, 2] == 0  # a pass ends with a whole batch
-    one_batch = (plan[:, 1] == plan[:, 2]) & (method.epochs is None or plan[:, 2] == sizes)
-    fresh = bool((one_batch | (even & replacement)).all())
-    counts = step_sizes.step_counts(plan)
-    return LocalSteps(method.step_size, counts, plan[:, 2], sizes, replacement, plain, fresh, ones)
-
-
-def averaging_traits(
-    method: Any, problem: FederatedProblem, plain: bool, averaged: bool = True, drawn: tuple[str, ...] = ()
-) -> Traits:
-    """Return the traits of a method with local steps; averaged: its server moves by a weighted average of the answers.
-
-    drawn : what a round draws beside clients and batches.
-    """
-    local = steps_of(method, problem, plain)
-    sampling, m = participation.sampling_of(method.participation, problem)
-    step = getattr(method.server, "plain_step", None) if averaged else None
-    some = ("clients",) if sampling != "everyone" else ()
-    return Traits(local, step, sampling, m, some + (() if local.full else ("batches",)) + drawn)
+def check_batches(who: str, batch: np.ndarray, problem: FederatedProblem, cure: str = "") -> None:
+    """Raise if a mini-batch, (K,), drawn without replacement exceeds its client."""
+    fed = problem.federation
+    if (batch > fed.sizes).any():
+        k = int(np.argmin(fed.sizes - batch))
+        raise bad(
+            f"{who}.batch_size", f"be at most {fed.sizes[k]}, the rows of client {fed.labels[k]}", int(batch[k]), cure
+        )

@@ -8,22 +8,24 @@ method's state.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, flag, real, wrong_type
+from fedconvex._check import equal_by_type, flag, wrong_type
+from fedconvex.fields import positive, share
 
 __all__ = [
     "Averaging",
     "ClientAdam",
     "ClientMomentum",
+    "ClientOptimizer",
     "ClientSGD",
     "ServerAdagrad",
     "ServerAdam",
+    "ServerOptimizer",
     "ServerSGD",
     "ServerYogi",
-    "check_optimizers",
 ]
 
 
@@ -151,6 +153,12 @@ class ServerSGD(NamedTuple):
         return (m,), w + self.step_size * (self.momentum * m + delta if self.nesterov else m)
 
 
+def adaptive(opt: Any, memory: tuple, delta: np.ndarray, v: np.ndarray, w: np.ndarray) -> tuple[tuple, np.ndarray]:
+    """Return (m, v) and the model after m <- beta1 m + (1 - beta1) Delta, w <- w + step_size m/(sqrt v + tau)."""
+    m = opt.beta1 * memory[0] + (1.0 - opt.beta1) * delta
+    return (m, v), w + opt.step_size * m / (np.sqrt(v) + opt.tau)
+
+
 @equal_by_type
 class ServerAdagrad(NamedTuple):
     """FedAdagrad: v <- v + Delta^2, w <- w + step_size m/(sqrt v + tau) (Reddi et al. 2021, Algorithm 2).
@@ -174,9 +182,7 @@ class ServerAdagrad(NamedTuple):
     def move(self, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
         """Return the new (memory, model)."""
         delta = average - w
-        m = self.beta1 * memory[0] + (1.0 - self.beta1) * delta
-        v = memory[1] + delta**2
-        return (m, v), w + self.step_size * m / (np.sqrt(v) + self.tau)
+        return adaptive(self, memory, delta, memory[1] + delta**2, w)
 
 
 @equal_by_type
@@ -203,9 +209,7 @@ class ServerAdam(NamedTuple):
     def move(self, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
         """Return the new (memory, model)."""
         delta = average - w
-        m = self.beta1 * memory[0] + (1.0 - self.beta1) * delta
-        v = self.beta2 * memory[1] + (1.0 - self.beta2) * delta**2
-        return (m, v), w + self.step_size * m / (np.sqrt(v) + self.tau)
+        return adaptive(self, memory, delta, self.beta2 * memory[1] + (1.0 - self.beta2) * delta**2, w)
 
 
 @equal_by_type
@@ -231,26 +235,33 @@ class ServerYogi(NamedTuple):
 
     def move(self, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
         """Return the new (memory, model)."""
-        delta = average - w
-        m = self.beta1 * memory[0] + (1.0 - self.beta1) * delta
-        v = memory[1] - (1.0 - self.beta2) * delta**2 * np.sign(memory[1] - delta**2)
-        return (m, v), w + self.step_size * m / (np.sqrt(v) + self.tau)
+        delta, v = average - w, memory[1]
+        return adaptive(self, memory, delta, v - (1.0 - self.beta2) * delta**2 * np.sign(v - delta**2), w)
 
 
-def check_optimizers(who: str, client: Any, server: Any) -> None:
-    """Raise unless client and server are optimisers with valid parameters."""
-    for role, opt, attribute, example in (
-        ("client", client, "plain", "ClientAdam()"),
-        ("server", server, "init", "ServerAdam()"),
-    ):
-        if isinstance(opt, type) or not (isinstance(opt, tuple) and hasattr(opt, attribute)):
-            raise wrong_type(f"{who}.{role}", f"be a {role} optimiser such as {example}", f"{opt!r}")
-        for name, v in zip(opt._fields, opt, strict=True):  # type: ignore[attr-defined]
-            label = f"{who}.{role}: {type(opt).__name__}.{name}"
+# ---------------------------------------------------------------- rules
+
+
+class Optimizer(NamedTuple):
+    """The rule of an optimiser: one of its role, with valid parameters."""
+
+    role: str
+    attribute: str  # that every optimiser of this role has
+    example: str
+
+    def __call__(self, who: str, x: Any) -> Any:
+        if isinstance(x, type) or not (isinstance(x, tuple) and hasattr(x, self.attribute)):
+            raise wrong_type(who, f"be a {self.role} optimiser such as {self.example}", f"{x!r}")
+        for name, v in zip(x._fields, x, strict=True):  # type: ignore[attr-defined]
+            label = f"{who}: {type(x).__name__}.{name}"
             if name.startswith("beta") or name == "momentum":
-                if not 0.0 <= real(label, v) < 1.0:
-                    raise bad(label, "lie in [0, 1)", v)
+                share(label, v)
             elif name == "nesterov":
                 flag(label, v)
             else:
-                real(label, v, low=0.0, strict=True)
+                positive(label, v)
+        return x
+
+
+ClientOptimizer = Annotated[Any, Optimizer("client", "plain", "ClientAdam()")]
+ServerOptimizer = Annotated[Any, Optimizer("server", "init", "ServerAdam()")]

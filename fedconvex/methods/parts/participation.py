@@ -6,7 +6,7 @@ averages plainly, Scheme II draws uniformly without replacement.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,18 @@ from fedconvex import draws as _draws
 from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.problems import FederatedProblem
+from fedconvex.traits import LocalSteps, Traits
 
-__all__ = ["ProportionalSampling", "UniformSampling", "as_participation", "participants", "sampling_of"]
+__all__ = [
+    "DistinctParticipation",
+    "Participation",
+    "ProportionalSampling",
+    "UniformSampling",
+    "as_participation",
+    "participants",
+    "sampling_of",
+    "traits_of_sampling",
+]
 
 
 @equal_by_type
@@ -57,25 +67,40 @@ class ProportionalSampling(NamedTuple):
 def as_participation(who: str, x: Any) -> Any:
     """Return a scheme, a share in (0, 1], or None for everybody; a whole number m means `UniformSampling(m)`."""
     if isinstance(x, UniformSampling):
-        return UniformSampling(whole(f"{who}.participation", x.clients, low=1))
+        return UniformSampling(whole(who, x.clients, low=1))
     if isinstance(x, ProportionalSampling):
-        return ProportionalSampling(whole(f"{who}.participation", x.draws, low=1))
+        return ProportionalSampling(whole(who, x.draws, low=1))
     if x is None or (isinstance(x, (float, np.floating)) and float(x) == 1.0):
         return None
     if isinstance(x, (int, np.integer)) and not isinstance(x, (bool, np.bool_)):
-        return UniformSampling(whole(f"{who}.participation", x, low=1))
+        return UniformSampling(whole(who, x, low=1))
     if isinstance(x, (float, np.floating)):
-        share = real(f"{who}.participation", x)
+        share = real(who, x)
         if not 0.0 < share <= 1.0:
-            raise bad(f"{who}.participation", "be a share in (0, 1] or a number of clients", x)
+            raise bad(who, "be a share in (0, 1] or a number of clients", x)
         return share
-    raise wrong_type(f"{who}.participation", "be a number of clients, a share or a sampling scheme", f"{x!r}")
+    raise wrong_type(who, "be a number of clients, a share or a sampling scheme", f"{x!r}")
 
 
-def check_participation(who: str, scheme: Any, problem: FederatedProblem) -> None:
-    """Raise if the scheme asks for more different clients than there are."""
-    if isinstance(scheme, UniformSampling) and scheme.clients > problem.federation.K:
-        raise bad(f"{who}.participation", f"be at most the number of clients {problem.federation.K}", scheme.clients)
+class Sampling(NamedTuple):
+    """The rule of who takes part; distinct: nobody may be drawn twice in a round."""
+
+    distinct: bool = False
+
+    def __call__(self, who: str, x: Any) -> Any:
+        scheme = as_participation(who, x)
+        if self.distinct and isinstance(scheme, ProportionalSampling):
+            raise bad(who, "never draw a client twice in a round", f"{scheme}", "give a number or a share of clients")
+        return scheme
+
+    def fit(self, who: str, scheme: Any, problem: FederatedProblem, R: int) -> None:
+        """Raise if the scheme asks for more different clients than there are."""
+        if isinstance(scheme, UniformSampling) and scheme.clients > problem.federation.K:
+            raise bad(who, f"be at most the number of clients {problem.federation.K}", scheme.clients)
+
+
+Participation = Annotated[Any, Sampling()]
+DistinctParticipation = Annotated[Any, Sampling(distinct=True)]
 
 
 def sampling_of(scheme: Any, problem: FederatedProblem) -> tuple[str, int]:
@@ -85,6 +110,21 @@ def sampling_of(scheme: Any, problem: FederatedProblem) -> tuple[str, int]:
         return "proportional", scheme.draws
     m = K if scheme is None else scheme.clients if isinstance(scheme, UniformSampling) else max(1, round(scheme * K))
     return ("everyone" if m == K else "uniform"), m
+
+
+def traits_of_sampling(
+    scheme: Any,
+    problem: FederatedProblem,
+    *drawn: str,
+    local: LocalSteps | None = None,
+    server_step: float | None = None,
+) -> Traits:
+    """Return the traits of a method with a scheme of participation, and what its rounds draw beside the clients."""
+    sampling, m = sampling_of(scheme, problem)
+    batches = ("batches",) if local is not None and not local.full else ()
+    return Traits(
+        local, server_step, sampling, m, (*(("clients",) if sampling != "everyone" else ()), *batches, *drawn)
+    )
 
 
 def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, finite, flag, numeric, real
+from fedconvex._check import bad, equal_by_type, flag, real
+from fedconvex.fields import OneOrMore, nonnegative, positive
+from fedconvex.problems import FederatedProblem
 
-__all__ = ["Decay", "as_step_size", "check_trajectories", "descend", "step_counts", "step_sizes"]
+__all__ = [
+    "AutomaticStepSize",
+    "ConstantStepSize",
+    "Decay",
+    "NonnegativeSchedule",
+    "StepSize",
+    "descend",
+    "step_counts",
+    "step_sizes",
+]
 
 
 @equal_by_type
@@ -43,27 +54,54 @@ class Decay(NamedTuple):
         return self.scale / (self.shift + t) ** self.power
 
 
-def as_step_size(who: str, x: Any, automatic: bool = False) -> Any:
-    """Return a valid step size: a positive float, a positive vector (R,), a `Decay`, or "auto" if that is possible."""
-    name = f"{who}.step_size"
-    if isinstance(x, str) and x == "auto":
-        if automatic:
+# ---------------------------------------------------------------- rules
+
+_POSITIVE, _NONNEGATIVE = OneOrMore(positive, "positive numbers"), OneOrMore(nonnegative, "nonnegative numbers")
+
+
+class Schedule(NamedTuple):
+    """The rule of step sizes: a number, one per trajectory, and where they are possible a `Decay` or "auto"."""
+
+    numbers: OneOrMore = _POSITIVE
+    automatic: bool = False  # whether a theorem may give it
+    decays: bool = True
+    instead: str = "a constant step converges"  # of a `Decay`
+
+    def __call__(self, who: str, x: Any) -> Any:
+        if isinstance(x, str) and x == "auto" and self.automatic:
             return x
-        got, cure = "'auto', for which no theorem is known", "problem.constants() has the smoothness L to start from"
-        raise bad(name, "be a positive number, one per trajectory, or a Decay", got, cure)
-    if isinstance(x, Decay):
-        real(f"{name}: scale", x.scale, low=0.0, strict=True)
-        real(f"{name}: shift", x.shift, low=0.0, strict=True)
-        real(f"{name}: power", x.power, low=0.0, high=1.0, strict=True)
-        flag(f"{name}: by_round", x.by_round)
+        if isinstance(x, str) and x == "auto":
+            got, cure = (
+                "'auto', for which no theorem is known",
+                "problem.constants() has the smoothness L to start from",
+            )
+            raise bad(who, "be a positive number, one per trajectory, or a Decay", got, cure)
+        if not isinstance(x, Decay):
+            return self.numbers(who, x)
+        if not self.decays:
+            raise bad(who, "be constant in time", f"{x!r}", self.instead)
+        real(f"{who}: scale", x.scale, low=0.0, strict=True)
+        real(f"{who}: shift", x.shift, low=0.0, strict=True)
+        real(f"{who}: power", x.power, low=0.0, high=1.0, strict=True)
+        flag(f"{who}: by_round", x.by_round)
         return x
-    if not isinstance(x, (list, tuple)) and np.ndim(x) == 0:
-        return real(name, x.item() if isinstance(x, np.ndarray) else x, low=0.0, strict=True)
-    v = numeric(name, x)
-    finite(name, v)
-    if v.ndim != 1 or v.size == 0 or (v <= 0).any():
-        raise bad(name, "be positive numbers, one per trajectory", f"{x!r}")
-    return tuple(v.tolist())
+
+    def fit(self, who: str, x: Any, problem: FederatedProblem, R: int) -> None:
+        """Raise if there is one step size per trajectory, but for another number of them, or still "auto"."""
+        if isinstance(x, str):
+            cure = "run and iterate do this; before calling a method's parts, take fedconvex.methods.resolved"
+            raise bad(who, "be resolved on the problem", "'auto'", cure)
+        if not isinstance(x, Decay):
+            self.numbers.fit(who, x, problem, R)
+
+
+StepSize = Annotated[Any, Schedule()]
+AutomaticStepSize = Annotated[Any, Schedule(automatic=True)]
+ConstantStepSize = Annotated[Any, Schedule(decays=False)]
+NonnegativeSchedule = Annotated[Any, Schedule(_NONNEGATIVE)]
+
+
+# ---------------------------------------------------------------- step sizes of a round
 
 
 def step_counts(plan: np.ndarray) -> np.ndarray:
@@ -85,20 +123,9 @@ def round_step_sizes(step_size: Any, trajectories: np.ndarray, round_: int) -> n
     """Return the step sizes of a round, (R,), a `Decay` counting rounds."""
     if isinstance(step_size, Decay):
         return np.full(trajectories.size, step_size.at(float(round_)))
-    return (
-        np.broadcast_to(step_size, trajectories.size)
-        if isinstance(step_size, float)
-        else np.asarray(step_size)[trajectories]
-    )
-
-
-def check_trajectories(who: str, step_size: Any, R: int) -> None:
-    """Raise if there is one step size per trajectory, but for another number of trajectories, or still "auto"."""
-    if isinstance(step_size, str):
-        cure = "run and iterate do this; before calling a method's parts, take fedconvex.methods.resolved"
-        raise bad(f"{who}.step_size", "be resolved on the problem", "'auto'", cure)
-    if isinstance(step_size, tuple) and not isinstance(step_size, Decay) and len(step_size) != R:
-        raise bad(f"{who}.step_size", f"be one number per trajectory ({R})", f"{len(step_size)}")
+    if isinstance(step_size, float):
+        return np.broadcast_to(step_size, trajectories.size)
+    return np.asarray(step_size)[trajectories]
 
 
 def descend(step_size: Any, t: int, w: np.ndarray, g: np.ndarray) -> np.ndarray:

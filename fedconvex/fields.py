@@ -1,0 +1,122 @@
+"""Settings of methods, checked by the rules that their fields are declared with.
+
+A method is a frozen, keyword-only dataclass that inherits `CheckedFields` and annotates its fields by rules::
+
+    momentum: Share = 0.5
+    batch_size: Count | None = None
+
+A rule is called with the field's name ("HeavyBall.momentum") and what was given; it returns what is kept, or raises.
+It may have ``fit(name, kept, problem, R)``, which raises where a setting does not fit a problem or its R trajectories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+import numpy as np
+
+from fedconvex._check import bad, finite, flag, numeric, real, whole
+
+__all__ = [
+    "AtLeastZero",
+    "CheckedFields",
+    "Count",
+    "CountPerClient",
+    "Flag",
+    "Inside",
+    "OneOrMore",
+    "OneOrTwo",
+    "Positive",
+    "PositivePerTrajectory",
+    "Share",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedFields:
+    """Fields that are checked once, when a method is made, and once more against the problem when a run starts."""
+
+    def __post_init__(self) -> None:
+        for name, rule, optional in rules_of(type(self)):
+            x = getattr(self, name)
+            if x is not None or not optional:
+                object.__setattr__(self, name, rule(f"{type(self).__name__}.{name}", x))
+
+    def check_fit(self, problem: Any, R: int) -> None:
+        """Raise if a setting does not fit the problem, or its R trajectories."""
+        for name, rule, _ in rules_of(type(self)):
+            x = getattr(self, name)
+            if x is not None and hasattr(rule, "fit"):
+                rule.fit(f"{type(self).__name__}.{name}", x, problem, R)
+
+
+@cache
+def rules_of(cls: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Return the fields that have rules: name, rule, and whether None may stand in its place."""
+    hints, found = get_type_hints(cls, include_extras=True), []
+    for field in fields(cls):
+        either = (hints[field.name], *get_args(hints[field.name]))
+        rules = [rule for hint in either for rule in getattr(hint, "__metadata__", ())]
+        found += [(field.name, rules[0], type(None) in either)] if rules else []
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- rules
+
+
+class OneOrMore(NamedTuple):
+    """One number, kept as it is, or one for each trajectory (client, node), kept as a tuple."""
+
+    number: Callable[[str, Any], Any]  # the rule of every number
+    words: str  # what they must be
+    each: str = "trajectory"
+
+    def __call__(self, who: str, x: Any) -> Any:
+        """Return x as one number, or as a tuple of them."""
+        if not isinstance(x, (list, tuple)) and np.ndim(x) == 0:
+            return self.number(who, x.item() if isinstance(x, np.ndarray) else x)
+        v, error = numeric(who, x), bad(who, f"be {self.words}, one per {self.each}", f"{x!r}")
+        finite(who, v)
+        if v.ndim != 1 or v.size == 0:
+            raise error
+        try:
+            return tuple(self.number(who, entry) for entry in np.asarray(x).tolist())
+        except ValueError:
+            raise error from None
+
+    def fit(self, who: str, x: Any, problem: Any, R: int) -> None:
+        """Raise if they are as many as something else."""
+        count = R if self.each == "trajectory" else problem.federation.K
+        if isinstance(x, tuple) and len(x) != count:
+            raise bad(who, f"be one number per {self.each} ({count})", f"{len(x)}")
+
+
+def share(who: str, x: Any) -> float:
+    """Return a number in [0, 1)."""
+    if not 0.0 <= real(who, x) < 1.0:
+        raise bad(who, "lie in [0, 1)", x)
+    return float(x)
+
+
+def inside(who: str, x: Any) -> float:
+    """Return a number in (0, 1)."""
+    if not 0.0 < real(who, x) < 1.0:
+        raise bad(who, "lie strictly between 0 and 1", x)
+    return float(x)
+
+
+positive, nonnegative = partial(real, low=0.0, strict=True), partial(real, low=0.0)
+count = partial(whole, low=1)
+
+Positive = Annotated[float, positive]
+AtLeastZero = Annotated[float, nonnegative]
+Share = Annotated[float, share]
+Inside = Annotated[float, inside]
+Count = Annotated[int, count]
+OneOrTwo = Annotated[int, partial(whole, low=1, high=2)]
+Flag = Annotated[bool, flag]
+PositivePerTrajectory = Annotated[Any, OneOrMore(positive, "positive numbers")]
+CountPerClient = Annotated[Any, OneOrMore(count, "whole numbers of at least 1", "client")]
