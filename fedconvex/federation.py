@@ -426,6 +426,11 @@ class Federation:
         return CSR(self.X.data, frozen(columns), frozen(pointers))
 
     @cached_property
+    def by_column(self) -> Any:
+        """X for access by columns: the dense array, or CSC."""
+        return self.X.tocsc() if self.is_sparse else self.X
+
+    @cached_property
     def digest(self) -> str:
         """Fingerprint of the rows, their owners and domains (a checkpoint refuses to resume on other data)."""
         h = hashlib.blake2b(digest_size=16)

@@ -24,6 +24,7 @@ FLOORS = [
     {"loss_traits", "_files"},
     {"federation_input"},
     {"losses", "simplex", "federation", "draws", "traits", "fields"},
+    {"penalties"},
     {"kernels"},
     {"solvers"},
     {"constants"},

@@ -14,6 +14,7 @@ from fedconvex._check import bad, numeric, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.kernels.penalised import penalty_values
 from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.rank import rank_bound
@@ -35,7 +36,14 @@ class Objective:
     l2 : float
     weights : array (K,), optional
         p_k, nonnegative and of sum one; default n_k/n.
+
+    Attributes
+    ----------
+    penalty : penalty or None
+        P, which `value` adds to F; what else is evaluated is the smooth part of F.
     """
+
+    penalty: Any = None
 
     def __init__(self, federation: Federation, loss: Any, l2: float, weights: np.ndarray | None = None) -> None:
         self.federation = federation
@@ -149,6 +157,8 @@ class Objective:
         """F(w): a float, or (R,) for R models."""
         W, single = self.flatten(w)
         out = self._client_means(W) @ self.weights + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)
+        if self.penalty is not None:
+            out = out + penalty_values(self, W)
         return out[0] if single else out
 
     def client_values(self, w: Any) -> np.ndarray:
@@ -200,7 +210,7 @@ class Objective:
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
         other = copy.copy(self)
-        for name in ("row_weights", "per_row", "equal_weights", "cumulative_weights", "rank_bound"):
+        for name in ("row_weights", "per_row", "equal_weights", "cumulative_weights", "rank_bound", "column_norms"):
             other.__dict__.pop(name, None)
         other.weights = np.asarray(domain_weights, dtype=np.float64)
         return other
@@ -308,6 +318,19 @@ class Objective:
             largest = max(largest, float(np.sqrt(((X.astype(wide) @ U) ** 2).sum(axis=1)).max()))
         off = float(np.linalg.norm(fed.column_sizes @ np.abs(U).astype(np.float64)))
         return largest + 4.0 * (fed.d + C) * float(np.finfo(wide).eps) * off
+
+    @cached_property
+    def column_norms(self) -> np.ndarray:
+        """(sum_i c_i x_ij^2)^(1/2) of every feature, (d,), c_i what row i weighs."""
+        fed, c = self.federation, self.per_row
+        if fed.is_sparse:
+            X = fed.by_column
+            weighted = np.append(c[X.indices] * X.data**2, 0.0)
+            squares = np.add.reduceat(weighted, X.indptr[:-1]) * (np.diff(X.indptr) > 0)
+        else:
+            parts = ((c[lo : lo + 256], fed.X[lo : lo + 256]) for lo in range(0, fed.n, 256))
+            squares = sum(np.einsum("i,ij,ij->j", h, X, X) for h, X in parts)
+        return np.asarray(np.sqrt(squares))
 
     def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
         """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
