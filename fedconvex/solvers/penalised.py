@@ -1,0 +1,226 @@
+"""Proximal Newton with working sets for F = f + P, f the smooth part, certified by the duality gap.
+
+1. the gap at w, from the slopes at w, rescaled (`solvers.penalty_gap`); stop once it is small
+2. entries that are provably 0 in every minimiser leave the race (gap-safe screening: Fercoq, Gramfort, Salmon 2015)
+3. working set: the entries that are not 0, and those that the optimality conditions are violated most by
+   (Massias, Gramfort, Salmon, "Celer: a fast solver for the lasso with dual extrapolation", ICML 2018)
+4. minimise g'd + d'H d/2 + P(w + d) over the working set: coordinate steps on its Hessian, which find the entries
+   that stay 0, and Newton steps on the others
+5. move along d with backtracking on F (Lee, Sun, Saunders, "Proximal Newton-type methods", SIAM J. Optim. 2014);
+   unless the loss is quadratic, repeat 4 and 5 until the set is solved as well as the whole asks for
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import wrong_type
+from fedconvex.kernels import row_losses
+from fedconvex.kernels.penalised import penalty_values, proximal_point
+from fedconvex.penalties import is_entrywise, strong_convexity
+from fedconvex.solvers.accelerated import accelerate
+from fedconvex.solvers.model_steps import EntrySteps, GroupSteps
+from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.penalty_gap import Dual, Slopes, dual_bound, zeros_for_sure
+from fedconvex.solvers.solution import DIRECT_SIZE, Solution
+from fedconvex.solvers.working_hessian import WorkingHessian
+
+__all__ = ["solve_penalised"]
+
+FIRST_SET = 64  # entries of the first working set
+MOST_ROUNDS = 200
+FLAT = 1e-3  # share of sup l'' that every row is taken to have at least, so that steps stay finite
+
+
+def solve_penalised(problem: Objective, tol: float | None, w: np.ndarray | None = None) -> Solution:
+    """Minimise F with its penalty, from a flat model w where one is known; see `Problem.solve`.
+
+    Raises
+    ------
+    TypeError
+        For losses with kinks, or without a bounded curvature or one that is known.
+    """
+    kind, begun = problem.traits, time.perf_counter()
+    if not kind.curved and not math.isfinite(kind.smoothness):
+        cure = "use SmoothedHinge(gamma)" if kind.kinked else "declare its smoothness, or a curvature"
+        raise wrong_type(f"Problem.solve with a penalty and {problem.loss!r}", "have a smooth loss", "kinks", cure)
+    search = _Search(problem, tol, w)
+    if is_entrywise(problem.penalty) or hasattr(problem.penalty, "blocks"):
+        search.by_working_sets()
+    else:
+        accelerate(search)
+    return search.solution(begun)
+
+
+class _Search:
+    """Where the search stands: a model, its scores, losses, slopes and gradient."""
+
+    def __init__(self, problem: Objective, tol: float | None, w: np.ndarray | None) -> None:
+        self.problem, self.tol = problem, tol
+        fed = problem.federation
+        self.c = np.repeat(problem.row_weights, fed.sizes)
+        self.norms = problem.column_norms
+        start = np.zeros(problem.size) if w is None else np.array(w, dtype=np.float64).ravel()
+        self.best, self.gap, self.evaluations = -math.inf, math.inf, 0
+        self.alive = np.ones(problem.size, dtype=np.bool_)
+        self.move_to(proximal_point(problem, start[None], 0.0)[0])
+
+    # ------------------------------------------------------------------ where it stands
+
+    def move_to(self, w: np.ndarray, Z: np.ndarray | None = None) -> None:
+        """Stand at w, whose scores are Z where they are known."""
+        self.w = w
+        self.Z = self.scores(w) if Z is None else Z
+        self.F, self.values, self.A = self.evaluate(w, self.Z)
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """Return X w, (n, C), from the columns that count where those are few."""
+        fed, C = self.problem.federation, self.problem.n_outputs
+        W = w.reshape(C, -1)
+        some = np.flatnonzero(W.any(axis=0))
+        X = fed.X if 4 * some.size > fed.d else fed.by_column[:, some]
+        return np.ascontiguousarray(X @ (W if 4 * some.size > fed.d else W[:, some]).T)
+
+    def evaluate(self, w: np.ndarray, Z: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return F, the losses (n,) and the slopes (n, C) of all rows."""
+        problem, y = self.problem, self.problem.federation.y
+        values, A = np.empty((y.size, 1)), Z.copy()
+        row_losses.row_values(problem.loss, Z, y, values)
+        row_losses.row_slopes(problem.loss, A, y)
+        self.evaluations += 1
+        ridge = 0.5 * problem.l2 * float(w @ w)
+        P = float(penalty_values(problem, w[None])[0])
+        return float(self.c @ values[:, 0]) + ridge + P, values[:, 0], A
+
+    def curvatures(self) -> np.ndarray:
+        """Return c l'' of every row, (n,), or its bound where the loss has no curvature."""
+        problem, fed = self.problem, self.problem.federation
+        if problem.traits.several or not problem.traits.curved:
+            return problem.traits.smoothness * self.c
+        h = np.empty(fed.n)
+        row_losses.row_curvatures(problem.loss, self.Z[:, 0].copy(), fed.y, fed.ptr, problem.row_weights, h)
+        bound = problem.traits.smoothness * self.c
+        return np.maximum(h, FLAT * bound) if math.isfinite(problem.traits.smoothness) else h
+
+    def look(self) -> Dual:
+        """Find the full gradient and the gap, and screen."""
+        problem = self.problem
+        G = problem.federation.by_column.T @ (self.c[:, None] * self.A)
+        self.u = -np.ascontiguousarray(G.T).ravel()
+        dual = dual_bound(problem, self.c, Slopes(self.Z, self.values, self.A, self.u), self.norms, self.w)
+        self.best = max(self.best, dual.lower)
+        self.gap = self.F - self.best
+        self.alive &= ~zeros_for_sure(problem, dual, self.F - dual.lower, self.norms)
+        return dual
+
+    @property
+    def goal(self) -> float:
+        """The gap that is asked for."""
+        return (1e-15 if self.tol is None else self.tol) * (1.0 + abs(self.F))
+
+    # ------------------------------------------------------------------ working sets
+
+    def by_working_sets(self) -> None:
+        """Take steps 1 to 5 until the gap is small, or shrinks no more."""
+        steps = (EntrySteps if is_entrywise(self.problem.penalty) else GroupSteps)(self.problem)
+        hessian, idle, last, size = WorkingHessian(self.problem), 0, math.inf, FIRST_SET
+        for _ in range(MOST_ROUNDS):
+            before = self.gap
+            self.look()  # 1, 2
+            if self.gap <= self.goal or idle >= 3:
+                break
+            wrong = steps.violations(self.w, self.problem.l2 * self.w - self.u, self.bends())
+            found = float(wrong.max())
+            idle = idle + 1 if self.gap > 0.5 * before and found > 0.5 * last else 0
+            last = min(last, found)
+            if found == 0.0:
+                break
+            size = max(size, 2 * int(np.count_nonzero(self.w)))
+            J = steps.chosen(self.w, np.where(self.alive | (self.w != 0.0), wrong, 0.0), size)  # 3
+            if not self._on_set(steps, hessian, J, 0.01 * found):
+                idle += 1
+
+    def bends(self) -> np.ndarray:
+        """Return a bound of the second derivative of f along every entry, (size,)."""
+        steep, some = self.problem.traits.smoothness, self.c > 0.0
+        if not math.isfinite(steep):
+            steep = float((self.curvatures()[some] / self.c[some]).max())
+        return steep * np.tile(self.norms * self.norms, self.problem.n_outputs) + self.problem.l2
+
+    def _on_set(self, steps: Any, hessian: WorkingHessian, J: np.ndarray, goal: float) -> bool:
+        """Solve on the working set J; return whether w moved."""
+        problem, moved = self.problem, False
+        X = hessian.columns(J)
+        for _ in range(20):
+            g = hessian.gradient(X, J, self.c[:, None] * self.A) + problem.l2 * self.w[J]
+            H = hessian.matrix(X, J, self.curvatures, self.Z, self.c)
+            x = steps.minimise(H, self.w[J], g, J, goal)  # 4
+            d = x - self.w[J]
+            predicted = float(g @ d) + steps.value(x, J) - steps.value(self.w[J], J)
+            if not predicted <= 1e-15 * (1.0 + abs(self.F)) or not self._advance(
+                J, d, hessian.scores(X, J, d), predicted
+            ):  # 5
+                break
+            moved = True
+            if problem.traits.quadratic or -predicted <= 1e-3 * max(self.goal, 0.1 * min(self.gap, 1.0)):
+                break
+        return moved
+
+    def _advance(self, J: np.ndarray, d: np.ndarray, Zd: np.ndarray, predicted: float) -> bool:
+        """Move along d as far as F falls; where that drowns in rounding, all the way if F does not rise."""
+        noise, t = 4e-15 * (1.0 + abs(self.F)), 1.0
+        while t > 1e-10:
+            w, Z = self.w.copy(), self.Z + t * Zd
+            w[J] += t * d
+            F, values, A = self.evaluate(w, Z)
+            if F <= self.F + 1e-4 * t * predicted or (-predicted <= 1e3 * noise and F <= self.F + noise):
+                self.w, self.Z, self.F, self.values, self.A = w, Z, F, values, A
+                return True
+            t *= 0.5
+        return False
+
+    # ------------------------------------------------------------------ the result
+
+    def solution(self, begun: float) -> Solution:
+        """Return where the search stands, with its certificate."""
+        problem = self.problem
+        self.move_to(self.w)
+        dual = self.look()
+        text = f"Fenchel duality: {dual.point} as dual point"
+        if not math.isfinite(self.best) or self.best <= problem.traits.lower_bound:
+            text = f"F >= {self.best:g} (no dual point is known)"
+        strong = problem.l2 > 0.0 or strong_convexity(problem.penalty) > 0.0
+        attained = strong or problem.traits.quadratic or self._coercive()
+        seconds = time.perf_counter() - begun
+        unique = strong or (attained and self._unique())
+        w = problem.unflatten(self.w.copy())
+        return Solution(w, self.F, self.best, text, attained, unique, self.evaluations, seconds)
+
+    def _coercive(self) -> bool:
+        """Whether P grows in every direction: P* is finite around 0."""
+        penalty, tiny = self.problem.penalty, 1e-300
+        if is_entrywise(penalty):
+            return max(penalty.conjugate(tiny), penalty.conjugate(-tiny)) < math.inf
+        e = np.full((1, self.problem.n_outputs, self.problem.federation.d), tiny)
+        return bool(np.isfinite(getattr(penalty, "conjugate_above", penalty.conjugate)(0.0 * e, e)[0]))
+
+    def _unique(self) -> bool:
+        """Whether f is strictly convex in the entries that are not provably 0."""
+        J = np.flatnonzero(self.alive)
+        if J.size > min(DIRECT_SIZE, self.problem.federation.n * self.problem.n_outputs):
+            return False
+        if not self.problem.traits.curved:
+            return False
+        hessian = WorkingHessian(self.problem)
+        X = hessian.columns(J)
+        H = hessian.matrix(X, J, self.curvatures, self.Z, self.c)
+        if J.size == 0:
+            return True
+        size = np.sqrt(np.maximum(np.diag(H), 0.0))
+        if size.min() <= 0.0:
+            return False
+        return bool(np.linalg.eigvalsh(H / np.multiply.outer(size, size))[0] > 1e-10)

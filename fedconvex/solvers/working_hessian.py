@@ -1,0 +1,110 @@
+"""Second derivatives of the smooth part of F over a working set of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg.blas import dsyrk
+
+from fedconvex.solvers.objective import Objective
+
+__all__ = ["WorkingHessian"]
+
+
+class WorkingHessian:
+    """The Hessian of sum_i c_i l(x_i'w) + (l2/2)‖w‖^2 over a set J of the entries of a flat model (C d,).
+
+    For a quadratic loss it does not change with w, and what is known of it for one set serves the next.
+    """
+
+    def __init__(self, problem: Objective) -> None:
+        self.problem = problem
+        self.kept = np.empty(0, dtype=np.int64)  # columns whose Gram matrix is known
+        self.gram = np.empty((0, 0))
+
+    def columns(self, J: np.ndarray) -> Any:
+        """Return the columns of X that the entries J belong to, one for each: (n, |J|)."""
+        return self.problem.federation.by_column[:, J % self.problem.federation.d]
+
+    def gradient(self, X: Any, J: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """Return sum_i A_ic x_ij for the entries (c, j) of J."""
+        if A.shape[1] == 1:
+            return np.asarray(X.T @ A[:, 0])
+        outputs = J // self.problem.federation.d
+        out = np.empty(J.size)
+        for c in range(A.shape[1]):
+            mine = outputs == c
+            out[mine] = X[:, mine].T @ A[:, c]
+        return out
+
+    def scores(self, X: Any, J: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Return the scores (n, C) of a change d of the entries J."""
+        problem = self.problem
+        if problem.n_outputs == 1:
+            return np.asarray(X @ d)[:, None]
+        W = np.zeros((problem.n_outputs, J.size))
+        W[J // problem.federation.d, np.arange(J.size)] = d
+        return np.ascontiguousarray(X @ W.T)
+
+    def matrix(
+        self, X: Any, J: np.ndarray, curvatures: Callable[[], np.ndarray], Z: np.ndarray, c: np.ndarray
+    ) -> np.ndarray:
+        """Return the Hessian over J, (|J|, |J|), or a bound of it where the loss has no curvature."""
+        problem = self.problem
+        if problem.traits.multinomial:
+            H = self._multinomial(X, J, Z, c)
+        elif problem.traits.several:
+            outputs = J // problem.federation.d
+            H = weighted_gram(X, curvatures()) * (outputs[:, None] == outputs)
+        elif problem.traits.quadratic:
+            H = self._quadratic(X, J, c)
+        else:
+            H = weighted_gram(X, curvatures())
+        H.flat[:: J.size + 1] += problem.l2
+        return H
+
+    def _quadratic(self, X: Any, J: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """Return X_J' diag(c) X_J; only columns that were not in the last set are multiplied."""
+        known = np.isin(J, self.kept)
+        if 2 * known.sum() < J.size:
+            H = weighted_gram(X, c)
+        else:
+            H, place = np.empty((J.size, J.size)), np.searchsorted(self.kept, J[known])
+            H[np.ix_(known, known)] = self.gram[np.ix_(place, place)]
+            new = ~known
+            if new.any():
+                part = X[:, new]
+                scaled = part.multiply(c[:, None]).tocsc() if sp.issparse(X) else part * c[:, None]
+                cross = X.T @ scaled
+                cross = cross.toarray() if sp.issparse(cross) else cross
+                H[:, new], H[new] = cross, cross.T
+        self.kept, self.gram = J, H.copy()
+        return H
+
+    def _multinomial(self, X: Any, J: np.ndarray, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """Blocks sum_i c_i P_ia (1[a = b] - P_ib) x_ij x_ik for entries (a, j), (b, k)."""
+        P, outputs = np.asarray(self.problem.loss.probabilities(Z)), J // self.problem.federation.d
+        H = np.empty((J.size, J.size))
+        places = [np.flatnonzero(outputs == a) for a in range(P.shape[1])]
+        for a, mine in enumerate(places):
+            for b, other in enumerate(places[: a + 1]):
+                h = c * P[:, a] * ((a == b) - P[:, b])
+                scaled = X[:, other].multiply(h[:, None]).tocsc() if sp.issparse(X) else X[:, other] * h[:, None]
+                block = X[:, mine].T @ scaled
+                block = block.toarray() if sp.issparse(block) else block
+                H[np.ix_(mine, other)] = block
+                H[np.ix_(other, mine)] = block.T
+        return H
+
+
+def weighted_gram(X: Any, h: np.ndarray) -> np.ndarray:
+    """Return X' diag(h) X for h >= 0, dense."""
+    root = np.sqrt(h)
+    if sp.issparse(X):
+        A = sp.csc_array((X.data * root[X.indices], X.indices, X.indptr), shape=X.shape)
+        return np.asarray((A.T @ A).toarray())
+    H = dsyrk(1.0, (X * root[:, None]).T, lower=1)
+    return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)
