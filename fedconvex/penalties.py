@@ -233,7 +233,10 @@ class GroupLasso(NamedTuple):
     groups: Any
     weights: tuple[float, ...] = ()
 
-    entrywise = False
+    @property
+    def entrywise(self) -> bool:
+        """Methods take whole models."""
+        return False
 
     def blocks(self, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the group of every column (d,), numbered from 0, and strength weight_g of every group."""
@@ -314,7 +317,10 @@ class Simplex(NamedTuple):
 
     total: float = 1.0
 
-    entrywise = False
+    @property
+    def entrywise(self) -> bool:
+        """Methods take whole models."""
+        return False
 
     def value(self, W):
         """Return 0 for models on the simplex, else inf, (R,)."""

@@ -187,6 +187,12 @@ def _check_problem(method: Any, problem: Any) -> None:
         raise wrong_type(
             f"{type(method).__name__}: problem", f"learn {' or '.join(made_for)}", got, "; or ".join(cures)
         )
+    penalty = getattr(problem, "penalty", None)
+    if penalty is not None and not getattr(method, "penalised", False):
+        name = type(method).__name__
+        why = getattr(method, "no_penalty", "its steps follow gradients, and the penalty has none")
+        cure = f"{why}; use a method with proximal steps: ProximalGradient, FedMiD, FedDualAvg, ..."
+        raise wrong_type(f"{name}: problem", "have no penalty", f"{penalty!r}", cure)
 
 
 _CURES = {

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from fedconvex.kernels.cache import kernel, reduction
-from fedconvex.kernels.dispatch import by_method, value
+from fedconvex.kernels.dispatch import by_method, conjugate, value
 from fedconvex.penalties import is_entrywise
 
 # mypy: disable-error-code="no-untyped-def"
@@ -22,11 +22,6 @@ EPS = 2.0**-52
 @by_method
 def prox(penalty, v, a):
     """argmin_w a P(w) + (w - v)^2/2."""
-
-
-@by_method
-def conjugate(penalty, u):
-    """P*(u) = sup_w u w - P(w)."""
 
 
 @kernel

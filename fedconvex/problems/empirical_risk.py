@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,18 +17,21 @@ from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
+from fedconvex.penalties import check_penalty
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights
 from fedconvex.solvers.certificates import gaps_above, lower_at
 from fedconvex.solvers.exact import solve
 from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.penalised import solve_penalised
+from fedconvex.solvers.penalty_path import PenaltyPath, penalty_path
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["Problem"]
 
 
 class Problem(Objective):
-    """F(w) = sum_k p_k f_k(w), with f_k(w) = mean of the loss over client k's rows + (l2/2)‖w‖^2.
+    """F(w) = sum_k p_k f_k(w) + P(w), with f_k(w) = mean of the loss over client k's rows + (l2/2)‖w‖^2.
 
     A model w is (d,), or (C, d) for a loss with C classes. Every evaluation also takes R models at once, with a leading
     axis R, and then returns one result per model.
@@ -43,6 +47,10 @@ class Problem(Objective):
     weights : None, "uniform" or array (K,)
         Client weights p_k: None for n_k/n (F is the mean over all rows), "uniform" for 1/K, or positive numbers that
         sum to one.
+    penalty : penalty, optional
+        P, of `fedconvex.penalties`: l1, groups, constraints, or one of your own. `value`, `measure` and `solve` know
+        it; gradients, Hessians, the f_k and `constants` are those of the smooth part. What has not been made for
+        penalties refuses them.
 
     Examples
     --------
@@ -55,19 +63,27 @@ class Problem(Objective):
     """
 
     learns = ONE_MODEL
-    shared = ("n_outputs", "size")  # what a server knows beside `known_to_server`
+    shared = ("n_outputs", "size", "penalty")  # what a server knows beside `known_to_server`
 
-    def __init__(self, federation: Federation, loss: Any, l2: float = 0.0, weights: Any = None) -> None:
+    def __init__(
+        self, federation: Federation, loss: Any, l2: float = 0.0, weights: Any = None, penalty: Any = None
+    ) -> None:
         if not isinstance(federation, Federation):
             raise wrong_type("Problem.federation", "be a Federation", type(federation).__name__)
         check_loss("Problem", loss, federation.y)
         super().__init__(
             federation, loss, real("Problem.l2", l2, low=0.0), client_weights("Problem", weights, federation)
         )
+        self.penalty = check_penalty("Problem", penalty, self.n_outputs, federation.d)
         self._solution: Solution | None = None
 
+    @property
+    def fingerprint(self) -> str:
+        """What checkpoints compare beside rows, loss, l2 and weights."""
+        return "" if self.penalty is None else repr(self.penalty)
+
     def _like(self, federation: Federation, weights: np.ndarray) -> Problem:
-        return Problem(federation, self.loss, self.l2, weights)
+        return Problem(federation, self.loss, self.l2, weights, self.penalty)
 
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
@@ -156,6 +172,8 @@ class Problem(Objective):
     @cached_property
     def lower_bound(self) -> float | None:
         """A certified lower bound of F*, or None where `measure` uses the gradient norm instead."""
+        if self.penalty is not None:
+            return float(self.solve().lower)
         kind, certified = self.traits, self.l2 > 0.0 or math.isfinite(self.traits.self_concordance)
         if not certified and math.isfinite(kind.lower_bound):
             return kind.lower_bound  # nothing better is known without l2
@@ -183,9 +201,51 @@ class Problem(Objective):
         """
         if tol is not None:
             tol = real("Problem.solve: tol", tol, low=0.0, strict=True)
+        minimise = solve if self.penalty is None else solve_penalised
         if self._solution is None and tol is None:
-            self._solution = solve(self, None)
-        return self._solution or solve(self, tol)
+            self._solution = minimise(self, None)
+        return self._solution or minimise(self, tol)
+
+    def with_penalty(self, penalty: Any) -> Problem:
+        """Return the same problem with another penalty, or with None; nothing is copied."""
+        other = copy.copy(self)
+        other.__dict__.pop("lower_bound", None)
+        other.__dict__.pop("pooled", None)
+        other._solution = None
+        other.penalty = check_penalty("Problem", penalty, self.n_outputs, self.federation.d)
+        return other
+
+    def path(
+        self, strengths: Any = None, *, count: int = 20, least: float = 0.01, tol: float | None = 1e-8
+    ) -> PenaltyPath:
+        """Solve for a sequence of strengths of the penalty, each from the solution before it.
+
+        Parameters
+        ----------
+        strengths : array, optional
+            In decreasing order; default ``count`` of them, equally spaced in their logarithms, from the least at which
+            the zero model is the solution down to ``least`` times that.
+        count : int
+        least : float
+            In (0, 1).
+        tol : float, optional
+            As for `solve`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If there is no penalty with a field ``strength``, or the strengths do not decrease.
+
+        Examples
+        --------
+        >>> from fedconvex import Federation, Problem, Squared
+        >>> from fedconvex.penalties import L1
+        >>> fed = Federation.from_clients([([[2.0, 0.0], [0.0, 1.0]], [3.0, 2.0])])
+        >>> path = Problem(fed, Squared(), penalty=L1(1.0)).path([3.0, 1.0, 0.0])
+        >>> path.strengths, path.nonzero
+        (array([3., 1., 0.]), array([0, 1, 2]))
+        """
+        return penalty_path(self, strengths, count, least, tol)
 
     def solve_minimax(self, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
         """Minimise max_k F_k(w) over the domains k, the agnostic objective, and certify the result.
@@ -208,7 +268,7 @@ class Problem(Objective):
         ValueError
             Beyond 3,000 parameters.
         TypeError
-            For a loss without a curvature (the hinge).
+            For a loss without a curvature (the hinge), or with a penalty.
 
         References
         ----------
@@ -222,6 +282,8 @@ class Problem(Objective):
         >>> best.w, best.domain_weights, best.value
         (array([1.]), array([0.5, 0.5]), 0.5)
         """
+        if self.penalty is not None:
+            raise wrong_type("Problem.solve_minimax", "be asked without a penalty", f"{self.penalty!r}", "use l2")
         return solve_minimax(self, tol, uncertainty_set)
 
     def constants(
@@ -276,14 +338,14 @@ class Problem(Objective):
 
     def client(self, k: int) -> Problem:
         """Return the problem of client k alone."""
-        return Problem(self.federation.subset([k]), self.loss, self.l2)
+        return Problem(self.federation.subset([k]), self.loss, self.l2, penalty=self.penalty)
 
     @cached_property
     def pooled(self) -> Problem:
         """The same rows as the problem of a single client."""
         fed = self.federation
         own = Federation(fed.X, fed.y, np.array([0, fed.n]), sample_weight=fed.sample_weight)
-        return Problem(own, self.loss, self.l2)
+        return Problem(own, self.loss, self.l2, penalty=self.penalty)
 
     def scores(self, w: Any, X: Any = None) -> np.ndarray:
         """Scores x'w of one model: (n,), or (n, C); of the federation's rows, or of X."""
@@ -313,4 +375,5 @@ class Problem(Objective):
         return np.asarray(self.loss.probabilities(self.scores(w, X)))
 
     def __repr__(self) -> str:
-        return f"Problem({self.federation!r}, {self.loss!r}, l2={self.l2:g})"
+        penalty = "" if self.penalty is None else f", penalty={self.penalty!r}"
+        return f"Problem({self.federation!r}, {self.loss!r}, l2={self.l2:g}{penalty})"

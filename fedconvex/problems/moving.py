@@ -51,6 +51,8 @@ class MovingTarget(Problem):
     def __init__(self, problem: Problem, variance: float = 0.0, covariance: Any = None) -> None:
         if not isinstance(problem, Problem) or isinstance(problem, MovingTarget):
             raise wrong_type("MovingTarget.problem", "be a Problem that does not move", type(problem).__name__)
+        if problem.penalty is not None:
+            raise wrong_type("MovingTarget.problem", "have no penalty, which would not move", f"{problem.penalty!r}")
         super().__init__(problem.federation, problem.loss, problem.l2, problem.weights)
         p = self.size
         if covariance is not None and variance != 0.0:

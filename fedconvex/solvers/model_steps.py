@@ -26,6 +26,11 @@ EPOCHS = 4  # between two Newton steps
 class _Steps:
     """What both kinds share: the turns of coordinate epochs and Newton steps."""
 
+    prepare: Any
+    epochs: Any
+    smooth_part: Any
+    value_of: Any
+
     def __init__(self, problem: Objective) -> None:
         self.problem = problem
 

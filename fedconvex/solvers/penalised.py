@@ -62,7 +62,7 @@ class _Search:
     def __init__(self, problem: Objective, tol: float | None, w: np.ndarray | None) -> None:
         self.problem, self.tol = problem, tol
         fed = problem.federation
-        self.c = np.repeat(problem.row_weights, fed.sizes)
+        self.c = problem.per_row
         self.norms = problem.column_norms
         start = np.zeros(problem.size) if w is None else np.array(w, dtype=np.float64).ravel()
         self.best, self.gap, self.evaluations = -math.inf, math.inf, 0
@@ -101,10 +101,10 @@ class _Search:
         problem, fed = self.problem, self.problem.federation
         if problem.traits.several or not problem.traits.curved:
             return problem.traits.smoothness * self.c
-        h = np.empty(fed.n)
-        row_losses.row_curvatures(problem.loss, self.Z[:, 0].copy(), fed.y, fed.ptr, problem.row_weights, h)
-        bound = problem.traits.smoothness * self.c
-        return np.maximum(h, FLAT * bound) if math.isfinite(problem.traits.smoothness) else h
+        h, ones = np.empty(fed.n), np.ones(fed.K)
+        row_losses.row_curvatures(problem.loss, self.Z[:, 0].copy(), fed.y, fed.ptr, ones, h)
+        steep = problem.traits.smoothness
+        return self.c * (np.maximum(h, FLAT * steep) if math.isfinite(steep) else h)
 
     def look(self) -> Dual:
         """Find the full gradient and the gap, and screen."""

@@ -28,7 +28,7 @@ import numpy as np
 
 from fedconvex.kernels import penalised
 from fedconvex.kernels.cache import kernel
-from fedconvex.kernels.dispatch import by_method
+from fedconvex.kernels.dispatch import conjugate
 from fedconvex.penalties import is_entrywise
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import DIRECT_SIZE
@@ -56,11 +56,6 @@ class Slopes(NamedTuple):
     values: np.ndarray  # (n,)
     A: np.ndarray  # (n, C)
     u: np.ndarray  # (size,) -X'(c A)
-
-
-@by_method
-def conjugate(loss, a, y):
-    """l*(a)."""
 
 
 @kernel

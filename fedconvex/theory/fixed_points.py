@@ -167,7 +167,7 @@ def quadratic(problem: Problem) -> Quadratic:
     Raises
     ------
     AssumptionError
-        If the loss is not Squared.
+        If the loss is not Squared, or there is a penalty.
 
     Examples
     --------
@@ -179,6 +179,10 @@ def quadratic(problem: Problem) -> Quadratic:
     """
     if not traits(problem.loss).quadratic:
         raise AssumptionError(f"quadratic does not apply: needs the Squared loss, got {problem.loss!r}")
+    if problem.penalty is not None:
+        raise AssumptionError(
+            f"quadratic does not apply: needs an objective without a penalty, got {problem.penalty!r}"
+        )
     fed = problem.federation
     H, b = np.empty((fed.K, fed.d, fed.d)), np.empty((fed.K, fed.d))
     for k in range(fed.K):

@@ -159,6 +159,8 @@ class Theorem(NamedTuple):
         What a problem of your own, with one model for all clients, is turned into.
     worst_case : type, optional
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
+    penalised : bool
+        Whether it holds for objectives with a penalty.
     """
 
     name: str
@@ -183,6 +185,7 @@ class Theorem(NamedTuple):
     start: float = 0.0
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
+    penalised: bool = False
 
     @property
     def home(self) -> str:
@@ -196,6 +199,11 @@ class Theorem(NamedTuple):
         article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
         return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)
 
+    def without_penalty(self, problem: Any) -> Hypothesis:
+        """Return the hypothesis that nothing but losses and l2 is minimised, where the theorem needs it."""
+        penalty = getattr(problem, "penalty", None)
+        return Hypothesis("an objective without a penalty", f"{penalty!r}", penalty is None or self.penalised)
+
     def at(self, s: Setting) -> Bound:
         """Return the bound in a setting.
 
@@ -206,7 +214,7 @@ class Theorem(NamedTuple):
         ValueError
             If the bound speaks about another quantity.
         """
-        require(self.name, self.about(s.problem))
+        require(self.name, self.about(s.problem), self.without_penalty(s.problem))
         try:
             arguments, checked = self.read(s) if self.read is not None else Reading({})
             bound = self.bound(s) if self.read is None else self.bound(**arguments)

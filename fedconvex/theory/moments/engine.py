@@ -90,6 +90,10 @@ class Moments:
     ) -> None:
         if not isinstance(problem, Problem):
             raise wrong_type("Moments.problem", "be a Problem", type(problem).__name__)
+        if problem.penalty is not None:
+            raise wrong_type(
+                "Moments.problem", "have no penalty (proximal maps are not affine)", f"{problem.penalty!r}"
+            )
         if not traits(problem.loss).quadratic:
             cure = "estimate other losses by Monte Carlo"
             raise wrong_type("Moments.problem", "have squared loss, whose moments close", f"{problem.loss!r}", cure)
