@@ -61,7 +61,6 @@ class _Search:
 
     def __init__(self, problem: Objective, tol: float | None, w: np.ndarray | None) -> None:
         self.problem, self.tol = problem, tol
-        fed = problem.federation
         self.c = problem.per_row
         self.norms = problem.column_norms
         start = np.zeros(problem.size) if w is None else np.array(w, dtype=np.float64).ravel()
