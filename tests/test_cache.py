@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -186,6 +188,50 @@ def test_saving_takes_turns(tmp_path, monkeypatch):
         list(pool.map(save, range(4)))
     spans.sort()
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+# ---------------------------------------------------------------- damaged files
+
+
+def damages(content):
+    """What disks and processes that die leave of a file."""
+    yield b""
+    yield content[: len(content) // 2]
+    yield content[:-1]
+    yield content + b"x"
+    yield bytes(len(content))
+    for at in (0, len(content) // 3, len(content) - 1):
+        yield content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_damaged_file_counts_as_missing_and_is_written_anew(tmp_path, suffix):
+    file = cache._CheckedFile(str(tmp_path), "kernel", "stamp")
+    file.save("one", {"code": b"1" * 1000})
+    file.save("two", {"code": b"2" * 1000})
+    assert [file.load(key)["code"][:1] for key in ("one", "two")] == [b"1", b"2"]
+    path = sorted(tmp_path.glob(f"*{suffix}"))[-1]
+    whole, count = path.read_bytes(), 0
+    for broken in damages(whole):
+        path.write_bytes(broken)
+        with pytest.warns(UserWarning, match=re.escape(f"compiled code in {tmp_path} is damaged")):
+            assert file.load("two") is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            file.save("one", {"code": b"1" * 1000})
+            file.save("two", {"code": b"2" * 1000})
+        assert [file.load(key)["code"][:1] for key in ("one", "two")] == [b"1", b"2"]
+        count += 1
+    assert count == 8
+
+
+@pytest.mark.slow
+def test_a_process_survives_damaged_caches(package):
+    assert python(package, VALUES) == [2.0, 0, 1]
+    for path in cache_files(package):
+        path.write_bytes(path.read_bytes()[:50])
+    assert python(package, VALUES) == [2.0, 0, 1]
+    assert python(package, VALUES) == [2.0, 1, 0]
 
 
 # ---------------------------------------------------------------- one array type, one compilation

@@ -1,6 +1,6 @@
 """The one place where Numba is set up: kernel decorators and the disk cache.
 
-Four traps are closed here.
+Five traps are closed here.
 
 * Numba's cache does not see edits in *other* files that a kernel inlines: the cache folder carries a digest of all
   sources that kernels are made of: this folder, the files that import this one or define a rule of `kernels.jobs`, and
@@ -8,6 +8,7 @@ Four traps are closed here.
 * An entry that names a class from a user's own module cannot be read back where that module is missing, and takes the
   whole index of the kernel with it: signatures with foreign classes are compiled in memory only.
 * The cache ignores jit options: every function is decorated once.
+* A damaged file (a full disk, a power failure) would end in a crash, or in wrong code: files carry a digest.
 * Numba numbers the files of a kernel's entries by what its index holds: two processes that add to it at once use one
   number twice, and a later one loads the wrong code. Saving takes turns here.
 """
@@ -15,8 +16,10 @@ Four traps are closed here.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +28,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import njit, types
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import overload
 
 try:
@@ -94,8 +97,53 @@ def _foreign(t: Any) -> bool:
     return home.partition(".")[0] != "fedconvex" or any(_foreign(p) for p in parts)
 
 
+class _CheckedFile(IndexDataCacheFile):
+    """Index and code of a kernel, each file with a digest at its end: one that is damaged counts as missing."""
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
+        with super()._open_for_write(filepath) as file:
+            content = io.BytesIO()
+            yield content
+            file.write(content.getvalue() + _seal(content.getvalue()))
+
+    def _load_index(self) -> dict:
+        return super()._load_index() if self._sound(self._index_path) else {}
+
+    def _load_data(self, name: str) -> Any:
+        if not self._sound(self._data_path(name)):
+            raise OSError  # `load` then finds nothing
+        return super()._load_data(name)
+
+    def _sound(self, path: str) -> bool:
+        """Whether a file is missing or whole."""
+        try:
+            content = Path(path).read_bytes()
+        except FileNotFoundError:
+            return True
+        if content[-_SEAL:] == _seal(content[:-_SEAL]):
+            return True
+        folder = os.path.dirname(path)
+        warnings.warn(
+            f"compiled code in {folder} is damaged and compiled anew; the folder may be removed", stacklevel=2
+        )
+        return False
+
+
+_SEAL = 16  # bytes of a digest
+
+
+def _seal(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_SEAL).digest()
+
+
 class _KernelCache(FunctionCache):
-    """Numba's disk cache, except that signatures with classes of other modules stay in memory."""
+    """Numba's disk cache of checked files, except that signatures with classes of other modules stay in memory."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         return None if any(map(_foreign, sig)) else super().load_overload(sig, target_context)
