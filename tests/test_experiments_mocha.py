@@ -228,7 +228,7 @@ def test_bad_files_are_refused(tmp_path, rng):
     (tmp_path / "t.npz").write_text("no archive")
     np.save(tmp_path / "one.npy", X)
     for name in ("t.npz", "one.npy"):
-        with pytest.raises(ValueError, match="npz archive"):
+        with pytest.raises(ValueError, match=r"complete \.npz.* archive"):
             load_tasks(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"none\.npz"):
         EXPERIMENTS["mocha-har"].run(data=tmp_path / "none.npz")

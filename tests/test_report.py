@@ -203,7 +203,7 @@ def test_plot_leaves_out_what_has_no_logarithm(problem, result):
 
 @pytest.mark.parametrize("path", ["missing/c.png", "c.xyz", "."])
 def test_plot_refuses_bad_paths(problem, result, tmp_path, path):
-    with pytest.raises(ValueError, match="convergence_plot: path must"):
+    with pytest.raises(ValueError, match="figure: path must"):
         convergence_plot({"a": result}, problem, tmp_path / path)
 
 

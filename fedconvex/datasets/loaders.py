@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
     """
     file = existing("load_npz", path)
     who = f"load_npz: {file.name}"
-    arrays = _arrays(who, file, whole("load_npz: max_bytes", max_bytes, low=1))
+    arrays = read_arrays(who, file, _KEYS.__contains__, whole("load_npz: max_bytes", max_bytes, low=1))
     y, classes = _one_of(arrays, "y", "y_train"), None
     X = _one_of(arrays, "X", "x_train")
     if X is None and {"data", "indices", "indptr", "shape"} <= arrays.keys():
@@ -191,29 +192,31 @@ def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
 
 
 # ---------------------------------------------------------------------- npz
+_KEYS = {"X", "x_train", "y", "y_train", "clients", "client", "domains", "domain", "feature_names"}
+_KEYS |= {"data", "indices", "indptr", "shape", "format"}
+
+
 def _affordable(who: str, what: str, size: int, most: int) -> None:
     if size > most:
         cure = f"pass max_bytes={size} if that is what you want"
         raise bad(who, f"take at most max_bytes = {most:,} bytes in memory", f"{what}: {size:,} bytes", cure)
 
 
-def _arrays(who: str, file: Path, most: int) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz archive that `load_npz` knows."""
+def read_arrays(who: str, file: Path, known: Callable[[str], bool], most: int = MAX_BYTES) -> dict[str, Any]:
+    """Return the arrays of an .npz archive by name, read without pickle; None for names that are not known."""
     if not zipfile.is_zipfile(file):
         got = f"{file.stat().st_size} bytes that are none"
         raise bad(who, "be a complete .npz (zip) archive", got, "the file is truncated or of another format")
-    known = {"X", "x_train", "y", "y_train", "clients", "client", "domains", "domain", "feature_names"}
-    known |= {"data", "indices", "indptr", "shape", "format"}
     arrays: dict[str, Any] = {}
     key = ""
     try:
         with zipfile.ZipFile(file) as packed:
             sizes = {f.filename.removesuffix(".npy"): f.file_size for f in packed.infolist()}
-            _affordable(who, "its arrays", sum(size for key, size in sizes.items() if key in known), most)
+            _affordable(who, "its arrays", sum(size for key, size in sizes.items() if known(key)), most)
         with np.load(file, allow_pickle=False) as archive:
             for key in archive.files:
-                arrays[key] = archive[key] if key in known else None
-                if key in known and not isinstance(arrays[key], np.ndarray):
+                arrays[key] = archive[key] if known(key) else None
+                if known(key) and not isinstance(arrays[key], np.ndarray):
                     raise bad(f"{who}: {key}", "be an array", "bytes that are no .npy file")
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, MemoryError) as error:
         raise bad(who, "be a complete .npz archive", f"{error} (at {key or 'its start'})") from error

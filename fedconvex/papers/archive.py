@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.datasets.loaders import read_arrays
 
 __all__ = ["read_archive"]
 
@@ -37,7 +37,7 @@ def read_archive(
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no npz archive, holds objects, or lacks a name.
+        If it is no npz archive, holds objects, lacks a name, or its arrays take more than 2 GiB.
 
     Examples
     --------
@@ -54,15 +54,7 @@ def read_archive(
     who = f"--data {file.name}"
     if not file.is_file():
         raise FileNotFoundError(f"--data must be an existing file; got {file}")
-    try:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with stored:
-            found = list(stored.files)
-            arrays = {key: stored[key] for key in found if key in needed or (also is not None and also(key))}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise bad(who, f"be an npz archive with {words}, without pickle", f"{error}") from None
+    arrays = read_arrays(who, file, lambda key: key in needed or (also is not None and also(key)))
     if any(key not in arrays for key in needed):
-        raise bad(who, f"hold {words}", ", ".join(found) or "nothing")
-    return arrays
+        raise bad(who, f"hold {words}", ", ".join(arrays) or "nothing")
+    return {key: array for key, array in arrays.items() if array is not None}

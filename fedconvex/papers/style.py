@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from fedconvex._files import write_file
 from fedconvex.report.plots import COLOURS, light_grid, panels
 
-__all__ = ["COLOURS", "DASHED", "DOTTED", "METHOD_LOOKS", "band", "blank", "legend", "panel", "save_figure", "tidy"]
+__all__ = ["COLOURS", "DASHED", "DOTTED", "METHOD_LOOKS", "band", "blank", "legend", "panel", "tidy"]
 
 DASHED, DOTTED = (0, (4, 2)), (0, (1, 2))
 METHOD_LOOKS: Mapping[str, tuple[str, Any]] = {
@@ -75,15 +71,3 @@ def legend(
     extra = looks or {}
     handles, labels = [*handles, *(Line2D([], [], **look) for look in extra.values())], [*labels, *extra]
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
-
-
-def save_figure(figure: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a figure, whole or not at all; equal figures give equal bytes."""
-    import matplotlib
-
-    file, image = Path(path), io.BytesIO()
-    metadata = {"Date": None} if file.suffix == ".svg" else {"Software": None}
-    with matplotlib.rc_context({"svg.hashsalt": "fedconvex", "svg.fonttype": "path"}):
-        figure.savefig(image, format=file.suffix.lstrip("."), metadata=metadata)
-    write_file(file, image.getvalue())
-    return file

@@ -124,7 +124,7 @@ def fairness_plot(
     ['mean loss', 'accuracy']
     """
     _check_scores("fairness_plot", scores)
-    file = None if path is None else check_plot_path(path)
+    file = check_plot_path(path)
     first = next(iter(scores.values()))
     parts = ["loss", "accuracy"] if any(s.classifies for s in scores.values()) else ["loss"]
     width = max(4.6, 1.2 + 0.22 * len(scores) * first.domains.size)
@@ -214,7 +214,7 @@ def domain_weights_plot(
     ['AFL']
     """
     names, star = _checked_weights(results, problem, exact)
-    file = None if path is None else check_plot_path(path)
+    file = check_plot_path(path)
     figure, drawn = panels((1, len(results)), (3.5 * len(results) + 0.6, 3.4), axes, sharey=True)
     for axis, (name, result) in zip(drawn, results.items(), strict=True):
         _weights(axis, name, result, names, star, log)

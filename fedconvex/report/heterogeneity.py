@@ -412,7 +412,7 @@ def heterogeneity_plot(
         if not isinstance(trace, dict) or "zeta2" not in trace:
             who = f"heterogeneity_plot: traces[{name!r}]"
             raise wrong_type(who, "come from heterogeneity_trace", type(trace).__name__)
-    file = None if path is None else check_plot_path(path)
+    file = check_plot_path(path)
     figure, axes = panels((2, 2), (9.6, 6.4), sharex=True)
     curves = {"drift": "client drift", "zeta2": "gradient dissimilarity ζ²", "divergence": "weight divergence"}
     for number, (name, trace) in enumerate(traces.items()):

@@ -93,16 +93,21 @@ def page(found: VerificationReport) -> str:
 # ---------------------------------------------------------------- what the template asks for
 
 
-def _number(x: float, digits: int = 4) -> Any:
+def _markup(text: str, *parts: Any) -> Any:
+    """Return HTML as it is, parts escaped and put in."""
     from markupsafe import Markup
 
+    return Markup(text).format(*parts) if parts else Markup(text)
+
+
+def _number(x: float, digits: int = 4) -> Any:
     if math.isnan(x):
         return "–"
     if math.isinf(x):
         return "∞"
     text = f"{x:.{digits}g}"
     mantissa, _, power = text.partition("e")
-    return Markup(f"{mantissa}·10<sup>{int(power)}</sup>") if power else text
+    return _markup("{}·10<sup>{}</sup>", mantissa, int(power)) if power else text
 
 
 def _interval(worst: WorstCaseInterval) -> str:
@@ -114,13 +119,11 @@ def _interval(worst: WorstCaseInterval) -> str:
 
 def _numbers(f: Finding) -> list[Any]:
     """Return the five numbers of a row of the table."""
-    from markupsafe import Markup
-
     v = f.verdict
     assert v.bound is not None
-    measured = Markup("{} <span class='soft'>exact</span>").format(_number(v.measured))
+    measured = _markup("{} <span class='soft'>exact</span>", _number(v.measured))
     if v.trajectories:
-        measured = Markup("{} ± {}").format(_number(v.measured), _number(f.margin, 2))
+        measured = _markup("{} ± {}", _number(v.measured), _number(f.margin, 2))
     return [measured, _number(v.bound.value), _number(v.ratio), _interval(f.worst), _number(f.worst.ratio(v.bound))]
 
 
@@ -133,22 +136,18 @@ def _constant(c: Constant) -> list[Any]:
 
 
 def _drawn(f: Finding, me: str) -> Any:
-    from markupsafe import Markup
-
-    return Markup(curve_drawing(f, me))
+    return _markup(curve_drawing(f, me))
 
 
 def _terms(bound: Bound) -> list[dict[str, Any]]:
     """Return the terms of a bound as parts of a bar and rows of a table; none if they have no shares."""
-    from markupsafe import Markup
-
     total = sum(bound.terms.values())
     if not total > 0.0 or not math.isfinite(total):
         return []
     out = []
     for i, (name, value) in enumerate(bound.terms.items()):
         share, colour = value / total, min(i, 5)
-        key = Markup('<span class="key t{}"></span>{}').format(colour, name)
+        key = _markup('<span class="key t{}"></span>{}', colour, name)
         cells = [key, _number(value), f"{share:.1%}"]
         out.append({"name": name, "share": f"{share:.1%}", "width": 100.0 * share, "colour": colour, "cells": cells})
     return out
@@ -162,12 +161,10 @@ def _sharper(bound: Bound) -> str:
 
 def _tightness(found: VerificationReport) -> dict[str, Any]:
     """Return the table and the drawings of how tight the bounds are."""
-    from markupsafe import Markup
-
     names, rows = list(found.tightness[0].bounds), []
     for t in found.tightness:
         low, high = f"{t.lower:.5f}", f"{t.upper:.5f}"
-        bounds = [Markup("{} ({:.2f})").format(_number(t.bounds[n]), t.ratio(n)) for n in names]
+        bounds = [_markup("{} ({:.2f})", _number(t.bounds[n]), t.ratio(n)) for n in names]
         rows.append([str(t.rounds), f"{t.zeta:g}", low if low == high else f"{low} to {high}", *bounds])
     panels = {
         T: [t for t in found.tightness if t.rounds == T] for T in dict.fromkeys(t.rounds for t in found.tightness)
@@ -175,6 +172,6 @@ def _tightness(found: VerificationReport) -> dict[str, Any]:
     return {
         "heads": ["T", "zeta", "Exact worst case", *names],
         "rows": rows,
-        "drawings": [Markup(tightness_drawing(mine, f"tight{T}")) for T, mine in panels.items()],
-        "steps": "" if found.steps is None else Markup(step_drawing(found.steps, "steps")),
+        "drawings": [_markup(tightness_drawing(mine, f"tight{T}")) for T, mine in panels.items()],
+        "steps": "" if found.steps is None else _markup(step_drawing(found.steps, "steps")),
     }

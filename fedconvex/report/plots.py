@@ -25,6 +25,7 @@ __all__ = [
     "light_grid",
     "look_of",
     "panels",
+    "save_figure",
 ]
 
 # Okabe and Ito's palette, told apart with every common kind of colour vision; black stays with the text
@@ -32,8 +33,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def check_plot_path(path: str | os.PathLike[str], who: str = "convergence_plot: path") -> Path:
-    """Return the path if a figure can be saved there, judged before any work is done.
+def check_plot_path(path: str | os.PathLike[str] | None, who: str = "figure: path") -> Path | None:
+    """Return the path, if there is one and a figure can be saved there, judged before any work is done.
 
     Raises
     ------
@@ -42,6 +43,8 @@ def check_plot_path(path: str | os.PathLike[str], who: str = "convergence_plot: 
     ValueError
         If the folder does not exist or cannot be written to, or the suffix names no format that matplotlib writes.
     """
+    if path is None:
+        return None
     known = _matplotlib()[1].get_supported_filetypes()
     file = check_file(who, path)
     if file.suffix.lower().lstrip(".") not in known:
@@ -92,10 +95,21 @@ def finished(figure: Any, file: Path | None, title: str = "") -> Any:
         for text in legend.get_texts():
             text.set_parse_math(False)
     if file is not None:
-        image = io.BytesIO()
-        figure.savefig(image, format=file.suffix.lower().lstrip("."))
-        write_file(file, image.getvalue())
+        save_figure(figure, file)
     return figure
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a figure, whole or not at all; equal figures give equal bytes in SVG and PNG."""
+    import matplotlib
+
+    file, image = Path(path), io.BytesIO()
+    kind = file.suffix.lower().lstrip(".")
+    metadata = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind)
+    with matplotlib.rc_context({"svg.hashsalt": "fedconvex", "svg.fonttype": "path"}):
+        figure.savefig(image, format=kind, metadata=metadata)
+    write_file(file, image.getvalue())
+    return file
 
 
 def convergence_plot(
@@ -144,7 +158,7 @@ def convergence_plot(
     ['communication rounds', 'communicated floats (8 bytes each, all clients, both ways)']
     """
     check_results("convergence_plot", results)
-    file = None if path is None else check_plot_path(path)
+    file = check_plot_path(path)
     figure, drawn = panels((1, 2), (9.6, 4.0), axes, sharey=True)
     best, several = problem.solve().value, len(results) > 1
     for number, (name, result) in enumerate(results.items()):

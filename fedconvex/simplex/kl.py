@@ -192,7 +192,10 @@ def _newton_step(rows: np.ndarray, x: np.ndarray, slope: np.ndarray, mu: np.ndar
 
 
 def _nonnegative(H: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """argmin y'H y/2 - c'y over y >= 0, H positive definite (Lawson and Hanson 1974, chapter 23)."""
+    """argmin y'H y/2 - c'y over y >= 0, H positive definite (Lawson and Hanson 1974, chapter 23).
+
+    With `scipy.optimize.nnls` on a factor of H some projections end above rounding error.
+    """
     y, on = np.zeros(c.size), np.zeros(c.size, bool)
     for _ in range(10 * c.size):
         gain = np.where(on, -np.inf, c - H @ y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -336,16 +336,14 @@ def _game(name: str, s: Setting, ascent: type) -> AgnosticConstants:
         Hypothesis("a ball of models", f"radius {m.radius!r}", m.radius is not None),
         Hypothesis("a start in the ball", f"‖w_0‖ = {length:g}", inside),
         Hypothesis(
-            "constant steps", f"{m.step_size!r}, {m.domain_step_size!r}", _constant(m.step_size, m.domain_step_size)
+            "constant steps",
+            f"{m.step_size!r}, {m.domain_step_size!r}",
+            isinstance(m.step_size, float) and isinstance(m.domain_step_size, float),
         ),
         Hypothesis(f"{ascent.__name__} of the domain weights", f"{m.ascent!r}", isinstance(m.ascent, ascent)),
         Hypothesis("a smooth loss, whose least value over the ball is known", f"{p.loss!r}", smooth),
     )
     return afl_constants(p, m, s.start)
-
-
-def _constant(*steps: Any) -> bool:
-    return all(isinstance(v, float) for v in steps)
 
 
 def _read_published(s: Setting) -> Reading:
@@ -365,17 +363,12 @@ def _read_published(s: Setting) -> Reading:
     return Reading({"rounds": s.rounds, **c.of_theorem(), **larger}, tuple(at_most))
 
 
-def _read_any_steps(s: Setting) -> Reading:
-    return _read_steps(s, _game("the rate of AFL, any steps", s, ProjectedStep))
+def _reader(name: str, ascent: type) -> Callable[[Setting], Reading]:
+    def read(s: Setting) -> Reading:
+        at = {"step_size": s.method.step_size, "domain_step_size": s.method.domain_step_size}
+        return Reading({"constants": _game(name, s, ascent), "rounds": s.rounds, **at})
 
-
-def _read_entropic(s: Setting) -> Reading:
-    return _read_steps(s, _game("the rate of AFL, entropic steps", s, EntropicStep))
-
-
-def _read_steps(s: Setting, c: AgnosticConstants) -> Reading:
-    at = {"step_size": s.method.step_size, "domain_step_size": s.method.domain_step_size}
-    return Reading({"constants": c, "rounds": s.rounds, **at})
+    return read
 
 
 def _saddle_gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
@@ -398,11 +391,11 @@ def _shown_game(s: Setting) -> dict[str, tuple[float, str]]:
     return out | {"reach_w": (c.reach_w, "exact"), "reach_Lambda": (c.reach_lambda, how)}
 
 
-def saddle_steps(radius: float = 1.0, published: bool = False, **settings: Any) -> MethodRule:
-    """Return AFL on a ball, with the steps of its published rate or with those of the least bound for any steps."""
+def saddle_steps(published: bool = False, **settings: Any) -> MethodRule:
+    """Return AFL on the unit ball, with the steps of its published rate, or those of the least bound for any steps."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> AFL:
-        method = AFL(step_size=1.0, domain_step_size=1.0, radius=radius, **feasible_work(problem, settings))
+        method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0, **feasible_work(problem, settings))
         try:
             return with_steps(method, problem, rounds=rounds, start=start, published=published)
         except AssumptionError:  # the verdict says why
@@ -448,7 +441,7 @@ THEOREMS = (
         name="agnostic-rate-any-steps",
         title="Agnostic learning, rate of AFL for any steps",
         bound=agnostic_rate_any_steps,
-        read=_read_any_steps,
+        read=_reader("the rate of AFL, any steps", ProjectedStep),
         says="The same for constant steps of any size, with the distances from the start and losses up to a constant.",
         loose="Attained by a linear function after one step from the end of the ball; elsewhere 5 to 20 times.",
         method=saddle_steps(batch_size=4),
@@ -459,7 +452,7 @@ THEOREMS = (
         name="agnostic-rate-entropic",
         title="Agnostic learning, rate of AFL with entropic steps",
         bound=agnostic_rate_entropic,
-        read=_read_entropic,
+        read=_reader("the rate of AFL, entropic steps", EntropicStep),
         says="Entropic steps of the domain weights pay log p in the place of the number of domains.",
         loose="The largest losses on the ball count, and noise by its range: 4 to 20 times.",
         method=saddle_steps(ascent=EntropicStep()),

@@ -28,9 +28,9 @@ from fedconvex.theorems.parts.instances import (
     two_logistic_clients,
 )
 from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.setting import Setting, local_sgd
+from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.tasks import related_tasks
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
+from fedconvex.theorems.parts.theorem import Check, MethodRule, Statement, Theorem, local_sgd_reading
 from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import UniformUpper
 
@@ -291,14 +291,6 @@ def _terms(L: float, D: float, sigma2: float, zeta: float, M: int, eta: float, t
 # ---------------------------------------------------------------- read off a setting
 
 
-def _read(s: Setting) -> Reading:
-    return Reading({"constants": s.constants(), **local_sgd("Wang et al. 2021, Theorem 1", s)})
-
-
-def _read_tuned(s: Setting) -> Reading:
-    return Reading({"constants": s.constants(), **local_sgd("Wang et al. 2021, Theorem 1 (17)", s)})
-
-
 def tuned_step(**settings: Any) -> MethodRule:
     """FedAvg with the step (16)."""
 
@@ -331,7 +323,7 @@ THEOREMS = (
         title="FedAvg, convex (15)",
         quantity=SHADOW_AVERAGE,
         bound=fedavg_convex,
-        read=_read,
+        read=local_sgd_reading("Wang et al. 2021, Theorem 1"),
         statement=STATEMENT,
         says="The average suboptimality of local SGD falls like 1/(tau T), up to noise and two prices of local steps.",
         loose="The factor 18 of the heterogeneity drift is over 40 times too large, and is there even for tau = 1.",
@@ -355,7 +347,7 @@ THEOREMS = (
         title="FedAvg, convex, tuned step (16), (17)",
         quantity=SHADOW_AVERAGE,
         bound=fedavg_convex_tuned,
-        read=_read_tuned,
+        read=local_sgd_reading("Wang et al. 2021, Theorem 1 (17)"),
         statement=STATEMENT,
         says="With the step (16) the four terms balance: the price of heterogeneity falls like T^(-2/3).",
         loose="As (15), and its constants are rounded up; (16) is far smaller than the best step.",

@@ -26,7 +26,7 @@ from fedconvex.theorems.parts.instances import (
 )
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem, local_sgd_reading
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
@@ -324,10 +324,6 @@ def _below(eta: float, L: float, *, strict: bool) -> Hypothesis:
 # ---------------------------------------------------------------- read off a setting
 
 
-def _read_uniform(s: Setting) -> Reading:
-    return Reading({"constants": s.constants(), **local_sgd("R1", s)})
-
-
 def _read_optimum(s: Setting) -> Reading:
     local = plain_local_sgd("R2", s)
     phi = float(np.max(batch_noise_factor(local.sizes, local.batch_size, local.replacement)))
@@ -336,7 +332,7 @@ def _read_optimum(s: Setting) -> Reading:
 
 _UNIFORM: dict[str, Any] = {
     "quantity": SHADOW_AVERAGE,
-    "read": _read_uniform,
+    "read": local_sgd_reading("R1"),
     "statement": STATEMENT,
     "loose": "The start term is sharp to a factor that tends to 1; a factor of at most 3.5 remains in the drift, 2 in "
     "the noise.",

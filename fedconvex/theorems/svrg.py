@@ -200,15 +200,15 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": c, "start_gap": gap, "noise_factor": phi, **numbers})
 
 
-def best_epochs(condition: float = 50.0) -> MethodRule:
-    """Return SVRG on single rows with epochs of some multiple of L_s/mu steps, and the step of the least factor."""
+def best_epochs() -> MethodRule:
+    """Return SVRG on single rows with epochs of 50 L_s/mu steps, and the step of the least factor."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> SVRG:
         c = problem.pooled.constants()
         kappa = float(c.L_s or math.inf) / float(c.mu or math.nan)
         if not math.isfinite(kappa):  # the verdict says what is needed
             return SVRG(step_size=1.0 / smoothness(problem), inner_steps=1)
-        m = int(min(condition * kappa, 1e5)) + 1
+        m = int(min(50.0 * kappa, 1e5)) + 1
         return SVRG(step_size=svrg_best_step(c, inner_steps=m), inner_steps=m)
 
     return MethodRule("that of the least factor", make)

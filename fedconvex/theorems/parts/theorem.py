@@ -14,7 +14,7 @@ from fedconvex._check import bad
 from fedconvex.problems import BoostingProblem, MultiTaskProblem, Problem
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
 from fedconvex.theorems.parts.rounding import Found, rounding
-from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.parts.setting import Setting, local_sgd
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
@@ -58,6 +58,11 @@ class Reading(NamedTuple):
 
     arguments: Mapping[str, Any]
     checked: tuple[Hypothesis, ...] = ()  # hypotheses that were checked to find them
+
+
+def local_sgd_reading(name: str) -> Callable[[Setting], Reading]:
+    """Read constants, and the steps of plain local SGD with full participation, for the theorem of that name."""
+    return lambda s: Reading({"constants": s.constants(), **local_sgd(name, s)})
 
 
 class Instance(NamedTuple):

@@ -80,9 +80,9 @@ def feasible_point(p: Programme, G: np.ndarray, f: np.ndarray, inner: tuple[np.n
     return Feasible(float(p.c @ f0) * (1.0 - 4.0 * EPS), V0, f0)
 
 
-def inner_point(p: Programme, copies: int = 12, d: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def inner_point(p: Programme) -> tuple[np.ndarray, np.ndarray]:
     """Return a strictly feasible point: the mean of the Gram matrices of runs on random quadratics."""
-    rng = np.random.default_rng(0)
+    rng, copies, d = np.random.default_rng(0), 12, 4
     total, values = np.zeros((p.gram, p.gram)), np.zeros(p.count)
     for _ in range(copies):
         H, E = _hessian(rng, d, p.mu), [_hessian(rng, d, p.mu) for _ in range(p.M)]
