@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+_MOST = 2**63 - 1
+
 
 def bad(who: str, must: str, got: object, cure: str = "") -> ValueError:
     """Return the ValueError "who must ...; got ...: cure"."""
@@ -51,10 +53,10 @@ def real(who: str, x: Any, *, low: float = -math.inf, high: float = math.inf, st
 
 
 def whole(who: str, x: Any, *, low: int = 0, high: int | None = None) -> int:
-    """Return x as an int in [low, high]; floats such as 3.0 are refused."""
+    """Return x as an int in [low, high], at most 2^63 - 1; floats such as 3.0 are refused."""
     if isinstance(x, (bool, np.bool_)) or not isinstance(x, (int, np.integer)):
         raise wrong_type(who, "be a whole number", f"{type(x).__name__} {x!r}")
-    v = int(x)
+    v, high = int(x), _MOST if high is None and x > _MOST else high
     if v < low or (high is not None and v > high):
         raise bad(who, f"be at least {low}" if high is None or v < low else f"be at most {high}", x)
     return v
@@ -107,9 +109,25 @@ def flag(who: str, x: Any) -> bool:
     return bool(x)
 
 
+def instance(who: str, x: object, *kinds: type) -> None:
+    """Raise unless x is an instance of one of the kinds."""
+    if not isinstance(x, kinds):
+        raise wrong_type(who, "be a " + " or ".join(k.__name__ for k in kinds), f"{type(x).__name__} {x!r}")
+
+
+def array(who: str, x: Any, shape: tuple[int | None, ...], copy: bool = True) -> np.ndarray:
+    """Return x as a finite float64 array of that shape; None stands for any length."""
+    a = numeric(who, x, copy=copy)
+    if a.ndim != len(shape) or any(m not in (None, n) for n, m in zip(a.shape, shape, strict=True)):
+        shown = ", ".join("any" if m is None else str(m) for m in shape)
+        raise bad(who, f"have shape ({shown}{',' if len(shape) == 1 else ''})", f"{a.shape}")
+    finite(who, a)
+    return a
+
+
 def among(who: str, x: object, names: Sequence[str]) -> None:
     """Raise unless x is one of the names."""
-    if x not in names:
+    if not isinstance(x, str) or x not in names:
         raise bad(who, "be one of " + ", ".join(repr(n) for n in names), x)
 
 

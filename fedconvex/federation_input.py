@@ -56,14 +56,14 @@ def frozen(a: np.ndarray) -> np.ndarray:
 
 def draw_keys(labels: np.ndarray) -> np.ndarray:
     """Return nonnegative whole labels themselves, and 63 bits of a digest of any other label."""
-    if labels.dtype.kind in "iu" and (labels.size == 0 or labels.min() >= 0):
+    if labels.dtype.kind in "iu" and (labels.size == 0 or (labels.min() >= 0 and labels.max() < 2**63)):
         return labels.astype(np.int64)
     return np.array([draw_key(v) for v in labels.tolist()], dtype=np.int64)
 
 
 def draw_key(label: Any) -> int:
     """Return the key of one client's draws."""
-    if isinstance(label, int) and label >= 0:
+    if isinstance(label, int) and 0 <= label < 2**63:
         return label
     return int.from_bytes(hashlib.blake2b(str(label).encode(), digest_size=8).digest(), "little") >> 1
 
@@ -182,10 +182,13 @@ def encode_domains(domains: Any, labels: np.ndarray, code: np.ndarray, n: int) -
     """Return numbers (n,) and names (p,) of domains that are given by row, or by client."""
     who = "Federation.from_arrays: domains"
     if isinstance(domains, Mapping):
-        missing = [k for k in labels.tolist() if k not in domains]
-        if missing:
-            raise bad(who, "name a domain for every client", f"none for {missing[0]!r}")
-        rows = names_of(who, [domains[k] for k in labels.tolist()])[code]
+        keys = [
+            next((k for k in (v, label) if k in domains), None)
+            for v, label in zip(labels.tolist(), labels, strict=True)
+        ]
+        if None in keys:  # a date is the key that was given, not what NumPy makes of it
+            raise bad(who, "name a domain for every client", f"none for {labels[keys.index(None)]}")
+        rows = names_of(who, [domains[k] for k in keys])[code]
     else:
         rows = names_of(who, domains)
     if rows.shape != (n,):
@@ -225,6 +228,8 @@ def as_listed(given: Any) -> np.ndarray:
         return np.asarray(given)
     try:
         a = np.asarray(given, dtype=object)
+        if any(isinstance(v, str) and v.endswith("\0") for v in a.ravel().tolist()):  # NumPy would cut it off
+            raise bad("Federation: names", "not end with a null character", f"{given!r}")
         return a if a.dtype.kind != "O" or len({type(v) for v in a.ravel().tolist()}) != 1 else np.asarray(given)
     except ValueError:  # ragged
         raise bad("Federation: names", "be a flat list", f"{given!r}", "one name per row or client") from None

@@ -26,8 +26,10 @@ from fedconvex import (
     run,
 )
 from fedconvex.constants import noise_factor
+from fedconvex.datasets import load_npz
 from fedconvex.draws import key_from_seed
 from fedconvex.methods import (
+    MOCHA,
     ClientAdam,
     ClientMomentum,
     ClientSGD,
@@ -39,8 +41,11 @@ from fedconvex.methods import (
     ServerYogi,
     UniformSampling,
 )
+from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, calibration_error
+from fedconvex.report import domain_scores, per_client_metrics, wilson_interval
 
 nan, inf = math.nan, math.inf
+DAYS = np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]")
 X = np.arange(12.0).reshape(6, 2) / 10
 y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
 who = np.array([0, 0, 0, 1, 1, 1])
@@ -49,6 +54,10 @@ fed = Federation(X, y, ptr)
 lin = Problem(fed, Squared(), l2=0.1)
 sgn = Problem(fed, Logistic(), l2=0.1)
 soft = Problem(Federation(X, (y > 0).astype(float), ptr), Softmax(2), l2=0.1)
+tasks = MultiTaskProblem(fed, Logistic(), MeanRegularised(1.0, 0.5))
+tasks_zero = np.zeros((2, 2))
+sources = Federation.from_arrays(X, y, who, who)
+boost = EnsembleProblem(sources, Dictionary.stumps(sources, cuts=1))
 good = FedSGD(step_size=0.1)
 
 
@@ -337,6 +346,43 @@ CASES = {
     "start ragged": ((V, T), "run: start", lambda: run(good, lin, start=ragged()), "ragged"),
     "checkpoint folder missing": (V, "run: checkpoint", lambda: run(good, lin, checkpoint="/no/such/one"), "/no/such"),
     "checkpoint is a folder": (V, "run: checkpoint", lambda: run(good, lin, checkpoint="/tmp"), "/tmp"),
+    "theta and local_steps": (V, "MOCHA", lambda: MOCHA(theta=0.3, local_steps=5), "both"),
+    "epochs beyond all numbers": (V, "FedAvg.epochs", lambda: fedavg(epochs=10**30), "1000000"),
+    "rounds beyond all numbers": (V, "run: rounds", lambda: run(good, lin, rounds=10**30), "1000000"),
+    # ------------------------------------------------------------ reports, predictions, certificates
+    "more successes than trials": (V, "wilson_interval", lambda: wilson_interval(5, 3), "5 of 3"),
+    "trials negative": (V, "wilson_interval", lambda: wilson_interval([0, -1], [3, -1]), "-1"),
+    "interval of level 2": (V, "level", lambda: wilson_interval(1, 3, 2.0), "2"),
+    "interval of level 1": (V, "level", lambda: wilson_interval(1, 3, 1.0), "1"),
+    "successes are words": (T, "successes", lambda: wilson_interval("a", 3), "dtype"),
+    "predict with NaN": (V, "Problem.scores: w", lambda: lin.predict([nan, 0.0]), "nan"),
+    "client metrics of NaN": (V, "per_client_metrics: w", lambda: per_client_metrics(lin, [0.0, inf]), "inf"),
+    "domain scores of NaN": (V, "Problem.scores: w", lambda: domain_scores(lin, [nan, 0.0]), "nan"),
+    "task models NaN": (V, "MultiTaskProblem.scores: W", lambda: tasks.predict(np.full((2, 2), nan)), "nan"),
+    "task metrics of NaN": (V, "MultiTaskProblem.scores: W", lambda: tasks.metrics(np.full((2, 2), nan)), "nan"),
+    "task metrics on rows": (T, "metrics: federation", lambda: tasks.metrics(np.zeros((2, 2)), X), "ndarray"),
+    "reweighted short": (V, "reweighted: domain_weights", lambda: lin.reweighted([1.0]), "1"),
+    "reweighted beyond one": (V, "reweighted: domain_weights", lambda: lin.reweighted([1.0, 1.0]), "sum 2"),
+    "reweighted negative": (V, "reweighted: domain_weights", lambda: lin.reweighted([2.0, -1.0]), "-1"),
+    "reweighted NaN": (V, "reweighted: domain_weights", lambda: lin.reweighted([nan, 1.0]), "nan"),
+    "reweighted words": (T, "reweighted: domain_weights", lambda: lin.reweighted(["a", "b"]), "dtype"),
+    "duals of another length": (
+        V, "certificate: conjugates", lambda: tasks.certificate(tasks_zero, tasks_zero, np.zeros(5)), "(5,)",
+    ),
+    "images of another shape": (
+        V, "certificate: V", lambda: tasks.certificate(tasks_zero, np.zeros(2), np.zeros(2)), "(2,)",
+    ),
+    "alpha of another length": (V, "EnsembleProblem: alpha", lambda: boost.margins(np.zeros(3)), "(3,)"),
+    "no bins": (V, "calibration_error: bins", lambda: calibration_error([[0.5, 0.5]], [0], 0), "0"),
+    "half a bin": (T, "calibration_error: bins", lambda: calibration_error([[0.5, 0.5]], [0], 0.5), "0.5"),
+    "calibration NaN": (V, "calibration_error: Q", lambda: calibration_error([[nan, 0.5]], [0]), "nan"),
+    "calibration beyond one": (V, "calibration_error: Q", lambda: calibration_error([[1.5, -0.5]], [0]), "others"),
+    "calibration of other sources": (V, "calibration_error: domain", lambda: calibration_error([[0.5, 0.5]], [2]), "2"),
+    # ------------------------------------------------------------ names
+    "names that end in a null": (V, "names", lambda: Federation.from_arrays(X[:2], y[:2], ["a", "a\0"]), "a"),
+    "no domain of a date": (
+        V, "domains", lambda: Federation.from_arrays(X[:2], y[:2], DAYS, domains={DAYS[0]: "u"}), "2020",
+    ),
     "checkpoint number": ((V, T), "run: checkpoint", lambda: run(good, lin, checkpoint=5), "5"),
 }  # fmt: skip
 
@@ -365,6 +411,26 @@ def test_large_finite_numbers_are_welcome():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Federation(np.full((2, 2), 1e308), [1e308, 1e308], [0, 2]).n == 2
+
+
+def test_names_of_clients_that_are_no_int64():
+    """Large unsigned names have keys of their own; a date is looked up as it was given."""
+    large = Federation.from_arrays(X[:3], y[:3], np.array([1, 2**63, 2**64 - 1], dtype=np.uint64))
+    assert large.ids.min() >= 0
+    assert len(set(large.ids.tolist())) == 3
+    dated = Federation.from_arrays(X[:2], y[:2], DAYS, domains={DAYS[0]: "u", DAYS[1]: "v"})
+    assert dated.domain_labels.tolist() == ["u", "v"]
+    assert dated.domain.tolist() == [0, 1]
+
+
+def test_float_indices_of_a_stored_matrix_are_refused(tmp_path):
+    """They would be cut to whole numbers."""
+    path, a = tmp_path / "a.npz", sp.csr_array(X)
+    good = {"data": a.data, "indices": a.indices, "indptr": a.indptr, "shape": np.array(a.shape), "y": y}
+    for name in ("indices", "indptr", "shape"):
+        np.savez(path, **(good | {name: good[name] + 0.25}))
+        with pytest.raises(TypeError, match=rf"load_npz: a.npz: {name} must hold whole numbers; got dtype float64"):
+            load_npz(path)
 
 
 def test_a_check_can_fail():

@@ -262,9 +262,12 @@ def test_saved_model_returns_bit_for_bit(tmp_path):
     ("change", "message"),
     [
         (lambda f: (f / "model.npz").unlink(), "must hold model.npz"),
-        (lambda f: (f / "model.npz").write_bytes((f / "model.npz").read_bytes()[:100]), "must hold the arrays coef"),
+        (
+            lambda f: (f / "model.npz").write_bytes((f / "model.npz").read_bytes()[:100]),
+            "must hold the float64 arrays coef",
+        ),
         (lambda f: np.savez(f / "model.npz", coef=np.array([{}], dtype=object), intercept=0.0), "without pickle"),
-        (lambda f: np.savez(f / "model.npz", intercept=0.0), "must hold the arrays coef"),
+        (lambda f: np.savez(f / "model.npz", intercept=0.0), "must hold the float64 arrays coef"),
         (lambda f: np.savez(f / "model.npz", coef=np.array([np.nan, 1.0]), intercept=0.0), "be finite"),
         (lambda f: np.savez(f / "model.npz", coef=np.ones(3), intercept=0.0), "feature_names must be 3 names"),
         (lambda f: (f / "model.json").write_text("{"), "be complete JSON"),

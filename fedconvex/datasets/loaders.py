@@ -255,6 +255,9 @@ def _csr(who: str, arrays: dict[str, np.ndarray], most: int) -> Any:
     if kind != "csr":
         raise bad(who, "hold a sparse matrix in CSR format", kind, "save X.tocsr()")
     data = _plain_numbers(f"{who}: data", arrays["data"])
+    for name in ("indices", "indptr", "shape"):
+        if arrays[name].dtype.kind not in "iu":
+            raise wrong_type(f"{who}: {name}", "hold whole numbers", f"dtype {arrays[name].dtype}")
     try:
         X = sp.csr_array((data, arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"].tolist()))
         X.check_format(full_check=True)

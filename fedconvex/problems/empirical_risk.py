@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import among, bad, numeric, real, wrong_type
+from fedconvex._check import among, bad, finite, numeric, real, wrong_type
 from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
@@ -352,6 +352,7 @@ class Problem(Objective):
         W, single = self.flatten(w)
         if not single:
             raise bad("Problem.scores: w", "be one model", f"{len(W)} models")
+        finite("Problem.scores: w", W[0])
         rows = self.federation.X if X is None else X if sp.issparse(X) else numeric("Problem.scores: X", X, copy=False)
         if rows.ndim != 2 or rows.shape[1] != self.federation.d:
             raise bad("Problem.scores: X", f"have {self.federation.d} columns", f"shape {rows.shape}")

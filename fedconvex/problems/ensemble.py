@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, vector, wrong_type
+from fedconvex._check import array, bad, numeric, real, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems.boosting import FLAT, RADIUS, BoostingProblem, Pick
 from fedconvex.problems.dictionaries import Dictionary, domain_numbers
@@ -123,7 +123,7 @@ class EnsembleProblem(BoostingProblem):
 
     def margins(self, alpha: Any) -> np.ndarray:
         """y_i f(x_i), (n,), rows sorted by domain."""
-        return self.signed @ numeric("EnsembleProblem: alpha", alpha, copy=False)
+        return self.signed @ array("EnsembleProblem: alpha", alpha, self.model_shape, copy=False)
 
     @cached_property
     def signed(self) -> np.ndarray:

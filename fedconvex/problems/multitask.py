@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import among, bad, numeric, real, whole, wrong_type
+from fedconvex._check import among, bad, finite, instance, numeric, real, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
@@ -248,6 +248,9 @@ class MultiTaskProblem(ClientWeights):
         penalty : float, optional
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
         """
+        for name, a, shape in (("V", V, self.model_shape), ("conjugates", conjugates, (self.federation.K,))):
+            if np.shape(a) != shape:
+                raise bad(f"MultiTaskProblem.certificate: {name}", f"have shape {shape}", f"{np.shape(a)}")
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty
@@ -401,6 +404,7 @@ class MultiTaskProblem(ClientWeights):
         Ws, single = self.stack(W)
         if not single:
             raise bad("MultiTaskProblem.scores: W", "be one set of models", f"{len(Ws)}")
+        finite("MultiTaskProblem.scores: W", Ws[0])
         if X is None:
             return self.task_scores(Ws[0])
         rows: Any = X if sp.issparse(X) else numeric("MultiTaskProblem.scores: X", X, copy=False)
@@ -419,6 +423,7 @@ class MultiTaskProblem(ClientWeights):
     def metrics(self, W: Any, federation: Federation | None = None) -> TaskMetrics:
         """Errors and losses of every task on its own rows, or on those of another federation with the same labels."""
         fed = self.federation if federation is None else federation
+        instance("MultiTaskProblem.metrics: federation", fed, Federation)
         z = self.scores(W, None if federation is None else fed.X, np.repeat(fed.labels, fed.sizes))
         guess = traits(self.loss).predict(z)
         wrong = (guess - fed.y) ** 2 if traits(self.loss).task == "regression" else (guess != fed.y).astype(float)

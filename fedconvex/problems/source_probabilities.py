@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole
+from fedconvex._check import array, bad, finite, numeric, real, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
@@ -181,7 +181,12 @@ def calibration_error(Q: Any, domain: Any, bins: int = 10) -> float:
     >>> calibration_error([[0.5, 0.5], [0.5, 0.5]], [0, 1])
     0.0
     """
-    P, code = numeric("calibration_error: Q", Q), np.asarray(domain)
+    P, code = array("calibration_error: Q", Q, (None, None)), np.asarray(domain)
+    bins = whole("calibration_error: bins", bins, low=1)
+    if code.shape != P.shape[:1] or code.dtype.kind not in "iu" or not np.isin(code, np.arange(P.shape[1])).all():
+        raise bad("calibration_error: domain", f"be {len(P)} numbers below {P.shape[1]}", f"{code!r}")
+    if not P.size or P.min() < 0.0 or P.max() > 1.0:
+        raise bad("calibration_error: Q", "hold probabilities", "others" if P.size else "none")
     hit = (code[:, None] == np.arange(P.shape[1])).astype(float)
     at = np.minimum((P * bins).astype(int), bins - 1).ravel()
     return float(np.abs(np.bincount(at, (hit - P).ravel(), minlength=bins)).sum() / P.size)

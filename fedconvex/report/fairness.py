@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
-from fedconvex._check import bad, real, wrong_type
+from fedconvex._check import bad, numeric, real, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
@@ -284,8 +284,14 @@ def wilson_interval(successes: Any, trials: Any, level: float = 0.95) -> tuple[n
     Parameters
     ----------
     successes, trials : numbers or arrays
-        NaN, NaN without trials.
+        NaN, NaN without trials, and where successes are NaN: not known.
     level : float
+        In (0, 1).
+
+    Raises
+    ------
+    ValueError, TypeError
+        Unless 0 <= successes <= trials.
 
     Examples
     --------
@@ -294,7 +300,12 @@ def wilson_interval(successes: Any, trials: Any, level: float = 0.95) -> tuple[n
     >>> round(float(low), 4), round(float(high), 4)
     (0.7225, 1.0)
     """
-    k, n = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
+    k, n = numeric("wilson_interval: successes", successes), numeric("wilson_interval: trials", trials)
+    if not (np.isfinite(n).all() and (((k >= 0.0) & (k <= n)) | np.isnan(k)).all() and (n >= 0.0).all()):
+        raise bad("wilson_interval", "be given 0 <= successes <= trials", f"{successes} of {trials}")
+    level = real("wilson_interval: level", level, low=0.0, high=1.0, strict=True)
+    if level == 1.0:
+        raise bad("wilson_interval: level", "be below 1", level)
     z2 = NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
     with np.errstate(invalid="ignore", divide="ignore"):
         share = k / n

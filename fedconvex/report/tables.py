@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, printable
+from fedconvex._check import bad, finite, numeric, printable
 from fedconvex._files import write_file
 from fedconvex.driver import Result, Status
 from fedconvex.loss_traits import traits
@@ -121,8 +121,8 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
     >>> {name: column.tolist() for name, column in found.items()}
     {'client': ['a', 'b'], 'rows': [2, 2], 'loss': [0.5, 1.0], 'rmse': [1.0, 1.4142135623730951], 'r2': [0.0, -1.0]}
     """
-    fed = problem.federation
-    w = np.asarray(w, dtype=np.float64)
+    fed, w = problem.federation, numeric("per_client_metrics: w", w)
+    finite("per_client_metrics: w", w)
     loss = problem.client_values(w)
     if loss.ndim != 1:
         raise bad("per_client_metrics: w", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from fedconvex._check import bad, numeric, wrong_type
+from fedconvex._check import bad, numeric, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
@@ -208,11 +208,14 @@ class Objective:
         return self._like(parts, np.full(parts.K, 1.0 / parts.K))
 
     def reweighted(self, domain_weights: np.ndarray) -> Self:
-        """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
-        other = copy.copy(self)
+        """Return the same rows with other client weights (K,), nonnegative and of sum one; nothing is copied."""
+        who, other = f"{type(self).__name__}.reweighted: domain_weights", copy.copy(self)
+        p = vector(who, domain_weights, self.federation.K)
+        if p.min() < 0.0 or abs(p.sum() - 1.0) > 1e-6:
+            raise bad(who, "be nonnegative and sum to one", f"smallest {p.min():g}, sum {p.sum():g}")
         for name in ("row_weights", "per_row", "equal_weights", "cumulative_weights", "rank_bound", "column_norms"):
             other.__dict__.pop(name, None)
-        other.weights = np.asarray(domain_weights, dtype=np.float64)
+        other.weights = p
         return other
 
     def gradient_variance(self, w: Any) -> np.ndarray:

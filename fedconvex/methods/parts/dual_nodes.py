@@ -190,6 +190,8 @@ class NodeWork(CheckedFields):
         who = type(self).__name__
         if self.local_steps is not None and self.epochs != 1.0:
             raise bad(who, "be given local_steps or epochs", "both")
+        if self.theta is not None and self.local_steps is not None:
+            raise bad(who, "be given theta or local_steps", "both", "an accuracy decides how many steps there are")
         if self.theta is not None and self.clock is not None:
             raise bad(who, "be given theta or clock", "both", "a clock cuts work short, an accuracy prolongs it")
 
