@@ -236,9 +236,7 @@ def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, l
     return Bound(terms, AGNOSTIC_RISK, source, (*_bounded(M), Hypothesis("Lambda is the simplex", f"p = {m.size}")))
 
 
-def excess_by_cover(
-    complexity: float, skew: float, *, rows: int, cover: int, eps: float, delta: float, largest: float = 1.0
-) -> Bound:
+def excess_by_cover(complexity: float, skew: float, **sample: Any) -> Bound:
     """Return the bound by an eps-cover of the quantile of the largest excess of true over empirical losses.
 
     Parameters
@@ -252,11 +250,10 @@ def excess_by_cover(
     >>> round(excess_by_cover(0.0, 1.0, rows=50, cover=1, eps=0.0, delta=0.05).value, 4)
     0.1731
     """
-    bound = cover_bound(0.0, complexity, skew, rows=rows, cover=cover, eps=eps, delta=delta, largest=largest)
-    return replace(bound, quantity=AGNOSTIC_EXCESS)
+    return replace(cover_bound(0.0, complexity, skew, **sample), quantity=AGNOSTIC_EXCESS)
 
 
-def excess_by_vertices(complexity: Any, sizes: Any, *, delta: float, largest: float = 1.0) -> Bound:
+def excess_by_vertices(complexity: Any, sizes: Any, **sample: Any) -> Bound:
     """Return the bound by vertices of the quantile of the largest excess of true over empirical losses.
 
     Parameters
@@ -270,8 +267,7 @@ def excess_by_vertices(complexity: Any, sizes: Any, *, delta: float, largest: fl
     >>> round(excess_by_vertices([0.0], [50], delta=0.05).value, 4)
     0.1731
     """
-    bound = vertex_bound(np.zeros(np.shape(sizes)), complexity, sizes, delta=delta, largest=largest)
-    return replace(bound, quantity=AGNOSTIC_EXCESS)
+    return replace(vertex_bound(np.zeros(np.shape(sizes)), complexity, sizes, **sample), quantity=AGNOSTIC_EXCESS)
 
 
 def _bounded(M: float) -> tuple[Hypothesis, ...]:

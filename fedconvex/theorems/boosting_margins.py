@@ -60,9 +60,7 @@ exact stump search under random signs (`stump_complexity`).
 )
 
 
-def margin_bound(
-    empirical: float, complexity: float, skew: float, *, rho: float, rows: int, cover: int, eps: float, delta: float
-) -> Bound:
+def margin_bound(empirical: float, complexity: float, skew: float, *, rho: float, **sample: Any) -> Bound:
     """Return the margin bound by an eps-cover of Lambda.
 
     Parameters
@@ -83,8 +81,7 @@ def margin_bound(
     0.1776
     """
     r = real("margin_bound: rho", rho, low=0.0, strict=True)
-    found = cover_bound(empirical, complexity / r, skew, rows=rows, cover=cover, eps=eps, delta=delta)
-    return replace(found, source=f"{SOURCE}, margin form")
+    return replace(cover_bound(empirical, complexity / r, skew, **sample), source=f"{SOURCE}, margin form")
 
 
 def margin_vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, rho: float, delta: float) -> Bound:

@@ -241,13 +241,11 @@ def fedavg_at_optimum(
     >>> round(fedavg_at_optimum(constants, step_size=0.125, local_steps=2, rounds=10, noise_factor=0.0).value, 4)
     0.2972
     """
-    return _optimum(R2, constants, step_size, local_steps, rounds, noise_factor, sharp=False)
+    return _optimum(R2, constants, step_size, local_steps, rounds, noise_factor)
 
 
-def fedavg_at_optimum_sharp(
-    constants: Constants, *, step_size: float, local_steps: int, rounds: int, noise_factor: float
-) -> Bound:
-    """Return R2#, never above R2; same parameters.
+def fedavg_at_optimum_sharp(constants: Constants, **run: Any) -> Bound:
+    """Return R2#, never above R2; arguments as for that.
 
     Examples
     --------
@@ -257,14 +255,19 @@ def fedavg_at_optimum_sharp(
     >>> round(fedavg_at_optimum_sharp(constants, step_size=0.125, local_steps=2, rounds=10, noise_factor=0.0).value, 4)
     0.2548
     """
-    return _optimum(f"{R2}#", constants, step_size, local_steps, rounds, noise_factor, sharp=True)
+    return _optimum(f"{R2}#", constants, **run, sharp=True)
 
 
 def _optimum(
-    theorem: str, constants: Constants, step_size: float, local_steps: int, rounds: int, phi: float, *, sharp: bool
+    theorem: str,
+    constants: Constants,
+    step_size: float,
+    local_steps: int,
+    rounds: int,
+    noise_factor: float,
+    sharp: bool = False,
 ) -> Bound:
-    eta, tau, T = local_work(step_size, local_steps, rounds)
-    phi = real("noise_factor", phi, low=0.0)
+    (eta, tau, T), phi = local_work(step_size, local_steps, rounds), real("noise_factor", noise_factor, low=0.0)
     L, D, zeta_star, sigma2_star = known(theorem, constants, "L", "D", "zeta_star", "sigma2_star")
     p = client_weights(theorem, constants)
     L_s = known(theorem, constants, "L_s")[0] if phi > 0.0 else 0.0

@@ -123,26 +123,17 @@ F_k = (L/2)‖w‖² for all k, γ = 0: sharp and convex are *equalities*, the p
 )
 
 
-def fedprox(
-    constants: Constants,
-    *,
-    proximal_mu: float,
-    value: float,
-    gradient_norm: float,
-    participants: int,
-    inexactness: float = 0.0,
-    nonconvexity: float | None = None,
-) -> Bound:
+def fedprox(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
     """Return the paper's bound of E f(w^+) given w.
 
     Parameters
     ----------
     constants : Constants
         L, and B at w (``problem.constants(center=w)``); mu_k where nonconvexity is not given.
-    proximal_mu : float
-        mu.
     value, gradient_norm : float
         f(w), ‖grad f(w)‖.
+    proximal_mu : float
+        mu.
     participants : int
         K draws.
     inexactness : float
@@ -165,38 +156,17 @@ def fedprox(
     >>> round(fedprox_convex(Constants(L=1.0, B=1.0), **at).terms["descent"], 4)
     -0.0464
     """
-    rho, requires = fedprox_rho(
-        constants,
-        proximal_mu=proximal_mu,
-        participants=participants,
-        inexactness=inexactness,
-        nonconvexity=nonconvexity,
-    )
-    return _descent(PAPER, rho, requires, value, gradient_norm)
+    return _descent(PAPER, *fedprox_rho(constants, **setting), value, gradient_norm)
 
 
-def fedprox_sharp(
-    constants: Constants,
-    *,
-    proximal_mu: float,
-    value: float,
-    gradient_norm: float,
-    inexactness: float = 0.0,
-    nonconvexity: float | None = None,
-) -> Bound:
-    """Return the bound without sampling terms; parameters as for `fedprox`."""
-    rho, requires = fedprox_rho_sharp(
-        constants, proximal_mu=proximal_mu, inexactness=inexactness, nonconvexity=nonconvexity
-    )
-    return _descent(SHARP, rho, requires, value, gradient_norm)
+def fedprox_sharp(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
+    """Return the bound without sampling terms; arguments as for `fedprox`, without participants."""
+    return _descent(SHARP, *fedprox_rho_sharp(constants, **setting), value, gradient_norm)
 
 
-def fedprox_convex(
-    constants: Constants, *, proximal_mu: float, value: float, gradient_norm: float, inexactness: float = 0.0
-) -> Bound:
-    """Return the bound for convex clients, never above the sharp one; parameters as for `fedprox`."""
-    rho, requires = fedprox_rho_convex(constants, proximal_mu=proximal_mu, inexactness=inexactness)
-    return _descent(CONVEX, rho, requires, value, gradient_norm)
+def fedprox_convex(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
+    """Return the bound for convex clients, never above the sharp one; arguments as for that, without nonconvexity."""
+    return _descent(CONVEX, *fedprox_rho_convex(constants, **setting), value, gradient_norm)
 
 
 def fedprox_rho(
