@@ -124,7 +124,8 @@ class Engine:
         m = clients.shape[1]
         self.floats_down += m * _floats(message, self.R) - self._others(message, m)
         self.floats_up += _floats(reply, self.R)
-        return method.aggregate(state, clients, weights, reply)
+        state = method.aggregate(state, clients, weights, reply)
+        return method.settle(self.server, state) if hasattr(method, "settle") else state
 
     def _others(self, message: Any, m: int) -> int:
         """Floats of fields named in ``per_client``, (R, K, ...), that are not for the client they go to."""

@@ -7,6 +7,7 @@ A penalty that is a sum over entries is compiled in by its type; the others work
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -152,6 +153,63 @@ def group_epochs(H, ptr, strength, h, x, r, epochs, goal):
         if most <= goal:
             break
     return most
+
+
+class EntryProx(NamedTuple):
+    """The proximal map of a penalty that is a sum over entries, for loops over jobs."""
+
+    penalty: Any
+
+    def shorten(self, w, a):
+        """w_j <- prox of w_j."""
+        for j in range(w.size):
+            w[j] = prox(self.penalty, w[j], a)
+
+
+class GroupProx(NamedTuple):
+    """The proximal map of sum_g strength_g ‖w_g‖, for loops over jobs."""
+
+    order: np.ndarray  # (p,) places of the entries, group after group
+    ptr: np.ndarray  # (groups + 1,)
+    strength: np.ndarray  # (groups,)
+
+    def shorten(self, w, a):
+        """w_g <- max(1 - a strength_g/‖w_g‖, 0) w_g."""
+        for g in range(self.strength.size):
+            total = 0.0
+            for i in range(self.ptr[g], self.ptr[g + 1]):
+                total += w[self.order[i]] * w[self.order[i]]
+            norm, t = math.sqrt(total), a * self.strength[g]
+            keep = 1.0 - t / norm if norm > t else 0.0
+            for i in range(self.ptr[g], self.ptr[g + 1]):
+                w[self.order[i]] *= keep
+
+
+@by_method
+def shorten(proximal, w, a):
+    """w <- argmin_v a P(v) + ‖v - w‖^2/2, in place."""
+
+
+def in_place(problem):
+    """Return the proximal map of a problem's penalty as kernels take it, or None where it is no sum of such parts."""
+    penalty, d = getattr(problem, "penalty", None), problem.federation.d
+    if penalty is None:
+        return EntryProx(NoPenalty())
+    if is_entrywise(penalty):
+        return EntryProx(penalty)
+    if not hasattr(penalty, "blocks"):
+        return None
+    code, strength = penalty.blocks(d)
+    code = np.tile(code, problem.size // d)
+    return GroupProx(np.argsort(code, kind="stable"), np.append(0, np.cumsum(np.bincount(code))), strength)
+
+
+class NoPenalty(NamedTuple):
+    """P = 0."""
+
+    def prox(self, v, a):
+        """Return v."""
+        return v
 
 
 def penalty_values(problem, W):

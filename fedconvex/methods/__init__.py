@@ -7,6 +7,8 @@ from fedconvex.methods.centralised import SGD, GradientDescent
 from fedconvex.methods.cocoa import CoCoA
 from fedconvex.methods.dynamicfedavg import DynamicFedAvg
 from fedconvex.methods.fedavg import FedAvg
+from fedconvex.methods.feddualavg import FedDualAvg
+from fedconvex.methods.fedmid import FedMiD
 from fedconvex.methods.fedmultiboost import FedMultiBoost
 from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
 from fedconvex.methods.fedsam import FedSAM
@@ -32,6 +34,7 @@ from fedconvex.methods.parts.optimizers import (
 from fedconvex.methods.parts.participation import ProportionalSampling, UniformSampling
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.methods.progressivehedging import ProgressiveHedging
+from fedconvex.methods.proximalgradient import FISTA, ProximalFedSGD, ProximalGradient
 from fedconvex.methods.radfed import RADFed
 from fedconvex.methods.scaffold import SCAFFOLD
 from fedconvex.methods.svrg import SVRG
@@ -40,6 +43,7 @@ from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope,
 
 __all__ = [
     "AFL",
+    "FISTA",
     "FSVRG",
     "MOCHA",
     "SCAFFOLD",
@@ -59,6 +63,8 @@ __all__ = [
     "DynamicFedAvg",
     "EntropicStep",
     "FedAvg",
+    "FedDualAvg",
+    "FedMiD",
     "FedMultiBoost",
     "FedProx",
     "FedSAM",
@@ -77,6 +83,8 @@ __all__ = [
     "ProgressiveHedging",
     "ProjectedStep",
     "ProportionalSampling",
+    "ProximalFedSGD",
+    "ProximalGradient",
     "ProximalPoint",
     "RADFed",
     "SecureSums",

@@ -31,7 +31,7 @@ from fedconvex.solvers.working_hessian import WorkingHessian
 
 __all__ = ["solve_penalised"]
 
-FIRST_SET = 64  # entries of the first working set
+FIRST_SET = 256  # entries of the first working set
 MOST_ROUNDS = 200
 FLAT = 1e-3  # share of sup l'' that every row is taken to have at least, so that steps stay finite
 

@@ -85,7 +85,7 @@ def dual_bound(problem: Objective, c: np.ndarray, at: Slopes, norms: np.ndarray,
     found = [_bound(problem, c, at, s, e)]
     if problem.l2 > 0.0 and s < 1.0:
         found.append(_bound(problem, c, at, 1.0, e))
-    elif s < 0.5:
+    elif s < 1e-3:
         found.extend(_moved(problem, c, at, norms, w))
     best = max(found, key=lambda dual: dual.lower)
     least = problem.traits.lower_bound

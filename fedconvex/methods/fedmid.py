@@ -1,0 +1,100 @@
+"""FedMiD: federated mirror descent (Yuan, Zaheer, Reddi, "Federated composite optimization", ICML 2021, Algorithm 2).
+
+With the mirror map ‖w‖^2/2, whose mirror steps are proximal ones:
+
+1. server: start at w_0, projected to where P is finite
+2. each round t = 0, 1, ...: server samples clients S_t and sends them w_t
+3.   client k in S_t: w_k <- w_t
+4.   repeat K times: draw a mini-batch b of its rows, w_k <- prox_{eta_c P}(w_k - eta_c grad f_k(w_k; b))
+5.   client k answers w_k
+6. server: v = w_t + eta_s (sum_{k in S_t} q_k w_k - w_t), q_k = p_k / sum_{j in S_t} p_j
+7. server: w_{t+1} = prox_{eta_s eta_c K P}(v)
+
+Every client's model may be sparse, but where the supports differ their average is not: the curse of primal averaging.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.draws import Draws
+from fedconvex.kernels import averages
+from fedconvex.kernels.batches import batch_add, batch_slopes
+from fedconvex.kernels.descent import shrink
+from fedconvex.kernels.penalised import in_place, proximal_point, shorten
+from fedconvex.methods.parts import proximal_work
+from fedconvex.problems import FederatedProblem, Problem
+
+__all__ = ["FedMiD"]
+
+
+class State(NamedTuple):
+    """What the server keeps."""
+
+    w: np.ndarray  # (R, *model) w_t
+
+
+class Message(NamedTuple):
+    """Server to clients."""
+
+    w: np.ndarray  # (R, *model) w_t
+
+
+class Reply(NamedTuple):
+    """Clients to server."""
+
+    w: np.ndarray  # (R, m, *model) w_k after the local steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedMiD(proximal_work.ProximalWork):
+    """Federated mirror descent: local proximal steps, averaged models, a proximal step of the server.
+
+    Parameters
+    ----------
+    step_size, server_step, local_steps, batch_size, replacement, participation
+        As for `FedDualAvg`.
+
+    Examples
+    --------
+    >>> from fedconvex import Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import FedMiD
+    >>> from fedconvex.penalties import L1
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared(), penalty=L1(0.1))
+    >>> bool(run(FedMiD(step_size=0.05, local_steps=4), problem, rounds=200).gap < 0.1)
+    True
+    """
+
+    def init(self, problem: FederatedProblem, w: np.ndarray) -> State:
+        return State(proximal_point(problem, w, 0.0))  # 1
+
+    def broadcast(self, state: State) -> Message:
+        return Message(state.w)  # 2
+
+    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
+        rule = MirrorSteps(in_place(problem))
+        return Reply(self.run_jobs(rule, problem, message.w, clients, draws)), memory  # 3, 5
+
+    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
+        return State(state.w + self.server_step * (averages.over_clients(weights, reply.w) - state.w))  # 6
+
+    def settle(self, problem: FederatedProblem, state: State) -> State:
+        """Return the state after the server's proximal step."""
+        return State(proximal_point(problem, state.w, self.reach(self.local_steps)))  # 7
+
+
+class MirrorSteps(NamedTuple):
+    """Proximal steps on mini-batches."""
+
+    prox: Any
+
+    def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
+        """w <- prox_{a P}((1 - a ridge) w - (a/B) sum of the gradients of the batch)."""
+        batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
+        shrink(1.0 - a * job.ridge, w, a, job.tilt)
+        batch_add(loss, data.X, part, room.c, w)
+        shorten(self.prox, w, a)  # 4
