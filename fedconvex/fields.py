@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache, partial
+from functools import partial
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -53,15 +53,21 @@ class CheckedFields:
                 rule.fit(f"{type(self).__name__}.{name}", x, problem, R)
 
 
-@cache
-def rules_of(cls: Any) -> tuple[tuple[str, Any, bool], ...]:
+_rules: dict[type, list[tuple[str, Any, bool]]] = {}  # of classes that were asked for
+
+
+def rules_of(cls: type) -> list[tuple[str, Any, bool]]:
     """Return the fields that have rules: name, rule, and whether None may stand in its place."""
-    hints, found = get_type_hints(cls, include_extras=True), []
+    if cls in _rules:
+        return _rules[cls]
+    hints = get_type_hints(cls, include_extras=True)
+    found: list[tuple[str, Any, bool]] = []
     for field in fields(cls):
         either = (hints[field.name], *get_args(hints[field.name]))
         rules = [rule for hint in either for rule in getattr(hint, "__metadata__", ())]
         found += [(field.name, rules[0], type(None) in either)] if rules else []
-    return tuple(found)
+    _rules[cls] = found
+    return found
 
 
 # ---------------------------------------------------------------- rules

@@ -44,7 +44,10 @@ def participants(method: Any, problem: FederatedProblem, draws: Draws) -> tuple[
     """
     if hasattr(method, "participants"):
         return method.participants(problem, draws)
-    return participation.participants(getattr(method, "participation", None), problem, draws)
+    who, rule = f"{type(method).__name__}.participation", participation.Sampling()
+    scheme = rule(who, getattr(method, "participation", None))
+    rule.fit(who, scheme, problem, draws.trajectory.size)
+    return participation.participants(scheme, problem, draws)
 
 
 def measure(method: Any, problem: Any, state: Any) -> Measure:

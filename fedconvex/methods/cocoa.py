@@ -22,7 +22,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Inside
 from fedconvex.methods.parts import dual_nodes, participation
-from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, Sigma
+from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, Sigma
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits
@@ -77,7 +77,7 @@ class CoCoA(CheckedFields):
     def local(
         self, problem: MultiTaskProblem, message: Message, clients: np.ndarray, memory: Memory, draws: Draws
     ) -> tuple[Reply, Memory]:
-        work = dual_nodes.work_to_accuracy(problem, self.theta, self.max_epochs, draws.round)
+        work = NodeWork(theta=self.theta, max_epochs=self.max_epochs).asked(problem, draws.round)
         return dual_nodes.take_steps(problem, message, clients, memory, draws, work), memory  # 3, 4
 
     aggregate = dual_nodes.aggregate  # 5

@@ -11,36 +11,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, CountPerClient
-from fedconvex.kernels import averages, descent
-from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
+from fedconvex.kernels import descent
+from fedconvex.methods.parts import averaging, local_work, optimizers, participation, step_sizes
+from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["DynamicFedAvg"]
-
-
-class State(NamedTuple):
-    """What the server keeps."""
-
-    w: np.ndarray  # (R, *model) w_i
-
-
-class Message(NamedTuple):
-    """Server to agents."""
-
-    w: np.ndarray  # (R, *model) w_{i-1}
-
-
-class Reply(NamedTuple):
-    """Agents to server."""
-
-    w: np.ndarray  # (R, L, *model) w_{k,E_k}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,27 +69,24 @@ class DynamicFedAvg(CheckedFields):
     batch_size: CountPerClient | None = None
     participation: participation.Participation = 1.0
 
+    server = optimizers.Averaging()
+
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories."""
         super().check_fit(problem, R)
         local_work.check_batches("DynamicFedAvg", self._plan(problem, np.arange(problem.federation.K))[:, 2], problem)
 
-    def init(self, problem: Problem, w: np.ndarray) -> State:
-        return State(w)  # 1
-
-    def broadcast(self, state: State) -> Message:
-        return Message(state.w)  # 2
+    init = averaging.init  # 1
+    broadcast = averaging.broadcast  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         plan = self._plan(problem, clients)  # 3
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan) / plan[:, :, :1]
-        w, _ = descent.local_updates(
-            problem, optimizers.ClientSGD(), message.w, clients, draws, eta, plan, False, False
-        )  # 4
-        return Reply(w), memory  # 5
+        plain = optimizers.ClientSGD()
+        w, path = descent.local_updates(problem, plain, message.w, clients, draws, eta, plan, False, False)  # 4
+        return Reply(w, path), memory  # 5
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return State(averages.over_clients(weights, reply.w))  # 6
+    aggregate = averaging.aggregate  # 6
 
     def traits(self, problem: Problem) -> Traits:
         plan, sizes = self._plan(problem, np.arange(problem.federation.K)), problem.federation.sizes

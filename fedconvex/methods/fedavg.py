@@ -18,6 +18,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import Flag
 from fedconvex.methods.parts import automatic_steps, averaging, local_work, optimizers, step_sizes
+from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
@@ -80,11 +81,9 @@ class FedAvg(local_work.AveragedWork):
     init = averaging.init  # 1
     broadcast = averaging.broadcast  # 2
 
-    def local(
-        self, problem: Problem, message: averaging.Message, clients: np.ndarray, memory: Any, draws: Draws
-    ) -> Any:
+    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         w, path = self.local_models(problem, message.w, clients, draws, self.shadow)  # 3, 4
-        return averaging.Reply(w, path), memory  # 5
+        return Reply(w, path), memory  # 5
 
     aggregate = averaging.aggregate  # 6
     observe = averaging.observe_shadow

@@ -21,7 +21,8 @@ import numpy as np
 from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count
-from fedconvex.methods.parts import step_sizes
+from fedconvex.methods.parts import averaging, step_sizes
+from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import EnsembleProblem
 from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits, not_sent
@@ -41,12 +42,6 @@ class State(NamedTuple):
     sizes: np.ndarray  # (K,) m_c, told to the server once
     domain: np.ndarray  # (K,) domain of every client
     estimate: np.ndarray  # (R, p) last estimates of the domains' losses, NaN before the first round
-
-
-class Message(NamedTuple):
-    """Server to clients."""
-
-    w: np.ndarray  # (R, N) alpha_{t-1}
 
 
 @not_sent("classifiers")
@@ -149,8 +144,7 @@ class FedMultiBoost(CheckedFields):
         weights = problem.federation.sizes[clients].astype(float)
         return clients, weights / weights.sum(axis=1, keepdims=True)
 
-    def broadcast(self, state: State) -> Message:
-        return Message(state.w)  # 2
+    broadcast = averaging.broadcast  # 2
 
     def local(self, problem: EnsembleProblem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         fed, sources = problem.federation, problem.sources

@@ -185,14 +185,8 @@ class FedProx(local_work.AveragedWork):
         mu, at least 0; an array gives every trajectory its own.
     step_size : float, array (R,) or `Decay`
         Local step size; at most 2/(L_k + mu) for full gradients. Required unless there is a solver.
-    local_steps : int
-        Local steps per round; each draws a fresh mini-batch.
-    epochs : int, optional
-        Instead of local_steps: passes over the client's rows in a new random order each.
-    batch_size : int, optional
-        Rows per step; default all rows of the client.
-    replacement : bool
-        Draw the rows of a mini-batch with replacement.
+    local_steps, epochs, batch_size, replacement
+        As for `FedAvg`.
     solver : ProximalPoint, optional
         Instead of all of the above: clients solve exactly.
     stragglers : Stragglers, optional
@@ -241,11 +235,11 @@ class FedProx(local_work.AveragedWork):
     inexactness: Flag = False
 
     def __post_init__(self) -> None:
-        if self.solver is not None:
+        if isinstance(self.solver, ProximalPoint):
             for name in ("step_size", "local_steps", "epochs", "batch_size", "replacement", "stragglers", "client"):
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                     raise bad(f"FedProx.{name}", "be left out where a solver is given", f"{getattr(self, name)!r}")
-        elif self.step_size is None:
+        elif self.solver is None and self.step_size is None:
             raise bad("FedProx.step_size", "be given", "None", "or solve exactly: solver=ProximalPoint()")
         super().__post_init__()
         if self.stragglers is not None and max(self.local_steps, self.epochs or 1) < 2:

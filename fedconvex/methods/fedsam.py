@@ -23,6 +23,7 @@ from fedconvex.fields import Flag
 from fedconvex.kernels import batches, jobs
 from fedconvex.kernels.cache import reduction
 from fedconvex.methods.parts import averaging, local_work, step_sizes
+from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
@@ -45,15 +46,8 @@ class FedSAM(local_work.AveragedWork):
         Local step size eta; an array gives every trajectory its own.
     rho : float, array (R,) or `Decay`
         Length of the perturbation, at least 0, in units of w.
-    local_steps : int
-        Local steps per round; each draws a fresh mini-batch and takes two gradients of it.
-    epochs : int, optional
-        Instead of local_steps: passes over the client's rows in a new random order each (with ``replacement``: as many
-        steps, drawn independently).
-    batch_size : int, optional
-        Rows per step; default all rows of the client. In epochs a batch never exceeds the client.
-    replacement : bool
-        Draw the rows of a mini-batch with replacement.
+    local_steps, epochs, batch_size, replacement
+        As for `FedAvg`; each step takes two gradients of its mini-batch.
     participation : int, float or scheme
         Clients per round, as for `FedAvg`.
     server : optimiser
@@ -91,9 +85,7 @@ class FedSAM(local_work.AveragedWork):
     init = averaging.init  # 1
     broadcast = averaging.broadcast  # 2
 
-    def local(
-        self, problem: Problem, message: averaging.Message, clients: np.ndarray, memory: Any, draws: Draws
-    ) -> Any:
+    def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         plan, eta = self.asked(problem, clients, draws)
         rho = step_sizes.step_sizes(self.rho, draws.trajectory, draws.round, plan)
         tau = int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0
@@ -102,7 +94,7 @@ class FedSAM(local_work.AveragedWork):
             {jobs.OWN: SharpnessAware(rho)}, problem, problem.l2, message.w.reshape(len(clients), 1, -1),
             clients, draws, eta, plan, self.replacement, path=path,
         )  # fmt: skip
-        return averaging.Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
+        return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
 
     aggregate = averaging.aggregate  # 8
     observe = averaging.observe_shadow

@@ -16,7 +16,8 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields
 from fedconvex.kernels import averages, row_losses
-from fedconvex.methods.parts import automatic_steps, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, averaging, participation, step_sizes
+from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import Problem
 from fedconvex.traits import LocalSteps, Traits
 
@@ -28,12 +29,6 @@ class State(NamedTuple):
 
     w: np.ndarray  # (R, *model) w_t
     t: int  # rounds done
-
-
-class Message(NamedTuple):
-    """Server to clients."""
-
-    w: np.ndarray  # (R, *model) w_t
 
 
 class Reply(NamedTuple):
@@ -68,8 +63,7 @@ class FedSGD(CheckedFields):
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w, 0)  # 1
 
-    def broadcast(self, state: State) -> Message:
-        return Message(state.w)  # 2
+    broadcast = averaging.broadcast  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         return Reply(row_losses.gradients_of(problem, message.w, clients)), memory  # 3

@@ -75,15 +75,8 @@ class RADFed(local_work.LocalWork):
         m, at most the number of clients; m clients work in every round. Default: as many as there are clients.
     redistributions : int
         S, trainings of every model between two averages; 1 is FedAvg with plain averages.
-    local_steps : int
-        Local steps per training; each draws a fresh mini-batch.
-    epochs : int, optional
-        Instead of local_steps: passes over the client's rows in a new random order each (with ``replacement``: as many
-        steps, drawn independently).
-    batch_size : int, optional
-        Rows per step; default all rows of the client. In epochs a batch never exceeds the client.
-    replacement : bool
-        Draw the rows of a mini-batch with replacement.
+    local_steps, epochs, batch_size, replacement
+        As for `FedAvg`, at every training of a model.
 
     Raises
     ------

@@ -75,14 +75,8 @@ class SCAFFOLD(local_work.LocalWork):
     ----------
     step_size : float, array (R,) or `Decay`
         eta_l; an array gives every trajectory its own.
-    local_steps : int
-        K, steps per round; each draws a fresh mini-batch.
-    epochs : int, optional
-        Instead of local_steps: passes over the client's rows in a new random order each.
-    batch_size : int, optional
-        Rows per step; default all rows of the client.
-    replacement : bool
-        Draw the rows of a mini-batch with replacement.
+    local_steps, epochs, batch_size, replacement
+        As for `FedAvg`; K is the number of local steps.
     participation : int or float
         S: a number of clients or a share of them, drawn uniformly without replacement.
     server_step : float

@@ -46,7 +46,6 @@ __all__ = [
     "start",
     "statistics",
     "take_steps",
-    "work_to_accuracy",
 ]
 
 CLOCK = 3  # purpose of the draws of clocks and drops
@@ -214,14 +213,6 @@ class NodeWork(CheckedFields):
         """Return who takes part and what is drawn: the order of rows, and what clocks and drops leave of the work."""
         late = ("stragglers",) if self.clock is not None or np.any(np.asarray(self.drop) > 0.0) else ()
         return traits_of_sampling(self.participation, problem, "rows", *late)
-
-
-def work_to_accuracy(problem: MultiTaskProblem, theta: float, max_epochs: int, round_: int) -> Work:
-    """Return passes over the rows until theta_t <= theta, the same for all nodes."""
-    none = np.zeros(problem.federation.K)
-    return Work(
-        full_steps(problem, 1.0, None), none, 1.0, 1.0, max_epochs, float(theta), True, False, refreshes(round_)
-    )
 
 
 def refreshes(round_: int) -> bool:

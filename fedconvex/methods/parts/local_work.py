@@ -23,22 +23,7 @@ __all__ = ["AveragedWork", "LocalWork", "PooledWork", "check_batches", "plan_of"
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWork(CheckedFields):
-    """Fields of the methods whose clients take steps on mini-batches, and what these fields ask of a client.
-
-    Parameters
-    ----------
-    step_size : float, array (R,) or `Decay`
-        Local step size; an array gives every trajectory its own. A `Decay` counts local steps, or rounds.
-    local_steps : int
-        Local steps per round; each draws a fresh mini-batch.
-    epochs : int, optional
-        Instead of local_steps: passes over the client's rows in a new random order each (with ``replacement``: as many
-        steps, drawn independently).
-    batch_size : int, optional
-        Rows per step; default all rows of the client. In epochs a batch never exceeds the client.
-    replacement : bool
-        Draw the rows of a mini-batch with replacement.
-    """
+    """Fields of the methods whose clients take steps on mini-batches, as `fedconvex.FedAvg` documents them."""
 
     schedules: ClassVar[tuple[str, ...]] = ("step_size",)  # fields whose `Decay` may count local steps
 
@@ -106,16 +91,7 @@ class LocalWork(CheckedFields):
 
 @dataclass(frozen=True, kw_only=True)
 class AveragedWork(LocalWork):
-    """Fields of the methods with local work of sampled clients, whose answers a server optimiser averages.
-
-    Parameters
-    ----------
-    participation : int, float or scheme
-        Clients per round: a whole number of them (1 is one client), a share (1.0 is everybody, the default), drawn
-        uniformly without replacement, or a scheme such as `ProportionalSampling`.
-    server : optimiser
-        SERVEROPT; default averaging.
-    """
+    """The same, and who takes part, and SERVEROPT: a server averages the answers and moves along their difference."""
 
     participation: Participation = 1.0
     server: ServerOptimizer = Averaging()
@@ -132,15 +108,7 @@ class AveragedWork(LocalWork):
 
 @dataclass(frozen=True, kw_only=True)
 class PooledWork(CheckedFields):
-    """Fields of centralised methods that draw mini-batches of the pooled rows.
-
-    Parameters
-    ----------
-    batch_size : int
-        Rows per step.
-    replacement : bool
-        Draw the rows of a mini-batch with replacement.
-    """
+    """Fields of centralised methods that draw mini-batches of the pooled rows, as `fedconvex.SGD` documents them."""
 
     batch_size: Count = 1
     replacement: Flag = False
