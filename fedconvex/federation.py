@@ -265,7 +265,7 @@ class Federation:
         ptr = np.cumsum([0, *(y.size for y in ys)])
         weight = None if sample_weight is None else client_row_weights(who, sample_weight, names, ys)
         called = names_of(f"{who}: labels", names)
-        return cls(X, np.concatenate(ys), ptr, called, domain, names_of_domains, None, weight)
+        return cls(X, np.concatenate(ys), ptr, called, domain, names_of_domains, sample_weight=weight)
 
     # ------------------------------------------------------------------ parts
     def subset(self, clients: Sequence[int] | np.ndarray) -> Federation:
