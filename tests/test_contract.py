@@ -390,8 +390,9 @@ def test_the_gap_by_strong_convexity_is_attained():
     """Rows of zeros: F = 1/2 + l2 w^2/2, so that at w the gap is l2 w^2/2 = F'(w)^2/(2 l2), and no less will do."""
     flat = Problem(Federation(np.zeros((2, 1)), np.ones(2), [0, 1, 2]), Bare(), 0.1)  # no curvature: nothing is solved
     assert flat.measure(np.array([[0.3]])).gap[0] == pytest.approx(0.05 * 0.3**2, rel=1e-12)
-    facts = types.SimpleNamespace(l2=0.1, traits=types.SimpleNamespace(lower_bound=-math.inf))
-    assert bounded_gap(facts, 0.5, 0.03)[0] == pytest.approx(0.05 * 0.3**2, rel=1e-12)
+    facts = types.SimpleNamespace(l2=0.1, strong_convexity=0.1, traits=types.SimpleNamespace(lower_bound=-math.inf))
+    known = bounded_gap(facts, np.array([0.3]), 0.5, np.array([0.03]), np.zeros(1))
+    assert known.gap == pytest.approx(0.05 * 0.3**2, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n in CONFIGURATIONS if n not in SAMPLED])

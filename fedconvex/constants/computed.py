@@ -89,6 +89,9 @@ def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str]
         return {"L_k": np.full(len(grams), math.inf), "L": math.inf, "L_s": math.inf}
     how["L_k"] = how["L"] = how["L_s"] = EXACT if _roughest_at_zero(problem) else BOUND
     L_k = s * np.array([_largest(S) for S in grams]) + r
+    if problem.free is not None:
+        how["L_s"] = BOUND
+        L_k = np.array([_largest(s * S + _ridge(problem)) for S in grams])
     L_s = float(s * _weighed(problem, problem.federation.row_norms2).max() + r)
     return {"L_k": L_k, "L": float(L_k.max()), "L_s": L_s}
 
@@ -150,6 +153,11 @@ def _largest(S: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(S)[-1])
 
 
+def _ridge(problem: Objective) -> np.ndarray:
+    """Hessian of the ridge term for one output, (d, d)."""
+    return np.eye(problem.federation.d) * np.broadcast_to(problem.ridge, problem.size)[: problem.federation.d]
+
+
 def _least(S: np.ndarray) -> float:
     """Least eigenvalue of a Gram matrix, zero where it is at the level of rounding."""
     lam = np.linalg.eigvalsh(S)
@@ -165,23 +173,23 @@ def _convexity(
     problem: Objective, grams: list[np.ndarray], c: np.ndarray, radius: float | None, how: dict[str, str]
 ) -> dict[str, Any]:
     """mu and mu_k: exact for quadratic losses; else l2 on R^d, or a rigorous lower bound on the ball."""
-    fed, r, p = problem.federation, problem.l2, problem.weights
-    h = np.zeros(fed.n)
+    fed, p = problem.federation, problem.weights
+    R, r, h = (0.0, problem.l2, np.zeros(fed.n)) if problem.free is None else (_ridge(problem), 0.0, np.zeros(fed.n))
     if radius is not None and not problem.traits.several:
         h = problem.traits.least_curvature(np.abs(fed.X @ c) + radius * np.sqrt(fed.row_norms2))
     if problem.traits.quadratic:
-        mu_k = np.array([_least(S) for S in grams]) + r
-        mu, label = _least(np.einsum("k,kij->ij", p, np.array(grams))) + r, EXACT
+        mu_k = np.array([_least(S + R) for S in grams]) + r
+        mu, label = _least(np.einsum("k,kij->ij", p, np.array(grams)) + R) + r, EXACT
     elif h.any():
         hessians = []
         for k in range(fed.K):
             X, _ = fed.client_rows(k)
-            hessians.append((X * problem.weigh(k, h[fed.ptr[k] : fed.ptr[k + 1]])[:, None]).T @ X / X.shape[0])
+            hessians.append((X * problem.weigh(k, h[fed.ptr[k] : fed.ptr[k + 1]])[:, None]).T @ X / X.shape[0] + R)
         mu_k = np.array([max(float(np.linalg.eigvalsh(H)[0]), 0.0) for H in hessians]) + r
         H = np.einsum("k,kij->ij", p, np.array(hessians))
         mu, label = max(float(np.linalg.eigvalsh(H)[0]), 0.0) + r, BOUND_ON_BALL
     else:
-        mu_k, mu, label = np.full(fed.K, r), r, BOUND
+        mu_k, mu, label = np.full(fed.K, problem.strong_convexity), problem.strong_convexity, BOUND
     how["mu"] = how["mu_k"] = label
     return {"mu": float(mu), "mu_k": mu_k}
 
@@ -232,7 +240,7 @@ def _noise(
     s2, G2 = np.zeros(fed.K), np.full(fed.K, math.inf)
     how["sigma2_k"] = how["G2_k"] = BOUND_ON_BALL if math.isfinite(radius) else BOUND
     if loss.quadratic and math.isfinite(radius):
-        g, H = problem.client_gradients(c).reshape(fed.K, -1), np.array(grams) + r * np.eye(fed.d)
+        g, H = problem.client_gradients(c).reshape(fed.K, -1), np.array(grams) + _ridge(problem)
         parts = [_variance_quadratic(problem, k, c, grams[k]) for k in range(fed.K)]
         A, beta, const = (phi.reshape(-1, *[1] * np.ndim(v[0])) * np.array(v) for v in zip(*parts, strict=True))
         s2 = _maxima(A, beta, const, radius)

@@ -9,30 +9,11 @@ import numpy as np
 
 from fedconvex.kernels import jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import kernel
 from fedconvex.kernels.dispatch import move, slope
+from fedconvex.kernels.ridges import penalty, shrink
 from fedconvex.kernels.row_losses import add_rows
 from fedconvex.kernels.rows import row_axpy, row_dot, row_step
-
-
-@reduction
-def shrink(keep, w, a, tilt):
-    """w <- keep w - a tilt."""
-    if tilt.size > 0:
-        for q in range(w.size):
-            w[q] = keep * w[q] - a * tilt[q]
-    elif keep != 1.0:
-        for q in range(w.size):
-            w[q] *= keep
-
-
-@reduction
-def penalty(l2, w, tilt, g):
-    """g = l2 w + tilt."""
-    for q in range(w.size):
-        g[q] = l2 * w[q]
-    for q in range(tilt.size):
-        g[q] += tilt[q]
 
 
 @kernel
@@ -59,7 +40,7 @@ class BatchSteps(NamedTuple):
     def step(self, loss, data, job, part, s, a, w, room):
         """w <- (1 - a ridge) w - a tilt - (a/B) sum of the gradients of the batch."""
         batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
-        shrink(1.0 - a * job.ridge, w, a, job.tilt)
+        shrink(job.ridge, a, w, job.tilt)
         batch_add(loss, data.X, part, room.c, w)
 
 
@@ -99,11 +80,11 @@ class SingleSteps(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def rules(opt, n_outputs):
-    """Return the rules of the kinds of jobs for a client optimiser."""
+def rules(opt, n_outputs, even=True):
+    """Return the rules of the kinds of jobs for a client optimiser; one ridge is for all coordinates if ``even``."""
     if not opt.plain():
         return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchMoves(opt)}
-    if n_outputs > 1:
+    if n_outputs > 1 or not even:
         return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchSteps()}
     return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchSteps(), jobs.SINGLE: SingleSteps()}
 
@@ -119,8 +100,9 @@ def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shado
     tau = int(plan[0, 0, 0] * -(-plan[0, 0, 1] // plan[0, 0, 2])) if shadow else 0
     path = np.empty((*clients.shape, tau, p))
     out = jobs.run(
-        rules(opt, problem.n_outputs), problem, problem.l2, w.reshape(R, -1, p), clients, draws, eta, plan, replacement,
-        path=path, tilt=jobs.NO_TILT if tilt is None else tilt.reshape(R, -1, p),
+        rules(opt, problem.n_outputs, np.ndim(problem.ridge) == 0), problem, problem.ridge, w.reshape(R, -1, p),
+        clients, draws, eta, plan, replacement, path=path,
+        tilt=jobs.NO_TILT if tilt is None else tilt.reshape(R, -1, p),
         ridge=jobs.NO_RIDGE if ridge is None else ridge,
     )  # fmt: skip
     return problem.unflatten(out), problem.unflatten(path)

@@ -96,6 +96,20 @@ def by_rows(dense, sparse, inline="never"):
     return in_python
 
 
+def by_ridge(number, entries, inline="never"):
+    """Return a function of (ridge, ...) that is `number` for a number and `entries` for an array (p,)."""
+
+    def in_python(ridge, *args):
+        return (entries if isinstance(ridge, np.ndarray) else number)(ridge, *args)
+
+    def in_kernel(ridge, *args):
+        return entries if isinstance(ridge, types.Array) else number
+
+    if not DISABLED:
+        overload(in_python, inline=inline, strict=False, jit_options=_FLAGS)(in_kernel)
+    return in_python
+
+
 def by_output(one, many, weighted=None):
     """Return a function of (loss, ...): `one` for scalar losses, `many` for losses with n_classes.
 

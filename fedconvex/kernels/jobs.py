@@ -21,6 +21,7 @@ from fedconvex.kernels import pieces
 from fedconvex.kernels.batches import list_rows
 from fedconvex.kernels.cache import borrowing, kernel
 from fedconvex.kernels.dispatch import by_rule
+from fedconvex.kernels.ridges import increased
 
 # kinds of jobs: nothing is done; no rows are listed (full gradients, rules that draw for themselves); rows are listed
 UNSORTED, IDLE, FULL, ITSELF, SINGLE, BATCH, OWN, DRAWN = range(8)  # DRAWN: in random order even where all are taken
@@ -48,7 +49,7 @@ class Job(NamedTuple):
     full: bool  # every step takes all rows
     state: np.uint64  # key of the client's stream of draws
     outputs: int  # C
-    ridge: float
+    ridge: Any  # a float, or (p,)
     tilt: np.ndarray  # (p,), or (0,) for none
 
 
@@ -116,7 +117,7 @@ def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
 @borrowing
 def run_jobs(
     rule, kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta,
-    replacement, out, path, C, widest, whole, real, width, since,
+    replacement, out, path, C, widest, whole, real, ridges, width, since,
 ):  # fmt: skip
     """out[r, j] = what the rule makes of the model W[r, j] with the rows of client clients[r, j], in jobs of the kind.
 
@@ -140,7 +141,7 @@ def run_jobs(
             for q in range(p if since == 0 else 0):
                 w[q] = W[r, min(j, W.shape[1] - 1), q]
                 m[q] = v[q] = 0.0
-            a, b = l2 + ridge[min(r, ridge.size - 1)], b[: size_unless_zero(b)]
+            a, b = increased(l2, ridge[min(r, ridge.size - 1)], ridges), b[: size_unless_zero(b)]
             job = Job(r, j, k, lo, n, since, passes, block, batch, full, state, C, a, b)
             steps(rule, loss, Data(X, y), job, eta, w, path, room)
             for q in range(p):
@@ -156,10 +157,10 @@ def run(
 ):  # fmt: skip
     """Do the jobs of clients (R, m) by the rules of their kinds: models (R, m, p).
 
-    They start at W (R, m or 1, p). l2, ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) say what is added to the mean
-    of the losses: <tilt, w> + ((l2 + ridge)/2) ‖w‖^2. plan (R, m, 3) says how many passes each client makes, over
-    blocks of how many of its rows, in batches of what size; eta (R, m or 1, steps or 1) are the step sizes. Where kinds
-    (R, m) are UNSORTED, they are overwritten. labels replace those of the problem.
+    They start at W (R, m or 1, p). l2 (a number, or (p,)), ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) say what
+    is added to the mean of the losses: <tilt, w> + sum_j ((l2_j + ridge)/2) w_j^2. plan (R, m, 3) says how many passes
+    each client makes, over blocks of how many of its rows, in batches of what size; eta (R, m or 1, steps or 1) are the
+    step sizes. Where kinds (R, m) are UNSORTED, they are overwritten. labels replace those of the problem.
     """
     fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
     if kinds is None:
@@ -175,12 +176,13 @@ def run(
     labels = problem.row_labels if labels is None else labels
     width = (max(p, largest * C, C) + 7) // 8 * 8
     whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
+    ridges = np.empty(p if np.ndim(l2) else 0)
     for kind, rule in rules.items():
         if seen >> kind & 1:
             for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
                 run_jobs(
                     rule, kind, some, problem.row_loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
                     draws.trajectory, draws.round, clients, W, plan_, eta, replacement, out, path, C, widest, whole,
-                    real, width, since,
+                    real, ridges, width, since,
                 )  # fmt: skip
     return out

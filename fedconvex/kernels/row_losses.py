@@ -185,6 +185,6 @@ def values_gradients_of(problem, w, clients):
     W = w.reshape(len(w), -1)
     G, values = np.empty((*clients.shape, problem.size)), np.empty(clients.shape)
     client_gradients(problem.row_loss, fed.rows, problem.row_labels, fed.ptr, clients, W, values, G)
-    G += problem.l2 * W[:, None, :]
-    values += 0.5 * problem.l2 * np.einsum("rj,rj->r", W, W)[:, None]
+    G += problem.ridge * W[:, None, :]
+    values += problem.ridge_terms(W)[:, None]
     return values, problem.unflatten(G)

@@ -339,5 +339,5 @@ def _shares(
     if problem.l2 > 0.0:
         weight = np.einsum("rmp,rp->rm", held_by(problem.federation, clients, alpha.shape[1]), alpha)
         w = message.w[:, None]
-        g = g + problem.l2 * weight.reshape(*weight.shape, *[1] * (w.ndim - 2)) * w
+        g = g + problem.model_ridge * weight.reshape(*weight.shape, *[1] * (w.ndim - 2)) * w
     return losses, g

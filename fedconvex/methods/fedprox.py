@@ -250,7 +250,9 @@ class FedProx(local_work.AveragedWork):
         super().check_fit(problem, R)
         if self.solver is None:
             return
-        if problem.l2 == 0.0 and (isinstance(self.proximal_mu, AdaptiveProximal) or not np.all(self.proximal_mu)):
+        if problem.strong_convexity == 0.0 and (
+            isinstance(self.proximal_mu, AdaptiveProximal) or not np.all(self.proximal_mu)
+        ):
             must, cure = "be positive for exact solutions where l2 = 0", "a client's own minimiser may not exist"
             raise bad("FedProx.proximal_mu", must, f"{self.proximal_mu!r}", cure)
         if not traits(problem.loss).curved:

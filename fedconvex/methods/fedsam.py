@@ -22,6 +22,7 @@ from fedconvex.draws import Draws
 from fedconvex.fields import Flag
 from fedconvex.kernels import batches, jobs
 from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.ridges import at
 from fedconvex.methods.parts import averaging, local_work, step_sizes
 from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import Problem
@@ -91,7 +92,7 @@ class FedSAM(local_work.AveragedWork):
         tau = int(step_sizes.step_counts(plan[0, 0])) if self.shadow else 0
         path = np.empty((*clients.shape, tau, problem.size))
         w = jobs.run(  # 3
-            {jobs.OWN: SharpnessAware(rho)}, problem, problem.l2, message.w.reshape(len(clients), 1, -1),
+            {jobs.OWN: SharpnessAware(rho)}, problem, problem.ridge, message.w.reshape(len(clients), 1, -1),
             clients, draws, eta, plan, self.replacement, path=path,
         )  # fmt: skip
         return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
@@ -107,11 +108,11 @@ class FedSAM(local_work.AveragedWork):
 
 
 @reduction
-def batch_gradient(loss, X, y, rows, l2, w, g, c, t):  # type: ignore[no-untyped-def]
-    """g = l2 w + mean of the gradients of rows at w."""
+def batch_gradient(loss, X, y, rows, ridge, w, g, c, t):  # type: ignore[no-untyped-def]
+    """g = ridge w + mean of the gradients of rows at w."""
     batches.batch_slopes(loss, X, y, rows, 1.0 / rows.size, w, c, t)
     for q in range(w.size):
-        g[q] = l2 * w[q]
+        g[q] = at(ridge, q) * w[q]
     batches.batch_add(loss, X, rows, c, g)
 
 

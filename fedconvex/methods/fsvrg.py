@@ -36,6 +36,7 @@ from fedconvex.draws import Draws
 from fedconvex.federation import Federation
 from fedconvex.fields import CheckedFields, Count, Flag
 from fedconvex.kernels import averages, batches, jobs, row_losses
+from fedconvex.kernels.ridges import at
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
@@ -174,7 +175,7 @@ class FSVRG(CheckedFields):
         plan = local_work.plan_of(clients, *((1, n, 1) if self.local_steps is None else (self.local_steps, 1, 1)))
         start, g = message.w.reshape(len(clients), 1, -1), message.gradient.reshape(len(clients), -1)
         w = jobs.run(
-            {jobs.DRAWN: ScaledCorrection(start, g, scale)}, problem, problem.l2, start, clients,
+            {jobs.DRAWN: ScaledCorrection(start, g, scale)}, problem, problem.ridge, start, clients,
             draws._replace(round=draws.round // 2), h[:, :, None], plan, self.local_steps is not None,
         )  # fmt: skip
         return problem.unflatten(w)
@@ -213,5 +214,5 @@ class ScaledCorrection(NamedTuple):
         for first in range(0, w.size, scale.size):
             for q in range(scale.size):
                 i = first + q
-                corrected = scale[q] * room.g[i] + job.ridge * (w[i] - snapshot[i]) + self.gradient[job.r, i]
+                corrected = scale[q] * room.g[i] + at(job.ridge, i) * (w[i] - snapshot[i]) + self.gradient[job.r, i]
                 w[i] -= h * corrected  # 6

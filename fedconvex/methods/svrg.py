@@ -22,6 +22,7 @@ from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.fields import Count, OneOrTwo
 from fedconvex.kernels import batches, jobs, row_losses
+from fedconvex.kernels.ridges import at
 from fedconvex.methods.parts import automatic_steps, local_work, step_sizes
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
@@ -98,7 +99,7 @@ class SVRG(local_work.PooledWork):
         plan = np.full((R, 1, 3), self.batch_size)
         plan[:, 0, 0] = counts
         w = jobs.run(  # 3
-            {jobs.DRAWN: Corrected(start, mu.reshape(R, -1))}, pooled, problem.l2, start, everybody,
+            {jobs.DRAWN: Corrected(start, mu.reshape(R, -1))}, pooled, problem.ridge, start, everybody,
             draws, eta[:, None, None], plan, self.replacement,
         )  # fmt: skip
         return State(problem.unflatten(w[:, 0]))
@@ -134,5 +135,5 @@ class Corrected(NamedTuple):
         for b in range(part.size * job.outputs):
             room.c[b] -= room.c0[b]
         for q in range(w.size):
-            w[q] -= a * (job.ridge * (w[q] - snapshot[q]) + self.mu[job.r, q])
+            w[q] -= a * (at(job.ridge, q) * (w[q] - snapshot[q]) + self.mu[job.r, q])
         batches.batch_add(loss, data.X, part, room.c, w)  # 4

@@ -18,9 +18,10 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.penalties import check_penalty
-from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights
+from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights, free_mask
 from fedconvex.solvers.certificates import gaps_above, lower_at
 from fedconvex.solvers.exact import solve
+from fedconvex.solvers.free_coordinates import free_gap
 from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.penalised import solve_penalised
@@ -43,7 +44,7 @@ class Problem(Objective):
     loss : loss
         One of `fedconvex.losses`, or a NamedTuple of the same shape.
     l2 : float
-        Ridge weight, at least 0. All coordinates are penalised, a column of ones too.
+        Ridge weight, at least 0.
     weights : None, "uniform" or array (K,)
         Client weights p_k: None for n_k/n (F is the mean over all rows), "uniform" for 1/K, or positive numbers that
         sum to one.
@@ -51,6 +52,9 @@ class Problem(Objective):
         P, of `fedconvex.penalties`: l1, groups, constraints, or one of your own. `value`, `measure` and `solve` know
         it; gradients, Hessians, the f_k and `constants` are those of the smooth part. What has not been made for
         penalties refuses them.
+    intercept : bool or array (d,) of bool
+        Coordinates that l2 leaves out: True for the last, whose feature must be 1 in every row
+        (`Federation.with_intercept`), or a mask. Default: all coordinates are penalised, a column of ones too.
 
     Examples
     --------
@@ -63,27 +67,41 @@ class Problem(Objective):
     """
 
     learns = ONE_MODEL
-    shared = ("n_outputs", "size", "penalty")  # what a server knows beside `known_to_server`
+    shared = ("n_outputs", "size", "penalty", "strong_convexity")  # what a server knows beside `known_to_server`
 
     def __init__(
-        self, federation: Federation, loss: Any, l2: float = 0.0, weights: Any = None, penalty: Any = None
+        self,
+        federation: Federation,
+        loss: Any,
+        l2: float = 0.0,
+        weights: Any = None,
+        penalty: Any = None,
+        intercept: Any = False,
     ) -> None:
         if not isinstance(federation, Federation):
             raise wrong_type("Problem.federation", "be a Federation", type(federation).__name__)
         check_loss("Problem", loss, federation.y)
-        super().__init__(
-            federation, loss, real("Problem.l2", l2, low=0.0), client_weights("Problem", weights, federation)
-        )
+        p = client_weights("Problem", weights, federation)
+        super().__init__(federation, loss, real("Problem.l2", l2, low=0.0), p, free_mask(intercept, federation))
         self.penalty = check_penalty("Problem", penalty, self.n_outputs, federation.d)
+        if self.free is not None and self.penalty is not None:
+            cure = "leave one of them out"
+            raise bad("Problem.intercept", "be False where there is a penalty", f"{self.penalty!r}", cure)
         self._solution: Solution | None = None
 
     @property
     def fingerprint(self) -> str:
         """What checkpoints compare beside rows, loss, l2 and weights."""
-        return "" if self.penalty is None else repr(self.penalty)
+        free = "" if self.free is None else f"free {np.flatnonzero(self.free).tolist()}"
+        return free if self.penalty is None else repr(self.penalty)
+
+    @property
+    def intercept(self) -> Any:
+        """The mask of the coordinates that l2 leaves out (d,), or False."""
+        return False if self.free is None else self.free
 
     def _like(self, federation: Federation, weights: np.ndarray) -> Problem:
-        return Problem(federation, self.loss, self.l2, weights, self.penalty)
+        return Problem(federation, self.loss, self.l2, weights, self.penalty, self.intercept)
 
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
@@ -111,7 +129,7 @@ class Problem(Objective):
             values = self.absolute(values, lo, hi)
             for r in range(len(W)):
                 out[r] += np.bincount(code[lo:hi], weights=values[:, r], minlength=counts.size)
-        out = out / counts + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)[:, None]
+        out = out / counts + self.ridge_terms(W)[:, None]
         return out[0] if single else out
 
     def domain_gradients(self, w: Any) -> np.ndarray:
@@ -127,7 +145,7 @@ class Problem(Objective):
             for q in range(counts.size):
                 mine = code == q
                 G[r, q] = (fed.X[mine].T @ S[mine]).T.reshape(C * fed.d) / counts[q]
-        G += self.l2 * W[:, None, :]
+        G += self.ridge * W[:, None, :]
         return self.unflatten(G[0] if single else G)
 
     def hessian(self, w: Any) -> np.ndarray:
@@ -165,8 +183,11 @@ class Problem(Objective):
             rounding = lambda r: self.rounding(W[r], float(value[r]))  # noqa: E731
             return Measure(value, gaps_above("Problem.measure", self, value, lower, rounding))
         pairs = [self.value_gradient(v) for v in W]
-        gap = [float(g @ g) / (2.0 * self.l2) if self.l2 > 0.0 else np.inf for _, g in pairs]
         value = np.array([f for f, _ in pairs])
+        if self.strong_convexity > 0.0 or self.l2 == 0.0:
+            gap = [float(g @ g) / (2.0 * self.l2) if self.l2 > 0.0 else np.inf for _, g in pairs]
+        else:
+            gap = [free_gap(self, w, f, g, np.zeros(g.size)) for w, (f, g) in zip(W, pairs, strict=True)]
         return Measure(value, np.minimum(gap, value - self.traits.lower_bound))
 
     @cached_property
@@ -338,14 +359,14 @@ class Problem(Objective):
 
     def client(self, k: int) -> Problem:
         """Return the problem of client k alone."""
-        return Problem(self.federation.subset([k]), self.loss, self.l2, penalty=self.penalty)
+        return Problem(self.federation.subset([k]), self.loss, self.l2, None, self.penalty, self.intercept)
 
     @cached_property
     def pooled(self) -> Problem:
         """The same rows as the problem of a single client."""
         fed = self.federation
         own = Federation(fed.X, fed.y, np.array([0, fed.n]), sample_weight=fed.sample_weight)
-        return Problem(own, self.loss, self.l2, penalty=self.penalty)
+        return Problem(own, self.loss, self.l2, None, self.penalty, self.intercept)
 
     def scores(self, w: Any, X: Any = None) -> np.ndarray:
         """Scores x'w of one model: (n,), or (n, C); of the federation's rows, or of X."""
@@ -376,5 +397,6 @@ class Problem(Objective):
         return np.asarray(self.loss.probabilities(self.scores(w, X)))
 
     def __repr__(self) -> str:
-        penalty = "" if self.penalty is None else f", penalty={self.penalty!r}"
-        return f"Problem({self.federation!r}, {self.loss!r}, l2={self.l2:g}{penalty})"
+        more = "" if self.penalty is None else f", penalty={self.penalty!r}"
+        more += "" if self.free is None else f", {int(self.free.sum())} free"
+        return f"Problem({self.federation!r}, {self.loss!r}, l2={self.l2:g}{more})"

@@ -53,7 +53,8 @@ class MovingTarget(Problem):
             raise wrong_type("MovingTarget.problem", "be a Problem that does not move", type(problem).__name__)
         if problem.penalty is not None:
             raise wrong_type("MovingTarget.problem", "have no penalty, which would not move", f"{problem.penalty!r}")
-        super().__init__(problem.federation, problem.loss, problem.l2, problem.weights)
+        free = problem.intercept
+        super().__init__(problem.federation, problem.loss, problem.l2, problem.weights, intercept=free)
         p = self.size
         if covariance is not None and variance != 0.0:
             raise bad("MovingTarget", "be given a variance or a covariance", "both")

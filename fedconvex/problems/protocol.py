@@ -26,6 +26,7 @@ __all__ = [
     "ServerProblem",
     "check_loss",
     "client_weights",
+    "free_mask",
     "known_to_server",
 ]
 
@@ -177,3 +178,30 @@ def client_weights(who: str, weights: Any, fed: Federation) -> np.ndarray:
         p = p / p.sum()
     p.flags.writeable = False
     return p
+
+
+def free_mask(intercept: Any, fed: Federation) -> np.ndarray | None:
+    """Return which features are free of l2, (d,), read-only; None for none.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If True does not meet a last column of ones, or a mask has another shape, other entries, or leaves nothing
+        penalised.
+    """
+    who = "Problem.intercept"
+    if isinstance(intercept, (bool, np.bool_)):
+        if not intercept:
+            return None
+        last = fed.X[:, [-1]].toarray() if fed.is_sparse else fed.X[:, -1]
+        if not (last == 1.0).all():
+            cure = "append it with federation.with_intercept(), or pass a mask"
+            raise bad(who, "find a last column of ones", f"{last.min():g} to {last.max():g}", cure)
+        mask = np.arange(fed.d) == fed.d - 1
+    else:
+        mask = np.asarray(intercept)
+        if mask.dtype != bool or mask.shape != (fed.d,):
+            raise wrong_type(who, f"be True, False or {fed.d} of them", f"{intercept!r}")
+        mask = mask.copy()
+    mask.flags.writeable = False
+    return mask if mask.any() else None

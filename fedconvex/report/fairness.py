@@ -320,7 +320,9 @@ def _measured(who: str, problem: Any, measured: Any) -> Any:
         raise wrong_type(f"{who}: problem", "be a Problem", type(problem).__name__)
     if measured is None:
         return problem
-    target = Problem(measured, problem.loss, problem.l2) if isinstance(measured, Federation) else measured
+    target = measured
+    if isinstance(measured, Federation):
+        target = Problem(measured, problem.loss, problem.l2, intercept=getattr(problem, "intercept", False))
     if not isinstance(target, (Problem, MultiTaskProblem)):
         raise wrong_type(f"{who}: measured", "be a Problem or a Federation", type(measured).__name__)
     if target.model_shape != problem.model_shape:

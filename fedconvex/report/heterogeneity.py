@@ -165,7 +165,7 @@ def loss_spread(problem: Problem, w: Any) -> LossSpread:
     LossSpread(minimum=0.5, q1=1.5, median=2.5, q3=3.5, maximum=4.5, std=2.0, worst='south')
     """
     v = _one("loss_spread", problem, w)
-    loss = problem.client_values(problem.unflatten(v)) - 0.5 * problem.l2 * float(v @ v)
+    loss = problem.client_values(problem.unflatten(v)) - problem.ridge_term(v)
     low, q1, median, q3, high = np.quantile(loss, [0.0, 0.25, 0.5, 0.75, 1.0]).tolist()
     worst = problem.federation.labels[int(np.argmax(loss))]
     return LossSpread(low, q1, median, q3, high, float(loss.std()), worst.item())

@@ -126,7 +126,7 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
     loss = problem.client_values(w)
     if loss.ndim != 1:
         raise bad("per_client_metrics: w", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")
-    out = {"client": fed.labels, "rows": fed.sizes, "loss": loss - 0.5 * problem.l2 * float(np.sum(w**2))}
+    out = {"client": fed.labels, "rows": fed.sizes, "loss": loss - problem.ridge_term(w.ravel())}
     guess = problem.predict(w)
     if traits(problem.loss).task == "classification":
         return out | {"accuracy": _means(fed, (guess == fed.y).astype(float))}

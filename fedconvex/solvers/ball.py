@@ -49,7 +49,7 @@ def least_over_ball(problem: Objective, domain_weights: Any, radius: float, star
     w = np.zeros(weighted.size) if start is None else np.array(start, dtype=float).ravel()
     w *= min(1.0, R / max(float(np.linalg.norm(w)), 1e-300))
     F, g, H = weighted.value_gradient_hessian(w)
-    best = BallMinimum(w, F, float(_linear_minimum(weighted.l2, w, F, g, R)))
+    best = BallMinimum(w, F, float(_linear_minimum(weighted.strong_convexity, w, F, g, R)))
     for _ in range(100):
         if best.value - best.lower <= 1e-13 * (1.0 + abs(best.value)):
             break
@@ -61,7 +61,7 @@ def least_over_ball(problem: Objective, domain_weights: Any, radius: float, star
             break
         w = w + t * step
         F, g, H = weighted.value_gradient_hessian(w)
-        lower = max(best.lower, float(_linear_minimum(weighted.l2, w, F, g, R)))
+        lower = max(best.lower, float(_linear_minimum(weighted.strong_convexity, w, F, g, R)))
         stuck = best.value - F <= 1e-16 * (1.0 + abs(F)) and lower <= best.lower
         best = BallMinimum(w, F, lower) if best.value >= F else best._replace(lower=lower)
         if stuck:
@@ -98,7 +98,7 @@ def least_values_over_ball(problem: Objective, domain_weights: Any, radius: floa
 
 def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return lower bounds (r,) from full Newton steps, and whether each is sure to 1e-13."""
-    fed, l2, y = domains.federation, domains.l2, domains.row_labels
+    fed, l2, y = domains.federation, domains.strong_convexity, domains.row_labels
     X, d = fed.X, fed.d
     outer = (X[:, :, None] * X[:, None, :]).reshape(fed.n, -1)
     lower, sure = np.full(len(lam), -math.inf), np.zeros(len(lam), dtype=bool)
@@ -111,8 +111,8 @@ def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarr
         row_losses.row_slopes(domains.row_loss, slopes, y)
         ends = np.array([0, Z.size])
         row_losses.row_curvatures(domains.row_loss, Z.ravel(), np.repeat(y, len(left)), ends, np.ones(1), bend)
-        F = np.einsum("rn,nr->r", c, values) + 0.5 * l2 * np.sum(W**2, axis=1)
-        g = (c * slopes.T) @ X + l2 * W
+        F = np.einsum("rn,nr->r", c, values) + domains.ridge_terms(W)
+        g = (c * slopes.T) @ X + domains.ridge * W
         low = _linear_minimum(l2, W, F, g, R)
         lower[left] = np.maximum(lower[left], low)
         done = F - lower[left] <= 1e-13 * (1.0 + np.abs(F))
@@ -120,7 +120,7 @@ def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarr
         left, W, g = left[~done], W[~done], g[~done]
         if left.size == 0:
             break
-        H = ((c * bend.reshape(Z.shape).T)[~done] @ outer).reshape(-1, d, d) + l2 * np.eye(d)
+        H = ((c * bend.reshape(Z.shape).T)[~done] @ outer).reshape(-1, d, d) + domains.ridge * np.eye(d)
         W = _over_balls(H, g - np.einsum("rij,rj->ri", H, W), R)
     return lower, sure
 

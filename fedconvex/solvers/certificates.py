@@ -1,6 +1,7 @@
 """Certificates of suboptimality, all of the form F(w) - F* <= gap.
 
 * l2 > 0: ‖grad F‖^2 / (2 l2) (strong convexity; equal to the Fenchel duality gap at alpha = -l').
+* one free coordinate: that of the others, and the rest from how far minimisers can be (`solvers.free_coordinates`).
 * quadratic losses: g'H^+ g / 2, exact.
 * generalised self-concordant losses, |l'''| <= c l'' (logistic, exponential, Poisson; Bach 2010, Prop. 1): with
   M = c max ‖x_i‖ and phi(t) = (e^-t + t - 1)/t^2 we have F(w + v) >= F + g'v + phi(M‖v‖) v'Hv. If
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.solvers.factor import EPS, Factor
+from fedconvex.solvers.free_coordinates import free_gap
 from fedconvex.solvers.objective import Objective
 
 __all__ = [
@@ -52,15 +54,16 @@ class Certificate(NamedTuple):
     reach: float = math.inf
 
 
-def bounded_gap(problem: Objective, F: float, size: float) -> Certificate:
-    """Return what strong convexity and the loss's lower bound certify.
-
-    ``size`` is the norm of the gradient, with what rounding may add to it.
-    """
+def bounded_gap(problem: Objective, w: np.ndarray, F: float, g: np.ndarray, error: np.ndarray) -> Certificate:
+    """Return what strong convexity and the loss's lower bound certify; ``error`` is what rounding may do to g."""
     least, kind = problem.traits.lower_bound, problem.traits
-    if problem.l2 > 0.0:
+    if problem.strong_convexity > 0.0:
+        size = float(np.linalg.norm(g)) + float(np.linalg.norm(error))
         gap = min(size**2 / (2.0 * problem.l2), F - least)
         return Certificate(gap, "strong convexity: ‖grad F‖²/(2 l2)", True, gap)
+    gap = free_gap(problem, w, F, g, error)
+    if gap < F - least:
+        return Certificate(gap, "strong convexity, and a bound of the free coordinate", True, gap)
     why = "" if kind.quadratic else "no minimiser is known to exist"
     if math.isfinite(least):
         return Certificate(F - least, f"F >= {least:g}" + (f" ({why})" if why else ""), False, F - least)
@@ -68,7 +71,8 @@ def bounded_gap(problem: Objective, F: float, size: float) -> Certificate:
         why += ", and the loss declares no lower bound"
     else:
         why = "the loss declares neither self_concordance nor a lower bound"
-    return Certificate(math.inf, f"none: l2 = 0, {why}", False, math.inf)
+    penalised = "l2 = 0" if problem.l2 == 0.0 else "coordinates are free"
+    return Certificate(math.inf, f"none: {penalised}, {why}", False, math.inf)
 
 
 def certified_gap(
@@ -80,7 +84,7 @@ def certified_gap(
     """
     kind = problem.traits
     error = problem.gradient_rounding(w, F)
-    best = bounded_gap(problem, F, float(np.linalg.norm(g)) + float(np.linalg.norm(error)))
+    best = bounded_gap(problem, w, F, g, error)
     reached = problem.l2 > 0.0 and best.gap <= goal
     if not kind.quadratic and (reached or not fresh or not math.isfinite(kind.self_concordance)):
         return best
@@ -94,7 +98,7 @@ def certified_gap(
         gap = newton_gap(problem, factor, nu)
         gap = min(gap, best.gap) if kind.quadratic else gap
         return Certificate(gap, origin, True, gap) if gap < best.gap or kind.quadratic else best
-    return _within_reach(problem, w, F, factor, nu, best, origin) if problem.l2 == 0.0 else best
+    return _within_reach(problem, w, F, factor, nu, best, origin) if problem.strong_convexity == 0.0 else best
 
 
 def newton_gap(

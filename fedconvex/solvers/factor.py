@@ -99,7 +99,10 @@ class Factor:
             return True
         each = problem.n_outputs - 1 if problem.traits.multinomial else 1  # equal scores of all classes do not count
         kept, (n, d) = int(self.keep.sum()), problem.federation.X.shape
-        return problem.l2 == 0.0 and (kept >= each * min(n, d) or kept >= each * problem.rank_bound)
+        if problem.l2 == 0.0:
+            return kept >= each * min(n, d) or kept >= each * problem.rank_bound
+        shifts = int(problem.free.sum()) if problem.traits.multinomial and problem.free is not None else 0
+        return kept >= self.keep.size - shifts  # a free coordinate may grow equally for all classes
 
     def left_out(self, problem: Objective) -> tuple[float, float]:
         """Return what directions that are left out do to scores, and how far models of reach 1 lie along them.

@@ -183,7 +183,7 @@ def _prepared(who: str, problem: Objective, tol: float) -> tuple[Objective, floa
 
 
 def _certifiable(problem: Objective) -> bool:
-    return problem.l2 > 0.0 or math.isfinite(problem.traits.self_concordance)
+    return problem.strong_convexity > 0.0 or math.isfinite(problem.traits.self_concordance)
 
 
 def _gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
@@ -387,7 +387,7 @@ def _known(problem: Objective, what: Any, solution: Any) -> _Known:
     if not (problem.traits.curved and _certifiable(problem)) or problem.size > 2000:
         return _Known(least, least, math.inf)
     kept = _SOLVED.setdefault(problem.federation, {})
-    name = (what, problem.loss, problem.l2)
+    name = (what, problem.loss, problem.l2, None if problem.free is None else problem.free.tobytes())
     if name not in kept:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the gap says it
@@ -399,7 +399,7 @@ def _known(problem: Objective, what: Any, solution: Any) -> _Known:
 
 def _ball_minimum(domains: Objective, w: np.ndarray, domain_weights: np.ndarray, radius: float) -> float:
     """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., lambda) by convexity."""
-    weighted, l2 = domains.reweighted(domain_weights), domains.l2
+    weighted, l2 = domains.reweighted(domain_weights), domains.strong_convexity
     F, g = weighted.value_gradient(w)
     off = 2.0 * domains.rounding(w, F)
     if l2 == 0.0:

@@ -43,12 +43,15 @@ def newton(
     resolve the square of the condition number that H itself does.
     """
     F, g, H = problem.value_gradient_hessian(w)
-    factor, fresh, evaluations, idle = Factor(problem, w, H, careful), True, before + 1, 0
+    steep = problem.steep_along_free
+    factor, fresh, evaluations, idle = Factor(problem, w, steep(H), careful), True, before + 1, 0
     for _ in range(60 if careful else MAX_ITERATIONS):
         step = factor.solve(g)
         slope = float(g @ step)  # squared Newton decrement
         if tol is not None:
-            gap = certified_gap(problem, w, F, g, factor, fresh and problem.l2 == 0.0, math.inf).gap_within
+            gap = certified_gap(
+                problem, w, F, g, factor, fresh and problem.strong_convexity == 0.0, math.inf
+            ).gap_within
             if math.isfinite(gap) and gap <= tol * (1.0 + abs(F - gap)):
                 break
         if not slope > 1e-28 * (1.0 + abs(F)):
@@ -68,8 +71,8 @@ def newton(
         elif fresh:
             break
         F, g, H = problem.value_gradient_hessian(w)
-        factor, fresh, evaluations = Factor(problem, w, H, careful), True, evaluations + 1
-    if not fresh and not (problem.l2 > 0.0 or problem.traits.quadratic):
+        factor, fresh, evaluations = Factor(problem, w, steep(H), careful), True, evaluations + 1
+    if not fresh and not (problem.strong_convexity > 0.0 or problem.traits.quadratic):
         F, g, H = problem.value_gradient_hessian(w)
         factor = Factor(problem, w, H, careful)
     goal = (1e-11 if tol is None else tol) * (1.0 + abs(F))
@@ -83,7 +86,7 @@ def _solution(
     problem: Objective, w: np.ndarray, F: float, known: Certificate, definite: bool, evaluations: int, start: float
 ) -> Solution:
     lower, within = (least_value(problem, w, F, F - gap) for gap in (known.gap, known.gap_within))
-    unique = known.attained and (problem.l2 > 0.0 or definite)
+    unique = known.attained and (problem.strong_convexity > 0.0 or definite)
     return Solution(
         problem.unflatten(w), F, lower, known.origin, known.attained, unique, evaluations,
         time.perf_counter() - start, None, within, known.reach,
@@ -123,13 +126,13 @@ def _backtrack(
 
 def _line_minimum(problem: Objective, w: np.ndarray, step: np.ndarray) -> float:
     """Return the t > 0 that minimises F(w - t step), by safeguarded Newton steps on its derivative."""
-    fed, l2, loss, y = problem.federation, problem.l2, problem.row_loss, problem.row_labels
+    fed, loss, y = problem.federation, problem.row_loss, problem.row_labels
     z, q = np.ascontiguousarray(fed.X @ w), np.ascontiguousarray(fed.X @ step)
-    wp, pp = float(w @ step), float(step @ step)
+    wp, pp = float(w @ (problem.ridge * step)), float(step @ (problem.ridge * step))
     t, low, high = 1.0, 0.0, math.inf
     for _ in range(60):
         first, second = row_losses.line_slopes(loss, z, q, y, fed.ptr, problem.row_weights, t)
-        first, second = first - l2 * (wp - t * pp), second + l2 * pp
+        first, second = first - (wp - t * pp), second + pp
         low, high = (low, t) if first > 0.0 else (t, high)
         new = t - first / second if second > 0.0 else math.nan
         if not low < new < high:
@@ -148,7 +151,7 @@ def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start
     target = 1e-13 * max(size0, 1e-300)
     for _ in range(MAX_ITERATIONS):
         size = float(np.linalg.norm(g))
-        gap = bounded_gap(problem, F, size).gap
+        gap = bounded_gap(problem, w, F, g, 0.0 * g).gap
         if size <= target or (math.isfinite(gap) and tol is not None and gap <= tol * (1.0 + abs(F - gap))):
             break
         step = _conjugate_gradients(problem.hessian_product(w), g, min(0.1, math.sqrt(size / size0)))
@@ -164,8 +167,8 @@ def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start
             t *= 0.5
         if not accepted:
             break
-    size = float(np.linalg.norm(g)) + float(np.linalg.norm(problem.gradient_rounding(w, F)))
-    return _solution(problem, w, F, bounded_gap(problem, F, size), problem.l2 > 0.0, evaluations, start)
+    known = bounded_gap(problem, w, F, g, problem.gradient_rounding(w, F))
+    return _solution(problem, w, F, known, problem.strong_convexity > 0.0, evaluations, start)
 
 
 def _conjugate_gradients(product: Any, g: np.ndarray, accuracy: float) -> np.ndarray:

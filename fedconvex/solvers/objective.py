@@ -15,9 +15,9 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.kernels.penalised import penalty_values
-from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.rank import rank_bound
+from fedconvex.solvers.weighted_rows import WeightedRows
 
 __all__ = ["Objective"]
 
@@ -26,7 +26,7 @@ _CHUNK = 1 << 21  # scores held at once when many models are evaluated
 _WIDE = 1e9  # products up to which sums are taken in extended precision
 
 
-class Objective:
+class Objective(WeightedRows):
     """F(w) = sum_k p_k f_k(w), f_k(w) = mean of the loss over client k's rows + (l2/2)‖w‖^2; nothing is checked.
 
     Parameters
@@ -36,6 +36,8 @@ class Objective:
     l2 : float
     weights : array (K,), optional
         p_k, nonnegative and of sum one; default n_k/n.
+    free : array (d,) of bool, optional
+        Features whose coefficients l2 leaves out.
 
     Attributes
     ----------
@@ -45,15 +47,23 @@ class Objective:
 
     penalty: Any = None
 
-    def __init__(self, federation: Federation, loss: Any, l2: float, weights: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        loss: Any,
+        l2: float,
+        weights: np.ndarray | None = None,
+        free: np.ndarray | None = None,
+    ) -> None:
         self.federation = federation
         self.loss: Any = loss
         self.l2 = l2
+        self.free = free
         self.weights = federation.masses / federation.masses.sum() if weights is None else weights
 
     def _like(self, federation: Federation, weights: np.ndarray) -> Any:
         """Return the objective, or problem, of other rows with this loss and l2."""
-        return Objective(federation, self.loss, self.l2, weights)
+        return Objective(federation, self.loss, self.l2, weights, self.free)
 
     @cached_property
     def traits(self) -> LossTraits:
@@ -77,52 +87,31 @@ class Objective:
         return self.n_outputs * self.federation.d
 
     @cached_property
-    def row_weights(self) -> np.ndarray:
-        """p_k / n_k, (K,): what one row of client k weighs in F, times its relative weight if rows have weights."""
-        return self.weights / self.federation.sizes
+    def ridge(self) -> Any:
+        """l2, or where some coordinates are free the weight of every coordinate of a flat model, (size,)."""
+        if self.free is None or self.l2 == 0.0:
+            return self.l2
+        return np.tile(np.where(self.free, 0.0, self.l2), self.n_outputs)
 
     @cached_property
-    def relative_weights(self) -> np.ndarray | None:
-        """Weights of the rows, of mean one over each client, (n,); None where all rows of a client weigh the same."""
-        fed = self.federation
-        if fed.sample_weight is None:
-            return None
-        return fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
+    def model_ridge(self) -> Any:
+        """`ridge` as a number, or in the shape of a model."""
+        return self.ridge if np.ndim(self.ridge) == 0 else self.unflatten(self.ridge)
 
-    def weigh(self, k: int, rows: np.ndarray) -> np.ndarray:
-        """Return numbers of client k's rows (n_k, ...) times their relative weights."""
-        s, ptr = self.relative_weights, self.federation.ptr
-        return rows if s is None else s[ptr[k] : ptr[k + 1]].reshape(-1, *[1] * (rows.ndim - 1)) * rows
+    @property
+    def strong_convexity(self) -> float:
+        """How strongly F is convex whatever its rows: l2, or 0 where some coordinates are free."""
+        return self.l2 if np.ndim(self.ridge) == 0 else 0.0
 
-    @cached_property
-    def per_row(self) -> np.ndarray:
-        """What every row weighs in F, (n,), of sum one."""
-        out = np.repeat(self.row_weights, self.federation.sizes)
-        return out if self.relative_weights is None else out * self.relative_weights
+    def ridge_terms(self, W: np.ndarray) -> np.ndarray:
+        """Ridge terms of R flat models, (R,)."""
+        if np.ndim(self.ridge) == 0:
+            return 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)
+        return 0.5 * np.einsum("rj,j,rj->r", W, self.ridge, W)
 
-    @cached_property
-    def row_labels(self) -> np.ndarray:
-        """Labels as kernels take them: (n,), or records that carry the rows' weights."""
-        y = self.federation.y
-        return y if self.relative_weights is None else labels_with_weights(y, self.relative_weights)
-
-    @cached_property
-    def absolute_labels(self) -> np.ndarray:
-        """Like `row_labels`, with the weights that rows were given: for sums over domains, which clients share."""
-        fed = self.federation
-        return fed.y if fed.sample_weight is None else labels_with_weights(fed.y, fed.sample_weight)
-
-    def absolute(self, values: np.ndarray, lo: int, hi: int) -> np.ndarray:
-        """Return what was computed from the `row_labels` of rows lo:hi, (hi - lo, ...), for `absolute_labels`."""
-        fed = self.federation
-        if fed.sample_weight is None:
-            return values
-        return values * np.repeat(fed.masses / fed.sizes, fed.sizes)[lo:hi, None]
-
-    @cached_property
-    def row_loss(self) -> Any:
-        """The loss of the `row_labels`."""
-        return self.loss if self.relative_weights is None else weighted_loss(self.loss)
+    def ridge_term(self, w: np.ndarray) -> float:
+        """Ridge term of a flat model."""
+        return 0.5 * self.l2 * float(w @ w) if np.ndim(self.ridge) == 0 else 0.5 * float(w @ (self.ridge * w))
 
     @cached_property
     def equal_weights(self) -> bool:
@@ -156,7 +145,7 @@ class Objective:
     def value(self, w: Any) -> Any:
         """F(w): a float, or (R,) for R models."""
         W, single = self.flatten(w)
-        out = self._client_means(W) @ self.weights + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)
+        out = self._client_means(W) @ self.weights + self.ridge_terms(W)
         if self.penalty is not None:
             out = out + penalty_values(self, W)
         return out[0] if single else out
@@ -164,7 +153,7 @@ class Objective:
     def client_values(self, w: Any) -> np.ndarray:
         """f_k(w) for every client: (K,), or (R, K)."""
         W, single = self.flatten(w)
-        out = self._client_means(W) + 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)[:, None]
+        out = self._client_means(W) + self.ridge_terms(W)[:, None]
         return out[0] if single else out
 
     def client_gradients(self, w: Any) -> np.ndarray:
@@ -180,11 +169,11 @@ class Objective:
         rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
         weight = None if fed.sample_weight is None else fed.sample_weight[rows]
         own = Federation(fed.X[rows], fed.y[rows], np.array([0, rows.stop - rows.start]), sample_weight=weight)
-        return Objective(own, self.loss, self.l2)
+        return Objective(own, self.loss, self.l2, None, self.free)
 
     def with_loss(self, loss: Any) -> Objective:
         """Return the objective of the same rows, weights and l2 with another loss."""
-        return Objective(self.federation, loss, self.l2, self.weights / self.weights.sum())
+        return Objective(self.federation, loss, self.l2, self.weights / self.weights.sum(), self.free)
 
     def thinned(self, stride: int) -> Objective:
         """Return the objective of every stride-th row, clients without such a row left out; no row may weigh zero."""
@@ -195,7 +184,7 @@ class Objective:
         weight = None if weight is None else weight[::stride]
         part = Federation(fed.X[::stride], fed.y[::stride], ptr, sample_weight=weight)
         p = self.weights[kept] / self.weights[kept].sum()
-        return Objective(part, self.loss, self.l2, p / p.sum())
+        return Objective(part, self.loss, self.l2, p / p.sum(), self.free)
 
     @cached_property
     def by_domain(self) -> Self:
@@ -265,8 +254,8 @@ class Objective:
         values, g = np.empty(fed.K), np.zeros(self.size)
         y = self.row_labels
         row_losses.pooled_gradient(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g)
-        g += self.l2 * w
-        return float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w), g
+        g += self.ridge * w
+        return float(values @ self.row_weights) + self.ridge_term(w), g
 
     def value_gradient_hessian(self, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return F, its gradient and its Hessian at one flat model, in one pass where the rows are sparse."""
@@ -280,14 +269,22 @@ class Objective:
             y = self.row_labels
             row_losses.newton_rows(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g, H)
             H += np.tril(H, -1).T
-            g += self.l2 * w
-            value = float(values @ self.row_weights) + 0.5 * self.l2 * float(w @ w)
+            g += self.ridge * w
+            value = float(values @ self.row_weights) + self.ridge_term(w)
         else:
             value, g = self.value_gradient(w)
             h = self.curvatures(w)
             H = _weighted_gram(fed.X, h)
-        H.flat[:: self.size + 1] += self.l2
+        H.flat[:: self.size + 1] += self.ridge
         return value, g, H
+
+    def steep_along_free(self, H: np.ndarray) -> np.ndarray:
+        """Return H with the largest possible curvature in free coordinates that have none: steps there stay finite."""
+        if self.free is None or self.traits.several or not math.isfinite(self.traits.smoothness):
+            return H
+        bare = self.free & (np.diagonal(H) == 0.0)
+        squares = self.per_row @ (self.federation.X**2)
+        return H + np.diag(np.where(bare, self.traits.smoothness * squares, 0.0))
 
     def need_curvature(self, who: str) -> None:
         """Raise TypeError if the loss has no curvature."""
@@ -334,6 +331,14 @@ class Objective:
             parts = ((c[lo : lo + 256], fed.X[lo : lo + 256]) for lo in range(0, fed.n, 256))
             squares = sum(np.einsum("i,ij,ij->j", h, X, X) for h, X in parts)
         return np.asarray(np.sqrt(squares))
+
+    def row_values_and_slopes(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return l and l' of every row at a flat model, for losses of one score, (n,) each; weights do not count."""
+        y = self.federation.y
+        values, Z = np.empty((y.size, 1)), self._scores(w[None, :], 0, y.size)
+        row_losses.row_values(self.loss, Z, y, values)
+        row_losses.row_slopes(self.loss, Z, y)
+        return values[:, 0], Z[:, 0]
 
     def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
         """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
@@ -383,12 +388,12 @@ class Objective:
         reach = self.reach(w)
         bend = self.bend(w, F) * self._growth(8.0 * _EPS * reach)
         per_feature = np.tile(self.federation.column_sizes, self.n_outputs) * (self.steepness(w, F) + bend * reach)
-        return 8.0 * _EPS * (per_feature + self.l2 * np.abs(w))
+        return 8.0 * _EPS * (per_feature + self.ridge * np.abs(w))
 
     def hessian_root(self, w: np.ndarray) -> np.ndarray:
         """Return an upper triangular R (size, size) with R'R the Hessian, by QR of blocks of rows."""
         fed, C, size = self.federation, self.n_outputs, self.size
-        R = np.sqrt(self.l2) * np.eye(size)
+        R = np.sqrt(self.ridge) * np.eye(size)
         step = max(1, (1 << 21) // (size * C))
         if C > 1:
             P, root = self.probabilities(w), np.sqrt(self.per_row)
@@ -430,7 +435,7 @@ class Objective:
                 H[c, :, e, :] = block.toarray() if fed.is_sparse else block
                 H[e, :, c, :] = H[c, :, e, :].T
         flat = H.reshape(self.size, self.size)
-        flat.flat[:: self.size + 1] += self.l2
+        flat.flat[:: self.size + 1] += self.ridge
         return flat
 
     def hessian_product(self, w: np.ndarray) -> Any:
@@ -443,11 +448,11 @@ class Objective:
             def product(v: np.ndarray) -> np.ndarray:
                 Z = P * (fed.X @ v.reshape(self.n_outputs, -1).T)
                 Z -= P * Z.sum(axis=1, keepdims=True)
-                return (fed.X.T @ (per_row * Z)).T.ravel() + self.l2 * v
+                return (fed.X.T @ (per_row * Z)).T.ravel() + self.ridge * v
 
             return product
         h = self.curvatures(w)
-        return lambda v: fed.X.T @ (h * (fed.X @ v)) + self.l2 * v
+        return lambda v: fed.X.T @ (h * (fed.X @ v)) + self.ridge * v
 
     def _domain_counts(self) -> tuple[np.ndarray, np.ndarray]:
         counts = domain_counts(self.federation)

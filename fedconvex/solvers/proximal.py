@@ -100,13 +100,15 @@ def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndar
 def _inverse(own: Objective, x: np.ndarray, rho: float) -> Inverse:
     """Factor the Hessian of h at x."""
     fed, a = own.federation, own.l2 + rho
-    if own.n_outputs == 1 and fed.n < min(own.size, DIRECT_SIZE):  # (aI + A'A)^{-1} = (I - A'(aI + AA')^{-1} A)/a
+    if (
+        own.n_outputs == 1 and np.ndim(own.ridge) == 0 and fed.n < min(own.size, DIRECT_SIZE)
+    ):  # (aI + A'A)^{-1} = (I - A'(aI + AA')^{-1} A)/a
         A = _scaled(fed, np.sqrt(np.maximum(own.curvatures(x), 0.0)))
         small = _positive(_gram(A), a)
         return lambda g: (g - A.T @ small(A @ g)) / a
     if own.size <= DIRECT_SIZE:
         H = own.value_gradient_hessian(x)[2]
-        return _positive(H - own.l2 * np.eye(own.size), a)
+        return _positive(H - own.ridge * np.eye(own.size), own.ridge + rho)
     from scipy.sparse.linalg import LinearOperator, cg
 
     product = own.hessian_product(x)
@@ -114,22 +116,26 @@ def _inverse(own: Objective, x: np.ndarray, rho: float) -> Inverse:
     return lambda g: cg(shifted, g, rtol=1e-8)[0]
 
 
-def _positive(S: np.ndarray, a: float) -> Inverse:
-    """Return g -> (S + a I)^{-1} g for S >= 0, also where a is below the rounding of S; NaN where S overflowed."""
+def _positive(S: np.ndarray, a: Any) -> Inverse:
+    """Return g -> (S + a I)^{-1} g for S >= 0, also where a is below the rounding of S; NaN where S overflowed.
+
+    a is a number, or has one for every coordinate.
+    """
     if not np.isfinite(S).all():
         return lambda g: np.full_like(g, np.nan)
     try:
         factor = sla.cho_factor(S + a * np.eye(len(S)), lower=True)
         return lambda g: sla.cho_solve(factor, g)
     except np.linalg.LinAlgError:
-        lam, Q = sla.eigh(S)
-        return lambda g: Q @ ((Q.T @ g) / (np.maximum(lam, 0.0) + a))
+        low = float(np.min(a))
+        lam, Q = sla.eigh(S + (a - low) * np.eye(len(S)))
+        return lambda g: Q @ ((Q.T @ g) / (np.maximum(lam, 0.0) + low))
 
 
 def _spectral(own: Objective) -> Callable[[float], Inverse]:
     """Decompose the constant Hessian of squared loss once; return rho -> inverse."""
     fed, l2 = own.federation, own.l2
-    if fed.n < min(own.size, DIRECT_SIZE):
+    if np.ndim(own.ridge) == 0 and fed.n < min(own.size, DIRECT_SIZE):
         A = _scaled(fed, np.full(fed.n, fed.n**-0.5))
         G = _gram(A)
         if not np.isfinite(G).all():

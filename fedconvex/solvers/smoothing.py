@@ -8,6 +8,7 @@ import numpy as np
 
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.certificates import least_value
+from fedconvex.solvers.free_coordinates import reach_along_free
 from fedconvex.solvers.newton import minimise
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
@@ -23,7 +24,7 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
     loss (width 0) and to a good start for the next width.
     """
     goal = 1e-11 if tol is None else tol
-    fed, l2, kind = problem.federation, problem.l2, problem.traits
+    fed, l2, kind, free = problem.federation, problem.l2, problem.traits, problem.free
     per_row = problem.per_row
     low, high = kind.slope_range(fed.y)
     best_w = np.zeros(problem.size)
@@ -46,8 +47,15 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
         for primal, dual in pairs:
             v = np.asarray(fed.X.T @ (per_row * dual))
             conjugates = np.array([kind.loss.conjugate(-a, y) for a, y in zip(dual, fed.y, strict=True)])
-            best_lower = max(best_lower, -float(per_row @ conjugates) - float(v @ v) / (2.0 * l2))
-            for candidate in (primal, v / l2):
+            beyond = 0.0
+            if free is not None:  # D holds where v vanishes along free coordinates: elsewhere up to how far these go
+                along = float(np.abs(v[free]).sum())
+                here = float(problem.value(primal))
+                away = reach_along_free(problem, primal, here + problem.rounding(primal, here))
+                beyond = along * (away + float(np.abs(primal[free]).max())) if along > 0.0 else 0.0
+                v = np.where(free, 0.0, v)
+            best_lower = max(best_lower, -float(per_row @ conjugates) - float(v @ v) / (2.0 * l2) - beyond)
+            for candidate in (primal, v / l2 if free is None else np.where(free, primal, v / l2)):
                 F = float(problem.value(candidate))
                 if best_F > F:
                     best_w, best_F = candidate, F

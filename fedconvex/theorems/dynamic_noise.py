@@ -230,7 +230,7 @@ def _noise_lemma(theorem: str, c: TrackingConstants, distance: float, s: Samplin
 def _move(s: Setting, step_size: float, seed: int, trajectories: int) -> np.ndarray:
     """(w_{i-1} - w_i)/mu of one iteration from the start, (R, p); the same draws for every step size."""
     p = s.problem
-    stationary = Problem(p.federation, p.loss, p.l2, p.weights)
+    stationary = Problem(p.federation, p.loss, p.l2, p.weights, intercept=p.intercept)
     method = replace(s.method, step_size=step_size)
     *_, (_, state) = iterate(method, stationary, rounds=1, seed=seed, trajectories=trajectories, start=s.start)
     return ((s.start - state.w) / step_size).reshape(trajectories, -1)

@@ -332,7 +332,7 @@ def _read_zhao(s: Setting) -> Reading:
     labelled = traits(p.loss).task == "classification"
     labels = Hypothesis("labels that are classes", f"{p.loss!r}", labelled)
     require(ZHAO, labels, rows_alike(fed), _same_conditionals(p))
-    classes = Problem(Federation.from_arrays(fed.X, fed.y, fed.y), p.loss, p.l2, "uniform")
+    classes = Problem(Federation.from_arrays(fed.X, fed.y, fed.y), p.loss, p.l2, "uniform", intercept=p.intercept)
     central, largest = _descent(s, s.rounds), np.empty((s.rounds, T - 1))
     for t in range(s.rounds):
         w = central[t]

@@ -187,7 +187,7 @@ def quadratic(problem: Problem) -> Quadratic:
     H, b = np.empty((fed.K, fed.d, fed.d)), np.empty((fed.K, fed.d))
     for k in range(fed.K):
         X, y = fed.client_rows(k)
-        H[k] = X.T @ problem.weigh(k, X) / len(X) + problem.l2 * np.eye(fed.d)
+        H[k] = X.T @ problem.weigh(k, X) / len(X) + problem.ridge * np.eye(fed.d)
         b[k] = problem.weigh(k, X).T @ y / len(X)
     return Quadratic(H, b, np.asarray(problem.weights))
 

@@ -67,6 +67,8 @@ def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothne
     fed, loss = problem.federation, problem.loss
     exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
     smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
+    if problem.free is not None:  # L + l2 is no eigenvalue then
+        smooth = smooth._replace(exact=False)
     if math.isinf(traits(loss).smoothness) and not (falling and traits(loss).self_bounded):
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
         raise no_theorem(method, f"{loss!r}, which is not smooth", cure)

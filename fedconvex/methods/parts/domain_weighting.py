@@ -17,6 +17,7 @@ from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
 from fedconvex.kernels.domains import domain_sums, domains_of, held_by, none_empty
+from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
 
 __all__ = [
@@ -109,9 +110,9 @@ def local_steps(
     plan, eta = method.asked(problem, clients, draws)
     kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, np.where(beta > 0.0, jobs.OWN, jobs.IDLE))
     own = DomainWeighted(method.client, domains_of(fed).code, u)
-    rules = descent.rules(method.client, problem.n_outputs) | {jobs.OWN: own}
+    rules = descent.rules(method.client, problem.n_outputs, np.ndim(problem.ridge) == 0) | {jobs.OWN: own}
     out = jobs.run(
-        rules, problem, problem.l2, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
+        rules, problem, problem.ridge, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
         out=np.repeat(start, clients.shape[1], axis=1), labels=problem.absolute_labels,
     )  # fmt: skip
     return problem.unflatten(out)
@@ -130,6 +131,6 @@ class DomainWeighted(NamedTuple):
         for b in range(part.size):
             for e in range(job.outputs):
                 room.c[b * job.outputs + e] *= self.u[job.r, job.j, self.code[part[b]]]
-        descent.penalty(job.ridge, w, job.tilt, room.g)
+        penalty(job.ridge, w, job.tilt, room.g)
         batch_add(loss, data.X, part, room.c, room.g)
         move(self.opt, w, room.g, a, room.m, room.v, s + 1)

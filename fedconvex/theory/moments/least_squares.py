@@ -34,7 +34,7 @@ class LeastSquares(NamedTuple):
             U, X = np.column_stack([X, X @ w - y]), problem.weigh(k, X)
             rows.append((X, U))
             G[k, :d] = X.T @ U / len(X)
-        ridge[:d] = problem.l2 * np.column_stack([np.eye(d), w])
+        ridge[:d] = np.reshape(problem.ridge, (-1, 1)) * np.column_stack([np.eye(d), w])
         A = G + ridge
         return cls(w, rows, G, ridge, A, np.tensordot(problem.weights, A[:, :d, :d], 1), problem.weights @ A[:, :d, d])
 

@@ -1,0 +1,78 @@
+"""How far minimisers may be from a model along a coordinate that is not penalised, such as a free intercept.
+
+Let w = (v, b) with one free coordinate b, of feature f, and let F(v', b') <= F(w) =: F. The rest of the model cannot be
+far: (l2/2)‖v'‖^2 <= F - m for a loss bounded below by m, so its scores move by at most r_i = ‖x_i without f‖ (‖v‖ +
+sqrt(2 (F - m)/l2)). For one score, convexity gives, with slopes s_i and t_i = s_i x_if at w and Delta = b' - b,
+
+    F >= sum_{t_i > 0} p_i (l_i - |s_i| r_i + t_i Delta) + m sum_{t_i <= 0} p_i,
+
+a bound of Delta from above, and the rows with t_i < 0 give one from below: near a minimiser there are both, as the
+gradient vanishes along b. For C classes F is constant along equal shifts of all b_c, l >= z_c - z_y bounds b'_c - b'_y
+by the rows of class y, and minimisers are compared after a shift to the mean of b.
+
+Then F(w) - F* <= (‖grad_v F‖^2)/(2 l2) + sum_c |dF/db_c| |Delta_c|, by strong convexity in v.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+__all__ = ["free_gap", "reach_along_free"]
+
+
+def reach_along_free(problem: Any, w: np.ndarray, F: float) -> float:
+    """Return a bound of |w'_j - w_j| over models w' with F(w') <= F at the free coordinate of every output, or inf.
+
+    inf where several coordinates are free, the loss has no lower bound, or rows do not bound the coordinate from both
+    sides (labels of one kind).
+    """
+    least, free = problem.traits.lower_bound, np.flatnonzero(problem.free)
+    if free.size != 1 or not math.isfinite(least) or not math.isfinite(F):
+        return math.inf
+    fed, j = problem.federation, int(free[0])
+    column = fed.X[:, [j]].toarray().ravel() if fed.is_sparse else fed.X[:, j]
+    lengths = np.sqrt(np.maximum(fed.row_norms2 - column**2, 0.0)) * (1.0 + 1e-12)
+    models = w.reshape(problem.n_outputs, -1)
+    v, b = np.delete(models, j, axis=1), models[:, j]
+    far = math.sqrt(2.0 * max(F - least, 0.0) / problem.l2)
+    if problem.traits.several:
+        return _of_classes(problem, column, lengths, far, b, F) if problem.traits.multinomial else math.inf
+    moved = lengths * (far + float(np.linalg.norm(v)))
+    values, slopes = problem.row_values_and_slopes(w)
+    t, p = slopes * column, problem.per_row
+    ends = []
+    for side in (t > 0.0, t < 0.0):
+        total = float(p[side] @ np.abs(t[side]))
+        if total == 0.0:
+            return math.inf
+        known = float(p[side] @ (values[side] - np.abs(slopes[side]) * moved[side]))
+        ends.append((F - least * float(p[~side].sum()) - known) / total)
+    return max(*ends, 0.0) * (1.0 + 1e-9)
+
+
+def _of_classes(problem: Any, column: np.ndarray, lengths: np.ndarray, far: float, b: np.ndarray, F: float) -> float:
+    """Return the bound for C classes, over shifts: for features of one sign."""
+    if not ((column > 0.0).all() or (column < 0.0).all()):
+        return math.inf
+    y, p, spread = problem.federation.y.astype(int), problem.per_row, 0.0
+    for c in range(problem.n_outputs):
+        mine = y == c
+        total = float(p[mine] @ np.abs(column[mine]))
+        if total == 0.0:
+            return math.inf
+        spread = max(spread, (F + math.sqrt(2.0) * far * float(p[mine] @ lengths[mine])) / total)
+    return (spread + float(np.abs(b - b.mean()).max())) * (1.0 + 1e-9)
+
+
+def free_gap(problem: Any, w: np.ndarray, F: float, g: np.ndarray, error: np.ndarray) -> float:
+    """Return a bound of F(w) - F* where one coordinate is free, from a gradient known up to ``error``, or inf."""
+    if problem.l2 == 0.0 or problem.free is None:
+        return math.inf
+    free = np.tile(problem.free, problem.n_outputs)
+    along = float((np.abs(g[free]) + error[free]).sum())
+    reach = reach_along_free(problem, w, F + problem.rounding(w, F))
+    size = float(np.linalg.norm(g[~free])) + float(np.linalg.norm(error[~free]))
+    return size**2 / (2.0 * problem.l2) + along * reach if math.isfinite(reach) else math.inf

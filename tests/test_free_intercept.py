@@ -1,0 +1,239 @@
+"""Coordinates that are not penalised: values, methods, exact solutions, and what certifies them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import SVC
+
+from fedconvex import (
+    Exponential,
+    FedAvg,
+    Federation,
+    Hinge,
+    Logistic,
+    Problem,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    run,
+)
+from fedconvex.solvers.free_coordinates import reach_along_free
+from tests.test_contract import CONFIGURATIONS, quiet
+
+LOSSES = (Logistic(), Squared(), Softmax(3), Hinge(), SmoothedHinge(0.5), Exponential())
+
+
+def made(loss, sparse=False, l2=0.1, n=40, seed=0, intercept=True, weights=None):
+    """Three clients; the labels lean to one side, so that the intercept matters."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) * (rng.random((n, 3)) < 0.7 if sparse else 1.0)
+    y = X @ [1.0, -1.0, 0.5] + 1.5 + rng.normal(size=n)
+    if isinstance(loss, Softmax):
+        y = np.digitize(y, [0.5, 1.0]).astype(float)
+    elif not isinstance(loss, Squared):
+        y = np.sign(y)
+    who = np.sort(rng.integers(0, 3, n))
+    fed = Federation.from_arrays(sp.csr_array(X) if sparse else X, y, who, sample_weight=weights).with_intercept()
+    return Problem(fed, loss, l2, intercept=intercept)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_only_the_rest_is_penalised(loss, sparse):
+    free, full = made(loss, sparse), made(loss, sparse, intercept=False)
+    w = np.random.default_rng(1).normal(size=(2, *free.model_shape))
+    b = np.zeros_like(w)
+    b[..., -1] = w[..., -1]
+    less = 0.05 * np.sum(b.reshape(2, -1) ** 2, axis=1)
+    np.testing.assert_allclose(free.value(w), full.value(w) - less, rtol=1e-13)
+    np.testing.assert_allclose(free.gradient(w), full.gradient(w) - 0.1 * b, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(free.client_values(w), full.client_values(w) - less[:, None], rtol=1e-13)
+    np.testing.assert_allclose(free.client_gradients(w), full.client_gradients(w) - 0.1 * b[:, None], atol=1e-13)
+    np.testing.assert_allclose(free.domain_values(w), full.domain_values(w) - less[:, None], rtol=1e-13)
+    np.testing.assert_allclose(free.domain_gradients(w), full.domain_gradients(w) - 0.1 * b[:, None], atol=1e-13)
+    if free.traits.curved:
+        minus = 0.1 * np.diag((b[0] != 0).ravel().astype(float))
+        np.testing.assert_allclose(free.hessian(w[0]), full.hessian(w[0]) - minus, atol=1e-13)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_solutions_are_certified(loss, sparse):
+    problem = made(loss, sparse)
+    best = problem.solve()
+    assert best.attained and 0.0 <= best.value - best.lower <= 1e-10 * (1.0 + best.value)
+    rng = np.random.default_rng(2)
+    W = best.w + rng.normal(size=(20, *problem.model_shape)) * 10.0 ** rng.uniform(-8, 1, (20, *[1] * best.w.ndim))
+    measured = problem.measure(W)
+    assert np.all(measured.value >= best.value - 1e-12) and np.all(measured.gap >= measured.value - best.value - 1e-14)
+    if problem.traits.curved:  # another solver does not find a lower value
+        found = scipy.optimize.minimize(
+            lambda v: problem.value(v.reshape(problem.model_shape)), np.zeros(problem.size), method="BFGS"
+        )
+        assert found.fun >= best.lower - 1e-13
+
+
+def test_the_gradient_alone_certifies_nothing_along_a_free_coordinate():
+    """At the best v for a wrong b, ‖grad_v F‖^2/(2 l2) is zero and F - F* is not: the reach along b is needed."""
+    problem = made(Logistic())
+    b = float(problem.solve().w[-1]) + 1.0
+    rest = scipy.optimize.minimize(
+        lambda v: problem.value(np.append(v, b)), np.zeros(3), jac=lambda v: problem.gradient(np.append(v, b))[:3],
+        method="BFGS", options={"gtol": 1e-12},
+    ).x  # fmt: skip
+    w = np.append(rest, b)
+    g, above = problem.gradient(w), problem.value(w) - problem.solve().value
+    assert float(g[:3] @ g[:3]) / 0.2 < 1e-3 * above
+    from fedconvex.solvers.certificates import bounded_gap
+
+    assert above <= bounded_gap(problem, w, problem.value(w), g, np.zeros(4)).gap < 20.0 * above
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), SmoothedHinge(0.5), Softmax(3)], ids=repr)
+def test_models_below_a_level_are_within_reach(loss):
+    """Random models, moved along the free coordinates until F is at the level; for classes after a shift."""
+    rng, ratio = np.random.default_rng(5), 0.0
+    for seed in range(3):
+        problem = made(loss, seed=seed, l2=float(rng.choice([1.0, 0.01])))
+        best = problem.solve().w
+        w = best + 0.3 * rng.normal(size=best.shape)
+        F = float(problem.value(w))
+        reach = reach_along_free(problem, w.ravel(), F)
+        for _ in range(5):
+            v, t = rng.normal(size=best.shape) * [0.1, 0.1, 0.1, 1.0], 1.0
+            while problem.value(best + t * v) > F:
+                t *= 0.7
+            while problem.value(best + 1.3 * t * v) <= F:
+                t *= 1.3
+            b, at = np.atleast_2d(best + t * v)[:, -1], np.atleast_2d(w)[:, -1]
+            if problem.traits.several:
+                b = b - b.mean() + at.mean()
+            ratio = max(ratio, float(np.abs(b - at).max()) / reach)
+    assert 0.02 < ratio <= 1.0
+
+
+def test_labels_of_one_kind_have_no_minimiser():
+    X = np.random.default_rng(0).normal(size=(10, 2))
+    fed = Federation.from_arrays(X, np.ones(10), [0] * 10).with_intercept()
+    for loss in (Logistic(), SmoothedHinge(0.5), Hinge()):
+        best = Problem(fed, loss, 0.1, intercept=True).solve()
+        assert best.lower <= 1e-12 and best.value >= 0.0  # the infimum is 0: b grows without bound
+        assert isinstance(loss, Hinge) or math.isinf(
+            reach_along_free(Problem(fed, loss, 0.1, intercept=True), best.w.ravel() * 0, 0.7)
+        )
+
+
+def test_several_free_coordinates():
+    """No bound of the reach: quadratic and self-concordant losses keep their certificates, others say so."""
+    mask = np.array([True, False, False, True])
+    for loss in (Squared(), Logistic()):
+        best = made(loss, intercept=mask).solve()
+        assert best.attained and best.value - best.lower <= 1e-10
+    best = made(SmoothedHinge(0.5), intercept=mask).solve()
+    assert best.lower == 0.0 and not best.attained
+    everything = made(Logistic(), intercept=np.ones(4, bool)).solve()
+    np.testing.assert_allclose(everything.w, made(Logistic(), l2=0.0, intercept=False).solve().w, rtol=1e-8)
+
+
+def test_equal_to_scikit_learn():
+    l2, n = 0.05, 40
+    for loss in (Logistic(), Softmax(3)):
+        problem = made(loss, l2=l2)
+        X, y = problem.federation.X[:, :3], problem.federation.y
+        peer = LogisticRegression(C=1.0 / (l2 * n), tol=1e-12, max_iter=100_000).fit(X, y)
+        ours = np.atleast_2d(problem.solve().w)
+        ours = ours - (ours.mean(axis=0) * [0, 0, 0, 1] if loss == Softmax(3) else 0.0)
+        theirs = np.column_stack([peer.coef_, peer.intercept_ - (peer.intercept_.mean() if loss == Softmax(3) else 0)])
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        assert problem.value(theirs.reshape(problem.model_shape)) >= problem.solve().lower
+    s = np.random.default_rng(0).integers(1, 4, n).astype(float)
+    problem = made(Squared(), l2=l2, weights=s)
+    fed = problem.federation
+    peer = Ridge(alpha=l2 * s.sum(), solver="cholesky").fit(fed.X[:, :3], fed.y, fed.sample_weight)
+    np.testing.assert_allclose(problem.solve().w, np.append(peer.coef_, peer.intercept_), rtol=1e-9)
+    problem = made(Hinge(), l2=l2)
+    peer = SVC(C=1.0 / (l2 * n), kernel="linear", tol=1e-10).fit(problem.federation.X[:, :3], problem.federation.y)
+    theirs = np.append(peer.coef_[0], peer.intercept_)
+    best = problem.solve().value  # the peer's intercept is the mean over support vectors, good to 1e-8
+    assert best <= problem.value(theirs) and best == pytest.approx(problem.value(theirs), rel=1e-7)
+
+
+SHIFTS = {n: m for n, m in CONFIGURATIONS.items() if getattr(m, "radius", None) is None}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_methods_commute_with_a_shift_of_targets(name):
+    """Least squares with a free intercept: targets and start 2 higher give the path 2 higher; a ridge does not."""
+    problem = made(Squared())
+    fed, up = problem.federation, np.array([0.0, 0.0, 0.0, 2.0])
+    other = Problem(Federation(fed.X, fed.y + 2.0, fed.ptr), Squared(), 0.1, intercept=True)
+    a = quiet(SHIFTS[name], problem, rounds=4, seed=3, start=np.zeros(4))
+    b = quiet(SHIFTS[name], other, rounds=4, seed=3, start=up)
+    np.testing.assert_allclose(b.w, a.w + up, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(b.trace.value, a.trace.value, rtol=1e-7)
+    assert np.all(np.isfinite(a.trace.gap))
+    ridge = [Problem(p.federation, Squared(), 0.1) for p in (problem, other)]
+    c, d = (quiet(SHIFTS[name], p, rounds=4, seed=3, start=s).w for p, s in zip(ridge, (0 * up, up), strict=True))
+    assert np.abs(d - c - up).max() > 1e-4
+
+
+def test_a_round_of_fedavg_by_hand():
+    for sparse in (False, True):
+        problem = made(Logistic(), sparse)
+        fed, w = problem.federation, np.array([0.3, -0.2, 0.1, 1.0])
+        X, new = fed.X.toarray() if sparse else fed.X, np.zeros(4)
+        for k in range(fed.K):
+            rows, v = slice(fed.ptr[k], fed.ptr[k + 1]), w
+            for _ in range(3):
+                slopes = -fed.y[rows] / (1.0 + np.exp(fed.y[rows] * (X[rows] @ v)))
+                v = v - 0.2 * (X[rows].T @ slopes / len(slopes) + 0.1 * v * [1.0, 1.0, 1.0, 0.0])
+            new += problem.weights[k] * v
+        found = run(FedAvg(step_size=0.2, local_steps=3), problem, rounds=1, start=w)
+        np.testing.assert_allclose(found.w, new, rtol=1e-13)
+
+
+def test_constants_and_minimax():
+    for loss in (Squared(), Logistic()):
+        problem = made(loss)
+        c = problem.constants(radius=1.0)
+        H = problem.hessian(problem.solve().w)
+        assert c.mu <= np.linalg.eigvalsh(H)[0] * (1 + 1e-12) and c.L >= np.linalg.eigvalsh(H)[-1] * (1 - 1e-12)
+        best = problem.solve_minimax()
+        assert 0.0 <= best.value - best.lower <= 1e-9
+    assert made(Logistic()).constants().mu == 0.0  # on all of R^d nothing bends along b
+    assert made(Logistic(), intercept=False).constants().mu == 0.1
+
+
+def test_bad_masks_are_refused(tmp_path):
+    fed = Federation.from_arrays(np.eye(3), np.ones(3), [0, 1, 2])
+    with pytest.raises(ValueError, match="a last column of ones; got 0 to 1: append it with"):
+        Problem(fed, Squared(), 0.1, intercept=True)
+    for mask in ([True], [1, 0, 0], "yes", None):
+        with pytest.raises(TypeError, match="be True, False or 3 of them"):
+            Problem(fed, Squared(), 0.1, intercept=mask)
+    assert Problem(fed, Squared(), 0.1, intercept=[False] * 3).free is None
+    assert "1 free" in repr(Problem(fed.with_intercept(), Squared(), 0.1, intercept=True))
+    path = tmp_path / "run.npz"
+    method, fed = FedAvg(step_size=0.1), fed.with_intercept()
+    run(method, Problem(fed, Squared(), 0.1, intercept=True), rounds=2, checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint"):
+        run(method, Problem(fed, Squared(), 0.1), rounds=3, checkpoint=path)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("loss, sparse", [(Logistic(), True), (Softmax(3), False)], ids=["csr", "classes"])
+def test_compiled(loss, sparse):
+    """Kernels compile for a ridge per coordinate; without free coordinates that of a number has the same result."""
+    problem, some = made(loss, sparse), made(loss, sparse, intercept=np.array([False, True, False, False]))
+    some.free = np.zeros(4, dtype=bool)
+    for method in (FedAvg(step_size=0.2, local_steps=3), FedAvg(step_size=0.2, local_steps=3, batch_size=2)):
+        assert run(method, problem, rounds=3, start=np.ones(problem.model_shape)).gap < math.inf
+        plain = run(method, made(loss, sparse, intercept=False), rounds=3).w
+        np.testing.assert_allclose(run(method, some, rounds=3).w, plain, rtol=1e-12, atol=1e-14)
