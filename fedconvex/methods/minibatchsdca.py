@@ -23,6 +23,7 @@ from fedconvex.kernels import jobs
 from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, Sigma, answer
+from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.dual import conjugate_sum, dual_step
@@ -83,8 +84,9 @@ class MiniBatchSDCA(CheckedFields):
         nodes = dual_nodes.Nodes(problem.row_norms, problem.c, message.rho, *memory)
         fresh = dual_nodes.refreshes(draws.round)
         rule = BatchAscent(nodes, draws.trajectory, beta, fresh, reply.conjugate, reply.theta, reply.steps)
-        batch = np.minimum(self.batch_size, sizes)
-        return dual_nodes.run_nodes(jobs.DRAWN, rule, problem, message, clients, draws, batch, reply), memory  # 3, 4
+        batch = np.minimum(self.batch_size, sizes)[clients]
+        plan = plan_of(clients, 1, batch, batch)
+        return dual_nodes.run_nodes(jobs.DRAWN, rule, problem, message, clients, draws, plan, reply), memory  # 3, 4
 
     aggregate = dual_nodes.aggregate  # 5
     measure, observe = dual_nodes.measure, dual_nodes.observe

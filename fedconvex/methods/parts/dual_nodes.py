@@ -297,16 +297,18 @@ def take_steps(
 ) -> Reply:
     """Run the coordinate steps of the given nodes; memory is written in place."""
     nodes, empty = Nodes(problem.row_norms, problem.c, message.rho, *memory), empty_reply(problem, clients)
-    rule = Ascent(nodes, work, draws, problem.federation.ids, empty.conjugate, empty.theta, empty.steps)
-    return run_nodes(jobs.ITSELF, rule, problem, message, clients, draws, problem.federation.sizes, empty)
+    n = problem.federation.sizes
+    passes, block = (-(-work.steps // n), n) if work.most == 1 else (np.full(n.shape, work.most), work.steps)
+    plan = plan_of(clients, passes[clients], block[clients], n[clients])
+    rule = Ascent(nodes, work, draws, problem.federation.ids, passes, empty.conjugate, empty.theta, empty.steps)
+    return run_nodes(jobs.ITSELF, rule, problem, message, clients, draws, plan, empty)
 
 
 def run_nodes(
     kind: int, rule: Any, problem: MultiTaskProblem, message: Message, clients: np.ndarray, draws: Draws,
-    batch: np.ndarray, reply: Reply,
+    plan: np.ndarray, reply: Reply,
 ) -> Reply:  # fmt: skip
-    """Do the jobs of nodes (R, k) by a rule, with so many rows of each node listed, (m,); the reply is written."""
-    plan = plan_of(clients, 1, batch[clients], batch[clients])
+    """Do the jobs of nodes (R, k) by a rule, by a plan of passes, rows and batch (R, k, 3); the reply is written."""
     start = message.w[np.arange(len(clients))[:, None], clients]
     none = np.zeros(1)
     jobs.run({kind: rule}, problem, 0.0, start, clients, draws, none.reshape(1, 1, 1), plan, False, out=reply.v)
@@ -375,21 +377,32 @@ def accuracy(gap, noise, less, lost):  # type: ignore[no-untyped-def]
     return gap / (gap + gain) if gain > 0.0 else 1.0
 
 
-@reduction
-def ascend(loss, X, y, norms, lo, hi, c, w, rho, full, work, state, alpha, u, pool, rows):  # type: ignore[no-untyped-def]
-    """Take the steps of one node from u = w; return a bound of theta (NaN if not asked for) and their number."""
-    for i in range(hi - lo):
+@kernel
+def begin(w, u, pool, n):  # type: ignore[no-untyped-def]
+    """u = w, and rows in order."""
+    for i in range(n):
         pool[i] = i
     for j in range(u.size):
         u[j] = w[j]
-    before = conjugate_sum(loss, y, lo, hi, alpha) if work.certify else 0.0
-    theta, done = np.nan, 0
-    for _ in range(work.most):
+
+
+@reduction
+def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, alpha, u, pool, rows):  # type: ignore[no-untyped-def]
+    """Take steps of one node in some passes; return a bound of theta (NaN if not asked for) and the steps so far.
+
+    A pass is one over the rows, or the steps between two looks. Before them, the conjugates summed to ``before``.
+    """
+    lo, hi, last = job.lo, job.lo + job.n, work.most * full
+    size = job.n if work.most == 1 else full
+    for e in range(job.since, job.passes):
+        if done == last or theta <= work.theta:
+            break
+        end = min((e + 1) * size, last)
         coordinate_steps(
-            loss, X, y, norms, lo, hi - lo, done, done + full, work.replacement, state, rho * c, alpha, u, pool, rows
+            loss, X, y, norms, lo, hi - lo, done, end, work.replacement, job.state, rho * c, alpha, u, pool, rows
         )
-        done += full
-        if work.certify:
+        done = end
+        if work.certify and (work.most > 1 or done == last):
             after, squares, sizes = conjugate_sum(loss, y, lo, hi, alpha), 0.0, 0.0
             for j in range(u.size):
                 squares += (u[j] - w[j]) * (u[j] + w[j])
@@ -397,8 +410,6 @@ def ascend(loss, X, y, norms, lo, hi, c, w, rho, full, work, state, alpha, u, po
             gap, noise = local_gap(loss, X, y, norms, lo, hi, alpha, u)
             lost = ROUNDING * (c * (abs(before) + abs(after)) + sizes / (2.0 * rho))
             theta = accuracy(c * gap, c * noise, c * (before - after) - squares / (2.0 * rho), lost)
-            if theta <= work.theta:
-                break
     return theta, done
 
 
@@ -432,22 +443,29 @@ class Ascent(NamedTuple):
     work: Work
     draws: Draws
     ids: np.ndarray  # (m,)
+    passes: np.ndarray  # (m,) after which a node answers
     conjugate: np.ndarray  # (R, k), written, like theta and done
     theta: np.ndarray
     done: np.ndarray
 
     def steps(self, loss, data, job, eta, w, path, room):  # type: ignore[no-untyped-def]
-        """Take steps from u = w_t; v_t <- v_t + (u - w_t)/rho_t."""
+        """Take steps from u = w_t; after the last one, v_t <- v_t + (u - w_t)/rho_t."""
         r, j, t, lo, hi, u = job.r, job.j, job.k, job.lo, job.lo + job.n, room.g
         number, c, rho = self.draws.trajectory[r], self.nodes.c, self.nodes.rho
         v, a = self.nodes.v[number, t], self.nodes.alpha[number]
-        self.theta[r, j], self.done[r, j] = 1.0, 0.0
         full = budget(self.work, self.draws.key, number, self.draws.round, self.ids[t], t)
+        if job.since == 0:
+            self.theta[r, j], self.done[r, j] = (np.nan if full > 0 else 1.0), 0.0
+            self.conjugate[r, j] = conjugate_sum(loss, data.y, lo, hi, a) if self.work.certify else 0.0
+            begin(w, u, room.pool, job.n)
         if full > 0:
             self.theta[r, j], self.done[r, j] = ascend(
-                loss, data.X, data.y, self.nodes.norms, lo, hi, c[t], w, rho[r, t], full, self.work, job.state, a, u,
-                room.pool, room.rows,
+                loss, data.X, data.y, self.nodes.norms, job, c[t], w, rho[r, t], full, self.work, self.conjugate[r, j],
+                self.theta[r, j], np.int64(self.done[r, j]), a, u, room.pool, room.rows,
             )  # fmt: skip
+        if job.passes < self.passes[t]:
+            return
+        if full > 0:
             for q in range(u.size):
                 v[q] += (u[q] - w[q]) / rho[r, t]
         answer(loss, data.X, data.y, lo, hi, c[t], a, v, self.work.fresh, w)
