@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, whole
+from fedconvex._check import bad, equal_by_type, whole, wrong_type
 from fedconvex.kernels import averages
 
-__all__ = ["Party", "PlainSums", "SecureSums", "agreement", "decode", "encode", "sum_of"]
+__all__ = ["Party", "PlainSums", "SecureSums", "agreement", "as_sums", "decode", "encode", "sum_of"]
 
 
 def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
@@ -184,6 +184,13 @@ class PlainSums(NamedTuple):
         return averages.over_clients(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
 
 
+def as_sums(who: str, x: Any) -> Any:
+    """Return a way in which the server learns sums."""
+    if isinstance(x, type) or not hasattr(x, "send"):
+        raise wrong_type(who, "be PlainSums() or SecureSums()", f"{x!r}")
+    return x
+
+
 @dataclass(frozen=True)
 class SecureSums:
     """The server adds masked vectors and learns the sums only, up to 2^-bits per client in every number.
@@ -218,6 +225,11 @@ class SecureSums:
         (R, m), shape = ids.shape, reply.w.shape[2:]
         weighted = reply.w * reply.beta.reshape(R, m, *[1] * len(shape))
         flat = np.concatenate([weighted.reshape(R, m, -1), reply.beta[:, :, None], reply.losses, reply.counts], axis=2)
+        return self.mask(flat, ids, draws)
+
+    def mask(self, flat: np.ndarray, ids: np.ndarray, draws: Any) -> Masked:
+        """Return the masked vectors of all clients (R, m) of a round, one of L numbers each: flat (R, m, L)."""
+        R, m = ids.shape
         numbers, keys = np.empty(flat.shape, dtype=np.uint64), np.empty((R, m, 4), dtype=np.uint64)
         agreed = np.full((R, m, 2), m, dtype=np.int64)
         for r in range(R):
@@ -233,7 +245,16 @@ class SecureSums:
         return Masked(numbers, keys, ids, agreed)
 
     def add(self, reply: Masked, p: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Return what `PlainSums.add` returns.
+        """Return what `PlainSums.add` returns, from what `total` returns."""
+        total = self.total(reply)
+        size = total.shape[1] - 1 - 2 * p
+        beta = total[:, size]
+        average = total[:, :size] / np.where(beta > 0.0, beta, 1.0)[:, None]
+        losses, counts = total[:, size + 1 : size + 1 + p], total[:, size + 1 + p :]
+        return average.reshape(-1, *shape), beta, losses, np.rint(counts)
+
+    def total(self, reply: Any) -> np.ndarray:
+        """Return the sums over clients of what `mask` masked, (R, L).
 
         Raises
         ------
@@ -246,9 +267,4 @@ class SecureSums:
                 raise bad(who, "be of one agreement on keys", f"{np.unique(marks).size} agreements", cure)
             if sizes.size != sizes[0]:
                 raise bad(who, f"be of all {sizes[0]} clients that agreed on masks", f"{sizes.size}", cure)
-        total = decode(reply.numbers.sum(axis=1, dtype=np.uint64), self.bits)
-        size = total.shape[1] - 1 - 2 * p
-        beta = total[:, size]
-        average = total[:, :size] / np.where(beta > 0.0, beta, 1.0)[:, None]
-        losses, counts = total[:, size + 1 : size + 1 + p], total[:, size + 1 + p :]
-        return average.reshape(-1, *shape), beta, losses, np.rint(counts)
+        return decode(reply.numbers.sum(axis=1, dtype=np.uint64), self.bits)

@@ -12,7 +12,7 @@ from fedconvex import Exponential, Federation, Problem, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.kernels.cache import DISABLED
-from fedconvex.methods import FedMultiBoost, MultiBoost
+from fedconvex.methods import FedMultiBoost, MultiBoost, SecureSums
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 from fedconvex.solvers import worst_domain
 from fedconvex.solvers.certificates import ContradictedCertificate
@@ -479,13 +479,12 @@ def test_fedmultiboost_equals_plain_numpy(loss, rng):
                 mine = [c for c in clients if fed.domain[fed.ptr[c]] == k]
                 assert len(set(mine)) == 2
                 rows_k = np.concatenate([np.arange(fed.ptr[c], fed.ptr[c + 1]) for c in mine])
-                H = reply.classifiers[0, list(clients).index(mine[0])]
+                H = reply.column[0, list(clients).index(mine[0])]
                 assert len(set(H.tolist())) == 5
                 assert set(h.sources[H]) == {k}
-                D = slope[rows_k] / slope[rows_k].sum()
-                beta = [(D * fed.y[rows_k] * problem.q[rows_k, k]) @ h.predictions[rows_k, j] for j in H]
-                Z = slope[rows_k].sum() / len(rows_k)
-                best[k] = (phi[rows_k].mean(), Z * max(beta), H[int(np.argmax(beta))])
+                a = problem.client_domains.tolist().count(k) / 2 / np.sum(fed.domain == k)
+                edge = [a * (slope * fed.y * problem.q[:, k] * h.predictions[:, j])[rows_k].sum() for j in H]
+                best[k] = (1.0 + a * (phi[rows_k] - 1.0).sum(), max(edge), H[int(np.argmax(edge))])
             worst = max(best, key=lambda k: best[k][0])
             if best[worst][1] > 0:
                 alpha[best[worst][2]] += 0.4 / np.sqrt(t)
@@ -498,8 +497,64 @@ def test_fedmultiboost_communication_is_counted(rng):
     result = run(FedMultiBoost(step_size=0.4, clients_per_domain=2, classifiers=5), problem, rounds=4, tol=0)
     assert result.trace.floats_down.tolist() == [0] + [6 * N * t for t in range(1, 5)]
     K = problem.federation.K  # every client says once which domain is its own
-    assert result.trace.floats_up.tolist() == [K + 6 * (2 + 5) * t for t in range(5)]
+    assert result.trace.floats_up.tolist() == [K + 6 * (1 + 5) * t for t in range(5)]
     assert result.trace.floats_published.tolist() == [0, 6 * 2 + 6 * 5] + [6 * 2 + 2 * 5] * 3  # at first all are worst
+
+
+def unequal(seed=0):
+    """Domain 0: clients of 2, 7 and 3 rows and five classifiers; domain 1: clients of 4 and 9 rows and two."""
+    rng, sizes = np.random.default_rng(seed), (2, 7, 3, 4, 9)
+    client, domain = np.repeat(np.arange(5), sizes), np.repeat([0, 0, 0, 1, 1], sizes)
+    fed = Federation.from_arrays(np.zeros((25, 1)), rng.choice([-1.0, 1.0], 25), client, domain)
+    H = Dictionary(rng.choice([-1.0, 1.0], (25, 7)) * rng.uniform(0.2, 1.0, (25, 7)), [0, 0, 1, 0, 1, 0, 0])
+    return EnsembleProblem(fed, H, rng.dirichlet(np.ones(2), 25))
+
+
+def test_fedmultiboost_estimates_are_unbiased():
+    """Means over all pairs of clients equal F_k and -dF_k/dalpha; quotients by the rows at hand do not (by 0.02)."""
+    problem, alpha, method = unequal(), np.full((1, 7), 0.4), FedMultiBoost(step_size=1.0, clients_per_domain=1)
+    state = method.init(problem, np.zeros((1, 7)))._replace(w=alpha)
+    losses, edges, quotients, draws = [], [], [], Draws(key_from_seed(0), np.arange(1), 0)
+    for a in (0, 1, 2):
+        for b in (3, 4):
+            clients = np.array([[a, b]])
+            reply, _ = method.local(problem, method.broadcast(state), clients, None, draws)
+            reply = method.send(problem, reply, clients, draws)
+            after = method.aggregate(state, clients, None, reply)
+            losses.append(after.estimate[0])
+            quotients.append(reply.loss[0] / problem.federation.sizes[clients[0]])
+            total, edge = method._added(state, clients, reply)
+            np.testing.assert_allclose(total[0], reply.loss[0], rtol=1e-15)
+            edges.append(edge[0] * (np.array([3, 2]) / problem.counts)[problem.sources])
+    np.testing.assert_allclose(np.mean(losses, axis=0), problem.domain_values(alpha[0]), rtol=1e-13)
+    slopes = -problem.domain_gradients(alpha[0])[problem.sources, np.arange(7)]
+    np.testing.assert_allclose(np.mean(edges, axis=0), slopes, rtol=0, atol=1e-13)
+    assert np.abs(np.mean(quotients, axis=0) - problem.domain_values(alpha[0])).max() > 0.02
+
+
+def test_fedmultiboost_sends_no_classifier_twice():
+    result = run(FedMultiBoost(step_size=0.1), unequal(), rounds=2, tol=0)
+    assert np.diff(result.trace.floats_up).tolist() == [5 + 3 * 5 + 2 * 2] * 2
+    assert result.trace.floats_published[2] in (2 * 5 + 15, 2 * 5 + 4)
+
+
+def test_fedmultiboost_by_secure_sums(rng):
+    pytest.importorskip("cryptography")
+    problem = unequal()
+    plain, masked = FedMultiBoost(step_size=0.3), FedMultiBoost(step_size=0.3, sums=SecureSums(40))
+    how = {"rounds": 12, "tol": 0, "trajectories": 2}
+    one, other = quiet(plain, problem, **how), quiet(masked, problem, **how)
+    np.testing.assert_array_equal(one.w, other.w)  # the same classifiers and steps
+    np.testing.assert_allclose(one.state.estimate, other.state.estimate, rtol=0, atol=5 * 2.0**-40)
+    assert np.diff(other.trace.floats_up).tolist() == [5 * (2 + 7 + 4)] * 12  # losses, edges, a key
+    few = {"clients_per_domain": 2, "classifiers": 2}
+    one = quiet(FedMultiBoost(step_size=0.3, **few), problem, **how)
+    other = quiet(FedMultiBoost(step_size=0.3, sums=SecureSums(40), **few), problem, threads=2, **how)
+    np.testing.assert_array_equal(one.w, other.w)
+    with pytest.raises(ValueError, match="at least two clients of every domain; got 1 in a round"):
+        run(FedMultiBoost(step_size=0.3, clients_per_domain=1, sums=SecureSums()), problem, rounds=1)
+    with pytest.raises(TypeError, match="PlainSums"):
+        FedMultiBoost(step_size=0.3, sums=SecureSums)
 
 
 def test_fedmultiboost_converges_with_one_domain(rng):

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from fedconvex import secure
-from fedconvex._check import bad, numeric, wrong_type
+from fedconvex._check import bad, numeric
 from fedconvex.draws import Draws
 from fedconvex.fields import Count
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, step_sizes
@@ -48,13 +48,6 @@ class State(NamedTuple):
 def as_tuple(who: str, x: Any) -> tuple[float, ...]:
     """Return the numbers of a vector as a tuple."""
     return tuple(numeric(who, x).ravel().tolist())
-
-
-def as_sums(who: str, x: Any) -> Any:
-    """Return a way in which the server learns sums."""
-    if isinstance(x, type) or not hasattr(x, "send"):
-        raise wrong_type(who, "be PlainSums() or SecureSums()", f"{x!r}")
-    return x
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +103,7 @@ class AgnosticFedAvg(local_work.AveragedWork):
     uncertainty_set: domain_weighting.UncertaintySet = Simplex()
     ascent: domain_weighting.Ascent = EntropicStep()
     domain_weights: Annotated[Any, as_tuple] | None = None
-    sums: Annotated[Any, as_sums] = secure.PlainSums()
+    sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     statistics = domain_weighting.statistics
 

@@ -4,10 +4,10 @@ Every client c belongs to one domain k and has m_c rows; base classifiers are kn
 
 1. server: alpha_0 = 0
 2. each round t: server samples r clients C_{t,k} and s base classifiers H_{t,k} of every domain k, sends alpha_{t-1}
-3.   client c in C_{t,k}: Phi_c = mean of Phi(-y f_{t-1}(x)), Z_{t,c} = sum of Phi'(-y f_{t-1}(x)) over its rows
-4.   client c: Z_{t,c} beta_{t,c,j} = sum of Phi'(-y f_{t-1}(x)) y Q(k|x) h_{k,j}(x) for j in H_{t,k}; answers all three
-5. server: K_t = argmax_k of (sum_c m_c Phi_c) / (sum_c m_c) over c in C_{t,k}
-6. server: (k, j) = argmax over k in K_t, j in H_{t,k} of (sum_c Z_{t,c} beta_{t,c,j}) / (sum_c m_c)
+3.   client c in C_{t,k}: m_c Phi_c = sum of Phi(-y f_{t-1}(x)) over its rows
+4.   client c: Z_{t,c} beta_{t,c,j} = sum of Phi'(-y f_{t-1}(x)) y Q(k|x) h_{k,j}(x) for j in H_{t,k}; answers both
+5. server: K_t = argmax_k of 1 + a_k sum_c m_c (Phi_c - 1) over c in C_{t,k}, a_k = (clients of k/r) / (rows of k)
+6. server: (k, j) = argmax over k in K_t, j in H_{t,k} of a_k sum_c Z_{t,c} beta_{t,c,j}
 7. server: alpha_{k,j} += eta_0 / sqrt(t)
 """
 
@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from fedconvex import secure
 from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count
@@ -41,17 +42,33 @@ class State(NamedTuple):
     history: np.ndarray  # (R, t, 6) per round: source, column, 0, 0, 0, step
     sizes: np.ndarray  # (K,) m_c, told to the server once
     domain: np.ndarray  # (K,) domain of every client
+    sources: np.ndarray  # (N,) source of every classifier
     estimate: np.ndarray  # (R, p) last estimates of the domains' losses, NaN before the first round
 
 
-@not_sent("classifiers")
+@not_sent("column")
 class Reply(NamedTuple):
     """Clients to server."""
 
-    loss: np.ndarray  # (R, m) Phi_c
-    mass: np.ndarray  # (R, m) Z_{t,c}
-    edge: np.ndarray  # (R, m, s) Z_{t,c} beta_{t,c,j}
-    classifiers: np.ndarray  # (R, m, s) which j; the server has drawn them itself
+    loss: np.ndarray  # (R, m) m_c Phi_c
+    edge: np.ndarray  # (R, m, s) Z_{t,c} beta_{t,c,j}; what is sent of it is (R, S), without what no j stands for
+    column: np.ndarray  # the same, which j, or -1; the server has drawn them itself
+
+
+@not_sent("clients", "agreed", "column")
+class MaskedReply(NamedTuple):
+    """Clients to server: losses by domain and edges by classifier, 0 for those of other domains, in masked vectors."""
+
+    numbers: np.ndarray  # (R, m, p + L) uint64, L classifiers in the round
+    keys: np.ndarray  # (R, m, 4) public keys
+    clients: np.ndarray  # (R, m)
+    agreed: np.ndarray  # (R, m, 2)
+    column: np.ndarray  # (R, L) which j
+
+    @property
+    def relayed(self) -> int:
+        """Public keys that the server passes on."""
+        return secure.Masked(*self[:4]).relayed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +83,9 @@ class FedMultiBoost(CheckedFields):
         r; default all. Domains with fewer clients send all of theirs.
     classifiers : int, optional
         s, base classifiers of each source per round; default all.
+    sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
+        How the server learns the sums of steps 5 and 6: from the answers, or from masked vectors that reveal nothing
+        else. Then every domain needs at least two clients in a round.
 
     Raises
     ------
@@ -76,14 +96,14 @@ class FedMultiBoost(CheckedFields):
     Notes
     -----
     The paper has two exchanges per round: the losses first, and beta only from clients of the worst domains, with
-    Z_{t,k} sent down in between. Here there is one: every sampled client adds Z beta, which the server divides by Z, so
-    that the decision is the same. The trace has ``floats_published``, what the two exchanges would have sent up.
+    Z_{t,k} sent down in between. Here there is one: every sampled client answers Z beta. The trace has
+    ``floats_published``, what the two exchanges would have sent up.
     Only classifiers that lower the worst domain's loss are chosen: alpha stays nonnegative without a sign of the step.
     One client per domain and all classifiers without sampling is deterministic.
-    Where clients of a domain differ in size and not all are sampled, the losses of step 5 and the edges of step 6 are
-    ratio estimates: both sums are random, and the quotients are biased. Clients of equal size make them unbiased.
-    Where sources have unequal numbers of classifiers and all are asked for, replies are as long as the longest list:
-    shorter ones are filled with repetitions, which are sent and counted; ``floats_published`` counts none of them.
+    Losses and edges are unbiased whatever the sizes of clients: sums over r sampled clients of a domain, times its
+    clients over r, divided by its rows. Of losses Phi(0) = 1 is taken off first and added again (a difference
+    estimate), so that they do not vary with the number of rows sampled where alpha = 0. The paper divides by the rows
+    of the sampled clients, a biased quotient of two random sums where clients differ in size.
 
     References
     ----------
@@ -104,11 +124,12 @@ class FedMultiBoost(CheckedFields):
 
     learns = (ENSEMBLE,)
     statistics = staticmethod(lambda problem: ("client_domain",))  # what clients are asked for before round 1
-    constant = ("sizes", "domain")  # of the state: no round changes them
+    constant = ("sizes", "domain", "sources")  # of the state: no round changes them
 
     step_size: Annotated[Any, step_sizes.Schedule(decays=False, instead="it is eta_0 of the steps eta_0/sqrt(t)")]
     clients_per_domain: Count | None = None
     classifiers: Count | None = None
+    sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     def init(self, problem: EnsembleProblem, w: np.ndarray) -> State:
         if not hasattr(problem, "sources"):
@@ -128,10 +149,15 @@ class FedMultiBoost(CheckedFields):
             must = f"be at most the {columns[k]} classifiers of source {k}"
             raise bad("FedMultiBoost.classifiers", must, self.classifiers or "all")
         domain = _domain_of_clients(problem)
+        fewest = min(np.bincount(domain, minlength=problem.p).min(), self.clients_per_domain or domain.size)
+        if self._masked and fewest < 2:
+            cure = "raise clients_per_domain, or pass sums=PlainSums()"
+            raise bad("FedMultiBoost.sums", "add at least two clients of every domain", f"{fewest} in a round", cure)
         used = np.flatnonzero((w != 0.0).any(axis=0))
         history = np.zeros((len(w), used.size, 6))
         history[:, :, 0], history[:, :, 1], history[:, :, 5] = problem.sources[used], used, w[:, used]
-        return State(w, 0, history, fed.sizes, domain, np.full((len(w), problem.p), np.nan))  # 1
+        estimate = np.full((len(w), problem.p), np.nan)
+        return State(w, 0, history, fed.sizes, domain, np.asarray(problem.sources), estimate)  # 1
 
     def participants(self, problem: EnsembleProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         domain = _domain_of_clients(problem)
@@ -147,44 +173,71 @@ class FedMultiBoost(CheckedFields):
     broadcast = averaging.broadcast  # 2
 
     def local(self, problem: EnsembleProblem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        fed, sources = problem.federation, problem.sources
-        columns = [np.flatnonzero(sources == k) for k in range(problem.p)]
-        s = self.classifiers or max(c.size for c in columns)
-        R, m = clients.shape
-        loss, mass = np.empty((R, m)), np.empty((R, m))
-        edge, chosen = np.empty((R, m, s)), np.empty((R, m, s), dtype=np.int64)
-        picks = [c[_sample(draws, c.size, s, k, CLASSIFIERS)] for k, c in enumerate(columns)]  # 2
-        domain = _domain_of_clients(problem)
-        for r in range(R):
-            for j, c in enumerate(clients[r]):
-                X, y = fed.X[fed.ptr[c] : fed.ptr[c + 1]], fed.y[fed.ptr[c] : fed.ptr[c + 1]]
-                Phi, slope = _phi(problem.base2, y * (X @ message.w[r]))
-                loss[r, j], mass[r, j] = Phi.mean(), slope.sum()  # 3
-                chosen[r, j] = picks[domain[c]][r]
-                edge[r, j] = (slope * y) @ X[:, chosen[r, j]]  # 4
-        return Reply(loss, mass, edge, chosen), memory
+        fed, domain = problem.federation, _domain_of_clients(problem)
+        picks = self._classifiers(problem.sources, problem.p, draws)  # 2
+        shape = (*clients.shape, max(c.shape[1] for c in picks))
+        loss, edge, column = np.empty(clients.shape), np.zeros(shape), np.full(shape, -1)
+        for r, j in np.ndindex(clients.shape):
+            c = clients[r, j]
+            X, y, asked = fed.X[fed.ptr[c] : fed.ptr[c + 1]], fed.y[fed.ptr[c] : fed.ptr[c + 1]], picks[domain[c]][r]
+            Phi, slope = _phi(problem.base2, y * (X @ message.w[r]))
+            loss[r, j] = Phi.sum()  # 3
+            edge[r, j, : asked.size], column[r, j, : asked.size] = (slope * y) @ X[:, asked], asked  # 4
+        return Reply(loss, edge, column), memory
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        w, p, t = state.w.copy(), int(state.domain.max()) + 1, state.t + 1
+    def _classifiers(self, sources: np.ndarray, p: int, draws: Draws) -> list[np.ndarray]:
+        """Return H_{t,k} of every domain k, (R, s) each."""
+        lists = [np.flatnonzero(sources == k) for k in range(p)]
+        return [
+            c[_sample(draws, c.size, min(self.classifiers or c.size, c.size), k, CLASSIFIERS)]
+            for k, c in enumerate(lists)
+        ]
+
+    @property
+    def _masked(self) -> bool:
+        return hasattr(self.sums, "mask")
+
+    def send(self, problem: EnsembleProblem, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
+        """Return what all clients of the round send, once they have agreed on masks: `SecureSums`."""
+        (R, m), p, there = clients.shape, problem.p, reply.column >= 0
+        if not self._masked:
+            return Reply(reply.loss, reply.edge[there].reshape(R, -1), reply.column[there].reshape(R, -1))
+        column = np.array([np.unique(row[row >= 0]) for row in reply.column])
+        flat, of = np.zeros((R, m, p + column.shape[1])), _domain_of_clients(problem)[clients]
+        for r, j in np.ndindex(R, m):
+            flat[r, j, of[r, j]] = reply.loss[r, j]
+            flat[r, j, p + np.searchsorted(column[r], reply.column[r, j, there[r, j]])] = reply.edge[r, j, there[r, j]]
+        return MaskedReply(*self.sums.mask(flat, problem.federation.ids[clients], draws), column)
+
+    def _added(self, state: State, clients: np.ndarray, reply: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums over clients of losses by domain (R, p) and of edges by classifier (R, N), 0 if not asked."""
+        R, p, N = len(clients), state.estimate.shape[1], state.sources.size
+        if self._masked:
+            total = self.sums.total(reply)
+            losses, edges = total[:, :p], np.zeros((R, N))
+            np.put_along_axis(edges, reply.column, total[:, p:], axis=1)
+            return losses, edges
+        losses = np.array([np.bincount(state.domain[c], v, p) for c, v in zip(clients, reply.loss, strict=True)])
+        return losses, np.array([np.bincount(c, v, N) for c, v in zip(reply.column, reply.edge, strict=True)])
+
+    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
+        w, t, p = state.w.copy(), state.t + 1, state.estimate.shape[1]
         history = np.zeros((len(w), state.history.shape[1] + 1, 6))
         history[:, :-1] = state.history
-        estimate = np.empty((len(w), p))
+        held, rows = np.bincount(state.domain, minlength=p), np.bincount(state.domain, state.sizes, p)
+        scale = held / np.bincount(state.domain[clients[0]], minlength=p) / rows  # a_k
+        losses, edges = self._added(state, clients, reply)
+        seen = np.array([np.bincount(state.domain[c], state.sizes[c], p) for c in clients])
+        estimate, edges = 1.0 + scale * (losses - seen), edges * scale[state.sources]
         eta = step_sizes.round_step_sizes(self.step_size, np.arange(len(w)), 0)
         for r in range(len(w)):
-            m_c, of = state.sizes[clients[r]].astype(float), state.domain[clients[r]]
-            rows = np.bincount(of, m_c, minlength=p)
-            estimate[r] = np.bincount(of, m_c * reply.loss[r], minlength=p) / rows
-            best = 0.0
-            for k in np.flatnonzero(estimate[r] == estimate[r].max()):  # 5
-                edges = reply.edge[r, of == k].sum(axis=0) / rows[k]
-                j = int(np.argmax(edges))
-                if edges[j] > best:  # 6
-                    best = float(edges[j])
-                    column = int(reply.classifiers[r, np.argmax(of == k), j])
-                    history[r, -1] = (k, column, 0.0, 0.0, 0.0, eta[r] / np.sqrt(t))
-            if best > 0.0:
-                w[r, int(history[r, -1, 1])] += history[r, -1, 5]  # 7
-        return State(w, t, history, state.sizes, state.domain, estimate)
+            worst = estimate[r] == estimate[r].max()  # 5
+            gains = np.where(worst[state.sources], edges[r], 0.0)
+            j = int(np.argmax(gains))  # 6
+            if gains[j] > 0.0:
+                history[r, -1] = (state.sources[j], j, 0.0, 0.0, 0.0, eta[r] / np.sqrt(t))
+                w[r, j] += history[r, -1, 5]  # 7
+        return State(w, t, history, state.sizes, state.domain, state.sources, estimate)
 
     def check_state(self, problem: EnsembleProblem, state: State) -> None:
         """Raise unless the history of a state names classifiers of the problem."""
@@ -225,9 +278,9 @@ def _domain_of_clients(problem: EnsembleProblem) -> np.ndarray:
 
 
 def _sample(draws: Draws, n: int, m: int, k: int, purpose: int) -> np.ndarray:
-    """Return m different numbers below n for every trajectory, (R, m); m >= n gives all of them, over and over."""
-    if m >= n:
-        return np.tile(np.arange(m) % n, (draws.trajectory.size, 1))
+    """Return m <= n different numbers below n for every trajectory, (R, m)."""
+    if m == n:
+        return np.tile(np.arange(n), (draws.trajectory.size, 1))
     return np.argsort(draws.uniform(n, k, purpose), axis=1)[:, :m]
 
 
