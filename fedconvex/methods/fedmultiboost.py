@@ -68,7 +68,7 @@ class MaskedReply(NamedTuple):
     @property
     def relayed(self) -> int:
         """Public keys that the server passes on."""
-        return secure.Masked(*self[:4]).relayed
+        return secure.Masked(self.numbers, self.keys, self.clients, self.agreed).relayed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,8 @@ class FedMultiBoost(CheckedFields):
         for r, j in np.ndindex(R, m):
             flat[r, j, of[r, j]] = reply.loss[r, j]
             flat[r, j, p + np.searchsorted(column[r], reply.column[r, j, there[r, j]])] = reply.edge[r, j, there[r, j]]
-        return MaskedReply(*self.sums.mask(flat, problem.federation.ids[clients], draws), column)
+        masked = self.sums.mask(flat, problem.federation.ids[clients], draws)
+        return MaskedReply(masked.numbers, masked.keys, masked.clients, masked.agreed, column)
 
     def _added(self, state: State, clients: np.ndarray, reply: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums over clients of losses by domain (R, p) and of edges by classifier (R, N), 0 if not asked."""
