@@ -111,7 +111,7 @@ def newton_gap(
     """
     kind = problem.traits
     if kind.quadratic:
-        return drop + 0.5 * (nu + bend) ** 2
+        return drop + 0.5 * (nu + bend) * (nu + bend)  # a power of a float would raise where it overflows
     if not factor.least > 0.0 or kind.self_concordance * moved > 1.0:
         return math.inf
     columns = np.tile(problem.federation.column_sizes, problem.n_outputs) * factor.scale
