@@ -2,13 +2,15 @@
 
 Student's t assumes that the mean of the runs is nearly normal. That fails where an event of small probability has a
 large effect: no run may have shown it (then the interval is narrow and wrong), or a few did (then it is too narrow). So
-an interval is doubted where
+an interval is doubted, and a verdict that rests on it is INCONCLUSIVE, where
 
 * a client, or a row of a client, is drawn so rarely that all runs together miss it with probability above
   1 - confidence, by the probabilities that the method declares;
 * the runs do not vary, something is drawn, and the method does not declare its probabilities: an event of probability
-  below p in a run is unseen in n runs with probability (1 - p)^n;
-* fewer than `EFFECTIVE` runs make the variance: (sum d^2)^2 / sum d^4 with d the deviations from the mean.
+  below p in a run is unseen in n runs with probability (1 - p)^n.
+
+Where fewer than `EFFECTIVE` runs make the variance, e = (sum d^2)^2 / sum d^4 with d the deviations from the mean, the
+interval is made `EFFECTIVE`/e times wider. That is no proof either: tails that no run has shown are assumed away.
 
 An interval of the theorem's own (quantiles by order statistics) assumes nothing, and is not doubted.
 """
@@ -81,8 +83,10 @@ def monte_carlo(theorem: Theorem, s: Setting, limits: Limits, look: Look) -> See
         if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
             return Seen(math.inf, math.inf, math.inf, 0.0, values.size, "")
         n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
-        off = theorem.rounding(s, mean)  # narrower intervals say nothing more
-        doubt = "" if theorem.interval is not None or not drawn else _doubt(values, off, rarest, look.confidence)
+        off, doubt = theorem.rounding(s, mean), ""  # narrower intervals than off say nothing more
+        if theorem.interval is None and drawn:
+            doubt, wide = _doubt(values, off, rarest, look.confidence), _width(values)
+            low, high = mean - wide * (mean - low), mean + wide * (high - mean)
         clear = limits.least - off <= low <= high <= limits.most + off
         clear = clear or low - off > limits.most or high + off < limits.least
         fine = 0.5 * (high - low) <= max(look.precision * abs(mean), off)
@@ -96,10 +100,16 @@ def _doubt(values: np.ndarray, off: float, rarest: Chance | None, confidence: fl
     n, d2 = values.size, (values - values.mean()) ** 2
     if rarest is not None and rarest.missed(n) > 1.0 - confidence:
         return f"{rarest.what} is drawn with probability {rarest.probability:.2g} in a run, and all may have missed it"
-    if not d2.max() > off**2:
+    if rarest is None and not np.max(d2) > off**2:
         unseen = 1.0 - (1.0 - confidence) ** (1.0 / n)
-        return (
-            "" if rarest is not None else f"runs do not vary: an event of probability below {unseen:.2g} may be unseen"
-        )
-    effective = float(np.sum(d2 / d2.max()) ** 2 / np.sum((d2 / d2.max()) ** 2))
-    return "" if effective >= EFFECTIVE else f"{effective:.2g} runs make the variance: the mean is not nearly normal"
+        return f"runs do not vary: an event of probability below {unseen:.2g} may be unseen"
+    return ""
+
+
+def _width(values: np.ndarray) -> float:
+    """Return by how much Student's interval is made wider."""
+    d2 = (values - values.mean()) ** 2
+    if not d2.max() > 0.0:
+        return 1.0
+    share = d2 / d2.max()
+    return max(1.0, EFFECTIVE * float(np.sum(share**2) / np.sum(share) ** 2))

@@ -112,8 +112,8 @@ def verify(
         of the mean (or rounding) and nothing speaks against the interval, or ``most`` were made.
     confidence : float
         Of the interval, in (0, 1): Student's t, which assumes that the mean is nearly normal. Where a client or a row
-        may have been missed by all runs, where they do not vary, or where a few of them make the variance, the verdict
-        is INCONCLUSIVE and says why (`fedconvex.verify.monte_carlo`).
+        may have been missed by all runs, or where they do not vary, the verdict is INCONCLUSIVE and says why; where a
+        few of them make the variance, the interval is made wider (`fedconvex.verify.monte_carlo`).
     most : int
         Most trajectories.
     exact : bool, optional

@@ -32,18 +32,23 @@ def rarest_draw(s: Setting) -> Chance | None:
         return Chance("nothing", 1.0)
     if not set(t.drawn) <= {"clients", "batches"} or t.sampling == "other":
         return None
-    p, K = np.asarray(s.problem.weights), s.problem.federation.K
-    often = np.full(K, 1.0 if t.everyone else t.participants / K)
+    p, fed = np.asarray(s.problem.weights), s.problem.federation
+    often = np.full(fed.K, 1.0 if t.everyone else t.participants / fed.K)
     if t.sampling == "proportional":
         often = -np.expm1(t.participants * np.log1p(-np.minimum(p, 1.0 - 1e-16)))
     what = "client {}"
     if "batches" in t.drawn:
-        if t.local is None:
+        B = getattr(s.method, "batch_size", None)
+        if t.local is not None:
+            B, sizes, steps, again = t.local.batch_size, t.local.sizes, t.local.steps, t.local.replacement
+        elif t.everyone and B is not None:  # one batch of every domain
+            fed = s.problem.by_domain.federation
+            sizes, steps, often = fed.sizes, 1, np.ones(fed.K)
+            again = bool(getattr(s.method, "replacement", False))
+        else:
             return None
-        missed = np.where(t.local.batch_size < t.local.sizes, 1.0 - t.local.batch_size / t.local.sizes, 0.0)
-        if t.local.replacement:
-            missed = (1.0 - 1.0 / t.local.sizes) ** t.local.batch_size
-        often, what = often * (1.0 - missed**t.local.steps), "a row of client {}"
+        missed = (1.0 - 1.0 / sizes) ** B if again else np.maximum(1.0 - B / sizes, 0.0)
+        often, what = often * (1.0 - missed**steps), "a row of client {}"
     k = int(np.argmin(often))
     every = -math.expm1(s.rounds * math.log1p(-often[k])) if often[k] < 1.0 else 1.0
-    return Chance(what.format(s.problem.federation.labels[k]), every)
+    return Chance(what.format(fed.labels[k]), every)
