@@ -74,8 +74,6 @@ class Course(NamedTuple):
     gap: np.ndarray  # (T, R) certified gap of it
     domain_weights: np.ndarray  # (T, R) lambda of the doctorates, NaN where there is none
     accuracy: np.ndarray  # (T, R) test accuracy of the doctorates
-    last: np.ndarray  # (R, d) last models
-    pooled_gap: float  # certified gap of the pooled objective at the end, largest of the trajectories
 
 
 # ---------------------------------------------------------------- data
@@ -238,19 +236,17 @@ def _follow(method: Any, problem: Problem, test: Federation, scale: AdultScale, 
     at = {0, scale.rounds, *np.unique(np.geomspace(1, scale.rounds, 45).round().astype(int)).tolist()}
     runs = scale.runs if getattr(method, "batch_size", None) else 1
     rows: list[tuple[Any, ...]] = []
-    last: Any = None
     a, b = test.ptr[:2]
     X, y = test.X[a:b], test.y[a:b]
     for t, state in iterate(method, problem, rounds=scale.rounds, seed=seed, trajectories=runs):
         if t in at:
-            last = state.w
-            value, gap = measure_minimax(problem, Simplex(), last)
+            value, gap = measure_minimax(problem, Simplex(), state.w)
             lam = state.domain_weights[:, 0] if hasattr(state, "domain_weights") else np.full(runs, np.nan)
-            right = np.where(X @ last.T >= 0.0, 1.0, -1.0) == y[:, None]
+            right = np.where(X @ state.w.T >= 0.0, 1.0, -1.0) == y[:, None]
             rows.append((t, value, gap, lam, right.mean(axis=0)))
             tell(t / scale.rounds, f", round {t}")
     times, values, gaps, lambdas, rights = (np.array(column) for column in zip(*rows, strict=True))
-    return Course(times, values, gaps, lambdas, rights, last, float(problem.measure(last).gap.max()))
+    return Course(times, values, gaps, lambdas, rights)
 
 
 def _ridge(people: People, l2: float) -> dict[str, Any]:

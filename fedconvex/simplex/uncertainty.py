@@ -6,6 +6,7 @@ Every set knows its Euclidean projection, its entropic (mirror) step, and its su
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,12 +136,7 @@ class Polytope:
 
         The value is that of the dual, b'y + max_k (values - A'y)_k, which for every y >= 0 is an upper bound.
         """
-        F = numeric("Polytope.largest: values", values)
-        rows = F.reshape(-1, F.shape[-1])
-        value, lam = np.empty(len(rows)), np.empty_like(rows)
-        for r, row in enumerate(rows):
-            value[r], lam[r] = self._vertex(row)
-        return value.reshape(F.shape[:-1]), lam.reshape(F.shape)
+        return _largest_by_row(self._vertex, numeric("Polytope.largest: values", values))
 
     def _vertex(self, row: np.ndarray) -> tuple[float, np.ndarray]:
         from scipy.optimize import linprog
@@ -225,12 +221,7 @@ class KLBall:
 
         The value is that of the dual, nu radius + nu log sum_k center_k exp(values_k/nu), an upper bound for every nu.
         """
-        F = numeric("KLBall.largest: values", values)
-        rows = F.reshape(-1, F.shape[-1])
-        value, lam = np.empty(len(rows)), np.empty_like(rows)
-        for r, row in enumerate(rows):
-            value[r], lam[r], _ = self.tilt(row)
-        return value.reshape(F.shape[:-1]), lam.reshape(F.shape)
+        return _largest_by_row(lambda row: self.tilt(row)[:2], numeric("KLBall.largest: values", values))
 
     def tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
         """Return value, maximiser and multiplier nu >= 0 of max <row, lambda> over the ball."""
@@ -376,6 +367,15 @@ def divergence(lam: np.ndarray, c: np.ndarray) -> np.ndarray:
     on = c > 0.0
     x = np.maximum(lam[..., on], 0.0)
     return np.sum(x * np.log(np.where(x > 0.0, x, 1.0) / c[on]), axis=-1)
+
+
+def _largest_by_row(
+    best: Callable[[np.ndarray], tuple[float, np.ndarray]], F: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return values (...) and maximisers (..., p) of rows (..., p)."""
+    found = [best(row) for row in F.reshape(-1, F.shape[-1])]
+    values, weights = np.array([v for v, _ in found]), np.array([lam for _, lam in found])
+    return values.reshape(F.shape[:-1]), weights.reshape(F.shape)
 
 
 def _tilted(domain_weights: Any, g: Any) -> np.ndarray:

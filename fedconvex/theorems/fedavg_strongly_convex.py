@@ -248,12 +248,12 @@ def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[
 # ---------------------------------------------------------------- read off a setting
 
 
-def _bound_of_scheme(constants: Constants, *, local_steps: int, rounds: int, scheme: str, participants: int) -> Bound:
+def _bound_of_scheme(constants: Constants, *, scheme: str, participants: int, **run: Any) -> Bound:
     """Return Theorem 1, 2 or 3 by who takes part."""
     if scheme == "everyone":
-        return fedavg_strongly_convex(constants, local_steps=local_steps, rounds=rounds)
+        return fedavg_strongly_convex(constants, **run)
     theorem = fedavg_scheme_one if scheme == "proportional" else fedavg_scheme_two
-    return theorem(constants, local_steps=local_steps, rounds=rounds, participants=participants)
+    return theorem(constants, participants=participants, **run)
 
 
 def _read(s: Setting) -> Reading:

@@ -205,9 +205,9 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": c, "rho": rho, "rounds": s.rounds, "share": share})
 
 
-def _of_the_model(constants: Constants, *, rho: float, rounds: int, share: float) -> Bound:
+def _of_the_model(constants: Constants, **run: Any) -> Bound:
     """Return the bound as one of ‖z - x*‖, which is at most the distance that the theorem bounds."""
-    return replace(hedging(constants, rho=rho, rounds=rounds, share=share), quantity=DISTANCE)
+    return replace(hedging(constants, **run), quantity=DISTANCE)
 
 
 def _distance(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:

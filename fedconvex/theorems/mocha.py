@@ -261,8 +261,8 @@ def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:
     return Bound({"suboptimality/s": value}, DUALITY_GAP, SOURCE.format(1), requires)
 
 
-def mocha_gap_rate(constants: DualConstants, *, rounds: int, start: float, theta: float = 0.0) -> Bound:
-    """Return the bound of the expected duality gap after so many rounds: that of Theorem 1 over s.
+def mocha_gap_rate(constants: DualConstants, **run: Any) -> Bound:
+    """Return the bound of the expected duality gap: that of `mocha_smooth`, with its arguments, over s.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def mocha_gap_rate(constants: DualConstants, *, rounds: int, start: float, theta
     >>> mocha_gap_rate(DualConstants(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), rounds=3, start=8.0).value
     2.0
     """
-    eps = mocha_smooth(constants, rounds=rounds, start=start, theta=theta)
+    eps = mocha_smooth(constants, **run)
     return replace(mocha_gap(constants, suboptimality=eps.value), requires=eps.requires)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +88,8 @@ def path(kind: str, train: Federation, lambdas: Sequence[float], share: float) -
         found, lower = None, 0.0
         for lam in lambdas:
             problem = joint_problem(train, lam)
-            found = _certified(problem, found, lower, share)
+            tol = share * (lower or 1.0) / (1.0 + (lower or 1.0))  # it counts 1 + |value|
+            found = _certified(problem.solve, tol, share, found)
             yield Fit(lam, found.w, found.value, found.lower)
             lower = _next(found.lower, lam, lambdas)
         return
@@ -119,12 +120,7 @@ def _own_coordinates(train: Federation) -> tuple[Federation, list[np.ndarray] | 
 def _newton(train: Federation, lam: float, lower: float, share: float) -> tuple[np.ndarray, float, float]:
     """Return the global W, its value, and a lower bound of the minimum, by Newton's method on smoothed hinges."""
     problem, m = Problem(train, Hinge(), l2=lam, weights="uniform"), train.K
-    tol, found = share * lower / (m + lower), None
-    for _ in range(TRIES):
-        found, tol = problem.solve(tol), 0.1 * tol
-        if found.gap <= share * found.value:
-            break
-    assert found is not None
+    found = _certified(lambda tol, near: problem.solve(tol), share * lower / (m + lower), share)
     return np.repeat(found.w[None], m, axis=0), m * found.value, m * found.lower
 
 
@@ -204,16 +200,16 @@ def _next(lower: float, lam: float, lambdas: Sequence[float]) -> float:
     return lower * max(after) / lam if after else lower
 
 
-def _certified(problem: MultiTaskProblem, start: Solution | None, lower: float, share: float) -> Solution:
-    """Solve to a gap of at most share times the value, of which a lower bound may be known: tol counts 1 + |value|."""
-    guess = lower or 1.0
-    tol = share * guess / (1.0 + guess)
-    found = problem.solve(tol, start)
+def _certified(
+    solve: Callable[[float, Solution | None], Solution], tol: float, share: float, start: Solution | None = None
+) -> Solution:
+    """Solve with tol, a tenth of it, ... until the gap is at most a share of the value."""
+    found = solve(tol, start)
     for _ in range(TRIES):
         if found.gap <= share * found.value:
             break
         tol *= 0.1
-        found = problem.solve(tol, found)
+        found = solve(tol, found)
     return found
 
 
