@@ -183,7 +183,7 @@ def test_a_schedule_is_named_by_its_field():
         FedSAM(step_size=Decay(1.0, by_round=1))
     with pytest.raises(ValueError, match=r"^DynamicFedAvg\.step_size must be constant in time; .*: use FedAvg$"):
         DynamicFedAvg(step_size=Decay(1.0))
-    rule = step_sizes.Schedule(OneOrMore(float, "numbers"), decays=False)
+    rule = step_sizes.StepRule(OneOrMore(float, "numbers"), decays=False)
     with pytest.raises(ValueError, match="a constant step converges"):
         rule("x", Decay(1.0))
 

@@ -64,7 +64,7 @@ class DynamicFedAvg(CheckedFields):
     20
     """
 
-    step_size: Annotated[Any, step_sizes.Schedule(decays=False, instead="use FedAvg")]
+    step_size: Annotated[Any, step_sizes.StepRule(decays=False, instead="use FedAvg")]
     local_steps: CountPerClient = 1
     batch_size: CountPerClient | None = None
     participation: participation.Participation = 1.0

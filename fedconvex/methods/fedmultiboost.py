@@ -126,7 +126,7 @@ class FedMultiBoost(CheckedFields):
     statistics = staticmethod(lambda problem: ("client_domain",))  # what clients are asked for before round 1
     constant = ("sizes", "domain", "sources")  # of the state: no round changes them
 
-    step_size: Annotated[Any, step_sizes.Schedule(decays=False, instead="it is eta_0 of the steps eta_0/sqrt(t)")]
+    step_size: Annotated[Any, step_sizes.StepRule(decays=False, instead="it is eta_0 of the steps eta_0/sqrt(t)")]
     clients_per_domain: Count | None = None
     classifiers: Count | None = None
     sums: Annotated[Any, secure.as_sums] = secure.PlainSums()

@@ -35,7 +35,7 @@ from fedconvex.traits import Traits
 
 __all__ = ["FISTA", "ProximalFedSGD", "ProximalGradient"]
 
-AutomaticConstant = Annotated[Any, step_sizes.Schedule(automatic=True, decays=False)]
+AutomaticConstant = Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
 
 
 class State(NamedTuple):

@@ -81,7 +81,7 @@ class SVRG(local_work.PooledWork):
     'CONVERGED'
     """
 
-    step_size: Annotated[Any, step_sizes.Schedule(automatic=True, decays=False)]
+    step_size: Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
     inner_steps: Count
     option: OneOrTwo = 2
 

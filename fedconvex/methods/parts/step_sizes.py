@@ -59,7 +59,7 @@ class Decay(NamedTuple):
 _POSITIVE, _NONNEGATIVE = OneOrMore(positive, "positive numbers"), OneOrMore(nonnegative, "nonnegative numbers")
 
 
-class Schedule(NamedTuple):
+class StepRule(NamedTuple):
     """The rule of step sizes: a number, one per trajectory, and where they are possible a `Decay` or "auto"."""
 
     numbers: OneOrMore = _POSITIVE
@@ -95,10 +95,10 @@ class Schedule(NamedTuple):
             self.numbers.fit(who, x, problem, R)
 
 
-StepSize = Annotated[Any, Schedule()]
-AutomaticStepSize = Annotated[Any, Schedule(automatic=True)]
-ConstantStepSize = Annotated[Any, Schedule(decays=False)]
-NonnegativeSchedule = Annotated[Any, Schedule(_NONNEGATIVE)]
+StepSize = Annotated[Any, StepRule()]
+AutomaticStepSize = Annotated[Any, StepRule(automatic=True)]
+ConstantStepSize = Annotated[Any, StepRule(decays=False)]
+NonnegativeSchedule = Annotated[Any, StepRule(_NONNEGATIVE)]
 
 
 # ---------------------------------------------------------------- step sizes of a round
