@@ -44,9 +44,11 @@ def participants(method: Any, problem: FederatedProblem, draws: Draws) -> tuple[
     """
     if hasattr(method, "participants"):
         return method.participants(problem, draws)
-    who, rule = f"{type(method).__name__}.participation", participation.Sampling()
-    scheme = rule(who, getattr(method, "participation", None))
-    rule.fit(who, scheme, problem, draws.trajectory.size)
+    scheme = getattr(method, "participation", None)
+    if not hasattr(method, "check_fit"):  # who declares no rules is checked here
+        who, rule = f"{type(method).__name__}.participation", participation.Sampling()
+        scheme = rule(who, scheme)
+        rule.fit(who, scheme, problem, draws.trajectory.size)
     return participation.participants(scheme, problem, draws)
 
 
