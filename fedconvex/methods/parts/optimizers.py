@@ -8,7 +8,7 @@ method's state.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -153,13 +153,30 @@ class ServerSGD(NamedTuple):
         return (m,), w + self.step_size * (self.momentum * m + delta if self.nesterov else m)
 
 
-def adaptive(opt: Any, memory: tuple, delta: np.ndarray, v: np.ndarray, w: np.ndarray) -> tuple[tuple, np.ndarray]:
-    """Return (m, v) and the model after m <- beta1 m + (1 - beta1) Delta, w <- w + step_size m/(sqrt v + tau)."""
-    m = opt.beta1 * memory[0] + (1.0 - opt.beta1) * delta
-    return (m, v), w + opt.step_size * m / (np.sqrt(v) + opt.tau)
+_T = TypeVar("_T", bound=type)
+
+
+def adaptive(cls: _T) -> _T:
+    """Give a server optimiser that says how v follows Delta^2 its memory (m, v) and its step (Reddi et al. 2021).
+
+    m <- beta1 m + (1 - beta1) Delta, w <- w + step_size m/(sqrt v + tau), from m = 0 and v = tau^2.
+    """
+
+    def init(self: Any, w: np.ndarray) -> tuple:
+        return (np.zeros_like(w), np.full_like(w, self.tau**2))
+
+    def move(self: Any, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
+        delta = average - w
+        m, v = self.beta1 * memory[0] + (1.0 - self.beta1) * delta, self.follow(memory[1], delta**2)
+        return (m, v), w + self.step_size * m / (np.sqrt(v) + self.tau)
+
+    for name, part in (("init", init), ("move", move)):
+        setattr(cls, name, part)
+    return cls
 
 
 @equal_by_type
+@adaptive
 class ServerAdagrad(NamedTuple):
     """FedAdagrad: v <- v + Delta^2, w <- w + step_size m/(sqrt v + tau) (Reddi et al. 2021, Algorithm 2).
 
@@ -175,17 +192,13 @@ class ServerAdagrad(NamedTuple):
     beta1: float = 0.0
     tau: float = 1e-3
 
-    def init(self, w: np.ndarray) -> tuple:
-        """m = 0, v = tau^2."""
-        return (np.zeros_like(w), np.full_like(w, self.tau**2))
-
-    def move(self, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
-        """Return the new (memory, model)."""
-        delta = average - w
-        return adaptive(self, memory, delta, memory[1] + delta**2, w)
+    def follow(self, v: np.ndarray, square: np.ndarray) -> np.ndarray:
+        """Return v + Delta^2."""
+        return v + square
 
 
 @equal_by_type
+@adaptive
 class ServerAdam(NamedTuple):
     """FedAdam: v <- beta2 v + (1 - beta2) Delta^2, without bias correction (Reddi et al. 2021, Algorithm 2).
 
@@ -202,17 +215,13 @@ class ServerAdam(NamedTuple):
     beta2: float = 0.99
     tau: float = 1e-3
 
-    def init(self, w: np.ndarray) -> tuple:
-        """m = 0, v = tau^2."""
-        return (np.zeros_like(w), np.full_like(w, self.tau**2))
-
-    def move(self, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
-        """Return the new (memory, model)."""
-        delta = average - w
-        return adaptive(self, memory, delta, self.beta2 * memory[1] + (1.0 - self.beta2) * delta**2, w)
+    def follow(self, v: np.ndarray, square: np.ndarray) -> np.ndarray:
+        """Return beta2 v + (1 - beta2) Delta^2."""
+        return self.beta2 * v + (1.0 - self.beta2) * square
 
 
 @equal_by_type
+@adaptive
 class ServerYogi(NamedTuple):
     """FedYogi: v <- v - (1 - beta2) Delta^2 sign(v - Delta^2) (Reddi et al. 2021, Algorithm 2).
 
@@ -229,14 +238,9 @@ class ServerYogi(NamedTuple):
     beta2: float = 0.99
     tau: float = 1e-3
 
-    def init(self, w: np.ndarray) -> tuple:
-        """m = 0, v = tau^2."""
-        return (np.zeros_like(w), np.full_like(w, self.tau**2))
-
-    def move(self, memory: tuple, w: np.ndarray, average: np.ndarray) -> tuple[tuple, np.ndarray]:
-        """Return the new (memory, model)."""
-        delta, v = average - w, memory[1]
-        return adaptive(self, memory, delta, v - (1.0 - self.beta2) * delta**2 * np.sign(v - delta**2), w)
+    def follow(self, v: np.ndarray, square: np.ndarray) -> np.ndarray:
+        """Return v - (1 - beta2) Delta^2 sign(v - Delta^2)."""
+        return v - (1.0 - self.beta2) * square * np.sign(v - square)
 
 
 # ---------------------------------------------------------------- rules
