@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 
 # Every room imports from lower floors and from itself only.
 FLOORS = [
-    {"kernels.cache", "_check"},
+    {"kernels.cache", "_check", "_lazy"},
     {"loss_traits", "_files"},
     {"federation_input"},
     {"losses", "simplex", "federation", "draws", "traits", "fields"},
@@ -41,7 +42,7 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
-DATASETS_MAY_IMPORT = {"_check", "federation", "datasets"}
+DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "datasets"}
 NUMBA = {"kernels/cache.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
@@ -91,8 +92,9 @@ def file_of(module):
 
 def imports(tree, package="fedconvex"):
     """(module, inside a function, only for type checkers) of every import; `from a import b` gives a.b, and a if b is
-    no file of a."""
+    no file of a. What a lazy package imports for type checkers it imports for all."""
     found = []
+    lazy = "_lazy.attach(" in ast.unparse(tree)
 
     def visit(node, inside, typing):
         if isinstance(node, ast.Import):
@@ -106,7 +108,7 @@ def imports(tree, package="fedconvex"):
             found.extend((f"{base}.{alias.name}", inside, typing) for alias in node.names)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             for child in node.body:
-                visit(child, inside, True)
+                visit(child, inside, not lazy)
             for child in node.orelse:
                 visit(child, inside, typing)
             return
@@ -308,6 +310,37 @@ def test_every_public_name_loads():
         fedconvex.nothing
 
 
+LAZY = [p for p in FILES if "_lazy.attach(" in p.read_text() and p.stem == "__init__"]
+
+
+@pytest.mark.parametrize("path", LAZY, ids=name)
+def test_lazy_packages_load_all_their_names_and_no_others(path):
+    package = import_module(".".join(["fedconvex", *path.relative_to(PACKAGE).parts[:-1]]))
+    for public in package.__all__:
+        assert getattr(package, public).__name__ == public
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match=r"module 'fedconvex\..*' has no attribute 'nothing'"):
+        package.nothing
+
+
+def test_packages_are_lazy():
+    assert {p.parent.name for p in LAZY} == {"datasets", "methods", "problems", "simplex", "solvers"}
+
+
+def test_a_first_round_loads_no_other_method(tmp_path):
+    """Nor boosting, multi-task problems and projections: start-up is for what is asked for."""
+    code = "import json, sys; from fedconvex import FedAvg, Problem, Squared, run; from fedconvex.datasets import "
+    code += "linear_federation; run(FedAvg(step_size=0.1), Problem(linear_federation(seed=0).federation, Squared()), "
+    code += "rounds=1); print(json.dumps([m for m in sys.modules if m.startswith('fedconvex.')]))"
+    env = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    loaded = set(json.loads(done.stdout))
+    methods = {m for m in loaded if m.startswith("fedconvex.methods.") and ".parts" not in m}
+    assert methods == {"fedconvex.methods.fedavg"}
+    unused = ("problems.boosting", "problems.multitask", "simplex.euclidean", "datasets.table_files", "secure")
+    assert not {f"fedconvex.{m}" for m in unused} & loaded
+
+
 def test_names_for_type_checkers_are_the_public_names():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     typed = {m.rsplit(".", 1)[1] for m, _, typing in imports(tree) if typing and m.count(".") >= 1}
@@ -364,7 +397,7 @@ def test_the_docstring_test_can_fail():
 def test_all_names_what_exists(path):
     tree = parsed(path)
     lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"]
-    if name(path) == "__init__.py" or not lists:
+    if name(path) == "__init__.py" or path in LAZY or not lists:
         return
     defined = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     defined |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}

@@ -279,20 +279,29 @@ def test_strict_kernels_stay_strict_inside_reductions(tmp_path):
     script.write_text(STRICT)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [1.0, 1.0]
+    assert json.loads(done.stdout) == [1.0, 1.0, 1.0, 1.0]
 
 
 STRICT = """
 import json
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import kernel, part, reduction, strict_part
 
 @kernel
 def ratio(a, b):
     return a / b
 
+@strict_part
+def share(a, b):
+    return a / b
+
+@part
+def shares(a, b):
+    return share(a, b)
+
 @reduction
 def outer(a, b):
-    return ratio(a, b)
+    return ratio(a, b), share(a, b), shares(a, b)
 
-print(json.dumps([outer(1e-310, 1e-310), ratio(1e-310, 1e-310)]))
+assert share(3, 2) == shares(3, 2) == 1.5  # parts run as Python where Python calls them
+print(json.dumps([*outer(1e-310, 1e-310), ratio(1e-310, 1e-310)]))
 """

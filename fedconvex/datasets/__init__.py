@@ -1,24 +1,29 @@
 """Data to federate: synthetic federations with known truth, partitions of real data, and loaders."""
 
-from fedconvex.datasets.bundled import Bundled, fetch_adult, fetch_mnist, load_bundled
-from fedconvex.datasets.loaders import load, load_npz, load_svmlight
-from fedconvex.datasets.partition import (
-    partition_dirichlet,
-    partition_iid,
-    partition_shards,
-    partition_similarity,
-)
-from fedconvex.datasets.sharing import Sharing, share
-from fedconvex.datasets.synthetic import (
-    FedProxSynthetic,
-    LinearFederation,
-    LogisticFederation,
-    fedprox_synthetic,
-    linear_federation,
-    logistic_federation,
-)
-from fedconvex.datasets.table import Table
-from fedconvex.datasets.table_files import load_table
+from typing import TYPE_CHECKING
+
+from fedconvex import _lazy
+
+if TYPE_CHECKING:
+    from fedconvex.datasets.bundled import Bundled, fetch_adult, fetch_mnist, load_bundled
+    from fedconvex.datasets.loaders import load, load_npz, load_svmlight
+    from fedconvex.datasets.partition import (
+        partition_dirichlet,
+        partition_iid,
+        partition_shards,
+        partition_similarity,
+    )
+    from fedconvex.datasets.sharing import Sharing, share
+    from fedconvex.datasets.synthetic import (
+        FedProxSynthetic,
+        LinearFederation,
+        LogisticFederation,
+        fedprox_synthetic,
+        linear_federation,
+        logistic_federation,
+    )
+    from fedconvex.datasets.table import Table
+    from fedconvex.datasets.table_files import load_table
 
 __all__ = [
     "Bundled",
@@ -43,3 +48,5 @@ __all__ = [
     "partition_similarity",
     "share",
 ]
+
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

@@ -14,7 +14,7 @@ from fedconvex._check import bad, finite, numeric, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import defaults
 from fedconvex.kernels.pieces import stoppable
-from fedconvex.methods import resolved
+from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
 from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
 

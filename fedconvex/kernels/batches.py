@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedconvex.draws import below
-from fedconvex.kernels.cache import kernel
+from fedconvex.kernels.cache import kernel, strict_part
 from fedconvex.kernels.dispatch import by_output, slope, slopes
 from fedconvex.kernels.rows import row_axpy, row_dot, rows_axpy, rows_dot
 
@@ -28,7 +28,7 @@ def draw_rows(state, first, n, passes, block, replacement, pool, rows, since=0):
                 rows[e * block + b] = pool[b]
 
 
-@kernel
+@strict_part
 def list_rows(state, first, n, full, since, until, block, replacement, pool, rows):
     """Write the rows of some passes, or, where every step takes all rows, each of them once and in order."""
     if full:

@@ -9,14 +9,14 @@ import numpy as np
 
 from fedconvex.kernels import jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
-from fedconvex.kernels.cache import kernel
+from fedconvex.kernels.cache import strict_part
 from fedconvex.kernels.dispatch import move, slope
 from fedconvex.kernels.ridges import penalty, shrink
 from fedconvex.kernels.row_losses import add_rows
 from fedconvex.kernels.rows import row_axpy, row_dot, row_step
 
 
-@kernel
+@strict_part
 def share(n):
     """1/n, strictly: its product with a slope must not be turned into a division."""
     return 1.0 / n

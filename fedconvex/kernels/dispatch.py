@@ -11,7 +11,7 @@ from fedconvex import losses
 from fedconvex.kernels.cache import DISABLED, FASTMATH, overload, types
 
 if not DISABLED:  # exp relies on the order of its operations
-    overload(losses.exp, jit_options={"fastmath": {"contract"}})(lambda x: losses.exp)
+    overload(losses.exp, {"contract"})(lambda x: losses.exp)
 
 
 def by_method(stub: Callable) -> Callable:
@@ -26,7 +26,7 @@ def by_method(stub: Callable) -> Callable:
 
     in_python.__name__, in_python.__doc__ = name, stub.__doc__
     if not DISABLED:
-        overload(in_python, strict=False, jit_options={"fastmath": False})(in_kernel)  # losses are written with care
+        overload(in_python, False)(in_kernel)  # losses are written with care
     return in_python
 
 
@@ -65,7 +65,7 @@ def move(opt, w, g, a, m, v, t):
     """One step of a client optimiser."""
 
 
-_FLAGS = {"fastmath": FASTMATH, "error_model": "numpy", "_nrt": False}  # in loops that allocate nothing
+_FLAGS = {"error_model": "numpy", "_nrt": False}  # in loops that allocate nothing
 
 
 def by_rule(name, otherwise=None):
@@ -78,7 +78,7 @@ def by_rule(name, otherwise=None):
         return getattr(rule.instance_class, name, otherwise)
 
     if not DISABLED:
-        overload(in_python, strict=False, jit_options=_FLAGS | {"forceinline": True})(in_kernel)
+        overload(in_python, FASTMATH, forceinline=True, **_FLAGS)(in_kernel)
     return in_python
 
 
@@ -92,7 +92,7 @@ def by_rows(dense, sparse, inline="never"):
         return dense if isinstance(X, types.Array) else sparse
 
     if not DISABLED:
-        overload(in_python, inline=inline, strict=False, jit_options=_FLAGS)(in_kernel)
+        overload(in_python, FASTMATH, inline=inline, **_FLAGS)(in_kernel)
     return in_python
 
 
@@ -106,27 +106,30 @@ def by_ridge(number, entries, inline="never"):
         return entries if isinstance(ridge, types.Array) else number
 
     if not DISABLED:
-        overload(in_python, inline=inline, strict=False, jit_options=_FLAGS)(in_kernel)
+        overload(in_python, FASTMATH, inline=inline, **_FLAGS)(in_kernel)
     return in_python
 
 
-def by_output(one, many, weighted=None):
-    """Return a function of (loss, ...): `one` for scalar losses, `many` for losses with n_classes.
+def by_output(one, many, weighted=None, sparse=None):
+    """Return a function of (loss, X, ...): `one` for scalar losses, `many` for losses with n_classes.
 
-    `weighted`, where it is given, is for scalar losses of rows whose labels carry weights.
+    Where they are given, `weighted` is for scalar losses of rows whose labels carry weights, and `sparse` instead of
+    `one` for rows of a CSR.
     """
 
-    def choose(kind):
+    def choose(kind, dense):
         if hasattr(kind, "n_classes"):
             return many
-        return weighted if weighted is not None and hasattr(kind, "weighs") else one
+        if weighted is not None and hasattr(kind, "weighs"):
+            return weighted
+        return one if dense or sparse is None else sparse
 
-    def in_python(loss, *args):
-        return choose(loss)(loss, *args)
+    def in_python(loss, X, *args):
+        return choose(loss, isinstance(X, np.ndarray))(loss, X, *args)
 
-    def in_kernel(loss, *args):
-        return choose(loss.instance_class)
+    def in_kernel(loss, X, *args):
+        return choose(loss.instance_class, isinstance(X, types.Array))
 
     if not DISABLED:
-        overload(in_python, strict=False, jit_options=_FLAGS)(in_kernel)
+        overload(in_python, FASTMATH, **_FLAGS)(in_kernel)
     return in_python

@@ -14,7 +14,7 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.federation import Federation
 from fedconvex.kernels import jobs, row_losses
-from fedconvex.kernels.cache import borrowing
+from fedconvex.kernels.cache import part
 
 __all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by", "none_empty"]
 
@@ -45,7 +45,9 @@ def domains_of(federation: Federation) -> Domains:
         code = who if fed.domain is None else fed.domain
         p = fed.K if fed.domain is None else fed.n_domains
         held = np.bincount(who * p + code, fed.sample_weight, minlength=fed.K * p).reshape(fed.K, p)
-        _KNOWN[federation] = Domains(np.ascontiguousarray(code, dtype=np.int64), held.sum(axis=0), held)
+        code = np.ascontiguousarray(code, dtype=np.int64)
+        code.flags.writeable = False  # kernels see one array type
+        _KNOWN[federation] = Domains(code, held.sum(axis=0), held)
     return _KNOWN[federation]
 
 
@@ -125,7 +127,7 @@ class DomainSums(NamedTuple):
             w[q] = room.m[q]
 
 
-@borrowing
+@part
 def _add_runs(loss, X, y, code, lo, hi, alpha, w, sums, g, z):  # type: ignore[no-untyped-def]
     """Add the losses of rows lo:hi by domain, and alpha times their gradients; equal neighbours go together."""
     i = lo
@@ -137,7 +139,7 @@ def _add_runs(loss, X, y, code, lo, hi, alpha, w, sums, g, z):  # type: ignore[n
         i = e
 
 
-@borrowing
+@part
 def _add_batch(loss, X, y, code, rows, scale, alpha, w, sums, g, z):  # type: ignore[no-untyped-def]
     """Add scale times the losses of some rows by domain, and scale alpha times their gradients."""
     for b in range(rows.size):

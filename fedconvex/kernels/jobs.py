@@ -19,7 +19,7 @@ import numpy as np
 from fedconvex.draws import BATCHES, stream
 from fedconvex.kernels import pieces
 from fedconvex.kernels.batches import list_rows
-from fedconvex.kernels.cache import borrowing, kernel
+from fedconvex.kernels.cache import borrowing, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
 
@@ -86,7 +86,7 @@ def _each_batch(rule, loss, data, job, eta, w, path, scratch):
 steps = by_rule("steps", otherwise=_each_batch)
 
 
-@kernel
+@strict_part
 def size_unless_zero(b):
     """b.size, or 0 where b is all zeros: a tilt of zeros costs, and rounds, like none."""
     for q in range(b.size):

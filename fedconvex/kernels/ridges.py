@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.cache import part
 from fedconvex.kernels.dispatch import by_ridge
 
 # mypy: disable-error-code="no-untyped-def"
@@ -32,7 +32,7 @@ def _entries_more(ridge, more, out):
 increased = by_ridge(_number_more, _entries_more)  # ridge + more; out (p,) is room for it
 
 
-@reduction
+@part
 def _shrink_all(keep, w, a, tilt):
     if tilt.size > 0:
         for q in range(w.size):
@@ -56,7 +56,7 @@ def _shrink_by_entries(ridge, a, w, tilt):
 shrink = by_ridge(_shrink_by_number, _shrink_by_entries)  # w <- w - a (ridge w + tilt)
 
 
-@reduction
+@part
 def penalty(ridge, w, tilt, g):
     """g = ridge w + tilt."""
     for q in range(w.size):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex.kernels.cache import kernel, reduction
-from fedconvex.kernels.dispatch import by_output, by_rows, curvature, slope, slopes, value
+from fedconvex.kernels.dispatch import by_output, curvature, slope, slopes, value
 from fedconvex.kernels.rows import row_axpy, row_dot
 
 
-def _dense_sum(X, loss, y, lo, hi, scale, w, g):
+def _sum_dense(loss, X, y, lo, hi, scale, w, g, room):
     total = 0.0
     i = lo
     while i + 4 <= hi:
@@ -36,20 +36,13 @@ def _dense_sum(X, loss, y, lo, hi, scale, w, g):
     return total
 
 
-def _sparse_sum(X, loss, y, lo, hi, scale, w, g):
+def _sum_sparse(loss, X, y, lo, hi, scale, w, g, room):
     total = 0.0
     for i in range(lo, hi):
         z = row_dot(X, i, w)
         total += value(loss, z, y[i])
         row_axpy(X, i, scale * slope(loss, z, y[i]), g)
     return total
-
-
-_sum_rows = by_rows(_dense_sum, _sparse_sum, "always")
-
-
-def _sum_one(loss, X, y, lo, hi, scale, w, g, z):
-    return _sum_rows(X, loss, y, lo, hi, scale, w, g)
 
 
 def _sum_many(loss, X, y, lo, hi, scale, w, g, z):
@@ -67,7 +60,7 @@ def _sum_many(loss, X, y, lo, hi, scale, w, g, z):
 
 
 # sum of l over rows lo:hi, and g += scale * (sum of their gradients); z is scratch for the C scores of a row
-add_rows = by_output(_sum_one, _sum_many)
+add_rows = by_output(_sum_dense, _sum_many, sparse=_sum_sparse)
 
 
 @reduction

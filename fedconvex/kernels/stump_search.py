@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import kernel, reduction, strict_part
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -42,14 +42,14 @@ def pack(omega, mass, words, side):
     return signs == 0
 
 
-@kernel
+@strict_part
 def half(word, which):
     """Return the first (0) or second (1) number of a word."""
     second = ((word + _SIGN) & _LOW) - _SIGN
     return second if which == 1 else (word - second) >> 32
 
 
-@kernel
+@strict_part
 def tally(code, features, start, offset, w, table):
     """table[f, offset_i + bin of row i] = sum of w_i for four features, the last one again where there are fewer."""
     most = features.size - 1
@@ -88,7 +88,7 @@ def corners(code, side, words, gini, sums, tops):
                     tops[2 * h + which, f] = best
 
 
-@kernel
+@strict_part
 def totals(sums, which):
     """Return the sum of the weights and that of their sizes."""
     plus = minus = 0.0
@@ -98,7 +98,7 @@ def totals(sums, which):
     return plus + minus, plus - minus
 
 
-@kernel
+@strict_part
 def corner(a, c, up, down, total, mass, gini):
     """Return the largest gain while the positive sum goes from a to a + up and the negative one from c to c + down."""
     if not gini:
@@ -130,7 +130,7 @@ def inside_bins(order, starts, words, sums, which, gini, features, alive, tops):
         tops[j] = best
 
 
-@kernel
+@strict_part
 def gini_gain(a, c, total, mass):
     """L^2/W_L + R^2/W_R - S^2/W for positive weights a and negative ones c on the left; it bends most at the ends."""
     u = a - c

@@ -1,45 +1,50 @@
 """Federated methods, one paper a file, and what their families share."""
 
-from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSampling
-from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
-from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
-from fedconvex.methods.centralised import SGD, GradientDescent
-from fedconvex.methods.cocoa import CoCoA
-from fedconvex.methods.dynamicfedavg import DynamicFedAvg
-from fedconvex.methods.fedavg import FedAvg
-from fedconvex.methods.feddualavg import FedDualAvg
-from fedconvex.methods.fedmid import FedMiD
-from fedconvex.methods.fedmultiboost import FedMultiBoost
-from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
-from fedconvex.methods.fedsam import FedSAM
-from fedconvex.methods.fedsgd import FedSGD
-from fedconvex.methods.fsvrg import FSVRG
-from fedconvex.methods.jointmocha import JointMOCHA
-from fedconvex.methods.minibatchsdca import MiniBatchSDCA
-from fedconvex.methods.minibatchsgd import MiniBatchSGD
-from fedconvex.methods.mocha import MOCHA
-from fedconvex.methods.multiboost import MultiBoost
-from fedconvex.methods.parts.automatic_steps import resolved
-from fedconvex.methods.parts.dual_nodes import Clock, NodeWork
-from fedconvex.methods.parts.optimizers import (
-    Averaging,
-    ClientAdam,
-    ClientMomentum,
-    ClientSGD,
-    ServerAdagrad,
-    ServerAdam,
-    ServerSGD,
-    ServerYogi,
-)
-from fedconvex.methods.parts.participation import ProportionalSampling, UniformSampling
-from fedconvex.methods.parts.step_sizes import Decay
-from fedconvex.methods.progressivehedging import ProgressiveHedging
-from fedconvex.methods.proximalgradient import FISTA, ProximalFedSGD, ProximalGradient
-from fedconvex.methods.radfed import RADFed
-from fedconvex.methods.scaffold import SCAFFOLD
-from fedconvex.methods.svrg import SVRG
-from fedconvex.secure import PlainSums, SecureSums
-from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
+from typing import TYPE_CHECKING
+
+from fedconvex import _lazy
+
+if TYPE_CHECKING:
+    from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSampling
+    from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
+    from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
+    from fedconvex.methods.centralised import SGD, GradientDescent
+    from fedconvex.methods.cocoa import CoCoA
+    from fedconvex.methods.dynamicfedavg import DynamicFedAvg
+    from fedconvex.methods.fedavg import FedAvg
+    from fedconvex.methods.feddualavg import FedDualAvg
+    from fedconvex.methods.fedmid import FedMiD
+    from fedconvex.methods.fedmultiboost import FedMultiBoost
+    from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
+    from fedconvex.methods.fedsam import FedSAM
+    from fedconvex.methods.fedsgd import FedSGD
+    from fedconvex.methods.fsvrg import FSVRG
+    from fedconvex.methods.jointmocha import JointMOCHA
+    from fedconvex.methods.minibatchsdca import MiniBatchSDCA
+    from fedconvex.methods.minibatchsgd import MiniBatchSGD
+    from fedconvex.methods.mocha import MOCHA
+    from fedconvex.methods.multiboost import MultiBoost
+    from fedconvex.methods.parts.automatic_steps import resolved
+    from fedconvex.methods.parts.dual_nodes import Clock, NodeWork
+    from fedconvex.methods.parts.optimizers import (
+        Averaging,
+        ClientAdam,
+        ClientMomentum,
+        ClientSGD,
+        ServerAdagrad,
+        ServerAdam,
+        ServerSGD,
+        ServerYogi,
+    )
+    from fedconvex.methods.parts.participation import ProportionalSampling, UniformSampling
+    from fedconvex.methods.parts.step_sizes import Decay
+    from fedconvex.methods.progressivehedging import ProgressiveHedging
+    from fedconvex.methods.proximalgradient import FISTA, ProximalFedSGD, ProximalGradient
+    from fedconvex.methods.radfed import RADFed
+    from fedconvex.methods.scaffold import SCAFFOLD
+    from fedconvex.methods.svrg import SVRG
+    from fedconvex.secure import PlainSums, SecureSums
+    from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
 
 __all__ = [
     "AFL",
@@ -99,3 +104,5 @@ __all__ = [
     "WeightedSampling",
     "resolved",
 ]
+
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

@@ -21,7 +21,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import Flag
 from fedconvex.kernels import batches, jobs
-from fedconvex.kernels.cache import reduction
+from fedconvex.kernels.cache import part
 from fedconvex.kernels.ridges import at
 from fedconvex.methods.parts import averaging, local_work, step_sizes
 from fedconvex.methods.parts.averaging import Message, Reply
@@ -107,7 +107,7 @@ class FedSAM(local_work.AveragedWork):
 # ---------------------------------------------------------------- local steps
 
 
-@reduction
+@part
 def batch_gradient(loss, X, y, rows, ridge, w, g, c, t):  # type: ignore[no-untyped-def]
     """g = ridge w + mean of the gradients of rows at w."""
     batches.batch_slopes(loss, X, y, rows, 1.0 / rows.size, w, c, t)
@@ -116,7 +116,7 @@ def batch_gradient(loss, X, y, rows, ridge, w, g, c, t):  # type: ignore[no-unty
     batches.batch_add(loss, X, rows, c, g)
 
 
-@reduction
+@part
 def squares(g):  # type: ignore[no-untyped-def]
     """‖g‖^2."""
     total = 0.0
@@ -125,7 +125,7 @@ def squares(g):  # type: ignore[no-untyped-def]
     return total
 
 
-@reduction
+@part
 def ascend(w, g, rho, u):  # type: ignore[no-untyped-def]
     """u = w + rho g/‖g‖, or w where g = 0; g is scaled by 2^600 or 2^-600 where its squares under- or overflow."""
     total, scale = squares(g), 1.0

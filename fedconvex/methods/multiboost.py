@@ -24,7 +24,7 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Flag, Positive
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import kernel, part, reduction, strict_part
 from fedconvex.losses import exp
 from fedconvex.problems import BoostingProblem, Measure, Pick
 from fedconvex.problems.boosting import RADIUS
@@ -271,7 +271,7 @@ def two_valued(u, slopes, bounds, weights):
     return size if others == 0 else 0.0, right, wrong
 
 
-@reduction
+@part
 def exponential_jets(m, u, eta, bounds, out):
     """out[k] = value and two derivatives at eta of the mean over domain k of exp(-(m_i + eta u_i))."""
     for k in range(bounds.size - 1):
@@ -285,7 +285,7 @@ def exponential_jets(m, u, eta, bounds, out):
         out[k, 0], out[k, 1], out[k, 2] = f / n, g / n, h / n
 
 
-@reduction
+@part
 def logistic_jets(m, u, eta, bounds, out):
     """out[k] = the same for log2(1 + exp(-(m_i + eta u_i))); one logarithm of a product per 512 rows."""
     for k in range(bounds.size - 1):
@@ -305,7 +305,7 @@ def logistic_jets(m, u, eta, bounds, out):
         out[k, 0], out[k, 1], out[k, 2] = f / n, g / n, h / n
 
 
-@reduction
+@part
 def vertex_models(base2, m, u, eta, bounds, vertices, mu, jets, models):
     """Jets of sum_k v_k F_k for every vertex v; for mu > 0 that of their smoothed maximum alone. Returns how many."""
     if base2:
@@ -334,7 +334,7 @@ def vertex_models(base2, m, u, eta, bounds, vertices, mu, jets, models):
     return 1
 
 
-@kernel
+@strict_part
 def highest(models, count, s):
     """Value and slope at s of the highest parabola a + b s + c s^2/2 (the steepest of equals)."""
     best, slope = -np.inf, 0.0
@@ -346,7 +346,7 @@ def highest(models, count, s):
     return best, slope
 
 
-@kernel
+@strict_part
 def model_step(models, count, low, high):
     """Minimise the highest of the parabolas over [low, high] by bisection of its slope."""
     for _ in range(70):

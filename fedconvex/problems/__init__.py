@@ -1,17 +1,22 @@
 """What is minimised: problems, with their values and gradients."""
 
-from fedconvex.problems.boosting import BoostingProblem, Logistic2, Pick
-from fedconvex.problems.dictionaries import Dictionary
-from fedconvex.problems.empirical_risk import Problem
-from fedconvex.problems.ensemble import EnsembleProblem
-from fedconvex.problems.moving import MovingTarget
-from fedconvex.problems.multitask import MultiTaskProblem
-from fedconvex.problems.predictors import QEnsemble, Scores, Tree
-from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
-from fedconvex.problems.relations import Clustered, Covariance, Independent, MeanRegularised, Pooled, Precision
-from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
-from fedconvex.problems.stump_problem import StumpProblem
-from fedconvex.problems.stumps import Binned, Presorted, Stump
+from typing import TYPE_CHECKING
+
+from fedconvex import _lazy
+
+if TYPE_CHECKING:
+    from fedconvex.problems.boosting import BoostingProblem, Logistic2, Pick
+    from fedconvex.problems.dictionaries import Dictionary
+    from fedconvex.problems.empirical_risk import Problem
+    from fedconvex.problems.ensemble import EnsembleProblem
+    from fedconvex.problems.moving import MovingTarget
+    from fedconvex.problems.multitask import MultiTaskProblem
+    from fedconvex.problems.predictors import QEnsemble, Scores, Tree
+    from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
+    from fedconvex.problems.relations import Clustered, Covariance, Independent, MeanRegularised, Pooled, Precision
+    from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
+    from fedconvex.problems.stump_problem import StumpProblem
+    from fedconvex.problems.stumps import Binned, Presorted, Stump
 
 __all__ = [
     "Binned",
@@ -43,3 +48,5 @@ __all__ = [
     "calibration_error",
     "fit_q",
 ]
+
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.kernels.cache import DISABLED, kernel, reduction
+from fedconvex.kernels.cache import DISABLED, kernel, part, strict_part
 from fedconvex.simplex import inputs
 
 __all__ = ["project_l1_ball", "project_simplex"]
@@ -43,7 +43,7 @@ _MASK = np.int64(0x7FFFFFFFFFFFFFFF)
 # ---------------------------------------------------------------- kernels: the simplex
 
 
-@reduction
+@part
 def _extent(v: np.ndarray) -> Any:
     """max v_i and sum v_i; doubles are compared as integers of the same order, which vectorises."""
     bits = v.view(np.int64)
@@ -54,7 +54,7 @@ def _extent(v: np.ndarray) -> Any:
     return np.int64(top ^ ((top >> np.int64(63)) & _MASK)).view(np.float64), total
 
 
-@reduction
+@part
 def _block(v: np.ndarray, top: float, t: float) -> Any:
     """#{y_i < t} and their sum, y_i = top - v_i; two loops, which vectorise where one does not."""
     n, total = 0, 0.0
@@ -66,7 +66,7 @@ def _block(v: np.ndarray, top: float, t: float) -> Any:
     return n, total
 
 
-@kernel
+@strict_part
 def _below(v: np.ndarray, top: float, t: float) -> Any:
     """Like `_block`, with compensated sums of blocks."""
     n, total, lost = 0, 0.0, 0.0
@@ -80,7 +80,7 @@ def _below(v: np.ndarray, top: float, t: float) -> Any:
     return n, total
 
 
-@kernel
+@strict_part
 def _newton(v: np.ndarray, top: float, s: float, t: float, before: int, enough: float) -> Any:
     """Newton's method for sum max(t - y_i, 0) = s: t <- (s + sum_{y < t} y)/n, n = #{y < t}, and the last n.
 
@@ -98,7 +98,7 @@ def _newton(v: np.ndarray, top: float, s: float, t: float, before: int, enough: 
         first, before, t = False, n, after
 
 
-@reduction
+@part
 def _above(v: np.ndarray, floor: float) -> int:
     """#{v_i > floor}."""
     n = 0
@@ -107,7 +107,7 @@ def _above(v: np.ndarray, floor: float) -> int:
     return n
 
 
-@kernel
+@strict_part
 def _gather(v: np.ndarray, floor: float, out: np.ndarray) -> Any:
     """Entries above the floor; in long rows blocks without any are skipped; no other branches."""
     n = 0
@@ -120,7 +120,14 @@ def _gather(v: np.ndarray, floor: float, out: np.ndarray) -> Any:
     return out[:n]
 
 
-@kernel
+@strict_part
+def _copy(v: np.ndarray, out: np.ndarray) -> None:
+    """out = v; an assignment of slices would be compiled with its error message."""
+    for i in range(v.size):
+        out[i] = v[i]
+
+
+@strict_part
 def _write(v: np.ndarray, c: float, d: float, out: np.ndarray) -> Any:
     """x_i = max((v_i - c) + d, 0), and the number of positive ones."""
     n = 0
@@ -131,14 +138,14 @@ def _write(v: np.ndarray, c: float, d: float, out: np.ndarray) -> Any:
     return n
 
 
-@kernel
+@strict_part
 def _level_if_all(v: np.ndarray, top: float, total: float, s: float) -> float:
     """t = min(s, (s + sum y_i)/p), or s where rounding has eaten it."""
     t = min(s, (s - total) / v.size + top)
     return t if t > 0.0 else s
 
 
-@kernel
+@strict_part
 def _few(v: np.ndarray, s: float, buf: np.ndarray) -> Any:
     """Entries that can be positive, where a sample (left in buf) says that these are few, or v."""
     m = min(SAMPLE, v.size // 16)
@@ -149,7 +156,7 @@ def _few(v: np.ndarray, s: float, buf: np.ndarray) -> Any:
     return v if 8 * k > m else _gather(v, top - t - 1e-13 * s - 4 * EPS * abs(top), buf)
 
 
-@kernel
+@strict_part
 def _start(v: np.ndarray, top: float, total: float, s: float, buf: np.ndarray) -> Any:
     """Entries that can be positive, t with s/2 <= sum max(t - y_i, 0) <= 2s nearby, and the last count of y_i < t."""
     p, t = v.size, _level_if_all(v, top, total, s)
@@ -168,14 +175,14 @@ def _start(v: np.ndarray, top: float, total: float, s: float, buf: np.ndarray) -
     return v, t, n
 
 
-@kernel
+@strict_part
 def _feasible(v: np.ndarray, s: float) -> bool:
     """Whether v >= 0 and sum v = s up to rounding."""
     n, total = _below(v, 0.0, 5e-324)  # -v_i <= 0, and their sum
     return n == v.size and abs(total + s) <= FEASIBLE * s
 
 
-@kernel
+@strict_part
 def _project(v: np.ndarray, s: float, buf: np.ndarray, out: np.ndarray) -> None:
     """Write the projection of v into out; buf holds p + 1 entries."""
     w = _few(v, s, buf) if v.size >= LARGE else v
@@ -185,13 +192,13 @@ def _project(v: np.ndarray, s: float, buf: np.ndarray, out: np.ndarray) -> None:
         t, n = _newton(w, top, s, _level_if_all(w, top, total, s), -1, 2 * s)
     else:
         if abs(total - s) <= 1e-9 * s and top <= 2 * s and _feasible(v, s):
-            out[:] = v
+            _copy(v, out)
             return
         w, t, n = _start(v, top, total, s, buf)
     c = top - t
     d, n = _newton(w, c, s, 4 * EPS * (abs(c) + s), n, (1 + 1e-6) * s if w.size == v.size else 0.0)
     if few and abs(c - d) <= 1e-9 * s and _feasible(v, s):
-        out[:] = v
+        _copy(v, out)
     elif _write(v, c, d, out) != n:
         d, n = _newton(w, c, s, d, -1, 0.0)
         _write(v, c, d, out)
@@ -208,7 +215,7 @@ def project_rows(v: np.ndarray, s: float, out: np.ndarray) -> None:
 # ---------------------------------------------------------------- kernels: boxes and weights
 
 
-@reduction
+@part
 def _box_block(v: np.ndarray, a: np.ndarray, u: np.ndarray, t: float) -> Any:
     """g = sum a_i x_i and k = sum of a_i^2 over 0 < x_i < u_i, x_i = clip(v_i - t a_i, 0, u_i)."""
     g, k = 0.0, 0.0
@@ -219,7 +226,7 @@ def _box_block(v: np.ndarray, a: np.ndarray, u: np.ndarray, t: float) -> Any:
     return g, k
 
 
-@kernel
+@strict_part
 def _box_mass(v: np.ndarray, a: np.ndarray, u: np.ndarray, t: float) -> Any:
     """Like `_box_block`, with compensated sums of blocks."""
     g, k, lost = 0.0, 0.0, 0.0
@@ -233,7 +240,7 @@ def _box_mass(v: np.ndarray, a: np.ndarray, u: np.ndarray, t: float) -> Any:
     return g, k
 
 
-@kernel
+@strict_part
 def _middle(lo: float, hi: float) -> float:
     """Return the double half way between two, counted in doubles: 64 halvings leave none between."""
     i, j = np.float64(lo).view(np.int64), np.float64(hi).view(np.int64)
@@ -242,7 +249,7 @@ def _middle(lo: float, hi: float) -> float:
     return np.int64(m ^ ((m >> np.int64(63)) & _MASK)).view(np.float64)
 
 
-@kernel
+@strict_part
 def _bracket(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float) -> Any:
     """[lo, hi] with g(lo) >= s >= g(hi): one entry alone carries s at lo, or all are at their caps."""
     alone, full, hi = -np.inf, np.inf, -np.inf
@@ -254,7 +261,7 @@ def _bracket(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float) -> Any:
     return max(alone, full), hi
 
 
-@kernel
+@strict_part
 def _level(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float, t: float) -> Any:
     """Solve g(t) = s from t: Newton inside a bracket, and bisection in every other step where that takes long."""
     lo, hi = _bracket(v, a, u, s)
@@ -278,7 +285,7 @@ def _level(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float, t: float) -> A
     return t
 
 
-@kernel
+@strict_part
 def _recentre(w: np.ndarray, e: np.ndarray, a: np.ndarray, c: float) -> None:
     """w_i + e_i <- w_i + e_i - c a_i, with the exact product (Dekker) and the exact difference (Knuth)."""
     z = 134217729.0 * c
@@ -297,7 +304,7 @@ def _recentre(w: np.ndarray, e: np.ndarray, a: np.ndarray, c: float) -> None:
         e[i] = (d - w[i]) + low
 
 
-@kernel
+@strict_part
 def _box_project(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float, low: np.ndarray, out: np.ndarray) -> None:
     """Write argmin |x - v| over 0 <= x <= u, a'x = s into out; low is scratch."""
     g, most, va, aa, inside = 0.0, 0.0, 0.0, 0.0, True
@@ -310,7 +317,7 @@ def _box_project(v: np.ndarray, a: np.ndarray, u: np.ndarray, s: float, low: np.
     if most <= (1 + 4 * EPS) * s:
         return
     g, _ = _box_mass(v, a, u, 0.0)
-    out[:] = v
+    _copy(v, out)
     if inside and abs(g - s) <= FEASIBLE * s:
         return
     t, low[:] = (va - s) / aa, 0.0  # the solution if all were free

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex.draws import below
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import kernel, part, reduction, strict_part
 from fedconvex.kernels.dispatch import conjugate, dual_step, slope, value
 from fedconvex.kernels.rows import row_axpy, row_dot
 
@@ -23,7 +23,7 @@ from fedconvex.kernels.rows import row_axpy, row_dot
 ROUNDING = 4.0 * float(np.finfo(float).eps)  # of what a sum is made of
 
 
-@kernel
+@strict_part
 def draw_order(state, first, n, count, replacement, pool, rows):
     """rows[:count] = rows below n: different ones, by a shuffle of the pool's n numbers, or independent draws."""
     for b in range(count):
@@ -36,7 +36,7 @@ def draw_order(state, first, n, count, replacement, pool, rows):
             pool[b] = rows[b] = k
 
 
-@reduction
+@part
 def coordinate_steps(loss, X, y, norms, lo, n, first, last, replacement, state, rho, alpha, u, pool, rows):
     """Take steps number first, ..., last-1: draw i; delta = dual_step; alpha_i += delta; u += rho delta x_i.
 
@@ -64,7 +64,7 @@ def conjugate_sum(loss, y, lo, hi, alpha):
     return total
 
 
-@reduction
+@part
 def local_gap(loss, X, y, norms, lo, hi, alpha, u):
     """Sum over rows lo:hi of l(z_i) + l*(-a_i) + a_i z_i, z_i = x_i'u, and how far rounding may have moved it."""
     total, size, length = 0.0, 0.0, 0.0

@@ -252,6 +252,7 @@ class Objective(WeightedRows):
         """Return F and its gradient at one flat model."""
         fed = self.federation
         values, g = np.empty(fed.K), np.zeros(self.size)
+        w = np.require(w, requirements=["C", "W"])  # kernels see one array type
         y = self.row_labels
         row_losses.pooled_gradient(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g)
         g += self.ridge * w

@@ -16,7 +16,7 @@ from fedconvex._check import among, bad, equal_by_type, real, wrong_type
 from fedconvex.draws import Draws, stream, uniform
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import part, strict_part
 from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.methods.parts.participation import DistinctParticipation, traits_of_sampling
@@ -353,7 +353,7 @@ def observe(method: Any, problem: MultiTaskProblem, state: State) -> dict[str, n
 # ---------------------------------------------------------------- kernels
 
 
-@kernel
+@strict_part
 def budget(work, key, trajectory, round_, id_, t):  # type: ignore[no-untyped-def]
     """Return the steps of a node in a round: a share of its full ones, uniform on [low, high]; 0 if dropped."""
     if work.drop[t] == 0.0 and work.low == 1.0:
@@ -365,7 +365,7 @@ def budget(work, key, trajectory, round_, id_, t):  # type: ignore[no-untyped-de
     return max(1, int(share * work.steps[t] + 0.5))
 
 
-@kernel
+@strict_part
 def accuracy(gap, noise, less, lost):  # type: ignore[no-untyped-def]
     """Bound theta = (G(delta) - min G)/(G(0) - min G) by the gap at delta and less = G(0) - G(delta), both rounded.
 
@@ -377,7 +377,7 @@ def accuracy(gap, noise, less, lost):  # type: ignore[no-untyped-def]
     return gap / (gap + gain) if gain > 0.0 else 1.0
 
 
-@kernel
+@strict_part
 def begin(w, u, pool, n):  # type: ignore[no-untyped-def]
     """u = w, and rows in order."""
     for i in range(n):
@@ -386,7 +386,7 @@ def begin(w, u, pool, n):  # type: ignore[no-untyped-def]
         u[j] = w[j]
 
 
-@reduction
+@part
 def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, alpha, u, pool, rows):  # type: ignore[no-untyped-def]
     """Take steps of one node in some passes; return a bound of theta (NaN if not asked for) and the steps so far.
 
@@ -413,7 +413,7 @@ def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, a
     return theta, done
 
 
-@reduction
+@part
 def answer(loss, X, y, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
     """out = v, or where fresh v = c X'alpha first."""
     if fresh:
