@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedconvex.draws import below
 from fedconvex.kernels.cache import kernel, strict_part
 from fedconvex.kernels.dispatch import by_output, slope, slopes
@@ -41,7 +43,7 @@ def list_rows(state, first, n, full, since, until, block, replacement, pool, row
 def _slopes_of_one(loss, X, y, rows, scale, w, c, t):
     rows_dot(X, rows, w, c)
     for b in range(rows.size):
-        t[b] = y[rows[b]]
+        t[b] = y[np.uint64(rows[b])]
     for b in range(rows.size):
         c[b] = scale * slope(loss, c[b], t[b])
 

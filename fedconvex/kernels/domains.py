@@ -14,7 +14,7 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.federation import Federation
 from fedconvex.kernels import jobs, row_losses
-from fedconvex.kernels.cache import part
+from fedconvex.kernels.cache import borrowing
 
 __all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by", "none_empty"]
 
@@ -127,7 +127,7 @@ class DomainSums(NamedTuple):
             w[q] = room.m[q]
 
 
-@part
+@borrowing
 def _add_runs(loss, X, y, code, lo, hi, alpha, w, sums, g, z):  # type: ignore[no-untyped-def]
     """Add the losses of rows lo:hi by domain, and alpha times their gradients; equal neighbours go together."""
     i = lo
@@ -139,7 +139,7 @@ def _add_runs(loss, X, y, code, lo, hi, alpha, w, sums, g, z):  # type: ignore[n
         i = e
 
 
-@part
+@borrowing
 def _add_batch(loss, X, y, code, rows, scale, alpha, w, sums, g, z):  # type: ignore[no-untyped-def]
     """Add scale times the losses of some rows by domain, and scale alpha times their gradients."""
     for b in range(rows.size):

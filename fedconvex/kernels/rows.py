@@ -66,7 +66,7 @@ def _dense_dots(X, rows, w, out):
 
 def _sparse_dots(X, rows, w, out):
     for b in range(rows.size):
-        out[b] = row_dot(X, rows[b], w)
+        out[b] = row_dot(X, np.uint64(rows[b]), w)
 
 
 def _dense_axpys(X, rows, c, out):
@@ -82,7 +82,7 @@ def _dense_axpys(X, rows, c, out):
 
 def _sparse_axpys(X, rows, c, out):
     for b in range(rows.size):
-        row_axpy(X, rows[b], c[b], out)
+        row_axpy(X, np.uint64(rows[b]), c[b], out)
 
 
 rows_dot = by_rows(_dense_dots, _sparse_dots)  # out_b = x_i' w for the b-th row i of rows, four rows to one read of w
