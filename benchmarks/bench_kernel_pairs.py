@@ -87,6 +87,7 @@ class Checkout:
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 
     def sample(self, name):
+        """Return the least CPU seconds of a round, and the checksum of the case."""
         self.process.stdin.write(json.dumps(name) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
