@@ -46,8 +46,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex import simplex
 from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
-from fedconvex.simplex import project_simplex
 
 __all__ = [
     "L1",
@@ -329,7 +329,7 @@ class Simplex(NamedTuple):
 
     def prox(self, V, a):
         """Return the Euclidean projection of every row, whatever a is."""
-        return project_simplex(V, self.total)
+        return simplex.project_simplex(V, self.total)
 
     def conjugate(self, U):
         """Return total times the sum over the rows of their largest entry, (R,)."""
