@@ -49,6 +49,8 @@ def check_folder(who: str, name: str | os.PathLike[str]) -> Path:
         If the name is empty or none, or a file; if the folder cannot be made or written to.
     """
     folder = _path(who, "folder", name)
+    if folder.exists() and not folder.is_dir():
+        raise bad(who, "be a folder that can be written to", f"{os.fspath(name)!r}, a file")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

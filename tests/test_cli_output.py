@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,6 +259,12 @@ def test_options_that_take_one_value_are_given_once(argv, capsys):
     assert f"{argv[-2]} must be given once" in fails(capsys, *argv)
 
 
+@pytest.mark.parametrize("option", [["--l2", "0.01"], ["--weights", "size"], ["--no-intercept"], ["--clients", "3"]])
+def test_verify_refuses_options_of_data_that_are_not_there(option, capsys, idle):
+    """Those equal to their default were ignored."""
+    assert f"along with data options; got {option[0]}" in fails(capsys, "verify", *option)
+
+
 @pytest.mark.parametrize("text", ["1\0", "\0", "0x10", "1_000", "１", "nan", "1e400", " "])
 @pytest.mark.parametrize("option", ["--l2", "--rounds", "--tol"])
 def test_odd_numbers(option, text, capsys):
@@ -277,3 +284,78 @@ def test_warnings_are_one_line_without_source(capsys, monkeypatch):
         warnings.simplefilter("always")
         assert main(["verify", "--theorem", "svrg"]) == 0
     assert capsys.readouterr().err == "fedconvex: warning: the rows are odd\n"
+
+
+# ---------------------------------------------------------------- words
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "wards.csv"
+    file.write_text("x,y,c\n1,0,a\n2,1,a\n3,0,b\n1,1,b\n")
+    return file
+
+
+OWNED = ("--target", "y", "--client", "c")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--target", "z", "--client", "c"], "error: wards.csv must have a column 'z'"),
+        (["--target", "y", "--clients", 5], "error: --clients must be at most the number of rows 4; got 5"),
+        (["--target", "y", "--clients", 5, "--partition", "iid"], "error: --clients must be at most"),
+        (["--target", "y", "--clients", 2, "--partition", "shards:0"], "--partition shards:PER_CLIENT must be at"),
+        (["--target", "y", "--clients", 2, "--partition", "shards:9"], "--clients times the shards of a client must"),
+        (["--target", "y", "--clients", 2, "--partition", "dirichlet:0"], "--partition dirichlet:ALPHA must be a"),
+        (["--target", "y", "--clients", 2, "--partition", "iid:"], "be followed by a colon and a number, or by none"),
+        (["--target", "y", "--client", "y"], "target must be another column than client and domain"),
+    ],
+)
+def test_messages_speak_of_options_and_columns(argv, words, capsys, table):
+    err = fails(capsys, "solve", table, *argv)
+    assert words in err
+    assert not re.search(r"load_table|partition_|=|Federation|Error|None", err)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--batch-size", 9], "--batch-size must be at most 2, the rows of client a; got 9: use --epochs (batches"),
+        (["--participation", 9], "--participation must be at most the number of clients 2; got 9"),
+        (["--method", "scaffold", "--batch-size", 9], "--batch-size must be at most 2"),
+        (["--checkpoint", "{table}"], "wards.csv must be a checkpoint of a run; got a damaged or foreign file: delete"),
+    ],
+)
+def test_messages_of_methods_speak_of_options(argv, words, capsys, table):
+    err = fails(capsys, "solve", table, *OWNED, *(str(a).format(table=table) for a in argv))
+    assert words in err
+    assert not re.search(r"FedAvg|SCAFFOLD|=|run:|replacement|Error", err)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("", "got an empty name"), (os.devnull, "no regular file"), (".", "a folder"), ("\0", "exist")]
+)
+def test_data_that_are_no_file(name, words, capsys):
+    assert words in fails(capsys, "solve", name, "--target", "y")
+
+
+def test_a_number_with_nul_is_none(capsys, tmp_path):
+    """NumPy drops NUL at the end of a text: the cell was read as 1."""
+    file = tmp_path / "nul.csv"
+    file.write_text("x,y,c\n1\0,0,a\n2,1,a\n3,0,b\n1,1,b\n")
+    assert "no NUL characters; got one in line 2" in fails(capsys, "solve", file, *OWNED)
+
+
+def test_mixed_cells(capsys, table):
+    table.write_text(table.read_text().replace("3,0,b", "three,0,b"))
+    said = fails(capsys, "solve", table, *OWNED)
+    assert (
+        "column 'x' must be all numbers or all text; got 1 in row 1 and 'three' in row 3: correct the cells\n" in said
+    )
+
+
+def test_a_file_of_another_encoding(capsys, tmp_path):
+    file = tmp_path / "latin.csv"
+    file.write_bytes("x,y,c\n1,0,\xe9\n".encode("latin1"))
+    assert "UTF-8 text; got byte 0xe9: save it as UTF-8" in fails(capsys, "solve", file, *OWNED)

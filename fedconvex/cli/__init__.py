@@ -21,6 +21,7 @@ from fedconvex import __version__
 from fedconvex.cli import listing, reproduce, solve, verify
 from fedconvex.cli.arguments import CRASHED, INTERRUPTED, OK, USER, Parser, Refused
 from fedconvex.cli.output import say
+from fedconvex.cli.wording import spoken
 
 __all__ = ["main"]
 
@@ -87,7 +88,7 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f" {error.filename}" if error.filename else ""
         return f"the file system must allow the access{where}; got {error.strerror}"
-    return " ".join(str(error).split())
+    return spoken(" ".join(str(error).split()))
 
 
 def _saved(checkpoint: str | None) -> str:

@@ -146,8 +146,10 @@ def participation(text: str) -> int | float:
 
 def partition(text: str) -> tuple[str, Any]:
     """Read NAME or NAME:PARAMETER."""
-    name, _, parameter = text.partition(":")
+    name, colon, parameter = text.partition(":")
     choice("--partition", list(PARTITIONS))(name)
+    if colon and not parameter:
+        raise Refused(str(bad(f"--partition {name}", "be followed by a colon and a number, or by none", repr(text))))
     if not parameter:
         return name, PARTITIONS[name]
     if name == "iid":

@@ -80,8 +80,9 @@ def _read(args: argparse.Namespace) -> tuple[str, Table, bool]:
         X, y, names = datasets.load_bundled(name, standardised=False)
         return f"{name} (comes with scikit-learn)", datasets.Table(X, y, feature_names=names), True
     file = Path(name)
-    if not file.is_file():
-        got = f"{name!r}, {'a folder' if file.is_dir() else 'which does not exist'}"
+    if not name or "\0" in name or not file.is_file():
+        why = "a folder" if name and file.is_dir() else "no regular file" if file.exists() else "which does not exist"
+        got = f"{name!r}, {why}" if name else "an empty name"
         raise bad("DATA", f"be a file, or one of {', '.join(BUNDLED)}", got)
     if args.target is None and name.lower().endswith((".csv", ".csv.gz", ".csv.bz2", ".parquet")):
         raise bad(file.name, "come with the column to predict", "none", "pass --target COL")

@@ -72,7 +72,8 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
     who = "everybody takes part"
     if sampled(args, problem.federation.K):
         m = args.participation
-        who = f"{m if isinstance(m, int) else max(1, round(m * problem.federation.K))} clients a round"
+        m = m if isinstance(m, int) else max(1, round(m * problem.federation.K))
+        who = f"{m} client{'s' * (m > 1)} a round"
     share = 1.0 if args.participation is None else args.participation
     n = problem.federation.n
     if args.method == "gd":

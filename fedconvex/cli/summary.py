@@ -144,7 +144,10 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     sent = f"{up:,} floats up, {down:,} down ({_bytes(8 * (up + down))})" if up + down else "nothing (centralised)"
     lines = [
         ("Data", f"{data.title}: {rows}, {len(data.names):,} features{domains}"),
-        ("Clients", f"{fed.K:,} with {sizes} rows each ({data.origin}), weights {_weights(args.weights)}"),
+        (
+            "Clients",
+            f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}), weights {_weights(args.weights)}",
+        ),
         ("Problem", f"{formula_of(problem)} ({data.reason}{labels}); {outcome.scaling.sentence}, {constant}"),
         ("Method", outcome.method),
         (

@@ -119,13 +119,12 @@ def _page(args: argparse.Namespace, found: Any) -> Iterator[Any]:
 
 def _alone(args: argparse.Namespace) -> None:
     """Refuse data options that have no data."""
-    given = [("--target", args.target), ("--client", args.client), ("--domain", args.domain)]
-    given += [("--clients", args.clients), ("--partition", args.partition), ("--loss", args.loss)]
-    given += [("--no-intercept", args.no_intercept), ("--no-standardize", args.no_standardize)]
-    given += [("--l2", args.l2 != 0.01), ("--weights", args.weights != "size")]
-    extra = [name for name, value in given if value]
-    if extra:
-        raise bad("verify", "be given --problem DATA along with data options", " ".join(extra))
+    names = ("target", "client", "domain", "clients", "partition", "loss", "l2", "weights")
+    given = [name for name in names if name in vars(args).get("given", ())]
+    given += [name for name in ("no_intercept", "no_standardize") if getattr(args, name)]
+    if given:
+        extra = " ".join("--" + name.replace("_", "-") for name in given)
+        raise bad("verify", "be given --problem DATA along with data options", extra)
 
 
 def _own(args: argparse.Namespace) -> Instance:

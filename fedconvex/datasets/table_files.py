@@ -208,6 +208,8 @@ def _lines(who: str, reader: Any, width: int) -> Iterator[list[str]]:
     for row in reader:
         if row and len(row) != width:
             raise bad(who, f"have {width} cells in every line", f"{len(row)} in line {reader.line_num}")
+        if "\0" in "".join(row):  # NumPy drops them at the end of a cell
+            raise bad(who, "have no NUL characters", f"one in line {reader.line_num}")
         if row:
             yield row
 

@@ -1,0 +1,41 @@
+"""Messages of the library in the words of the command line: options in place of arguments and functions."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["spoken"]
+
+_METHODS = r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent)\."
+_WORDS = [
+    (r"^(?:load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
+    (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-")),
+    (r"^partition_\w+: n_clients \* shards_per_client", "--clients times the shards of a client"),
+    (r"^partition_\w+: n_clients", "--clients"),
+    (r"^partition_shards: shards_per_client", "--partition shards:PER_CLIENT"),
+    (r"^partition_dirichlet: alpha", "--partition dirichlet:ALPHA"),
+    (r"^partition_similarity: s \(percent\)", "--partition similarity:PERCENT"),
+    (r"^partition_(\w+): ", r"--partition \1: "),
+    (r"^run: (\w+)", lambda m: "--" + m[1].replace("_", "-")),
+    (r"^theorem must", "--theorem must"),
+    (r"^reproduce: NAME", "NAME"),
+    (r"^[\w-]+: data must", "--data must"),
+    (r"\b(target|client|domain)=", r"--\1 "),
+    (r"use epochs= \((.*?)\) or replacement=True", r"use --epochs (\1)"),
+    (r", or leave the columns out \(features=\)", ", or remove the columns"),
+    (r"correct the cells, or pass categorical=\[.*?\] if these are names", "correct the cells"),
+    (r"(damaged or foreign file) \(.*\)(?=: delete)", r"\1"),
+    (r"(UTF-8 text; got )UnicodeDecodeError: '.*?' codec can't decode (byte \w+) .*", r"\1\2: save it as UTF-8"),
+    (r"\b\w+(?:Error|Invalid): (?=\S)", ""),
+]
+
+
+def spoken(text: str) -> str:
+    """Return a message in which no name is Python's.
+
+    >>> spoken("SCAFFOLD.batch_size must be at most 15; got 50: use epochs= (they end there) or replacement=True")
+    '--batch-size must be at most 15; got 50: use --epochs (they end there)'
+    """
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return text
