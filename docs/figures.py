@@ -21,7 +21,8 @@ from fedconvex.methods.parts.participation import ProportionalSampling
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.papers.dynamic_msd import L as PARTICIPANTS
 from fedconvex.papers.dynamic_msd import agents
-from fedconvex.papers.style import COLOURS, blank, save_figure
+from fedconvex.papers.style import COLOURS, blank
+from fedconvex.report.plots import save_figure
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step
 from fedconvex.theorems.fedavg_convex import fedavg_convex, fedavg_convex_step, fedavg_convex_tuned
 from fedconvex.theorems.fedavg_refined import (

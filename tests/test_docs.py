@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")))
+SCRIPTS = sorted(p for folder in ("docs", "benchmarks", "examples") for p in (ROOT / folder).glob("*.py"))
 PAGES = [p for p in PAGES if p.name != "CHANGELOG.md"]  # speaks of names that were
 FILE = re.compile(r"`((?!fedjax/|data/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
 LINK = re.compile(r"\]\(([^)\s]*[./#][^)\s]*)\)")
@@ -80,9 +82,22 @@ def test_names_in_docstrings_exist(path):
     assert missing_names(path.read_text(encoding="utf-8")) == []
 
 
+def missing_imports(source):
+    """Names that a script imports from the package and that are not there."""
+    lines = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
+    named = [(n.module, a.name) for n in lines if (n.module or "").startswith("fedconvex") for a in n.names]
+    return [f"{m}.{name}" for m, name in named if not exists(f"{m}.{name}")]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=page_name)
+def test_scripts_import_names_that_exist(path):
+    assert not missing_imports(path.read_text(encoding="utf-8"))
+
+
 def test_the_tests_can_fail():
     page = ROOT / "docs" / "agnostic.md"
     text = "[a](gone.md) [b](mocha.md) [c](mocha.md#no-such-heading) `fedconvex/gone.py` `fedconvex/losses.py`"
     assert broken_links(page, text) == ["gone.md", "mocha.md#no-such-heading", "fedconvex/gone.py"]
     text = "`fedconvex.run` `fedconvex.gone` `fedconvex.driver.Result.gone` `fedconvex.problems.Problem.solve()`"
     assert missing_names(text) == ["fedconvex.gone", "fedconvex.driver.Result.gone"]
+    assert missing_imports("from fedconvex.driver import gone, run") == ["fedconvex.driver.gone"]
