@@ -245,7 +245,7 @@ class FedProx(local_work.AveragedWork):
         if self.stragglers is not None and max(self.local_steps, self.epochs or 1) < 2:
             raise bad("FedProx.stragglers", "have at least 2 local_steps or epochs to do part of", "1")
 
-    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+    def check_fit(self, problem: Any, R: int) -> None:
         """Raise if a setting does not fit the problem: exact solutions need strong convexity and a curved loss."""
         super().check_fit(problem, R)
         if self.solver is None:
