@@ -42,6 +42,8 @@ class LossTraits:
         M with |l'''| <= M l'' (Bach 2010, Prop. 1); default inf, 0 for a quadratic loss.
     multinomial : bool
         Whether the Hessian in the scores is diag(p) - p p' with p = ``probabilities``; default False.
+    boosting : {"", "exp", "log2"}
+        Which loss of boosting it is: Phi(u) = e^u or log2(1 + e^u) with l(z, y) = Phi(-y z); default neither.
     curved : bool
         Whether second derivatives are known: the loss has a ``curvature``, or is multinomial.
     kinked : bool
@@ -68,6 +70,7 @@ class LossTraits:
     quadratic: bool
     self_concordance: float
     multinomial: bool
+    boosting: str
     curved: bool
     kinked: bool
     probable: bool
@@ -109,7 +112,16 @@ class LossTraits:
 
 
 TASKS = ("regression", "classification")
-DECLARED = ("task", "smoothness", "lipschitz", "lower_bound", "quadratic", "self_concordance", "multinomial")
+DECLARED = (
+    "task",
+    "smoothness",
+    "lipschitz",
+    "lower_bound",
+    "quadratic",
+    "self_concordance",
+    "multinomial",
+    "boosting",
+)
 
 
 def declares(**known: Any) -> Any:
@@ -118,7 +130,8 @@ def declares(**known: Any) -> Any:
     Raises
     ------
     ValueError
-        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance, multinomial.
+        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance, multinomial,
+        boosting; or if task or boosting is none of its choices.
 
     Examples
     --------
@@ -136,6 +149,7 @@ def declares(**known: Any) -> Any:
     for name in known:
         among("declares: a trait of a loss", name, DECLARED)
     among("declares: task", known.get("task", TASKS[0]), TASKS)
+    among("declares: boosting", known.get("boosting", ""), ("", "exp", "log2"))
 
     def declare(cls: Any) -> Any:
         for name, value in known.items():
@@ -168,6 +182,7 @@ def traits(loss: Any) -> LossTraits:
         quadratic=quadratic,
         self_concordance=0.0 if quadratic else float(getattr(loss, "self_concordance", math.inf)),
         multinomial=multinomial,
+        boosting=str(getattr(loss, "boosting", "")),
         curved=multinomial or (hasattr(loss, "curvature") and not several),
         kinked=hasattr(loss, "smoothed"),
         probable=hasattr(loss, "probabilities"),

@@ -308,7 +308,10 @@ class SmoothedHinge(NamedTuple):
         _check_signs("SmoothedHinge", y)
 
 
-@declares(task="classification", lower_bound=0.0, smoothness=math.inf, lipschitz=math.inf, self_concordance=1.0)
+@declares(
+    task="classification", lower_bound=0.0, smoothness=math.inf, lipschitz=math.inf, self_concordance=1.0,
+    boosting="exp",
+)  # fmt: skip
 class Exponential(NamedTuple):
     """Exponential loss l(z, y) = exp(-y z), labels -1/+1 (the loss of AdaBoost).
 

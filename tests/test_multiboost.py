@@ -1,6 +1,7 @@
 """MultiBoost and FedMultiBoost against scikit-learn's AdaBoost, cvxpy and plain NumPy; kinks, caps, certificates."""
 
 import warnings
+from typing import NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -12,6 +13,7 @@ from fedconvex import Exponential, Federation, Problem, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.kernels.cache import DISABLED
+from fedconvex.loss_traits import declares
 from fedconvex.methods import FedMultiBoost, MultiBoost, SecureSums
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 from fedconvex.solvers import worst_domain
@@ -615,6 +617,8 @@ def test_bad_problems(rng):
         EnsembleProblem(fed, h, uncertainty_set=[[0.5, 0.6]])
     with pytest.raises(TypeError, match="Exponential"):
         EnsembleProblem(fed, h, loss=Squared())
+    with pytest.raises(ValueError, match="boosting"):
+        declares(boosting="exponential")
     with pytest.raises(ValueError, match="lie in"):
         Dictionary([[2.0]], [0])
     with pytest.raises(AttributeError, match="boosting"):
@@ -719,6 +723,18 @@ def test_losses_do_not_depend_on_where_memory_lies(loss):
             worst_domain.domain_losses(isinstance(loss, Logistic2), m, bounds, F, slopes)
             found.add(F.tobytes() + slopes.tobytes())
     assert len(found) == 1
+
+
+def test_a_loss_of_boosting_is_known_by_what_it_declares(rng):
+    @declares(task="classification", lower_bound=0.0, boosting="exp")
+    class Mine(NamedTuple):
+        value, slope, check_labels = Exponential.value, Exponential.slope, Exponential.check_labels
+
+    problem = instance(1)
+    mine = EnsembleProblem(problem.data, problem.dictionary, problem.q, Mine())
+    alpha = np.full(problem.federation.d, 0.3)
+    assert mine.value(alpha) == problem.value(alpha)
+    assert mine.certificate(alpha) == problem.certificate(alpha)
 
 
 def test_a_contradicted_ensemble_is_reported():

@@ -366,6 +366,77 @@ def test_a_contradicted_duality_gap_is_reported():
         assert problem.certificate(w, V, conjugates - 1e-8)[1] == math.inf
 
 
+def test_subnormal_columns_certify_the_least_value_of_the_loss_only():
+    """Their rounding is absolute: a relative error analysis put the lower bound above the minimum (campaign, 771)."""
+    rng = np.random.default_rng([0, 771])
+    X, y = 1e-310 * rng.normal(size=(8, 1)), rng.normal(size=8)
+    best = pooled(X, y, Squared()).solve()
+    assert best.lower == 0.0 < best.value
+    assert not best.attained
+    best = pooled(np.hstack([X * 0.0, 1e-150 * np.ones((8, 1))]), y, Squared()).solve()  # empty, and merely small
+    assert best.gap <= 1e-12
+    assert best.attained
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Exponential(), Softmax(2)], ids=str)
+def test_empty_features_only(loss):
+    """F does not change at all: every model is a minimiser (campaign, 80)."""
+    problem = pooled(
+        np.zeros((4, 2)), np.array([1.0, 1.0, 0.0, 1.0] if loss == Softmax(2) else [1.0, 1.0, -1.0, 1.0]), loss
+    )
+    best = problem.solve()
+    assert best.gap <= 1e-14
+    assert best.attained
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-8, 1.0, 1e100])
+def test_least_squares_are_solved_whatever_the_unit_of_the_labels(scale):
+    """Tiny labels met an absolute stopping rule at w = 0: a certified gap of one half of F (campaign, 94)."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(30, 3)), rng.normal(size=30)
+    one, other = pooled(X, y, Squared()).solve(), pooled(X, scale * y, Squared()).solve()
+    np.testing.assert_allclose(other.w, scale * one.w, rtol=1e-12)
+    assert other.gap <= 1e-13 * other.value
+
+
+def test_overflow_within_reach_is_no_error():
+    """Directions left out whose scores overflow: (nu + eta)^2 of floats raised OverflowError (campaign, 75)."""
+    rng = np.random.default_rng(1)
+    x = 1e140 * rng.normal(size=(20, 1))
+    best = pooled(
+        np.hstack([x, x / 3.0, 1e-140 * rng.normal(size=(20, 1))]), 1e100 * rng.normal(size=20), Squared()
+    ).solve()
+    assert not math.isnan(best.gap)
+    assert best.lower_within <= best.value
+
+
+def test_lower_bounds_of_related_tasks_allow_for_the_root_of_their_relation():
+    """lam1/lam2 = 1e7: the root of Mbar moved the minimum by 2.5e-12 of it (campaign, 1329)."""
+    X, y = np.array([[0.1], [-1.0], [0.05], [-0.1], [-0.2], [-0.9]]), np.array([0.9, -1.0, 0.7, -0.8, -0.4, -0.5])
+    lam1, lam2 = 11.774212924166733, 1.1956605650158753e-06
+    problem = MultiTaskProblem(Federation.from_arrays(X, y, np.arange(6) % 3), Squared(), MeanRegularised(lam1, lam2))
+    best = problem.solve(tol=0.9)
+    for found in (best, problem.solve()):
+        assert found.lower <= exact_tasks(problem, lam1, lam2) <= found.value + 1e-15
+
+
+def exact_tasks(problem, lam1, lam2):
+    """Least value of mean-regularised tasks of one feature, in 50 digits."""
+    fed, m = problem.federation, problem.federation.K
+    with mp.workdps(50):
+        A, b, constant = mp.zeros(m), mp.zeros(m, 1), mp.mpf(0)
+        for t in range(m):
+            rows = range(int(fed.ptr[t]), int(fed.ptr[t + 1]))
+            x, y, c = [mp.mpf(float(fed.X[i, 0])) for i in rows], [mp.mpf(float(fed.y[i])) for i in rows], problem.c[t]
+            A[t, t] = mp.mpf(float(c)) * sum(v * v for v in x) + 2 * mp.mpf(lam2) + 2 * mp.mpf(lam1)
+            b[t] = mp.mpf(float(c)) * sum(v * u for v, u in zip(x, y, strict=True))
+            constant += mp.mpf(float(c)) * sum(u * u for u in y) / 2
+        for s in range(m):
+            for t in range(m):
+                A[s, t] -= 2 * mp.mpf(lam1) / m
+        return constant - (b.T * mp.lu_solve(A, b))[0] / 2
+
+
 def test_rounding_of_huge_scores_is_squared():
     """A score off by eps 1e20 moves the squared loss by (eps 1e20)^2/2 where l' = 0: exact value 6.4e5, computed 0."""
     X, y = np.array([[0.1, 0.7]]), np.array([1e20 / 3])

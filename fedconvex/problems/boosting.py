@@ -41,7 +41,7 @@ import numpy as np
 from fedconvex._check import among, bad, finite, numeric, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel
-from fedconvex.loss_traits import declares
+from fedconvex.loss_traits import declares, traits
 from fedconvex.losses import Exponential, _check_signs, exp
 from fedconvex.problems.dictionaries import domain_numbers
 from fedconvex.problems.protocol import ENSEMBLE, ClientWeights, client_weights
@@ -61,7 +61,10 @@ _TIE = 1e-10  # relative difference below which domains count as equally bad
 _LN2 = math.log(2.0)
 
 
-@declares(task="classification", lower_bound=0.0, smoothness=0.25 / _LN2, lipschitz=1.0 / _LN2, self_concordance=1.0)
+@declares(
+    task="classification", lower_bound=0.0, smoothness=0.25 / _LN2, lipschitz=1.0 / _LN2, self_concordance=1.0,
+    boosting="log2",
+)  # fmt: skip
 class Logistic2(NamedTuple):
     """Logistic loss to base two, l(z, y) = log2(1 + exp(-y z)), which bounds the zero-one loss; labels -1/+1.
 
@@ -128,7 +131,8 @@ class BoostingProblem(ClientWeights):
             raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
         federation.need_equal_rows("EnsembleProblem.federation")
         self._loss = Exponential() if loss is None else loss
-        if self._loss not in (Exponential(), Logistic2()):
+        phi = traits(self._loss).boosting
+        if not phi:
             raise wrong_type("EnsembleProblem.loss", "be Exponential() or Logistic2()", f"{loss!r}")
         self._loss.check_labels(federation.y)
         domain, self.p = domain_numbers(federation)
@@ -144,7 +148,7 @@ class BoostingProblem(ClientWeights):
         self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.counts, self.y_sorted = counts, federation.y[self.by_row]
         self.q_sorted = np.ascontiguousarray(self.q[self.by_row].T)  # (p, n)
-        self.base2 = self._loss == Logistic2()
+        self.base2 = phi == "log2"
         self.loss, self.weights = self._loss, client_weights("EnsembleProblem", None, federation)
 
     def statistic(self, name: str) -> Sequence[np.ndarray]:

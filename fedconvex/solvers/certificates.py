@@ -116,7 +116,7 @@ def newton_gap(
         return math.inf
     columns = np.tile(problem.federation.column_sizes, problem.n_outputs) * factor.scale
     M = float(np.linalg.norm(columns)) / math.sqrt(factor.least)
-    least = max(nu + math.sqrt(nu * nu + 4.0 * drop) + 2.0 * bend, 1e-300)
+    least = max(nu + math.sqrt(nu * nu + 4.0 * drop) + 2.0 * bend, 1e-150)
     for s in least * np.array([1.01, 1.05, 1.25, 2.0, 4.0]):
         phi = _phi(kind.self_concordance * (M * float(s) + moved))
         if nu * s + 2.0 * drop + bend * bend < phi * (s - bend) ** 2:

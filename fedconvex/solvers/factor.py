@@ -13,6 +13,7 @@ from fedconvex.solvers.objective import Objective
 __all__ = ["Factor"]
 
 EPS = float(np.finfo(float).eps)
+TINY = 1e-290  # features and curvatures below it are not known to 15 digits
 
 
 class Factor:
@@ -25,6 +26,10 @@ class Factor:
         p, n = len(H), problem.federation.n
         diagonal = np.diag(H)
         self.scale = 1.0 / np.sqrt(np.where((diagonal > 0.0) & np.isfinite(diagonal), diagonal, 1.0))
+        sizes = np.tile(problem.federation.column_sizes, problem.n_outputs)
+        with np.errstate(all="ignore"):
+            normal = (sizes >= TINY) & (diagonal / sizes / sizes >= TINY)
+        self.resolved = bool((normal | (sizes == 0.0)).all())
         self.noise = 8.0 * EPS * (p + math.sqrt(n))
         self.H = H * np.outer(self.scale, self.scale)
         self.cholesky: Any = None
@@ -61,7 +66,7 @@ class Factor:
                 self._least = float(sla.eigvalsh(self.H, subset_by_index=[0, 0])[0]) - self.noise
             else:
                 low = self.sigma.min(initial=math.inf) - 0.5 * self.noise * self.sigma.max(initial=0.0)
-                self._least = float(low**2) if self.keep.any() else 0.0
+                self._least = float(low**2) if self.keep.any() else math.inf
         return self._least
 
     def solve(self, g: np.ndarray) -> np.ndarray:
@@ -80,9 +85,9 @@ class Factor:
     def decrement(self, g: np.ndarray, error: np.ndarray) -> float:
         """Return an upper bound of sqrt(g'H^+ g) over gradients within ``error`` of g; inf if H is too uncertain."""
         gs, es = self.scale * g, self.scale * error
+        if not self.resolved or (self.cholesky is not None and self.least <= self.noise):
+            return math.inf
         if self.cholesky is not None:
-            if self.least <= self.noise:
-                return math.inf
             square = max(float(gs @ sla.cho_solve(self.cholesky, gs, check_finite=False)), 0.0)
             return math.sqrt(square * (1.0 + self.noise / self.least)) + float(np.linalg.norm(es)) / math.sqrt(
                 self.least

@@ -33,7 +33,7 @@ def polish(problem: Objective, w: np.ndarray) -> Solution:
     return newton(problem, w, None, time.perf_counter())
 
 
-@np.errstate(over="ignore", invalid="ignore")  # steps too long are taken back
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # steps too long are taken back
 def newton(
     problem: Objective, w: np.ndarray, tol: float | None, start: float, careful: bool = False, before: int = 0
 ) -> Solution:
@@ -44,6 +44,7 @@ def newton(
     """
     F, g, H = problem.value_gradient_hessian(w)
     steep = problem.steep_along_free
+    unit = min(1.0, problem.value_gradient(np.zeros(w.size))[0]) if problem.traits.quadratic else 1.0  # of labels
     factor, fresh, evaluations, idle = Factor(problem, w, steep(H), careful), True, before + 1, 0
     for _ in range(60 if careful else MAX_ITERATIONS):
         step = factor.solve(g)
@@ -54,12 +55,12 @@ def newton(
             ).gap_within
             if math.isfinite(gap) and gap <= tol * (1.0 + abs(F - gap)):
                 break
-        if not slope > 1e-28 * (1.0 + abs(F)):
+        if not slope > 1e-28 * (unit + abs(F)):
             break
-        found, tried = _backtrack(problem, w, F, step, slope, factor)
+        found, tried = _backtrack(problem, w, F, step, slope, factor, 4e-15 * (unit + abs(F)))
         evaluations += tried
         if found is not None:
-            idle += careful and F - found[2] <= 1e-13 * (1.0 + abs(F))
+            idle += careful and F - found[2] <= 1e-13 * (unit + abs(F))
             t, w, F, g, contraction = found
             fresh = False
             if idle > 2:
@@ -75,7 +76,7 @@ def newton(
     if not fresh and not (problem.strong_convexity > 0.0 or problem.traits.quadratic):
         F, g, H = problem.value_gradient_hessian(w)
         factor = Factor(problem, w, H, careful)
-    goal = (1e-11 if tol is None else tol) * (1.0 + abs(F))
+    goal = 1e-11 * (unit + abs(F)) if tol is None else tol * (1.0 + abs(F))
     known = certified_gap(problem, w, F, g, factor, True, goal)
     if known.gap > goal and not careful and _bends_slowly(problem):
         return newton(problem, w, tol, start, True, evaluations)
@@ -99,13 +100,12 @@ def _bends_slowly(problem: Objective) -> bool:
 
 
 def _backtrack(
-    problem: Objective, w: np.ndarray, F: float, step: np.ndarray, slope: float, factor: Factor
+    problem: Objective, w: np.ndarray, F: float, step: np.ndarray, slope: float, factor: Factor, noise: float
 ) -> tuple[Any, int]:
     """Return ((t, w, F, g, contraction of the squared decrement) or None, evaluations) along w - t step.
 
-    Where the predicted decrease drowns in the rounding of F, a full step is judged by the gradient instead.
+    Where the predicted decrease drowns in the rounding of F, ``noise``, a full step is judged by the gradient instead.
     """
-    noise = 4e-15 * (1.0 + abs(F))
     t, tried = 1.0, 0
     if not _bends_slowly(problem):
         t = _line_minimum(problem, w, step)

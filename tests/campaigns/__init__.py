@@ -56,6 +56,7 @@ CAMPAIGNS = {
     "mocha-gaps": Campaign("test_mocha:gap_trial", "gaps below the suboptimality, duals that fall", 20),
     "mocha-lipschitz": Campaign("test_mocha_theory:theorem_2_trial", "rounds above Theorem 2 of MOCHA", 20),
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
+    "nasty": Campaign("campaigns.nasty:nasty_trial", "certificates that points in 60 digits contradict", 20),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
     "verdicts": Campaign("campaigns.verdicts:verdict_trial", "true theorems that rounding violates", 20),
@@ -121,7 +122,7 @@ def _attempt(job: tuple[str, int, int]) -> dict[str, Any]:
 
 
 def summary(path: Path, name: str, seed: int) -> dict[str, Any]:
-    """Count trials and failures; of every number that the trials return, the smallest and the largest."""
+    """Count trials and failures; of every number that the trials return, the smallest, the mean and the largest."""
     rows = [row for _, row in sorted(written(path, name, seed).items())]
     numbers: dict[str, list[float]] = {}
     for row in rows:
@@ -134,4 +135,5 @@ def summary(path: Path, name: str, seed: int) -> dict[str, Any]:
         "trials": len(rows),
         "failed": [row["trial"] for row in rows if not row["passed"]],
         "range": {key: [min(values), max(values)] for key, values in numbers.items()},
+        "mean": {key: [len(values), sum(values) / len(values)] for key, values in numbers.items()},
     }
