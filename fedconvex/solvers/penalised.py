@@ -165,7 +165,9 @@ class _Search:
             ):  # 5
                 break
             moved = True
-            if problem.traits.quadratic or -predicted <= 1e-3 * max(self.goal, 0.1 * min(self.gap, 1.0)):
+            if problem.traits.quadratic or -predicted <= 0.05 * max(
+                min(self.gap, self.F - self.problem.traits.lower_bound), self.goal
+            ):
                 break
         return moved
 
@@ -196,8 +198,8 @@ class _Search:
         attained = strong or problem.traits.quadratic or self._coercive()
         seconds = time.perf_counter() - begun
         unique = strong or (attained and self._unique())
-        w = problem.unflatten(self.w.copy())
-        return Solution(w, self.F, self.best, text, attained, unique, self.evaluations, seconds)
+        w, lower = problem.unflatten(self.w.copy()), self.best - 2.0 * problem.rounding(self.w, self.F)
+        return Solution(w, self.F, lower, text, attained, unique, self.evaluations, seconds)
 
     def _coercive(self) -> bool:
         """Whether P grows in every direction: P* is finite around 0."""

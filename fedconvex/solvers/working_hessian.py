@@ -107,4 +107,6 @@ def weighted_gram(X: Any, h: np.ndarray) -> np.ndarray:
         A = sp.csc_array((X.data * root[X.indices], X.indices, X.indptr), shape=X.shape)
         return np.asarray((A.T @ A).toarray())
     H = dsyrk(1.0, (X * root[:, None]).T, lower=1)
-    return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)
+    H = H + H.T  # the upper triangle was 0
+    H.flat[:: len(H) + 1] *= 0.5
+    return np.ascontiguousarray(H)

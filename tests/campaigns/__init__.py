@@ -47,6 +47,7 @@ CAMPAIGNS = {
     "bias-bounds": Campaign("test_limits:bias_trial", "limits of FedAvg and FedProx beyond their bounds", 500),
     "bounds": Campaign("test_bounds:violation_trial", "exact expectations above a bound of FedAvg", 60),
     "certificates": Campaign("test_solve:certificate_trial", "lower bounds above the minimum, badly conditioned", 50),
+    "composite": Campaign("test_composite:composite_trial", "gaps of penalised problems below the suboptimality", 40),
     "corruptions": Campaign("campaigns.damage:corruption_trial", "damaged files that are read, or crash readers", 12),
     "determinism": Campaign("campaigns.determinism:trial", "states that differ where they should be equal", 2),
     "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
