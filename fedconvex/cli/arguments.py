@@ -19,6 +19,7 @@ __all__ = [
     "METHODS",
     "OK",
     "PARTITIONS",
+    "PROXIMAL",
     "USER",
     "Parser",
     "Refused",
@@ -40,7 +41,9 @@ LOSSES = {
     "smoothed-hinge": "SmoothedHinge",
     "exponential": "Exponential",
 }
+PROXIMAL = {"proximal-fedsgd": "ProximalFedSGD", "fedmid": "FedMiD", "feddualavg": "FedDualAvg", "fista": "FISTA"}
 METHODS = {"fedavg": "FedAvg", "fedsgd": "FedSGD", "scaffold": "SCAFFOLD", "gd": "GradientDescent", "sgd": "SGD"}
+METHODS |= PROXIMAL  # those that know penalties
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
@@ -177,9 +180,10 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     return group
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """Add the options that make data a problem."""
-    add = parser.add_argument_group("problem").add_argument
+def add_problem(parser: argparse.ArgumentParser) -> Any:
+    """Add the options that make data a problem; return their group."""
+    group = parser.add_argument_group("problem")
+    add = group.add_argument
     names = ", ".join(LOSSES)
     add("--loss", type=loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
     add("--l2", type=number("--l2", low=0.0), default=0.01, metavar="L2", help="ridge weight; default 0.01")
@@ -190,3 +194,4 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="client weights: size (n_k/n, the default) or uniform (1/K)",
     )
+    return group

@@ -10,6 +10,8 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, check_folder
+from fedconvex.cli.arguments import PROXIMAL
+from fedconvex.cli.penalty import proximal_method
 from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def step_size_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness)
         step = default_steps.batch_step(pooled, fed.n, min(args.batch_size or 32, fed.n))
     elif in_batches(args, fed):
         step = default_steps.batch_step(smooth, fed.sizes, args.batch_size)
-    elif args.method == "gd" or not (several_steps(args, fed) or sampled(args, fed.K)):
+    elif args.method in ("gd", "fista", "proximal-fedsgd") or not (several_steps(args, fed) or sampled(args, fed.K)):
         step = default_steps.descent_step(smooth)
     else:
         step = default_steps.local_step(smooth)
@@ -76,6 +78,8 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
         who = f"{m} client{'s' * (m > 1)} a round"
     share = 1.0 if args.participation is None else args.participation
     n = problem.federation.n
+    if args.penalty is not None or args.method in PROXIMAL:
+        return proximal_method(args, step, share, shown if args.method == "fista" else f"{who}, {shown}")
     if args.method == "gd":
         return methods.GradientDescent(step_size=step), f"GradientDescent on the pooled rows, {shown}"
     if args.method == "fedsgd":

@@ -17,6 +17,7 @@ from fedconvex.cli.arguments import (
     DIVERGED,
     METHODS,
     OK,
+    PROXIMAL,
     add_data,
     add_problem,
     choice,
@@ -27,6 +28,7 @@ from fedconvex.cli.arguments import (
 from fedconvex.cli.data import Scaling, affordable, prepare, scaling_of
 from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps, step_size_of
 from fedconvex.cli.output import say, writing
+from fedconvex.cli.penalty import penalty
 from fedconvex.cli.summary import Solved, certificate, facts, formula_of, plain, summary
 
 if TYPE_CHECKING:
@@ -62,7 +64,13 @@ def add_parser(commands: Any) -> None:
     add_data(solve).add_argument(
         "--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), help="share of rows held out"
     )
-    add_problem(solve)
+    add_problem(solve).add_argument(
+        "--penalty",
+        type=penalty,
+        metavar="P",
+        help="l1:S, elastic-net:S[:RATIO], groups:S:COLUMNS, nonnegative[:S], box:LOW:HIGH, simplex[:TOTAL]; it is "
+        "minimised by " + ", ".join(PROXIMAL),
+    )
 
     add = solve.add_argument_group("method").add_argument
     add(
@@ -104,7 +112,7 @@ def _solve(args: argparse.Namespace) -> int:
     scaling = scaling_of(args, data)
     weights = None if args.weights == "size" else args.weights
     fed = scaling.apply(data.train, not args.no_intercept)
-    problem = Problem(fed, data.loss, args.l2, weights)
+    problem = Problem(fed, data.loss, args.l2, weights, args.penalty)
     constants = problem.constants() if affordable(problem) else None
     smooth = smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=constants is not None)
     asked = args.step_size, "what was asked"
@@ -117,7 +125,7 @@ def _solve(args: argparse.Namespace) -> int:
     diverged = result.status is Status.DIVERGED
     measured = problem
     if data.test is not None:
-        measured = Problem(scaling.apply(data.test, not args.no_intercept), data.loss, args.l2)
+        measured = Problem(scaling.apply(data.test, not args.no_intercept), data.loss, args.l2, penalty=args.penalty)
     clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, scaling)
     sentence = _outlook(args, problem, smooth, step, result)
     outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)

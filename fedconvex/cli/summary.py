@@ -46,13 +46,15 @@ class Solved:
 
 def certificate(problem: Problem) -> str:
     """Where the lower bound of F* comes from."""
-    return problem.solve().certificate if problem.size <= 2000 else "strong convexity: ‖grad F‖²/(2 l2)"
+    exact = problem.size <= 2000 or problem.penalty is not None
+    return problem.solve().certificate if exact else "strong convexity: ‖grad F‖²/(2 l2)"
 
 
 def formula_of(problem: Problem) -> str:
     """Return the objective in words."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f"{problem.loss!r}".partition("(")[0]).lower()
-    return f"{name} loss" + (f" + ({problem.l2:g}/2) ‖w‖²" if problem.l2 > 0.0 else "")
+    penalty = "" if problem.penalty is None else f" + {problem.penalty!r}"
+    return f"{name} loss" + (f" + ({problem.l2:g}/2) ‖w‖²" if problem.l2 > 0.0 else "") + penalty
 
 
 def _constant_rows(outcome: Solved) -> list[tuple[str, Any, str, str]]:
@@ -96,6 +98,8 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "loss": repr(data.loss),
         "classes": data.labels,
         "l2": args.l2,
+        "penalty": None if args.penalty is None else repr(args.penalty),
+        "nonzero": int(np.count_nonzero(result.w)),
         "weights": args.weights,
         "constants": {n: {"value": v, "how": how} for n, v, how, _ in _constant_rows(outcome)},
         "method": outcome.method,
@@ -162,6 +166,8 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         ),
         ("Sent", sent),
     ]
+    if problem.penalty is not None:
+        lines.insert(-2, ("Model", f"{np.count_nonzero(result.w):,} of {result.w.size:,} coefficients are not zero"))
     if not math.isfinite(gap) or outcome.clients is None:
         lines[-2] = ("Gap", "nothing is certified")
     text = ["\n".join(_paragraph(name, body) for name, body in lines)]

@@ -24,8 +24,8 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages
 from fedconvex.kernels.batches import batch_add, batch_slopes
-from fedconvex.kernels.descent import penalty
 from fedconvex.kernels.penalised import in_place, proximal_point, shorten
+from fedconvex.kernels.ridges import penalty
 from fedconvex.methods.parts import proximal_work
 from fedconvex.problems import FederatedProblem, Problem
 

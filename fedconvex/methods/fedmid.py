@@ -23,8 +23,8 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages
 from fedconvex.kernels.batches import batch_add, batch_slopes
-from fedconvex.kernels.descent import shrink
 from fedconvex.kernels.penalised import in_place, proximal_point, shorten
+from fedconvex.kernels.ridges import shrink
 from fedconvex.methods.parts import proximal_work
 from fedconvex.problems import FederatedProblem, Problem
 
@@ -95,6 +95,6 @@ class MirrorSteps(NamedTuple):
     def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
         """w <- prox_{a P}((1 - a ridge) w - (a/B) sum of the gradients of the batch)."""
         batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
-        shrink(1.0 - a * job.ridge, w, a, job.tilt)
+        shrink(job.ridge, a, w, job.tilt)
         batch_add(loss, data.X, part, room.c, w)
         shorten(self.prox, w, a)  # 4

@@ -127,6 +127,7 @@ class _Search:
         """Take steps 1 to 5 until the gap is small, or shrinks no more."""
         steps = (EntrySteps if is_entrywise(self.problem.penalty) else GroupSteps)(self.problem)
         hessian, idle, last, size = WorkingHessian(self.problem), 0, math.inf, FIRST_SET
+        F = math.inf
         for _ in range(MOST_ROUNDS):
             before = self.gap
             self.look()  # 1, 2
@@ -134,11 +135,12 @@ class _Search:
                 break
             wrong = steps.violations(self.w, self.problem.l2 * self.w - self.u, self.bends())
             found = float(wrong.max())
-            idle = idle + 1 if self.gap > 0.5 * before and found > 0.5 * last else 0
-            last = min(last, found)
+            slow = F - self.F <= 1e-3 * self.gap and self.gap > 0.5 * before and found > 0.5 * last
+            idle, last, F = idle + 1 if slow else 0, min(last, found), self.F
             if found == 0.0:
                 break
-            size = max(size, 2 * int(np.count_nonzero(self.w)))
+            support = int(np.count_nonzero(self.w))
+            size = max(size, (4 if 4 * support > 3 * size else 2) * support)
             J = steps.chosen(self.w, np.where(self.alive | (self.w != 0.0), wrong, 0.0), size)  # 3
             if not self._on_set(steps, hessian, J, 0.01 * found):
                 idle += 1

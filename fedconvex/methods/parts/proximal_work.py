@@ -67,7 +67,7 @@ class ProximalWork(CheckedFields):
         plan = local_work.plan_of(sizes, self.local_steps, batch, batch)
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
         out = jobs.run(
-            {jobs.OWN: rule}, problem, problem.l2, w.reshape(len(clients), 1, -1), clients, draws, eta, plan,
+            {jobs.OWN: rule}, problem, problem.ridge, w.reshape(len(clients), 1, -1), clients, draws, eta, plan,
             self.replacement,
         )  # fmt: skip
         return np.asarray(problem.unflatten(out))
