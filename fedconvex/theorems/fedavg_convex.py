@@ -22,6 +22,7 @@ from fedconvex.theorems.parts.instances import (
     diabetes_whitened,
     equal_clients,
     equal_hessians,
+    mean_estimation,
     shifted_logistic,
     three_clients,
     two_clients,
@@ -333,6 +334,7 @@ THEOREMS = (
             shifted_logistic,
             alike_logistic,
             breast_cancer,
+            Check(mean_estimation, fixed_step(0.25, local_steps=3, batch_size=2)),
             *WITHIN_REACH,
             # hypotheses that fail
             Check(diabetes, fixed_step(0.25, local_steps=3)),

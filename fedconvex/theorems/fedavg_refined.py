@@ -18,6 +18,7 @@ from fedconvex.theorems.parts.instances import (
     breast_cancer_by_size,
     breast_cancer_two,
     diabetes,
+    mean_estimation,
     shifted_logistic,
     two_clients,
     two_logistic_clients,
@@ -343,7 +344,14 @@ _UNIFORM: dict[str, Any] = {
     "rounds": 20,
     "worst_case": UniformUpper,
 }
-_WHERE_UNIFORM = (shifted_logistic, uneven_logistic, breast_cancer, breast_cancer_by_size, *WITHIN_REACH)
+_WHERE_UNIFORM = (
+    shifted_logistic,
+    uneven_logistic,
+    breast_cancer,
+    breast_cancer_by_size,
+    Check(mean_estimation, fixed_step(0.5, local_steps=3, batch_size=2)),
+    *WITHIN_REACH,
+)
 _OPTIMUM: dict[str, Any] = {
     "quantity": SHADOW_AVERAGE,
     "read": _read_optimum,

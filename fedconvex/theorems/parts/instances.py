@@ -36,6 +36,14 @@ def three_clients() -> Problem:
     return Problem(Federation.from_clients([(X, X @ (0.5 * c + [0.6, 0.8])) for c in corners]), Squared())
 
 
+@instance("mean estimation", "3 clients of 8 numbers each, F = mean (w - y)²/2")
+def mean_estimation() -> Problem:
+    """Equal Hessians, and a mini-batch's noise is the same at every model: sigma_k^2 is finite, zeta too."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=24) + np.repeat([0.0, 0.5, -1.0], 8)
+    return Problem(Federation.from_arrays(np.ones((24, 1)), y, np.repeat([0, 1, 2], 8)), Squared())
+
+
 @instance("two logistic clients", "two opposed clients, logistic loss")
 def two_logistic_clients() -> Problem:
     """Opposite labels on features of different size."""
