@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -359,3 +361,41 @@ def test_a_file_of_another_encoding(capsys, tmp_path):
     file = tmp_path / "latin.csv"
     file.write_bytes("x,y,c\n1,0,\xe9\n".encode("latin1"))
     assert "UTF-8 text; got byte 0xe9: save it as UTF-8" in fails(capsys, "solve", file, *OWNED)
+
+
+@pytest.mark.parametrize("body", ["def f(:", "1 / 0", "raise SystemExit(3)", "import nothing_at_all", "X = 3"])
+def test_a_module_of_the_user_that_fails(body, capsys, table, monkeypatch):
+    """Its errors were internal errors of the program, with its exit status."""
+    (table.parent / "theirs.py").write_text(body)
+    monkeypatch.chdir(table.parent)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    assert "--loss must name" in fails(capsys, "solve", table, *OWNED, "--loss", "theirs:X")
+    sys.modules.pop("theirs", None)
+
+
+# ---------------------------------------------------------------- Ctrl-C
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def swallow():
+    """As a callback of the compiler does."""
+    with contextlib.suppress(KeyboardInterrupt):
+        interrupt()
+    raise RuntimeError("no compiled object yet")
+
+
+@pytest.mark.parametrize("way", [interrupt, swallow])
+def test_ctrl_c_is_no_error(way, capsys, monkeypatch):
+    """Raised in a callback of the compiler it is lost, and what fails then was reported as an internal error."""
+    stub(monkeypatch)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: way())
+    try:
+        assert main(["verify", "--theorem", "svrg"]) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "fedconvex: interrupted: nothing was saved\n"

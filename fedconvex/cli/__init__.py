@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,28 +48,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # terminals that lack a character
-    args = argparse.Namespace(checkpoint=None, status=OK)
+    args, heard = argparse.Namespace(checkpoint=None, status=OK), threading.Event()
     try:
         _parser().parse_args(argv, args)
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+        with _listening(heard), warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
             args.status = args.command(args)
         if sys.stdout is not None:  # closed by the caller: nothing can be printed, all else is done
             sys.stdout.flush()
     except KeyboardInterrupt:
-        say(f"fedconvex: interrupted: {_saved(args.checkpoint)}", sys.stderr)
-        return INTERRUPTED
+        return _interrupted(args)
     except BrokenPipeError:  # the reader of our output has left, as in "fedconvex list | head"
         _silence()
         return int(args.status)
-    except (Refused, ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+    except Exception as error:
+        return _interrupted(args) if heard.is_set() else _failed(error)
+    return int(args.status)
+
+
+@contextmanager
+def _listening(heard: threading.Event) -> Iterator[None]:
+    """Note Ctrl-C: in a callback of the compiler it cannot be raised, and compiling fails for no visible reason."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield
+        return
+
+    def hear(number: int, frame: Any) -> None:
+        heard.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupted(args: argparse.Namespace) -> int:
+    say(f"fedconvex: interrupted: {_saved(args)}", sys.stderr)
+    return INTERRUPTED
+
+
+def _failed(error: Exception) -> int:
+    """Say what was wrong with the input, or show where the program failed."""
+    if isinstance(error, (Refused, ValueError, TypeError, OSError, ImportError, MemoryError)):
         say(f"fedconvex: error: {_one_line(error)}", sys.stderr)
         return USER
-    except Exception as error:
-        say(traceback.format_exc(), sys.stderr)
-        say(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above", sys.stderr)
-        return CRASHED
-    return int(args.status)
+    say("".join(traceback.format_exception(error)), sys.stderr)
+    say(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above", sys.stderr)
+    return CRASHED
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
@@ -91,9 +122,10 @@ def _one_line(error: BaseException) -> str:
     return spoken(" ".join(str(error).split()))
 
 
-def _saved(checkpoint: str | None) -> str:
+def _saved(args: argparse.Namespace) -> str:
+    checkpoint = args.checkpoint
     if checkpoint is None:
-        return "nothing was saved (--checkpoint FILE makes a run resumable)"
+        return "nothing was saved" + (" (--checkpoint FILE makes a run resumable)" if "rounds" in args else "")
     if not Path(checkpoint).exists():
         return f"{checkpoint} was not written yet, nothing was saved"
     return f"{checkpoint} holds the run as of a few seconds ago; repeat the command to resume it"

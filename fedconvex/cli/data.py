@@ -130,8 +130,9 @@ def loss_of(name: str, n_classes: int) -> Any:
         sys.path.insert(0, "")
         try:
             kind = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise bad("--loss", "name what can be imported, as module:Class", name, f"{error}") from None
+        except (Exception, SystemExit) as error:  # the module is the user's, and may raise anything
+            why = str(error) if isinstance(error, (ImportError, AttributeError)) else repr(error)
+            raise bad("--loss", "name what can be imported, as module:Class", name, why) from None
         finally:
             sys.path.remove("")
     if not hasattr(kind, "value"):

@@ -88,7 +88,7 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
         batch = min(args.batch_size or 32, n)
         steps = args.local_steps or (args.epochs or 1) * -(-n // batch)
         method = methods.SGD(step_size=step, batch_size=batch, steps=steps)
-        return method, f"SGD on the pooled rows, {steps} steps a round on {batch} rows each, {shown}"
+        return method, f"SGD on the pooled rows, {steps} step{'s' * (steps > 1)} a round on {batch} rows each, {shown}"
     rows = "all rows" if args.batch_size is None else f"{args.batch_size} rows"
     work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share}
     if args.epochs is not None:
