@@ -99,6 +99,7 @@ def test_bad_folders(tmp_path):
 # ---------------------------------------------------------------- dynamic-msd
 
 
+@pytest.mark.slow
 def test_dynamic_msd_holds(quick):
     findings, said = quick
     assert findings.holds, summary(findings)
@@ -107,6 +108,7 @@ def test_dynamic_msd_holds(quick):
     assert said[-1][0] == 1.0
 
 
+@pytest.mark.slow
 def test_dynamic_msd_tables_are_consistent(quick):
     plan, tables = dynamic_msd.QUICK, quick[0].tables
     assert len(tables["agents"]) == 20
@@ -119,6 +121,7 @@ def test_dynamic_msd_tables_are_consistent(quick):
         assert row["first_order"] == pytest.approx(row["exact"], rel=row["step_size"])
 
 
+@pytest.mark.slow
 def test_dynamic_msd_writes(quick, tmp_path):
     files = {f.name: f.stat().st_size for f in write(quick[0], tmp_path)}
     assert {"learning_curves.svg", "steady_state.png", "steady_state.csv", "claims.json"} <= set(files)

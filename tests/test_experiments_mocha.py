@@ -369,6 +369,7 @@ def quick(compiled_kernels):
     return found, said
 
 
+@pytest.mark.slow
 def test_quick_version(quick, tmp_path):
     found, said = quick
     assert said == sorted(said)

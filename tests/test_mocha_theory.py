@@ -169,6 +169,7 @@ def test_theorem_2_round_by_round(rng):
         theorem_2_trial(rng, 6)
 
 
+@pytest.mark.slow
 def test_both_theorems_in_expectation_with_dropped_nodes(rng):
     """100 trajectories with drops: the mean error is below the bound with Thetabar, within its confidence interval."""
     for loss in (Squared(), Logistic(), Hinge()):

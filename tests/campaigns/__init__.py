@@ -45,6 +45,8 @@ CAMPAIGNS = {
     "agnostic-rate": Campaign("test_agnostic_theory:rate_trial", "AFL above its rate on random problems", 10),
     "ball-maximum": Campaign("test_constants:ball_maximum_trial", "points above the maximum over a ball", 100),
     "bias-bounds": Campaign("test_limits:bias_trial", "limits of FedAvg and FedProx beyond their bounds", 500),
+    "boosting-corrections": Campaign("test_multiboost:corrections_trial", "corrected rounds above cvxpy's optimum", 50),
+    "boosting-smoothed": Campaign("test_multiboost:smoothed_trial", "smoothed rounds above cvxpy's optimum", 50),
     "bounds": Campaign("test_bounds:violation_trial", "exact expectations above a bound of FedAvg", 60),
     "certificates": Campaign("test_solve:certificate_trial", "lower bounds above the minimum, badly conditioned", 50),
     "composite": Campaign("test_composite:composite_trial", "gaps of penalised problems below the suboptimality", 40),
