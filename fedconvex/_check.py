@@ -125,6 +125,14 @@ def array(who: str, x: Any, shape: tuple[int | None, ...], copy: bool = True) ->
     return a
 
 
+def matrix(who: str, x: Any) -> np.ndarray:
+    """Return x as a float64 array with two axes that is not empty, whatever its entries; not a copy."""
+    a = numeric(who, x, copy=False)
+    if a.ndim != 2 or a.size == 0:
+        raise bad(who, "have two axes and entries", f"shape {a.shape}")
+    return a
+
+
 def among(who: str, x: object, names: Sequence[str]) -> None:
     """Raise unless x is one of the names."""
     if not isinstance(x, str) or x not in names:

@@ -414,6 +414,7 @@ class Federation:
 
     def client_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of client k, dense (n_k, d), and their targets (n_k,)."""
+        k = whole("Federation.client_rows: k", k, high=self.K - 1)
         rows = slice(int(self.ptr[k]), int(self.ptr[k + 1]))
         return self.X[rows].toarray() if self.is_sparse else self.X[rows], self.y[rows]
 

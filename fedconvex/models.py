@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import __version__
-from fedconvex._check import bad, finite, numeric
+from fedconvex._check import bad, finite, flag, numeric, vector, wrong_type
 from fedconvex._files import write_file
 from fedconvex.loss_traits import traits
 
@@ -64,6 +64,9 @@ class LinearModel:
         finite("LinearModel.coef", coef)
         finite("LinearModel.intercept", intercept)
         outputs = 2 if coef.ndim == 1 else len(coef)
+        for name, given in (("classes", self.classes), ("feature_names", self.feature_names)):
+            if not (isinstance(given, (tuple, list)) or (given is None and name == "classes")):
+                raise wrong_type(f"LinearModel.{name}", "be a tuple", f"{type(given).__name__} {given!r}")
         if self.classes is not None and len(self.classes) != outputs:
             raise bad("LinearModel.classes", f"be {outputs} labels", f"{len(self.classes)}")
         if self.classes is None and coef.ndim == 2:
@@ -110,6 +113,14 @@ class LinearModel:
         >>> float(model.scores([[6.0]])[0])  # 3 (6 - 4)/2 + 1
         4.0
         """
+        w, intercept = numeric("LinearModel.from_standardised: w", w), flag("LinearModel: intercept", intercept)
+        d = w.shape[-1] - intercept if w.ndim in (1, 2) else 0
+        if d < 1:
+            raise bad("LinearModel.from_standardised: w", "hold a weight of every feature", f"shape {w.shape}")
+        center, scale = (
+            vector(f"LinearModel.from_standardised: {n}", v, d) for n, v in (("center", center), ("scale", scale))
+        )
+        target = vector("LinearModel.from_standardised: target", target, 2)
         coef = (w[..., :-1] if intercept else w) / scale
         offset = (w[..., -1] if intercept else np.zeros(w.shape[:-1])) - coef @ center
         return cls(target[1] * coef, np.asarray(target[0] + target[1] * offset), **rest)

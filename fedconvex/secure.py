@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, whole, wrong_type
+from fedconvex._check import bad, equal_by_type, instance, numeric, whole, wrong_type
 from fedconvex.kernels import averages
 
 __all__ = ["Party", "PlainSums", "SecureSums", "agreement", "as_sums", "decode", "encode", "sum_of"]
@@ -43,6 +43,8 @@ def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
     >>> decode(encode(np.array([-1.5]), 24, 2) + encode(np.array([0.25]), 24, 2), 24)
     array([-1.25])
     """
+    bits, parties = whole("secure.encode: bits", bits, high=52), whole("secure.encode: parties", parties, low=1)
+    x = numeric("secure.encode: x", x, copy=False)
     top = float(np.abs(x).max(initial=0.0))
     limit = 2.0 ** (63 - bits) / parties
     if not top < limit:
@@ -53,7 +55,15 @@ def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
 
 def decode(total: np.ndarray, bits: int) -> np.ndarray:
     """Return the numbers that a sum of encoded ones stands for."""
-    return total.view(np.int64) * 2.0**-bits
+    return _encoded("secure.decode: total", total).view(np.int64) * 2.0 ** -whole("secure.decode: bits", bits, high=52)
+
+
+def _encoded(who: str, vector: Any) -> np.ndarray:
+    """Return a vector of encoded numbers, unsigned and of 64 bits."""
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.uint64 or vector.ndim != 1:
+        got = f"{vector.dtype}, shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise wrong_type(who, "be a vector of uint64", got, "secure.encode makes one")
+    return vector
 
 
 def agreement(everybody: Mapping[int, bytes]) -> bytes:
@@ -61,6 +71,9 @@ def agreement(everybody: Mapping[int, bytes]) -> bytes:
 
     Clients that were told different things have different masks and different fingerprints: their sum is refused.
     """
+    keys = isinstance(everybody, Mapping) and all(isinstance(v, bytes) for v in everybody.values())
+    if not keys or not all(isinstance(k, (int, np.integer)) for k in everybody):
+        raise wrong_type("secure: everybody", "map client numbers to public keys (bytes)", f"{everybody!r}")
     told = b"".join(b"%d:%s;" % (number, everybody[number].hex().encode()) for number in sorted(everybody))
     return hashlib.blake2b(told, digest_size=8).digest()
 
@@ -104,13 +117,16 @@ class Party:
             If this client is alone or missing: its numbers would be open; or if it masked something in this context
             before: the difference of the two would be open.
         """
+        vector = _encoded("Party.mask: vector", vector)
+        instance("Party.mask: context", context, bytes)
+        told = agreement(everybody)
         if context in self._masked:
             cure = "name another context, or make a new Party"
             raise bad(f"Party {self.number}.mask: context", "be used once", f"{context!r} again", cure)
         if self.number not in everybody or len(everybody) < 2:
             raise bad("Party.mask", "have at least one other client in the sum", f"{sorted(everybody)}")
         self._masked.add(context)
-        out, context = vector.copy(), agreement(everybody) + context
+        out, context = vector.copy(), told + context
         for other, public in everybody.items():
             if other != self.number:
                 stream = self._stream(public, min(self.number, other), max(self.number, other), context, vector.size)
@@ -139,6 +155,10 @@ def sum_of(masked: Mapping[int, np.ndarray], everybody: Any) -> np.ndarray:
     ValueError
         If a client of the agreement is missing: without it the masks do not cancel.
     """
+    instance("secure.sum_of: masked", masked, Mapping)
+    agreement(everybody)
+    for vector in masked.values():
+        _encoded("secure.sum_of: masked", vector)
     missing = sorted(set(everybody) - set(masked))
     if missing or set(masked) - set(everybody):
         cure = "repeat the round, with new keys, among those that are left"

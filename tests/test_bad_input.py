@@ -41,8 +41,24 @@ from fedconvex.methods import (
     ServerYogi,
     UniformSampling,
 )
-from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, calibration_error
+from fedconvex.models import LinearModel
+from fedconvex.problems import (
+    Covariance,
+    Dictionary,
+    EnsembleProblem,
+    MeanRegularised,
+    MultiTaskProblem,
+    QEnsemble,
+    Stump,
+    StumpProblem,
+    calibration_error,
+)
 from fedconvex.report import domain_scores, per_client_metrics, wilson_interval
+from fedconvex.secure import Party, agreement, decode, encode
+from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
+from fedconvex.theorems import fedavg_convex as wang
+from fedconvex.theorems import mocha
+from fedconvex.theory.fixed_points import fedavg_round
 
 nan, inf = math.nan, math.inf
 DAYS = np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]")
@@ -58,6 +74,7 @@ tasks = MultiTaskProblem(fed, Logistic(), MeanRegularised(1.0, 0.5))
 tasks_zero = np.zeros((2, 2))
 sources = Federation.from_arrays(X, y, who, who)
 boost = EnsembleProblem(sources, Dictionary.stumps(sources, cuts=1))
+plain = QEnsemble([Stump(0, 0.0, -1.0, 1.0)], [0], [1.0])
 good = FedSGD(step_size=0.1)
 
 
@@ -378,6 +395,32 @@ CASES = {
     "calibration NaN": (V, "calibration_error: Q", lambda: calibration_error([[nan, 0.5]], [0]), "nan"),
     "calibration beyond one": (V, "calibration_error: Q", lambda: calibration_error([[1.5, -0.5]], [0]), "others"),
     "calibration of other sources": (V, "calibration_error: domain", lambda: calibration_error([[0.5, 0.5]], [2]), "2"),
+    # ------------------------------------------------------------ found by the campaign fuzz-api
+    "constants of none": (T, "constants", lambda: wang.fedavg_convex_step(fed, local_steps=1, rounds=1), "Federation"),
+    "duals' constants of another kind": (T, "constants", lambda: mocha.mocha_rate(fed), "Federation"),
+    "fixed point of rows": (T, "problem", lambda: fedavg_round(fed, step_size=0.1, local_steps=1), "Federation"),
+    "noise factor of words": (T, "noise_factor: n", lambda: noise_factor("a", 1, False), "dtype"),
+    "noise factor of two lengths": (V, "noise_factor", lambda: noise_factor([5, 6], [1, 2, 3], False), "[1, 2, 3]"),
+    "models of a relation, flat": (V, "Covariance.value: W", lambda: Covariance(0.3).value(np.zeros(2)), "(2,)"),
+    "models of a relation, NaN": (V, "Covariance.gradient: W", lambda: Covariance(0.3).gradient([[nan]]), "nan"),
+    "a step of a relation": (V, "proximal: step", lambda: Covariance(0.3).proximal(np.ones((2, 2)), -1.0), "-1"),
+    "encoded words": (T, "secure.encode: x", lambda: encode("a", 20, 2), "dtype"),
+    "bits beyond doubles": (V, "secure.encode: bits", lambda: encode(np.ones(1), 60, 2), "60"),
+    "decoded floats": (T, "secure.decode: total", lambda: decode(np.ones(2), 20), "float64"),
+    "masked floats": (T, "Party.mask: vector", lambda: Party(0).mask(np.ones(2), {0: b"", 1: b""}, b"x"), "float64"),
+    "keys that are none": (T, "everybody", lambda: agreement([b"a"]), "[b'a']"),
+    "no domains": (V, "Simplex.start: p", lambda: Simplex().start(0), "0"),
+    "losses of other domains": (V, "KLBall.largest: values", lambda: KLBall([0.5, 0.5], 0.1).largest([1.0]), "(1,)"),
+    "weights of other domains": (V, "Point.project: v", lambda: Point([0.5, 0.5]).project(np.zeros(3)), "(3,)"),
+    "rows too narrow for a stump": (V, "Stump.predict: X", lambda: Stump(2, 0.0, -1.0, 1.0).predict(X), "(6, 2)"),
+    "a stump at a word": (T, "Stump.threshold", lambda: Stump(0, "a", -1.0, 1.0), "str"),
+    "a trajectory that is not": (V, "trajectory", lambda: boost.ensemble(np.zeros(boost.model_shape), 3), "3"),
+    "state of none": (T, "StumpProblem: state", lambda: StumpProblem(sources).certificate(np.zeros(2)), "ndarray"),
+    "labels too few for errors": (V, "errors: y", lambda: plain.errors(X, y[:2], who), "2"),
+    "domains too few for errors": (V, "errors: domain", lambda: plain.errors(X, y, who[:2]), "(2,)"),
+    "a model of none": (V, "from_standardised: w", lambda: LinearModel.from_standardised([1.0], [], []), "(1,)"),
+    "a client that is not": (V, "client_rows: k", lambda: fed.client_rows(5), "5"),
+    "masked model": (V, "model w", lambda: lin.value(np.ma.masked_array([1.0, 2.0], [True, False])), "1 masked"),
     # ------------------------------------------------------------ names
     "names that end in a null": (V, "names", lambda: Federation.from_arrays(X[:2], y[:2], ["a", "a\0"]), "a"),
     "no domain of a date": (

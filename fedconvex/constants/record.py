@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, flag, numeric
 
 __all__ = [
     "AT_CENTRE",
@@ -138,7 +138,11 @@ def noise_factor(n: Any, batch_size: Any, replacement: bool) -> Any:
     >>> noise_factor(5, 2, False), noise_factor(5, 2, True)
     (0.375, 0.5)
     """
-    n, B = np.asarray(n, dtype=float), np.asarray(batch_size, dtype=float)
+    given, replacement = batch_size, flag("noise_factor: replacement", replacement)
+    n, B = numeric("noise_factor: n", n), numeric("noise_factor: batch_size", batch_size)
+    known = B.size and n.size and np.isfinite(B).all() and np.isfinite(n).all()
+    if not known or (n.ndim * B.ndim > 0 and n.shape != B.shape):
+        raise bad("noise_factor", "be given finite numbers, or arrays of one shape", f"{given}, n = {n}")
     if (B < 1).any() or (n < 1).any() or (not replacement and (B > n).any()):
         raise bad(
             "noise_factor: batch_size", "lie in 1, ..., n (or exceed n with replacement)", f"{batch_size}, n = {n}"

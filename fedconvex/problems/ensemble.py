@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import array, bad, numeric, real, vector, wrong_type
+from fedconvex._check import array, bad, finite, numeric, real, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems.boosting import FLAT, RADIUS, BoostingProblem, Pick
 from fedconvex.problems.dictionaries import Dictionary, domain_numbers
@@ -241,10 +241,14 @@ class EnsembleProblem(BoostingProblem):
             cure = "pass Dictionary(..., members=)"
             raise bad("EnsembleProblem.ensemble", "know its classifiers", "predictions only", cure)
         if hasattr(state, "history"):
-            log = state.history[trajectory]
+            log = state.history[whole("ensemble: trajectory", trajectory, high=len(state.history) - 1)]
             picked, steps = log[:, 1].astype(int), log[:, 5]
         else:
-            alpha = np.atleast_2d(state.w if hasattr(state, "w") else numeric("ensemble: alpha", state))[trajectory]
+            alphas = np.atleast_2d(numeric("EnsembleProblem.ensemble: alpha", getattr(state, "w", state)))
+            if alphas.shape[1:] != self.model_shape:
+                raise bad("EnsembleProblem.ensemble: alpha", f"have {self.model_shape[0]} entries", f"{alphas.shape}")
+            alpha = alphas[whole("EnsembleProblem.ensemble: trajectory", trajectory, high=len(alphas) - 1)]
+            finite("EnsembleProblem.ensemble: alpha", alpha)
             picked = np.flatnonzero(alpha)
             steps = alpha[picked]
         kept = steps != 0.0

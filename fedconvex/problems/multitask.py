@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import among, bad, finite, instance, numeric, real, whole, wrong_type
+from fedconvex._check import among, bad, finite, instance, numeric, real, vector, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
@@ -223,6 +223,7 @@ class MultiTaskProblem(ClientWeights):
 
     def dual_value(self, alpha: np.ndarray) -> float:
         """D(alpha) = sum c_t l*(-alpha_i) + R*(V), which is minimised; -D(alpha) <= P(W) for all W."""
+        alpha = vector("MultiTaskProblem.dual_value: alpha", alpha, self.federation.n)
         return float(self.conjugates(alpha).sum()) + self.relation.conjugate(self.images(alpha))
 
     def conjugates(self, alpha: np.ndarray) -> np.ndarray:
@@ -249,8 +250,9 @@ class MultiTaskProblem(ClientWeights):
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
         """
         for name, a, shape in (("V", V, self.model_shape), ("conjugates", conjugates, (self.federation.K,))):
-            if np.shape(a) != shape:
-                raise bad(f"MultiTaskProblem.certificate: {name}", f"have shape {shape}", f"{np.shape(a)}")
+            if not isinstance(a, np.ndarray) or a.shape != shape or a.dtype != np.float64:
+                got = f"{a.dtype}, shape {a.shape}" if isinstance(a, np.ndarray) else f"{type(a).__name__}"
+                raise bad(f"MultiTaskProblem.certificate: {name}", f"be floats of shape {shape}", got)
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, numeric, whole, wrong_type
+from fedconvex._check import among, bad, finite, numeric, vector, whole, wrong_type
 from fedconvex.problems.source_probabilities import MAPS, MaximumEntropyQ, as_q
 from fedconvex.problems.stumps import Stump
 
@@ -148,7 +148,7 @@ class QEnsemble:
         """Return y f(x) / ‖alpha‖_1 of every row, in [-1, 1]; ‖alpha‖_1 sums over different members."""
         f = self.decision_function(X, q)
         weight = self.weight
-        return numeric("QEnsemble.margins: y", y) * f / (weight if weight > 0.0 else 1.0)
+        return vector("QEnsemble.margins: y", y, f.size) * f / (weight if weight > 0.0 else 1.0)
 
     @property
     def weight(self) -> float:
@@ -161,7 +161,10 @@ class QEnsemble:
 
     def errors(self, X: Any, y: Any, domain: Any, q: Any = None) -> dict[Any, float]:
         """Return the share of rows with y != predict(x) in every domain, by the domain's name in `domain`."""
-        wrong, names = self.predict(X, q) != numeric("QEnsemble.errors: y", y), np.asarray(domain)
+        guess, names = self.predict(X, q), np.asarray(domain)
+        wrong = guess != vector("QEnsemble.errors: y", y, guess.size)
+        if names.shape != wrong.shape:
+            raise bad("QEnsemble.errors: domain", f"name the domain of each of the {wrong.size} rows", f"{names.shape}")
         return {name: float(wrong[names == name].mean()) for name in np.unique(names).tolist()}
 
     def _rows_of_q(self, rows: np.ndarray, q: Any) -> np.ndarray:

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, numeric, real
+from fedconvex._check import among, array, bad, matrix, numeric, real
 
 __all__ = [
     "Clustered",
@@ -404,7 +404,7 @@ class Covariance(Relation):
         """R(W); with a learned Omega lam (‖W‖^2/sigma2 + ‖W‖_*^2)."""
         if not self.learned:
             return super().value(W)
-        if not np.isfinite(W).all():
+        if not np.isfinite(matrix("Covariance.value: W", W)).all():
             return math.inf
         s = np.linalg.svd(W, compute_uv=False)
         return self.lam * (float(s @ s) / self.sigma2 + float(s.sum()) ** 2)
@@ -413,7 +413,7 @@ class Covariance(Relation):
         """R*(V); with a learned Omega from the singular values of V."""
         if not self.learned:
             return super().conjugate(V)
-        if not np.isfinite(V).all():
+        if not np.isfinite(matrix("Covariance.conjugate: V", V)).all():
             return math.inf
         s = np.linalg.svd(V, compute_uv=False)
         if self.sigma2 == math.inf:
@@ -425,7 +425,7 @@ class Covariance(Relation):
         """Return a subgradient of R at W."""
         if not self.learned:
             return super().gradient(W)
-        U, s, Vt = np.linalg.svd(W, full_matrices=False)
+        U, s, Vt = np.linalg.svd(array("Covariance.gradient: W", W, (None, None)), full_matrices=False)
         keep = s > 1e-12 * max(float(s[0]), 1e-300)
         return np.asarray(2.0 * self.lam * (W / self.sigma2 + float(s.sum()) * (U[:, keep] @ Vt[keep])))
 
@@ -434,8 +434,8 @@ class Covariance(Relation):
 
         With a = 2 step lam: x_i = (s_i - a T)_+ / (1 + a/sigma2), T = sum x_i.
         """
-        U, s, Vt = np.linalg.svd(Z, full_matrices=False)
-        a = 2.0 * step * self.lam
+        U, s, Vt = np.linalg.svd(array("Covariance.proximal: Z", Z, (None, None)), full_matrices=False)
+        a = 2.0 * real("Covariance.proximal: step", step, low=0.0, strict=True) * self.lam
         return np.asarray((U * _shrink(s, a, 1.0 + a / self.sigma2)) @ Vt)
 
     def omega_of(self, W: np.ndarray, epsilon: float) -> np.ndarray:
@@ -463,6 +463,7 @@ class Covariance(Relation):
 
 def _root(W: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues and eigenvectors of (W W' + e I)^{1/2} scaled to trace one, e = epsilon ‖W‖^2/m; floored."""
+    W, epsilon = matrix("Covariance: W", W), real("Covariance: epsilon", epsilon, low=0.0)
     m, total = len(W), float(np.sum(W * W))
     if not (total > 0.0 and math.isfinite(total)):
         return np.full(m, 1.0 / m), np.eye(m)
@@ -480,10 +481,9 @@ def _shrink(s: np.ndarray, a: float, grow: float) -> np.ndarray:
 
 def _semidefinite(who: str, x: Any) -> np.ndarray:
     """Return x as a symmetric positive semidefinite read-only array."""
-    a = numeric(who, x)
-    if a.ndim != 2 or a.shape[0] != a.shape[1] or a.size == 0:
+    a = array(who, x, (None, None))
+    if a.shape[0] != a.shape[1] or a.size == 0:
         raise bad(who, "be square", f"shape {a.shape}")
-    finite(who, a)
     size = float(np.abs(a).max())
     if np.abs(a - a.T).max() > 1e-12 * size:
         raise bad(who, "be symmetric", f"entries that differ by {np.abs(a - a.T).max():g}")

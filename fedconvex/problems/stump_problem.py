@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite
+from fedconvex._check import among, finite, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel
 from fedconvex.problems.boosting import FLAT, BoostingProblem, Pick
@@ -64,8 +64,7 @@ class StumpProblem(BoostingProblem):
         bins: int | None = None,
     ) -> None:
         self._set_sources(federation, q, loss, uncertainty_set)
-        if criterion not in ("error", "gini"):
-            raise bad("StumpProblem.criterion", "be 'error' or 'gini'", criterion)
+        among("StumpProblem.criterion", criterion, ("error", "gini"))
         self.criterion = criterion
         X = dense_rows("StumpProblem", federation)[self.by_row]
         self.table = Presorted(X) if bins is None else Binned(X, bins)
@@ -165,7 +164,7 @@ class StumpProblem(BoostingProblem):
 
     def ensemble(self, state: Any, trajectory: int = 0) -> QEnsemble:
         """Return the predictor of a state of `MultiBoost`, with its stages in order."""
-        log = state.history[trajectory]
+        log = self._history(state, trajectory)
         log = log[log[:, 5] != 0.0]
         members = [Stump(int(j), float(c), float(a), float(b)) for _, j, c, a, b, _ in log]
         return QEnsemble(members, log[:, 0].astype(np.int64), log[:, 5], self.q_model, self.p, self.domain_names)
@@ -186,10 +185,17 @@ class StumpProblem(BoostingProblem):
         ValueError
             If the state holds NaN or infinity, or domain_weights are no weights.
         """
+        self._history(state, trajectory)
         finite("StumpProblem.certificate: margins of the state", state.margins[trajectory])
         finite("StumpProblem.certificate: history of the state", state.history[trajectory, :, 5])
         total = float(state.history[trajectory, :, 5].sum())
         return self.certified(state.margins[trajectory], domain_weights, total)
+
+    def _history(self, state: Any, trajectory: int) -> np.ndarray:
+        """Return the stages of a trajectory."""
+        if not hasattr(state, "history") or not hasattr(state, "margins"):
+            raise wrong_type("StumpProblem: state", "be a state of MultiBoost", f"{type(state).__name__}")
+        return np.asarray(state.history[whole("StumpProblem: trajectory", trajectory, high=len(state.history) - 1)])
 
     def _largest_edge(self, lam: np.ndarray, slopes: np.ndarray) -> float:
         table, _, omega = self._weighted(lam, slopes, False)

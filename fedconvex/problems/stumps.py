@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, numeric, real, whole
+from fedconvex._check import among, bad, finite, numeric, real, whole, wrong_type
 from fedconvex.kernels.stump_search import (
     HALF,
     LARGEST,
@@ -82,6 +82,8 @@ class Stump(_Fields):
     def __new__(cls, feature: int, threshold: float, left: float, right: float) -> Stump:
         """Check what a stump is made of."""
         whole("Stump.feature", feature)
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float, np.integer, np.floating)):
+            raise wrong_type("Stump.threshold", "be a number", f"{type(threshold).__name__} {threshold!r}")
         if math.isnan(threshold):
             raise bad("Stump.threshold", "be a number or infinite", "NaN")
         for name, value in (("left", left), ("right", right)):
@@ -90,7 +92,10 @@ class Stump(_Fields):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return h of every row of X (n, d)."""
-        column = np.asarray(X)[:, self.feature]
+        rows = numeric("Stump.predict: X", X, copy=False)
+        if rows.ndim != 2 or rows.shape[1] <= self.feature:
+            raise bad("Stump.predict: X", f"have shape (n, d) with d > {self.feature}", f"{rows.shape}")
+        column = rows[:, self.feature]
         return np.where(column <= self.threshold, self.left, self.right)
 
 

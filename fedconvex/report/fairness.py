@@ -339,7 +339,7 @@ def _measured(who: str, problem: Any, measured: Any) -> Any:
 def _model(who: str, problem: Problem, model: Any) -> tuple[np.ndarray, Any]:
     """Return one model and its domain weights, None if it has none."""
     lam = model.trace.get("domain_weights") if isinstance(model, Result) else getattr(model, "domain_weights", None)
-    w = np.asarray(getattr(model, "w", model), dtype=np.float64)
+    w = numeric(f"{who}: model", getattr(model, "w", model))
     if w.shape != problem.model_shape:
         raise bad(f"{who}: model", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")
     if isinstance(model, Result) and lam is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, printable
+from fedconvex._check import bad, finite, numeric, printable, real
 from fedconvex._files import write_file
 from fedconvex.driver import Result, Status
 from fedconvex.loss_traits import traits
@@ -123,6 +123,7 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
     """
     fed, w = problem.federation, numeric("per_client_metrics: w", w)
     finite("per_client_metrics: w", w)
+    target_scale = real("per_client_metrics: target_scale", target_scale, low=0.0, strict=True)
     loss = problem.client_values(w)
     if loss.ndim != 1:
         raise bad("per_client_metrics: w", f"be one model of shape {problem.model_shape}", f"shape {w.shape}")

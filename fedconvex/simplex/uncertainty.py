@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import simplex
-from fedconvex._check import bad, equal_by_type, finite, numeric, real
+from fedconvex._check import array, bad, equal_by_type, finite, numeric, real, vector, whole
 
 __all__ = [
     "EntropicStep",
@@ -47,11 +47,15 @@ class Simplex:
 
     def start(self, p: int) -> np.ndarray:
         """Return the weights where methods start: equal ones."""
+        p = whole("Simplex.start: p", p, low=1)
         return np.full(p, 1.0 / p)
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether domain_weights is in the set, up to slack in every entry and in the sum."""
+        slack = real("contains: slack", slack, low=0.0)
         lam = numeric("Simplex.contains: domain_weights", domain_weights)
+        if lam.ndim == 0 or lam.size == 0:
+            raise bad("contains: domain_weights", "have shape (p,) or (R, p)", f"{lam.shape}")
         return bool(lam.min() >= -slack and np.abs(lam.sum(axis=-1) - 1.0).max() <= slack)
 
     def project(self, v: Any) -> np.ndarray:
@@ -136,7 +140,7 @@ class Polytope:
 
         The value is that of the dual, b'y + max_k (values - A'y)_k, which for every y >= 0 is an upper bound.
         """
-        return _largest_by_row(self._vertex, numeric("Polytope.largest: values", values))
+        return _largest_by_row(self._vertex, _values("Polytope.largest: values", values, len(self.A[0])))
 
     def _vertex(self, row: np.ndarray) -> tuple[float, np.ndarray]:
         from scipy.optimize import linprog
@@ -154,6 +158,8 @@ class Polytope:
         The quadratic is minimised over the hull of some vertices, and the vertex that its gradient prefers is added:
         finite, since every vertex is added at most once (von Hohenbalken 1977).
         """
+        c = vector("Polytope.minimise: c", c)
+        Z = array("Polytope.minimise: Z", Z, (c.size, None), copy=False)
         vertices = [self.largest(-(0.5 * np.einsum("kj,kj->k", Z, Z) + c))[1]]
         scale = float(np.abs(Z @ Z.T).max() + np.abs(c).max()) + 1e-300
         for _ in range(20 * len(c) + 200):
@@ -221,7 +227,9 @@ class KLBall:
 
         The value is that of the dual, nu radius + nu log sum_k center_k exp(values_k/nu), an upper bound for every nu.
         """
-        return _largest_by_row(lambda row: self.tilt(row)[:2], numeric("KLBall.largest: values", values))
+        return _largest_by_row(
+            lambda row: self.tilt(row)[:2], _values("KLBall.largest: values", values, len(self.center))
+        )
 
     def tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
         """Return value, maximiser and multiplier nu >= 0 of max <row, lambda> over the ball."""
@@ -280,14 +288,13 @@ class Point:
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether domain_weights is the point, up to slack."""
-        return bool(
-            np.abs(numeric("Point.contains: domain_weights", domain_weights) - np.array(self.domain_weights)).max()
-            <= slack
-        )
+        slack, here = real("Point.contains: slack", slack, low=0.0), np.array(self.domain_weights)
+        return bool(np.abs(_values("Point.contains: domain_weights", domain_weights, here.size) - here).max() <= slack)
 
     def project(self, v: Any) -> np.ndarray:
         """Return the weights."""
-        return np.broadcast_to(np.array(self.domain_weights), numeric("Point.project: v", v).shape).copy()
+        here = np.array(self.domain_weights)
+        return np.broadcast_to(here, _values("Point.project: v", v, here.size).shape).copy()
 
     def entropic(self, domain_weights: Any, g: Any) -> np.ndarray:
         """Return the weights."""
@@ -295,7 +302,7 @@ class Point:
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return <values, lambda>, and lambda."""
-        F = numeric("Point.largest: values", values)
+        F = _values("Point.largest: values", values, len(self.domain_weights))
         return F @ np.array(self.domain_weights), self.project(F)
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -399,6 +406,14 @@ def _same_size(who: str, mine: int, p: int) -> None:
         raise bad(f"{who}.uncertainty_set", f"hold weights of the {p} domains", f"weights of {mine}")
 
 
+def _values(who: str, x: Any, p: int) -> np.ndarray:
+    """Return one number per domain, (p,) or (R, p); they may be infinite or unknown."""
+    a = numeric(who, x)
+    if a.ndim == 0 or a.size == 0 or a.shape[-1] != p:
+        raise bad(who, f"have shape ({p},) or (R, {p})", f"{a.shape}")
+    return a
+
+
 # ---------------------------------------------------------------- quadratic programmes over the simplex
 
 
@@ -412,8 +427,9 @@ def minimise_over_simplex(Z: np.ndarray, c: np.ndarray) -> np.ndarray:
     >>> minimise_over_simplex(np.array([[1.0], [-3.0]]), np.zeros(2))
     array([0.75, 0.25])
     """
-    Q = Z @ Z.T
-    m = len(c)
+    c = vector("minimise: c", c)
+    Z = array("minimise: Z", Z, (c.size, None), copy=False)
+    Q, m = Z @ Z.T, len(c)
     scale = float(np.max(np.abs(Q))) + float(np.max(np.abs(c))) + 1e-300
     w = np.zeros(m)
     w[int(np.argmin(0.5 * np.diag(Q) + c))] = 1.0

@@ -131,7 +131,7 @@ class Objective(WeightedRows):
         ValueError
             If the shape fits neither one model nor R models.
         """
-        a = w if isinstance(w, np.ndarray) and w.dtype == np.float64 else numeric("Problem: model w", w)
+        a = w if type(w) is np.ndarray and w.dtype == np.float64 else numeric("Problem: model w", w)
         shape = self.model_shape
         if a.size == 0 or (a.shape != shape and a.shape[1:] != shape):
             raise bad("Problem: model w", f"have shape {shape}, or (R, {', '.join(map(str, shape))})", f"{a.shape}")

@@ -81,6 +81,7 @@ def margin_bound(empirical: float, complexity: float, skew: float, *, rho: float
     0.1776
     """
     r = real("margin_bound: rho", rho, low=0.0, strict=True)
+    complexity = real("margin_bound: complexity", complexity, low=0.0)
     return replace(cover_bound(empirical, complexity / r, skew, **sample), source=f"{SOURCE}, margin form")
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import array, real, whole
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_hessians
 from fedconvex.theorems.parts.setting import Setting
@@ -303,7 +303,7 @@ def _traces(c: TrackingConstants, drift_covariance: Any, agents: dict[str, Any])
     s = sampling(c.sizes, **agents)
     outer = np.einsum("ki,kj->ij", c.gradient_k, c.gradient_k) / c.K
     R_s = (np.einsum("k,kij->ij", s.tau_s, c.covariance_k) / c.K + s.tau_eps * outer) / s.L
-    R_q = np.asarray(drift_covariance, dtype=float)
+    R_q = array("drift_covariance", drift_covariance, c.hessian.shape)
     return float(np.trace(np.linalg.solve(c.hessian, R_s))), float(np.trace(np.linalg.solve(c.hessian, R_q)))
 
 

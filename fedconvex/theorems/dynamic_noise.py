@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real
+from fedconvex._check import numeric, real, wrong_type
 from fedconvex.driver import iterate
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
@@ -208,7 +208,9 @@ def incremental_noise_at(
     s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, incremental noise lemma"
     requires = require(theorem, *nonexpansive(constants, mu, s))
-    gradient2, variance = moments
+    if not isinstance(moments, tuple) or len(moments) != 2:
+        raise wrong_type("moments", "be a pair of arrays, see client_moments", f"{moments!r}")
+    gradient2, variance = (numeric("moments", m) for m in moments)
     scale = mu**2 * s.a * constants.delta_k * constants.delta_P_k
     terms = {
         "gradients": float(np.mean(scale * gradient2)),

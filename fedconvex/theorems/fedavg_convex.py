@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import whole
+from fedconvex._check import real, vector, whole
 from fedconvex.constants import Constants
 from fedconvex.methods import FedAvg
 from fedconvex.problems import Problem
@@ -245,11 +245,12 @@ def fedavg_convex_tuned(
     theorem = f"{SOURCE} (17)"
     L, D, sigma2, zeta, M, requires = _constants(theorem, constants)
     if step_size is not None:
+        step_size = real("step_size", step_size, low=0.0, strict=True)
         wanted = fedavg_convex_step(constants, local_steps=tau, rounds=T)
         tuned = math.isclose(step_size, wanted, rel_tol=1e-9)
         text = f"step_size = {step_size:g}, (16) = {wanted:g}"
         requires += require("Wang et al. 2021, Theorem 1 (17)", Hypothesis("the step size (16)", text, tuned))
-    a, b, c, d = factors
+    a, b, c, d = vector("factors", factors, 4).tolist()
     terms = {
         "start": a * L * D**2 / (tau * T),
         "noise": b * math.sqrt(sigma2) * D / math.sqrt(M * tau * T),

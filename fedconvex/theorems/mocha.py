@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import instance, real, whole
 from fedconvex.methods import MOCHA, Clock, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.dual_methods import (
@@ -329,6 +329,8 @@ def _spread(constants: DualConstants) -> float:
 
 
 def _common(which: int, constants: DualConstants, theta: float) -> tuple[str, Hypothesis, Hypothesis]:
+    instance(f"{SOURCE.format(which)}: constants", constants, DualConstants)
+    theta = real(f"{SOURCE.format(which)}: theta", theta)
     numbers = f"sigma' = {constants.sigma:g}, least {constants.least_sigma:g}"
     safe = Hypothesis("a safe sigma'", numbers, constants.sigma >= constants.least_sigma * (1.0 - 1e-9))
     share = Hypothesis("0 <= Thetabar < 1", f"Thetabar = {theta:g}", 0.0 <= theta < 1.0)

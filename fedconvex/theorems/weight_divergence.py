@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, whole
+from fedconvex._check import array, bad, instance, numeric, real, whole
 from fedconvex.constants import Constants
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
@@ -162,7 +162,8 @@ def label_distance(problem: Problem) -> np.ndarray:
 def gradient_gaps(problem: Problem, w: Any, *, step_size: float, local_steps: int) -> np.ndarray:
     """Return ‖(grad F_k - grad F)(w_c^j)‖ along T - 1 steps of gradient descent from w, j = 0..T-2: (T-1, K)."""
     eta, T = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
-    x, gaps = np.array(w, dtype=float), np.empty((T - 1, problem.federation.K))
+    instance("gradient_gaps: problem", problem, Problem)
+    x, gaps = array("gradient_gaps: w", w, problem.model_shape), np.empty((T - 1, problem.federation.K))
     for j in range(T - 1):
         g = problem.client_gradients(x)
         mean = np.tensordot(problem.weights, g, 1)

@@ -90,7 +90,7 @@ def hull_distance(target: Any, domains: Any) -> HullDistance:
         raise bad("hull_distance: domains", f"have shape (p, {t.size})", f"{D.shape}")
     for name, rows in (("target", t[None]), ("domains", D)):
         finite(f"hull_distance: {name}", rows)
-        if (rows < 0.0).any() or np.abs(rows.sum(axis=1) - 1.0).max() > 1e-9:
+        if rows.size == 0 or (rows < 0.0).any() or np.abs(rows.sum(axis=1) - 1.0).max() > 1e-9:
             raise bad(f"hull_distance: {name}", "be distributions", f"{rows}")
     p, n = D.shape
     # min 1'(a + b), D'lambda + a - b = t, sum lambda = 1

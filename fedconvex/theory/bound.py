@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, Constants
 
 __all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "known", "require", "rows_alike"]
@@ -145,8 +146,10 @@ def known(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
     """
     out = []
     for name in names:
-        value = getattr(constants, name)
-        how = constants.how.get(name, "given")
+        if not hasattr(constants, name):
+            kind = type(constants).__name__
+            raise wrong_type(f"{theorem}: constants", f"be constants that have {name}", kind, "see Problem.constants")
+        value, how = getattr(constants, name), getattr(constants, "how", {}).get(name, "given")
         if value is None:
             raise AssumptionError(f"{theorem} does not apply: needs the constant {name}, which was not given")
         if name in ("sigma2", "G2", "sigma2_k", "G2_k") and how == AT_CENTRE:

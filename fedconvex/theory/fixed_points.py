@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import real, vector, whole
+from fedconvex._check import array, instance, real, vector, whole
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
@@ -177,6 +177,7 @@ def quadratic(problem: Problem) -> Quadratic:
     >>> q.H.ravel(), q.b.ravel(), q.minimiser
     (array([1., 9.]), array([1., 9.]), array([1.]))
     """
+    instance("problem", problem, Problem)
     if not traits(problem.loss).quadratic:
         raise AssumptionError(f"quadratic does not apply: needs the Squared loss, got {problem.loss!r}")
     if problem.penalty is not None:
@@ -336,7 +337,8 @@ def _steps(h: np.ndarray, eta: float, E: int) -> np.ndarray:
 
 def spectrum(H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues, rounding errors of zero set to zero, and eigenvectors."""
-    h, V = np.linalg.eigh(H)
+    n = len(H) if isinstance(H, np.ndarray) and H.ndim else None
+    h, V = np.linalg.eigh(array("H", H, (n, n), copy=False))
     return np.where(h > len(h) * EPS * max(float(h[-1]), 0.0), h, 0.0), V
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, whole
+from fedconvex._check import bad, instance, numeric, real, vector, whole
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.theory.fixed_points import Affine, quadratic
@@ -86,7 +86,9 @@ def scaffold_round(
 
 def scaffold_split(problem: Problem, z: Any) -> Scaffold:
     """Return x and c_i of a flat state."""
-    parts = np.asarray(z, dtype=float).reshape(problem.federation.K + 1, problem.federation.d)
+    instance("scaffold_split: problem", problem, Problem)
+    size = (problem.federation.K + 1) * problem.federation.d
+    parts = vector("scaffold_split: z", z, size).reshape(-1, problem.federation.d)
     return Scaffold(parts[0], parts[1:])
 
 

@@ -154,7 +154,8 @@ def _noise(
     p, code = N.size, rows.code
     sigma2_w, sigma2_lambda, width = 0.0, 0.0, float(rows.losses.max())
     if batch_size is not None:
-        n, B, who = fed.sizes.astype(float), float(batch_size), np.repeat(np.arange(fed.K), fed.sizes)
+        batch = whole("agnostic_constants: batch_size", batch_size, low=1)
+        n, B, who = fed.sizes.astype(float), float(batch), np.repeat(np.arange(fed.K), fed.sizes)
         phi = np.ones(fed.K) if replacement else np.maximum(n - B, 0.0) / np.maximum(n - 1.0, 1.0)
         share = (n * phi / B)[who] / N[code] ** 2
         sigma2_w = float(np.bincount(code, share * rows.steep**2, p).max())

@@ -332,9 +332,12 @@ class Moments:
 def _per_client(name: str, x: Any, K: int) -> np.ndarray:
     """Return whole numbers, at least 1, one per client (K,)."""
     who = f"Moments.{name}"
-    if np.ndim(x) == 0:
+    try:
+        v = np.asarray(x)
+    except ValueError:  # ragged
+        raise bad(who, f"be one number, or one per client ({K})", f"{x!r}") from None
+    if v.ndim == 0:
         return np.full(K, whole(who, x, low=1))
-    v = np.asarray(x)
     if v.shape != (K,):
         raise bad(who, f"be one number, or one per client ({K})", f"shape {v.shape}")
     if v.dtype.kind not in "iu":

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._check import instance, numeric, real, vector
 from fedconvex.constants import noise_factor
 from fedconvex.problems import Problem
 from fedconvex.theory.moments.weights import mixing_of
@@ -60,10 +61,14 @@ def incremental_noise2(
     >>> incremental_noise2(problem, np.ones(1), step_size=0.5, local_steps=2)[0] == (0.5 / 4) ** 2
     True
     """
+    instance("incremental_noise2: problem", problem, Problem)
+    w = vector("incremental_noise2: w", w, problem.federation.d)
+    step_size = real("incremental_noise2: step_size", step_size, low=0.0, strict=True)
     fed, d, mixing = problem.federation, problem.federation.d, mixing_of(participation, problem)
     B = fed.sizes if batch_size is None else np.broadcast_to(batch_size, (fed.K,))
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))
-    steps, first, second, off = np.broadcast_to(local_steps, (fed.K,)), np.zeros((fed.K, d)), np.zeros(fed.K), 0.0
+    steps = np.broadcast_to(numeric("incremental_noise2: local_steps", local_steps), (fed.K,))
+    first, second, off = np.zeros((fed.K, d)), np.zeros(fed.K), 0.0
     for k in range(fed.K):
         (X, y), E = fed.client_rows(k), int(steps[k])
         r, a = X @ w - y, step_size / E
