@@ -78,7 +78,7 @@ class FedSAM(local_work.AveragedWork):
     ('ROUND_LIMIT', True)
     """
 
-    schedules = ("step_size", "rho")
+    schedules = frozenset({"step_size", "rho"})
 
     rho: step_sizes.NonnegativeSchedule = 0.05
     shadow: Flag = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ __all__ = ["AveragedWork", "LocalWork", "PooledWork", "check_batches", "plan_of"
 class LocalWork(CheckedFields):
     """Fields of the methods whose clients take steps on mini-batches, as `fedconvex.FedAvg` documents them."""
 
-    schedules: ClassVar[tuple[str, ...]] = ("step_size",)  # fields whose `Decay` may count local steps
+    schedules = frozenset({"step_size"})  # fields whose `Decay` may count local steps
 
     step_size: StepSize
     local_steps: Count = 1
