@@ -10,6 +10,7 @@ import pytest
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.driver import iterate
 from fedconvex.methods import DynamicFedAvg, FedProx, ProgressiveHedging, ProportionalSampling, ProximalPoint
+from fedconvex.problems import MovingTarget
 from fedconvex.theorems.parts.chances import rarest_draw
 from fedconvex.theorems.parts.rounding import Found, excess, gradient_rounding, of_square
 from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound
@@ -184,6 +185,19 @@ def test_incremental_noise_of_tiny_steps(mu):
             ratio = verify(name, problem, agents(step_size=1e-3, local_steps=(1, 2, 3, 4), batch_size=batch),
                            rounds=1, start=w).ratio  # fmt: skip
             assert exact.ratio == pytest.approx(ratio, rel=0.05)  # to first order both are proportional to mu^2
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
+@pytest.mark.parametrize("name", [name for name in THEOREMS if name.startswith("dynamic-msd")])
+def test_tracking_with_a_contraction_next_to_one(name, share):
+    """Full batches of everybody with one step: E‖e_T‖^2 = T sigma_q^2 + ... to within eta, and 1 - lambda is eta nu."""
+    problem = MovingTarget(Problem(squares(6, K=2, d=1, l2=0.0).federation, Squared(), 1e-6, "uniform"), 1e-4)
+    method = DynamicFedAvg(step_size=share)
+    start = problem.solve().w
+    verdict = verify(name, problem, method, rounds=20, start=start)
+    assert verdict.outcome is Outcome.HOLDS
+    assert verdict.bound.value == pytest.approx(20 * 1e-4, rel=100 * share + 1e-12)
+    assert verify(planted(name, 1 / 1.05), problem, method, rounds=20, start=start).outcome is Outcome.VIOLATED
 
 
 # ---------------------------------------------------------------- limits

@@ -144,25 +144,26 @@ def msd_paper(
     mu, q2 = real("step_size", step_size, low=0.0, strict=True), real("drift2", drift2, low=0.0)
     s = sampling(constants.sizes, **agents)
     theorem = f"{SOURCE}, MSD, version P"
-    gamma = max(abs(1.0 - mu * constants.nu), abs(1.0 - mu * constants.delta_P))
+    room = min(mu * constants.nu, 2.0 - mu * constants.delta_P)  # 1 - gamma, not rounded to 0 for tiny steps
     requires = strongly_convex(theorem, constants) + require(theorem, *nonexpansive(constants, mu, s))
     limit = f"step_size = {mu:g}, 2/delta_P = {2.0 / constants.delta_P:g}"
-    requires += require(theorem, Hypothesis("step_size < 2/delta_P", limit, gamma < 1.0))
+    requires += require(theorem, Hypothesis("step_size < 2/delta_P", limit, room > 0.0))
     beta_s, sigma_s, eps = noise_constants(constants, s, 6.0, 3.0)
     beta_d, sigma_d = incremental_constants(constants, s)
     if s.a.any():
-        young = 1.0 - gamma if t is None else real("t", t, low=0.0, high=1.0, strict=True)
-        lam = (gamma**2 + mu**2 * beta_s) / (1.0 - young) + mu**4 * beta_d / young if young < 1.0 else math.inf
+        young = room if t is None else real("t", t, low=0.0, high=1.0, strict=True)
+        left = room * (2.0 - room) - young - mu**2 * beta_s  # (1 - lambda)(1 - t), but for the last term
+        gap = left / (1.0 - young) - mu**4 * beta_d / young if young < 1.0 else -math.inf
         last = mu**4 * sigma_d / young
     else:
-        young, lam, last = 0.0, gamma**2 + mu**2 * beta_s, 0.0
+        young, gap, last = 0.0, room * (2.0 - room) - mu**2 * beta_s, 0.0
     shares = {
         "data variability": mu**2 * sigma_s / (1.0 - young) if young < 1.0 else math.inf,
         "model variability": mu**2 * eps / (1.0 - young) if young < 1.0 else math.inf,
         "incremental": last,
         "tracking": q2,
     }
-    return _recursion(theorem, lam, shares, requires, rounds, start2)
+    return _recursion(theorem, gap, shares, requires, rounds, start2)
 
 
 def msd_refined(
@@ -209,28 +210,33 @@ def msd_refined(
     S_d = 2.0 * float(np.mean(s.a * c.delta_k * c.delta_P_k * (c.gradient2_k + s.tau_1 * c.variance_k)))
     ts = np.logspace(-9.0, -1e-3, 2000) if s.a.any() else np.zeros(1)
     inverse = 1.0 / ts if s.a.any() else np.zeros(1)
-    lam = (1.0 - c.nu * A) / (1.0 - ts) + c.nu * mu**4 * c_d * inverse
-    lam = np.where(A / (1.0 - ts) >= mu**4 * c_d * inverse, lam, np.inf)
+    gap = (c.nu * A - ts) / (1.0 - ts) - c.nu * mu**4 * c_d * inverse  # 1 - lambda
+    gap = np.where(A / (1.0 - ts) >= mu**4 * c_d * inverse, gap, -np.inf)
     noise = mu**2 * (sigma_s + eps) / (1.0 - ts) + mu**4 * S_d * inverse + q2
-    best = _best(lam, noise, rounds, start2)
+    best = _best(gap, noise, rounds, start2)
     shares = {
         "data variability": mu**2 * sigma_s / (1.0 - ts[best]),
         "model variability": mu**2 * eps / (1.0 - ts[best]),
         "incremental": mu**4 * S_d * inverse[best],
         "tracking": q2,
     }
-    return _recursion(theorem, float(lam[best]), shares, requires, rounds, start2)
+    return _recursion(theorem, float(gap[best]), shares, requires, rounds, start2)
 
 
-def _best(lam: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float | None) -> int:
-    """Return where lam^i start2 + (1 - lam^i) noise/(1 - lam), or its limit, is least; else where lam is least."""
-    if not lam.min() < 1.0:
-        return int(np.argmin(lam))
-    level = np.where(lam < 1.0, noise / np.maximum(1.0 - lam, 1e-300), np.inf)
+def _best(gap: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float | None) -> int:
+    """Return where lam^i start2 + (1 - lam^i) noise/gap, lam = 1 - gap, or its limit, is least; else where lam is."""
+    if not gap.max() > 0.0:
+        return int(np.argmax(gap))
+    level = np.where(gap > 0.0, noise / np.maximum(gap, 1e-300), np.inf)
     if rounds is not None and start2 is not None:
-        power = np.minimum(lam, 1.0) ** rounds
-        level = np.where(lam < 1.0, power * start2 + (1.0 - power) * np.where(lam < 1.0, level, 0.0), np.inf)
+        lost = _lost(np.maximum(gap, 0.0), rounds)
+        level = np.where(gap > 0.0, (1.0 - lost) * start2 + lost * np.where(gap > 0.0, level, 0.0), np.inf)
     return int(np.argmin(level))
+
+
+def _lost(gap: Any, rounds: int) -> Any:
+    """1 - (1 - gap)^rounds, without cancellation."""
+    return -np.expm1(rounds * np.log1p(-np.minimum(gap, 1.0 - 1e-16)))
 
 
 def small_step(constants: TrackingConstants, *, step_size: float, drift_covariance: Any, **agents: Any) -> SmallStep:
@@ -275,23 +281,23 @@ def optimal_step(constants: TrackingConstants, *, drift_covariance: Any, **agent
 
 def _recursion(
     theorem: str,
-    lam: float,
+    gap: float,
     shares: dict[str, float],
     requires: tuple[Hypothesis, ...],
     rounds: int | None,
     start2: float | None,
 ) -> Bound:
-    """x_i <= lam x_{i-1} + sum(shares), solved."""
+    """x_i <= (1 - gap) x_{i-1} + sum(shares), solved."""
     text = "contraction lambda < 1 (vacuous otherwise)"
-    requires += require(theorem, Hypothesis(text, f"lambda = {lam:g}", lam < 1.0))
+    requires += require(theorem, Hypothesis(text, f"lambda = {1.0 - gap:g}", gap > 0.0))
     if (rounds is None) != (start2 is None):
         raise AssumptionError(f"{theorem} does not apply: needs rounds and start2 together, or neither")
     if rounds is None or start2 is None:
-        terms = {name: float(v / (1.0 - lam)) for name, v in shares.items()}
+        terms = {name: float(v / gap) for name, v in shares.items()}
         return Bound(terms, STEADY_STATE_MSD, theorem, requires)
-    power = lam ** whole("rounds", rounds)
-    terms = {"start": power * real("start2", start2, low=0.0)}
-    terms |= {name: float(v * (1.0 - power) / (1.0 - lam)) for name, v in shares.items()}
+    lost = float(_lost(gap, whole("rounds", rounds)))
+    terms = {"start": (1.0 - lost) * real("start2", start2, low=0.0)}
+    terms |= {name: float(v * lost / gap) for name, v in shares.items()}
     return Bound(terms, MEAN_SQUARE_DEVIATION, theorem, requires)
 
 
