@@ -204,6 +204,14 @@ def test_equal_columns_leave_the_minimiser_open():
     assert not both.unique
 
 
+def test_a_penalty_that_leaves_nothing_leaves_no_noise(capfd):
+    """Every entry is screened: the Hessian over none of them is asked of nobody (BLAS complains of empty matrices)."""
+    best = Problem(federation(5, 12, 4), Squared(), penalty=L1(1e3)).solve()
+    assert best.unique
+    assert not best.w.any()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_columns_of_zeros_and_scales_far_apart():
     X = np.array([[1e3, 0.0, 1e-3], [2e3, 0.0, -1e-3], [0.5e3, 0.0, 3e-3]])
     fed = Federation.from_clients([(X, np.array([1.0, 3.0, 0.0]))])

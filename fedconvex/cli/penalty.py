@@ -78,8 +78,8 @@ def proximal_method(args: argparse.Namespace, step: float, share: Any, words: st
             raise bad("--method fista", "come without --participation", args.participation)
         return methods.FISTA(step_size=step), f"FISTA on the pooled rows, {words}"
     if not local:
-        method = methods.ProximalFedSGD(step_size=step, participation=share)
-        return method, f"ProximalFedSGD, one gradient a round, {words}"
+        phrase = f"ProximalFedSGD, one gradient a round, {words}"
+        return methods.ProximalFedSGD(step_size=step, participation=share), phrase
     steps = args.local_steps or 1
     make = methods.FedMiD if name == "fedmid" else methods.FedDualAvg
     rows = "all rows" if args.batch_size is None else f"{args.batch_size} rows"

@@ -218,11 +218,11 @@ class _Search:
             return False
         if not self.problem.traits.curved:
             return False
+        if J.size == 0:
+            return True
         hessian = WorkingHessian(self.problem)
         X = hessian.columns(J)
         H = hessian.matrix(X, J, self.curvatures, self.Z, self.c)
-        if J.size == 0:
-            return True
         size = np.sqrt(np.maximum(np.diag(H), 0.0))
         if size.min() <= 0.0:
             return False
