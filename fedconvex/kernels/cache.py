@@ -228,7 +228,7 @@ class _Inside(Compiler):
 
 def overload(stub: Callable, fastmath: Any, **options: Any) -> Callable:
     """Return a decorator of functions that choose by types what calls of the stub mean in kernels."""
-    jit_options = {"fastmath": fastmath, "no_cfunc_wrapper": True, "pipeline_class": _Inside}
+    jit_options: Any = {"fastmath": fastmath, "no_cfunc_wrapper": True, "pipeline_class": _Inside}
     jit_options |= {name: options.pop(name) for name in ("error_model", "_nrt", "forceinline") if name in options}
     return extending.overload(stub, strict=False, jit_options=jit_options, **options)
 
