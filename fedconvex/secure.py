@@ -287,4 +287,4 @@ class SecureSums:
                 raise bad(who, "be of one agreement on keys", f"{np.unique(marks).size} agreements", cure)
             if sizes.size != sizes[0]:
                 raise bad(who, f"be of all {sizes[0]} clients that agreed on masks", f"{sizes.size}", cure)
-        return decode(reply.numbers.sum(axis=1, dtype=np.uint64), self.bits)
+        return np.stack([decode(total, self.bits) for total in reply.numbers.sum(axis=1, dtype=np.uint64)])

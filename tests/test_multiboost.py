@@ -545,6 +545,20 @@ def test_fedmultiboost_estimates_are_unbiased():
     assert np.abs(np.mean(quotients, axis=0) - problem.domain_values(alpha[0])).max() > 0.02
 
 
+def test_fedmultiboost_draws_clients_by_key():
+    """The order in which clients are given changes rounding only."""
+    rng, found = np.random.default_rng(5), []
+    X, y = rng.normal(size=(6, 12, 2)), rng.choice([-1.0, 1.0], (6, 12))
+    labels = np.array(["north", "south", "east", "west", "up", "down"])
+    for order in (np.arange(6), np.array([3, 0, 5, 1, 4, 2])):
+        fed = Federation.from_clients(
+            [(X[k], y[k]) for k in order], labels=labels[order], domains=[("a", "b")[k % 2] for k in order]
+        )
+        problem = EnsembleProblem(fed, Dictionary.stumps(fed, cuts=2))
+        found.append(quiet(FedMultiBoost(step_size=0.3, clients_per_domain=1), problem, rounds=10, tol=0).trace.value)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
+
+
 def test_fedmultiboost_sends_no_classifier_twice():
     result = run(FedMultiBoost(step_size=0.1), unequal(), rounds=2, tol=0)
     assert np.diff(result.trace.floats_up).tolist() == [5 + 3 * 5 + 2 * 2] * 2

@@ -160,10 +160,10 @@ class FedMultiBoost(CheckedFields):
         return State(w, 0, history, fed.sizes, domain, np.asarray(problem.sources), estimate)  # 1
 
     def participants(self, problem: EnsembleProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        domain = _domain_of_clients(problem)
+        domain, ordered = _domain_of_clients(problem), problem.federation.by_key
         parts = []
         for k in range(problem.p):
-            mine = np.flatnonzero(domain == k)
+            mine = ordered[domain[ordered] == k]
             r = mine.size if self.clients_per_domain is None else min(self.clients_per_domain, mine.size)
             parts.append(mine[_sample(draws, mine.size, r, k, CLIENTS)])  # 2
         clients = np.concatenate(parts, axis=1)

@@ -49,7 +49,7 @@ class Solution:
     >>> X, y = np.column_stack([x, 0.1 * x]), np.array([1.0, -1.0] * 4)  # 0.1 x is rounded: columns are independent
     >>> best = Problem(Federation.from_arrays(X, y, np.arange(8)), Squared()).solve()
     >>> best.lower, best.gap_within < 1e-10, best.reach
-    (0.0, True, 10000.0)
+    (0.0, True, 100000.0)
     """
 
     w: np.ndarray
