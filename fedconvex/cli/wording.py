@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 __all__ = ["spoken"]
 
 _METHODS = r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent)\."
-_WORDS = [
+_WORDS: list[tuple[str, Any]] = [
     (r"^(?:load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
     (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-")),
     (r"^partition_\w+: n_clients \* shards_per_client", "--clients times the shards of a client"),

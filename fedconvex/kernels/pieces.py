@@ -1,6 +1,6 @@
 """Long work in pieces: compiled code cannot be interrupted, so that Ctrl-C is heard between two calls only.
 
-Pieces are chosen by an estimate of what they cost, a twentieth of a second or so, and never change a result.
+Pieces are chosen by an estimate of what they cost, a hundredth of a second or so, and never change a result.
 """
 
 from __future__ import annotations
