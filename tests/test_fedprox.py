@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -292,7 +293,7 @@ def test_threads_change_no_bit(problem, name):
 def test_inexactness_is_measured(problem, name):
     """gamma_k = ‖grad h_k(w_k)‖/‖grad f_k(w_t)‖ by plain NumPy; it is not counted as communication."""
     method = REFERENCED[name]
-    asked = FedProx(**{f: getattr(method, f) for f in method.__dataclass_fields__} | {"inexactness": True})
+    asked = dataclasses.replace(method, inexactness=True)
     a, b = (run(m, problem, rounds=5, seed=11, tol=0).trace for m in (asked, method))
     for column in ("value", "floats_down", "floats_up"):
         np.testing.assert_array_equal(a[column], b[column])

@@ -237,3 +237,60 @@ def test_compiled(loss, sparse):
         assert run(method, problem, rounds=3, start=np.ones(problem.model_shape)).gap < math.inf
         plain = run(method, made(loss, sparse, intercept=False), rounds=3).w
         np.testing.assert_allclose(run(method, some, rounds=3).w, plain, rtol=1e-12, atol=1e-14)
+
+
+CSV = "age,income,ward,ill,w\n" + "".join(
+    f"{30 + 7 * i % 41},{(i * i) % 17},{'abc'[i % 3]},{'yes' if (i * 5) % 7 < 3 else 'no'},{1 + i % 4}\n"
+    for i in range(60)
+)
+
+
+def test_command_line(tmp_path, capsys):
+    """The intercept is free by default, and rows weigh what a column says: equal to scikit-learn's pooled solution."""
+    import json
+
+    from fedconvex.cli import main
+
+    (tmp_path / "wards.csv").write_text(CSV)
+    base = ["solve", str(tmp_path / "wards.csv"), "--target", "ill", "--client", "ward", "--method", "gd"]
+    base += ["--rounds", "3000", "--tol", "1e-10", "--l2", "0.1", "--json"]
+    table = np.array([line.split(",")[:2] for line in CSV.splitlines()[1:]], dtype=float)
+    y = np.array([line.split(",")[3] == "yes" for line in CSV.splitlines()[1:]])
+    s = np.array([line.split(",")[4] for line in CSV.splitlines()[1:]], dtype=float)
+    X = (table - table.mean(axis=0)) / table.std(axis=0)
+    found = {}
+    for flags in ([], ["--penalise-intercept"], ["--weight", "w"]):
+        rows = X if "--weight" in flags else np.column_stack([X, (s - s.mean()) / s.std()])
+        main([*base, *flags])
+        facts = json.loads(capsys.readouterr().out)
+        found[" ".join(flags)] = facts
+        if "--penalise-intercept" in flags:
+            continue
+        weight = s if "--weight" in flags else np.ones(60)
+        peer = LogisticRegression(C=1.0 / (0.1 * weight.sum()), tol=1e-12, max_iter=10_000).fit(rows, y, weight)
+        z = (2.0 * y - 1.0) * (rows @ peer.coef_[0] + peer.intercept_[0])
+        best = float(weight @ np.logaddexp(0.0, -z) / weight.sum() + 0.05 * np.sum(peer.coef_**2))
+        assert facts["objective"] == pytest.approx(best, abs=2e-9)
+        assert facts["sample_weight"] is bool(flags)
+    assert found[""]["objective"] < found["--penalise-intercept"]["objective"]
+    assert main([*base, "--no-intercept", "--penalise-intercept"]) == 2
+
+
+def test_columns_of_weights(tmp_path):
+    from fedconvex.datasets import load
+
+    path = tmp_path / "wards.csv"
+    path.write_text(CSV)
+    table = load(path, target="ill", client="ward", weight="w")
+    assert table.weights.tolist()[:4] == [1.0, 2.0, 3.0, 4.0] and table.feature_names == ("age", "income")
+    for wrong, message in (
+        ("ward", "be another column than client"),
+        ("ill", "another column than client, domain and w"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(path, target="ill", client="ward", weight=wrong)
+    path.write_text(CSV.replace(",4\n", ",much\n"))
+    with pytest.raises(ValueError):
+        load(path, target="ill", client="ward", weight="w")
+    np.savez(tmp_path / "a.npz", X=np.eye(2), y=np.ones(2), sample_weight=np.array([1, 2]))
+    assert load(tmp_path / "a.npz").weights.tolist() == [1.0, 2.0]

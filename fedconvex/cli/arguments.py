@@ -167,6 +167,7 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     add("--target", metavar="COL", help="column to predict (csv, parquet)")
     add("--client", metavar="COL", help="column that says whose row it is (csv, parquet)")
     add("--domain", metavar="COL", help="column with the domain of a row (csv, parquet)")
+    add("--weight", metavar="COL", help="column with the weight of a row (csv, parquet)")
     add("--clients", metavar="K", type=count("--clients", low=1), help="divide the rows among K clients")
     add(
         "--partition",
@@ -175,7 +176,9 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
         help="how: iid, dirichlet[:ALPHA], shards[:PER_CLIENT], similarity[:PERCENT]; "
         "default dirichlet:0.5 (similarity:20 for real targets)",
     )
-    add("--no-intercept", action="store_true", help="no constant term (and no centring)")
+    constant = group.add_mutually_exclusive_group()
+    constant.add_argument("--no-intercept", action="store_true", help="no constant term (and no centring)")
+    constant.add_argument("--penalise-intercept", action="store_true", help="the ridge holds for the constant term too")
     add("--no-standardize", action="store_true", help="take the features (and a real target) as they are")
     return group
 

@@ -70,7 +70,7 @@ def _read(args: argparse.Namespace) -> tuple[str, Table, bool]:
     from fedconvex import datasets
     from fedconvex.datasets.bundled import BUNDLED
 
-    given = {"target": args.target, "client": args.client, "domain": args.domain}
+    given = {"target": args.target, "client": args.client, "domain": args.domain, "weight": args.weight}
     name = DEFAULT_DATA if args.data is None else args.data
     if args.data is None or (name in BUNDLED and not Path(name).exists()):
         extra = [f"--{k}" for k, v in given.items() if v is not None]
@@ -173,7 +173,7 @@ def prepare(args: argparse.Namespace) -> Data:
     title, table, bundled = _read(args)
     loss, reason, y, labels = _target(table, args.loss)
     clients, origin = _owners(args, table, y, bundled, labels is None)
-    fed = Federation.from_arrays(table.X, y, clients, table.domains)
+    fed = Federation.from_arrays(table.X, y, clients, table.domains, table.weights)
     if fed.K < 2:
         cure = "name another column" if args.client else "ask for more with --clients"
         raise bad("the data", "belong to at least two clients", f"one, {fed.labels[0]}", cure)

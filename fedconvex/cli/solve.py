@@ -112,9 +112,11 @@ def _solve(args: argparse.Namespace) -> int:
     scaling = scaling_of(args, data)
     weights = None if args.weights == "size" else args.weights
     fed = scaling.apply(data.train, not args.no_intercept)
-    problem = Problem(fed, data.loss, args.l2, weights, args.penalty)
+    free = not (args.no_intercept or args.penalise_intercept) and args.penalty is None
+    problem = Problem(fed, data.loss, args.l2, weights, args.penalty, free)
     constants = problem.constants() if affordable(problem) else None
     smooth = smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=constants is not None)
+    smooth = smooth._replace(exact=smooth.exact and not free)  # L + l2 is no eigenvalue where the intercept is free
     asked = args.step_size, "what was asked"
     step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
     method, phrase = method_of(args, problem, step, formula)
@@ -125,7 +127,8 @@ def _solve(args: argparse.Namespace) -> int:
     diverged = result.status is Status.DIVERGED
     measured = problem
     if data.test is not None:
-        measured = Problem(scaling.apply(data.test, not args.no_intercept), data.loss, args.l2, penalty=args.penalty)
+        held = scaling.apply(data.test, not args.no_intercept)
+        measured = Problem(held, data.loss, args.l2, penalty=args.penalty, intercept=free)
     clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, scaling)
     sentence = _outlook(args, problem, smooth, step, result)
     outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
@@ -215,6 +218,7 @@ def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:
         "l2": args.l2,
         "weights": args.weights,
         "intercept": not args.no_intercept,
+        "intercept_penalised": args.penalise_intercept,
         "standardisation": scaling.sentence,
         "target_center": scaling.target[0],
         "target_scale": scaling.target[1],

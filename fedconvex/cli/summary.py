@@ -46,8 +46,10 @@ class Solved:
 
 def certificate(problem: Problem) -> str:
     """Where the lower bound of F* comes from."""
-    exact = problem.size <= 2000 or problem.penalty is not None
-    return problem.solve().certificate if exact else "strong convexity: ‖grad F‖²/(2 l2)"
+    if problem.size <= 2000 or problem.penalty is not None:
+        return problem.solve().certificate
+    more = "" if problem.strong_convexity > 0.0 else ", and a bound of the intercept"
+    return f"strong convexity: ‖grad F‖²/(2 l2){more}"
 
 
 def formula_of(problem: Problem) -> str:
@@ -65,7 +67,7 @@ def _constant_rows(outcome: Solved) -> list[tuple[str, Any, str, str]]:
         return [
             ("L", smooth.client, how + smooth.where, "smoothness of the roughest client"),
             ("L of F", smooth.F, how + smooth.where, "smoothness of the objective"),
-            ("mu", outcome.problem.l2, how, "strong convexity"),
+            ("mu", outcome.problem.strong_convexity, how, "strong convexity"),
         ]
     meanings = {
         "L": "smoothness of the roughest client",
@@ -101,6 +103,7 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "penalty": None if args.penalty is None else repr(args.penalty),
         "nonzero": int(np.count_nonzero(result.w)),
         "weights": args.weights,
+        "sample_weight": fed.sample_weight is not None,
         "constants": {n: {"value": v, "how": how} for n, v, how, _ in _constant_rows(outcome)},
         "method": outcome.method,
         "status": result.status.name,
@@ -136,7 +139,9 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     data, problem, result = outcome.data, outcome.problem, outcome.result
     fed, trace = problem.federation, result.trace
     sizes = f"{fed.sizes.min()}" if fed.sizes.min() == fed.sizes.max() else f"{fed.sizes.min()} to {fed.sizes.max()}"
-    constant = "no intercept" if args.no_intercept else "an intercept (penalised like the rest)"
+    rowwise = "" if fed.sample_weight is None else f", rows weighted by {args.weight or 'sample_weight'}"
+    penalised = "" if problem.free is not None else " (penalised like the rest)"
+    constant = "no intercept" if args.no_intercept else f"an intercept{penalised}"
     rows = f"{fed.n:,} rows" if data.test is None else f"{fed.n:,} training and {data.test.n:,} held-out rows"
     labels = ""
     if data.labels is not None:
@@ -150,7 +155,8 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         ("Data", f"{data.title}: {rows}, {len(data.names):,} features{domains}"),
         (
             "Clients",
-            f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}), weights {_weights(args.weights)}",
+            f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}), weights "
+            f"{_weights(args.weights)}{rowwise}",
         ),
         ("Problem", f"{formula_of(problem)} ({data.reason}{labels}); {outcome.scaling.sentence}, {constant}"),
         ("Method", outcome.method),

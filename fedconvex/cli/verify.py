@@ -119,9 +119,9 @@ def _page(args: argparse.Namespace, found: Any) -> Iterator[Any]:
 
 def _alone(args: argparse.Namespace) -> None:
     """Refuse data options that have no data."""
-    names = ("target", "client", "domain", "clients", "partition", "loss", "l2", "weights")
+    names = ("target", "client", "domain", "weight", "clients", "partition", "loss", "l2", "weights")
     given = [name for name in names if name in vars(args).get("given", ())]
-    given += [name for name in ("no_intercept", "no_standardize") if getattr(args, name)]
+    given += [name for name in ("no_intercept", "penalise_intercept", "no_standardize") if getattr(args, name)]
     if given:
         extra = " ".join("--" + name.replace("_", "-") for name in given)
         raise bad("verify", "be given --problem DATA along with data options", extra)

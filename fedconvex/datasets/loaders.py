@@ -27,7 +27,11 @@ MAX_BYTES = 2**31  # what a file may ask for before somebody says that it is mea
 
 
 def load(
-    path: str | PathLike[str], target: str | None = None, client: str | None = None, domain: str | None = None
+    path: str | PathLike[str],
+    target: str | None = None,
+    client: str | None = None,
+    domain: str | None = None,
+    weight: str | None = None,
 ) -> Table:
     r"""Read a file by its suffix.
 
@@ -43,7 +47,7 @@ def load(
     ----------
     path : path
         The file.
-    target, client, domain : str, optional
+    target, client, domain, weight : str, optional
         Columns of a table; a table needs at least the target. The other formats carry their own and take none.
 
     Returns
@@ -71,8 +75,9 @@ def load(
     if kind in (".csv", ".parquet"):
         if target is None:
             raise bad(f"load: {Path(path).name}", "come with the name of its target column", "none", "pass target=")
-        return load_table(path, target, client, domain)
-    given = [f"{k}={v!r}" for k, v in (("target", target), ("client", client), ("domain", domain)) if v is not None]
+        return load_table(path, target, client, domain, weight=weight)
+    named = {"target": target, "client": client, "domain": domain, "weight": weight}
+    given = [f"{k}={v!r}" for k, v in named.items() if v is not None]
     if given:
         raise bad(f"load: {Path(path).name}", "be given no column names (the format has none)", ", ".join(given))
     return load_npz(path) if kind == ".npz" else load_svmlight(path)
@@ -142,6 +147,7 @@ def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
     y (y_train)            target (n,), numbers or strings
     clients (client)       optional, (n,)
     domains (domain)       optional, (n,)
+    sample_weight          optional, (n,), what every row weighs
     feature_names          optional, (d,); other keys, such as x_test, are ignored
     ====================== ===========================================================================================
 
@@ -188,11 +194,13 @@ def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
     y, names = _plain_numbers(f"{who}: y", y), arrays.get("feature_names")
     columns = None if names is None else tuple(str(v) for v in names.ravel().tolist())
     owners, domains = _one_of(arrays, "clients", "client"), _one_of(arrays, "domains", "domain")
-    return checked(who, Table(X, y, owners, domains, columns, classes))
+    weights = arrays.get("sample_weight")
+    weights = None if weights is None else _plain_numbers(f"{who}: sample_weight", weights)
+    return checked(who, Table(X, y, owners, domains, columns, classes, weights))
 
 
 # ---------------------------------------------------------------------- npz
-_KEYS = {"X", "x_train", "y", "y_train", "clients", "client", "domains", "domain", "feature_names"}
+_KEYS = {"X", "x_train", "y", "y_train", "clients", "client", "domains", "domain", "feature_names", "sample_weight"}
 _KEYS |= {"data", "indices", "indptr", "shape", "format"}
 
 

@@ -35,6 +35,8 @@ class Table:
         Names of the columns of X, if the file has any; a one-hot column is named "column=value".
     classes : tuple of strings, or None
         The class labels, sorted, if the target was text. With two of them, ``Logistic`` wants ``2 * y - 1``.
+    weights : array (n,) or None
+        What every row weighs, for ``Federation(sample_weight=)``.
     """
 
     X: Any
@@ -43,6 +45,7 @@ class Table:
     domains: np.ndarray | None = None
     feature_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
+    weights: np.ndarray | None = None
 
     def __repr__(self) -> str:
         kind = "sparse" if sp.issparse(self.X) else "dense"
@@ -87,13 +90,20 @@ def checked(who: str, table: Table) -> Table:
     if table.X.ndim != 2 or 0 in table.X.shape:
         raise bad(f"{who}: X", "have at least one row and one feature", f"shape {table.X.shape}")
     n, d = table.X.shape
-    for name, a in (("y", table.y), ("clients", table.clients), ("domains", table.domains)):
+    for name, a in (
+        ("y", table.y),
+        ("clients", table.clients),
+        ("domains", table.domains),
+        ("weights", table.weights),
+    ):
         if a is not None and a.shape != (n,):
             raise bad(f"{who}: {name}", f"have one entry per row of X ({n})", f"shape {a.shape}")
     if table.feature_names is not None and len(table.feature_names) != d:
         raise bad(f"{who}: feature_names", f"name each of the {d} features once", f"{len(table.feature_names)} names")
     finite(f"{who}: X", table.X.data if sp.issparse(table.X) else table.X)
     finite(f"{who}: y", table.y)
+    if table.weights is not None:
+        finite(f"{who}: weights", table.weights)
     return table
 
 

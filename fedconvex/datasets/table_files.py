@@ -37,6 +37,7 @@ def load_table(
     domain: str | None = None,
     features: Sequence[str] | None = None,
     categorical: Sequence[str] = (),
+    weight: str | None = None,
 ) -> Table:
     r"""Read a CSV or Parquet file with one row per example and a name for every column.
 
@@ -55,6 +56,8 @@ def load_table(
     features, categorical : sequence of str, optional
         Columns to use as features, default all others but the index of a frame that pandas wrote; columns of numbers
         that are names (features or target).
+    weight : str, optional
+        Column of numbers that says what a row weighs; no feature.
 
     Returns
     -------
@@ -88,7 +91,8 @@ def load_table(
     for name, value in (("features", features), ("categorical", categorical)):
         if isinstance(value, str):
             raise wrong_type(f"load_table: {name}", "be a list of column names", repr(value))
-    roles = _Roles(target, client, domain, None if features is None else tuple(features), tuple(categorical))
+    chosen = None if features is None else tuple(features)
+    roles = _Roles(target, client, domain, chosen, tuple(categorical), weight)
     return (_read_csv if kind == ".csv" else _read_parquet)(file, roles)
 
 
@@ -101,6 +105,12 @@ class _Roles(NamedTuple):
     domain: str | None
     features: tuple[str, ...] | None
     categorical: tuple[str, ...]
+    weight: str | None
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that are no features: target, client, domain and weight."""
+        return [c for c in (self.target, self.client, self.domain, self.weight) if c is not None]
 
     def resolve(self, who: str, available: Sequence[str], index: Sequence[str] = ()) -> _Roles:
         """Check the names against the columns of the file and fill in the features, without the index of a frame."""
@@ -108,7 +118,7 @@ class _Roles(NamedTuple):
         known = set(available)
         if len(known) < len(available):
             raise bad(who, "name every column once", f"{Counter(available).most_common(1)[0][0]!r} twice in {listed}")
-        keys = [c for c in (self.target, self.client, self.domain) if c is not None]
+        keys = self.keys
         if self.features is None and "" in known:
             cure = "pandas writes an index so: write with index=False, name the column, or pass features="
             raise bad(who, "name every column", f"no name in column {list(available).index('') + 1} of {listed}", cure)
@@ -122,16 +132,19 @@ class _Roles(NamedTuple):
             raise bad(who, "have at least one feature column", f"columns {listed}")
         twice = [c for c, m in Counter(features).items() if m > 1 or c in keys]
         if twice:
-            raise bad(f"{who}: features", "be different columns, none of them target, client or domain", twice[0])
+            raise bad(
+                f"{who}: features", "be different columns, none of them target, client, domain or weight", twice[0]
+            )
         if self.target in keys[1:]:
-            raise bad(f"{who}: target", "be another column than client and domain", self.target)
+            raise bad(f"{who}: target", "be another column than client, domain and weight", self.target)
+        if self.weight in (self.client, self.domain) and self.weight is not None:
+            raise bad(f"{who}: weight", "be another column than client and domain", self.weight)
         return self._replace(features=features)
 
     @property
     def used(self) -> list[str]:
-        """The columns to read, each once, in the order target, client, domain, features."""
-        keys = [c for c in (self.target, self.client, self.domain) if c is not None]
-        return list(dict.fromkeys([*keys, *(self.features or ())]))
+        """The columns to read, each once, in the order target, client, domain, weight, features."""
+        return list(dict.fromkeys([*self.keys, *(self.features or ())]))
 
     @property
     def text(self) -> set[str]:
@@ -155,7 +168,10 @@ def _table(who: str, columns: dict[str, np.ndarray], missing: dict[str, int], ro
     X, names = encoded({c: columns[c] for c in roles.features or ()})
     clients = None if roles.client is None else _named(columns[roles.client])
     domains = None if roles.domain is None else _named(columns[roles.domain])
-    return checked(who, Table(X, y, clients, domains, names, classes))
+    weights = None if roles.weight is None else columns[roles.weight]
+    if weights is not None and weights.dtype.kind != "f":
+        raise bad(f"{who}: weight", "be a column of numbers", f"text in column {roles.weight!r}")
+    return checked(who, Table(X, y, clients, domains, names, classes, weights))
 
 
 def _named(cells: np.ndarray) -> np.ndarray:
