@@ -294,3 +294,96 @@ def test_columns_of_weights(tmp_path):
         load(path, target="ill", client="ward", weight="w")
     np.savez(tmp_path / "a.npz", X=np.eye(2), y=np.ones(2), sample_weight=np.array([1, 2]))
     assert load(tmp_path / "a.npz").weights.tolist() == [1.0, 2.0]
+
+
+# ---------------------------------------------------------------- campaign: certificates against 50 digits
+
+
+def exact_minimum(problem, w):
+    """F at w, and the least F that Newton's method finds from there, by 50 digits and from the raw rows."""
+    import mpmath as mp
+
+    with mp.workdps(50):
+        fed, d = problem.federation, problem.federation.d
+        free = np.zeros(d, bool) if problem.free is None else problem.free
+        ridge = [mp.mpf(0) if f else mp.mpf(problem.l2) for f in free]
+        raw = [mp.mpf(1)] * fed.n if fed.sample_weight is None else [mp.mpf(v) for v in fed.sample_weight]
+        X, y, c = [[mp.mpf(v) for v in row] for row in fed.X], [mp.mpf(v) for v in fed.y], []
+        for k in range(fed.K):
+            mine = range(int(fed.ptr[k]), int(fed.ptr[k + 1]))
+            total = mp.fsum(raw[i] for i in mine)
+            c += [mp.mpf(problem.weights[k]) * raw[i] / total for i in mine]
+
+        def parts(v, derivatives):
+            F, g, H = mp.fsum(r * t * t for r, t in zip(ridge, v, strict=True)) / 2, mp.matrix(d, 1), mp.zeros(d)
+            for j in range(d):
+                g[j], H[j, j] = ridge[j] * v[j], ridge[j]
+            for x, t, weight in zip(X, y, c, strict=True):
+                z = mp.fsum(a * b for a, b in zip(x, v, strict=True))
+                if isinstance(problem.loss, Squared):
+                    value, first, second = (z - t) ** 2 / 2, z - t, mp.mpf(1)
+                elif isinstance(problem.loss, Logistic):
+                    s = 1 / (1 + mp.exp(t * z))
+                    value, first, second = -mp.log(1 - s), -t * s, s * (1 - s)
+                else:
+                    e = mp.exp(-t * z)
+                    value, first, second = e, -t * e, e
+                F += weight * value
+                for j in range(d if derivatives else 0):
+                    g[j] += weight * first * x[j]
+                    for i in range(d):
+                        H[i, j] += weight * second * x[i] * x[j]
+            return F, g, H
+
+        v = [mp.mpf(t) for t in w]
+        here = best = parts(v, False)[0]
+        for _ in range(60):
+            F, g, H = parts(v, True)
+            step, t = mp.lu_solve(H, g), mp.mpf(1)
+            slope = mp.fsum(a * b for a, b in zip(g, step, strict=True))
+            if slope <= mp.mpf(10) ** -80:
+                break
+            while parts([a - t * b for a, b in zip(v, step, strict=True)], False)[0] > F and t > mp.mpf(10) ** -30:
+                t /= 2
+            v = [a - t * b for a, b in zip(v, step, strict=True)]
+            best = min(best, parts(v, False)[0])
+        return here, best
+
+
+def certificate_trial(rng):
+    """A random problem with a free intercept, weighted rows or both: no lower bound lies above the minimum."""
+    n, d = int(rng.integers(4, 30)), int(rng.integers(1, 4))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-3, 3, d) + rng.integers(0, 2) * rng.normal(size=d) * 10.0
+    loss = (Squared(), Logistic(), Exponential())[rng.integers(3)]
+    score = X @ rng.normal(size=d) / max(np.abs(X).max(), 1e-300) + rng.normal(size=n) + rng.normal()
+    y = score if isinstance(loss, Squared) else np.where(score > 0.0, 1.0, -1.0)
+    if not isinstance(loss, Squared) and abs(y.sum()) == n:
+        y[0] = -y[0]
+    who = np.sort(np.concatenate([np.arange(2), rng.integers(0, 2, n - 2)]))
+    weight = 10.0 ** rng.uniform(-6, 0, n) if rng.random() < 0.6 else None
+    fed = Federation.from_arrays(X, y, who, sample_weight=weight).with_intercept()
+    weights = "uniform" if rng.random() < 0.5 else None
+    problem = Problem(fed, loss, 10.0 ** rng.uniform(-6, 0), weights, intercept=bool(rng.random() < 0.8))
+    best = problem.solve()
+    here, least = exact_minimum(problem, best.w)
+    assert best.lower <= float(least) * (1 + 1e-15) + 1e-300, (problem, best.lower - float(least))
+    assert abs(float(here) - best.value) <= problem.rounding(best.w, best.value) + 1e-300
+    assert best.value - best.lower >= float(here - least)
+    other = best.w + rng.normal(size=d + 1) * 10.0 ** rng.uniform(-6, 0)
+    gap = float(problem.measure(other[None]).gap[0])
+    assert gap >= float(exact_minimum(problem, other)[0] - least) - 2.0 * problem.rounding(other, best.value)
+    relative = (best.value - best.lower) / (1.0 + abs(best.value))
+    return {"relative_gap": relative, "certified": relative <= 1e-9, "loss": repr(loss)}
+
+
+def test_the_reference_is_right_and_the_trial_can_fail(monkeypatch):
+    problem = made(Squared(), n=12)
+    here, least = exact_minimum(problem, np.zeros(4))
+    assert float(least) == pytest.approx(problem.solve().value, rel=1e-12)
+    assert float(here) == pytest.approx(problem.value(np.zeros(4)), rel=1e-14)
+    certificate_trial(np.random.default_rng(3))
+    from fedconvex.solvers import newton
+
+    monkeypatch.setattr(newton, "least_value", lambda problem, w, F, bound: F + 1e-9)
+    with pytest.raises(AssertionError):
+        certificate_trial(np.random.default_rng(3))

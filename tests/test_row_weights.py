@@ -27,6 +27,7 @@ from fedconvex import (
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.kernels import batches
 from fedconvex.methods import MOCHA, FedMultiBoost
+from fedconvex.penalties import L1, Box, ElasticNet
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, StumpProblem
 from fedconvex.theory import AssumptionError
 from fedconvex.theory.fixed_points import quadratic
@@ -77,6 +78,15 @@ def test_whole_weights_are_repeated_rows(loss, sparse):
     assert best.value - best.lower <= 1e-10
     uniform, other = pair(loss, sparse, weights="uniform")
     np.testing.assert_allclose(uniform.value(w), other.value(w), **same)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(3)], ids=repr)
+def test_penalties(loss, sparse):
+    for penalty in (L1(0.05), ElasticNet(0.05, 0.02), Box(-0.1, 0.2)):
+        a, b = (p.solve() for p in pair(loss, sparse, penalty=penalty))
+        np.testing.assert_allclose(a.w, b.w, rtol=1e-8, atol=1e-10)
+        assert a.value == pytest.approx(b.value, rel=1e-12) and a.value - a.lower <= 1e-12
 
 
 @pytest.mark.parametrize("loss", [v for v in LOSSES if not isinstance(v, Hinge)], ids=repr)
