@@ -88,7 +88,7 @@ def test_default_run_is_what_the_library_computes(capsys):
     facts = _json(capsys, "solve")
     X, y, _ = load_bundled("breast_cancer")
     fed = Federation.from_arrays(X, y, partition_dirichlet(y, 10, 0.5, seed=0)).with_intercept()
-    problem = Problem(fed, Logistic(), l2=0.01)
+    problem = Problem(fed, Logistic(), l2=0.01, intercept=True)
     L = 0.25 * np.linalg.eigvalsh(fed.X.T @ fed.X / fed.n)[-1] + 0.01
     result = run(FedAvg(step_size=1 / L), problem, rounds=2000, tol=1e-6)
     assert facts["status"] == "CONVERGED"
