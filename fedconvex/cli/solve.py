@@ -218,7 +218,7 @@ def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:
         "l2": args.l2,
         "weights": args.weights,
         "intercept": not args.no_intercept,
-        "intercept_penalised": args.penalise_intercept,
+        "intercept_penalised": not args.no_intercept and outcome.problem.free is None,
         "standardisation": scaling.sentence,
         "target_center": scaling.target[0],
         "target_scale": scaling.target[1],
