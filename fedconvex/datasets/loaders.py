@@ -194,8 +194,7 @@ def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
     y, names = _plain_numbers(f"{who}: y", y), arrays.get("feature_names")
     columns = None if names is None else tuple(str(v) for v in names.ravel().tolist())
     owners, domains = _one_of(arrays, "clients", "client"), _one_of(arrays, "domains", "domain")
-    weights = arrays.get("sample_weight")
-    weights = None if weights is None else _plain_numbers(f"{who}: sample_weight", weights)
+    weights = _plain_numbers(f"{who}: sample_weight", arrays["sample_weight"]) if "sample_weight" in arrays else None
     return checked(who, Table(X, y, owners, domains, columns, classes, weights))
 
 

@@ -51,13 +51,11 @@ def load_table(
         pyarrow: ``pip install "fedconvex[report]"``).
     target : str
         Column to predict: numbers (taken as they are) or class labels (numbered in sorted order).
-    client, domain : str, optional
-        Columns that say whose row it is, and of which domain; not features.
+    client, domain, weight : str, optional
+        Columns that say whose row it is, of which domain, and what it weighs; not features.
     features, categorical : sequence of str, optional
         Columns to use as features, default all others but the index of a frame that pandas wrote; columns of numbers
         that are names (features or target).
-    weight : str, optional
-        Column of numbers that says what a row weighs; no feature.
 
     Returns
     -------
@@ -91,8 +89,7 @@ def load_table(
     for name, value in (("features", features), ("categorical", categorical)):
         if isinstance(value, str):
             raise wrong_type(f"load_table: {name}", "be a list of column names", repr(value))
-    chosen = None if features is None else tuple(features)
-    roles = _Roles(target, client, domain, chosen, tuple(categorical), weight)
+    roles = _Roles(target, client, domain, None if features is None else tuple(features), tuple(categorical), weight)
     return (_read_csv if kind == ".csv" else _read_parquet)(file, roles)
 
 
