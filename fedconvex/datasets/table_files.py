@@ -41,7 +41,7 @@ def load_table(
 ) -> Table:
     r"""Read a CSV or Parquet file with one row per example and a name for every column.
 
-    Columns of numbers are taken as they are, columns of text (in CSV: without a single number) are one-hot encoded as
+    Columns of numbers are taken as they are, those of text (in CSV: without a single number) one-hot encoded as
     "column=value" in sorted order. One-hot tables of more than 50 columns, at most a fifth of them not zero, are CSR.
 
     Parameters
@@ -54,8 +54,7 @@ def load_table(
     client, domain, weight : str, optional
         Columns that say whose row it is, of which domain, and what it weighs; not features.
     features, categorical : sequence of str, optional
-        Columns to use as features, default all others but the index of a frame that pandas wrote; columns of numbers
-        that are names (features or target).
+        Columns to use, default all others but the index of a frame that pandas wrote; columns of numbers that are names.
 
     Returns
     -------
@@ -86,7 +85,7 @@ def load_table(
     kind = suffix("load_table", path)
     if kind not in (".csv", ".parquet"):
         raise bad("load_table: path", "end in .csv, .csv.gz, .csv.bz2 or .parquet", file.name, "load reads others")
-    for name, value in (("features", features), ("categorical", categorical)):
+    for name, value in {"features": features, "categorical": categorical}.items():
         if isinstance(value, str):
             raise wrong_type(f"load_table: {name}", "be a list of column names", repr(value))
     roles = _Roles(target, client, domain, None if features is None else tuple(features), tuple(categorical), weight)
