@@ -54,7 +54,7 @@ def load_table(
     client, domain, weight : str, optional
         Columns that say whose row it is, of which domain, and what it weighs; not features.
     features, categorical : sequence of str, optional
-        Columns to use, default all others but the index of a frame that pandas wrote; columns of numbers that are names.
+        Columns to use, default all others but the index of a pandas frame; columns of numbers that are names.
 
     Returns
     -------
