@@ -46,7 +46,7 @@ def rounds_of(rows, batch, trajectories):
     y = np.where(X @ rng.normal(size=d) + rng.normal(size=n) > 0.0, 1.0, -1.0)
     X = sp.csr_array(X) if rows == "csr" else X
     problem = Problem(Federation.from_arrays(X, y, np.arange(n) % K), Logistic(), l2=1e-3)
-    work = {"local_steps": 80} if batch is None or trajectories > 1 else {"epochs": 40}  # much beside the driver
+    work = {"local_steps": 80} if batch is None or trajectories > 1 else {"epochs": 20}  # much beside the driver
     method = FedAvg(step_size=0.05, batch_size=batch, participation=10, **work)
 
     def run(count):
