@@ -11,8 +11,10 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.driver import iterate
 from fedconvex.methods import DynamicFedAvg, FedProx, ProgressiveHedging, ProportionalSampling, ProximalPoint
 from fedconvex.problems import MovingTarget
+from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined
 from fedconvex.theorems.parts.chances import rarest_draw
 from fedconvex.theorems.parts.rounding import Found, excess, gradient_rounding, of_square
+from fedconvex.theorems.parts.tracking import TrackingConstants
 from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound
 from fedconvex.theory.fixed_points import fedavg_filter, fedavg_round, quadratic
 from fedconvex.theory.moments import Moments, incremental_noise2, moved
@@ -198,6 +200,17 @@ def test_tracking_with_a_contraction_next_to_one(name, share):
     assert verdict.outcome is Outcome.HOLDS
     assert verdict.bound.value == pytest.approx(20 * 1e-4, rel=100 * share + 1e-12)
     assert verify(planted(name, 1 / 1.05), problem, method, rounds=20, start=start).outcome is Outcome.VIOLATED
+
+
+def test_tracking_bounds_of_tiny_steps_keep_their_digits():
+    """From e = 0 with drift alone the bound is 1 + lambda + ... + lambda^19, lambda = 1 - 2 mu nu + O(mu^2)."""
+    one = np.ones(2)
+    c = TrackingConstants(nu=0.7, delta_P=1.3, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one,
+                          gradient2_k=0 * one)  # fmt: skip
+    for mu in np.logspace(-15, -5, 41).tolist():
+        for bound in (msd_paper, msd_refined):
+            value = bound(c, step_size=mu, drift2=1.0, rounds=20, start2=0.0).value
+            assert value / 20.0 == pytest.approx(1.0 - 9.5 * 1.4 * mu, abs=300.0 * mu**2 + 1e-13)
 
 
 # ---------------------------------------------------------------- limits
