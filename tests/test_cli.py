@@ -370,7 +370,7 @@ def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
         (["solve", "--method", "sgd", "--weights", "uniform"], "Problem.weights must be n_k/n"),
         (["solve", "--loss", "hinge", "--l2", "0"], "have --l2 above 0"),
         (["solve", "--clients", "1"], "at least two clients"),
-        (["solve", "--clients", "1000"], "n_clients must be at most"),
+        (["solve", "--clients", "1000"], "--clients must be at most"),
         (["solve", "--partition", "vertical"], "--partition must be one of iid"),
         (["solve", "--partition", "iid:3"], "come without a parameter"),
         (["solve", "--partition", "dirichlet:x"], "--partition dirichlet must be a number"),
