@@ -120,10 +120,10 @@ class LinearModel:
         center, scale = (
             vector(f"LinearModel.from_standardised: {n}", v, d) for n, v in (("center", center), ("scale", scale))
         )
-        target = vector("LinearModel.from_standardised: target", target, 2)
+        shift, factor = vector("LinearModel.from_standardised: target", target, 2).tolist()
         coef = (w[..., :-1] if intercept else w) / scale
         offset = (w[..., -1] if intercept else np.zeros(w.shape[:-1])) - coef @ center
-        return cls(target[1] * coef, np.asarray(target[0] + target[1] * offset), **rest)
+        return cls(factor * coef, np.asarray(shift + factor * offset), **rest)
 
     def scores(self, X: Any) -> np.ndarray:
         """Return ``X @ coef.T + intercept``: (n,), or (n, C).

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from fedconvex import Federation
 from tests import campaigns
 from tests.campaigns import CAMPAIGNS, Campaign, attempt, pending, run, summary
 from tests.campaigns.__main__ import main
@@ -79,6 +80,41 @@ def test_processes_change_nothing(tmp_path):
     list(run("ball-maximum", 5, 12, two, processes=2))
     assert rows_of(one) == rows_of(two)
     assert all(row["passed"] for row in rows_of(one).values())
+
+
+@pytest.mark.slow
+def test_every_entry_point_has_a_call_that_works(tmp_path, monkeypatch):
+    """What the fuzzer bends: a new public name needs a call, or is named among records and what is internal."""
+    from tests.campaigns.entries import REFUSED, entries
+
+    monkeypatch.chdir(tmp_path)
+    failed = {}
+    for name, entry in entries().items():
+        try:
+            entry.call(**entry.arguments)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}"[:200]
+    assert {name: text for name, text in failed.items() if name not in REFUSED} == {}
+    assert len(entries()) > 300
+
+
+def test_the_fuzzer_knows_its_own_errors_from_those_of_libraries():
+    """Planted: our refusal, NumPy's message, an object of another class, and an acceptance."""
+    from tests.campaigns import fuzz_server
+
+    def verdict(call):
+        try:
+            call()
+        except Exception as error:
+            return fuzz_server.raised(error)["outcome"]
+        return "returned"
+
+    fed = Federation.from_clients([([[1.0]], [1.0])])
+    assert verdict(lambda: Federation.from_clients([])) == "refused"
+    assert verdict(lambda: np.linalg.inv(np.zeros((2, 2)))) == "raw"
+    assert verdict(lambda: np.ones(2) @ np.ones(3)) == "raw"
+    assert verdict(lambda: [].no) == "another kind"
+    assert verdict(lambda: fed.split) == "returned"
 
 
 def test_campaigns_are_listed(capsys):

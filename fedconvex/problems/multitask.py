@@ -253,6 +253,8 @@ class MultiTaskProblem(ClientWeights):
             if not isinstance(a, np.ndarray) or a.shape != shape or a.dtype != np.float64:
                 got = f"{a.dtype}, shape {a.shape}" if isinstance(a, np.ndarray) else f"{type(a).__name__}"
                 raise bad(f"MultiTaskProblem.certificate: {name}", f"be floats of shape {shape}", got)
+        if penalty is not None and not isinstance(penalty, (int, float)):
+            raise wrong_type("MultiTaskProblem.certificate: penalty", "be a number", f"{penalty!r}")
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty

@@ -208,7 +208,7 @@ class QEnsemble:
             arrays |= {"q/v": self.q.v, "q/center": self.q.center, "q/scale": self.q.scale}
             about["q"] = {"features": self.q.features, "temperature": self.q.temperature, "l2": self.q.l2}
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-        with open(path, "wb") as f:
+        with open(Path(path), "wb") as f:
             np.savez(f, allow_pickle=False, **arrays)
 
     @classmethod

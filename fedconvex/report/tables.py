@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, printable, real
+from fedconvex._check import bad, finite, flag, numeric, printable, real
 from fedconvex._files import write_file
 from fedconvex.driver import Result, Status
 from fedconvex.loss_traits import traits
@@ -257,6 +257,8 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     >>> outlook(result, 1e-6)
     'Every round was an exact gradient step, which leads to the optimum itself.'
     """
+    tol = real("outlook: tol", tol, low=0.0)
+    noisy, drifting = flag("outlook: noisy", noisy), flag("outlook: drifting", drifting)
     if np.ndim(result.gap):
         raise bad("outlook: result", "be of one trajectory", f"{np.size(result.gap)}")
     if result.status is Status.DIVERGED:

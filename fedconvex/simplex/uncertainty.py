@@ -119,11 +119,13 @@ class Polytope:
 
     def start(self, p: int) -> np.ndarray:
         """Return the weights where methods start: those of largest entropy."""
+        p = whole("Polytope.start: p", p, low=1)
         return simplex.project_kl_polytope(np.full(p, 1.0 / p), self.A, self.b)
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether domain_weights is in the set, up to slack in entries, in the sum and (relative) in A lambda <= b."""
         lam, A = numeric("Polytope.contains: domain_weights", domain_weights), np.array(self.A)
+        slack = real("Polytope.contains: slack", slack, low=0.0)
         room = slack * (1.0 + np.abs(A).max(axis=1))
         return Simplex().contains(lam, slack) and bool((lam @ A.T <= np.array(self.b) + room).all())
 

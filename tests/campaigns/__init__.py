@@ -54,6 +54,7 @@ CAMPAIGNS = {
     "determinism": Campaign("campaigns.determinism:trial", "states that differ where they should be equal", 2),
     "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
     "free-intercepts": Campaign("test_free_intercept:certificate_trial", "lower bounds above the minimum", 30),
+    "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 60),
     "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),
     "kills": Campaign("campaigns.damage:kill_trial", "bits that a kill changes, or files that it leaves", 2),
     "margin-bound": Campaign("test_boosting_theory:margin_trial", "true errors above the margin bound", 10),

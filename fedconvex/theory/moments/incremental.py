@@ -65,7 +65,7 @@ def incremental_noise2(
     w = vector("incremental_noise2: w", w, problem.federation.d)
     step_size = real("incremental_noise2: step_size", step_size, low=0.0, strict=True)
     fed, d, mixing = problem.federation, problem.federation.d, mixing_of(participation, problem)
-    B = fed.sizes if batch_size is None else np.broadcast_to(batch_size, (fed.K,))
+    B = fed.sizes if batch_size is None else np.broadcast_to(vector("batch_size", np.ravel(batch_size)), (fed.K,))
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))
     steps = np.broadcast_to(numeric("incremental_noise2: local_steps", local_steps), (fed.K,))
     first, second, off = np.zeros((fed.K, d)), np.zeros(fed.K), 0.0
