@@ -203,9 +203,20 @@ def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, sc
             "the clients' own models were left out: too large a problem",
         )
     chosen = np.unique(np.linspace(0, fed.K - 1, min(fed.K, MOST_ALONE)).astype(int))
-    models["each client alone"] = np.array([problem.client(int(k)).solve().w for k in chosen])
-    some = f"alone: {chosen.size} of {fed.K} clients, evenly spaced" if chosen.size < fed.K else ""
-    return clients, comparison(problem, models, unit, measured), some
+    own = [_own_model(problem.client(int(k))) for k in chosen]
+    models["each client alone"] = np.array([w for w, _ in own])
+    some = [f"alone: {chosen.size} of {fed.K} clients, evenly spaced"] if chosen.size < fed.K else []
+    if any(helped for _, helped in own):
+        some.append("alone, with labels of one kind: the intercept is penalised")
+    return clients, comparison(problem, models, unit, measured), "; ".join(some)
+
+
+def _own_model(alone: Problem) -> tuple[np.ndarray, bool]:
+    """Return a client's own optimum; with the intercept penalised, and True, where it would grow without bound."""
+    best = alone.solve()
+    if best.attained or alone.free is None:
+        return best.w, False
+    return type(alone)(alone.federation, alone.loss, alone.l2).solve().w, True
 
 
 def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:

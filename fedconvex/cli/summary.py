@@ -140,7 +140,7 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     fed, trace = problem.federation, result.trace
     sizes = f"{fed.sizes.min()}" if fed.sizes.min() == fed.sizes.max() else f"{fed.sizes.min()} to {fed.sizes.max()}"
     rowwise = "" if fed.sample_weight is None else f", rows weighted by {args.weight or 'sample_weight'}"
-    penalised = "" if problem.free is not None else " (penalised like the rest)"
+    penalised = " (free)" if problem.free is not None else " (penalised like the rest)"
     constant = "no intercept" if args.no_intercept else f"an intercept{penalised}"
     rows = f"{fed.n:,} rows" if data.test is None else f"{fed.n:,} training and {data.test.n:,} held-out rows"
     labels = ""
