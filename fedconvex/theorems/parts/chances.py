@@ -43,7 +43,7 @@ def rarest_draw(s: Setting) -> Chance | None:
             B, sizes, steps, again = t.local.batch_size, t.local.sizes, t.local.steps, t.local.replacement
         elif t.everyone and B is not None:  # one batch of every domain
             fed = s.problem.by_domain.federation
-            sizes, steps, often = fed.sizes, 1, np.ones(fed.K)
+            sizes, steps, often = fed.sizes, np.ones(fed.K), np.ones(fed.K)
             again = bool(getattr(s.method, "replacement", False))
         else:
             return None
