@@ -128,6 +128,16 @@ def test_one_full_local_step_of_one_client_is_proximal_gradient():
     assert first == pytest.approx(run(ProximalGradient(step_size=0.2), problem, rounds=1, tol=0.0).w, abs=1e-15)
 
 
+def test_one_client_makes_dual_averaging_whatever_the_rounds():
+    """s steps of z <- z - eta grad f(prox_{eta i P}(z)), i = 0, ..., s-1, in 6 rounds of 2 or 2 rounds of 6."""
+    problem, z = lasso(sizes=(9,)), np.zeros(4)
+    for i in range(12):
+        z = z - 0.1 * gradient(problem.federation, 0, soft(z, 0.1 * i * LAM), L2)
+    for rounds, steps in ((6, 2), (2, 6), (12, 1)):
+        found = run(FedDualAvg(step_size=0.1, local_steps=steps), problem, rounds=rounds, tol=0.0).w
+        assert found == pytest.approx(soft(z, 1.2 * LAM), abs=1e-14)
+
+
 @pytest.mark.parametrize(
     "penalty", [L1(0.1), ElasticNet(0.2, 0.5), GroupLasso(0.1, 2), NonNegative(0.05), Box(-0.2, 0.2)]
 )

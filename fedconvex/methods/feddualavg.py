@@ -12,6 +12,9 @@ With the mirror map h = ‖w‖^2/2, for which grad (h + eta P)^* = prox_{eta P}
 8. the model is w_{t+1} = prox_{eta_s eta_c (t+1) K P}(z_{t+1})
 
 Dual states are averaged, and the model is as sparse as its proximal map makes it.
+
+The steps and the number of the algorithm are from memory of the paper. That they fit together is derived: with one
+client, eta_s = 1 and any K they are dual averaging with eta = eta_c (number of steps), whatever the rounds.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ With the mirror map ‖w‖^2/2, whose mirror steps are proximal ones:
 6. server: v = w_t + eta_s (sum_{k in S_t} q_k w_k - w_t), q_k = p_k / sum_{j in S_t} p_j
 7. server: w_{t+1} = prox_{eta_s eta_c K P}(v)
 
+The steps and the number of the algorithm are from memory of the paper.
+
 Every client's model may be sparse, but where the supports differ their average is not: the curse of primal averaging.
 """
 
