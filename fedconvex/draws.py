@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, whole, wrong_type
+from fedconvex._check import bad, wrong_type
 from fedconvex.kernels.cache import kernel
 
 __all__ = ["BATCHES", "PARTICIPATION", "Draws", "key_from_seed"]
@@ -147,4 +147,4 @@ def key_from_seed(seed: Any) -> np.uint64:
         raise wrong_type("seed", "be a whole number or a numpy Generator", f"{type(seed).__name__} {seed!r}")
     if not 0 <= int(seed) < 2**64:
         raise bad("seed", "lie in 0, ..., 2^64 - 1", seed)
-    return np.uint64(mix(np.uint64((whole("seed", seed) + int(_GOLDEN)) % 2**64)))
+    return np.uint64(mix(np.uint64((int(seed) + int(_GOLDEN)) % 2**64)))

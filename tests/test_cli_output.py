@@ -311,7 +311,7 @@ OWNED = ("--target", "y", "--client", "c")
         (["--target", "y", "--clients", 2, "--partition", "shards:9"], "--clients times the shards of a client must"),
         (["--target", "y", "--clients", 2, "--partition", "dirichlet:0"], "--partition dirichlet:ALPHA must be a"),
         (["--target", "y", "--clients", 2, "--partition", "iid:"], "be followed by a colon and a number, or by none"),
-        (["--target", "y", "--client", "y"], "target must be another column than client and domain"),
+        (["--target", "y", "--client", "y"], "target must be another column than client, domain and weight"),
     ],
 )
 def test_messages_speak_of_options_and_columns(argv, words, capsys, table):

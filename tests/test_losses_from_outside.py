@@ -273,7 +273,7 @@ def test_the_command_line_takes_an_import_path(loss, tmp_path, capsys):
     given = ["solve", str(file), "--target", "y", "--client", "who", *options, "--rounds", "500", "--tol", "1e-6"]
     assert main([*given, "--json", "--save", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
-    best = Problem(fed, loss, 0.01, "uniform").solve()
+    best = Problem(fed, loss, 0.01, "uniform", intercept=True).solve()
     assert found["loss"] == repr(loss)
     assert found["objective"] - best.value == pytest.approx(found["gap"], abs=1e-9)
     model = LinearModel.load(tmp_path)
