@@ -111,6 +111,7 @@ def test_optimistic_steps_against_the_paper():
 @pytest.mark.parametrize("sampling", [{}, {"sampling": WeightedSampling(2)}], ids=["per domain", "weighted"])
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.slow
 def test_stochastic_gradients_are_unbiased(sampling, replacement, loss):
     """Means over 2500 keyed draws, in standard errors; the reference is the full gradient in plain NumPy."""
     problem, R = make(2, loss, n=24), 2500
@@ -206,6 +207,7 @@ def test_both_converge_to_the_exact_solution(sets):
 
 @pytest.mark.parametrize("radius", [None, 0.3])
 @pytest.mark.parametrize("sets", SETS[:3], ids=lambda s: type(s).__name__)
+@pytest.mark.slow
 def test_certified_gap_is_an_upper_bound_along_every_trace(sets, radius):
     """Against min max over the ball by cvxpy; values recomputed from the rows."""
     for seed in range(3):

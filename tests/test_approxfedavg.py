@@ -86,6 +86,7 @@ def test_as_published_one_domain_a_client_is_fedavg_whatever_mu(how):
         np.testing.assert_array_equal(a.w, b.w)
 
 
+@pytest.mark.slow
 def test_as_published_lands_on_the_fedavg_optimum_not_on_the_softmax_optimum():
     """Client partition: worst domain loss of ApproxFedAvg = FedAvg's; SoftmaxFedAvg finds the softmax optimum."""
     problem, mu = make(3, by_client=True, n=90, skewed=True), 20.0

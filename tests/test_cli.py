@@ -167,6 +167,7 @@ def test_partitions(capsys, partition):
         ),
     ],
 )
+@pytest.mark.slow
 def test_other_losses_make_progress_with_default_steps(capsys, loss, method):
     facts = _json(capsys, "solve", "--loss", loss, "--method", method, "--rounds", 200)
     start = {"softmax": np.log(2), "squared": 0.5}.get(loss, 1.0)
@@ -185,6 +186,7 @@ def test_other_losses_make_progress_with_default_steps(capsys, loss, method):
         (["--loss", "hinge", "--rounds", "50"], "kink"),
     ],
 )
+@pytest.mark.slow
 def test_round_limit_is_explained(capsys, settings, words):
     facts = _json(capsys, "solve", *settings)
     assert facts["status"] == "ROUND_LIMIT"

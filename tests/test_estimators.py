@@ -36,6 +36,7 @@ from fedconvex.problems import Covariance, MeanRegularised, Precision
         FederatedMultiTaskRegressor(relation="global", fit_intercept=False, lam="cv", cv=3, random_state=0),
     ]
 )
+@pytest.mark.slow
 def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -206,6 +206,7 @@ def quick(compiled_kernels, small):
     return EXPERIMENTS["afl-adult"].run(quick=True, data=small, progress=tell), heard
 
 
+@pytest.mark.slow
 def test_adult_runs_quickly(quick, tmp_path):
     findings, heard = quick
     assert np.diff([share for share, _ in heard]).min() >= -1e-12  # up to rounding

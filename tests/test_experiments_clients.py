@@ -123,6 +123,7 @@ def clients(compiled_kernels):
     return findings, said
 
 
+@pytest.mark.slow
 def test_clients_quick_holds(clients, tmp_path):
     findings, said = clients
     assert findings.holds, summary(findings)
@@ -154,6 +155,7 @@ def test_exact_models_against_scikit_learn():
     assert agnostic.domain_weights.sum() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_floats_are_those_of_the_messages(clients):
     """|W| = 170, three clients: FedSGD 2|W| each, AFL 2(|W| + 3), AgnosticFedAvg 2|W| + 3 p + 1 (docs/agnostic.md)."""
     floats = {r["method"]: r["floats a round"] for r in clients[0].tables["runs"]}

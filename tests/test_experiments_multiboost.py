@@ -338,6 +338,7 @@ def quick(compiled_kernels):
     return EXPERIMENTS["multiboost"].run(quick=True, progress=lambda share, doing: said.append(share)), said
 
 
+@pytest.mark.slow
 def test_quick_version(quick, tmp_path):
     findings, said = quick
     assert said == sorted(said)

@@ -146,6 +146,7 @@ def test_error_of_the_sam_gradient_is_at_most_L_rho(problem, rng):
 
 
 @pytest.mark.compiled
+@pytest.mark.slow
 def test_decaying_rho_converges_and_constant_rho_does_not(problem):
     decaying = run(FedSAM(step_size=0.3, rho=Decay(1.0, 2.0)), problem, rounds=1500, tol=0, record_every=1500)
     constant = run(FedSAM(step_size=0.3, rho=0.5), problem, rounds=1500, tol=0, record_every=1500)

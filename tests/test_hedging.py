@@ -176,6 +176,7 @@ def test_planted_errors_are_caught(old, new, rng):
 @pytest.mark.compiled
 @pytest.mark.parametrize("weights", [None, "uniform", "unequal"])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Softmax(3)], ids=repr)
+@pytest.mark.slow
 def test_fixed_point_is_the_minimiser(loss, weights, rng):
     p = weights_of(rng, 4) if weights == "unequal" else weights
     problem = Problem(federation(rng, loss), loss, 0.1, p)

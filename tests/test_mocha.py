@@ -378,6 +378,7 @@ def test_theta_is_bounded_by_what_is_reported(loss, rng):
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, Exponential()], ids=repr)
+@pytest.mark.slow
 def test_a_solved_subproblem_has_accuracy_zero(loss, rng):
     """Where nothing is left but rounding theta_t is 0, not the 1 of a node that did nothing, and CoCoA does not go on.
 

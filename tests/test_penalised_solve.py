@@ -254,6 +254,7 @@ CERTIFIED = [L1(0.05), ElasticNet(0.1, 0.5), NonNegative(0.02), NonNegative(), B
 @pytest.mark.parametrize("penalty", [*CERTIFIED, Simplex()], ids=repr)
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 @pytest.mark.parametrize(("loss", "task"), [(Squared(), "regression"), (Logistic(), "signs"), (Softmax(3), "classes")])
+@pytest.mark.slow
 def test_the_bound_of_any_point_lies_below_the_minimum(loss, task, l2, penalty):
     problem = Problem(federation(6, 20, 6, task), loss, l2, penalty=penalty)
     best, rng = problem.solve(), np.random.default_rng(0)

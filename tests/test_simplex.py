@@ -147,6 +147,7 @@ def test_middling_rows_against_sorting(kind, p, scale, rng):
 
 
 @each_kind
+@pytest.mark.slow
 def test_a_long_row(kind, rng):
     v = rows(kind, rng, (LONG,))
     x = project_simplex(v)
@@ -246,6 +247,7 @@ def test_the_residual_is_the_variational_inequality(rng):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9])
+@pytest.mark.slow
 def test_boxes_against_rational_arithmetic(scale, rng):
     for _ in range(4 if DISABLED else 25):
         for kind in KINDS:

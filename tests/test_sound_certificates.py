@@ -97,6 +97,7 @@ def one_ulp_apart(n, k, d=2):
 @pytest.mark.parametrize("k", [1, 3, 40])
 @pytest.mark.parametrize("d", [2, 20])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Exponential()], ids=str)
+@pytest.mark.slow
 def test_no_model_lies_below_the_lower_bound_where_columns_differ_by_ulps(loss, d, k):
     X, y = one_ulp_apart(800, k, d)
     problem = pooled(X, y, loss)

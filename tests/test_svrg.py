@@ -139,6 +139,7 @@ def test_the_noise_of_a_stage_vanishes_with_the_distance(problem, rng):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+@pytest.mark.slow
 def test_contraction_of_johnson_and_zhang(rng, loss):
     """Option II: mean gap after s stages <= alpha^s (P(w~_0) - P*), alpha with exact L and gamma."""
     n, d, l2, R, stages, m, seed = 20, 2, 0.2, 300, 3, 400, 5
@@ -282,6 +283,7 @@ def test_one_client_makes_svrg(problem):
 
 
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.slow
 def test_fsvrg_converges_to_the_minimiser_of_different_clients(problem, name):
     for weights in (None, "uniform"):
         result = run(KINDS[name], weighted(problem, weights), rounds=600, tol=1e-10, seed=1)
@@ -303,6 +305,7 @@ def test_messages_are_counted(problem):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["scaled", *(pytest.param(n, marks=pytest.mark.slow) for n in KINDS if n != "scaled")])
+@pytest.mark.slow
 def test_threads_trajectories_and_clients_alone(problem, name):
     method = KINDS[name]
     one = run(method, problem, rounds=6, tol=0, seed=2, trajectories=3)

@@ -137,6 +137,7 @@ def test_least_value_over_a_ball(loss, l2):
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_constants_hold_along_the_ball(loss, batch, replacement, drawn):
     """Gradients, losses, and means and variances of the real method's stochastic gradients, at models of the ball."""
     R, runs = 1.5, 1500

@@ -46,6 +46,7 @@ def refuses(name, problem, method, why, **options):
 @pytest.mark.parametrize(
     "rounds", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_twins_contract_by_the_square(rounds):
     """D - min D = ‖y - alpha‖^2/2 on sum alpha = 0, from 5/2; s = 1/(1 + 1/l2) = 1/6, every error keeps 1 - s."""
     smooth, gap = (verify(name, twin_tasks.make(), EXACT, rounds=rounds) for name in ("mocha-smooth", "mocha-gap"))
@@ -60,6 +61,7 @@ def test_twins_contract_by_the_square(rounds):
 @pytest.mark.parametrize(
     "rounds", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_opposed_tasks_fall_by_six_fifths_a_round(rounds):
     """W = 0 throughout: every alpha rises by l2 = 1/5 from 0 to 1, D = -sum alpha. C = 6 (1/1.2) 6/2 = 15."""
     verdict = verify("mocha-lipschitz", opposed_tasks.make(), EXACT, rounds=rounds)
@@ -317,6 +319,7 @@ def test_duals_without_images_are_refused():
 NAMES = ["mocha-smooth", "mocha-gap", "mocha-lipschitz", "mocha-sigma"]
 
 
+@pytest.mark.slow
 def test_your_own_clients_become_tasks():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), np.where(rng.normal(size=60) > 0, 1.0, -1.0)
