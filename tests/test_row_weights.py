@@ -283,6 +283,29 @@ def test_what_does_not_know_of_weights_says_so():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("loss, sparse", [(Logistic(), True), (Softmax(3), False), (Squared(), True)], ids=repr)
+def test_the_contract_with_weights_and_a_free_intercept(loss, sparse, name, tmp_path):
+    """Two trajectories: threads and a resumption give the same bits, and gaps cover the suboptimality."""
+    X, y, who, _, s = rows(loss, sparse)
+    s = np.where(np.arange(y.size) == 5, 0, s)
+    problem = Problem(Federation.from_arrays(X, y, who, sample_weight=s).with_intercept(), loss, 0.1, intercept=True)
+    how = {"trajectories": 2, "seed": 3, "tol": 0}
+    one = quiet(CONFIGURATIONS[name], problem, rounds=4, **how)
+    two = quiet(CONFIGURATIONS[name], problem, rounds=4, threads=2, **how)
+    quiet(CONFIGURATIONS[name], problem, rounds=2, checkpoint=tmp_path / "c", **how)
+    again = quiet(CONFIGURATIONS[name], problem, rounds=4, checkpoint=tmp_path / "c", **how)
+    for other in (two, again):
+        np.testing.assert_array_equal(other.w, one.w)
+        np.testing.assert_array_equal(other.trace.value, one.trace.value)
+    assert np.isfinite(one.trace.gap).all()
+    if not any(word in name for word in ("AFL", "Agnostic", "Approx", "Softmax")):
+        best = problem.solve()
+        assert best.value - best.lower <= 1e-11
+        assert np.all(one.trace.gap >= one.trace.value - best.value - 1e-14)
+
+
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("loss, sparse", [(Logistic(), False), (Softmax(3), True)], ids=["dense", "csr"])
 def test_compiled(loss, sparse):
