@@ -1,6 +1,17 @@
-"""scikit-learn faces."""
+"""scikit-learn estimators: one model for all clients, for the worst domain, a model per client, boosted ensembles."""
 
+from fedconvex.estimators.agnostic import AgnosticClassifier, AgnosticRegressor
 from fedconvex.estimators.boosting import MultiSourceBoostClassifier
+from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
 from fedconvex.estimators.multitask import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
 
-__all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor", "MultiSourceBoostClassifier"]
+__all__ = [
+    "AgnosticClassifier",
+    "AgnosticRegressor",
+    "FederatedLinearRegression",
+    "FederatedLogisticRegression",
+    "FederatedMultiTaskClassifier",
+    "FederatedMultiTaskRegressor",
+    "FederatedSVC",
+    "MultiSourceBoostClassifier",
+]

@@ -12,8 +12,8 @@ from fedconvex._check import bad
 __all__ = ["client_names", "folds", "scores_of"]
 
 
-def client_names(who: str, clients: Any, n: int) -> np.ndarray:
-    """Return the clients of n rows, (n,): numbers or text, none of them missing.
+def client_names(who: str, clients: Any, n: int, what: str = "client") -> np.ndarray:
+    """Return the clients (or what else they are called) of n rows, (n,): numbers or text, none of them missing.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def client_names(who: str, clients: Any, n: int) -> np.ndarray:
     """
     names = np.asarray(clients) if hasattr(clients, "dtype") else np.asarray(clients, dtype=object)
     if names.shape != (n,):
-        raise bad(who, f"name the client of all {n} rows", f"shape {names.shape}")
+        raise bad(who, f"name the {what} of all {n} rows", f"shape {names.shape}")
     if names.dtype.kind == "O":
         missing = any(v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in names.tolist())
         if not missing:
@@ -34,7 +34,7 @@ def client_names(who: str, clients: Any, n: int) -> np.ndarray:
     else:
         missing = names.dtype.kind in "fmM" and bool((names != names).any())  # NaN and NaT differ from themselves
     if missing:
-        raise bad(who, "name the client of every row", "missing values")
+        raise bad(who, f"name the {what} of every row", "missing values")
     if names.dtype.kind == "M":  # of one unit, since numbers of different units look alike
         names = names.astype("datetime64[ns]").astype(str)
     return names

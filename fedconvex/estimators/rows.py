@@ -1,0 +1,107 @@
+"""Rows as scikit-learn hands them over, checked and gathered into a federation."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from fedconvex._check import bad, flag, vector
+from fedconvex.estimators.clients import client_names
+from fedconvex.federation import Federation
+
+__all__ = ["Rows", "checked_rows", "client_of", "feature_rows", "with_class_weight"]
+
+
+class Rows(NamedTuple):
+    """Checked rows with who owns them; rows of weight zero have been left out."""
+
+    X: Any  # (n, d) dense or CSR, float64
+    y: np.ndarray  # (n,)
+    clients: np.ndarray  # (n,) names
+    domains: np.ndarray | None  # (n,) names
+    weight: np.ndarray | None  # (n,) positive, or None where all are equal
+
+    def federation(self, target: np.ndarray, intercept: bool) -> Federation:
+        """Return the federation of these rows with numeric labels, its last column ones if there is an intercept."""
+        fed = Federation.from_arrays(self.X, target, self.clients, self.domains, self.weight)
+        return fed.with_intercept() if intercept else fed
+
+    @property
+    def mass(self) -> np.ndarray:
+        """Weights of the rows, (n,): ones where there are none."""
+        return np.ones(len(self.y)) if self.weight is None else self.weight
+
+    def coded(self, class_weight: Any) -> tuple[Rows, np.ndarray, np.ndarray]:
+        """Return the rows with class weights multiplied in, the classes, and their number for every row, (n,)."""
+        check_classification_targets(self.y)
+        classes, code = np.unique(self.y, return_inverse=True)
+        return with_class_weight(self, class_weight, classes, code), classes, code
+
+
+def feature_rows(estimator: Any, X: Any) -> Any:
+    """Return rows to predict from (n, d), dense or CSR; a frame must have the columns of fit."""
+    return validate_data(estimator, X, dtype=np.float64, accept_sparse="csr", reset=False)
+
+
+def checked_rows(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    clients: Any = None,
+    sample_weight: Any = None,
+    domains: Any = None,
+    *,
+    numeric: bool = False,
+) -> Rows:
+    """Return the rows of fit, and set ``n_features_in_`` and ``feature_names_in_``.
+
+    Raises
+    ------
+    ValueError
+        On NaN, lengths that do not agree, a row whose client is missing, or weights that are negative or all zero.
+    """
+    who = type(estimator).__name__
+    X, y = validate_data(estimator, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=numeric)
+    y = np.asarray(y, dtype=np.float64) if numeric else y
+    owner = client_of(who, clients, len(y))
+    area = None if domains is None else client_names(f"{who}: domains", domains, len(y), "domain")
+    if sample_weight is None:
+        return Rows(X, y, owner, area, None)
+    weight = vector(f"{who}: sample_weight", sample_weight, len(y))
+    if (weight < 0.0).any():
+        raise bad(f"{who}: sample_weight", "be nonnegative", weight.min())
+    some = weight > 0.0
+    if not some.any():
+        raise bad(f"{who}: sample_weight", "be positive for at least one row", "zeros only")
+    if not some.all():
+        X, y, owner, weight = X[some], y[some], owner[some], weight[some]
+        area = None if area is None else area[some]
+    return Rows(X, y, owner, area, None if np.ptp(weight) == 0.0 else weight)
+
+
+def client_of(who: str, clients: Any, n: int) -> np.ndarray:
+    """Return the client of every row, (n,): the same for all without ``clients``."""
+    return np.zeros(n, dtype=np.int64) if clients is None else client_names(f"{who}: clients", clients, n)
+
+
+def with_class_weight(rows: Rows, class_weight: Any, classes: np.ndarray, code: np.ndarray) -> Rows:
+    """Return the rows with the weights of their classes multiplied in; "balanced" makes all classes weigh the same."""
+    if class_weight is None:
+        return rows
+    if isinstance(class_weight, str) and class_weight == "balanced":  # weighted rows: unlike scikit-learn before 1.7
+        mass = np.bincount(code, rows.mass, minlength=len(classes))
+        factor = mass.sum() / (len(classes) * mass)
+    else:
+        factor = np.asarray(compute_class_weight(class_weight, classes=classes, y=rows.y), dtype=np.float64)
+    if not (np.isfinite(factor).all() and (factor > 0.0).all()):
+        raise bad("class_weight", "be positive and finite for every class", f"{class_weight!r}")
+    return rows._replace(weight=rows.mass * factor[code])
+
+
+def intercept_wanted(estimator: Any) -> bool:
+    """Return ``fit_intercept``, checked."""
+    return flag(f"{type(estimator).__name__}.fit_intercept", estimator.fit_intercept)
