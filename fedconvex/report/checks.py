@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedconvex.verify.findings import OUTCOME_WORDS, Finding, VerificationReport
+from fedconvex.verify.findings import OUTCOME_WORDS, Finding, Noticed, Power, VerificationReport
 
 __all__ = ["as_document", "as_table"]
 
@@ -68,6 +68,7 @@ def _finding_lines(found: VerificationReport, width: int) -> list[str]:
     theorem = ""
     for f in found.findings:
         if f.theorem != theorem:
+            lines += _power_lines(found.powers.get(theorem), width)
             theorem = f.theorem
             lines += _fold(f"{theorem}: {found.notes[theorem].title}", width, "")
         verdict = OUTCOME_WORDS[f.outcome]
@@ -90,7 +91,16 @@ def _finding_lines(found: VerificationReport, width: int) -> list[str]:
             middle = cells[i] if i < len(cells) else ""
             right = verdict if i == 0 else ""
             lines.append(f"{left:<{first}}  {middle:<{room}}  {right}".rstrip())
-    return lines
+    return lines + _power_lines(found.powers.get(theorem), width)
+
+
+def _power_lines(power: Power | None, width: int) -> list[str]:
+    """Return the smallest errors that the checks of a theorem would have noticed."""
+    if power is None or not power.terms:
+        return []
+    parts = {"the bound": power.whole} | (dict(power.terms) if len(power.terms) > 1 else {})
+    text = ", ".join(f"{name} ÷ {_short(n.factor)}" if n else f"{name} not at all" for name, n in parts.items())
+    return _fold(f"smallest errors noticed: {text}", width, "  ")
 
 
 def _cells(f: Finding, columns: Sequence[tuple[str, int]]) -> list[str]:
@@ -180,7 +190,9 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
         "seconds": found.seconds,
         "violated": found.violated,
         "counts": {o.name: m for o, m in found.counts.items()},
-        "theorems": {name: note._asdict() for name, note in found.notes.items()},
+        "theorems": {
+            name: note._asdict() | {"power": _power(found.powers.get(name))} for name, note in found.notes.items()
+        },
         "findings": [_finding(f) for f in found.findings],
         "tightness": [
             t._asdict() | {"bounds": dict(t.bounds), "ratios": {n: t.ratio(n) for n in t.bounds}}
@@ -190,6 +202,19 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
         "claims": [c._asdict() for c in found.claims],
     }
     return _plain(out)
+
+
+def _power(power: Power | None) -> dict[str, Any] | None:
+    """Return the factors, and where each is noticed."""
+    if power is None:
+        return None
+
+    def each(part: Callable[[Noticed], Any]) -> dict[str, Any]:
+        found = [power.terms, power.hypotheses]
+        terms, hypotheses = ({name: part(n) if n else None for name, n in group.items()} for group in found)
+        return {"whole": part(power.whole) if power.whole else None, "terms": terms, "hypotheses": hypotheses}
+
+    return each(lambda n: n.factor) | {"noticed_by": each(lambda n: n.setting)}
 
 
 def _finding(f: Finding) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fedconvex._files import write_file
 from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
 from fedconvex.theory.bound import Bound
 from fedconvex.verify import Outcome
-from fedconvex.verify.findings import OUTCOME_WORDS, Constant, Finding, VerificationReport, WorstCaseInterval
+from fedconvex.verify.findings import OUTCOME_WORDS, Constant, Finding, Power, VerificationReport, WorstCaseInterval
 
 __all__ = ["check_folder", "page", "write_page"]
 
@@ -78,7 +78,7 @@ def page(found: VerificationReport) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    names = ("anchor", "constant", "drawn", "interval", "number", "numbers", "sharper", "terms")
+    names = ("anchor", "constant", "drawn", "interval", "number", "numbers", "powers", "sharper", "terms")
     env.filters |= {name: globals()[f"_{name}"] for name in names}
     return env.get_template("page.html").render(
         found=found,
@@ -157,6 +157,16 @@ def _sharper(bound: Bound) -> str:
     total = sum(bound.terms.values())
     equal = math.isclose(total, bound.value, rel_tol=1e-9)
     return "" if equal else f"The bound is {_number(bound.value)}, sharper than the sum."
+
+
+def _powers(power: Power) -> list[list[Any]]:
+    """Return rows of the table of the smallest errors that are noticed."""
+    parts = [("The bound", power.whole), *power.terms.items()]
+    rows = [[name, f"÷ {_number(n.factor)}" if n else "none", n.setting if n else "–"] for name, n in parts]
+    for text, n in power.hypotheses.items():
+        got = f"exceeded {_number(n.factor)} times" if n else "bound holds without it"
+        rows.append([f"needs {text}", got, n.setting if n else "–"])
+    return rows
 
 
 def _tightness(found: VerificationReport) -> dict[str, Any]:

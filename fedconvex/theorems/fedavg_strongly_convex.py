@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -227,8 +228,12 @@ def _bound(
     if participants is not None:
         terms["sampling"] = unit * share * 4.0 / participants * E**2 * G2
     terms = {name: float(v) for name, v in terms.items()}
-    value = max(terms["start"], sum(terms.values()) - terms["start"])
-    return Bound(terms, LAST_SYNCHRONISED, theorem, requires, value)
+    return Bound(terms, LAST_SYNCHRONISED, theorem, requires, combine=_larger)
+
+
+def _larger(terms: Sequence[float]) -> float:
+    """Return the start term or the sum of all others: the induction needs the larger one."""
+    return max(terms[0], sum(terms[1:]))
 
 
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, Constants
 
-__all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "known", "require", "rows_alike"]
+__all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "dropping", "known", "require", "rows_alike"]
 
 
 class Dimension(enum.Enum):
@@ -53,6 +55,9 @@ MEAN_SQUARE_DEVIATION = Quantity(
 STEADY_STATE_MSD = Quantity("limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False)
 
 
+_DROPPED: ContextVar[list[Hypothesis] | None] = ContextVar("dropped", default=None)
+
+
 class AssumptionError(ValueError):
     """A hypothesis of a theorem fails; the message names it, with its numbers."""
 
@@ -76,7 +81,7 @@ class Bound:
     Attributes
     ----------
     value : float
-        The bound, the sum of its terms unless the statement says otherwise.
+        The bound: what ``combine`` makes of its terms.
     terms : mapping from str to float
         Its named terms.
     quantity : Quantity
@@ -85,6 +90,8 @@ class Bound:
         Authors, year, theorem or equation number.
     requires : tuple of Hypothesis
         All hypotheses with their numbers; every one of them holds.
+    combine : callable
+        What the statement makes of the terms, in their order: their sum, by default.
 
     Examples
     --------
@@ -99,10 +106,11 @@ class Bound:
     source: str
     requires: tuple[Hypothesis, ...] = ()
     value: float = field(default=math.nan)
+    combine: Callable[[Sequence[float]], float] = sum
 
     def __post_init__(self) -> None:
         if math.isnan(self.value):
-            object.__setattr__(self, "value", float(sum(self.terms.values())))
+            object.__setattr__(self, "value", float(self.combine(list(self.terms.values()))))
 
     def __float__(self) -> float:
         return self.value
@@ -120,6 +128,26 @@ def rows_alike(federation: Any) -> Hypothesis:
     return Hypothesis("rows without weights", got, weights is None)
 
 
+@contextmanager
+def dropping() -> Iterator[list[Hypothesis]]:
+    """Let every hypothesis pass that `require` would have refused, and list those: to see whether it is needed.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.bound import Hypothesis, dropping, require
+    >>> with dropping() as dropped:
+    ...     passed = require("sums", Hypothesis("two numbers", "one", holds=False))
+    >>> [h.text for h in dropped]
+    ['two numbers']
+    """
+    dropped: list[Hypothesis] = []
+    token = _DROPPED.set(dropped)
+    try:
+        yield dropped
+    finally:
+        _DROPPED.reset(token)
+
+
 def require(theorem: str, *hypotheses: Hypothesis) -> tuple[Hypothesis, ...]:
     """Return the hypotheses, or raise if one fails.
 
@@ -128,8 +156,10 @@ def require(theorem: str, *hypotheses: Hypothesis) -> tuple[Hypothesis, ...]:
     AssumptionError
         Naming the theorem and every hypothesis that fails, with its numbers.
     """
-    failed = [h for h in hypotheses if not h.holds]
-    if failed:
+    failed, dropped = [h for h in hypotheses if not h.holds], _DROPPED.get()
+    if dropped is not None:
+        dropped += failed
+    elif failed:
         raise AssumptionError(
             f"{theorem} does not apply: " + "; ".join(f"needs {h.text}, got {h.numbers}" for h in failed)
         )

@@ -4,8 +4,9 @@ from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.instances import own
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading
 from fedconvex.verify.curves import BoundCurve, curve
-from fedconvex.verify.findings import VerificationReport
+from fedconvex.verify.findings import Noticed, Power, VerificationReport
 from fedconvex.verify.grid import GridVerdicts, verify_grid
+from fedconvex.verify.power import power
 from fedconvex.verify.suite import Progress, checks, verify_suite
 from fedconvex.verify.tightness import exact_worst
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
@@ -17,7 +18,9 @@ __all__ = [
     "GridVerdicts",
     "Instance",
     "MethodRule",
+    "Noticed",
     "Outcome",
+    "Power",
     "Progress",
     "Reading",
     "Setting",
@@ -28,6 +31,7 @@ __all__ = [
     "curve",
     "exact_worst",
     "own",
+    "power",
     "verify",
     "verify_grid",
     "verify_suite",

@@ -19,6 +19,8 @@ __all__ = [
     "Constant",
     "Finding",
     "Note",
+    "Noticed",
+    "Power",
     "StepChoice",
     "Tightness",
     "VerificationReport",
@@ -75,7 +77,12 @@ class WorstCaseInterval(NamedTuple):
 
     def refutes(self, bound: Bound) -> bool:
         """Whether some problem of the class exceeds the bound: certified, up to rounding."""
-        return self.known and self.lower > bound.value * (1.0 + 1e-9) + 1e-14
+        return self.known and bound.value < self.refutable
+
+    @property
+    def refutable(self) -> float:
+        """The number below which some problem of the class refutes a bound."""
+        return (self.lower - 1e-14) / (1.0 + 1e-9) if self.known else -math.inf
 
     def ratio(self, bound: Bound | None) -> float:
         """Bound over the upper end: at most how loose the theorem is on its class, and no less than that over lower."""
@@ -103,6 +110,8 @@ class Finding:
         Measured value and bound over the rounds.
     worst_curve : tuple of WorstCaseInterval
         One for every round of the curve.
+    dropped : mapping from str to float
+        The hypothesis that alone fails, if one does, with quantity over bound where it is dropped.
     """
 
     theorem: str
@@ -114,6 +123,7 @@ class Finding:
     constants: tuple[Constant, ...] = ()
     curve: BoundCurve | None = None
     worst_curve: tuple[WorstCaseInterval, ...] = ()
+    dropped: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:
@@ -133,6 +143,21 @@ class Finding:
             return f"the exact worst case, at least {self.worst.lower:.6g}, exceeds the bound"
         needs = self.verdict.reason.partition(" does not apply: ")[2]
         return needs if needs and self.outcome is Outcome.NOT_APPLICABLE else self.verdict.reason
+
+
+class Noticed(NamedTuple):
+    """The smallest factor of an error that is noticed, and where."""
+
+    factor: float
+    setting: str
+
+
+class Power(NamedTuple):
+    """The smallest errors that the checks of a theorem notice; None where none is."""
+
+    whole: Noticed | None  # the bound, divided by a factor
+    terms: Mapping[str, Noticed | None]  # one term of it, divided by a factor
+    hypotheses: Mapping[str, Noticed | None]  # how far the quantity exceeds the bound where one fails and is dropped
 
 
 class Tightness(NamedTuple):
@@ -175,6 +200,7 @@ class VerificationReport:
     steps : StepChoice or None
     claims : tuple of Claim
         About the tightness table.
+    powers : mapping from theorem to Power
     about : mapping from str to str
         Versions, seed, settings of the statistics.
     seconds : float
@@ -185,6 +211,7 @@ class VerificationReport:
     tightness: tuple[Tightness, ...] = ()
     steps: StepChoice | None = None
     claims: tuple[Claim, ...] = ()
+    powers: Mapping[str, Power] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 

@@ -28,7 +28,7 @@ from fedconvex.theorems.parts.rounding import natural_size
 from fedconvex.theorems.parts.setting import is_random
 from fedconvex.theory.bound import Bound
 
-__all__ = ["Limits", "Look", "Seen", "monte_carlo"]
+__all__ = ["Limits", "Look", "Seen", "monte_carlo", "slack_of"]
 
 FIRST = 64  # trajectories of the first look; every further one doubles them
 EFFECTIVE = 10.0
@@ -53,10 +53,15 @@ class Limits(NamedTuple):
     @classmethod
     def of(cls, theorem: Theorem, s: Setting, bound: Bound) -> Limits:
         """Return the limits; an equation has one below."""
-        size = max([abs(bound.value), *(abs(v) for v in bound.terms.values() if math.isfinite(v))])
-        slack = 1e-10 * size if math.isfinite(bound.value) else 0.0
+        slack = slack_of(bound)
         least = bound.value - slack if theorem.equation else -math.inf
         return cls(bound.value, least, bound.value + slack, abs(bound.value) or natural_size(theorem.quantity, s))
+
+
+def slack_of(bound: Bound) -> float:
+    """Return 1e-10 of a bound's terms: what it is allowed for their own rounding."""
+    size = max([abs(bound.value), *(abs(v) for v in bound.terms.values() if math.isfinite(v))])
+    return 1e-10 * size if math.isfinite(bound.value) else 0.0
 
 
 class Seen(NamedTuple):

@@ -52,6 +52,8 @@ class Verdict:
     trajectories : int
         Independent runs that were made, 0 if the value is exact.
     seconds : float
+    rounding : float
+        How far double precision may have moved the quantity.
     """
 
     theorem: str
@@ -63,6 +65,7 @@ class Verdict:
     bound: Bound | None = None
     trajectories: int = 0
     seconds: float = 0.0
+    rounding: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -157,7 +160,7 @@ def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Ve
         value, off = float(found.values[0]), float(found.rounding[0])
         outcome, why = _judged(limits, value, value, off)
         reason = "exact" if theorem.interval or theorem.equation else "exact expectation"
-        return Verdict(theorem.name, outcome, reason + why, value, value, value, bound)
+        return Verdict(theorem.name, outcome, reason + why, value, value, value, bound, rounding=off)
     if exact:
         raise bad("verify: exact", "be possible (squared loss, or a run without randomness)", f"{s.problem.loss!r}")
     seen = monte_carlo(theorem, s, limits, look)
@@ -165,7 +168,9 @@ def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Ve
     if seen.doubt and outcome is Outcome.HOLDS:
         outcome, why = Outcome.INCONCLUSIVE, f"; {seen.doubt}"
     reason = f"Monte Carlo, {seen.runs} trajectories, {look.confidence:.1%} interval{why}"
-    return Verdict(theorem.name, outcome, reason, seen.mean, seen.low, seen.high, bound, seen.runs)
+    return Verdict(
+        theorem.name, outcome, reason, seen.mean, seen.low, seen.high, bound, seen.runs, rounding=seen.rounding
+    )
 
 
 def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcome, str]:

@@ -101,8 +101,8 @@ class Check:
     instance : Instance
     method : MethodRule or None
     rounds : int or None
-    start : float or None
-        Every entry of the model at the start.
+    start : float, callable or None
+        Every entry of the model at the start, or a function of the problem that returns the model.
     theorem : str
         Its name; that of the theorem whose check it is, where it is empty.
     """
@@ -110,7 +110,7 @@ class Check:
     instance: Instance
     method: MethodRule | None = None
     rounds: int | None = None
-    start: float | None = None
+    start: float | Callable[[Any], np.ndarray] | None = None
     theorem: str = ""
 
 

@@ -1,0 +1,123 @@
+"""One check carried out: the verdict, its curve over the rounds, the exact worst case and the constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedconvex.constants import Constants
+from fedconvex.problems import MovingTarget
+from fedconvex.theorems import Setting, Theorem
+from fedconvex.theorems.parts.theorem import Check, MethodRule
+from fedconvex.theory.bound import AssumptionError, dropping, require
+from fedconvex.verify.curves import BoundCurve, curve
+from fedconvex.verify.descriptions import described, has_one_model
+from fedconvex.verify.findings import Constant, Finding, WorstCaseInterval
+from fedconvex.verify.tightness import exact_worst, no_worst
+from fedconvex.verify.verdicts import Outcome, Verdict, verify
+
+__all__ = ["carried_out", "dropped", "start_at"]
+
+
+def carried_out(
+    theorem: Theorem, check: Check, seed: int = 0, precision: float = 0.05, most: int = 2048, curves: bool = False
+) -> Finding:
+    """Return what a check of a theorem finds; with ``curves`` it is followed over the rounds."""
+    instance, rule = check.instance, check.method or theorem.method
+    assert rule is not None
+    rounds = theorem.rounds if check.rounds is None else check.rounds
+    problem = instance.make()
+    try:
+        if instance.data == "yours" and theorem.adapt is not None and has_one_model(problem):
+            problem = theorem.adapt(problem)
+        require(theorem.name, theorem.about(problem))
+    except AssumptionError as error:
+        return _refused(theorem, check, str(error))
+    except (TypeError, ValueError) as error:  # your rows cannot be what the theorem speaks about
+        why = f"{theorem.name} does not apply: needs rows that make {theorem.about(problem).text}, got: {error}"
+        return _refused(theorem, check, why)
+    if theorem.drift:
+        problem = MovingTarget(problem, theorem.drift)
+    start = start_at(problem, theorem.start if check.start is None else check.start)
+    try:
+        method = rule.make(theorem, problem, start, rounds)
+        verdict = verify(
+            theorem, problem, method, rounds=rounds, start=start, seed=seed, precision=precision, most=most
+        )
+    except np.linalg.LinAlgError:
+        raise
+    except ValueError as error:  # the method cannot run on the problem
+        return _refused(theorem, check, f"{theorem.name} does not apply: needs a method that can run, got: {error}")
+    setting = Setting(problem, method, rounds, start, seed)
+    short, words = described(instance, setting, theorem, rule)
+    if verdict.bound is None:
+        worst = no_worst("the theorem does not apply")
+        return Finding(theorem.name, short, words, instance.data, verdict, worst, dropped=dropped(theorem, setting))
+    line, bands = _followed(theorem, setting, rule) if curves else (None, ())
+    worst = exact_worst(theorem, setting)
+    if theorem.shown is None:
+        constants = _constants(setting)
+    else:
+        constants = tuple(Constant(name, *value) for name, value in theorem.shown(setting).items())
+    return Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands)
+
+
+def start_at(problem: Any, start: float | Callable[[Any], np.ndarray]) -> np.ndarray:
+    """Return the model that a check starts at: every entry the same, or what is made of the problem."""
+    return start(problem) if callable(start) else np.full(problem.model_shape, start)
+
+
+def dropped(theorem: Theorem, s: Setting) -> Mapping[str, float]:
+    """Return the hypothesis that alone fails, with the quantity over the bound that stands there without it.
+
+    Nothing where several fail, where the quantity is not exact, or where the bound cannot be computed without them.
+    """
+    try:
+        require(theorem.name, theorem.about(s.problem), theorem.without_penalty(s.problem))
+        with dropping() as failed:
+            bound = theorem.at(s)
+        found = theorem.expectation(s, [s.rounds]) if len({h.text for h in failed}) == 1 else None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # what is computed needs it
+        return {}
+    if found is None or not math.isfinite(bound.value):
+        return {}
+    measured = float(found.values[0] - found.rounding[0])
+    return {failed[0].text: measured / bound.value if bound.value > 0.0 else math.inf if measured > 0.0 else 0.0}
+
+
+def _refused(theorem: Theorem, check: Check, why: str) -> Finding:
+    name, words, data = check.instance.name, check.instance.words, check.instance.data
+    refused = Verdict(theorem.name, Outcome.NOT_APPLICABLE, why)
+    return Finding(theorem.name, name, words, data, refused, no_worst("the theorem does not apply"))
+
+
+def _followed(
+    theorem: Theorem, s: Setting, rule: MethodRule
+) -> tuple[BoundCurve | None, tuple[WorstCaseInterval, ...]]:
+    """Return the curve over rounds up to four times those of the check, and the exact worst cases along it."""
+    if not theorem.quantity.by_rounds:
+        return None, ()
+    last = max(4 * s.rounds, 8) if s.rounds <= 3 else s.rounds
+    times = sorted({1, 2, 3, s.rounds, *np.unique(np.round(np.geomspace(1, last, 8)).astype(int)).tolist()})
+    if not rule.by_rounds:
+        line = curve(theorem, s.problem, s.method, rounds=times, start=s.start, seed=s.seed)
+        return line, tuple(exact_worst(theorem, s._replace(rounds=T)) for T in times)
+    runs = [s._replace(rounds=T, method=rule.make(theorem, s.problem, s.start, T)) for T in times]
+    lines = [curve(theorem, s.problem, r.method, rounds=[r.rounds], start=s.start, seed=s.seed) for r in runs]
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(line, name) for line in lines]) for name in BoundCurve._fields[:-1]
+    }
+    return lines[0]._replace(**joined), tuple(exact_worst(theorem, run) for run in runs)
+
+
+def _constants(s: Setting) -> tuple[Constant, ...]:
+    """Return scalars with how they were obtained."""
+    c: Constants = s.constants()
+    names = ("L", "L_s", "mu", "D", "zeta", "zeta_star", "sigma2", "sigma2_star", "Gamma")
+    out = [Constant(n, float(getattr(c, n)), c.how.get(n, "given")) for n in names if getattr(c, n) is not None]
+    if c.mu_k is not None:
+        out.insert(3, Constant("smallest mu_k", float(np.min(c.mu_k)), c.how.get("mu_k", "given")))
+    return tuple(out)

@@ -1,0 +1,110 @@
+"""What a verdict would have caught: the smallest errors of a bound that the checks of a theorem notice.
+
+A bound that is scaled down by c, or one of whose terms is, is violated as soon as it lies below what was measured; the
+smallest such c over all checks is the *power*. Nothing is run again: measured values are held against rescaled bounds.
+A power of 1 means that any error is noticed, and None that no factor is: the term could be dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from fedconvex.theorems import Theorem
+from fedconvex.theorems.parts.theorem import Check, Instance
+from fedconvex.theory.bound import Bound
+from fedconvex.verify.checking import carried_out
+from fedconvex.verify.findings import Finding, Noticed, Power
+from fedconvex.verify.monte_carlo import slack_of
+from fedconvex.verify.verdicts import Outcome, find_theorem
+
+__all__ = ["power", "power_of", "term_factor", "whole_factor"]
+
+MOST = 1e12  # factors beyond it count as unnoticed
+
+
+def power(theorem: Theorem | str, instances: Sequence[Instance | Check] | None = None, *, seed: int = 0) -> Power:
+    """Find the smallest errors of a theorem's bound that checks notice.
+
+    Parameters
+    ----------
+    theorem : Theorem or str
+    instances : sequence of Instance or Check, optional
+        Where it is checked; default the theorem's own checks.
+    seed : int
+        Of Monte-Carlo trajectories.
+
+    Raises
+    ------
+    ValueError
+        If there is no theorem of that name.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import THEOREMS, power
+    >>> mild = power("weight-divergence-zhao", THEOREMS["weight-divergence-zhao"].checks[:1])
+    >>> mild.whole.factor > 1.0
+    True
+    """
+    theorem = find_theorem(theorem)
+    every = theorem.checks if instances is None else instances
+    suite = [c if isinstance(c, Check) else Check(c) for c in every]
+    return power_of([carried_out(theorem, check, seed=seed) for check in suite])
+
+
+def power_of(findings: Iterable[Finding]) -> Power:
+    """Return the smallest errors that the findings of one theorem notice."""
+    whole: Noticed | None = None
+    terms: dict[str, Noticed | None] = {}
+    hypotheses: dict[str, Noticed | None] = {}
+    for f in findings:
+        for text, factor in f.dropped.items():
+            hypotheses[text] = _worse(hypotheses.get(text), factor, f.setting, largest=True)
+        bound = f.verdict.bound
+        if bound is None or f.verdict.outcome is not Outcome.HOLDS:
+            continue
+        least = noticed_below(f)
+        whole = _worse(whole, whole_factor(bound, least), f.setting)
+        for name in bound.terms:
+            terms[name] = _worse(terms.get(name), term_factor(bound, least, name), f.setting)
+    return Power(whole, terms, hypotheses)
+
+
+def _worse(found: Noticed | None, factor: float, setting: str, largest: bool = False) -> Noticed | None:
+    """Return what is noticed earlier; of a hypothesis, what exceeds the bound most."""
+    if not math.isfinite(factor) or (largest and factor <= 1.0):
+        return found
+    better = found is None or (factor > found.factor if largest else factor < found.factor)
+    return Noticed(factor, setting) if better else found
+
+
+def noticed_below(f: Finding) -> float:
+    """Return the number below which a bound comes out violated, by what was measured or by the exact worst case."""
+    v = f.verdict
+    assert v.bound is not None
+    return max(v.low - v.rounding - slack_of(v.bound), f.worst.refutable)
+
+
+def whole_factor(bound: Bound, least: float) -> float:
+    """Return by what the bound must be divided (multiplied, where negative) to lie below a number, or infinity."""
+    value = bound.value
+    if value > 0.0:
+        return max(value / least, 1.0) if least > 0.0 else math.inf
+    return max(least / value, 1.0) if value < 0.0 and math.isfinite(least) else math.inf
+
+
+def term_factor(bound: Bound, least: float, name: str) -> float:
+    """Return by what a term must be divided (multiplied, where negative) to lie below a number, or infinity."""
+    term = bound.terms[name]
+    low, high = 0.0, math.log(MOST)
+
+    def without(log_factor: float) -> float:
+        factor = math.exp(log_factor)
+        return bound.combine([*(dict(bound.terms) | {name: term / factor if term > 0.0 else term * factor}).values()])
+
+    if term == 0.0 or not math.isfinite(bound.value) or without(high) >= least:
+        return math.inf
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if without(middle) < least else (middle, high)
+    return math.exp(high)
