@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from fedconvex.cli.arguments import PROXIMAL, Refused
@@ -67,7 +68,28 @@ def test_methods_with_proximal_steps_are_run(capsys, method):
 def test_the_summary_counts_coefficients(capsys):
     _, out = solve(capsys, "--rounds", "200")
     assert "squared loss + L1(strength=0.1)" in out.out
-    assert "of 11 coefficients are not zero" in out.out
+    assert "of 10 coefficients are not zero" in out.out
+
+
+def test_the_intercept_is_free_unless_it_is_asked_for(capsys):
+    """Equal to scikit-learn's lasso on standardised columns; a penalised intercept costs more here."""
+    from sklearn.datasets import load_diabetes
+    from sklearn.linear_model import Lasso
+
+    found = {}
+    for flags in ((), ("--penalise-intercept",), ("--no-intercept",)):
+        status, out = solve(capsys, "--json", "--rounds", "2000", "--method", "fista", "--tol", "1e-9", *flags)
+        assert status == 0
+        found[flags] = json.loads(out.out)
+    X, y = load_diabetes(return_X_y=True)
+    X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    peer = Lasso(alpha=0.1, tol=1e-12).fit(X, y)
+    value = 0.5 * np.mean((y - peer.predict(X)) ** 2) + 0.1 * np.abs(peer.coef_).sum()
+    assert found[()]["objective"] == pytest.approx(value, abs=2e-9)
+    assert found[()]["intercept"] == "free"
+    assert found[("--penalise-intercept",)]["intercept"] == "penalised"
+    assert found[("--no-intercept",)]["intercept"] is None
+    assert found[()]["nonzero"] == np.count_nonzero(peer.coef_)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Certified gaps of penalised problems against 50-digit arithmetic: a lower bound above a value is wrong.
+"""Certified gaps of penalised problems, also with weights and free intercepts, against 50-digit arithmetic.
+
 
 Any value of F, computed in 50 digits, lies above F*. The lower bound must not exceed it, at the solution and at a point
 that Newton's method in 50 digits makes of it; and the gap must cover what the value exceeds the better of both by.
@@ -43,8 +44,15 @@ class Exact:
             return mp.mpf(0) if m <= 0 else m * m / (2 * g) if m <= g else m - g / 2
         return mp.log(sum(mp.exp(v) for v in z)) - z[int(y)]
 
+    @property
+    def free(self):
+        d = self.problem.federation.d
+        return np.zeros(d, dtype=bool) if self.problem.free is None else self.problem.free
+
     def penalty(self, w):
-        P, d = self.problem.penalty, self.problem.federation.d
+        """P of the entries that are not free."""
+        P, d = self.problem.penalty, int((~self.free).sum())
+        w = [v for v, free in zip(w, np.tile(self.free, self.problem.n_outputs), strict=True) if not free]
         if isinstance(P, L1):
             return mp.mpf(P.strength) * sum(abs(v) for v in w)
         if isinstance(P, ElasticNet):
@@ -61,7 +69,8 @@ class Exact:
 
     def value(self, w):
         w, d, C = [mp.mpf(v) for v in w], self.problem.federation.d, self.problem.n_outputs
-        total = mp.mpf(self.problem.l2) / 2 * sum(v * v for v in w) + self.penalty(w)
+        held = [v for v, free in zip(w, np.tile(self.free, C), strict=True) if not free]
+        total = mp.mpf(self.problem.l2) / 2 * sum(v * v for v in held) + self.penalty(w)
         for x, y, c in zip(self.X, self.y, self.c, strict=True):
             total += c * self.loss([sum(x[j] * w[a * d + j] for j in range(d)) for a in range(C)], y)
         return total
@@ -70,7 +79,8 @@ class Exact:
         """Newton's method in 50 digits on the entries away from kinks and ends, for squared and logistic losses."""
         problem, P = self.problem, self.problem.penalty
         ends = (P.low, P.high) if isinstance(P, Box) else (0.0,)
-        S = [j for j in range(len(w)) if w[j] not in ends]
+        S = [j for j in range(len(w)) if w[j] not in ends or self.free[j]]
+        held = [mp.mpf(0 if self.free[j] else 1) for j in range(len(w))]
         w = [mp.mpf(float(v)) for v in w]
         curved = mp.mpf(P.strength) * (1 - mp.mpf(P.l1_ratio)) if isinstance(P, ElasticNet) else mp.mpf(0)
         flat = (
@@ -80,8 +90,8 @@ class Exact:
         )
         signs = [mp.sign(v) for v in w]
         for _ in range(4 if S else 0):
-            g = mp.matrix([(problem.l2 + curved) * w[j] + flat * signs[j] for j in S])
-            H = mp.diag([mp.mpf(problem.l2) + curved] * len(S))
+            g = mp.matrix([held[j] * ((problem.l2 + curved) * w[j] + flat * signs[j]) for j in S])
+            H = mp.diag([held[j] * (mp.mpf(problem.l2) + curved) for j in S])
             for x, y, c in zip(self.X, self.y, self.c, strict=True):
                 z = sum(a * b for a, b in zip(x, w, strict=True))
                 e = mp.exp(-y * z)
@@ -94,8 +104,9 @@ class Exact:
             step = mp.lu_solve(H, g)
             for a, j in enumerate(S):
                 w[j] -= step[a]
-        inside = all(not isinstance(P, Box) or P.low <= v <= P.high for v in w)
-        signed = all(mp.sign(v) == s for v, s in zip(w, signs, strict=True)) or isinstance(P, Box)
+        some = [j for j in range(len(w)) if not self.free[j]]
+        inside = all(not isinstance(P, Box) or P.low <= w[j] <= P.high for j in some)
+        signed = all(mp.sign(w[j]) == signs[j] for j in some) or isinstance(P, Box)
         return w if inside and signed else None
 
 
@@ -112,7 +123,10 @@ LOSSES = {"squared": Squared(), "logistic": Logistic(), "hinge": SmoothedHinge(0
 
 
 def random_problem(rng):
-    """Few rows and columns, of several scales, dense or sparse, weighted or not; sometimes more columns than rows."""
+    """Few rows and columns, of several scales, dense or sparse, weighted or not; sometimes more columns than rows.
+
+    Half of them have a free intercept, and some of these a second free column.
+    """
     kind, loss = str(rng.choice(list(PENALTIES))), str(rng.choice(list(LOSSES)))
     n, d = int(rng.integers(3, 11)), int(rng.integers(1, 7))
     X = rng.normal(size=(n, d)) * 10.0 ** (rng.integers(-3, 4, size=d) * (rng.random() < 0.3))
@@ -124,6 +138,10 @@ def random_problem(rng):
     y = {"squared": z, "softmax": np.arange(n) % 3.0}.get(loss, np.where(z > np.median(z), 1.0, -1.0))
     weights = rng.integers(1, 9, size=n) / 4.0 if rng.random() < 0.3 else None
     K = int(rng.integers(1, min(n, 4)))
+    free = [False] * d
+    if rng.random() < 0.5:
+        X, free = np.column_stack([X, np.ones(n)]), [*free, True]
+        free[0] = d > 1 and rng.random() < 0.2
     fed = Federation.from_arrays(
         sp.csr_matrix(X) if rng.random() < 0.3 else X, y, np.arange(n) % K, sample_weight=weights
     )
@@ -131,7 +149,8 @@ def random_problem(rng):
     strength = top * 10.0 ** rng.uniform(-3.0, 0.0)
     l2 = float(rng.choice([0.0, 0.0, 1e-6, 0.1]))
     shares = "uniform" if weights is not None or rng.random() < 0.5 else None
-    return Problem(fed, LOSSES[loss], l2, shares, penalty=PENALTIES[kind](strength, d)), kind, loss
+    penalty = PENALTIES[kind](strength, d)
+    return Problem(fed, LOSSES[loss], l2, shares, penalty, intercept=free), kind, loss
 
 
 def composite_trial(rng):
@@ -154,6 +173,7 @@ def composite_trial(rng):
         assert missing <= 0.0, f"{problem!r}: the suboptimality exceeds the gap {best.gap:.3g} by {missing:.3g}"
     return {
         "gap": best.gap / (1.0 + abs(best.value)),
+        "free": int(np.sum(problem.intercept)),
         "penalty": kind,
         "loss": loss,
         "slack": float(least - best.lower),

@@ -178,7 +178,9 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     )
     constant = group.add_mutually_exclusive_group()
     constant.add_argument("--no-intercept", action="store_true", help="no constant term (and no centring)")
-    constant.add_argument("--penalise-intercept", action="store_true", help="the ridge holds for the constant term too")
+    constant.add_argument(
+        "--penalise-intercept", action="store_true", help="l2 and penalties hold for the constant term too"
+    )
     add("--no-standardize", action="store_true", help="take the features (and a real target) as they are")
     return group
 

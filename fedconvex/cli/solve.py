@@ -112,7 +112,7 @@ def _solve(args: argparse.Namespace) -> int:
     scaling = scaling_of(args, data)
     weights = None if args.weights == "size" else args.weights
     fed = scaling.apply(data.train, not args.no_intercept)
-    free = not (args.no_intercept or args.penalise_intercept) and args.penalty is None
+    free = not (args.no_intercept or args.penalise_intercept)
     problem = Problem(fed, data.loss, args.l2, weights, args.penalty, free)
     constants = problem.constants() if affordable(problem) else None
     smooth = smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=constants is not None)
@@ -216,7 +216,7 @@ def _own_model(alone: Problem) -> tuple[np.ndarray, bool]:
     best = alone.solve()
     if best.attained or alone.free is None:
         return best.w, False
-    return type(alone)(alone.federation, alone.loss, alone.l2).solve().w, True
+    return type(alone)(alone.federation, alone.loss, alone.l2, penalty=alone.penalty).solve().w, True
 
 
 def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:

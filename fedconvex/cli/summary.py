@@ -101,7 +101,8 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "classes": data.labels,
         "l2": args.l2,
         "penalty": None if args.penalty is None else repr(args.penalty),
-        "nonzero": int(np.count_nonzero(result.w)),
+        "nonzero": _nonzero(outcome)[0],
+        "intercept": None if args.no_intercept else "penalised" if outcome.problem.free is None else "free",
         "weights": args.weights,
         "sample_weight": fed.sample_weight is not None,
         "constants": {n: {"value": v, "how": how} for n, v, how, _ in _constant_rows(outcome)},
@@ -173,7 +174,7 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         ("Sent", sent),
     ]
     if problem.penalty is not None:
-        lines.insert(-2, ("Model", f"{np.count_nonzero(result.w):,} of {result.w.size:,} coefficients are not zero"))
+        lines.insert(-2, ("Model", "{:,} of {:,} coefficients are not zero".format(*_nonzero(outcome))))
     if not math.isfinite(gap) or outcome.clients is None:
         lines[-2] = ("Gap", "nothing is certified")
     text = ["\n".join(_paragraph(name, body) for name, body in lines)]
@@ -187,6 +188,13 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     if written:
         text.append(fill(f"Wrote {', '.join(written)}."))
     return "\n\n".join(text)
+
+
+def _nonzero(outcome: Solved) -> tuple[int, int]:
+    """How many coefficients are not zero, and how many there are, a free intercept apart."""
+    w, seen = outcome.result.w.ravel(), outcome.problem.penalised_entries
+    w = w if seen is None else w[seen]
+    return int(np.count_nonzero(w)), w.size
 
 
 def _client_text(found: dict[str, np.ndarray], where: str) -> str:

@@ -166,6 +166,18 @@ class EntryProx(NamedTuple):
             w[j] = prox(self.penalty, w[j], a)
 
 
+class SomeEntriesProx(NamedTuple):
+    """Likewise where some entries are free."""
+
+    penalty: Any
+    places: np.ndarray  # (p,) those that the penalty sees
+
+    def shorten(self, w, a):
+        """w_j <- prox of w_j."""
+        for i in range(self.places.size):
+            w[self.places[i]] = prox(self.penalty, w[self.places[i]], a)
+
+
 class GroupProx(NamedTuple):
     """The proximal map of sum_g strength_g ‖w_g‖, for loops over jobs."""
 
@@ -192,16 +204,18 @@ def shorten(proximal, w, a):
 
 def in_place(problem):
     """Return the proximal map of a problem's penalty as kernels take it, or None where it is no sum of such parts."""
-    penalty, d = getattr(problem, "penalty", None), problem.federation.d
+    penalty, seen = getattr(problem, "penalty", None), getattr(problem, "penalised_entries", None)
     if penalty is None:
         return EntryProx(NoPenalty())
     if is_entrywise(penalty):
-        return EntryProx(penalty)
+        return EntryProx(penalty) if seen is None else SomeEntriesProx(penalty, seen)
     if not hasattr(penalty, "blocks"):
         return None
-    code, strength = penalty.blocks(d)
-    code = np.tile(code, problem.size // d)
-    return GroupProx(np.argsort(code, kind="stable"), np.append(0, np.cumsum(np.bincount(code))), strength)
+    size = problem.size if seen is None else seen.size
+    code, strength = penalty.blocks(size // problem.n_outputs)
+    code = np.tile(code, problem.n_outputs)
+    order = np.argsort(code, kind="stable")
+    return GroupProx(order if seen is None else seen[order], np.append(0, np.cumsum(np.bincount(code))), strength)
 
 
 class NoPenalty(NamedTuple):
@@ -214,11 +228,12 @@ class NoPenalty(NamedTuple):
 
 def penalty_values(problem, W):
     """P of flat models (R, size): (R,); zeros without a penalty."""
-    penalty = getattr(problem, "penalty", None)
+    penalty, seen = getattr(problem, "penalty", None), getattr(problem, "penalised_entries", None)
     if penalty is None:
         return np.zeros(len(W))
+    W = W if seen is None else np.ascontiguousarray(W[:, seen])
     if not is_entrywise(penalty):
-        return penalty.value(W.reshape(len(W), -1, problem.federation.d))
+        return penalty.value(W.reshape(len(W), problem.n_outputs, -1))
     out = np.empty(len(W))
     entry_values(penalty, W, out)
     return out
@@ -226,11 +241,22 @@ def penalty_values(problem, W):
 
 def proximal_point(problem, W, a):
     """argmin_v a P(v) + ‖v - w‖^2/2 for models w (R, ...) in any shape, a one number or (R,); w without a penalty."""
-    penalty, flat = getattr(problem, "penalty", None), W.reshape(len(W), -1)
+    penalty, seen = getattr(problem, "penalty", None), getattr(problem, "penalised_entries", None)
     if penalty is None:
         return W
-    if not is_entrywise(penalty):
-        return np.ascontiguousarray(penalty.prox(flat.reshape(len(W), -1, problem.federation.d), a)).reshape(W.shape)
-    out = np.empty(flat.shape)
-    entry_proxes(penalty, np.ascontiguousarray(flat), np.reshape(np.asarray(a, dtype=np.float64), (-1, 1)), out)
+    flat = W.reshape(len(W), -1)
+    found = _proximal(problem, penalty, flat if seen is None else flat[:, seen], a)
+    if seen is None:
+        return found.reshape(W.shape)
+    out = flat.copy()
+    out[:, seen] = found
     return out.reshape(W.shape)
+
+
+def _proximal(problem, penalty, V, a):
+    """Return the proximal map of flat models (R, p) without their free entries."""
+    if not is_entrywise(penalty):
+        return np.ascontiguousarray(penalty.prox(V.reshape(len(V), problem.n_outputs, -1), a)).reshape(V.shape)
+    out = np.empty(V.shape)
+    entry_proxes(penalty, np.ascontiguousarray(V), np.reshape(np.asarray(a, dtype=np.float64), (-1, 1)), out)
+    return out

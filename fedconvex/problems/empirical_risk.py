@@ -53,8 +53,9 @@ class Problem(Objective):
         it; gradients, Hessians, the f_k and `constants` are those of the smooth part. What has not been made for
         penalties refuses them.
     intercept : bool or array (d,) of bool
-        Coordinates that l2 leaves out: True for the last, whose feature must be 1 in every row
-        (`Federation.with_intercept`), or a mask. Default: all coordinates are penalised, a column of ones too.
+        Coordinates that l2 and the penalty leave out: True for the last, whose feature must be 1 in every row
+        (`Federation.with_intercept`), or a mask. The penalty sees models without them: groups are groups of the other
+        columns. Default: all coordinates are penalised, a column of ones too.
 
     Examples
     --------
@@ -67,7 +68,8 @@ class Problem(Objective):
     """
 
     learns = ONE_MODEL
-    shared = ("n_outputs", "size", "penalty", "strong_convexity")  # what a server knows beside `known_to_server`
+    # what a server knows beside `known_to_server`
+    shared = ("n_outputs", "size", "penalty", "penalised_entries", "strong_convexity")
 
     def __init__(
         self,
@@ -83,17 +85,14 @@ class Problem(Objective):
         check_loss("Problem", loss, federation.y)
         p = client_weights("Problem", weights, federation)
         super().__init__(federation, loss, real("Problem.l2", l2, low=0.0), p, free_mask(intercept, federation))
-        self.penalty = check_penalty("Problem", penalty, self.n_outputs, federation.d)
-        if self.free is not None and self.penalty is not None:
-            cure = "leave one of them out"
-            raise bad("Problem.intercept", "be False where there is a penalty", f"{self.penalty!r}", cure)
+        self.penalty = self._checked(penalty)
         self._solution: Solution | None = None
 
     @property
     def fingerprint(self) -> str:
         """What checkpoints compare beside rows, loss, l2 and weights."""
         free = "" if self.free is None else f"free {np.flatnonzero(self.free).tolist()}"
-        return free if self.penalty is None else repr(self.penalty)
+        return free if self.penalty is None else f"{free} {self.penalty!r}".lstrip()
 
     @property
     def intercept(self) -> Any:
@@ -233,8 +232,15 @@ class Problem(Objective):
         other.__dict__.pop("lower_bound", None)
         other.__dict__.pop("pooled", None)
         other._solution = None
-        other.penalty = check_penalty("Problem", penalty, self.n_outputs, self.federation.d)
+        other.penalty = other._checked(penalty)
         return other
+
+    def _checked(self, penalty: Any) -> Any:
+        """Return the penalty, or raise unless it fits the features that are not free."""
+        d = self.federation.d if self.free is None else int((~self.free).sum())
+        if penalty is not None and d == 0:
+            raise bad("Problem.intercept", "leave a feature to the penalty", "all of them free")
+        return check_penalty("Problem", penalty, self.n_outputs, d)
 
     def path(
         self, strengths: Any = None, *, count: int = 20, least: float = 0.01, tol: float | None = 1e-8

@@ -2,13 +2,17 @@
 
 w_{t+1} = prox(v_t - grad f(v_t)/L_t, 1/L_t), v_{t+1} = w_{t+1} + beta_t (w_{t+1} - w_t) (Beck and Teboulle, "A fast
 iterative shrinkage-thresholding algorithm", SIAM J. Imaging Sci. 2 (2009)); L_t by backtracking, and the momentum
-starts anew where it points uphill (O'Donoghue and Candes, Found. Comput. Math. 15 (2015)).
+starts anew where it points uphill (O'Donoghue and Candes, Found. Comput. Math. 15 (2015)). Free coordinates, which the
+map leaves alone, take longer steps where their columns are shorter than the others together: 1/L_t is multiplied by the
+ratio of the squares, which is safe as the Hessian is at most twice that of both parts apart.
 """
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+import numpy as np
 
 from fedconvex.kernels.penalised import proximal_point
 
@@ -21,25 +25,36 @@ CHECK_EVERY = 20
 def accelerate(search: Any) -> None:
     """Move a search until its gap is small, or no longer shrinks."""
     problem, w = search.problem, search.w
-    v, t, L, idle = w, 1.0, 1.0, 0
-    least = math.inf
+    v, t, L, idle, stretch = w, 1.0, 1.0, 0, _stretch(problem)
+    least, F = math.inf, math.inf
     for step in range(MOST_STEPS):
         if step % CHECK_EVERY == 0:
             search.move_to(w)
             search.look()
-            idle = idle + 1 if search.gap > 0.9 * least else 0
-            least = min(least, search.gap)
+            stuck = search.gap > 0.9 * least and search.F >= F - 1e-4 * search.gap
+            idle = idle + 1 if stuck else 0
+            least, F = min(least, search.gap), min(F, search.F)
             if search.gap <= search.goal or idle >= 5:
                 return
         f, g = problem.value_gradient(v)
         while True:
-            new = proximal_point(problem, (v - g / L)[None], 1.0 / L)[0]
+            new = proximal_point(problem, (v - stretch * g / L)[None], 1.0 / L)[0]
             d = new - v
-            model = f + float(g @ d) + 0.5 * L * float(d @ d)
+            model = f + float(g @ d) + 0.5 * L * float(d @ (d / stretch))
             if problem.value_gradient(new)[0] <= model + 1e-15 * (1.0 + abs(f)) or L > 1e300:
                 break
             L *= 2.0
-        if float((v - new) @ (new - w)) > 0.0:
+        if float(((v - new) / stretch) @ (new - w)) > 0.0:
             t = 1.0
         after = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
         v, w, t = new + (t - 1.0) / after * (new - w), new, after
+
+
+def _stretch(problem: Any) -> np.ndarray:
+    """Return how much longer the steps of every entry are than those of the entries that the penalty sees."""
+    out = np.ones(problem.size)
+    if problem.free is not None:
+        squares = problem.column_norms**2
+        ratio = squares[~problem.free].sum() / np.maximum(squares[problem.free], 1e-300)
+        out.reshape(problem.n_outputs, -1)[:, problem.free] = np.maximum(ratio, 1.0)
+    return out

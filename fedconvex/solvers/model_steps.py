@@ -32,7 +32,9 @@ class _Steps:
     value_of: Any
 
     def __init__(self, problem: Objective) -> None:
-        self.problem = problem
+        self.problem, seen = problem, problem.penalised_entries
+        self.seen: Any = slice(None) if seen is None else seen  # the entries that the penalty sees
+        self.free = np.zeros(problem.size, dtype=np.bool_) if seen is None else np.tile(problem.free, problem.n_outputs)
 
     def minimise(self, H: np.ndarray, w: np.ndarray, g: np.ndarray, J: np.ndarray, goal: float) -> np.ndarray:
         """Return x = w + d; ends when no √H_jj |step| exceeds ``goal``, or rounding stops them."""
@@ -45,6 +47,26 @@ class _Steps:
             if most <= max(goal, least):
                 break
             epochs = EPOCHS if self.newton(prepared, H, w, g, x, r) else min(2 * epochs, 64)
+        return x
+
+    def minimise_all(
+        self, H: np.ndarray, w: np.ndarray, g: np.ndarray, J: np.ndarray, goal: float, inner: np.ndarray | None
+    ) -> np.ndarray:
+        """Return x likewise where J has free entries too, all but ``inner``: they are eliminated, and follow from x."""
+        if inner is None:
+            return self.minimise(H, w, g, J, goal)
+        outer, x = ~inner, w.copy()
+        size = np.sqrt(np.maximum(np.diag(H)[outer], 1e-300))
+        lam, V = np.linalg.eigh(H[np.ix_(outer, outer)] / np.multiply.outer(size, size))
+        root = V[:, lam > 1e-13 * lam[-1]] / np.sqrt(lam[lam > 1e-13 * lam[-1]]) / size[:, None]
+        inverse, cross = root @ root.T, H[np.ix_(outer, inner)]
+        follow = inverse @ cross
+        if inner.any():
+            own = H[np.ix_(inner, inner)] - cross.T @ follow
+            flat = np.diag(own) <= 1e-13 * np.diag(H)[inner]  # nothing but rounding
+            own[flat], own[:, flat] = 0.0, 0.0
+            x[inner] = self.minimise(own, w[inner], g[inner] - follow.T @ g[outer], J[inner], goal)
+        x[outer] -= inverse @ g[outer] + follow @ (x - w)[inner]
         return x
 
     def newton(self, prepared: Any, H: np.ndarray, w: np.ndarray, g: np.ndarray, x: np.ndarray, r: np.ndarray) -> bool:
@@ -131,9 +153,9 @@ class EntrySteps(_Steps):
         """Return the nearest point where P is finite: the proximal map at 0."""
         return self._prox(x, np.full(x.size, np.inf))
 
-    def value(self, x: np.ndarray, J: np.ndarray) -> float:
-        """P over the entries J."""
-        return self.value_of(None, x)
+    def value(self, x: np.ndarray, J: np.ndarray, inner: np.ndarray | None) -> float:
+        """P over the entries J, or over those of them that are not free."""
+        return self.value_of(None, x if inner is None else x[inner])
 
     def value_of(self, prepared: Any, x: np.ndarray) -> float:
         """P of some entries."""
@@ -143,14 +165,16 @@ class EntrySteps(_Steps):
 
     def violations(self, w: np.ndarray, g: np.ndarray, bend: np.ndarray) -> np.ndarray:
         """Return √h |w_j - prox(w_j - g_j/h, 1/h)|, h at least the curvature along entry j: 0 at a minimiser."""
-        h = np.maximum(bend, 1e-300)
-        return np.where(bend > 0.0, np.sqrt(h) * np.abs(w - self._prox(w - g / h, h)), 0.0)
+        h, v = np.maximum(bend, 1e-300), w.copy()
+        v[self.seen] = self._prox((w - g / h)[self.seen], h[self.seen])
+        off = np.where(self.free, np.abs(g) / h, np.abs(w - v))
+        return np.where(bend > 0.0, np.sqrt(h) * off, 0.0)
 
     def chosen(self, w: np.ndarray, wrong: np.ndarray, size: int) -> np.ndarray:
         """Return the working set: entries that are not 0, and those most wrong up to ``size`` in all, sorted."""
-        support = np.flatnonzero(w)
+        support = np.flatnonzero((w != 0.0) & ~self.free)
         room = max(size - support.size, FEWEST)
-        return np.union1d(support, _largest(np.where(w == 0.0, wrong, 0.0), room))
+        return np.union1d(support, _largest(np.where((w == 0.0) & ~self.free, wrong, 0.0), room))
 
 
 class GroupSteps(_Steps):
@@ -158,8 +182,10 @@ class GroupSteps(_Steps):
 
     def __init__(self, problem: Objective) -> None:
         super().__init__(problem)
-        code, self.strength = problem.penalty.blocks(problem.federation.d)
-        self.code = np.tile(code, problem.n_outputs)
+        places = np.arange(problem.size)[self.seen]
+        code, self.strength = problem.penalty.blocks(places.size // problem.n_outputs)
+        self.code = np.full(problem.size, self.strength.size)  # free entries are of no group
+        self.code[places] = np.tile(code, problem.n_outputs)
 
     def prepare(self, H: np.ndarray, J: np.ndarray) -> Any:
         """Return the order of J by groups, their pointers, strengths and largest curvatures."""
@@ -192,7 +218,7 @@ class GroupSteps(_Steps):
             at += p.size
         return free, gradient, bend
 
-    def value(self, x: np.ndarray, J: np.ndarray) -> float:
+    def value(self, x: np.ndarray, J: np.ndarray, inner: np.ndarray | None) -> float:
         """P over the entries J, whole groups."""
         return self._sum(self.code[J], x)
 
@@ -202,16 +228,16 @@ class GroupSteps(_Steps):
         return float(np.sqrt(np.add.reduceat(x[order] ** 2, ptr[:-1])) @ strength)
 
     def _sum(self, code: np.ndarray, x: np.ndarray) -> float:
-        squares = np.bincount(code, weights=x * x, minlength=self.strength.size)
+        squares = np.bincount(code, weights=x * x, minlength=self.strength.size)[: self.strength.size]
         return float(np.sqrt(squares) @ self.strength)
 
     def violations(self, w: np.ndarray, g: np.ndarray, bend: np.ndarray) -> np.ndarray:
         """Return √h_g ‖w_g - prox(w_g - g_g/h_g)‖ of every entry's group, h_g the sum of the entries' curvatures."""
-        size = self.strength.size
+        size = self.strength.size + 1  # the last holds the free entries
         h = np.maximum(np.bincount(self.code, weights=bend, minlength=size), 1e-300)
         v = w - g / h[self.code]
         norms = np.sqrt(np.bincount(self.code, weights=v * v, minlength=size))
-        t = self.strength / h
+        t = np.append(self.strength, 0.0) / h
         keep = np.where(norms > t, 1.0 - t / np.where(norms > t, norms, 1.0), 0.0)
         off = w - keep[self.code] * v
         per_group = np.sqrt(h * np.bincount(self.code, weights=off * off, minlength=size))
@@ -219,12 +245,14 @@ class GroupSteps(_Steps):
 
     def chosen(self, w: np.ndarray, wrong: np.ndarray, size: int) -> np.ndarray:
         """Return the working set: whole groups, those that are not 0 and those most wrong."""
-        active = np.bincount(self.code, weights=w != 0.0, minlength=self.strength.size) > 0
-        per_group = np.zeros(self.strength.size)
-        np.maximum.at(per_group, self.code, np.where(active[self.code], 0.0, wrong))
-        sizes = np.bincount(self.code, minlength=self.strength.size)
+        groups = self.strength.size
+        active = np.bincount(self.code, weights=w != 0.0, minlength=groups + 1)[:groups] > 0
+        per_group = np.zeros(groups + 1)
+        np.maximum.at(per_group, self.code, wrong)
+        per_group[:groups][active] = 0.0
+        sizes = np.bincount(self.code, minlength=groups)[:groups]
         room = max(size - int(sizes[active].sum()), FEWEST)
-        most = _largest(per_group, max(1, int(room // max(1.0, sizes.mean()))))
+        most = _largest(per_group[:groups], max(1, int(room // max(1.0, sizes.mean()))))
         return np.flatnonzero(np.isin(self.code, np.union1d(np.flatnonzero(active), most)))
 
 

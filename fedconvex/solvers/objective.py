@@ -98,6 +98,17 @@ class Objective(WeightedRows):
         """`ridge` as a number, or in the shape of a model."""
         return self.ridge if np.ndim(self.ridge) == 0 else self.unflatten(self.ridge)
 
+    @cached_property
+    def penalised_entries(self) -> np.ndarray | None:
+        """Places in a flat model of the entries that the penalty sees; None where it sees all."""
+        return None if self.free is None else np.flatnonzero(~np.tile(self.free, self.n_outputs))
+
+    @cached_property
+    def free_columns(self) -> np.ndarray:
+        """The features that are free, (n, q), dense."""
+        X = self.federation.X[:, np.flatnonzero(self.free)]
+        return X.toarray() if self.federation.is_sparse else X
+
     @property
     def strong_convexity(self) -> float:
         """How strongly F is convex whatever its rows: l2, or 0 where some coordinates are free."""

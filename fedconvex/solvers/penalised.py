@@ -8,6 +8,9 @@
    that stay 0, and Newton steps on the others
 5. move along d with backtracking on F (Lee, Sun, Saunders, "Proximal Newton-type methods", SIAM J. Optim. 2014);
    unless the loss is quadratic, repeat 4 and 5 until the set is solved as well as the whole asks for
+
+Entries that are free of the penalty belong to every working set, and 4 is minimised over them first, in closed form:
+the Hessian of the others is the Schur complement.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from fedconvex.penalties import is_entrywise, strong_convexity
 from fedconvex.solvers.accelerated import accelerate
 from fedconvex.solvers.model_steps import EntrySteps, GroupSteps
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.penalty_gap import Dual, Slopes, dual_bound, zeros_for_sure
+from fedconvex.solvers.penalty_gap import Dual, dual_bound, zeros_for_sure
+from fedconvex.solvers.slopes import Slopes
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 from fedconvex.solvers.working_hessian import WorkingHessian
 
@@ -33,7 +37,7 @@ __all__ = ["solve_penalised"]
 
 FIRST_SET = 256  # entries of the first working set
 MOST_ROUNDS = 200
-FLAT = 1e-3  # share of sup l'' that every row is taken to have at least, so that steps stay finite
+FLAT = 1e-3  # share of sup l'' that every row is taken to have at least at first, so that steps stay finite
 
 
 def solve_penalised(problem: Objective, tol: float | None, w: np.ndarray | None = None) -> Solution:
@@ -64,8 +68,10 @@ class _Search:
         self.c = problem.per_row
         self.norms = problem.column_norms
         start = np.zeros(problem.size) if w is None else np.array(w, dtype=np.float64).ravel()
-        self.best, self.gap, self.evaluations = -math.inf, math.inf, 0
+        self.best, self.gap, self.evaluations, self.flat = -math.inf, math.inf, 0, FLAT
         self.alive = np.ones(problem.size, dtype=np.bool_)
+        every = np.arange(problem.size)
+        self.free_entries = every[:0] if problem.free is None else np.setdiff1d(every, problem.penalised_entries)
         self.move_to(proximal_point(problem, start[None], 0.0)[0])
 
     # ------------------------------------------------------------------ where it stands
@@ -91,7 +97,7 @@ class _Search:
         row_losses.row_values(problem.loss, Z, y, values)
         row_losses.row_slopes(problem.loss, A, y)
         self.evaluations += 1
-        ridge = 0.5 * problem.l2 * float(w @ w)
+        ridge = problem.ridge_term(w)
         P = float(penalty_values(problem, w[None])[0])
         return float(self.c @ values[:, 0]) + ridge + P, values[:, 0], A
 
@@ -103,7 +109,7 @@ class _Search:
         h, ones = np.empty(fed.n), np.ones(fed.K)
         row_losses.row_curvatures(problem.loss, self.Z[:, 0].copy(), fed.y, fed.ptr, ones, h)
         steep = problem.traits.smoothness
-        return self.c * (np.maximum(h, FLAT * steep) if math.isfinite(steep) else h)
+        return self.c * (np.maximum(h, self.flat * steep) if math.isfinite(steep) else h)
 
     def look(self) -> Dual:
         """Find the full gradient and the gap, and screen."""
@@ -133,13 +139,13 @@ class _Search:
             self.look()  # 1, 2
             if self.gap <= self.goal or idle >= 3:
                 break
-            wrong = steps.violations(self.w, self.problem.l2 * self.w - self.u, self.bends())
+            wrong = steps.violations(self.w, self.problem.ridge * self.w - self.u, self.bends())
             found = float(wrong.max())
             slow = F - self.F <= 1e-3 * self.gap and self.gap > 0.5 * before and found > 0.5 * last
             idle, last, F = idle + 1 if slow else 0, min(last, found), self.F
             if found == 0.0:
                 break
-            support = int(np.count_nonzero(self.w))
+            support = int(np.count_nonzero(self.w)) - self.free_entries.size
             size = max(size, (4 if 4 * support > 3 * size else 2) * support)
             J = steps.chosen(self.w, np.where(self.alive | (self.w != 0.0), wrong, 0.0), size)  # 3
             if not self._on_set(steps, hessian, J, 0.01 * found):
@@ -150,20 +156,22 @@ class _Search:
         steep, some = self.problem.traits.smoothness, self.c > 0.0
         if not math.isfinite(steep):
             steep = float((self.curvatures()[some] / self.c[some]).max())
-        return steep * np.tile(self.norms * self.norms, self.problem.n_outputs) + self.problem.l2
+        return steep * np.tile(self.norms * self.norms, self.problem.n_outputs) + self.problem.ridge
 
     def _on_set(self, steps: Any, hessian: WorkingHessian, J: np.ndarray, goal: float) -> bool:
         """Solve on the working set J; return whether w moved."""
         problem, moved = self.problem, False
-        X = hessian.columns(J)
+        J = J if problem.free is None else np.union1d(J, self.free_entries)
+        inner = None if problem.free is None else ~np.isin(J, self.free_entries)
+        X, ridge = hessian.columns(J), problem.ridge if np.ndim(problem.ridge) == 0 else problem.ridge[J]
         for _ in range(20):
-            g = hessian.gradient(X, J, self.c[:, None] * self.A) + problem.l2 * self.w[J]
+            g = hessian.gradient(X, J, self.c[:, None] * self.A) + ridge * self.w[J]
             H = hessian.matrix(X, J, self.curvatures, self.Z, self.c)
-            x = steps.minimise(H, self.w[J], g, J, goal)  # 4
+            x = steps.minimise_all(H, self.w[J], g, J, goal, inner)  # 4
             d = x - self.w[J]
-            predicted = float(g @ d) + steps.value(x, J) - steps.value(self.w[J], J)
+            predicted = float(g @ d) + steps.value(x, J, inner) - steps.value(self.w[J], J, inner)
             if not predicted <= 1e-15 * (1.0 + abs(self.F)) or not self._advance(
-                J, d, hessian.scores(X, J, d), predicted
+                J, x, hessian.scores(X, J, d), predicted
             ):  # 5
                 break
             moved = True
@@ -173,15 +181,16 @@ class _Search:
                 break
         return moved
 
-    def _advance(self, J: np.ndarray, d: np.ndarray, Zd: np.ndarray, predicted: float) -> bool:
-        """Move along d as far as F falls; where that drowns in rounding, all the way if F does not rise."""
+    def _advance(self, J: np.ndarray, x: np.ndarray, Zd: np.ndarray, predicted: float) -> bool:
+        """Move towards x as far as F falls; where that drowns in rounding, all the way if F does not rise."""
         noise, t = 4e-15 * (1.0 + abs(self.F)), 1.0
         while t > 1e-10:
             w, Z = self.w.copy(), self.Z + t * Zd
-            w[J] += t * d
+            w[J] = x if t == 1.0 else w[J] + t * (x - w[J])
             F, values, A = self.evaluate(w, Z)
             if F <= self.F + 1e-4 * t * predicted or (-predicted <= 1e3 * noise and F <= self.F + noise):
                 self.w, self.Z, self.F, self.values, self.A = w, Z, F, values, A
+                self.flat = max(0.1 * self.flat, 1e-12) if t == 1.0 else min(10.0 * self.flat, FLAT)
                 return True
             t *= 0.5
         return False
@@ -197,9 +206,9 @@ class _Search:
         if not math.isfinite(self.best) or self.best <= problem.traits.lower_bound:
             text = f"F >= {self.best:g} (no dual point is known)"
         strong = problem.l2 > 0.0 or strong_convexity(problem.penalty) > 0.0
-        attained = strong or problem.traits.quadratic or self._coercive()
+        attained = problem.traits.quadratic or ((strong or self._coercive()) and dual.bounded)
         seconds = time.perf_counter() - begun
-        unique = strong or (attained and self._unique())
+        unique = attained and self._unique(self.free_entries if strong else np.flatnonzero(self.alive))
         w, lower = problem.unflatten(self.w.copy()), self.best - 2.0 * problem.rounding(self.w, self.F)
         return Solution(w, self.F, lower, text, attained, unique, self.evaluations, seconds)
 
@@ -208,18 +217,17 @@ class _Search:
         penalty, tiny = self.problem.penalty, 1e-300
         if is_entrywise(penalty):
             return max(penalty.conjugate(tiny), penalty.conjugate(-tiny)) < math.inf
-        e = np.full((1, self.problem.n_outputs, self.problem.federation.d), tiny)
+        e = np.full(self.w.size - self.free_entries.size, tiny).reshape(1, self.problem.n_outputs, -1)
         return bool(np.isfinite(getattr(penalty, "conjugate_above", penalty.conjugate)(0.0 * e, e)[0]))
 
-    def _unique(self) -> bool:
-        """Whether f is strictly convex in the entries that are not provably 0."""
-        J = np.flatnonzero(self.alive)
+    def _unique(self, J: np.ndarray) -> bool:
+        """Whether f is strictly convex in the entries J."""
         if J.size > min(DIRECT_SIZE, self.problem.federation.n * self.problem.n_outputs):
-            return False
-        if not self.problem.traits.curved:
             return False
         if J.size == 0:
             return True
+        if not self.problem.traits.curved:
+            return False
         hessian = WorkingHessian(self.problem)
         X = hessian.columns(J)
         H = hessian.matrix(X, J, self.curvatures, self.Z, self.c)

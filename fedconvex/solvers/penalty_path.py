@@ -9,6 +9,7 @@ import numpy as np
 
 from fedconvex._check import bad, real, vector, whole, wrong_type
 from fedconvex.kernels.penalised import proximal_point
+from fedconvex.penalties import Box
 from fedconvex.solvers.penalised import solve_penalised
 from fedconvex.solvers.solution import Solution
 
@@ -40,7 +41,7 @@ class PenaltyPath:
 
     @property
     def nonzero(self) -> np.ndarray:
-        """Number of entries that are not 0, (m,)."""
+        """Number of entries that are not 0, (m,), free ones among them."""
         return np.array([np.count_nonzero(s.w) for s in self.solutions])
 
 
@@ -74,11 +75,14 @@ def largest_strength(problem: Any) -> float:
     ValueError
         If it is none, however strong the penalty.
     """
-    u = -problem.value_gradient(np.zeros(problem.size))[1]
+    w, seen = np.zeros(problem.size), slice(None)
+    if problem.free is not None:  # the free coordinates are where they are best
+        w, seen = problem.with_penalty(Box(0.0, 0.0)).solve().w.ravel(), problem.penalised_entries
+    u = -problem.value_gradient(w)[1]
 
     def zero(strength: float) -> bool:
         one = problem.with_penalty(problem.penalty._replace(strength=strength))
-        return not proximal_point(one, u[None], 1.0).any()
+        return not proximal_point(one, u[None], 1.0)[:, seen].any()
 
     low, high = 0.0, max(float(np.abs(u).max()), 1e-300)
     while not zero(high):

@@ -63,7 +63,7 @@ class WorkingHessian:
             H = self._quadratic(X, J, c)
         else:
             H = weighted_gram(X, curvatures())
-        H.flat[:: J.size + 1] += problem.l2
+        H.flat[:: J.size + 1] += problem.ridge if np.ndim(problem.ridge) == 0 else problem.ridge[J]
         return H
 
     def _quadratic(self, X: Any, J: np.ndarray, c: np.ndarray) -> np.ndarray:
