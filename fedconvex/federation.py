@@ -28,8 +28,10 @@ from fedconvex.federation_input import (
     row_weights,
     sealed,
 )
+from fedconvex.roster import Roster
+from fedconvex.tables.arranging import arranged
 
-__all__ = ["CSR", "Federation", "Roster"]
+__all__ = ["CSR", "Federation"]
 
 
 class CSR(NamedTuple):
@@ -38,41 +40,6 @@ class CSR(NamedTuple):
     data: np.ndarray  # (nnz,) float64
     indices: np.ndarray  # (nnz,) int32
     indptr: np.ndarray  # (n+1,) int64
-
-
-@dataclass(frozen=True, eq=False)
-class Roster:
-    """The clients of a federation as a server knows them: names, keys of draws and numbers of rows, but no row."""
-
-    labels: np.ndarray  # (K,)
-    ids: np.ndarray  # (K,) keys of the clients' draws
-    sizes: np.ndarray  # (K,) rows of each client
-    masses: np.ndarray  # (K,) sums of their weights
-    d: int  # features
-    domain_labels: np.ndarray | None  # (p,) names of the domains, if rows carry any
-
-    @property
-    def K(self) -> int:
-        """Number of clients."""
-        return int(self.sizes.size)
-
-    @cached_property
-    def n(self) -> int:
-        """Number of rows."""
-        return int(self.sizes.sum())
-
-    @property
-    def n_domains(self) -> int:
-        """Number of domains, 0 if rows carry none."""
-        return 0 if self.domain_labels is None else int(self.domain_labels.size)
-
-    @cached_property
-    def by_key(self) -> np.ndarray:
-        """Numbers of the clients in the order of their keys, (K,)."""
-        return np.argsort(self.ids)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a server has no rows, hence no {name} of them: only clients read rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,6 +69,8 @@ class Federation:
     sample_weight : array (n,), optional
         Weights of the rows, nonnegative, not all zero for a client: means over rows become weighted means, and p_k
         the client's share of all weight. Default: all rows weigh 1. A whole weight equals so many repeated rows.
+    columns : Columns, optional
+        What the features were made of, where they come from a table (`from_frame`): models then take raw rows.
 
     Examples
     --------
@@ -122,6 +91,7 @@ class Federation:
     domain_labels: np.ndarray | None = None
     ids: np.ndarray = None  # type: ignore[assignment]
     sample_weight: np.ndarray | None = None
+    columns: Any = None
 
     def __post_init__(self) -> None:
         X = matrix(self.X)
@@ -267,6 +237,56 @@ class Federation:
         called = names_of(f"{who}: labels", names)
         return cls(X, np.concatenate(ys), ptr, called, domain, names_of_domains, sample_weight=weight)
 
+    @classmethod
+    def from_frame(
+        cls,
+        data: Any,
+        target: Any = None,
+        client: Any = None,
+        domain: Any = None,
+        weight: Any = None,
+        *,
+        columns: Any = None,
+        intercept: bool = False,
+        **choices: Any,
+    ) -> Federation:
+        """Group the rows of a table by client: categories one-hot, features standardised, suspicious columns refused.
+
+        Parameters
+        ----------
+        data : path, DataFrame, mapping, or Frame
+            What `fedconvex.tables.read_frame` reads.
+        target, client, domain, weight : str
+            Columns to predict, that say whose row it is, of which domain, and what it weighs.
+        columns : Columns, optional
+            A record that was fitted on other rows: these rows, held-out ones for example, are encoded by it.
+        intercept : bool
+            Whether to append a column of ones; ``Problem(..., intercept=True)`` then leaves it free.
+        **choices
+            standardise, centre, standardise_target of `Columns.fit`; signs (two classes become -1 and +1; False: 0 and
+            1, for `Softmax`); and what `fedconvex.tables.read_table` takes: features, drop, keep, as_category, impute,
+            task, guard, sep, decimal, encoding.
+
+        Raises
+        ------
+        ColumnProblems
+            If columns need a decision, all of them in one message.
+        ValueError, TypeError
+            If there is no target or client; as `read_table`.
+
+        Examples
+        --------
+        >>> from fedconvex import Federation
+        >>> table = {"age": [60, 40, 50], "ward": ["a", "b", "a"], "ill": ["yes", "no", "yes"]}
+        >>> fed = Federation.from_frame(table, target="ill", client="ward")
+        >>> fed.labels.tolist(), fed.y.tolist(), fed.columns.labels
+        (['a', 'b'], [1.0, 1.0, -1.0], ('no', 'yes'))
+        """
+        names = {"target": target, "client": client, "domain": domain, "weight": weight}
+        arrays, fitted = arranged(data, names, columns, choices)
+        fed = replace(cls.from_arrays(**arrays), columns=fitted)
+        return fed.with_intercept() if intercept else fed
+
     # ------------------------------------------------------------------ parts
     def subset(self, clients: Sequence[int] | np.ndarray) -> Federation:
         """Return the federation of the given client numbers, in that order, with their labels and draw keys.
@@ -339,6 +359,7 @@ class Federation:
             self.domain_labels,
             self.ids[clients],
             None if self.sample_weight is None else self.sample_weight[rows],
+            self.columns,
         )
 
     def with_intercept(self) -> Federation:

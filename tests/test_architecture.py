@@ -23,7 +23,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 FLOORS = [
     {"kernels.cache", "_check", "_lazy"},
     {"loss_traits", "_files"},
-    {"federation_input"},
+    {"federation_input", "roster", "tables"},
     {"losses", "simplex", "federation", "draws", "traits", "fields"},
     {"penalties"},
     {"kernels"},
@@ -42,7 +42,7 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
-DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "datasets"}
+DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "tables", "datasets"}
 NUMBA = {"kernels/cache.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
@@ -324,7 +324,7 @@ def test_lazy_packages_load_all_their_names_and_no_others(path):
 
 
 def test_packages_are_lazy():
-    assert {p.parent.name for p in LAZY} == {"datasets", "methods", "problems", "simplex", "solvers"}
+    assert {p.parent.name for p in LAZY} == {"datasets", "methods", "problems", "simplex", "solvers", "tables"}
 
 
 def test_a_first_round_loads_no_other_method(tmp_path):
@@ -337,7 +337,7 @@ def test_a_first_round_loads_no_other_method(tmp_path):
     loaded = set(json.loads(done.stdout))
     methods = {m for m in loaded if m.startswith("fedconvex.methods.") and ".parts" not in m}
     assert methods == {"fedconvex.methods.fedavg"}
-    unused = ("problems.boosting", "problems.multitask", "simplex.euclidean", "datasets.table_files", "secure")
+    unused = ("problems.boosting", "problems.multitask", "simplex.euclidean", "tables.csv_files", "secure")
     assert not {f"fedconvex.{m}" for m in unused} & loaded
 
 

@@ -114,6 +114,8 @@ def _silence() -> None:
 
 
 def _one_line(error: BaseException) -> str:
+    if hasattr(error, "command_line"):  # several lines, one a column
+        return str(error.command_line)
     if isinstance(error, MemoryError):
         return "the data must fit into memory; got a MemoryError: take fewer rows or a sparse format"
     if isinstance(error, OSError) and error.strerror:

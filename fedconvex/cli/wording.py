@@ -9,7 +9,7 @@ __all__ = ["spoken"]
 
 _METHODS = r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent)\."
 _WORDS: list[tuple[str, Any]] = [
-    (r"^(?:load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
+    (r"^(?:read_frame|read_table|load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
     (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-")),
     (r"^partition_\w+: n_clients \* shards_per_client", "--clients times the shards of a client"),
     (r"^partition_\w+: n_clients", "--clients"),
@@ -21,12 +21,13 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^theorem must", "--theorem must"),
     (r"^reproduce: NAME", "NAME"),
     (r"^[\w-]+: data must", "--data must"),
-    (r"\b(target|client|domain)=", r"--\1 "),
+    (r"\b(target|client|domain|weight)=", r"--\1 "),
     (r"use epochs= \((.*?)\) or replacement=True", r"use --epochs (\1)"),
-    (r", or leave the columns out \(features=\)", ", or remove the columns"),
-    (r"correct the cells, or pass categorical=\[.*?\] if these are names", "correct the cells"),
     (r"(damaged or foreign file) \(.*\)(?=: delete)", r"\1"),
-    (r"(UTF-8 text; got )UnicodeDecodeError: '.*?' codec can't decode (byte \w+) .*", r"\1\2: save it as UTF-8"),
+    (
+        r"(text; got )Unicode\w*Error: '.*?' codec can't decode (bytes? [\w-]+) .*?(: name another with )encoding=",
+        r"\1\2\3--encoding",
+    ),
     (r"\b\w+(?:Error|Invalid): (?=\S)", ""),
 ]
 

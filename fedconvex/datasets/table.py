@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, wrong_type
+from fedconvex._check import bad, finite
+from fedconvex.tables.columns import Columns
+from fedconvex.tables.frame import Frame
 
-__all__ = ["Table", "checked", "coded", "encoded", "existing", "suffix"]
+__all__ = ["Table", "checked", "coded", "encoded", "tabulated"]
 
 _SPARSE_WIDTH, _SPARSE_SHARE = 50, 0.2  # one-hot tables wider and emptier than this are stored as CSR
 
@@ -37,6 +37,8 @@ class Table:
         The class labels, sorted, if the target was text. With two of them, ``Logistic`` wants ``2 * y - 1``.
     weights : array (n,) or None
         What every row weighs, for ``Federation(sample_weight=)``.
+    columns : Columns or None
+        What the features were made of, if the rows come from a file.
     """
 
     X: Any
@@ -46,6 +48,7 @@ class Table:
     feature_names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     weights: np.ndarray | None = None
+    columns: Columns | None = None
 
     def __repr__(self) -> str:
         kind = "sparse" if sp.issparse(self.X) else "dense"
@@ -107,24 +110,13 @@ def checked(who: str, table: Table) -> Table:
     return table
 
 
-def existing(who: str, path: Any) -> Path:
-    """Return the path of a file that exists."""
-    if not isinstance(path, (str, PathLike)):
-        raise wrong_type(f"{who}: path", "be a path", type(path).__name__)
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"{who}: path must be an existing file; got {file}")
-    return file
-
-
-def suffix(who: str, path: Any) -> str:
-    """Return what kind of file the name says: .csv, .parquet, .npz or .svm."""
-    name = existing(who, path).name.lower()
-    stem = name.removesuffix(".gz").removesuffix(".bz2")
-    for ends, kind in (((".csv",), ".csv"), ((".svm", ".svmlight", ".libsvm", ".txt"), ".svm")):
-        if stem.endswith(ends):
-            return kind
-    if name.endswith((".parquet", ".npz")):
-        return name[name.rindex(".") :]
-    known = ".csv, .parquet, .npz, .svm, .svmlight, .libsvm, .txt (text also with .gz or .bz2)"
-    raise bad(f"{who}: path", f"end in one of {known}", name, "for svmlight under another name call load_svmlight")
+def tabulated(who: str, frame: Frame, columns: Columns) -> Table:
+    """Return the table of a frame, with the record that was fitted on all of its rows."""
+    fitted = columns.fit(frame, standardise=False)
+    y, labels = fitted.target(frame), fitted.labels
+    classes = labels if labels is not None and isinstance(labels[0], str) else None
+    if labels is not None and classes is None:
+        y = np.array([float(v) for v in labels])[y.astype(int)]  # numbers stay as they were
+    names = None if frame.unnamed else fitted.feature_names
+    clients, domains, weights = fitted.clients(frame), fitted.domains(frame), fitted.weights(frame)
+    return checked(who, Table(fitted.matrix(frame), y, clients, domains, names, classes, weights, fitted))

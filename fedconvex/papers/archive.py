@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.datasets.loaders import read_arrays
+from fedconvex.tables.other_files import read_arrays
 
 __all__ = ["read_archive"]
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedconvex._check import bad, vector, wrong_type
-from fedconvex.federation import Federation, Roster
+from fedconvex.federation import Federation
+from fedconvex.roster import Roster
 
 __all__ = [
     "ENSEMBLE",

@@ -1,0 +1,270 @@
+"""`Frame`: the raw columns of a table by name, as they were read; nothing is encoded, filled in or dropped."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedconvex._check import bad, numeric, wrong_type
+
+__all__ = ["Frame", "as_text", "parsed_day", "parsed_number"]
+
+_ISO = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$")
+_EPOCH = np.datetime64("1970-01-01", "D")
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Columns of one length, by name, in their order.
+
+    Attributes
+    ----------
+    cells : mapping from name to array (n,)
+        Numbers: float64, NaN where a cell is missing. Text: objects, str or None. Dates of a frame: datetime64, NaT.
+    origin : str
+        What messages call it: the name of the file.
+    read_as : str
+        What was detected while reading, in words.
+    mixed : mapping
+        Columns of text in which some cells are numbers, and where.
+    categories : frozenset of str
+        Columns of names by their type (pandas' category, booleans of text).
+    index : tuple of str
+        Columns that hold the index of a frame.
+    roles : mapping
+        Columns whose role the format gives (npz, svmlight): "target", "client", "domain", "weight".
+    unnamed : bool
+        Whether the names were made up: x1, x2, ...
+    rows : scipy.sparse.csr_array or None
+        Sparse features (n, d), named by ``row_names``.
+
+    Examples
+    --------
+    >>> from fedconvex.tables import Frame
+    >>> frame = Frame.of({"age": [61, 37], "sex": ["f", None]})
+    >>> frame.n, frame.names, frame.cells["sex"].tolist()
+    (2, ('age', 'sex'), ['f', None])
+    """
+
+    cells: Mapping[str, np.ndarray]
+    origin: str = "the frame"
+    read_as: str = ""
+    mixed: Mapping[str, str] = field(default_factory=dict)
+    categories: frozenset[str] = frozenset()
+    index: tuple[str, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
+    unnamed: bool = False
+    rows: Any = None
+    row_names: tuple[str, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.rows.shape[0]) if self.rows is not None else len(next(iter(self.cells.values()), ()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns."""
+        return (*self.cells, *self.row_names)
+
+    def take(self, rows: Any) -> Frame:
+        """Return the frame of some rows, given by numbers or a mask."""
+        cells = {name: column[rows] for name, column in self.cells.items()}
+        return replace(self, cells=cells, rows=None if self.rows is None else self.rows[rows])
+
+    def missing(self, name: str) -> np.ndarray:
+        """Whether each cell of a column is missing, (n,)."""
+        cells = self.cells[name]
+        if cells.dtype.kind == "f":
+            return np.isnan(cells)
+        return np.isnat(cells) if cells.dtype.kind == "M" else np.equal(cells, None)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return a column as float64, NaN where a cell is missing; dates become days since 1970-01-01.
+
+        Raises
+        ------
+        ValueError
+            If a cell is no number.
+        """
+        cells = self.cells[name]
+        if cells.dtype.kind == "f":
+            return cells
+        if cells.dtype.kind == "M":
+            return _days(cells)
+        found = np.empty(len(cells))
+        for i, cell in enumerate(cells.tolist()):
+            value = np.nan if cell is None else parsed_number(cell)
+            value = parsed_day(cell) if value is None else value
+            if value is None:
+                raise bad(f"{self.origin}: column {name!r}", "hold numbers", f"{cell!r} in row {i + 1}")
+            found[i] = value
+        return found
+
+    def text(self, name: str) -> np.ndarray:
+        """Return a column as objects, str or None; the number 7 is "7"."""
+        cells = self.cells[name]
+        if cells.dtype.kind == "O":
+            return cells
+        gaps = self.missing(name)
+        return np.array([None if gap else as_text(c) for c, gap in zip(cells.tolist(), gaps, strict=True)], object)
+
+    @classmethod
+    def of(cls, data: Any, names: Sequence[str] | None = None, origin: str = "the frame") -> Frame:
+        """Return the columns of a DataFrame, a mapping from name to values, a matrix, or a frame as it is.
+
+        Parameters
+        ----------
+        data : pandas DataFrame, mapping, array (n, d), scipy.sparse matrix, or Frame
+        names : sequence of d str, optional
+            Names of the columns of a matrix; default x1, ..., xd.
+        origin : str
+            What messages call it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If columns are of different lengths, or two have one name; if values are neither numbers nor text nor dates.
+        """
+        if isinstance(data, cls):
+            return data
+        if hasattr(data, "columns") and hasattr(data, "dtypes"):
+            return _of_pandas(cls, data, origin)
+        if isinstance(data, Mapping):
+            pairs = [(str(name), _column(f"{origin}: column {name!r}", values)) for name, values in data.items()]
+            return _checked(cls(dict(pairs), origin), len(pairs))
+        return _of_matrix(cls, data, names, origin)
+
+
+def _checked(frame: Frame, given: int) -> Frame:
+    sizes = {name: len(column) for name, column in frame.cells.items()}
+    if len(sizes) < given:
+        raise bad(frame.origin, "name every column once", f"{given} columns with {len(sizes)} names")
+    if len(set(sizes.values())) > 1 or not sizes or 0 in sizes.values():
+        raise bad(frame.origin, "have columns of one length, and at least one row", f"{sizes}")
+    return frame
+
+
+def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
+    """Return the columns of a DataFrame, without importing pandas; its index is no column."""
+    given, cells, categories = list(data.columns), {}, set()
+    for j, name in enumerate(given):
+        series = data.iloc[:, j]
+        who = f"{origin}: column {str(name)!r}"
+        if str(series.dtype) == "category":
+            categories.add(str(name))
+            cells[str(name)] = _texts(series.astype(object).tolist(), series.isna().to_numpy())
+        elif getattr(series.dtype, "kind", "O") in "biuf":
+            cells[str(name)] = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        elif getattr(series.dtype, "kind", "O") == "M":
+            cells[str(name)] = series.to_numpy(dtype="datetime64[ns]")
+        else:
+            cells[str(name)] = _column(who, series.astype(object).to_numpy(), series.isna().to_numpy())
+    unnamed = [str(name) for name in given] == [str(j) for j in range(len(given))]
+    frame = _checked(cls(cells, origin, categories=frozenset(categories), unnamed=unnamed), len(given))
+    return replace(frame, mixed=dict(_mixtures(frame)))
+
+
+def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin: str) -> Frame:
+    if sp.issparse(data):
+        rows, called = sp.csr_array(data, dtype=np.float64), names
+        called = _made(rows.shape[1]) if names is None else tuple(map(str, names))
+        return cls({}, origin, unnamed=names is None, rows=rows, row_names=called)
+    objects = np.asarray(data, dtype=object) if np.asarray(data).dtype.kind in "OUS" else numeric(origin, data, False)
+    if objects.ndim != 2 or 0 in objects.shape:
+        raise bad(origin, "be a table: (rows, columns), with at least one of each", f"shape {objects.shape}")
+    called = _made(objects.shape[1]) if names is None else tuple(map(str, names))
+    if len(called) != objects.shape[1]:
+        raise bad(origin, f"have {len(called)} columns ({', '.join(called[:20])})", f"{objects.shape[1]}")
+    cells = {name: _column(f"{origin}: column {name!r}", objects[:, j]) for j, name in enumerate(called)}
+    return _checked(cls(cells, origin, unnamed=names is None), len(called))
+
+
+def _made(d: int) -> tuple[str, ...]:
+    return tuple(f"x{j + 1}" for j in range(d))
+
+
+def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray:
+    """Return values as float64, as datetime64, or as objects (str or None)."""
+    a = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if a.ndim != 1:
+        raise bad(who, "be one-dimensional", f"shape {a.shape}")
+    if a.dtype.kind in "biuf":
+        return a.astype(np.float64)
+    if a.dtype.kind in "MSU":
+        return a.astype("datetime64[ns]") if a.dtype.kind == "M" else a.astype(str).astype(object)
+    cells = a.tolist()
+    gone = np.array([c is None or c != c for c in cells]) if gaps is None else gaps
+    kept = [c for c, gap in zip(cells, gone, strict=True) if not gap]
+    if all(isinstance(c, (numbers.Real, np.bool_, Decimal)) for c in kept):
+        return np.array([np.nan if gap else float(c) for c, gap in zip(cells, gone, strict=True)])
+    if all(hasattr(c, "isoformat") for c in kept):
+        return np.array([None if gap else c.isoformat() for c, gap in zip(cells, gone, strict=True)], object)
+    wrong = [type(c).__name__ for c in kept if not isinstance(c, (str, numbers.Real, np.bool_, Decimal))]
+    if wrong:
+        raise wrong_type(who, "hold numbers, text or dates", wrong[0], "convert it or leave it out")
+    return _texts(cells, gone)
+
+
+def _texts(cells: list[Any], gaps: np.ndarray) -> np.ndarray:
+    return np.array([None if gap else as_text(c) for c, gap in zip(cells, gaps, strict=True)], dtype=object)
+
+
+def _mixtures(frame: Frame) -> Iterator[tuple[str, str]]:
+    """Yield the object columns of a frame that hold numbers beside text, and where."""
+    for name, cells in frame.cells.items():
+        if cells.dtype.kind != "O" or name in frame.categories:
+            continue
+        is_number = np.array([c is not None and parsed_number(c) is not None for c in cells.tolist()])
+        text = ~is_number & ~np.equal(cells, None)
+        if is_number.any() and text.any():
+            i, j = int(np.argmax(is_number)), int(np.argmax(text))
+            yield name, f"{cells[i]} in row {i + 1} and {cells[j]!r} in row {j + 1}"
+
+
+def as_text(value: Any) -> str:
+    """Return how a value is written as a name: 7.0 as "7", dates by day.
+
+    >>> as_text(7.0), as_text(0.5), as_text("07")
+    ('7', '0.5', '07')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
+
+
+def parsed_number(cell: str) -> float | None:
+    """Return the number that a cell is, or None.
+
+    >>> parsed_number("1e3"), parsed_number("1_000"), parsed_number("two")
+    (1000.0, None, None)
+    """
+    try:
+        return None if "_" in cell else float(cell)
+    except ValueError:
+        return None
+
+
+def parsed_day(cell: str) -> float | None:
+    """Return the days since 1970-01-01 of an ISO date, with or without a time, or None.
+
+    >>> parsed_day("1970-01-03"), parsed_day("1970/01/01 12:00"), parsed_day("3.1.1970")
+    (2.0, 0.5, None)
+    """
+    try:
+        return float(_days(np.array([np.datetime64(cell.replace("/", "-"))]))[0]) if _ISO.match(cell) else None
+    except ValueError:
+        return None
+
+
+def _days(dates: np.ndarray) -> np.ndarray:
+    """Return days since 1970-01-01, with fractions, NaN for NaT."""
+    days = (dates.astype("datetime64[ns]") - _EPOCH.astype("datetime64[ns]")) / np.timedelta64(1, "D")
+    return np.asarray(days, dtype=np.float64)

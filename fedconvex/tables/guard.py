@@ -1,0 +1,175 @@
+"""The guard over columns: what is no feature, though it is a column.
+
+Dates, identifiers, numbers of rows, text with many values, columns that never change, and columns that give the target
+away would all be learned without complaint, and the model would be wrong where it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedconvex.tables.frame import Frame, parsed_day
+from fedconvex.tables.problems import Trouble
+
+__all__ = ["MOST_LEVELS", "giving_away", "suspicions"]
+
+MOST_LEVELS = 50
+_ENOUGH = 10  # rows (of every class) below which perfect agreement may be chance
+_AUC, _R = 0.999, 0.9999
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ,]+\d{1,2}:\d{2}\S*( ?[AaPp][Mm])?)?$")
+_KEY = {"id", "ids", "key", "uuid", "guid", "ssn", "mrn", "nr", "no", "num", "number", "code", "pk", "record", "serial"}
+_KEY |= {"index", "idx", "rowid", "patientid", "userid", "identifier", "nhs", "insurance"}
+_ROW_NUMBER = re.compile(r"(unnamed:.*|index|idx|row|rownum(ber)?|row_(id|number|no|nr|num)|level_0|obs|x1?|)$", re.I)
+
+
+def suspicions(frame: Frame, name: str, is_category: bool) -> Iterator[Trouble]:
+    """Yield what speaks against a column as a feature, by its own cells; the first reason is enough.
+
+    Parameters
+    ----------
+    frame : Frame
+    name : str
+    is_category : bool
+        Whether it was said to hold names.
+    """
+    cells, gaps = frame.cells[name], frame.missing(name)
+    kept = cells[~gaps]
+    if kept.size == 0:
+        yield Trouble(name, "no value in any row", "drop", keep=False)
+    elif cells.dtype.kind == "f":
+        yield from _numbers(name, kept, frame)
+    elif cells.dtype.kind == "M":
+        yield Trouble(name, f"dates ({str(kept[0])[:10]}, ...)", "drop")
+    elif name in frame.mixed and not is_category:
+        yield Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False)
+    else:
+        yield from _names(name, kept.tolist(), is_category or name in frame.categories)
+
+
+def _numbers(name: str, x: np.ndarray, frame: Frame) -> Iterator[Trouble]:
+    if not np.isfinite(x).all():
+        i = int(np.argmax(np.isinf(frame.cells[name])))
+        yield Trouble(name, f"{frame.cells[name][i]:g} in row {i + 1}: numbers must be finite", "drop", keep=False)
+        return
+    if (x == x[0]).all():
+        if not frame.unnamed and frame.n > 1:
+            yield Trouble(name, f"constant: {x[0]:g} in every row", "drop")
+        return
+    if not (x == np.floor(x)).all():
+        return
+    n, distinct = x.size, np.unique(x).size
+    steps = np.diff(x)
+    if n > 2 and (steps == steps[0]).all() and abs(steps[0]) == 1.0 and (n >= _ENOUGH or _ROW_NUMBER.match(name)):
+        yield Trouble(name, f"numbers the rows: {x[0]:g}, {x[1]:g}, {x[2]:g}, ...", "drop")
+    elif n >= _ENOUGH and not frame.unnamed and _is_key(name) and 2 * distinct > n:
+        yield Trouble(name, f"an identifier by its name: {distinct:,} different whole numbers in {n:,} rows", "drop")
+    elif n >= _ENOUGH and _are_days(x):
+        yield Trouble(name, f"dates written as numbers ({x[0]:.0f}, ...)", "drop")
+
+
+def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
+    levels = set(kept)
+    if len(levels) == 1:
+        yield Trouble(name, f"constant: {kept[0]!r} in every row", "drop")
+        return
+    if meant:
+        return
+    if all(map(_DATE.match, levels)):
+        kind = "dates" if parsed_day(kept[0]) is not None else "dates, as text"
+        yield Trouble(name, f"{kind} ({kept[0]}, ...)", "drop")
+    elif len(levels) == len(kept) >= _ENOUGH:
+        yield Trouble(
+            name, f"an identifier: another text in each of {len(kept):,} rows ({kept[0][:30]!r}, ...)", "drop"
+        )
+    elif len(levels) > MOST_LEVELS:
+        what = f"text with {len(levels):,} different values ({kept[0][:30]!r}, ...): more than {MOST_LEVELS}"
+        yield Trouble(name, what, "drop")
+
+
+def _is_key(name: str) -> bool:
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    return any(word in _KEY for word in re.split(r"[^a-z]+", words.lower()))
+
+
+def _are_days(x: np.ndarray) -> bool:
+    """Whether whole numbers read as yyyymmdd."""
+    month, day = np.floor(x / 100) % 100, x % 100
+    in_range = (x >= 18000101) & (x <= 21991231) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    return bool(in_range.all())
+
+
+# ---------------------------------------------------------------------- the target
+def giving_away(frame: Frame, name: str, is_category: bool, y: np.ndarray, n_classes: int) -> Iterator[Trouble]:
+    """Yield a trouble if one column alone tells the target.
+
+    For classes: an area of 0.999 under the ROC curve, for every division of the classes in the order of their means;
+    names are ordered by what they say of the target, where there are ten rows for each. For numbers: a correlation of
+    0.9999. Asked only where every class (or the table) has at least ten rows: in fewer it may be chance.
+
+    Parameters
+    ----------
+    frame, name, is_category
+        The column.
+    y : array (n,)
+        Target: class numbers 0, ..., C-1, or numbers.
+    n_classes : int
+        C, or 0 for numbers.
+    """
+    known = ~frame.missing(name)
+    y = y[known]
+    if y.size < _ENOUGH or (n_classes and np.bincount(y.astype(int), minlength=n_classes).min() < _ENOUGH):
+        return
+    x = _as_scores(frame, name, is_category, known, y, n_classes)
+    if x is None:
+        return
+    if n_classes:
+        area = _least_area(x, y.astype(int), n_classes)
+        if area >= _AUC:
+            yield Trouble(name, f"gives the target away: alone it has an AUC of {area:.4f}", "drop")
+        return
+    r = _correlation(x, y)
+    if r >= _R:
+        yield Trouble(name, f"gives the target away: |r| = {r:.6f}", "drop")
+
+
+def _as_scores(
+    frame: Frame, name: str, is_category: bool, known: np.ndarray, y: np.ndarray, n_classes: int
+) -> np.ndarray | None:
+    """Return what orders the rows: numbers, or for names what they say of the target on average."""
+    if frame.cells[name].dtype.kind == "f" and not is_category:
+        return frame.cells[name][known]
+    if frame.cells[name].dtype.kind == "M":
+        return None
+    levels, code = np.unique(frame.text(name)[known].astype(str), return_inverse=True)
+    if y.size < _ENOUGH * levels.size:
+        return None
+    counts = np.bincount(code)
+    return (np.bincount(code, weights=y) / counts)[code]
+
+
+def _least_area(x: np.ndarray, y: np.ndarray, n_classes: int) -> float:
+    """Return the least area under the ROC curve over the divisions of the classes in the order of their mean ranks."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(x)
+    sizes = np.bincount(y, minlength=n_classes).astype(float)
+    sums = np.bincount(y, weights=ranks, minlength=n_classes)
+    order = np.argsort(sums / sizes)
+    sizes, sums = sizes[order], sums[order]
+    above, low = np.cumsum(sums[::-1])[::-1][1:], np.cumsum(sizes)[:-1]
+    high = y.size - low
+    return float(((above - high * (high + 1) / 2) / (low * high)).min())
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Return |r|; columns of any unit are divided by their largest number first."""
+    scaled: list[Any] = []
+    for v in (x, y):
+        v = v / (np.abs(v).max() or 1.0)
+        v = v - v.mean()
+        scaled.append(v / (np.sqrt(v @ v) or 1.0))
+    return float(abs(scaled[0] @ scaled[1]))

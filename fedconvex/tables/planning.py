@@ -1,0 +1,269 @@
+"""Which column plays which part: what was asked for, what the guard refuses, and what settles it."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import among, bad, flag, wrong_type
+from fedconvex.tables.columns import Column, Columns
+from fedconvex.tables.frame import Frame, as_text
+from fedconvex.tables.guard import giving_away, suspicions
+from fedconvex.tables.problems import ColumnProblems, Trouble
+
+__all__ = ["Wishes", "planned"]
+
+MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
+_KEYS = ("target", "client", "domain", "weight")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for.
+
+    Attributes
+    ----------
+    target, client, domain, weight : str or None
+    features : tuple of str or None
+        Columns to use; None for all others.
+    drop, keep, as_category : tuple of str
+        Columns to leave out; to take although the guard refuses them (ISO dates become days); of names, even if they
+        look like numbers.
+    impute : {None, "median", "mode", "indicator"}
+        What stands for missing cells: the median of numbers and the most frequent category; the most frequent of both;
+        or the median and a further feature that says so, and a category of its own.
+    task : {None, "classes", "numbers"}
+        What the target is; None for classes if it is text, has two values, or at most 20 whole numbers.
+    guard : bool
+        False takes suspicious columns as they are.
+    """
+
+    target: str | None = None
+    client: str | None = None
+    domain: str | None = None
+    weight: str | None = None
+    features: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    as_category: tuple[str, ...] = ()
+    impute: str | None = None
+    task: str | None = None
+    guard: bool = True
+
+    @classmethod
+    def of(cls, **given: Any) -> Wishes:
+        """Return wishes whose lists are tuples of names.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If something is of the wrong type, none of its choices, or unheard of.
+        """
+        strange = sorted(set(given) - {f.name for f in fields(cls)})
+        if strange:
+            known = ", ".join(f.name for f in fields(cls))
+            raise wrong_type("read_table", f"be given {known}, sep, decimal or encoding", ", ".join(strange))
+        for name in ("features", "drop", "keep", "as_category"):
+            value = given.get(name)
+            if isinstance(value, str) or not (value is None or all(isinstance(v, str) for v in value)):
+                raise wrong_type(f"read_table: {name}", "be a list of column names", repr(value))
+            given[name] = None if value is None and name == "features" else tuple(value or ())
+        for name in _KEYS:
+            if not (given.get(name) is None or isinstance(given[name], str)):
+                raise wrong_type(f"read_table: {name}", "be the name of a column", repr(given[name]))
+        if given.get("impute") is not None:
+            among("read_table: impute", given["impute"], ("median", "mode", "indicator"))
+        if given.get("task") is not None:
+            among("read_table: task", given["task"], ("classes", "numbers"))
+        flag("read_table: guard", given.get("guard", True))
+        return cls(**given)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Role of the columns that are no features."""
+        return {name: role for role in reversed(_KEYS) if (name := getattr(self, role)) is not None}
+
+    @property
+    def text(self) -> set[str]:
+        """The columns that are names even where they look like numbers."""
+        return {c for c in (self.client, self.domain, *self.as_category) if c is not None}
+
+
+def planned(frame: Frame, wishes: Wishes) -> Columns:
+    """Decide about the role of every column, or say all that is wrong at once.
+
+    Raises
+    ------
+    ColumnProblems
+        If columns need a decision.
+    ValueError
+        If names are not there, or have two roles.
+    """
+    _resolve(frame, wishes)
+    y, target, troubles = _target(frame, wishes)
+    found: dict[str, list[Trouble]] = {}
+    columns = [
+        target if target is not None and name == wishes.target else _column(frame, name, wishes, found)
+        for name in dict.fromkeys((*(wishes.features or ()), *frame.names))
+    ]
+    troubles += [t for name in frame.names for t in found.get(name, ())]
+    if y is not None and wishes.guard:
+        settled = {t.column for t in troubles}
+        labels = target.levels if target is not None else None
+        for c in columns:
+            if c.role in ("number", "category") and c.name not in settled and c.name not in wishes.keep:
+                troubles += _away(frame, c, y, labels)
+    if troubles:
+        raise ColumnProblems(frame.origin, frame.read_as, troubles)
+    if not any(c.role in ("number", "category") for c in columns):
+        raise bad(frame.origin, "have at least one feature column", f"columns {', '.join(frame.names)}")
+    return Columns(tuple(columns), wishes.impute, origin=frame.origin, read_as=frame.read_as)
+
+
+def _resolve(frame: Frame, wishes: Wishes) -> None:
+    """Check names against the columns of the table."""
+    who, known = frame.origin, set(frame.names)
+    named = [*wishes.keys, *(wishes.features or ()), *wishes.drop, *wishes.keep, *wishes.as_category]
+    for name in named:
+        if name not in known:
+            near = difflib.get_close_matches(name, frame.names, 1)
+            listed = ", ".join(frame.names[:40]) + (", ..." if len(frame.names) > 40 else "")
+            raise bad(who, f"have a column {name!r}", f"columns {listed}", f"{near[0]!r} is near" if near else "")
+    features, keys = wishes.features or (), [getattr(wishes, role) for role in _KEYS]
+    twice = [c for c, m in Counter(features).items() if m > 1 or c in keys]
+    if twice:
+        must = "be different columns, none of them target, client, domain or weight"
+        raise bad(f"{who}: features", must, twice[0])
+    if wishes.target is not None and wishes.target in keys[1:]:
+        raise bad(f"{who}: target", "be another column than client, domain and weight", wishes.target)
+    if wishes.weight is not None and wishes.weight in (wishes.client, wishes.domain):
+        raise bad(f"{who}: weight", "be another column than client and domain", wishes.weight)
+    for one, other in (("drop", "keep"), ("drop", "as_category"), ("drop", "features")):
+        both = set(getattr(wishes, one) or ()) & set(getattr(wishes, other) or ())
+        if both:
+            raise bad(f"{who}: {one}", f"name other columns than {other}", f"{min(both)!r} in both")
+
+
+def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Trouble]]) -> Column:
+    """Return what becomes of one column, and note what is wrong with it."""
+    role = wishes.keys.get(name)
+    if role is not None:
+        found[name] = list(_role_troubles(frame, name, role))
+        return Column(name, "client and domain" if role == "client" and name == wishes.domain else role)
+    if name in wishes.drop:
+        return Column(name, "dropped", "as asked")
+    if wishes.features is not None and name not in wishes.features:
+        return Column(name, "dropped", "not among the features")
+    if name in frame.row_names:
+        return Column(name, "number")
+    if wishes.features is None and name not in wishes.keep:
+        if name in frame.index:
+            return Column(name, "dropped", "the index of the frame")
+        if name.startswith("Unnamed: ") and frame.missing(name).all():
+            return Column(name, "dropped", "no name and no value")
+    asked = name in wishes.as_category
+    if name not in wishes.keep:
+        found[name] = list(_troubles(frame, name, wishes, asked, wishes.features is None))
+    else:
+        found[name] = list(_gap_troubles(frame, name, wishes))
+    return _feature(frame, name, asked)
+
+
+def _feature(frame: Frame, name: str, asked: bool) -> Column:
+    cells, note = frame.cells[name], "as asked" if asked else ""
+    if cells.dtype.kind == "f" and not asked:
+        return Column(name, "number", _hint(cells))
+    if not asked and (cells.dtype.kind == "M" or _iso(frame, name)):
+        return Column(name, "number", "days since 1970-01-01")
+    return Column(name, "category", note)
+
+
+def _hint(x: np.ndarray) -> str:
+    """Return what one may want to know of numbers: names of categories are often written as numbers."""
+    some = x[:1000]
+    some = some[~np.isnan(some)]
+    if not some.size or not (some == np.floor(some)).all() or np.unique(some).size > 12:
+        return ""
+    values = np.unique(x[~np.isnan(x)])
+    few = 2 < values.size <= 12 and bool((values == np.floor(values)).all())
+    return f"{values.size} whole numbers: a category, if they are names" if few else ""
+
+
+def _iso(frame: Frame, name: str) -> bool:
+    if name in frame.mixed or name in frame.categories:
+        return False
+    try:
+        frame.numbers(name)
+    except ValueError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------- what is wrong
+def _troubles(frame: Frame, name: str, wishes: Wishes, asked: bool, by_default: bool) -> Iterator[Trouble]:
+    """Yield what is wrong with a feature: with its cells always, with its meaning where the guard is on."""
+    all_found = list(suspicions(frame, name, asked))
+    must = [t for t in all_found if not t.keep or frame.cells[name].dtype.kind == "M"]
+    said = all_found if wishes.guard else must
+    if by_default and name.startswith("Unnamed: ") and not said:
+        said = [Trouble(name, "a column without a name, as the index of a frame is written", "drop")]
+    gaps = list(_gap_troubles(frame, name, wishes))
+    if said and gaps and not said[0].what.startswith("no value"):
+        yield from (t._replace(what=f"{t.what}; {gaps[0].what}") for t in said)
+    else:
+        yield from said or gaps
+
+
+def _gap_troubles(frame: Frame, name: str, wishes: Wishes) -> Iterator[Trouble]:
+    gaps = int(frame.missing(name).sum())
+    if gaps and wishes.impute is None:
+        yield Trouble(name, f"{gaps:,} missing of {frame.n:,}", "impute", "median", keep=False)
+
+
+def _role_troubles(frame: Frame, name: str, role: str) -> Iterator[Trouble]:
+    gaps = frame.missing(name)
+    if gaps.any():
+        row = int(np.argmax(gaps)) + 1
+        yield Trouble(name, f"{int(gaps.sum()):,} missing in the {role} column, the first in row {row}", "", keep=False)
+    if role == "weight" and frame.cells[name].dtype.kind != "f":
+        raise bad(f"{frame.origin}: weight", "be a column of numbers", f"text in column {name!r}")
+
+
+def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | None, list[Trouble]]:
+    """Return the target as class numbers or numbers, its column, and what is wrong with it."""
+    name = wishes.target
+    if name is None:
+        return None, None, []
+    troubles = list(_role_troubles(frame, name, "target"))
+    cells = frame.cells[name]
+    if name in frame.mixed and name not in wishes.as_category:
+        troubles.append(Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False))
+    if troubles:
+        return None, Column(name, "target"), troubles
+    if cells.dtype.kind == "f" and name not in wishes.as_category:
+        if not np.isfinite(cells).all():
+            i = int(np.argmin(np.isfinite(cells)))
+            raise bad(f"{frame.origin}: column {name!r}", "be finite", f"{cells[i]:g} in row {i + 1}")
+        values = np.unique(cells)
+        few = values.size == 2 or (values.size <= MOST_CLASSES and bool((values == np.floor(values)).all()))
+        if wishes.task == "numbers" or (wishes.task is None and not few):
+            return cells, Column(name, "target", "numbers"), []
+        labels: tuple[Any, ...] = tuple(int(v) if v == np.floor(v) else v for v in values.tolist())
+        code = np.searchsorted(values, cells)
+    else:
+        if wishes.task == "numbers":
+            raise bad(f"{frame.origin}: target", "be a column of numbers", f"text in column {name!r}")
+        found, code = np.unique(frame.text(name).astype(str), return_inverse=True)
+        labels = tuple(found.tolist())
+    shown = ", ".join(map(as_text, labels[:6])) + (", ..." if len(labels) > 6 else "")
+    return code.astype(np.float64), Column(name, "target", f"{len(labels)} classes: {shown}", labels), []
+
+
+def _away(frame: Frame, c: Column, y: np.ndarray, labels: Sequence[Any] | None) -> Iterator[Trouble]:
+    if c.name not in frame.row_names:
+        yield from giving_away(frame, c.name, c.role == "category", y, len(labels) if labels else 0)

@@ -1,0 +1,102 @@
+"""What is wrong with columns, all of it in one message, each with the option that settles it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["ColumnProblems", "Trouble"]
+
+_SHOWN = 40  # troubles that a message spells out
+
+
+class Trouble(NamedTuple):
+    """One column that needs a decision."""
+
+    column: str
+    what: str  # what was found
+    option: str  # "drop", "as_category", "impute", "decimal" or "" where only the file can be corrected
+    value: str = ""  # of the option, where it is not the column
+    keep: bool = True  # whether keep= takes the column as it is
+
+
+class ColumnProblems(ValueError):
+    """Columns that cannot be features without a decision: str(error) lists them all, with what settles each.
+
+    Attributes
+    ----------
+    origin, read_as : str
+        What was read, and how.
+    troubles : tuple of Trouble
+
+    Examples
+    --------
+    >>> from fedconvex.tables import Frame, read_table
+    >>> try:
+    ...     _ = read_table({"patient_id": range(20), "ill": [0, 1] * 10}, target="ill")
+    ... except ValueError as error:
+    ...     print(error)  # doctest: +ELLIPSIS
+    the frame: 1 column needs a decision
+      'patient_id': ...
+    settled by: drop=['patient_id']; keep=[...] takes a column as it is
+    """
+
+    def __init__(self, origin: str, read_as: str, troubles: Sequence[Trouble]) -> None:
+        self.origin, self.read_as, self.troubles = origin, read_as, tuple(troubles)
+        super().__init__(self.text(_python))
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, tuple[Trouble, ...]]]:
+        return type(self), (self.origin, self.read_as, self.troubles)
+
+    @property
+    def cures(self) -> dict[str, list[str]]:
+        """Values of every option that settles something."""
+        found: dict[str, list[str]] = {}
+        for t in self.troubles:
+            values = found.setdefault(t.option, [])
+            if (t.value or t.column) not in values:
+                values.append(t.value or t.column)
+        found.pop("", None)
+        return found
+
+    @property
+    def command_line(self) -> str:
+        """The message in the words of the command line."""
+        return self.text(_options)
+
+    def text(self, spelt: object) -> str:
+        """Return the message, the options spelt as a function says."""
+        n = len({t.column for t in self.troubles})
+        reading = f" (read with {self.read_as})" if self.read_as else ""
+        lines = [f"{self.origin}: {n} column{'s need' if n > 1 else ' needs'} a decision{reading}"]
+        lines += [f"  {t.column!r}: {t.what}" for t in self.troubles[:_SHOWN]]
+        if len(self.troubles) > _SHOWN:
+            lines.append(f"  and {len(self.troubles) - _SHOWN} more")
+        settled = spelt(self.cures)  # type: ignore[operator]
+        if settled:
+            lines.append(f"settled by: {settled}" + self._keeping(spelt))
+        unsettled = list(dict.fromkeys(repr(t.column) for t in self.troubles if not t.option))
+        if unsettled:
+            lines.append(f"to be corrected in the data, or rows to be removed: {', '.join(unsettled)}")
+        return "\n".join(lines)
+
+    def _keeping(self, spelt: object) -> str:
+        if not any(t.keep for t in self.troubles):
+            return ""
+        return "; --keep COL takes a column as it is" if spelt is _options else "; keep=[...] takes a column as it is"
+
+
+def _python(cures: dict[str, list[str]]) -> str:
+    lists = ("drop", "as_category")
+    return ", ".join(f"{name}={values if name in lists else repr(values[0])}" for name, values in cures.items())
+
+
+def _options(cures: dict[str, list[str]]) -> str:
+    """Return options to paste; a column whose name holds a comma gets an option of its own."""
+    words: list[str] = []
+    for name, values in cures.items():
+        plain = [v for v in values if "," not in v]
+        for value in ([",".join(plain)] if plain else []) + [v for v in values if "," in v]:
+            words += [f"--{name.replace('_', '-')}", shlex.quote(value)]
+    return " ".join(words)
