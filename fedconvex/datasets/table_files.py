@@ -32,8 +32,7 @@ def load_table(
     Parameters
     ----------
     path : path
-        CSV (the first line names the columns, optionally .gz or .bz2) or Parquet (which needs pyarrow:
-        ``pip install "fedconvex[report]"``).
+        CSV, also .gz or .bz2, or Parquet (which needs pyarrow: ``pip install "fedconvex[report]"``).
     target : str
         Column to predict: numbers (taken as they are) or class labels (numbered in sorted order).
     client, domain, weight : str, optional
@@ -50,11 +49,8 @@ def load_table(
 
     Raises
     ------
-    ValueError
-        If a named column does not exist, a cell is missing (empty, ?, NA, N/A, NaN, null), a column that is not listed
-        as categorical mixes numbers and text, or the file is malformed.
-    FileNotFoundError, ImportError
-        If there is no such file; if it is Parquet and pyarrow is not installed.
+    ValueError, FileNotFoundError, ImportError
+        As `fedconvex.tables.read_table`.
 
     Examples
     --------
@@ -63,10 +59,8 @@ def load_table(
     ...     path = pathlib.Path(folder) / "wards.csv"
     ...     _ = path.write_text("age,sex,ward,ill\n61,f,7,yes\n37,m,9,no\n50,f,7,no\n")
     ...     table = load_table(path, target="ill", client="ward")
-    >>> table.feature_names
-    ('age', 'sex=f', 'sex=m')
-    >>> table.X.tolist(), table.y.tolist(), table.classes, table.clients.tolist()
-    ([[61.0, 1.0, 0.0], [37.0, 0.0, 1.0], [50.0, 1.0, 0.0]], [1.0, 0.0, 0.0], ('no', 'yes'), [7, 9, 7])
+    >>> table.feature_names, table.X.tolist(), table.y.tolist(), table.classes
+    (('age', 'sex=f', 'sex=m'), [[61.0, 1.0, 0.0], [37.0, 0.0, 1.0], [50.0, 1.0, 0.0]], [1.0, 0.0, 0.0], ('no', 'yes'))
     """
     file = existing("load_table", path)
     kind = suffix("load_table", path)
