@@ -41,6 +41,9 @@ def page(statement: Statement, home: str, theorems: list[Theorem]) -> str:
             parts.append(f"## {title}")
             parts.append(f"```text\n{text}\n```" if field == "statement" else text)
     if theorems:
+        parts.append("## With row weights, free coordinates, a penalty")
+        answers = zip(("row weights", "free coordinates", "a penalty"), statement.scope, strict=True)
+        parts.append("\n".join(f"- With {what} it {answer}." for what, answer in answers))
         parts.append("## Where it is checked")
         parts.append("\n".join(f"- `{t.name}`: {', '.join(_instances(t))}." for t in theorems))
     return "\n\n".join(parts) + "\n"

@@ -1,7 +1,8 @@
 """What a method declares about its rounds, as data: theorems and exact moments ask for these, never for a class.
 
-A method that wants to be recognised defines ``traits(problem)``, which needs no rows: sizes and weights of the clients
-do. Subclasses inherit what is declared, and must declare anew what they change.
+And what a problem has beside plain rows and losses, which a statement must allow for. A method that wants to be
+recognised defines ``traits(problem)``, which needs no rows: sizes and weights of the clients do. Subclasses inherit what
+is declared, and must declare anew what they change.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["LocalSteps", "Traits", "not_sent", "sent_apart", "traits_of"]
+__all__ = ["LocalSteps", "ProblemTraits", "Traits", "not_sent", "problem_traits", "sent_apart", "traits_of"]
 
 
 class LocalSteps(NamedTuple):
@@ -76,6 +77,34 @@ class Traits(NamedTuple):
 def traits_of(method: Any, problem: Any) -> Traits:
     """Return what a method declares about its rounds on a problem, or that nothing is known."""
     return method.traits(problem) if hasattr(method, "traits") else Traits()
+
+
+class ProblemTraits(NamedTuple):
+    """What a problem has beside plain rows, losses and l2 on all coordinates: in words, empty where it has not."""
+
+    weights: str = ""  # range of the rows' weights
+    free: str = ""  # coordinates that l2 leaves out
+    penalty: str = ""
+
+
+def problem_traits(problem: Any) -> ProblemTraits:
+    """Return what a problem has, of any kind.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.traits import problem_traits
+    >>> fed = Federation.from_clients([([[1.0, 1.0], [2.0, 1.0]], [1.0, 0.0])])
+    >>> problem_traits(Problem(fed, Squared(), 0.1, intercept=True))
+    ProblemTraits(weights='', free='1 of 2 coordinates', penalty='')
+    """
+    rows = vars(problem).get("federation") or problem.data
+    weight, free, penalty = rows.sample_weight, vars(problem).get("free"), vars(problem).get("penalty")
+    return ProblemTraits(
+        "" if weight is None else f"{weight.min():g} to {weight.max():g}",
+        "" if free is None or not problem.l2 > 0.0 else f"{int(free.sum())} of {free.size} coordinates",
+        "" if penalty is None else f"{penalty!r}",
+    )
 
 
 # ---------------------------------------------------------------- what messages declare

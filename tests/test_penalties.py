@@ -257,8 +257,9 @@ def test_what_does_not_know_penalties_refuses_them():
 def test_theorems_that_ignore_the_penalty_do_not_apply():
     """The planted bound, F(w_T) <= F(w_0), holds without a penalty; with one it says nothing, and says why."""
     from fedconvex.methods import FedSGD
+    from fedconvex.theorems.parts.scope import Scope, holds
     from fedconvex.theorems.parts.setting import Setting
-    from fedconvex.theorems.parts.theorem import Theorem
+    from fedconvex.theorems.parts.theorem import Statement, Theorem
     from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound
 
     def planted(s):
@@ -269,9 +270,12 @@ def test_theorems_that_ignore_the_penalty_do_not_apply():
     here = Setting(plain, FedSGD(step_size=0.1), 3, np.zeros(3))
     assert theorem.at(here).value == 1.0
     there = here._replace(problem=plain.with_penalty(L1(0.5)))
-    with pytest.raises(AssumptionError, match=r"an objective without a penalty, got L1\(strength=0.5\)"):
+    with pytest.raises(
+        AssumptionError, match=r"an objective without a penalty \(its statement does not say\), got L1\(strength=0.5\)"
+    ):
         theorem.at(there)
-    assert theorem._replace(penalised=True).at(there).value == 1.0
+    said = Statement(scope=Scope(penalty=holds("it says so")))
+    assert theorem._replace(statement=said).at(there).value == 1.0
 
 
 def test_checkpoints_tell_penalties_apart():

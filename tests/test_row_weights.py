@@ -29,7 +29,6 @@ from fedconvex.kernels import batches
 from fedconvex.methods import MOCHA, FedMultiBoost
 from fedconvex.penalties import L1, Box, ElasticNet
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, StumpProblem
-from fedconvex.theory import AssumptionError
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.theory.moments import Moments
 from fedconvex.traits import traits_of
@@ -276,10 +275,6 @@ def test_what_does_not_know_of_weights_says_so():
         StumpProblem(fed)
     with pytest.raises(ValueError, match="rows without weights"):
         run(FedMultiBoost(step_size=0.1), StumpProblem(fed), rounds=1)
-    from fedconvex.theory.saddle_constants import agnostic_constants
-
-    with pytest.raises(AssumptionError, match="rows without weights"):
-        agnostic_constants(Problem(fed, Logistic()), radius=1.0)
 
 
 @pytest.mark.slow

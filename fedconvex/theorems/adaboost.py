@@ -23,6 +23,7 @@ from fedconvex.theorems.parts.boosting_runs import (
     shown,
     tolerance,
 )
+from fedconvex.theorems.parts.scope import OF_ENSEMBLES
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.sources import as_one_source, breast_cancer_one_source, one_source, two_sources
 from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
@@ -35,6 +36,7 @@ SOURCE = "Freund, Schapire 1997; Schapire, Singer 1999"
 STATEMENT = Statement(
     page="adaboost",
     title="AdaBoost's rate",
+    scope=OF_ENSEMBLES,
     setting="""
 One source, F(alpha) = mean of exp(-y f) with f = sum alpha_j h_j, h_j in [-1, 1], from alpha = 0; a round is an exact
 line search along a coordinate. gamma_t = sum_i D_t(i) y_i h_t(x_i) is its edge, D_t the weights exp(-y f) scaled to

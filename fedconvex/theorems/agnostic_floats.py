@@ -14,6 +14,7 @@ from fedconvex.methods.afl import WeightedSampling
 from fedconvex.secure import PlainSums
 from fedconvex.theorems.parts.domains import breast_cancer_domains, three_domains
 from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import Scope, holds, not_for
 from fedconvex.theorems.parts.setting import Setting, is_method, participants
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
@@ -34,6 +35,7 @@ COUNTS: dict[type, tuple[int, int]] = {  # numbers per client besides two models
 STATEMENT = Statement(
     page="agnostic_floats",
     title="Agnostic learning: what rounds send",
+    scope=Scope(holds("what is sent does not depend on them"), holds("the same"), not_for("its methods refuse one")),
     setting="c clients take part in a round, a model has |W| numbers, there are p domains.",
     assumptions="""
 Nothing is compressed, and every number counts, integers too; single answers, not masked ones. AFL asks all domains.

@@ -32,6 +32,7 @@ from fedconvex.theorems.parts.samples import (
     samples_of_domains,
     shown,
 )
+from fedconvex.theorems.parts.scope import SMOOTH_ONLY, Scope, holds, not_for
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
@@ -48,6 +49,11 @@ AGNOSTIC_EXCESS = Quantity(
 STATEMENT = Statement(
     page="agnostic_generalisation",
     title="Generalisation of agnostic learning",
+    scope=Scope(
+        not_for("rows are independent draws from D_k, each counted once"),
+        holds("l2 is no part of the losses"),
+        SMOOTH_ONLY,
+    ),
     setting="""
 p domains with distributions D_k and m_k rows each, m = sum m_k, mbar = (m_k/m); losses in [0, M]; mixtures
 lambda in Lambda, a subset of the simplex; D_lambda = sum lambda_k D_k, and Dhat_lambda its empirical version.

@@ -25,6 +25,7 @@ from fedconvex.theorems.parts.domains import (
 from fedconvex.theorems.parts.instances import breast_cancer
 from fedconvex.theorems.parts.quantities import deterministic, values_along
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step
+from fedconvex.theorems.parts.scope import EVERYWHERE, holds
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
@@ -53,6 +54,7 @@ SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(.,
 STATEMENT = Statement(
     page="agnostic_rate",
     title="The rate of AFL",
+    scope=EVERYWHERE._replace(weights=holds("bounds of rows count by their weights")),
     setting="""
 min over w in W of max over lambda in Lambda of L(w, lambda) = sum lambda_k F_k(w); T simultaneous projected steps
 w <- P_W(w - gamma_w delta_w), lambda <- P_Lambda(lambda + gamma_lambda delta_lambda) with stochastic gradients

@@ -18,6 +18,7 @@ from fedconvex.solvers.minimax import solve_minimax, solve_softmax
 from fedconvex.theorems.parts.domains import breast_cancer_domains, opposite_labels, three_domains, values_rounding
 from fedconvex.theorems.parts.rounding import Found
 from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import Scope, holds, not_for
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
@@ -35,6 +36,11 @@ SOURCE = "log-sum-exp (docs/theory/agnostic_softmax.md)"
 STATEMENT = Statement(
     page="agnostic_softmax",
     title="Agnostic learning: the softmax objective",
+    scope=Scope(
+        holds("it is about any F_k"),
+        holds("it is about any F_k"),
+        not_for("the domains' objectives that are measured leave it out"),
+    ),
     setting="""
 p domains with objectives F_k; h(w) = max_k F_k(w); F_mu(w) = (1/mu) log sum_k exp(mu F_k(w)), mu > 0.
 """,

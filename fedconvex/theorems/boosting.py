@@ -27,6 +27,7 @@ from fedconvex.theorems.parts.boosting_runs import (
     tolerance,
     value_of,
 )
+from fedconvex.theorems.parts.scope import OF_ENSEMBLES
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.sources import (
     as_list,
@@ -61,6 +62,7 @@ TAYLOR_REMAINDER = Quantity(
 STATEMENT = Statement(
     page="boosting",
     title="Boosting with several sources",
+    scope=OF_ENSEMBLES,
     setting="""
 f = sum alpha_{l,j} Q(l|.) h_{l,j}, h in [-1, 1], alpha >= 0; F_k(alpha) = mean over domain k of Phi(-y f), Phi = exp
 or log2(1 + exp); F_mu = (1/mu) log sum_k exp(mu F_k); u_i = y_i Q(l|x_i) h_{l,j}(x_i) in [-1, 1]. A round is an exact

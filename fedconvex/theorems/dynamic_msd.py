@@ -11,6 +11,7 @@ import numpy as np
 from fedconvex._check import array, real, whole
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_hessians
+from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
@@ -36,6 +37,7 @@ __all__ = ["STATEMENT", "THEOREMS", "SmallStep", "msd_paper", "msd_refined", "op
 STATEMENT = Statement(
     page="dynamic_msd",
     title="Dynamic FedAvg: mean-square deviation",
+    scope=EVERYWHERE._replace(free=WHOLE_STRONGLY_CONVEX),
     setting=SETTING,
     assumptions=ASSUMPTIONS,
     statement="""

@@ -14,6 +14,7 @@ from fedconvex.driver import iterate
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
 from fedconvex.theorems.parts.rounding import Found, gradient_rounding, of_square
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
@@ -57,6 +58,7 @@ INCREMENTAL_NOISE = Quantity("E‖d_i‖^2 given w_{i-1}", dimension=Dimension.S
 STATEMENT = Statement(
     page="dynamic_noise",
     title="Dynamic FedAvg: noise",
+    scope=EVERYWHERE,
     setting=SETTING,
     assumptions=ASSUMPTIONS,
     statement="""

@@ -29,6 +29,7 @@ from fedconvex.theorems.parts.instances import (
     two_logistic_clients,
 )
 from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.tasks import related_tasks
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Statement, Theorem, local_sgd_reading
@@ -55,6 +56,7 @@ SOURCE = "Wang et al. 2021, arXiv:2107.06917, Theorem 1"
 STATEMENT = Statement(
     page="fedavg_convex",
     title="FedAvg on convex functions",
+    scope=EVERYWHERE,
     setting="""
 M clients of equal weight, F = (1/M) sum F_i; all of them take part in each of T rounds; tau local SGD steps of one
 constant size eta with fresh mini-batches; the server averages. Shadow sequence xbar^{t,k} = mean of x_i^{t,k}.

@@ -15,6 +15,7 @@ from fedconvex.theorems.parts.assumptions import least_convexity
 from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
 from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, full_participation, one_number, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
@@ -41,6 +42,7 @@ LIMIT_TO_MINIMISERS = Quantity(
 STATEMENT = Statement(
     page="fedavg_limit",
     title="The limit of FedAvg on least squares",
+    scope=EVERYWHERE._replace(free=STRONGLY_CONVEX),
     setting="""
 F = sum p_k F_k, F_k(w) = w'H_k w/2 - b_k'w + const with H_k >= 0 and b_k in its range; full participation; full
 gradients. One round starts every client at w and averages with p; w_inf is the limit of the rounds, wbar* = sum p_k

@@ -26,6 +26,7 @@ from fedconvex.theorems.parts.instances import (
     uneven_logistic,
 )
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem, local_sgd_reading
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, known, require
@@ -46,6 +47,7 @@ R2 = "fedconvex, FedAvg with constants at the optimum (docs/theory/fedavg_refine
 STATEMENT = Statement(
     page="fedavg_refined",
     title="FedAvg on convex functions, refined",
+    scope=EVERYWHERE,
     setting="""
 Clients with weights p_i, F = sum p_i F_i; all take part in each of T rounds; tau local SGD steps of one constant
 size eta with fresh mini-batches; the server averages with p. Shadow sequence xbar^{t,k} = sum p_i x_i^{t,k}, and

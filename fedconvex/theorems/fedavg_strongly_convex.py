@@ -26,6 +26,7 @@ from fedconvex.theorems.parts.assumptions import (
 )
 from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step, smoothness
+from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
@@ -49,6 +50,7 @@ RECORDED = 256  # trajectories that are followed step by step to find the ball t
 STATEMENT = Statement(
     page="fedavg_strongly_convex",
     title="FedAvg on strongly convex functions",
+    scope=EVERYWHERE._replace(free=STRONGLY_CONVEX),
     setting="""
 N devices with weights p_k, F = sum p_k F_k, E local SGD steps between synchronisations. **t counts local steps**;
 the start is w_0 and step t = 0, 1, ... has size eta_t = 2/(mu (gamma + t)), the same on all devices.

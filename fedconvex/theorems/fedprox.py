@@ -20,6 +20,7 @@ from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer, diabetes, unequal_hessians
 from fedconvex.theorems.parts.rounding import UNIT, Found, excess, gradient_rounding
 from fedconvex.theorems.parts.rules import feasible_work, least_bound
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
@@ -51,6 +52,7 @@ NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_round
 STATEMENT = Statement(
     page="fedprox",
     title="FedProx",
+    scope=EVERYWHERE,
     setting="""
 f = sum p_k F_k. From w: K devices drawn with probabilities p_k (with replacement); device k finds w_k with
 ‖grad h_k(w_k)‖ <= gamma ‖grad F_k(w)‖, h_k = F_k + (mu/2)‖. - w‖^2 (gamma-inexact); w^+ = plain average.

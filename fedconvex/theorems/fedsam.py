@@ -19,6 +19,7 @@ from fedconvex.theorems.parts.instances import (
     unequal_hessians,
 )
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import (
     Setting,
     full_participation,
@@ -48,6 +49,7 @@ PERTURBATION = Quantity("‖grad F_k(w + rho u) - grad F_k(w)‖, u = grad F_k(w
 STATEMENT = Statement(
     page="fedsam",
     title="FedSAM",
+    scope=EVERYWHERE,
     setting="""
 Clients with weights p_i, F = sum p_i F_i; full participation in each of T rounds; tau local steps
 x_i <- x_i - eta grad F_i(x_i + r u_i), u_i = grad F_i(x_i)/‖grad F_i(x_i)‖ (0 where the gradient is 0); the server

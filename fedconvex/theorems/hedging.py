@@ -16,6 +16,7 @@ from fedconvex.theorems.parts.assumptions import least_convexity
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.quantities import values_along
 from fedconvex.theorems.parts.rounding import UNIT, gradient_rounding, minimiser_rounding
+from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX, not_for
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
@@ -39,6 +40,7 @@ SPLITTING_DISTANCE = Quantity("(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k +
 STATEMENT = Statement(
     page="hedging",
     title="Progressive hedging",
+    scope=EVERYWHERE._replace(free=STRONGLY_CONVEX, penalty=not_for("the average would become a proximal step")),
     setting="""
 Minimise F(x) = sum p_k f_k(x). A round: x_k = argmin f_k(x) + <y_k, x - z> + (rho/2)‖x - z‖^2;
 z <- sum p_k x_k; y_k <- y_k + rho (x_k - z). At the start sum p_k y_k = 0, and then always. s_k = z - y_k/rho;

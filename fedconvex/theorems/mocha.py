@@ -27,6 +27,7 @@ from fedconvex.theorems.parts.dual_methods import (
 from fedconvex.theorems.parts.instances import breast_cancer
 from fedconvex.theorems.parts.quantities import Exact, Sample, values_along
 from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import OF_TASKS
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.tasks import (
     as_tasks,
@@ -62,6 +63,7 @@ DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap")
 STATEMENT = Statement(
     page="mocha",
     title="MOCHA's rates with explicit constants",
+    scope=OF_TASKS,
     setting="""
 D(alpha) = sum_t c_t sum_i l*(-alpha_i) + (1/2) sum_st Mbar_st <v_s, v_t>, v_t = c_t X_t'alpha_t, is minimised over
 sum_t n_t dual variables; W(alpha) = Mbar V. In a round node t changes alpha_t by delta_t, which reduces its

@@ -9,6 +9,7 @@ import numpy as np
 from fedconvex.methods import MOCHA, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.dual_methods import constants_of, dual_steps, shown
+from fedconvex.theorems.parts.scope import OF_TASKS
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.tasks import as_tasks, breast_cancer_tasks, related_tasks, wide_tasks
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
@@ -25,6 +26,7 @@ SEPARABILITY = Quantity(
 STATEMENT = Statement(
     page="mocha_sigma",
     title="MOCHA's safe sigma'",
+    scope=OF_TASKS,
     setting="""
 V = (v_1, ..., v_m), v_t = c_t X_t'alpha_t, are images of the tasks' dual variables, Mbar the inverse of the
 relationship's regulariser; nodes minimise subproblems that replace (1/2) sum_st Mbar_st <dv_s, dv_t> by

@@ -15,6 +15,7 @@ from fedconvex.methods import SCAFFOLD, UniformSampling
 from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, least_convexity, where_taken
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
@@ -38,6 +39,7 @@ WEIGHTED_AVERAGE = Quantity(
 STATEMENT = Statement(
     page="scaffold",
     title="SCAFFOLD",
+    scope=EVERYWHERE,
     setting="""
 N clients of equal weight, f = (1/N) sum f_i. Round r: S of N clients, uniform without replacement; each starts at
 x^r, does K steps y_i <- y_i - eta_l (g_i(y_i) - c_i + c), and sets c_i^+ = c_i - c + (x^r - y_i)/(K eta_l) (option

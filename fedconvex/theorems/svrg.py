@@ -13,6 +13,7 @@ from fedconvex.methods import SVRG
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer_copied, diabetes, unequal_hessians
 from fedconvex.theorems.parts.rules import fixed_step, smoothness
+from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
@@ -32,6 +33,7 @@ BATCHES = "fedconvex, Theorem 1 of Johnson, Zhang 2013 for mini-batches (docs/th
 STATEMENT = Statement(
     page="svrg",
     title="SVRG",
+    scope=EVERYWHERE._replace(free=WHOLE_STRONGLY_CONVEX),
     setting="""
 P = (1/n) sum psi_i. Epoch s: full gradient at w~ = w~_{s-1}; w_0 = w~; m steps w_t = w_{t-1} - eta v_t,
 v_t = psi_B'(w_{t-1}) - psi_B'(w~) + P'(w~), B a fresh batch of b rows; w~_s = w_t for a t drawn uniformly from

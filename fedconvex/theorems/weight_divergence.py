@@ -23,9 +23,10 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.quantities import values_along
 from fedconvex.theorems.parts.rounding import model_rounding
 from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require, rows_alike
+from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
     "STATEMENT",
@@ -49,6 +50,7 @@ WEIGHT_DIVERGENCE = Quantity(
 STATEMENT = Statement(
     page="weight_divergence",
     title="Weight divergence",
+    scope=EVERYWHERE,
     setting="""
 Clients with shares p_k of the rows; T local full-gradient steps of size eta between synchronisations, against
 gradient descent on F = sum p_k F_k with the same eta. w_f, w_c: the two models after a synchronisation,
@@ -134,7 +136,7 @@ def divergence(w_federated: Any, w_centralised: Any) -> float:
 
 
 def class_shares(problem: Problem) -> np.ndarray:
-    """Return p_k(y), the share of every class among the rows of client k: (K, C).
+    """Return p_k(y), the share of every class among the rows of client k, or of their weight: (K, C).
 
     Examples
     --------
@@ -150,8 +152,9 @@ def class_shares(problem: Problem) -> np.ndarray:
     fed = problem.federation
     classes, code = np.unique(fed.y, return_inverse=True)
     counts = np.zeros((fed.K, classes.size))
-    np.add.at(counts, (np.repeat(np.arange(fed.K), fed.sizes), code), 1.0)
-    return counts / fed.sizes[:, None]
+    each = 1.0 if fed.sample_weight is None else fed.sample_weight
+    np.add.at(counts, (np.repeat(np.arange(fed.K), fed.sizes), code), each)
+    return counts / fed.masses[:, None]
 
 
 def label_distance(problem: Problem) -> np.ndarray:
@@ -333,8 +336,9 @@ def _read_zhao(s: Setting) -> Reading:
     p, fed = s.problem, s.problem.federation
     labelled = traits(p.loss).task == "classification"
     labels = Hypothesis("labels that are classes", f"{p.loss!r}", labelled)
-    require(ZHAO, labels, rows_alike(fed), _same_conditionals(p))
-    classes = Problem(Federation.from_arrays(fed.X, fed.y, fed.y), p.loss, p.l2, "uniform", intercept=p.intercept)
+    require(ZHAO, labels, _same_conditionals(p))
+    pooled = Federation.from_arrays(fed.X, fed.y, fed.y, sample_weight=fed.sample_weight)
+    classes = Problem(pooled, p.loss, p.l2, "uniform", intercept=p.intercept)
     central, largest = _descent(s, s.rounds), np.empty((s.rounds, T - 1))
     for t in range(s.rounds):
         w = central[t]
@@ -370,8 +374,11 @@ def _same_conditionals(p: Problem) -> Hypothesis:
     text = "all clients share the class conditionals"
     for k in range(fed.K):
         X, y = fed.client_rows(k)
-        for label in np.unique(y):
-            points, counts = np.unique(X[y == label], axis=0, return_counts=True)
+        weight = p.weigh(k, np.ones(y.size))
+        for label in np.unique(y[weight > 0.0]):
+            mine = (y == label) & (weight > 0.0)
+            points, code = np.unique(X[mine], axis=0, return_inverse=True)
+            counts = np.bincount(code.ravel(), weight[mine])
             first = seen.setdefault(float(label), (k, points, counts / counts.sum()))
             same = first[1].shape == points.shape and np.array_equal(first[1], points)
             if not (same and np.allclose(first[2], counts / counts.sum(), rtol=0, atol=1e-12)):

@@ -13,7 +13,7 @@ from typing import Any
 from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, Constants
 
-__all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "dropping", "known", "require", "rows_alike"]
+__all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "dropping", "known", "require"]
 
 
 class Dimension(enum.Enum):
@@ -119,13 +119,6 @@ class Bound:
         lines = [f"{self.value:.6g} bounds {self.quantity.words}", f"  source: {self.source}"]
         lines += [f"  {name:>24} {term:.6g}" for name, term in self.terms.items()]
         return "\n".join(lines + [f"  requires {h}" for h in self.requires])
-
-
-def rows_alike(federation: Any) -> Hypothesis:
-    """Return the hypothesis of statements about plain rows: none weighs more than another."""
-    weights = federation.sample_weight
-    got = "rows of equal weight" if weights is None else f"weights {weights.min():g} to {weights.max():g}"
-    return Hypothesis("rows without weights", got, weights is None)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
-from fedconvex.theory.bound import Hypothesis, require, rows_alike
+from fedconvex.theory.bound import Hypothesis, require
 
 __all__ = ["AgnosticConstants", "AgnosticSteps", "agnostic_best_steps", "agnostic_constants", "agnostic_steps"]
 
@@ -128,10 +128,12 @@ def _rows(problem: Problem, R: float) -> _Rows:
     known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
     fed = problem.federation
     convex = Hypothesis("a convex loss, at least 0", f"{problem.loss!r}", known)
-    require("agnostic_constants", convex, rows_alike(fed))
+    require("agnostic_constants", convex)
     code, N = domains_of(fed).code, domain_counts(fed).astype(float)
     length = np.sqrt(fed.row_norms2)
     slope, value = _row_bounds(problem, R * length)
+    if fed.sample_weight is not None:  # N is what the rows weigh together
+        slope, value = fed.sample_weight * slope, fed.sample_weight * value
     steep = slope * length
     losses = np.bincount(code, value, N.size) / N
     return _Rows(code, steep, value, losses, float((np.bincount(code, steep, N.size) / N).max()))

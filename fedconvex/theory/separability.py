@@ -14,7 +14,7 @@ from fedconvex._check import bad, real, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.loss_traits import traits
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theory.bound import Hypothesis, require, rows_alike
+from fedconvex.theory.bound import Hypothesis, require
 
 __all__ = ["DualConstants", "dual_constants", "separability", "worst_duals"]
 
@@ -32,13 +32,13 @@ class DualConstants(NamedTuple):
     2.0
     """
 
-    mu: float  # strong convexity of l*, 1/smoothness of l; 0 for the hinge
+    mu: float  # strong convexity of l*, 1/smoothness of l (of s l, the largest weight s); 0 for the hinge
     width: float  # largest |a - b| over the domain of l*
     lipschitz: float  # L
     sigma: float  # sigma'
     least_sigma: float  # the least safe sigma'
     sigma_max: float  # max_t c_t Mbar_tt ‖X_t‖_2^2
-    weight: float  # N = sum_t c_t n_t
+    weight: float  # N = sum_t c_t n_t, or sum_t c_t sum_i s_i^2 where rows weigh s_i
 
 
 def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> DualConstants:
@@ -57,19 +57,19 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     """
     fed, loss = problem.federation, problem.loss
     fixed = Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned)
-    require("MOCHA's rates", fixed, rows_alike(fed))
-    largest = []
+    require("MOCHA's rates", fixed)
+    largest, s = [], np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
     for t in range(fed.K):
         largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(fed.client_rows(t)[0], 2) ** 2))
     least, (low, high) = problem.pencil_sigma(), traits(loss).slope_range(fed.y)
     return DualConstants(
-        mu=1.0 / traits(loss).smoothness,
+        mu=1.0 / (traits(loss).smoothness * float(s.max())),
         width=float(np.max(high - low)),
         lipschitz=traits(loss).lipschitz,
         sigma=least if sigma is None else real("sigma", sigma, low=0.0, strict=True),
         least_sigma=least,
         sigma_max=max(largest),
-        weight=float(problem.c @ fed.sizes),
+        weight=float(problem.c @ np.add.reduceat(s**2, fed.ptr[:-1])),
     )
 
 

@@ -33,7 +33,7 @@ class Found(NamedTuple):
 def gradient_rounding(p: Problem, w: np.ndarray) -> np.ndarray:
     """Return how far the clients' gradients at w may be off, (K,)."""
     fed, zero = p.federation, np.zeros(p.model_shape)
-    norms2 = fed.row_norms2
+    norms2 = fed.row_norms2 if p.relative_weights is None else p.relative_weights * fed.row_norms2
     rough = traits(p.loss).smoothness
     rough = rough if math.isfinite(rough) else 0.0  # slopes that jump: their size below
     curvature = rough * np.add.reduceat(norms2, fed.ptr[:-1]) / fed.sizes + p.l2
@@ -47,9 +47,8 @@ def excess(p: Problem, w: np.ndarray) -> float:
     if not traits(p.loss).quadratic:
         return float(p.value(w)) - best.value
     fed, e = p.federation, np.asarray(w - best.w)
-    squares = np.asarray(fed.X @ e) ** 2
-    mean = float(p.weights @ (np.add.reduceat(squares, fed.ptr[:-1]) / fed.sizes))
-    return 0.5 * mean + 0.5 * p.l2 * float(e @ e) + float(p.gradient(best.w) @ e)
+    squares = p.per_row @ np.asarray(fed.X @ e) ** 2
+    return 0.5 * float(squares) + p.ridge_term(e) + float(p.gradient(best.w) @ e)
 
 
 def minimiser_rounding(p: Problem) -> float:

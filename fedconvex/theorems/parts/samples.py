@@ -20,7 +20,7 @@ from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.solvers.ball import largest_on_ball
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theory.bound import Hypothesis, require, rows_alike
+from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.theory.complexity import compositions, finite_complexity
 
 
@@ -141,7 +141,6 @@ def class_of(name: str, s: Setting) -> HypothesisClass:
     is_method(name, m, Sample)
     stationary(name, s.problem)
     fed, kind = p.federation, m.models
-    require(name, rows_alike(fed))
     m.uncertainty_set.check("Sample", fed.K)
     cuts = fed.ptr[1:-1]
     X = fed.X.toarray() if fed.is_sparse else fed.X

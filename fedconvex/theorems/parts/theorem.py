@@ -14,6 +14,7 @@ from fedconvex._check import bad
 from fedconvex.problems import BoostingProblem, MultiTaskProblem, Problem
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
 from fedconvex.theorems.parts.rounding import Found, rounding
+from fedconvex.theorems.parts.scope import Scope
 from fedconvex.theorems.parts.setting import Setting, local_sgd
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
@@ -37,6 +38,8 @@ class Statement(NamedTuple):
         What it means and when it applies; proof; where it is loose.
     figure, caption : str
         Description of the page's figure, for those who do not see it, and its caption; empty where there is none.
+    scope : Scope
+        Whether it holds with row weights, free coordinates and a penalty; where it says nothing it does not.
     """
 
     page: str = ""
@@ -51,6 +54,7 @@ class Statement(NamedTuple):
     loose: str = ""
     figure: str = ""
     caption: str = ""
+    scope: Scope = Scope()
 
 
 class Reading(NamedTuple):
@@ -164,8 +168,6 @@ class Theorem(NamedTuple):
         What a problem of your own, with one model for all clients, is turned into.
     worst_case : type, optional
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
-    penalised : bool
-        Whether it holds for objectives with a penalty.
     """
 
     name: str
@@ -190,7 +192,6 @@ class Theorem(NamedTuple):
     start: float = 0.0
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
-    penalised: bool = False
 
     @property
     def home(self) -> str:
@@ -204,11 +205,6 @@ class Theorem(NamedTuple):
         article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
         return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)
 
-    def without_penalty(self, problem: Any) -> Hypothesis:
-        """Return the hypothesis that nothing but losses and l2 is minimised, where the theorem needs it."""
-        penalty = getattr(problem, "penalty", None)
-        return Hypothesis("an objective without a penalty", f"{penalty!r}", penalty is None or self.penalised)
-
     def at(self, s: Setting) -> Bound:
         """Return the bound in a setting.
 
@@ -219,7 +215,8 @@ class Theorem(NamedTuple):
         ValueError
             If the bound speaks about another quantity.
         """
-        require(self.name, self.about(s.problem), self.without_penalty(s.problem))
+        require(self.name, self.about(s.problem))
+        require(self.name, *self.statement.scope.hypotheses(s.problem))
         try:
             arguments, checked = self.read(s) if self.read is not None else Reading({})
             bound = self.bound(s) if self.read is None else self.bound(**arguments)

@@ -17,7 +17,7 @@ from fedconvex.theorems.parts.assumptions import equal_weights
 from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theory.bound import AssumptionError, Hypothesis, require, rows_alike
+from fedconvex.theory.bound import AssumptionError, Hypothesis, require
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.traits import traits_of
 
@@ -108,20 +108,20 @@ def tracking_constants(problem: Problem) -> TrackingConstants:
     if not traits(problem.loss).quadratic:
         raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {problem.loss!r}")
     equal_agents("tracking_constants", problem)
-    require("tracking_constants", rows_alike(problem.federation))
     fed, w = problem.federation, problem.solve().w
     H_k, g, C_k = quadratic(problem).H, problem.client_gradients(w), []
     for k in range(fed.K):
         X, y = fed.client_rows(k)
-        G = X * (X @ w - y)[:, None]
+        G = problem.weigh(k, X * (X @ w - y)[:, None])
         G = G - G.mean(axis=0)
         C_k.append(G.T @ G / len(X))
     H = np.mean(H_k, axis=0)
-    spectrum = np.linalg.eigvalsh(H)
+    spectrum, s = np.linalg.eigvalsh(H), problem.relative_weights
+    steep = fed.row_norms2 if s is None else s * fed.row_norms2
     return TrackingConstants(
         nu=max(float(spectrum[0]), 0.0),
         delta_P=float(spectrum[-1]),
-        delta_k=np.maximum.reduceat(fed.row_norms2, fed.ptr[:-1]) + problem.l2,
+        delta_k=np.maximum.reduceat(steep, fed.ptr[:-1]) + problem.l2,
         delta_P_k=np.linalg.eigvalsh(H_k)[:, -1],
         sizes=fed.sizes,
         variance_k=np.trace(C_k, axis1=1, axis2=2),

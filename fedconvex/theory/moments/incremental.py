@@ -72,10 +72,11 @@ def incremental_noise2(
     for k in range(fed.K):
         (X, y), E = fed.client_rows(k), int(steps[k])
         r, a = X @ w - y, step_size / E
-        first[k], second[k] = _client(X, r, w, problem.l2, a, float(phi[k]), E)
+        first[k], second[k] = _client(X, problem.weigh(k, X), r, w, problem.ridge, a, float(phi[k]), E)
         norms, length = np.linalg.norm(X, axis=1), float(np.linalg.norm(w))
-        push = UNIT * (np.mean(norms * (2.0 * norms * length + np.abs(r))) + problem.l2 * length)
-        off = max(off, (float(np.mean(norms**2)) + problem.l2) * step_size * float(push))
+        heavy = problem.weigh(k, norms)
+        push = UNIT * (np.mean(heavy * (2.0 * norms * length + np.abs(r))) + problem.l2 * length)
+        off = max(off, (float(np.mean(heavy * norms)) + problem.l2) * step_size * float(push))
     own = mixing.scale @ mixing.u**2
     value = float(mixing.own @ second - own @ np.sum(first**2, axis=1))
     value = max(value + float(mixing.scale @ np.sum((mixing.u @ first) ** 2, axis=1)), 0.0)
@@ -84,18 +85,18 @@ def incremental_noise2(
 
 
 def _client(
-    X: np.ndarray, r: np.ndarray, w: np.ndarray, l2: float, a: float, phi: float, E: int
+    X: np.ndarray, sX: np.ndarray, r: np.ndarray, w: np.ndarray, ridge: Any, a: float, phi: float, E: int
 ) -> tuple[np.ndarray, float]:
-    """Return E[s/E] (d,) and E‖s/E‖^2 of a client with residuals r at w."""
+    """Return E[s/E] (d,) and E‖s/E‖^2 of a client with residuals r at w; sX: rows times their relative weights."""
     n, d = X.shape
-    H = X.T @ X / n
-    g = X.T @ r / n
+    H = sX.T @ X / n
+    g = sX.T @ r / n
     one, P = np.eye(2 * d + 1), np.zeros((2 * d, 2 * d + 1))  # P: the mean of the rows' part, the ridge apart
     P[:d, :d], P[:d, -1], P[d:, :d] = -a * H, -a * g, H
     one[: 2 * d] += P
-    one[:d, :d] -= a * l2 * np.eye(d)
-    one[:d, -1] -= a * l2 * w
-    one[d : 2 * d, :d] += l2 * np.eye(d)
+    one[:d, :d] -= a * ridge * np.eye(d)
+    one[:d, -1] -= a * ridge * w
+    one[d : 2 * d, :d] += ridge * np.eye(d)
     z, Z = np.zeros(2 * d + 1), np.zeros((2 * d + 1, 2 * d + 1))
     z[-1] = Z[-1, -1] = 1.0
     u = np.zeros((2, n, 2 * d + 1))  # a row's residual and its x'v, as functions of z
@@ -104,7 +105,7 @@ def _client(
         moved = one @ Z @ one.T
         if phi > 0.0:
             q = np.einsum("ani,ij,bnj->abn", u, Z, u)
-            blocks = np.einsum("abn,ni,nj->aibj", q, X, X) / n * np.array([-a, 1.0])[:, None, None, None]
+            blocks = np.einsum("abn,ni,nj->aibj", q, sX, sX) / n * np.array([-a, 1.0])[:, None, None, None]
             noise = (blocks * np.array([-a, 1.0])[:, None]).reshape(2 * d, 2 * d) - P @ Z @ P.T
             moved[: 2 * d, : 2 * d] += phi * noise
         z, Z = one @ z, moved
