@@ -1,8 +1,8 @@
 """What a method declares about its rounds, as data: theorems and exact moments ask for these, never for a class.
 
 And what a problem has beside plain rows and losses, which a statement must allow for. A method that wants to be
-recognised defines ``traits(problem)``, which needs no rows: sizes and weights of the clients do. Subclasses inherit what
-is declared, and must declare anew what they change.
+recognised defines ``traits(problem)``, which needs no rows: sizes and weights of the clients do. Subclasses inherit
+what is declared, and must declare anew what they change.
 """
 
 from __future__ import annotations
