@@ -76,7 +76,7 @@ def dropped(theorem: Theorem, s: Setting) -> Mapping[str, float]:
     Nothing where several fail, where the quantity is not exact, or where the bound cannot be computed without them.
     """
     try:
-        require(theorem.name, theorem.about(s.problem), theorem.without_penalty(s.problem))
+        require(theorem.name, theorem.about(s.problem), *theorem.statement.scope.hypotheses(s.problem))
         with dropping() as failed:
             bound = theorem.at(s)
         found = theorem.expectation(s, [s.rounds]) if len({h.text for h in failed}) == 1 else None
