@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,32 +15,55 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex import __version__
+from fedconvex import __version__, losses
 from fedconvex._check import bad, finite, flag, numeric, vector, wrong_type
 from fedconvex._files import write_file
 from fedconvex.loss_traits import traits
+from fedconvex.tables.columns import Columns
+from fedconvex.tables.frame import Frame
+from fedconvex.tables.reading import read_frame
+from fedconvex.tables.records import described, restored
 
 __all__ = ["LinearModel"]
 
-_FORMAT = "fedconvex linear model 1"
+_FORMAT = "fedconvex model 2"
+_BLOCK = 4_000_000  # products of rows and weights that are held at a time
+# what a saved model says of itself beside the model, and the types that it may have; null where it is not known
+_ABOUT: dict[str, tuple[type, ...]] = {
+    "loss": (str,),
+    "l2": (int, float),
+    "penalty": (str,),
+    "method": (str,),
+    "gap": (int, float),
+    "certificate": (str,),
+    "data": (str,),
+    "digest": (str,),
+}
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """Scores ``X @ coef + intercept``, one column of them per class for a multinomial model.
+    """Scores ``X @ coef + intercept``, one column of them per class for a multinomial model; or a model per client.
+
+    Rows are the raw rows of a table (a path, DataFrame, mapping or array of its columns) where the model has a record
+    of columns, and features otherwise. What is made of a row does not depend on the rows beside it, bit for bit.
 
     Attributes
     ----------
-    coef : array (d,) or (C, d)
+    coef : array (d,) or (C, d); with clients (m, d) or (m, C, d)
         Weights in the units of the raw features.
-    intercept : array () or (C,)
+    intercept : array () or (C,); with clients (m,) or (m, C)
         Intercept, 0 for a model without one.
     classes : tuple or None
         Two labels (a negative score means the first), C labels (the largest score wins), or None: the score is the
         prediction.
     feature_names : tuple of d strings
     about : mapping
-        Everything else that JSON can hold: loss, l2, certified gap, certificate, standardisation.
+        Everything else that JSON can hold: loss, l2, penalty, method, certified gap, certificate, data and its digest.
+    columns : Columns, optional
+        What the features are made of.
+    clients : tuple of m names, optional
+        Whose model it is. A client that is not among them gets the mean of all models, each counting once.
 
     Examples
     --------
@@ -54,27 +79,36 @@ class LinearModel:
     classes: tuple[Any, ...] | None
     feature_names: tuple[str, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+    columns: Columns | None = None
+    clients: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         coef, intercept = numeric("LinearModel.coef", self.coef), numeric("LinearModel.intercept", self.intercept)
-        if coef.ndim not in (1, 2) or 0 in coef.shape:
-            raise bad("LinearModel.coef", "have shape (d,) or (C, d)", f"{coef.shape}")
+        own, word = (0, "") if self.clients is None else (1, "m, ")
+        if coef.ndim - own not in (1, 2) or 0 in coef.shape:
+            raise bad("LinearModel.coef", f"have shape ({word}d{'' if own else ','}) or ({word}C, d)", f"{coef.shape}")
         if intercept.shape != coef.shape[:-1]:
             raise bad("LinearModel.intercept", f"have shape {coef.shape[:-1]}", f"{intercept.shape}")
         finite("LinearModel.coef", coef)
         finite("LinearModel.intercept", intercept)
-        outputs = 2 if coef.ndim == 1 else len(coef)
-        for name, given in (("classes", self.classes), ("feature_names", self.feature_names)):
-            if not (isinstance(given, (tuple, list)) or (given is None and name == "classes")):
+        several = coef.ndim - own == 2
+        outputs = coef.shape[-2] if several else 2
+        for name in ("classes", "feature_names", "clients"):
+            given = getattr(self, name)
+            if not (isinstance(given, (tuple, list)) or (given is None and name != "feature_names")):
                 raise wrong_type(f"LinearModel.{name}", "be a tuple", f"{type(given).__name__} {given!r}")
         if self.classes is not None and len(self.classes) != outputs:
             raise bad("LinearModel.classes", f"be {outputs} labels", f"{len(self.classes)}")
-        if self.classes is None and coef.ndim == 2:
+        if self.classes is None and several:
             raise bad("LinearModel.classes", f"be {outputs} labels", "None")
         if self.classes is not None and len(set(self.classes)) != outputs:
             raise bad("LinearModel.classes", "differ", f"{self.classes!r}")
         if len(self.feature_names) != coef.shape[-1]:
             raise bad("LinearModel.feature_names", f"be {coef.shape[-1]} names", f"{len(self.feature_names)}")
+        if self.clients is not None and len(set(map(str, self.clients))) != len(coef):
+            raise bad("LinearModel.clients", f"be {len(coef)} different names", f"{len(self.clients)}: {self.clients}")
+        if self.columns is not None and self.columns.feature_names != tuple(self.feature_names):
+            raise bad("LinearModel.feature_names", "be those of the record of columns", "others")
         object.__setattr__(self, "coef", coef)
         object.__setattr__(self, "intercept", intercept)
 
@@ -93,7 +127,7 @@ class LinearModel:
 
         Parameters
         ----------
-        w : array (d,) or (C, d); with intercept (d+1,) or (C, d+1)
+        w : array (d,) or (C, d), of one model or of each of m clients; with intercept (..., d+1)
             The model as it was optimised; its last column is the intercept.
         center, scale : array (d,)
             What was subtracted, then divided by.
@@ -102,7 +136,7 @@ class LinearModel:
         target : pair of floats
             Centre and scale of the target.
         **rest
-            classes, feature_names, about.
+            classes, feature_names, about, columns, clients.
 
         Examples
         --------
@@ -110,11 +144,11 @@ class LinearModel:
         >>> from fedconvex.models import LinearModel
         >>> names = {"classes": None, "feature_names": ("x",)}
         >>> model = LinearModel.from_standardised(np.array([3.0, 1.0]), np.array([4.0]), np.array([2.0]), **names)
-        >>> float(model.scores([[6.0]])[0])  # 3 (6 - 4)/2 + 1
+        >>> float(model.decision_function([[6.0]])[0])  # 3 (6 - 4)/2 + 1
         4.0
         """
         w, intercept = numeric("LinearModel.from_standardised: w", w), flag("LinearModel: intercept", intercept)
-        d = w.shape[-1] - intercept if w.ndim in (1, 2) else 0
+        d = w.shape[-1] - intercept if w.ndim in (1, 2, 3) else 0
         if d < 1:
             raise bad("LinearModel.from_standardised: w", "hold a weight of every feature", f"shape {w.shape}")
         center, scale = (
@@ -125,46 +159,144 @@ class LinearModel:
         offset = (w[..., -1] if intercept else np.zeros(w.shape[:-1])) - coef @ center
         return cls(factor * coef, np.asarray(shift + factor * offset), **rest)
 
-    def scores(self, X: Any) -> np.ndarray:
-        """Return ``X @ coef.T + intercept``: (n,), or (n, C).
+    # ------------------------------------------------------------------ rows
+    def _rows(self, who: str, X: Any) -> tuple[Any, Any]:
+        """Return the features (n, d) of rows, and their clients where the rows name them."""
+        if self.columns is None:
+            return self._features(who, X), None
+        names = tuple(c.name for c in self.columns.features)
+        text = self.columns.text
+        plain = not (isinstance(X, (str, os.PathLike, Mapping, Frame)) or hasattr(X, "columns"))
+        frame = Frame.of(X, names, "the rows") if plain else read_frame(X, text=text)
+        owner = self.columns.name_of("client")
+        named = self.clients is not None and owner in frame.names
+        return self.columns.matrix(frame), self.columns.clients(frame) if named else None
 
-        Parameters
-        ----------
-        X : array, CSR matrix or frame (n, d)
-            Rows in the units of the data. The columns of a frame must be the features, in their order.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the columns are others, or a number is missing or infinite.
-        """
-        who, given = "LinearModel.scores: X", getattr(X, "columns", None)
+    def _features(self, who: str, X: Any) -> Any:
+        given = getattr(X, "columns", None)
         if given is not None and [str(c) for c in given] != list(self.feature_names):
             names = [str(c) for c in given]
             cure = f"pass X[{list(self.feature_names)!r}]" if set(self.feature_names) <= set(names) else ""
             raise bad(who, f"have the columns {', '.join(self.feature_names)}, in this order", ", ".join(names), cure)
-        rows = X if sp.issparse(X) else numeric(who, X, copy=False)
+        rows = sp.csr_array(X) if sp.issparse(X) else numeric(who, X, copy=False)
         if rows.ndim != 2 or rows.shape[1] != self.coef.shape[-1]:
             raise bad(who, f"have {self.coef.shape[-1]} columns", f"shape {rows.shape}")
         finite(who, np.asarray(rows.data) if sp.issparse(rows) else rows)  # type: ignore[union-attr]
-        return np.asarray(rows @ self.coef.T) + self.intercept
+        return rows
 
-    def predict(self, X: Any, loss: Any = None) -> np.ndarray:
+    def decision_function(self, X: Any, clients: Any = None) -> np.ndarray:
+        """Return the scores ``X @ coef.T + intercept``: (n,), or (n, C).
+
+        Parameters
+        ----------
+        X : path, DataFrame, mapping or array
+            Raw rows where the model has a record of columns: columns are found by name, in any order, and an array has
+            the raw columns of the features. Features (n, d) otherwise, dense or CSR.
+        clients : array (n,), optional
+            Whose row it is, for a model per client; default the client column of the rows.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If columns are missing or others, or a number is missing or infinite.
+
+        Warns
+        -----
+        UnknownCategory
+            If a category occurs that no training row had; its one-hot columns are zero.
+        """
+        who = "LinearModel.decision_function: X"
+        rows, owners = self._rows(who, X)
+        if self.clients is None:
+            return _scores(rows, self.coef, self.intercept)
+        owners = owners if clients is None else np.asarray(clients)
+        if owners is None:
+            cure = "pass clients=, one name a row; a name that the model does not know gets the mean of all models"
+            raise bad("LinearModel.decision_function: clients", "say whose rows they are", "nothing", cure)
+        if owners.shape != (rows.shape[0],):
+            raise bad("LinearModel.decision_function: clients", f"be {rows.shape[0]} names", f"shape {owners.shape}")
+        place = {str(name): k for k, name in enumerate(self.clients)}
+        who_is = np.array([place.get(str(name), -1) for name in owners.tolist()])
+        out = np.empty((rows.shape[0], *self.coef.shape[1:-1]))
+        for k in np.unique(who_is).tolist():
+            mine = who_is == k
+            w, b = (self.coef.mean(axis=0), self.intercept.mean(axis=0)) if k < 0 else (self.coef[k], self.intercept[k])
+            out[mine] = _scores(rows[mine], w, b)
+        return out
+
+    def unknown_clients(self, clients: Any) -> list[Any]:
+        """Return the names that have no model of their own, each once."""
+        known = set(map(str, self.clients or ()))
+        return [name for name in dict.fromkeys(np.asarray(clients).tolist()) if str(name) not in known]
+
+    def predict(self, X: Any, clients: Any = None, *, loss: Any = None) -> np.ndarray:
         """Return the class labels; for a regression the scores, or what a given loss predicts from them."""
-        z = self.scores(X)
+        z = self.decision_function(X, clients)
         if self.classes is None:
             return z if loss is None else traits(loss).predict(z)
         return np.asarray(self.classes)[np.argmax(z, axis=1) if z.ndim == 2 else (z >= 0.0).astype(int)]
 
+    def predict_proba(self, X: Any, clients: Any = None, *, loss: Any = None) -> np.ndarray:
+        """Return the probability of every class, (n, C) in the order of ``classes``, as the loss declares it.
+
+        Raises
+        ------
+        TypeError
+            If the model has no classes, or its loss declares no probabilities (a hinge's scores are no log odds).
+        """
+        who, loss = "LinearModel.predict_proba", self.loss if loss is None else loss
+        if self.classes is None or loss is None or not traits(loss).probable:
+            got = "no classes" if self.classes is None else f"{self.about.get('loss') if loss is None else loss!r}"
+            raise wrong_type(who, "be asked of a classifier whose loss declares probabilities", got)
+        p = np.asarray(loss.probabilities(self.decision_function(X, clients)))
+        return p if p.ndim == 2 else np.column_stack([1.0 - p, p])
+
+    @property
+    def loss(self) -> Any:
+        """The loss that the model was trained with, if it is one of `fedconvex.losses`; else None."""
+        return _loss_of(self.about.get("loss"))
+
+    def to_frame(self) -> Any:
+        """Return the coefficients as a pandas DataFrame, indexed by feature, with a last row "(intercept)".
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError('to_frame must have pandas: pip install "fedconvex[frames]"') from error
+        table = np.concatenate([self.coef, self.intercept[..., None]], axis=-1)
+        several = table.ndim - (self.clients is not None) == 2
+        axes = [
+            list(map(str, names)) for names, used in ((self.clients, True), (self.classes, several)) if names and used
+        ]
+        rows = [*self.feature_names, "(intercept)"]
+        if not axes:
+            return pd.DataFrame({"coefficient": table}, index=pd.Index(rows, name="feature"))
+        heads = pd.MultiIndex.from_product(axes) if len(axes) == 2 else axes[0]
+        flat = table.reshape(-1, table.shape[-1]).T
+        return pd.DataFrame(flat, index=pd.Index(rows, name="feature"), columns=heads)
+
+    # ------------------------------------------------------------------ files
     def save(self, folder: str | os.PathLike[str], **arrays: np.ndarray) -> None:
         """Write model.npz (coef, intercept and the given further arrays) and model.json into an existing folder."""
-        buffer = io.BytesIO()
+        buffer, table = io.BytesIO(), None
+        if self.columns is not None:
+            table = described(self.columns)
+            arrays = {"center": self.columns.center, "scale": self.columns.scale, **arrays}  # type: ignore[dict-item]
         np.savez(buffer, allow_pickle=False, coef=self.coef, intercept=self.intercept, **arrays)
-        labels = None if self.classes is None else list(self.classes)
-        description = {"format": _FORMAT, "version": __version__, **self.about}
-        description |= {"classes": labels, "feature_names": list(self.feature_names)}
+        description = {"format": _FORMAT, "version": __version__, **dict.fromkeys(_ABOUT), **self.about}
+        description |= {"classes": _listed(self.classes), "clients": _listed(self.clients), "unknown_client": "mean"}
+        description |= {"feature_names": list(self.feature_names), "table": table}
+        try:
+            text = json.dumps(description, indent=2, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise bad("LinearModel.save: about", "hold what JSON can hold", f"{error}") from None
         write_file(Path(folder) / "model.npz", buffer.getvalue())
-        write_file(Path(folder) / "model.json", json.dumps(description, indent=2, allow_nan=False).encode() + b"\n")
+        write_file(Path(folder) / "model.json", text.encode() + b"\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> LinearModel:
@@ -173,7 +305,7 @@ class LinearModel:
         Raises
         ------
         ValueError
-            If a file is damaged, of another kind, or holds pickles.
+            If a file is damaged, of another kind, or holds pickles; if a field is missing or wrong, by name.
         FileNotFoundError
             If a file is missing.
         """
@@ -181,26 +313,91 @@ class LinearModel:
         for file in (numbers, description):
             if not file.is_file():
                 raise FileNotFoundError(f"LinearModel.load: folder must hold {file.name}; got {folder}")
-        try:
-            about = json.loads(description.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise bad(f"LinearModel.load: {description}", "be complete JSON", f"{error}") from None
-        if not isinstance(about, dict) or about.get("format") != _FORMAT:
-            got = about.get("format", "no format") if isinstance(about, dict) else type(about).__name__
-            raise bad(f"LinearModel.load: {description}", f"have the format {_FORMAT!r}", got)
-        try:
-            with np.load(numbers, allow_pickle=False) as stored:
-                coef, intercept = stored["coef"], stored["intercept"]
-            if (coef.dtype, intercept.dtype) != (np.float64, np.float64):
-                raise ValueError(f"dtypes {coef.dtype} and {intercept.dtype}")
-        except Exception as error:  # whatever a damaged or foreign file makes its readers raise
-            must = "hold the float64 arrays coef and intercept, without pickle"
-            raise bad(f"LinearModel.load: {numbers}", must, f"{type(error).__name__}: {error}") from None
-        labels, names = about.pop("classes", False), about.pop("feature_names", None)
-        if not (labels is None or isinstance(labels, list)) or not _texts(names):
-            raise bad(f"LinearModel.load: {description}", "hold classes (a list or null) and feature_names", "others")
-        return cls(coef, intercept, None if labels is None else tuple(labels), tuple(names), about)
+        who = f"LinearModel.load: {description}"
+        about = _description(who, description)
+        wanted = ("coef", "intercept", *(("center", "scale") if about["table"] is not None else ()))
+        arrays = _arrays(f"LinearModel.load: {numbers}", numbers, wanted)
+        columns = about["table"]
+        if columns is not None:
+            columns = restored(who, columns, arrays["center"], arrays["scale"])
+        labels, clients = (None if about[k] is None else tuple(about[k]) for k in ("classes", "clients"))
+        rest = {k: v for k, v in about.items() if k not in _OWN and not (k in _ABOUT and v is None)}
+        names = tuple(about["feature_names"])
+        return cls(arrays["coef"], arrays["intercept"], labels, names, rest, columns, clients)
 
 
-def _texts(names: Any) -> bool:
-    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+_OWN = ("format", "classes", "clients", "unknown_client", "feature_names", "table")
+
+
+def _scores(rows: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """Return scores (n,) or (n, C), each row by itself: a BLAS product depends on how many rows there are."""
+    if sp.issparse(rows):
+        return np.asarray(rows @ coef.T) + intercept
+    W = np.atleast_2d(coef)
+    out = np.empty((rows.shape[0], len(W)))
+    step = max(1, _BLOCK // max(1, rows.shape[1]))
+    for lo in range(0, rows.shape[0], step):
+        block = np.ascontiguousarray(rows[lo : lo + step])
+        for c, w in enumerate(W):
+            out[lo : lo + step, c] = (block * w).sum(axis=1)
+    return (out[:, 0] if coef.ndim == 1 else out) + intercept
+
+
+def _listed(names: Any) -> list[Any] | None:
+    return None if names is None else [v.item() if isinstance(v, np.generic) else v for v in names]
+
+
+def _description(who: str, file: Path) -> dict[str, Any]:
+    """Return the description of a model with every field that it must have."""
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise bad(who, "be complete JSON", f"{error}") from None
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        got = about.get("format", "no format") if isinstance(about, dict) else type(about).__name__
+        raise bad(who, f"have the format {_FORMAT!r}", got, "train and save the model again")
+    missing = [k for k in (*_OWN, *_ABOUT, "version") if k not in about]
+    if missing:
+        raise bad(who, "hold every field of a model", f"no {', '.join(missing)}")
+    for name, kinds in _ABOUT.items():
+        value = about[name]
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise bad(f"{who}: {name}", f"be {' or '.join(k.__name__ for k in kinds)}, or null", f"{value!r}")
+        if isinstance(value, (int, float)) and not (math.isfinite(value) and (value >= 0 or name == "gap")):
+            raise bad(f"{who}: {name}", "be a finite number" + (" of at least 0" if name == "l2" else ""), f"{value!r}")
+    for name, kinds in (("classes", (str, int, float)), ("clients", (str, int, float)), ("feature_names", (str,))):
+        value = about[name]
+        listed = isinstance(value, list) and all(isinstance(v, kinds) for v in value)
+        if not (listed or (value is None and name != "feature_names")):
+            raise bad(
+                f"{who}: {name}", "be a list of names" + ("" if name == "feature_names" else " or null"), f"{value!r}"
+            )
+    if about["unknown_client"] != "mean":
+        raise bad(f"{who}: unknown_client", "be 'mean'", f"{about['unknown_client']!r}")
+    return about
+
+
+def _arrays(who: str, file: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return arrays of numbers of an npz file, read without pickle."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in names}
+        wrong = [f"{name} of {a.dtype}" for name, a in arrays.items() if a.dtype != np.float64]
+        if wrong:
+            raise ValueError(", ".join(wrong))
+    except Exception as error:  # whatever a damaged or foreign file makes its readers raise
+        must = f"hold the float64 arrays {', '.join(names)}, without pickle"
+        raise bad(who, must, f"{type(error).__name__}: {error}") from None
+    return arrays
+
+
+def _loss_of(text: Any) -> Any:
+    """Return the loss of `fedconvex.losses` that a repr names, or None."""
+    try:
+        call = ast.parse(str(text), mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in losses.__all__):
+            return None
+        given = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        return getattr(losses, call.func.id)(*map(ast.literal_eval, call.args), **given)
+    except (SyntaxError, ValueError, TypeError):
+        return None

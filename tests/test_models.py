@@ -31,9 +31,9 @@ def test_frames_are_matched_by_name():
 
 @pytest.mark.parametrize("gap", [np.nan, np.inf])
 def test_a_missing_number_is_no_class(gap):
-    with pytest.raises(ValueError, match=r"scores: X must be finite"):
+    with pytest.raises(ValueError, match=r"decision_function: X must be finite"):
         MODEL.predict([[gap, 1.0]])
-    with pytest.raises(ValueError, match=r"scores: X must be finite"):
+    with pytest.raises(ValueError, match=r"decision_function: X must be finite"):
         MODEL.predict(sp.csr_array([[gap, 1.0]]))
 
 

@@ -100,4 +100,5 @@ class Recorder:
             trace[name] = column[:, 0] if R == 1 and column.ndim == 2 else column
         gap = self.rows[-1]["gap"]
         step = None if self.engine.default_step is None else str(self.engine.default_step)
-        return Result(state, status, t, float(gap[0]) if R == 1 else gap, trace, self.diverged, step)
+        e, bound = self.engine, float(gap[0]) if R == 1 else gap
+        return Result(state, status, t, bound, trace, self.diverged, step, repr(e.method), e.problem)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from fedconvex.fitted import Fitted
 
 __all__ = ["DivergenceWarning", "Result", "Status", "Trace"]
 
@@ -34,7 +36,7 @@ class Trace(dict):
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Fitted):
     """What a run ended with.
 
     Attributes
@@ -53,6 +55,10 @@ class Result:
         Round by which each trajectory was found to diverge, -1 if it was not.
     step_size : str or None
         What ``step_size="auto"`` came to, with its formula and theorem.
+    method : str or None
+        The method with its settings.
+    problem : problem or None
+        What was run on: `model`, `predict` and `save` read it.
     """
 
     state: Any
@@ -62,9 +68,11 @@ class Result:
     trace: Trace
     diverged: np.ndarray
     step_size: str | None = None
+    method: str | None = None
+    problem: Any = field(default=None, repr=False, compare=False)
 
     @property
-    def w(self) -> np.ndarray:
+    def w(self) -> np.ndarray:  # type: ignore[override]
         """The last model: in the problem's model shape, with a leading axis R for R > 1 trajectories."""
         w = self.state.w
         return w[0] if w.shape[0] == 1 else w

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -223,8 +224,8 @@ class Problem(Objective):
             tol = real("Problem.solve: tol", tol, low=0.0, strict=True)
         minimise = solve if self.penalty is None else solve_penalised
         if self._solution is None and tol is None:
-            self._solution = minimise(self, None)
-        return self._solution or minimise(self, tol)
+            self._solution = replace(minimise(self, None), problem=self)
+        return self._solution or replace(minimise(self, tol), problem=self)
 
     def with_penalty(self, penalty: Any) -> Problem:
         """Return the same problem with another penalty, or with None; nothing is copied."""

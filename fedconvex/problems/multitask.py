@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -319,6 +320,7 @@ class MultiTaskProblem(ClientWeights):
                 found = jointly(self, goal, clock, start, most)
             else:
                 found = self._fixed(goal, clock, start, most)
+            found = replace(found, problem=self)
             if tol is not None or most < _MAX_PASSES:
                 return found
             self._solution = found

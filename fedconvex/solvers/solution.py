@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+
+from fedconvex.fitted import Fitted
 
 __all__ = ["DIRECT_SIZE", "Solution"]
 
@@ -13,7 +16,7 @@ DIRECT_SIZE = 3000  # parameters up to which Hessians are formed and factored
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(Fitted):
     """A minimiser with its certificate: F* lies in [lower, value].
 
     Where columns are collinear up to rounding only, models of norm 1e13 may be far better, and little is certified of
@@ -40,6 +43,8 @@ class Solution:
         A certified lower bound of F over models of reach at most ``reach``; default ``lower``.
     reach : float
         Default inf: then ``lower_within`` holds for every model.
+    problem : problem or None
+        What was solved: `model`, `predict` and `save` read it.
 
     Examples
     --------
@@ -63,6 +68,7 @@ class Solution:
     alpha: np.ndarray | None = None
     lower_within: float = math.nan
     reach: float = math.inf
+    problem: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if math.isnan(self.lower_within):

@@ -187,7 +187,7 @@ class Columns:
         name = self.name_of("target")
         if name is None:
             raise bad("Columns.target", "have a target", "none", "pass target= to read_table")
-        cells, labels = self._role(frame, "target"), self.labels
+        cells, labels = np.asarray(self._role(frame, "target")), self.labels
         if labels is None:
             return frame.numbers(name)
         given = cells if isinstance(labels[0], str) else frame.numbers(name)
@@ -196,7 +196,7 @@ class Columns:
         if not known.all():
             i = int(np.argmin(known))
             must = f"have the classes {', '.join(map(str, labels))} in the column {name!r}"
-            raise bad(frame.origin, must, f"{cells[i]} in row {i + 1}")  # type: ignore[index]
+            raise bad(frame.origin, must, f"{cells[i]} in row {i + 1}")
         return code.astype(np.float64)
 
     def _need(self, frame: Frame, names: list[str]) -> None:
@@ -246,8 +246,8 @@ class Columns:
         indicate = self.impute == "indicator" and bool(gaps.any())
         if c.role == "number":
             x = frame.numbers(c.name)[~gaps]
-            fill = None if self.impute is None or not x.size else _middle(x, self.impute)
-            return replace(c, fill=fill, indicator=indicate)
+            middle = None if self.impute is None or not x.size else _middle(x, self.impute)
+            return replace(c, fill=middle, indicator=indicate)
         cells = frame.text(c.name)[~gaps].astype(str)
         levels, counts = np.unique(cells, return_counts=True)
         names = levels.tolist() + ([_MISSING] if indicate and _MISSING not in levels else [])
@@ -336,7 +336,7 @@ class Columns:
         found: dict[str, dict[str, int]] = {}
         for c in self.of_role("category"):
             cells = frame.text(c.name)
-            values, counts = np.unique(cells[~np.equal(cells, None)].astype(str), return_counts=True)
+            values, counts = np.unique(cells[~frame.missing(c.name)].astype(str), return_counts=True)
             strange = {v: n for v, n in zip(values.tolist(), counts.tolist(), strict=True) if v not in (c.levels or ())}
             if strange:
                 found[c.name] = strange

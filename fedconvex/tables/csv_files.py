@@ -194,7 +194,7 @@ def _part(cells: np.ndarray, as_text: bool, decimal: str, first: int) -> _Part:
     """Return the cells as numbers if all are, as text if none is or if they are names."""
     gaps = np.isin(cells, _GAPS)
     if as_text:
-        return _Part(np.where(gaps, None, cells.astype(object)), "", False)
+        return _Part(_with_gaps(cells, gaps), "", False)
     plain = _with_points(cells) if decimal == "," else cells
     try:
         if any("_" in c for c in plain.tolist()):  # Python reads 1_000 as a number, nobody else does
@@ -207,7 +207,14 @@ def _part(cells: np.ndarray, as_text: bool, decimal: str, first: int) -> _Part:
     if number.any():
         i, j = int(np.argmax(number)), int(np.argmax(~number & ~gaps))
         where = f"{cells[i]!s} in row {first + i + 1} and {str(cells[j])!r} in row {first + j + 1}"
-    return _Part(np.where(gaps, None, cells.astype(object)), where, False)
+    return _Part(_with_gaps(cells, gaps), where, False)
+
+
+def _with_gaps(cells: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    """Return text as objects, None where it is missing."""
+    out = cells.astype(object)
+    out[gaps] = None
+    return out
 
 
 def _with_points(cells: np.ndarray) -> np.ndarray:

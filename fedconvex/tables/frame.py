@@ -84,7 +84,7 @@ class Frame:
         cells = self.cells[name]
         if cells.dtype.kind == "f":
             return np.isnan(cells)
-        return np.isnat(cells) if cells.dtype.kind == "M" else np.equal(cells, None)
+        return np.isnat(cells) if cells.dtype.kind == "M" else np.array([c is None for c in cells.tolist()], bool)
 
     def numbers(self, name: str) -> np.ndarray:
         """Return a column as float64, NaN where a cell is missing; dates become days since 1970-01-01.
@@ -223,7 +223,7 @@ def _mixtures(frame: Frame) -> Iterator[tuple[str, str]]:
         if cells.dtype.kind != "O" or name in frame.categories:
             continue
         is_number = np.array([c is not None and parsed_number(c) is not None for c in cells.tolist()])
-        text = ~is_number & ~np.equal(cells, None)
+        text = ~is_number & ~frame.missing(name)
         if is_number.any() and text.any():
             i, j = int(np.argmax(is_number)), int(np.argmax(text))
             yield name, f"{cells[i]} in row {i + 1} and {cells[j]!r} in row {j + 1}"

@@ -118,7 +118,7 @@ def read_npz(who: str, file: Path, most: int = MAX_BYTES, need_target: bool = Fa
         X = _flat(plain_numbers(f"{who}: X", X))
     if X.ndim != 2 or 0 in X.shape:
         raise bad(f"{who}: X", "have at least one row and one feature", f"shape {X.shape}")
-    finite(f"{who}: X", X.data if sp.issparse(X) else X)
+    finite(f"{who}: X", np.asarray(X.data) if sp.issparse(X) else X)
     names = arrays.get("feature_names")
     if names is not None and names.size != X.shape[1]:
         raise bad(f"{who}: feature_names", f"name each of the {X.shape[1]} features once", f"{names.size} names")
