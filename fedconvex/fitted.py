@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import check_folder
 from fedconvex.loss_traits import traits
-from fedconvex.models import LinearModel
+
+if TYPE_CHECKING:
+    from fedconvex.models import LinearModel
 
 __all__ = ["Fitted"]
 
@@ -97,6 +99,8 @@ class Fitted:
 
 def _model_of(who: str, problem: Any, w: np.ndarray, about: dict[str, Any]) -> LinearModel:
     """Return a model of features in the units of the data."""
+    from fedconvex.models import LinearModel
+
     fed: Any = getattr(problem, "federation", None)
     loss, d = getattr(problem, "loss", None), getattr(fed, "d", None)
     if d is None or loss is None or w.ndim not in (1, 2, 3) or w.shape[-1] != d:
