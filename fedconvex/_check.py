@@ -75,17 +75,12 @@ def vector(who: str, x: Any, size: int | None = None) -> np.ndarray:
 
 def numeric(who: str, x: Any, copy: bool = True) -> np.ndarray:
     """Return x as a float64 C-order array; objects, strings, complex numbers and ragged lists are refused."""
-    try:
-        raw = np.asarray(x)
-    except ValueError as error:
-        raise bad(who, "be a rectangular array of numbers", f"a ragged sequence ({error})") from None
-    if np.ma.is_masked(x):
-        raise bad(who, "have no masked entries", f"{int(np.ma.getmaskarray(x).sum())} masked", "fill or drop them")
-    if raw.dtype.kind not in "fiub":
-        cure = "encode categories as numbers first" if raw.dtype.kind in "OUS" else ""
-        raise wrong_type(who, "hold real numbers", f"dtype {raw.dtype}", cure)
-    a = np.ascontiguousarray(raw, dtype=np.float64).reshape(raw.shape)
-    return a.copy() if copy and np.shares_memory(a, raw) else a
+    given = raw(who, x)
+    if given.dtype.kind not in "fiub":
+        cure = "encode categories as numbers first" if given.dtype.kind in "OUS" else ""
+        raise wrong_type(who, "hold real numbers", f"dtype {given.dtype}", cure)
+    a = np.ascontiguousarray(given, dtype=np.float64).reshape(given.shape)
+    return a.copy() if copy and np.shares_memory(a, given) else a
 
 
 def finite(who: str, a: np.ndarray) -> None:
@@ -125,11 +120,56 @@ def array(who: str, x: Any, shape: tuple[int | None, ...], copy: bool = True) ->
     return a
 
 
-def matrix(who: str, x: Any) -> np.ndarray:
-    """Return x as a float64 array with two axes that is not empty, whatever its entries; not a copy."""
+def raw(who: str, x: Any) -> np.ndarray:
+    """Return x as an array of whatever entries; ragged lists and masked entries are refused."""
+    try:
+        a = np.asarray(x)
+    except ValueError as error:
+        raise bad(who, "be a rectangular array", f"a ragged sequence ({error})") from None
+    if np.ma.is_masked(x):
+        raise bad(who, "have no masked entries", f"{int(np.ma.getmaskarray(x).sum())} masked", "fill or drop them")
+    return a
+
+
+def codes(who: str, x: Any, size: int | None = None, most: int | None = None) -> np.ndarray:
+    """Return x as a vector of whole numbers in [0, most): by default there are fewer than it has entries."""
+    a = raw(who, x)
+    if a.ndim != 1 or a.dtype.kind not in "iu" or size not in (None, a.size):
+        many = "" if size is None else f"{size} "
+        raise bad(who, f"be a vector of {many}whole numbers", f"{a.dtype} of shape {a.shape}")
+    most = max(a.size, 1) if most is None else most
+    if a.size and not (a.min() >= 0 and a.max() < most):
+        raise bad(who, f"lie in 0, ..., {most - 1}", f"{a.min()}, ..., {a.max()}")
+    return a.astype(np.int64)
+
+
+def text(who: str, x: Any) -> str:
+    """Return x, a string."""
+    if not isinstance(x, str):
+        raise wrong_type(who, "be a string", f"{type(x).__name__} {x!r}")
+    return x
+
+
+def function(who: str, x: Any) -> None:
+    """Raise unless x can be called; a class is none."""
+    if isinstance(x, type) or not callable(x):
+        raise wrong_type(who, "be a function", f"{type(x).__name__} {x!r}")
+
+
+def items(who: str, x: Any) -> tuple[Any, ...]:
+    """Return what an iterable holds; a text is none."""
+    if isinstance(x, (str, bytes)) or not hasattr(x, "__iter__") or (hasattr(x, "dtype") and np.ndim(x) == 0):
+        raise wrong_type(who, "be a list", f"{type(x).__name__} {x!r}")
+    return tuple(x)
+
+
+def matrix(who: str, x: Any, known: bool = False) -> np.ndarray:
+    """Return x as a float64 array with two axes, not empty, with finite entries if they are known; not a copy."""
     a = numeric(who, x, copy=False)
     if a.ndim != 2 or a.size == 0:
         raise bad(who, "have two axes and entries", f"shape {a.shape}")
+    if known:
+        finite(who, a)
     return a
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
-from fedconvex._check import bad
+from fedconvex._check import bad, wrong_type
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -59,7 +60,39 @@ def check_folder(who: str, name: str | os.PathLike[str]) -> Path:
     return folder
 
 
+def read_place(who: str, name: str | os.PathLike[str]) -> Path:
+    """Return the path of what is to be read, a name that can be one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no path, or holds NUL, or is too long for a name.
+    """
+    if not isinstance(name, (str, os.PathLike)):
+        raise wrong_type(who, "be a path", type(name).__name__)
+    text = os.fspath(name)
+    if "\0" in text:
+        raise bad(who, "be a name without NUL", f"{text!r}")
+    try:
+        os.stat(text)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise bad(who, "be a place that can be read", f"{text!r} ({error.strerror})") from None
+    return Path(text)
+
+
+def existing(who: str, path: Any) -> Path:
+    """Return the path of a file that exists."""
+    file = read_place(f"{who}: path", path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{who}: path must be an existing file; got {file}")
+    return file
+
+
 def _path(who: str, kind: str, name: str | os.PathLike[str]) -> Path:
+    if not isinstance(name, (str, os.PathLike)):
+        raise wrong_type(who, f"be the name of a {kind}", f"{type(name).__name__} {name!r}")
     text = os.fspath(name)
     if not text or "\0" in text:
         raise bad(who, f"be the name of a {kind}", f"{text!r}")

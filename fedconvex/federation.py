@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
+from fedconvex._check import bad, finite, items, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.federation_input import (
     as_listed,
     client_row_weights,
@@ -109,7 +109,7 @@ class Federation:
         if np.unique(labels).size != K:
             twice = next(v for v in labels.tolist() if (labels == v).sum() > 1)
             raise bad("Federation.labels", "differ", f"{twice!r} twice")
-        ids = draw_keys(labels) if self.ids is None else np.asarray(self.ids)
+        ids = draw_keys(labels) if self.ids is None else raw("Federation.ids", self.ids)
         if ids.shape != (K,) or ids.dtype.kind not in "iu" or np.unique(ids).size != K or ids.min() < 0:
             raise bad("Federation.ids", f"be {K} different nonnegative whole numbers", f"{ids!r}")
         ids = ids.astype(np.int64)
@@ -202,10 +202,10 @@ class Federation:
         ValueError
             If there is no client, a client is empty, or the widths differ.
         """
-        who, pairs = "Federation.from_clients", list(clients)
+        who, pairs = "Federation.from_clients", items("Federation.from_clients: clients", clients)
         if not pairs:
             raise bad(who, "get at least one client", "none")
-        names = list(range(len(pairs))) if labels is None else list(labels)
+        names = list(range(len(pairs)) if labels is None else items(f"{who}: labels", labels))
         flat = names_of(f"{who}: labels", names).ndim == 1
         if not flat or len(names) != len(pairs) or len(set(names)) != len(names):
             raise bad(f"{who}: labels", f"name each of the {len(pairs)} clients once", f"{names!r}")
@@ -220,7 +220,7 @@ class Federation:
             ys.append(y)
         domain = names_of_domains = None
         if domains is not None:
-            per_client = list(domains)
+            per_client = items(f"{who}: domains", domains)
             if len(per_client) != len(pairs):
                 raise bad(f"{who}: domains", f"have one entry per client ({len(pairs)})", f"{len(per_client)}")
             for name, q, y in zip(names, per_client, ys, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, numeric, vector, wrong_type
+from fedconvex._check import bad, finite, items, numeric, raw, vector, wrong_type
 
 __all__ = [
     "as_listed",
@@ -98,7 +98,7 @@ def matrix(X: Any) -> Any:
 
 def row_pointers(ptr: Any, n: int) -> np.ndarray:
     """Return the row pointers of clients, 0 = ptr[0] <= ... <= ptr[K] = n."""
-    p = np.asarray(ptr)
+    p = raw("Federation.ptr", ptr)
     if p.ndim != 1 or p.size < 2 or p.dtype.kind not in "iu":
         raise bad("Federation.ptr", "be a vector of at least two whole numbers", f"{ptr!r}")
     p = p.astype(np.int64)
@@ -131,7 +131,7 @@ def row_weights(weight: Any, ptr: np.ndarray, labels: np.ndarray) -> np.ndarray 
 
 def client_row_weights(who: str, weights: Any, names: Sequence[Any], ys: Sequence[np.ndarray]) -> np.ndarray:
     """Return the weights of all rows from those of every client."""
-    parts = list(weights)
+    parts = items(f"{who}: sample_weight", weights)
     if len(parts) != len(ys):
         raise bad(f"{who}: sample_weight", f"have one array per client ({len(ys)})", f"{len(parts)}")
     return np.concatenate([
@@ -146,7 +146,7 @@ def domains_of(domain: Any, names: Any, n: int) -> tuple[np.ndarray | None, np.n
         if names is not None:
             raise bad("Federation.domain_labels", "come with domain, the domain of every row", "no domain")
         return None, None
-    code = np.asarray(domain)
+    code = raw("Federation.domain", domain)
     if code.shape != (n,) or code.dtype.kind not in "iu":
         raise bad("Federation.domain", f"be {n} whole numbers, one per row", f"shape {code.shape}, dtype {code.dtype}")
     p = int(code.max()) + 1 if names is None else len(names)

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import scipy.sparse as sp
 
 from fedconvex import __version__, losses
 from fedconvex._check import bad, finite, flag, numeric, vector, wrong_type
-from fedconvex._files import write_file
+from fedconvex._files import check_folder, read_place, write_file
 from fedconvex.loss_traits import traits
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.frame import Frame
@@ -101,9 +100,9 @@ class LinearModel:
             raise bad("LinearModel.classes", f"be {outputs} labels", f"{len(self.classes)}")
         if self.classes is None and several:
             raise bad("LinearModel.classes", f"be {outputs} labels", "None")
-        if self.classes is not None and len(set(self.classes)) != outputs:
+        if self.classes is not None and not _differ(self.classes):
             raise bad("LinearModel.classes", "differ", f"{self.classes!r}")
-        if len(self.feature_names) != coef.shape[-1]:
+        if len(self.feature_names) != coef.shape[-1] or not _texts(list(self.feature_names)):
             raise bad("LinearModel.feature_names", f"be {coef.shape[-1]} names", f"{len(self.feature_names)}")
         if self.clients is not None and len(set(map(str, self.clients))) != len(coef):
             raise bad("LinearModel.clients", f"be {len(coef)} different names", f"{len(self.clients)}: {self.clients}")
@@ -282,7 +281,8 @@ class LinearModel:
 
     # ------------------------------------------------------------------ files
     def save(self, folder: str | os.PathLike[str], **arrays: np.ndarray) -> None:
-        """Write model.npz (coef, intercept and the given further arrays) and model.json into an existing folder."""
+        """Write model.npz (coef, intercept, further arrays) and model.json into a folder, which is made if need be."""
+        place = check_folder("LinearModel.save: folder", folder)
         buffer, table = io.BytesIO(), None
         if self.columns is not None:
             table = described(self.columns)
@@ -295,8 +295,8 @@ class LinearModel:
             text = json.dumps(description, indent=2, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise bad("LinearModel.save: about", "hold what JSON can hold", f"{error}") from None
-        write_file(Path(folder) / "model.npz", buffer.getvalue())
-        write_file(Path(folder) / "model.json", text.encode() + b"\n")
+        write_file(place / "model.npz", buffer.getvalue())
+        write_file(place / "model.json", text.encode() + b"\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> LinearModel:
@@ -309,7 +309,8 @@ class LinearModel:
         FileNotFoundError
             If a file is missing.
         """
-        numbers, description = Path(folder) / "model.npz", Path(folder) / "model.json"
+        place = read_place("LinearModel.load: folder", folder)
+        numbers, description = place / "model.npz", place / "model.json"
         for file in (numbers, description):
             if not file.is_file():
                 raise FileNotFoundError(f"LinearModel.load: folder must hold {file.name}; got {folder}")
@@ -326,6 +327,7 @@ class LinearModel:
         return cls(arrays["coef"], arrays["intercept"], labels, names, rest, columns, clients)
 
 
+<<<<<<< HEAD
 _OWN = ("format", "classes", "clients", "unknown_client", "feature_names", "table")
 
 
@@ -401,3 +403,14 @@ def _loss_of(text: Any) -> Any:
         return getattr(losses, call.func.id)(*map(ast.literal_eval, call.args), **given)
     except (SyntaxError, ValueError, TypeError):
         return None
+=======
+def _differ(labels: Any) -> bool:
+    try:
+        return len(set(labels)) == len(labels)
+    except TypeError:  # some are no labels at all
+        return False
+
+
+def _texts(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+>>>>>>> f783505 (Arguments of a wrong class are refused by name at every public entry)

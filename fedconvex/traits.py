@@ -76,7 +76,8 @@ class Traits(NamedTuple):
 
 def traits_of(method: Any, problem: Any) -> Traits:
     """Return what a method declares about its rounds on a problem, or that nothing is known."""
-    return method.traits(problem) if hasattr(method, "traits") else Traits()
+    known = hasattr(method, "traits") and not isinstance(method, type)
+    return method.traits(problem) if known else Traits()
 
 
 class ProblemTraits(NamedTuple):

@@ -332,7 +332,7 @@ CSV = [
         {"features": ["x", "x"]},
         "must be different columns, none of them target, client, domain or weight; got x",
     ),
-    ("x,y\n1,2\n", {"features": "x"}, "features must be a list of column names; got 'x'"),
+    ("x,y\n1,2\n", {"features": "x"}, "load_table: features must be a list; got str 'x'"),
     ("x,y\n1,2\n", {"client": "y"}, "target must be another column than client, domain and weight; got y"),
     ("y,k\n1,2\n", {"client": "k"}, "must have at least one feature column; got columns y, k"),
     ("x,x,y\n1,2,3\n", {}, "must name every column once; got 'x' twice in x, x, y"),

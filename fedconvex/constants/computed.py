@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, vector, whole
+from fedconvex._check import bad, flag, raw, real, vector, whole
 from fedconvex.constants.record import (
     AT_CENTRE,
     BOUND,
@@ -42,9 +42,9 @@ def problem_constants(
     """Compute all constants of an objective whose solution is ``best``; see `Problem.constants`."""
     fed, who = problem.federation, "Problem.constants"
     if radius is not None:
-        radius = real(f"{who}: radius", radius, low=0.0)
-    x0 = np.zeros(problem.size) if start is None else vector(f"{who}: start", np.ravel(start), problem.size)
-    c0 = best.w.ravel() if center is None else vector(f"{who}: center", np.ravel(center), problem.size)
+        radius = real(f"{who}: radius", radius, low=0.0, high=1e150)
+    x0 = np.zeros(problem.size) if start is None else _flat(f"{who}: start", start, problem.size)
+    c0 = best.w.ravel() if center is None else _flat(f"{who}: center", center, problem.size)
     phi = _batch_factor(who, fed, batch_size, flag(f"{who}: replacement", replacement))
     grams = [_gram(problem, k) for k in range(fed.K)]
     how: dict[str, str] = {}
@@ -300,3 +300,8 @@ def _variance_quadratic(
     A = (X * q[:, None]).T @ X / n - S @ S
     beta = sX.T @ np.einsum("ij,ij->i", X, g) / n
     return 0.5 * (A + A.T), beta, float(np.mean(np.sum(g**2, axis=1)))
+
+
+def _flat(who: str, w: Any, size: int) -> np.ndarray:
+    """Return a model as a vector."""
+    return vector(who, raw(who, w).ravel(), size)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among
+from fedconvex._check import among, flag
 from fedconvex.datasets.table import Table, checked, coded, encoded
 
 __all__ = ["BUNDLED", "Bundled", "fetch_adult", "fetch_mnist", "load_bundled"]
@@ -54,7 +54,7 @@ def load_bundled(name: str, standardised: bool = True) -> Bundled:
 
     data = getattr(datasets, f"load_{name}")()
     X, y = np.array(data.data, dtype=np.float64), np.array(data.target, dtype=np.float64)
-    if standardised:
+    if flag("load_bundled: standardised", standardised):
         X -= X.mean(axis=0)
         sd = X.std(axis=0)
         X /= np.where(sd > 0.0, sd, 1.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, real, whole, wrong_type
+from fedconvex._check import bad, raw, real, whole, wrong_type
 
 __all__ = ["partition_dirichlet", "partition_iid", "partition_shards", "partition_similarity"]
 
@@ -272,7 +272,7 @@ def _arguments(who: str, n_rows: Any, n_clients: Any, seed: Any) -> tuple[int, i
 
 def _labels(who: str, y: Any) -> np.ndarray:
     """Return y as a vector of finite numbers or of strings."""
-    labels = np.asarray(y)
+    labels = raw(f"{who}: y", y)
     if labels.ndim != 1 or labels.size == 0:
         raise bad(f"{who}: y", "be a nonempty vector of labels", f"shape {labels.shape}")
     if labels.dtype.kind == "O" and all(isinstance(v, str) for v in labels.tolist()):

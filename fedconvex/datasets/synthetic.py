@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, real, whole
+from fedconvex._check import bad, flag, real, whole
 from fedconvex.datasets.partition import lognormal_sizes
 from fedconvex.federation import Federation
 
@@ -314,7 +314,7 @@ def fedprox_synthetic(
     """
     who = "fedprox_synthetic"
     sd_models, sd_features = real(f"{who}: alpha", alpha, low=0.0), real(f"{who}: beta", beta, low=0.0)
-    if iid and (sd_models or sd_features):
+    if flag(f"{who}: iid", iid) and (sd_models or sd_features):
         got = f"{alpha!r} and {beta!r}"
         raise bad(f"{who}: alpha and beta", "be 0 when iid=True", got, "clients then share one law")
     K, d = whole(f"{who}: n_users", n_users, low=1), whole(f"{who}: n_features", n_features, low=1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad, items, text
 from fedconvex.datasets.table import Table, tabulated
 from fedconvex.tables.reading import existing, read_table, suffix
 
@@ -66,10 +66,12 @@ def load_table(
     kind = suffix("load_table", path)
     if kind not in (".csv", ".parquet"):
         raise bad("load_table: path", "end in .csv, .csv.gz, .csv.bz2 or .parquet", file.name, "load reads others")
-    for name, value in {"features": features, "categorical": categorical}.items():
-        if isinstance(value, str):
-            raise wrong_type(f"load_table: {name}", "be a list of column names", repr(value))
+    chosen = None if features is None else items("load_table: features", features)
+    named = {"target": target, "client": client, "domain": domain, "weight": weight}
+    for name in (*(v for v in named.values() if v is not None), *(chosen or ())):
+        text("load_table: the name of a column", name)
+    categorical = items("load_table: categorical", categorical)
     frame, columns = read_table(
-        path, target, client, domain, weight, features=features, as_category=categorical, guard=False, **how
+        path, target, client, domain, weight, features=chosen, as_category=categorical, guard=False, **how
     )
     return tabulated("load_table", frame, columns)

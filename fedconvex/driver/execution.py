@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from fedconvex._check import bad, real, whole
+from fedconvex._check import bad, flag, real, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.checkpoint import Checkpoint
 from fedconvex.driver.recording import Recorder
@@ -94,7 +94,7 @@ def _wishes(rounds: Any, tol: Any, every: Any, checkpoint: Any, save_every: Any,
         whole("run: record_every", every, low=1),
         checkpoint,
         None if save_every is None else whole("run: checkpoint_every", save_every, low=1),
-        sys.stderr.isatty() if progress is None else bool(progress),
+        sys.stderr.isatty() if progress is None else flag("run: progress", progress),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, whole, wrong_type
+from fedconvex._check import bad, finite, items, numeric, raw, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems.predictors import Tree
 from fedconvex.problems.stumps import Stump, cut_points
@@ -48,7 +48,8 @@ class Dictionary:
         if np.abs(H).max() > 1.0:
             got = f"{H[np.abs(H) > 1.0][0]:g}"
             raise bad("Dictionary.predictions", "lie in [-1, 1]", got, "encode labels as -1, +1")
-        s = np.asarray(sources)
+        s = raw("Dictionary.sources", sources)
+        members = None if members is None else items("Dictionary.members", members)
         if s.shape != H.shape[1:] or s.dtype.kind not in "iu" or s.min() < 0:
             raise bad("Dictionary.sources", f"be {H.shape[1]} whole numbers, one per classifier", f"{sources!r}")
         if members is not None and len(members) != s.size:

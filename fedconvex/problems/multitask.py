@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import among, bad, finite, instance, numeric, real, vector, whole, wrong_type
+from fedconvex._check import among, bad, finite, instance, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
@@ -250,12 +250,13 @@ class MultiTaskProblem(ClientWeights):
         penalty : float, optional
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
         """
-        for name, a, shape in (("V", V, self.model_shape), ("conjugates", conjugates, (self.federation.K,))):
+        models, K = self.model_shape, self.federation.K
+        for name, a, shape in (("W", W, models), ("V", V, models), ("conjugates", conjugates, (K,))):
             if not isinstance(a, np.ndarray) or a.shape != shape or a.dtype != np.float64:
                 got = f"{a.dtype}, shape {a.shape}" if isinstance(a, np.ndarray) else f"{type(a).__name__}"
                 raise bad(f"MultiTaskProblem.certificate: {name}", f"be floats of shape {shape}", got)
-        if penalty is not None and not isinstance(penalty, (int, float)):
-            raise wrong_type("MultiTaskProblem.certificate: penalty", "be a number", f"{penalty!r}")
+        if penalty is not None and not isinstance(penalty, float):
+            raise wrong_type("MultiTaskProblem.certificate: penalty", "be a float", f"{penalty!r}")
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty
@@ -477,7 +478,11 @@ class MultiTaskProblem(ClientWeights):
     def _tasks(self, labels: Any, N: int) -> np.ndarray:
         """Numbers of the tasks with these labels, (N,)."""
         known = {label: t for t, label in enumerate(self.federation.labels.tolist())}
-        names = np.broadcast_to(np.asarray(labels), N).tolist()
+        given = raw("MultiTaskProblem: tasks", labels)
+        if given.ndim > 1 or given.size not in (1, N) or given.dtype.kind not in "iubUS":
+            must = f"be a label, or one for each of the {N} rows"
+            raise bad("MultiTaskProblem: tasks", must, f"{given.dtype} of shape {given.shape}")
+        names = np.broadcast_to(given, N).tolist()
         missing = [v for v in names if v not in known]
         if missing:
             raise bad("MultiTaskProblem: tasks", "be labels of the federation's clients", f"{missing[0]!r}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, numeric, vector, whole, wrong_type
+from fedconvex._check import among, array, bad, finite, items, numeric, raw, vector, whole, wrong_type
+from fedconvex._files import check_file, existing, write_file
 from fedconvex.problems.source_probabilities import MAPS, MaximumEntropyQ, as_q
 from fedconvex.problems.stumps import Stump
 
@@ -95,10 +96,12 @@ class QEnsemble:
     def __init__(
         self, members: Sequence[Any], sources: Any, alpha: Any, q: Any = None, n_sources: int = 1, names: Any = None
     ) -> None:
-        self.members = tuple(members)
+        self.members = items("QEnsemble.members", members)
+        if any(isinstance(h, type) or not hasattr(h, "predict") for h in self.members):
+            raise wrong_type("QEnsemble.members", "be classifiers with predict", f"{members!r}")
         self.p = whole("QEnsemble.n_sources", n_sources, low=1)
         self.alpha = numeric("QEnsemble.alpha", alpha)
-        T, given = len(self.members), np.asarray(sources)
+        T, given = len(self.members), raw("QEnsemble.sources", sources)
         if given.size and given.dtype.kind not in "iu":
             raise bad("QEnsemble.sources", "be whole numbers", f"{sources!r}")
         self.sources = given.astype(np.int64)
@@ -110,15 +113,14 @@ class QEnsemble:
             raise bad("QEnsemble.sources", f"lie in 0, ..., {self.p - 1}", f"{self.sources}")
         if q is not None and q is not False and not callable(q):
             raise wrong_type("QEnsemble.q", "be a function of X, None or False", type(q).__name__)
-        self.q, self.names = q, np.arange(self.p) if names is None else np.asarray(names)
+        self.q, self.names = q, np.arange(self.p) if names is None else raw("QEnsemble.names", names)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def staged_decision_function(self, X: Any, q: Any = None) -> Iterator[np.ndarray]:
         """Yield f_t(x) of every row after t = 1, 2, ... members."""
-        rows = numeric("QEnsemble: X", X, copy=False)
-        finite("QEnsemble: X", rows)
+        rows = array("QEnsemble: X", X, (None, None), copy=False)
         Q = self._rows_of_q(rows, q)
         total = np.zeros(len(rows))
         for h, source, a in zip(self.members, self.sources, self.alpha, strict=True):
@@ -134,7 +136,7 @@ class QEnsemble:
         q : array (n, p), optional
             Q of these rows, where the ensemble has no function for it (or to overrule it).
         """
-        rows = numeric("QEnsemble: X", X, copy=False)
+        rows = array("QEnsemble: X", X, (None, None), copy=False)
         total = np.zeros(len(rows))
         for total in self.staged_decision_function(rows, q):  # noqa: B007
             pass
@@ -161,7 +163,7 @@ class QEnsemble:
 
     def errors(self, X: Any, y: Any, domain: Any, q: Any = None) -> dict[Any, float]:
         """Return the share of rows with y != predict(x) in every domain, by the domain's name in `domain`."""
-        guess, names = self.predict(X, q), np.asarray(domain)
+        guess, names = self.predict(X, q), raw("QEnsemble.errors: domain", domain)
         wrong = guess != vector("QEnsemble.errors: y", y, guess.size)
         if names.shape != wrong.shape:
             raise bad("QEnsemble.errors: domain", f"name the domain of each of the {wrong.size} rows", f"{names.shape}")
@@ -187,6 +189,7 @@ class QEnsemble:
         TypeError
             If a member or Q is code of somebody else, which only pickle could store.
         """
+        file = check_file("QEnsemble.save: path", path)
         arrays: dict[str, np.ndarray] = {"alpha": self.alpha, "sources": self.sources, "names": self.names}
         kinds = []
         for t, h in enumerate(self.members):
@@ -208,8 +211,9 @@ class QEnsemble:
             arrays |= {"q/v": self.q.v, "q/center": self.q.center, "q/scale": self.q.scale}
             about["q"] = {"features": self.q.features, "temperature": self.q.temperature, "l2": self.q.l2}
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-        with open(Path(path), "wb") as f:
-            np.savez(f, allow_pickle=False, **arrays)
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, **arrays)
+        write_file(file, content.getvalue())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> QEnsemble:
@@ -220,8 +224,9 @@ class QEnsemble:
         ValueError
             If the file is damaged or foreign.
         """
+        file = existing("QEnsemble.load", path)
         try:
-            with np.load(Path(path), allow_pickle=False) as stored:
+            with np.load(file, allow_pickle=False) as stored:
                 a = dict(stored)
             about = json.loads(a["about"].tobytes())
             q: Any = None
@@ -240,8 +245,6 @@ class QEnsemble:
                     j, c, left, right = next(rows).tolist()
                     members.append(Stump(int(j), c, left, right))
             return cls(members, a["sources"], a["alpha"], q, int(about["n_sources"]), a["names"])
-        except FileNotFoundError:
-            raise
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
             raise bad(f"QEnsemble.load: {path}", "be written by QEnsemble.save", got) from None

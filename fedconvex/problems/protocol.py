@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedconvex._check import bad, vector, wrong_type
+from fedconvex._check import bad, raw, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.roster import Roster
 
@@ -200,7 +200,7 @@ def free_mask(intercept: Any, fed: Federation) -> np.ndarray | None:
             raise bad(who, "find a last column of ones", f"{last.min():g} to {last.max():g}", cure)
         mask = np.arange(fed.d) == fed.d - 1
     else:
-        mask = np.asarray(intercept)
+        mask = raw(who, intercept)
         if mask.dtype != bool or mask.shape != (fed.d,):
             raise wrong_type(who, f"be True, False or {fed.d} of them", f"{intercept!r}")
         mask = mask.copy()

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, array, bad, matrix, numeric, real
+from fedconvex._check import among, array, bad, matrix, numeric, raw, real
 
 __all__ = [
     "Clustered",
@@ -322,9 +322,9 @@ class Clustered(_Means):
     lam2: float
 
     def __post_init__(self) -> None:
-        labels = np.asarray(self.clusters)
-        if labels.ndim != 1 or labels.size == 0:
-            raise bad("Clustered.clusters", "hold one label per task", f"{self.clusters!r}")
+        labels = raw("Clustered.clusters", self.clusters)
+        if labels.ndim != 1 or labels.size == 0 or labels.dtype.kind not in "iubUS":
+            raise bad("Clustered.clusters", "hold one label per task, numbers or texts", f"{self.clusters!r}")
         object.__setattr__(self, "clusters", tuple(labels.tolist()))
         super().__post_init__()
 
@@ -377,7 +377,7 @@ class Covariance(Relation):
 
     def __post_init__(self) -> None:
         real("Covariance.lam", self.lam, low=0.0, strict=True)
-        if self.sigma2 != math.inf:
+        if not (isinstance(self.sigma2, float) and self.sigma2 == math.inf):
             real("Covariance.sigma2", self.sigma2, low=0.0, strict=True)
         if self.omega is not None:
             omega = _semidefinite("Covariance.omega", self.omega)
@@ -404,10 +404,10 @@ class Covariance(Relation):
         """R(W); with a learned Omega lam (‖W‖^2/sigma2 + ‖W‖_*^2)."""
         if not self.learned:
             return super().value(W)
-        if not np.isfinite(matrix("Covariance.value: W", W)).all():
+        if not np.isfinite(W := matrix("Covariance.value: W", W)).all():
             return math.inf
         s = np.linalg.svd(W, compute_uv=False)
-        return self.lam * (float(s @ s) / self.sigma2 + float(s.sum()) ** 2)
+        return self.lam * (float(s @ s) / self.sigma2 + float(s.sum()) * float(s.sum()))
 
     def conjugate(self, V: np.ndarray) -> float:
         """R*(V); with a learned Omega from the singular values of V."""
@@ -425,16 +425,16 @@ class Covariance(Relation):
         """Return a subgradient of R at W."""
         if not self.learned:
             return super().gradient(W)
-        U, s, Vt = np.linalg.svd(array("Covariance.gradient: W", W, (None, None)), full_matrices=False)
+        U, s, Vt = np.linalg.svd(matrix("Covariance.gradient: W", W, True), full_matrices=False)
         keep = s > 1e-12 * max(float(s[0]), 1e-300)
-        return np.asarray(2.0 * self.lam * (W / self.sigma2 + float(s.sum()) * (U[:, keep] @ Vt[keep])))
+        return np.asarray(2.0 * self.lam * (np.asarray(W) / self.sigma2 + float(s.sum()) * (U[:, keep] @ Vt[keep])))
 
     def proximal(self, Z: np.ndarray, step: float) -> np.ndarray:
         """Return argmin_W step R(W) + ‖W - Z‖^2/2 for a learned Omega: singular values are shrunk.
 
         With a = 2 step lam: x_i = (s_i - a T)_+ / (1 + a/sigma2), T = sum x_i.
         """
-        U, s, Vt = np.linalg.svd(array("Covariance.proximal: Z", Z, (None, None)), full_matrices=False)
+        U, s, Vt = np.linalg.svd(matrix("Covariance.proximal: Z", Z, True), full_matrices=False)
         a = 2.0 * real("Covariance.proximal: step", step, low=0.0, strict=True) * self.lam
         return np.asarray((U * _shrink(s, a, 1.0 + a / self.sigma2)) @ Vt)
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from fedconvex._check import array, bad, finite, numeric, real, whole
+from fedconvex._check import among, array, bad, codes, finite, flag, numeric, real, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
@@ -124,12 +125,12 @@ def fit_q(
 
 def _rows_and_domains(X: Any, domain: Any, features: Any) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the rows, their domains and how many domains there are, checked."""
-    if features not in MAPS and not callable(features):
-        raise bad("fit_q.features", f"be one of {MAPS} or a function of X", f"{features!r}")
+    if not callable(features) or isinstance(features, type):
+        among("fit_q.features (or be a function of X)", features, MAPS)
     rows = numeric("fit_q.X", X, copy=False)
     finite("fit_q.X", rows)
-    code = np.asarray(domain)
-    if rows.ndim != 2 or code.shape != rows.shape[:1] or code.dtype.kind not in "iu" or code.min() < 0:
+    code = codes("fit_q.domain", domain)
+    if rows.ndim != 2 or code.shape != rows.shape[:1]:
         raise bad("fit_q.domain", "be one whole number per row of X", f"shapes {rows.shape} and {code.shape}")
     counts = np.bincount(code)
     if counts.min() == 0:
@@ -146,7 +147,7 @@ def _cross_validated(
     held = {c: _held_out(psi, code, fold, c) for c in grid}
     scores = {c: _log_loss(_softmax(z), code) for c, z in held.items()}
     best = min(scores, key=lambda c: scores[c])
-    return scores, best, _temperature(held[best], code) if calibrate else 1.0
+    return scores, best, _temperature(held[best], code) if flag("fit_q.calibrate", calibrate) else 1.0
 
 
 def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
@@ -157,10 +158,11 @@ def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
     ValueError
         If a row has a negative entry, NaN, or does not sum to one.
     """
-    n = X.shape[0]
+    X = X if sp.issparse(X) else array(f"{who}: X", X, (None, None), copy=False)
+    n, p = X.shape[0], whole(f"{who}: p", p, low=1)
     if q is None:
         return np.full((n, p), 1.0 / p)
-    Q = numeric(who, q(X) if callable(q) else q)
+    Q = numeric(who, q(X) if callable(q) and not isinstance(q, type) else q)
     if Q.shape != (n, p):
         raise bad(who, f"have one row per row of X and one column per source, {(n, p)}", f"shape {Q.shape}")
     finite(who, Q)
@@ -181,10 +183,8 @@ def calibration_error(Q: Any, domain: Any, bins: int = 10) -> float:
     >>> calibration_error([[0.5, 0.5], [0.5, 0.5]], [0, 1])
     0.0
     """
-    P, code = array("calibration_error: Q", Q, (None, None)), np.asarray(domain)
-    bins = whole("calibration_error: bins", bins, low=1)
-    if code.shape != P.shape[:1] or code.dtype.kind not in "iu" or not np.isin(code, np.arange(P.shape[1])).all():
-        raise bad("calibration_error: domain", f"be {len(P)} numbers below {P.shape[1]}", f"{code!r}")
+    P, bins = array("calibration_error: Q", Q, (None, None)), whole("calibration_error: bins", bins, low=1)
+    code = codes("calibration_error: domain", domain, len(P), P.shape[1])
     if not P.size or P.min() < 0.0 or P.max() > 1.0:
         raise bad("calibration_error: Q", "hold probabilities", "others" if P.size else "none")
     hit = (code[:, None] == np.arange(P.shape[1])).astype(float)

@@ -84,8 +84,10 @@ class Stump(_Fields):
         whole("Stump.feature", feature)
         if isinstance(threshold, bool) or not isinstance(threshold, (int, float, np.integer, np.floating)):
             raise wrong_type("Stump.threshold", "be a number", f"{type(threshold).__name__} {threshold!r}")
-        if math.isnan(threshold):
+        if not abs(threshold) <= math.inf:
             raise bad("Stump.threshold", "be a number or infinite", "NaN")
+        if isinstance(threshold, int):
+            real("Stump.threshold", threshold)
         for name, value in (("left", left), ("right", right)):
             real(f"Stump.{name}", value, low=-1.0, high=1.0)
         return super().__new__(cls, feature, threshold, left, right)

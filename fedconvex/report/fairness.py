@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
-from fedconvex._check import bad, numeric, real, wrong_type
+from fedconvex._check import bad, finite, numeric, real, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
@@ -384,7 +384,8 @@ def _matched_weights(who: str, problem: Problem, target: Problem, domain_weights
     names, order = domain_names(target), domain_names(problem)
     if domain_weights is None:
         return np.full(names.size, np.nan)
-    lam = np.asarray(domain_weights, dtype=np.float64)
+    lam = numeric(f"{who}: domain_weights", domain_weights)
+    finite(f"{who}: domain_weights", lam)
     if lam.shape != (order.size,):
         raise bad(f"{who}: domain_weights", f"have {order.size} entries, one per domain", f"shape {lam.shape}")
     known = dict(zip(order.tolist(), lam.tolist(), strict=True))

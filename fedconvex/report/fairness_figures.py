@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad, flag, instance, numeric, wrong_type
 from fedconvex.driver import Result
 from fedconvex.problems import Problem
 from fedconvex.report.fairness import DomainScores, domain_names
@@ -236,12 +236,14 @@ def _weights_legend(figure: Any, lines: Sequence[Any], exact: bool) -> None:
 def _checked_weights(results: Any, problem: Problem, exact: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the domains, and the exact weights (p,) or None; raise unless they and the runs have a weight for each."""
     check_results("domain_weights_plot", results)
+    instance("domain_weights_plot: problem", problem, Problem)
     names = domain_names(problem)
     for name, result in results.items():
         who = f"domain_weights_plot: results[{name!r}]"
         if "domain_weights" not in result.trace or result.trace["domain_weights"].shape[-1] != names.size:
             raise bad(who, f"have a trace of {names.size} weights, domain_weights", ", ".join(result.trace))
-    star = None if exact is None else np.asarray(getattr(exact, "domain_weights", exact), dtype=float)
+    star = getattr(exact, "domain_weights", exact)
+    star = None if star is None else numeric("domain_weights_plot: exact", star)
     if star is not None and star.shape != (names.size,):
         raise bad("domain_weights_plot: exact", f"have {names.size} entries", f"shape {star.shape}")
     return names, star
@@ -249,7 +251,7 @@ def _checked_weights(results: Any, problem: Problem, exact: Any) -> tuple[np.nda
 
 def _weights(axis: Any, name: str, result: Result, names: np.ndarray, star: np.ndarray | None, log: bool) -> None:
     rounds = np.asarray(result.trace["round"])
-    keep = slice(int(log and rounds[0] == 0), None)
+    keep = slice(int(flag("domain_weights_plot: log", log) and rounds[0] == 0), None)
     lam, rounds = result.trace["domain_weights"].reshape(len(rounds), -1, names.size)[keep], rounds[keep]
     low, middle, high = np.quantile(lam, [0.1, 0.5, 0.9], axis=1)
     looks = [

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, whole, wrong_type
+from fedconvex._check import bad, instance, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import Trace, first_state, iterate
 from fedconvex.methods import SGD, Decay, GradientDescent
@@ -99,6 +99,7 @@ def client_drift(method: Any, problem: Problem, w: Any, *, seed: Any = 0) -> Dri
     >>> client_drift(FedAvg(step_size=0.5, local_steps=1), problem, np.array([0.0]))
     Drift(drift=1.25, spread=0.25, clients=array([0.25, 2.25]))
     """
+    instance("client_drift: problem", problem, Problem)
     start = problem.unflatten(_one("client_drift", problem, w))[None]
     if isinstance(method, type) or not hasattr(method, "local"):
         raise wrong_type("client_drift: method", "be an instance of a method with clients", f"{method!r}")
@@ -136,6 +137,7 @@ def gradient_dissimilarity(problem: Problem, w: Any) -> Dissimilarity:
     >>> gradient_dissimilarity(problem, np.array([0.0]))
     Dissimilarity(B2=1.25, zeta2=1.0)
     """
+    instance("gradient_dissimilarity: problem", problem, Problem)
     W, single = problem.flatten(w)
     G = problem.client_gradients(problem.unflatten(W)).reshape(len(W), problem.federation.K, -1)
     mean = np.einsum("k,rkj->rj", problem.weights, G)
@@ -164,6 +166,7 @@ def loss_spread(problem: Problem, w: Any) -> LossSpread:
     >>> loss_spread(Problem(fed, Squared()), np.array([0.0]))
     LossSpread(minimum=0.5, q1=1.5, median=2.5, q3=3.5, maximum=4.5, std=2.0, worst='south')
     """
+    instance("loss_spread: problem", problem, Problem)
     v = _one("loss_spread", problem, w)
     loss = problem.client_values(problem.unflatten(v)) - problem.ridge_term(v)
     low, q1, median, q3, high = np.quantile(loss, [0.0, 0.25, 0.5, 0.75, 1.0]).tolist()
@@ -363,6 +366,8 @@ def heterogeneity_table(trace: Trace, rows: int = 11) -> str:
     >>> heterogeneity_table(trace, rows=2).splitlines()[0].split()
     ['round', 'drift', 'B^2', 'zeta^2', 'median', 'loss', 'worst', 'loss', 'worst', 'client']
     """
+    if not isinstance(trace, dict) or "zeta2" not in trace:
+        raise wrong_type("heterogeneity_table: trace", "come from heterogeneity_trace", type(trace).__name__)
     most = whole("heterogeneity_table: rows", rows, low=2)
     pick = np.unique(np.linspace(0, len(trace.round) - 1, most).round().astype(int))
     names = {"round": "round", "drift": "drift", "B2": "B^2", "zeta2": "zeta^2", "divergence": "divergence"}

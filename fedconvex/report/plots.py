@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, printable, wrong_type
+from fedconvex._check import bad, instance, printable, text, wrong_type
 from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result
 from fedconvex.problems import Problem
@@ -73,6 +73,8 @@ def panels(
     """
     if axes is not None:
         drawn = np.ravel(np.asarray(axes, dtype=object))
+        if not drawn.size or not all(hasattr(axis, "plot") for axis in drawn):
+            raise bad("figure: axes", "be axes of matplotlib", f"{axes!r}")
         return drawn[0].figure, drawn
     Figure, Canvas = _matplotlib()
     figure = Figure(figsize=size, dpi=144, layout="constrained")
@@ -89,11 +91,11 @@ def light_grid(axis: Any, along: str = "both", colour: str = "0.88") -> None:
 
 def finished(figure: Any, file: Path | None, title: str = "") -> Any:
     """Return the figure under its title, written to the file if there is one, whole or not at all."""
-    if title:
+    if text("figure: title", title):
         figure.suptitle(printable(title), fontsize=10, parse_math=False)  # names may hold dollars
     for legend in filter(None, [*figure.legends, *(axis.get_legend() for axis in figure.axes)]):
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        for words in legend.get_texts():
+            words.set_parse_math(False)
     if file is not None:
         save_figure(figure, file)
     return figure
@@ -157,6 +159,7 @@ def convergence_plot(
     >>> [axis.get_xlabel() for axis in figure.axes]
     ['communication rounds', 'communicated floats (8 bytes each, all clients, both ways)']
     """
+    instance("convergence_plot: problem", problem, Problem)
     check_results("convergence_plot", results)
     file = check_plot_path(path)
     figure, drawn = panels((1, 2), (9.6, 4.0), axes, sharey=True)

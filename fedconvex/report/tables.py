@@ -8,13 +8,12 @@ import math
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, flag, numeric, printable, real
-from fedconvex._files import write_file
+from fedconvex._check import bad, finite, flag, instance, items, numeric, printable, real, text, whole, wrong_type
+from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result, Status
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
@@ -47,11 +46,16 @@ def format_table(
     north     12  0.5123
     south      7       -
     """
+    headers = items("format_table: headers", headers)
+    rows = [list(items("format_table: rows", row)) for row in items("format_table: rows", rows)]
+    text("format_table: indent", indent)
+    width = None if width is None else whole("format_table: width", width, low=1)
     for row in rows:
         if len(row) != len(headers):
             raise bad("format_table: rows", f"have {len(headers)} cells each", f"{len(row)} in {row!r}")
-    text = [any(isinstance(row[j], str) for row in rows) for j in range(len(headers))]
-    return aligned([printable(h) for h in headers], [[_cell(v) for v in row] for row in rows], text, indent, width)
+    words = [any(isinstance(row[j], str) for row in rows) for j in range(len(headers))]
+    names = [printable(text("format_table: headers", h)) for h in headers]
+    return aligned(names, [[_cell(v) for v in row] for row in rows], words, indent, width)
 
 
 def aligned(
@@ -90,6 +94,8 @@ def _cell(v: Any) -> str:
         return printable(str(v))
     if isinstance(v, (int, np.integer)):
         return f"{v:,}"
+    if not isinstance(v, (int, float, np.number, type(None))):
+        raise wrong_type("cells of a table", "be text, numbers or None", f"{v!r}")
     return "-" if v is None or math.isnan(v) else f"{v:.4g}"
 
 
@@ -121,6 +127,7 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
     >>> {name: column.tolist() for name, column in found.items()}
     {'client': ['a', 'b'], 'rows': [2, 2], 'loss': [0.5, 1.0], 'rmse': [1.0, 1.4142135623730951], 'r2': [0.0, -1.0]}
     """
+    instance("per_client_metrics: problem", problem, Problem)
     fed, w = problem.federation, numeric("per_client_metrics: w", w)
     finite("per_client_metrics: w", w)
     target_scale = real("per_client_metrics: target_scale", target_scale, low=0.0, strict=True)
@@ -177,11 +184,16 @@ def comparison(
     >>> [(row["model"], row["loss"], row["worst_client"]) for row in rows]
     [('pooled', 0.625, 'a'), ('alone, mean of 2', 1.25, 'b'), ('alone, worst of 2', 1.75, 'a')]
     """
+    instance("comparison: problem", problem, Problem)
     score = "rmse" if traits(problem.loss).task == "regression" else "accuracy"
     out: list[dict[str, Any]] = []
     target = problem if measured is None else measured
+    instance("comparison: measured", target, Problem)
+    if traits(target.loss).task != traits(problem.loss).task:
+        raise bad("comparison: measured", f"have {problem.loss!r} as the problem", f"{target.loss!r}")
+    instance("comparison: models", models, Mapping)
     for name, given in models.items():
-        w = np.asarray(given, dtype=np.float64)
+        w = numeric(f"comparison: models[{name!r}]", given)
         several = w.ndim == len(problem.model_shape) + 1
         found = [
             {"objective": float(problem.value(v)), **_overall(target, v, score, target_scale)}
@@ -259,6 +271,7 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     """
     tol = real("outlook: tol", tol, low=0.0)
     noisy, drifting = flag("outlook: noisy", noisy), flag("outlook: drifting", drifting)
+    instance("outlook: result", result, Result)
     if np.ndim(result.gap):
         raise bad("outlook: result", "be of one trajectory", f"{np.size(result.gap)}")
     if result.status is Status.DIVERGED:
@@ -310,14 +323,16 @@ def write_trace(result: Result, path: str | os.PathLike[str]) -> None:
     ...     pathlib.Path(folder, "trace.csv").read_text().splitlines()[0]
     'round,value,gap,seconds,floats_down,floats_up'
     """
+    instance("write_trace: result", result, Result)
+    file = check_file("write_trace: path", path)
     columns: dict[str, np.ndarray] = {}
     for name, v in result.trace.items():
         if v.ndim == 1:
             columns[name] = v
         else:
             columns |= {f"{name}_{r}": column for r, column in enumerate(v.reshape(len(v), -1).T)}
-    text = io.StringIO()
-    text.write(",".join(columns) + "\n")
+    lines = io.StringIO()
+    lines.write(",".join(columns) + "\n")
     for row in zip(*(v.tolist() for v in columns.values()), strict=True):
-        text.write(",".join(map(repr, row)) + "\n")
-    write_file(Path(path), text.getvalue().encode())
+        lines.write(",".join(map(repr, row)) + "\n")
+    write_file(file, lines.getvalue().encode())

@@ -377,7 +377,7 @@ def project_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf, weights: Any 
     who = "project_simplex"
     a, s = inputs.rows(f"{who}: v", v), inputs.scale(who, scale)
     out, rows = np.empty_like(a), a.reshape(-1, a.shape[-1])
-    if np.ndim(cap) == np.ndim(weights) == 0 and cap == np.inf and weights == 1.0:
+    if inputs.number(who, cap) and inputs.number(who, weights) and cap == np.inf and weights == 1.0:
         w = u = None
     else:
         inputs.moderate(f"{who}: v", a)

@@ -50,6 +50,11 @@ def companion(who: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.ascontiguousarray(full.reshape(-1, shape[-1]))
 
 
+def number(who: str, x: Any) -> bool:
+    """Whether x, a cap or a weight, is one number for all entries."""
+    return numeric(who, x, copy=False).ndim == 0
+
+
 def caps(who: str, cap: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Return nonnegative caps as `companion` does."""
     u = companion(f"{who}: cap", cap, shape)

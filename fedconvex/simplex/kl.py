@@ -74,7 +74,7 @@ def project_kl_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf) -> np.ndar
     """
     who = "project_kl_simplex"
     a, s = measure(f"{who}: v", v), inputs.scale(who, scale)
-    if np.ndim(cap) == 0 and cap == np.inf:
+    if inputs.number(who, cap) and cap == np.inf:
         return fixed_sum(a / a.max(axis=-1, keepdims=True), s)
     u = np.broadcast_to(inputs.caps(who, cap, a.shape), (max(a.size // a.shape[-1], 1), a.shape[-1]))
     a, u, shape = a.reshape(-1, a.shape[-1]), u[: a.size // a.shape[-1]], a.shape

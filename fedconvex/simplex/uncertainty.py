@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import simplex
-from fedconvex._check import array, bad, equal_by_type, finite, numeric, real, vector, whole
+from fedconvex._check import array, bad, equal_by_type, finite, numeric, real, vector, whole, wrong_type
+from fedconvex.simplex import inputs
 
 __all__ = [
     "EntropicStep",
@@ -53,9 +54,7 @@ class Simplex:
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether domain_weights is in the set, up to slack in every entry and in the sum."""
         slack = real("contains: slack", slack, low=0.0)
-        lam = numeric("Simplex.contains: domain_weights", domain_weights)
-        if lam.ndim == 0 or lam.size == 0:
-            raise bad("contains: domain_weights", "have shape (p,) or (R, p)", f"{lam.shape}")
+        lam = _values("contains: domain_weights", domain_weights)
         return bool(lam.min() >= -slack and np.abs(lam.sum(axis=-1) - 1.0).max() <= slack)
 
     def project(self, v: Any) -> np.ndarray:
@@ -68,7 +67,7 @@ class Simplex:
 
     def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser."""
-        F = numeric("Simplex.largest: values", values)
+        F = _values("Simplex.largest: values", values)
         return F.max(axis=-1), np.eye(F.shape[-1])[F.argmax(axis=-1)]
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -124,7 +123,8 @@ class Polytope:
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether domain_weights is in the set, up to slack in entries, in the sum and (relative) in A lambda <= b."""
-        lam, A = numeric("Polytope.contains: domain_weights", domain_weights), np.array(self.A)
+        A = np.array(self.A)
+        lam = _values("Polytope.contains: domain_weights", domain_weights, A.shape[1])
         slack = real("Polytope.contains: slack", slack, low=0.0)
         room = slack * (1.0 + np.abs(A).max(axis=1))
         return Simplex().contains(lam, slack) and bool((lam @ A.T <= np.array(self.b) + room).all())
@@ -142,7 +142,7 @@ class Polytope:
 
         The value is that of the dual, b'y + max_k (values - A'y)_k, which for every y >= 0 is an upper bound.
         """
-        return _largest_by_row(self._vertex, _values("Polytope.largest: values", values, len(self.A[0])))
+        return _largest_by_row(self._vertex, _moderate("Polytope.largest: values", values, len(self.A[0])))
 
     def _vertex(self, row: np.ndarray) -> tuple[float, np.ndarray]:
         from scipy.optimize import linprog
@@ -211,7 +211,8 @@ class KLBall:
 
     def contains(self, domain_weights: Any, slack: float = _SLACK) -> bool:
         """Whether domain_weights is in the set, up to slack in every entry, in the sum and in the divergence."""
-        lam, c = numeric("KLBall.contains: domain_weights", domain_weights), np.array(self.center)
+        c = np.array(self.center)
+        lam = _values("KLBall.contains: domain_weights", domain_weights, c.size)
         if not Simplex().contains(lam, slack) or (lam[..., c == 0.0] > slack).any():
             return False
         return bool((divergence(lam, c) <= self.radius + slack).all())
@@ -230,7 +231,7 @@ class KLBall:
         The value is that of the dual, nu radius + nu log sum_k center_k exp(values_k/nu), an upper bound for every nu.
         """
         return _largest_by_row(
-            lambda row: self.tilt(row)[:2], _values("KLBall.largest: values", values, len(self.center))
+            lambda row: self.tilt(row)[:2], _moderate("KLBall.largest: values", values, len(self.center))
         )
 
     def tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
@@ -371,6 +372,14 @@ def softmax(values: np.ndarray, mu: float) -> np.ndarray:
 # ---------------------------------------------------------------- small things
 
 
+def check_set(who: str, uncertainty_set: Any, p: int) -> None:
+    """Raise unless it is a set of weights of p domains."""
+    if isinstance(uncertainty_set, type) or not hasattr(uncertainty_set, "largest"):
+        must = "be one of fedconvex.simplex.uncertainty, such as Simplex()"
+        raise wrong_type(f"{who}: uncertainty_set", must, f"{uncertainty_set!r}")
+    uncertainty_set.check(who, p)
+
+
 def divergence(lam: np.ndarray, c: np.ndarray) -> np.ndarray:
     """KL(lambda‖c) of weights (..., p); entries where c is 0 are left out."""
     on = c > 0.0
@@ -389,7 +398,9 @@ def _largest_by_row(
 
 def _tilted(domain_weights: Any, g: Any) -> np.ndarray:
     """Weights times exp(g) up to a factor per row."""
-    lam, up = numeric("entropic: domain_weights", domain_weights), numeric("entropic: g", g)
+    lam, up = _values("entropic: domain_weights", domain_weights), numeric("entropic: g", g)
+    if up.shape != lam.shape:
+        raise bad("entropic: g", f"have the shape {lam.shape} of the weights", f"{up.shape}")
     return lam * np.exp(up - np.where(lam > 0.0, up, -np.inf).max(axis=-1, keepdims=True))
 
 
@@ -408,10 +419,19 @@ def _same_size(who: str, mine: int, p: int) -> None:
         raise bad(f"{who}.uncertainty_set", f"hold weights of the {p} domains", f"weights of {mine}")
 
 
-def _values(who: str, x: Any, p: int) -> np.ndarray:
+def _moderate(who: str, x: Any, p: int) -> np.ndarray:
+    """Return one number per domain, (p,) or (R, p), whose products do not overflow."""
+    a = _values(who, x, p)
+    finite(who, a)
+    inputs.moderate(who, a)
+    return a
+
+
+def _values(who: str, x: Any, p: int | None = None) -> np.ndarray:
     """Return one number per domain, (p,) or (R, p); they may be infinite or unknown."""
     a = numeric(who, x)
-    if a.ndim == 0 or a.size == 0 or a.shape[-1] != p:
+    if a.ndim == 0 or a.size == 0 or p not in (None, a.shape[-1]):
+        p = "p" if p is None else p  # type: ignore[assignment]
         raise bad(who, f"have shape ({p},) or (R, {p})", f"{a.shape}")
     return a
 

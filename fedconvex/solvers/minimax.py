@@ -29,10 +29,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fedconvex._check import bad, real
+from fedconvex._check import bad, instance, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
-from fedconvex.simplex.uncertainty import KLBall, Simplex, log_sum_exp, softmax
+from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
 from fedconvex.solvers.certificates import ContradictedCertificate, contradiction, gaps_above, lower_at
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.newton import polish
@@ -123,9 +123,10 @@ def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any =
     >>> best.w, best.domain_weights
     (array([0.5]), array([0.75, 0.25]))
     """
+    instance("solve_minimax: problem", problem, Objective)
     who, sets = "Problem.solve_minimax", Simplex() if uncertainty_set is None else uncertainty_set
     domains, tol, begin = _prepared(who, problem, tol)
-    sets.check(who, domains.federation.K)
+    check_set(who, sets, domains.federation.K)
     if not isinstance(sets, KLBall):
         w, mix, iterations = _sequential(domains, sets)
     else:
@@ -163,6 +164,7 @@ def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
     >>> best.w, round(best.value, 6)  # 1/2 + log(2)/2
     (array([1.]), 0.846574)
     """
+    instance("solve_softmax: problem", problem, Objective)
     who, m = "solve_softmax", real("solve_softmax: mu", mu, low=0.0, strict=True)
     domains, tol, begin = _prepared(who, problem, tol)
     w, q, iterations = _newton(domains, lambda F: _softmax_envelope(F, m), np.zeros(domains.size))

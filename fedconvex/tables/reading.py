@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad, wrong_type
+from fedconvex._files import existing
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.csv_files import read_csv
 from fedconvex.tables.frame import Frame
@@ -15,16 +15,6 @@ from fedconvex.tables.other_files import read_npz, read_parquet, read_svmlight
 from fedconvex.tables.planning import Wishes, planned
 
 __all__ = ["existing", "plan", "read_frame", "read_table", "suffix"]
-
-
-def existing(who: str, path: Any) -> Path:
-    """Return the path of a file that exists."""
-    if not isinstance(path, (str, PathLike)):
-        raise wrong_type(f"{who}: path", "be a path", type(path).__name__)
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"{who}: path must be an existing file; got {file}")
-    return file
 
 
 def suffix(who: str, path: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, whole
+from fedconvex._check import bad, raw, real, vector, whole
 from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.theorems.parts.domains import (
     breast_cancer_two_features,
@@ -228,7 +228,7 @@ def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, l
     """
     d, M = _probability(delta), real("largest", largest, low=0.0, strict=True)
     L, R, m = (
-        np.atleast_1d(numeric(name, v))
+        vector(name, np.atleast_1d(raw(name, v)))
         for name, v in zip(("empirical", "complexity", "sizes"), (empirical, complexity, sizes), strict=True)
     )
     if not L.shape == R.shape == m.shape or L.ndim != 1:
@@ -273,7 +273,9 @@ def excess_by_vertices(complexity: Any, sizes: Any, **sample: Any) -> Bound:
     >>> round(excess_by_vertices([0.0], [50], delta=0.05).value, 4)
     0.1731
     """
-    return replace(vertex_bound(np.zeros(np.shape(sizes)), complexity, sizes, **sample), quantity=AGNOSTIC_EXCESS)
+    return replace(
+        vertex_bound(np.zeros(raw("sizes", sizes).shape), complexity, sizes, **sample), quantity=AGNOSTIC_EXCESS
+    )
 
 
 def _bounded(M: float) -> tuple[Hypothesis, ...]:

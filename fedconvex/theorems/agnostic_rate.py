@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import flag, instance, real, whole
 from fedconvex.loss_traits import traits
 from fedconvex.methods import AFL
 from fedconvex.methods.afl import WeightedSampling
@@ -174,8 +174,8 @@ def agnostic_rate(
     0.3
     """
     T = whole("rounds", rounds, low=1)
-    model = math.sqrt(real("sigma2_w", sigma2_w, low=0.0) + real("G_w", G_w, low=0.0) ** 2)
-    weights = math.sqrt(real("sigma2_lambda", sigma2_lambda, low=0.0) + real("G_lambda", G_lambda, low=0.0) ** 2)
+    model = math.hypot(math.sqrt(real("sigma2_w", sigma2_w, low=0.0)), real("G_w", G_w, low=0.0))
+    weights = math.hypot(math.sqrt(real("sigma2_lambda", sigma2_lambda, low=0.0)), real("G_lambda", G_lambda, low=0.0))
     terms = {
         "model": 3.0 * real("R_W", R_W, low=0.0) * model / math.sqrt(T),
         "domain weights": 3.0 * real("R_lambda", R_lambda, low=0.0) * weights / math.sqrt(T),
@@ -212,6 +212,7 @@ def agnostic_rate_any_steps(
     >>> round(agnostic_rate_any_steps(c, rounds=100, **steps._asdict()).value, 4)
     0.1388
     """
+    instance("agnostic_rate_any_steps: constants", constants, AgnosticConstants)
     c, T = constants, whole("rounds", rounds, low=1)
     terms = _model_terms(c, T, step_size)
     if c.reach_lambda > 0.0:
@@ -243,6 +244,7 @@ def agnostic_rate_entropic(
     >>> round(agnostic_rate_entropic(c, rounds=100, **steps._asdict()).value, 4)
     0.1504
     """
+    instance("agnostic_rate_entropic: constants", constants, AgnosticConstants)
     c, T = constants, whole("rounds", rounds, low=1)
     terms = _model_terms(c, T, step_size)
     if c.divergence > 0.0:
@@ -287,6 +289,7 @@ def afl_constants(problem: Problem, method: Any, start: Any = None) -> AgnosticC
     >>> afl_constants(problem, AFL(step_size=0.1, domain_step_size=0.1, radius=1.0)).G_w
     6.0
     """
+    instance("afl_constants: method", method, AFL)
     m = method
     drawn = m.sampling.draws if hasattr(m.sampling, "draws") else None
     return agnostic_constants(
@@ -313,6 +316,7 @@ def with_steps(method: Any, problem: Problem, *, rounds: int, start: Any = None,
     >>> round(with_steps(method, problem, rounds=4, published=True).step_size, 4)  # 2R/(G T^(1/2))
     0.1667
     """
+    flag("with_steps: published", published)
     c = afl_constants(problem, method, start)
     steps = (
         _published(c, rounds)
@@ -395,6 +399,7 @@ def _shown_game(s: Setting) -> dict[str, tuple[float, str]]:
 
 def saddle_steps(published: bool = False, **settings: Any) -> MethodRule:
     """Return AFL on the unit ball, with the steps of its published rate, or those of the least bound for any steps."""
+    flag("saddle_steps: published", published)
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> AFL:
         method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0, **feasible_work(problem, settings))

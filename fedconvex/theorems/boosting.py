@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole
+from fedconvex._check import bad, finite, numeric, raw, real, vector, whole
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Exponential
 from fedconvex.problems import BoostingProblem, StumpProblem
@@ -219,7 +219,10 @@ def gradient_remainder(values: Any, step: float, curvature: float | None = None)
     >>> round(gradient_remainder([1.0, 0.5], 0.1).value, 6)
     0.005526
     """
-    F, h = numeric("gradient_remainder: values", values), real("gradient_remainder: step", step, low=0.0, strict=True)
+    F = vector("gradient_remainder: values", np.ravel(raw("gradient_remainder: values", values)))
+    h = real("gradient_remainder: step", step, low=0.0, high=700.0, strict=True)
+    if not F.size or F.min() < 0.0:
+        raise bad("gradient_remainder: values", "be nonnegative", f"{values!r}")
     bend = math.exp(h) * float(F.max()) if curvature is None else real("gradient_remainder: curvature", curvature)
     return Bound({"curvature": 0.5 * h * h * bend}, TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
 

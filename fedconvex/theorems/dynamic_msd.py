@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import array, real, whole
+from fedconvex._check import array, instance, real, whole
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_hessians
 from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
@@ -143,7 +143,9 @@ def msd_paper(
     AssumptionError
         If a step size condition fails, or lambda >= 1: the bound is vacuous.
     """
+    instance("msd_paper: constants", constants, TrackingConstants)
     mu, q2 = real("step_size", step_size, low=0.0, strict=True), real("drift2", drift2, low=0.0)
+    t = None if t is None else real("t", t, low=0.0, high=1.0, strict=True)
     s = sampling(constants.sizes, **agents)
     theorem = f"{SOURCE}, MSD, version P"
     room = min(mu * constants.nu, 2.0 - mu * constants.delta_P)  # 1 - gamma, not rounded to 0 for tiny steps
@@ -154,14 +156,14 @@ def msd_paper(
     beta_d, sigma_d = incremental_constants(constants, s)
     if s.a.any():
         young = room if t is None else real("t", t, low=0.0, high=1.0, strict=True)
-        left = room * (2.0 - room) - young - mu**2 * beta_s  # (1 - lambda)(1 - t), but for the last term
+        left = room * (2.0 - room) - young - mu * mu * beta_s  # (1 - lambda)(1 - t), but for the last term
         gap = left / (1.0 - young) - mu**4 * beta_d / young if young < 1.0 else -math.inf
         last = mu**4 * sigma_d / young
     else:
-        young, gap, last = 0.0, room * (2.0 - room) - mu**2 * beta_s, 0.0
+        young, gap, last = 0.0, room * (2.0 - room) - mu * mu * beta_s, 0.0
     shares = {
-        "data variability": mu**2 * sigma_s / (1.0 - young) if young < 1.0 else math.inf,
-        "model variability": mu**2 * eps / (1.0 - young) if young < 1.0 else math.inf,
+        "data variability": mu * mu * sigma_s / (1.0 - young) if young < 1.0 else math.inf,
+        "model variability": mu * mu * eps / (1.0 - young) if young < 1.0 else math.inf,
         "incremental": last,
         "tracking": q2,
     }
@@ -198,13 +200,14 @@ def msd_refined(
     >>> round(msd_refined(constants, step_size=0.5, drift2=0.75).value, 12)
     1.0
     """
+    instance("msd_refined: constants", constants, TrackingConstants)
     mu, q2 = real("step_size", step_size, low=0.0, strict=True), real("drift2", drift2, low=0.0)
     s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, MSD, version R (form of Rizk, Vlaski, Sayed 2020)"
     requires = strongly_convex(theorem, constants) + require(theorem, *nonexpansive(constants, mu, s))
     c = constants
     c_s = 2.0 / s.L * float(np.max(s.tau_s * c.delta_k + s.tau_eps * c.delta_P_k))
-    A = 2.0 * mu - mu**2 * (c.delta_P + c_s)
+    A = 2.0 * mu - mu * mu * (c.delta_P + c_s)
     text = f"step_size = {mu:g}, 2/(delta_P + c_s) = {2.0 / (c.delta_P + c_s):g}"
     requires += require(theorem, Hypothesis("step_size < 2/(delta_P + c_s)", text, A > 0.0))
     c_d = 2.0 * float(np.max(s.a * c.delta_k * c.delta_P_k * (c.delta_P_k + s.tau_1 * c.delta_k)))
@@ -214,11 +217,11 @@ def msd_refined(
     inverse = 1.0 / ts if s.a.any() else np.zeros(1)
     gap = (c.nu * A - ts) / (1.0 - ts) - c.nu * mu**4 * c_d * inverse  # 1 - lambda
     gap = np.where(A / (1.0 - ts) >= mu**4 * c_d * inverse, gap, -np.inf)
-    noise = mu**2 * (sigma_s + eps) / (1.0 - ts) + mu**4 * S_d * inverse + q2
+    noise = mu * mu * (sigma_s + eps) / (1.0 - ts) + mu**4 * S_d * inverse + q2
     best = _best(gap, noise, rounds, start2)
     shares = {
-        "data variability": mu**2 * sigma_s / (1.0 - ts[best]),
-        "model variability": mu**2 * eps / (1.0 - ts[best]),
+        "data variability": mu * mu * sigma_s / (1.0 - ts[best]),
+        "model variability": mu * mu * eps / (1.0 - ts[best]),
         "incremental": mu**4 * S_d * inverse[best],
         "tracking": q2,
     }
@@ -255,6 +258,7 @@ def small_step(constants: TrackingConstants, *, step_size: float, drift_covarian
     participation, batch_size, local_steps
         As for `msd_paper`.
     """
+    instance("small_step: constants", constants, TrackingConstants)
     mu = real("step_size", step_size, low=0.0, strict=True)
     noise, tracking = _traces(constants, drift_covariance, agents)
     return SmallStep(0.5 * mu * noise + 0.5 * tracking / mu, 0.5 * mu * noise, 0.5 * tracking / mu)
@@ -276,6 +280,7 @@ def optimal_step(constants: TrackingConstants, *, drift_covariance: Any, **agent
     >>> round(small_step(constants, step_size=0.1, drift_covariance=[[0.01]], participation=1).value, 12)
     0.1
     """
+    instance("optimal_step: constants", constants, TrackingConstants)
     noise, tracking = _traces(constants, drift_covariance, agents)
     require("optimal step", Hypothesis("gradient noise", f"tr(H^-1 R_s) = {noise:g}", noise > 0.0))
     return math.sqrt(tracking / noise)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import numeric, real, wrong_type
+from fedconvex._check import instance, numeric, real, wrong_type
 from fedconvex.driver import iterate
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
@@ -141,6 +141,7 @@ def gradient_noise(problem: Problem, w: Any, **agents: Any) -> Bound:
     >>> gradient_noise(Problem(fed, Squared()), np.array([2.0]), participation=1).value
     1.0
     """
+    instance("gradient_noise: problem", problem, Problem)
     equal_agents("gradient noise identity", problem)
     s = sampling(problem.federation.sizes, **agents)
     g = problem.client_gradients(w).reshape(problem.federation.K, -1)
@@ -154,6 +155,7 @@ def gradient_noise(problem: Problem, w: Any, **agents: Any) -> Bound:
 
 def gradient_noise_paper(constants: TrackingConstants, distance: float, **agents: Any) -> Bound:
     """Return the lemma as in the paper (factors 6, 3, tau_eps to the first power) at ‖w_{i-1} - w^o‖ = distance."""
+    instance("gradient_noise_paper: constants", constants, TrackingConstants)
     s = sampling(constants.sizes, **agents)
     return _noise_lemma(f"{SOURCE}, gradient noise lemma", constants, distance, s, 6.0, 3.0)
 
@@ -173,19 +175,21 @@ def gradient_noise_sharp(constants: TrackingConstants, distance: float, **agents
     >>> gradient_noise_sharp(constants, 0.0, participation=1).value
     2.0
     """
+    instance("gradient_noise_sharp: constants", constants, TrackingConstants)
     s = sampling(constants.sizes, **agents)
     return _noise_lemma("fedconvex, sharper gradient noise lemma", constants, distance, s, 2.0, 2.0)
 
 
 def incremental_noise(constants: TrackingConstants, distance: float, *, step_size: float, **agents: Any) -> Bound:
     """Return the form with delta throughout: E‖d‖^2 <= mu^2 (beta_d^2 ‖e‖^2 + sigma_d^2), at ‖e‖ = distance."""
+    instance("incremental_noise: constants", constants, TrackingConstants)
     mu = real("step_size", step_size, low=0.0, strict=True)
     d = real("distance", distance, low=0.0)
     s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, incremental noise lemma, delta form"
     requires = require(theorem, *nonexpansive(constants, mu, s))
     beta, sigma = incremental_constants(constants, s)
-    terms = {"distance": mu**2 * beta * d**2, "at the optimum": mu**2 * sigma}
+    terms = {"distance": mu * mu * beta * d * d, "at the optimum": mu * mu * sigma}
     return Bound(terms, INCREMENTAL_NOISE, theorem, requires)
 
 
@@ -206,6 +210,7 @@ def incremental_noise_at(
     >>> incremental_noise_at(constants, (one, 0 * one), step_size=0.5, local_steps=2).value
     0.015625
     """
+    instance("incremental_noise_at: constants", constants, TrackingConstants)
     mu = real("step_size", step_size, low=0.0, strict=True)
     s = sampling(constants.sizes, **agents)
     theorem = "fedconvex, incremental noise lemma"
@@ -213,7 +218,7 @@ def incremental_noise_at(
     if not isinstance(moments, tuple) or len(moments) != 2:
         raise wrong_type("moments", "be a pair of arrays, see client_moments", f"{moments!r}")
     gradient2, variance = (numeric("moments", m) for m in moments)
-    scale = mu**2 * s.a * constants.delta_k * constants.delta_P_k
+    scale = mu * mu * s.a * constants.delta_k * constants.delta_P_k
     terms = {
         "gradients": float(np.mean(scale * gradient2)),
         "data variability": float(np.mean(scale * s.tau_1 * variance)),
@@ -224,7 +229,7 @@ def incremental_noise_at(
 def _noise_lemma(theorem: str, c: TrackingConstants, distance: float, s: Sampling, six: float, three: float) -> Bound:
     d = real("distance", distance, low=0.0)
     beta, sigma, eps = noise_constants(c, s, six, three)
-    terms = {"distance": beta * d**2, "data variability": sigma, "model variability": eps}
+    terms = {"distance": beta * d * d, "data variability": sigma, "model variability": eps}
     return Bound(terms, GRADIENT_NOISE, theorem)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import instance, real, whole
 from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
 from fedconvex.theorems.parts.assumptions import least_convexity
@@ -112,6 +112,7 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
     >>> fedavg_bias(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=2).value
     1.3333333333333333
     """
+    instance("fedavg_bias: clients", clients, Spread)
     theorem = BIAS.format("FedAvg", "B1")
     eta, E, c, gain, requires = _contraction(theorem, constants, step_size, local_steps)
     j = np.arange(1, E)
@@ -131,6 +132,7 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -
     >>> fedprox_bias(Constants(L=1.0, mu=0.5), clients, proximal_mu=1.5).value
     1.0
     """
+    instance("fedprox_bias: clients", clients, Spread)
     theorem = BIAS.format("FedProx", "B2")
     prox = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     mu, _, requires = _curvature(theorem, constants)
@@ -150,6 +152,7 @@ def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: floa
     >>> fedavg_limit_patel(Constants(L=1.0, mu=0.5), clients, step_size=1.0, local_steps=1).value
     2.0
     """
+    instance("fedavg_limit_patel: clients", clients, Spread)
     eta, E, c, gain, requires = _contraction(PATEL, constants, step_size, local_steps)
     factor = eta * E * c ** (E - 1) / gain
     return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, PATEL, requires)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import whole
+from fedconvex._check import instance, whole
 from fedconvex.constants import MEASURED, Constants, default_steps
 from fedconvex.constants.default_steps import Schedule
 from fedconvex.draws import Draws, key_from_seed
@@ -196,6 +196,7 @@ def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, pa
     >>> round(fedavg_scheme_two(constants, local_steps=1, rounds=8, participants=2).terms["sampling"], 4)
     0.1667
     """
+    instance("fedavg_scheme_two: constants", constants, Constants)
     theorem = f"{SOURCE}, Theorem 3 (scheme II)"
     p = client_weights(theorem, constants)
     K = whole("participants", participants, low=1, high=p.size)

@@ -184,7 +184,7 @@ def fedprox_rho(
     mu, L, B, gamma, mubar, requires = _setting(PAPER, constants, proximal_mu, inexactness, nonconvexity)
     GB = (1.0 + gamma) * B
     rho = _sharp(mu, L, B, gamma, mubar)
-    rho -= math.sqrt(2.0 / K) * GB / mubar + (2.0 * math.sqrt(2.0 * K) + 2.0) / K * L * GB**2 / mubar**2
+    rho -= math.sqrt(2.0 / K) * GB / mubar + (2.0 * math.sqrt(2.0 * K) + 2.0) / K * L * (GB / mubar) * (GB / mubar)
     return rho, requires
 
 
@@ -203,18 +203,18 @@ def fedprox_rho_convex(
     mu, L, B, gamma, mubar, requires = _setting(CONVEX, constants, proximal_mu, inexactness, None)
     requires += require(CONVEX, Hypothesis("every F_k convex", f"mubar - mu = {mubar - mu:g}", mubar >= mu))
     t, GB = L / (L + mu), (1.0 + gamma) * B
-    return (1.0 - 0.5 * t * (1.0 + B) - gamma * B) / mu - 0.5 * L * GB**2 / mubar**2, requires
+    return (1.0 - 0.5 * t * (1.0 + B) - gamma * B) / mu - 0.5 * L * (GB / mubar) * (GB / mubar), requires
 
 
 def _sharp(mu: float, L: float, B: float, gamma: float, mubar: float) -> float:
     GB = (1.0 + gamma) * B
-    return (1.0 - gamma * B - L * GB / mubar) / mu - 0.5 * L * GB**2 / mubar**2
+    return (1.0 - gamma * B - L * GB / mubar) / mu - 0.5 * L * (GB / mubar) * (GB / mubar)
 
 
 def _descent(theorem: str, rho: float, requires: tuple[Hypothesis, ...], value: float, gradient_norm: float) -> Bound:
     requires += require(theorem, Hypothesis("rho > 0 (no descent otherwise)", f"rho = {rho:g}", rho > 0.0))
     g = real("gradient_norm", gradient_norm, low=0.0)
-    return Bound({"value": real("value", value), "descent": -rho * g**2}, NEXT_VALUE, theorem, requires)
+    return Bound({"value": real("value", value), "descent": -rho * g * g}, NEXT_VALUE, theorem, requires)
 
 
 def _setting(
@@ -341,7 +341,7 @@ def _of_the_bound(s: Setting, push: float) -> float:
 
 def few_draws(clients: int) -> ProportionalSampling:
     """Return at most three draws with probabilities p_k: few enough to enumerate."""
-    return ProportionalSampling(min(clients, 3))
+    return ProportionalSampling(min(whole("few_draws: clients", clients, low=1), 3))
 
 
 def least_bound_proximal(**settings: Any) -> MethodRule:

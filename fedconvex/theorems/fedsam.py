@@ -167,7 +167,7 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
     terms = {
         "start": D**2 / (2.0 * eta * tau * T),
         "drift": drift,
-        "perturbation": both - drift + 0.5 * L * r**2 * eta * L / (1.0 - eta * L),
+        "perturbation": both - drift + 0.5 * L * r * r * eta * L / (1.0 - eta * L),
     }
     return Bound({name: float(x) for name, x in terms.items()}, SHADOW_AVERAGE, SOURCE, requires)
 
@@ -207,7 +207,7 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
     terms = {
         "start": scale * D**2 * (1.0 / eta + R * L) / (2.0 * tau * T),
         "drift": drift * float(zeta) ** 2,
-        "perturbation": scale * 0.5 * L * r**2 * (t + eta * L / (1.0 - eta * L)) + drift * L**2 * r**2,
+        "perturbation": scale * 0.5 * L * r * r * (t + eta * L / (1.0 - eta * L)) + drift * L**2 * r * r,
     }
     return Bound(terms, SHADOW_AVERAGE, OPTIMUM, requires)
 

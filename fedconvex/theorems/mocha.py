@@ -245,7 +245,7 @@ def mocha_rounds(constants: DualConstants, *, start: float, eps: float, theta: f
     rate = mocha_rate(constants, theta=theta)
     if start <= eps:
         return 0
-    return 1 if rate <= 0.0 else math.ceil(math.log(start / eps) / -math.log(rate) - 1e-12)
+    return 1 if rate <= 0.0 else math.ceil((math.log(start) - math.log(eps)) / -math.log(rate) - 1e-12)
 
 
 def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:

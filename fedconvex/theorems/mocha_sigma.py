@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedconvex._check import instance
 from fedconvex.methods import MOCHA, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.dual_methods import constants_of, dual_steps, shown
@@ -76,6 +77,7 @@ def safe_sigma_bound(constants: DualConstants) -> Bound:
     >>> safe_sigma_bound(DualConstants(1.0, 1.0, 1.0, 2.0, 1.5, 3.0, 1.0)).value
     2.0
     """
+    instance("safe_sigma_bound: constants", constants, DualConstants)
     return Bound({"sigma'": constants.sigma}, SEPARABILITY, SOURCE)
 
 

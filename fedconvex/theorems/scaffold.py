@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import instance, real, whole
 from fedconvex.constants import Constants, default_steps
 from fedconvex.driver import iterate
 from fedconvex.methods import SCAFFOLD, UniformSampling
@@ -185,6 +185,7 @@ def scaffold_weights(
     >>> scaffold_weights(Constants(L=1.0, mu=1.0), step_size=1.0, local_steps=1, rounds=2)
     array([0.33333333, 0.66666667])
     """
+    instance("scaffold_weights: constants", constants, Constants)
     h = whole("local_steps", local_steps, low=1) * real("step_size", step_size, low=0.0, strict=True)
     mu = least_convexity(SOURCE, constants)
     half = 0.5 * mu * h * real("server_step", server_step, low=0.0, strict=True)

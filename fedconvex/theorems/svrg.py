@@ -151,7 +151,7 @@ def svrg_factor(constants: Constants, *, step_size: float, inner_steps: int, noi
     theorem, L_s, L, mu, phi, _ = _setting(constants, noise_factor)
     a = (1.0 - phi) * L + 2.0 * phi * L_s
     require(theorem, Hypothesis("step_size ((1 - phi) L + 2 phi L_s) < 1", f"{eta * a:g}", eta * a < 1.0))
-    return (1.0 / (mu * eta * m) + 2.0 * phi * L_s * eta) / (1.0 - a * eta)
+    return (1.0 / max(mu * eta * m, 5e-324) + 2.0 * phi * L_s * eta) / (1.0 - a * eta)
 
 
 def svrg_best_step(constants: Constants, *, inner_steps: int, noise_factor: float = 1.0) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import array, bad, instance, numeric, real, whole
+from fedconvex._check import array, bad, finite, instance, numeric, raw, real, vector, whole
 from fedconvex.constants import Constants
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
@@ -129,6 +129,8 @@ def divergence(w_federated: Any, w_centralised: Any) -> float:
     f, c = numeric("w_federated", w_federated), numeric("w_centralised", w_centralised)
     if f.shape != c.shape:
         raise bad("w_federated", f"have the shape {c.shape} of w_centralised", f"{f.shape}")
+    finite("w_federated", f)
+    finite("w_centralised", c)
     size = float(np.linalg.norm(c))
     if size == 0.0:
         raise bad("w_centralised", "be nonzero", "the zero model")
@@ -149,6 +151,7 @@ def class_shares(problem: Problem) -> np.ndarray:
     >>> label_distance(Problem(fed, Logistic()))
     array([0.5, 0.5])
     """
+    instance("class_shares: problem", problem, Problem)
     fed = problem.federation
     classes, code = np.unique(fed.y, return_inverse=True)
     counts = np.zeros((fed.K, classes.size))
@@ -159,6 +162,7 @@ def class_shares(problem: Problem) -> np.ndarray:
 
 def label_distance(problem: Problem) -> np.ndarray:
     """Return EMD_k = sum_y |p_k(y) - p(y)| with p = sum_k p_k p_k(y): (K,), between 0 and 2."""
+    instance("label_distance: problem", problem, Problem)
     return _label_distance(class_shares(problem), problem.weights)
 
 
@@ -198,6 +202,7 @@ def divergence_convex(
     >>> divergence_convex(Constants(L=1.0, K=2), [[1.0, 1.0]], step_size=0.5, local_steps=2, previous=1.0).value
     1.5
     """
+    instance("divergence_convex: constants", constants, Constants)
     eta, T = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     start = real("previous", previous, low=0.0)
     p = client_weights(CONVEX, constants)
@@ -252,10 +257,11 @@ def divergence_zhao(
     >>> bound.value
     0.75
     """
+    instance("divergence_zhao: constants", constants, Constants)
     eta, T = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     start = real("previous", previous, low=0.0)
     p = client_weights(ZHAO, constants)
-    lam = numeric("lipschitz", lipschitz)
+    lam = vector("lipschitz", lipschitz)
     P = _path("shares", shares, (p.size, lam.size))
     g = _path("gradient_norms", gradient_norms, (T - 1,))
     off = float(np.abs(P.sum(axis=1) - 1.0).max())
@@ -274,7 +280,7 @@ def _label_distance(shares: np.ndarray, p: np.ndarray) -> np.ndarray:
 
 
 def _path(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
-    a = numeric(name, x) if np.size(x) else np.zeros((0, *shape[1:]))
+    a = numeric(name, x) if raw(name, x).size else np.zeros((0, *shape[1:]))
     if a.shape != shape:
         raise bad(name, f"have shape {shape}", f"{a.shape}")
     if not np.isfinite(a).all() or (a < 0.0).any():

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, whole
+from fedconvex._check import bad, codes, finite, instance, numeric, real, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, Presorted
@@ -35,6 +35,7 @@ def edges(problem: BoostingProblem, alpha: Any) -> Edges:
     array([[-1.,  0.],
            [ 0., -1.]])
     """
+    instance("edges: problem", problem, EnsembleProblem)
     slopes = problem.losses_of(problem.margins(alpha))[1]
     mass = np.add.reduceat(slopes, problem.bounds[:-1])
     D = slopes / np.repeat(mass, problem.counts)
@@ -91,7 +92,10 @@ def margin_losses(margins: Any, bounds: Any, rho: float) -> np.ndarray:
     >>> margin_losses([0.5, 0.1, -0.2], [0, 2, 3], rho=0.2)
     array([0.25, 1.  ])
     """
-    m, b = numeric("margin_losses: margins", margins), np.asarray(bounds)
+    m = vector("margin_losses: margins", margins)
+    b = codes("margin_losses: bounds", bounds, most=m.size + 1)
+    if b.size < 2 or b[0] != 0 or b[-1] != m.size or (np.diff(b) < 1).any():
+        raise bad("margin_losses: bounds", f"rise from 0 to {m.size}, where every domain begins and ends", f"{b}")
     r = real("margin_losses: rho", rho, low=0.0, strict=True)
     return np.add.reduceat(np.clip(1.0 - m / r, 0.0, 1.0), b[:-1]) / np.diff(b)
 
@@ -121,13 +125,14 @@ def stump_complexity(
     >>> stump_complexity([[0.0], [1.0]], np.ones((2, 1)), [0, 0], [1.0], signs=8).value  # two rows: all signs fit
     1.0
     """
-    table, Q, code = Presorted(X), numeric("stump_complexity: q", q), np.asarray(domain)
+    table, Q, code = Presorted(X), numeric("stump_complexity: q", q), codes("stump_complexity: domain", domain)
     n, count = table.columns.shape[1], whole("stump_complexity: signs", signs, low=2)
-    lam = numeric("stump_complexity: domain_weights", domain_weights)
-    if code.shape != (n,) or code.dtype.kind not in "iu" or Q.shape[:1] != (n,) or Q.ndim != 2:
+    lam = vector("stump_complexity: domain_weights", domain_weights)
+    if code.shape != (n,) or Q.shape[:1] != (n,) or Q.ndim != 2:
         raise bad("stump_complexity", "be given one domain and one row of q per row of X", f"{code.shape}, {Q.shape}")
+    finite("stump_complexity: q", Q)
     sizes = np.bincount(code, minlength=lam.size)
-    if lam.ndim != 1 or sizes.size != lam.size or sizes.min() == 0:
+    if sizes.size != lam.size or sizes.min() == 0:
         raise bad("stump_complexity: domain_weights", "have one entry per domain, each with rows", f"{lam}")
     weight = (lam / sizes)[code]
     rng = np.random.default_rng(int(key_from_seed(seed)))

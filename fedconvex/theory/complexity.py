@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole
+from fedconvex._check import bad, codes, finite, numeric, real, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.theory.bound import Hypothesis, require
 
@@ -115,13 +115,11 @@ def rademacher(values: Any, domain: Any, domain_weights: Any, *, signs: int = 40
     0.25
     """
     V = numeric("rademacher: values", values)
-    if V.ndim != 2:
-        raise bad("rademacher: values", "have shape (hypotheses, rows)", f"{V.shape}")
+    if V.ndim != 2 or not V.size:
+        raise bad("rademacher: values", "have shape (hypotheses, rows), not empty", f"{V.shape}")
     finite("rademacher: values", V)
-    code = np.asarray(domain)
-    if code.shape != V.shape[1:] or code.dtype.kind not in "iu":
-        raise bad("rademacher: domain", f"be {V.shape[1]} whole numbers", f"{code.dtype} of shape {code.shape}")
-    lam, m = _mixtures(domain_weights, np.bincount(code))
+    code = codes("rademacher: domain", domain, V.shape[1])
+    lam, m = _mixture(domain_weights, np.bincount(code))
     weighted = V * (lam / m)[code]
     n = V.shape[1]
     if n <= _ENUMERATED:
@@ -154,11 +152,9 @@ def linear_complexity(
     >>> linear_complexity([3.0, 4.0], [0, 1], [0.5, 0.5], radius=2.0)
     5.0
     """
-    norms = numeric("linear_complexity: row_norms", row_norms)
-    code = np.asarray(domain)
-    if norms.ndim != 1 or code.shape != norms.shape or code.dtype.kind not in "iu":
-        raise bad("linear_complexity", "be given one norm and one domain per row", f"{norms.shape} and {code.shape}")
-    lam, m = _mixtures(domain_weights, np.bincount(code))
+    norms = vector("linear_complexity: row_norms", row_norms)
+    code = codes("linear_complexity: domain", domain, norms.size)
+    lam, m = _mixture(domain_weights, np.bincount(code))
     r = real("linear_complexity: radius", radius, low=0.0)
     return r * real("linear_complexity: lipschitz", lipschitz, low=0.0) * float(np.linalg.norm((lam / m)[code] * norms))
 
@@ -175,7 +171,7 @@ def vc_complexity(domain_weights: Any, sizes: Any, dimension: int) -> float:
     0.2021
     """
     d = whole("vc_complexity: dimension", dimension, low=1)
-    m = float(np.sum(_mixtures(domain_weights, sizes)[1]))
+    m = float(np.sum(_mixture(domain_weights, sizes)[1]))
     require("VC bound", Hypothesis("dimension <= rows", f"d = {d}, m = {m:g}", d <= m))
     return math.sqrt(2.0 * float(skewness(domain_weights, sizes)) * d / m * math.log(math.e * m / d))
 
@@ -193,17 +189,24 @@ def finite_complexity(domain_weights: Any, sizes: Any, hypotheses: int, *, large
     """
     M, H = real("largest", largest, low=0.0), whole("finite_complexity: hypotheses", hypotheses, low=1)
     return M * math.sqrt(
-        2.0 * float(skewness(domain_weights, sizes)) * math.log(H) / float(np.sum(_mixtures(domain_weights, sizes)[1]))
+        2.0 * float(skewness(domain_weights, sizes)) * math.log(H) / float(np.sum(_mixture(domain_weights, sizes)[1]))
     )
+
+
+def _mixture(domain_weights: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
+    lam, m = _mixtures(domain_weights, sizes)
+    if lam.ndim != 1:
+        raise bad("domain_weights", "be one mixture", f"shape {lam.shape}")
+    return lam, m
 
 
 def _mixtures(domain_weights: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
     m, lam = np.atleast_1d(numeric("sizes", sizes)), numeric("domain_weights", domain_weights)
-    if m.ndim != 1 or (m < 1).any():
+    if m.ndim != 1 or not (m >= 1).all():
         raise bad("sizes", "be one number of rows per domain, at least 1", f"{m}")
     if lam.shape[-1:] != m.shape:
         raise bad("domain_weights", f"have {m.size} entries, one per domain", f"shape {lam.shape}")
-    if (lam < 0.0).any() or np.abs(lam.sum(axis=-1) - 1.0).max() > 1e-9:
+    if not (lam >= 0.0).all() or not np.abs(lam.sum(axis=-1) - 1.0).max(initial=0.0) <= 1e-9:
         raise bad("domain_weights", "be nonnegative and sum to one", f"{lam}")
     return lam, m
 
@@ -222,9 +225,13 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     >>> list(compositions(2, 2))
     [(0, 2), (1, 1), (2, 0)]
     """
+    return _compositions(whole("compositions: total", total), whole("compositions: parts", parts, low=1, high=100))
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     if parts == 1:
         yield (total,)
         return
     for first in range(total + 1):
-        for rest in compositions(total - first, parts - 1):
+        for rest in _compositions(total - first, parts - 1):
             yield (first, *rest)

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import array, instance, real, vector, whole
+from fedconvex._check import array, function, instance, real, vector, whole
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
@@ -228,12 +228,13 @@ def filtered_round(problem: Problem, response: Callable[[np.ndarray], np.ndarray
     array([2.07257888])
     """
     beta = real("server_step", server_step, low=0.0, strict=True)
+    function("filtered_round: response", response)
     q = quadratic(problem)
     d = q.b.shape[1]
     M, v = np.zeros((d, d)), np.zeros(d)
     for H, b, p in zip(q.H, q.b, q.p, strict=True):
         h, V = spectrum(H)
-        s = np.asarray(response(h), dtype=float)
+        s = array("filtered_round: response(h)", response(h), h.shape)
         M += p * (V * (s * h)) @ V.T
         v += p * (V @ (s * (V.T @ b)))
     return Affine(np.eye(d) - beta * M, beta * v, beta * M)
@@ -264,8 +265,9 @@ def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.nd
     >>> fedavg_filter(np.array([[1.0]]), step_size=0.5, local_steps=2)
     array([[0.75]])
     """
+    eta = real("fedavg_filter: step_size", step_size, low=0.0, strict=True)
     h, V = spectrum(H)
-    return np.asarray((V * _steps(h, step_size, local_steps)) @ V.T)
+    return np.asarray((V * _steps(h, eta, whole("fedavg_filter: local_steps", local_steps, low=1))) @ V.T)
 
 
 def average_minimisers_round(problem: Problem, *, server_step: float = 1.0) -> Affine:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, vector, whole
+from fedconvex._check import bad, instance, vector, whole
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
 from fedconvex.theory.fixed_points import Affine
@@ -93,6 +93,7 @@ class RADFedMoments:
         batch_size: Any = None,
         replacement: bool = False,
     ) -> None:
+        instance("RADFedMoments: problem", problem, Problem)
         K = problem.federation.K
         self.models = whole("RADFedMoments.models", models, low=1, high=K)
         self.redistributions = whole("RADFedMoments.redistributions", redistributions, low=1)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, numeric, real, vector, whole
+from fedconvex._check import array, instance, real, vector, whole
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.theory.fixed_points import Affine, quadratic
@@ -103,10 +103,9 @@ def control_error(problem: Problem, controls: Any) -> float:
     >>> control_error(problem, [[0.0], [0.0]])
     1.0
     """
+    instance("control_error: problem", problem, Problem)
     g = problem.client_gradients(problem.solve().w)
-    c = numeric("controls", controls)
-    if c.shape != g.shape:
-        raise bad("controls", f"have shape {g.shape}", f"{c.shape}")
+    c = array("controls", controls, g.shape)
     return float(np.sum((c - g) ** 2) / len(g))
 
 
@@ -122,6 +121,7 @@ def hedging_optimum(problem: Problem, *, rho: float) -> np.ndarray:
     array([[3.],
            [1.]])
     """
+    instance("hedging_optimum: problem", problem, Problem)
     rho = real("rho", rho, low=0.0, strict=True)
     w = problem.solve().w
     return np.asarray(w + problem.client_gradients(w) / rho)

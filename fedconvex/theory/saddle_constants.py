@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import numeric, real, whole
+from fedconvex._check import array, flag, instance, real, whole
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
-from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
+from fedconvex.simplex.uncertainty import KLBall, Point, Simplex, check_set
 from fedconvex.theory.bound import Hypothesis, require
 
 __all__ = ["AgnosticConstants", "AgnosticSteps", "agnostic_best_steps", "agnostic_constants", "agnostic_steps"]
@@ -84,7 +84,7 @@ def agnostic_constants(
     R = real("agnostic_constants: radius", radius, low=0.0, strict=True)
     rows, p = _rows(problem, R), domain_counts(problem.federation).size
     sigma2_w, sigma2_lambda, width = _noise(problem, rows, batch_size, replacement, draws)
-    w0 = 0.0 if start is None else float(np.linalg.norm(numeric("agnostic_constants: start", start)))
+    w0 = 0.0 if start is None else float(np.linalg.norm(_start(problem, start)))
     R_lambda, reach_lambda, divergence = _reach(Simplex() if uncertainty_set is None else uncertainty_set, p)
     return AgnosticConstants(
         R_W=R,
@@ -105,12 +105,17 @@ def agnostic_constants(
 
 def _reach(sets: Any, p: int) -> tuple[float, float, float]:
     """Return the radius of Lambda, its largest distance from lambda_0, and its largest KL divergence from it."""
+    check_set("agnostic_constants", sets, p)
     if isinstance(sets, Point) or p == 1:
         return 0.0, 0.0, 0.0
     first = sets.start(p)
     far = -math.log(float(first[first > 0.0].min()))
     apart = math.sqrt(float((first @ first + 1.0 - 2.0 * first).max()))
     return 1.0, apart, min(far, sets.radius) if isinstance(sets, KLBall) else far
+
+
+def _start(problem: Problem, start: Any) -> np.ndarray:
+    return array("agnostic_constants: start", start, problem.model_shape)
 
 
 class _Rows(NamedTuple):
@@ -124,6 +129,7 @@ class _Rows(NamedTuple):
 
 
 def _rows(problem: Problem, R: float) -> _Rows:
+    instance("agnostic_constants: problem", problem, Problem)
     kind = traits(problem.loss)
     known = kind.lower_bound >= 0.0 and kind.several == kind.multinomial
     fed = problem.federation
@@ -154,6 +160,7 @@ def _noise(
     """
     fed, N = problem.federation, domain_counts(problem.federation).astype(float)
     p, code = N.size, rows.code
+    flag("agnostic_constants: replacement", replacement)
     sigma2_w, sigma2_lambda, width = 0.0, 0.0, float(rows.losses.max())
     if batch_size is not None:
         batch = whole("agnostic_constants: batch_size", batch_size, low=1)
@@ -166,7 +173,7 @@ def _noise(
         np.maximum.at(each, (who, code), rows.value)
         width = float((n @ each / N).max())
     if draws is not None:
-        s = float(draws)
+        s = float(whole("agnostic_constants: draws", draws, low=1))
         sigma2_w += rows.G_w**2 / s
         sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(rows.losses @ rows.losses)
         width *= p
@@ -213,7 +220,7 @@ def agnostic_steps(
     T = whole("rounds", rounds, low=1)
     steps = []
     for R, G, s in ((R_W, G_w, sigma2_w), (R_lambda, G_lambda, sigma2_lambda)):
-        size = math.sqrt(real("sigma2", s, low=0.0) + real("G", G, low=0.0) ** 2)
+        size = math.hypot(math.sqrt(real("sigma2", s, low=0.0)), real("G", G, low=0.0))
         require("agnostic_steps", Hypothesis("G or sigma positive", f"sqrt(sigma^2 + G^2) = {size:g}", size > 0.0))
         steps.append(2.0 * real("R", R, low=0.0, strict=True) / (math.sqrt(T) * size))
     return AgnosticSteps(*steps)
@@ -232,10 +239,11 @@ def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = F
     >>> [round(v, 3) for v in agnostic_best_steps(agnostic_constants(problem, radius=1.0), rounds=100)]
     [0.137, 0.076]
     """
+    instance("agnostic_best_steps: c", c, AgnosticConstants)
     T = whole("rounds", rounds, low=1)
     size = math.sqrt(c.G_w**2 + c.sigma2_w)
     model = c.reach_w / (math.sqrt(T) * size) if size > 0.0 else 1.0
-    if entropic:
+    if flag("agnostic_best_steps: entropic", entropic):
         domain = math.sqrt(8.0 * c.divergence / T) / c.width if c.divergence > 0.0 and c.width > 0.0 else 1.0
         return AgnosticSteps(model, domain)
     size = math.sqrt(c.centred**2 + c.sigma2_lambda)

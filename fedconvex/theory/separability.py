@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, real, vector, whole
+from fedconvex._check import bad, instance, real, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.loss_traits import traits
 from fedconvex.problems import MultiTaskProblem
@@ -55,6 +55,7 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     AssumptionError
         If the relationship is learned.
     """
+    instance("dual_constants: problem", problem, MultiTaskProblem)
     fed, loss = problem.federation, problem.loss
     fixed = Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned)
     require("MOCHA's rates", fixed)
@@ -92,6 +93,7 @@ def separability(problem: MultiTaskProblem, alpha: Any) -> float:
     >>> separability(problem, [1.0, 1.0]), separability(problem, [1.0, -1.0])
     (2.0, 0.0)
     """
+    instance("separability: problem", problem, MultiTaskProblem)
     a = vector("separability: alpha", alpha, problem.federation.n)
     V = problem.images(a)
     alone = float(np.diag(problem.mbar) @ np.sum(V * V, axis=1))
@@ -123,6 +125,7 @@ def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0) -> n
     >>> round(separability(problem, worst_duals(problem)), 9)
     2.0
     """
+    instance("worst_duals: problem", problem, MultiTaskProblem)
     fed, diagonal = problem.federation, np.diag(problem.mbar)
     inverses = [np.linalg.pinv(problem.c[t] * fed.client_rows(t)[0].T) for t in range(fed.K)]
     rng = np.random.default_rng(int(key_from_seed(seed)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
-from fedconvex._check import wrong_type
+from fedconvex._check import function, items, text, wrong_type
 from fedconvex.problems import Problem
 from fedconvex.theorems import Theorem
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
@@ -60,7 +60,10 @@ def verify_grid(
     """
     if not isinstance(grid, Mapping) or not grid:
         raise wrong_type("verify_grid: grid", "be a nonempty mapping of names to values", f"{grid!r}")
+    function("verify_grid: setting", setting)
     verdicts = {}
+    for name, several in grid.items():
+        items(f"verify_grid: grid[{text('verify_grid: grid: a name', name)!r}]", several)
     for values in product(*grid.values()):
         problem, method, rounds = setting(**dict(zip(grid, values, strict=True)))
         verdicts[values] = verify(theorem, problem, method, rounds=rounds, **options)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from inspect import cleandoc
 
-from fedconvex._check import bad
+from fedconvex._check import bad, items
+from fedconvex._check import instance as kind
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.verify.checking import carried_out
@@ -43,8 +44,11 @@ def checks(theorems: Sequence[str] | None = None, instance: Instance | None = No
     >>> [check.instance.data for check in checks(["weight-divergence-zhao"])]
     ['synthetic', 'real', 'real', 'real']
     """
-    for name in theorems or ():
-        if name not in THEOREMS:
+    theorems = () if theorems is None else items("checks: theorems", theorems)
+    if instance is not None:
+        kind("checks: instance", instance, Instance)
+    for name in theorems:
+        if not isinstance(name, str) or name not in THEOREMS:
             raise bad("theorem", "be one of " + ", ".join(THEOREMS), repr(name))
     out = []
     for name in (name for name in THEOREMS if not theorems or name in theorems):

@@ -208,7 +208,7 @@ def check_confidence(confidence: float) -> None:
 
 def start_of(problem: Problem, start: Any) -> np.ndarray:
     """Return the model that a run starts at, zeros by default."""
-    if not hasattr(problem, "learns"):
+    if isinstance(problem, type) or not hasattr(problem, "learns"):
         raise wrong_type("verify: problem", "be a Problem", type(problem).__name__)
     if start is None:
         return np.zeros(problem.model_shape)

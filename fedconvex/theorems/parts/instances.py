@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex import datasets
+from fedconvex._check import text, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import Problem
@@ -156,4 +157,6 @@ def diabetes_whitened() -> Problem:
 
 def own(problem: Problem, name: str, words: str = "") -> Instance:
     """Return the instance of a problem of your own."""
-    return Instance(name, words or name, "yours", lambda: problem)
+    if isinstance(problem, type) or not hasattr(problem, "learns"):
+        raise wrong_type("own: problem", "be a Problem", f"{problem!r}")
+    return Instance(text("own: name", name), text("own: words", words) or name, "yours", lambda: problem)

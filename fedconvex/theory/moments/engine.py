@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
+from fedconvex._check import bad, finite, flag, instance, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.constants import noise_factor
 from fedconvex.loss_traits import traits
 from fedconvex.problems import MovingTarget, Problem
@@ -17,7 +17,7 @@ from fedconvex.theory.moments.least_squares import LeastSquares
 from fedconvex.theory.moments.limit import limit, spectral_radius
 from fedconvex.theory.moments.round import Round
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState
-from fedconvex.theory.moments.weights import average, mixing_of
+from fedconvex.theory.moments.weights import average, mixing_of, per_client
 from fedconvex.traits import traits_of
 
 __all__ = ["Moments"]
@@ -98,7 +98,7 @@ class Moments:
             cure = "estimate other losses by Monte Carlo"
             raise wrong_type("Moments.problem", "have squared loss, whose moments close", f"{problem.loss!r}", cure)
         self.problem, self.d, self.K = problem, problem.federation.d, problem.federation.K
-        self.local_steps = _per_client("local_steps", local_steps, self.K)
+        self.local_steps = per_client("Moments.local_steps", local_steps, self.K)
         ones = np.ones(self.K)
         factor = ones if step_factor is None else vector("Moments.step_factor", step_factor, self.K)
         if (factor < 0.0).any():
@@ -110,7 +110,8 @@ class Moments:
         mixing = mixing_of(participation, problem)
         self.round = Round(LeastSquares.of(problem), mixing, phi, self.local_steps, step, factor, beta)
         self.w_star = self.round.data.w_star
-        self.kron = (self.d <= KRON_LIMIT and self.round.constant) if kron is None else bool(kron)
+        small = self.d <= KRON_LIMIT and self.round.constant
+        self.kron = small if kron is None else flag("Moments.kron", kron)
 
     @classmethod
     def of(cls, method: Any, problem: Problem, *, kron: bool | None = None) -> Moments:
@@ -135,6 +136,7 @@ class Moments:
         >>> bool(trace.suboptimality[-1] < trace.suboptimality[0]), moments.stable
         (True, True)
         """
+        instance("Moments.of: problem", problem, Problem)
         t, name = traits_of(method, problem), type(method).__name__
         if t.local is None:
             cure = "pass its settings to Moments(...) if its round is an average of such steps"
@@ -215,7 +217,9 @@ class Moments:
         if np.ptp(self.local_steps) > 0:
             got = f"{self.local_steps.min()} to {self.local_steps.max()}"
             raise bad("Moments.shadow", "have equally many local steps everywhere", got)
-        mixing = weights.everyone(self.problem.weights) if everyone else self.round.mixing
+        mixing = (
+            weights.everyone(self.problem.weights) if flag("Moments.shadow: everyone", everyone) else self.round.mixing
+        )
         out = np.empty((3, T, tau + 1))
         for t, (_, Z) in enumerate(self._states(T, start, drift, drift_before)):
             if t == T:
@@ -280,14 +284,14 @@ class Moments:
             got = f"{self.spectral_radius:.12g}"
             cure = "take a smaller step size" if self.spectral_radius > 1.0 + _MARGIN else "add l2: F is flat somewhere"
             raise bad("Moments.steady_state", "be stable, with spectral radius below 1", got, cure)
-        Z = limit(self.round, Q, drift_before, self.kron)
+        Z = limit(self.round, Q, flag("Moments: drift_before", drift_before), self.kron)
         sub, dev = self.round.data.values(Z)
         return SteadyState(dev, sub, Z[:d, d].copy(), Z[:d, :d], self.spectral_radius)
 
     def _states(self, T: int, start: Any, drift: Any, before: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield E[z z'] as measured, and as the next round finds it (after a drift before it), for t = 0, ..., T."""
         w0 = np.zeros(self.d) if start is None else vector("Moments: start", start, self.d)
-        Q = self._drift(drift)
+        Q, before = self._drift(drift), flag("Moments: drift_before", before)
         z = np.append(w0 - self.w_star, 1.0)
         Z = np.outer(z, z)
         for t in range(T + 1):
@@ -329,28 +333,10 @@ class Moments:
             raise bad(f"Moments.{what}", "have a constant step size", f"{self.round.step_size!r}")
 
 
-def _per_client(name: str, x: Any, K: int) -> np.ndarray:
-    """Return whole numbers, at least 1, one per client (K,)."""
-    who = f"Moments.{name}"
-    try:
-        v = np.asarray(x)
-    except ValueError:  # ragged
-        raise bad(who, f"be one number, or one per client ({K})", f"{x!r}") from None
-    if v.ndim == 0:
-        return np.full(K, whole(who, x, low=1))
-    if v.shape != (K,):
-        raise bad(who, f"be one number, or one per client ({K})", f"shape {v.shape}")
-    if v.dtype.kind not in "iu":
-        raise wrong_type(who, "be whole numbers", f"dtype {v.dtype}")
-    if v.min() < 1:
-        raise bad(who, "be at least 1", int(v.min()))
-    return v.astype(np.int64)
-
-
 def _checked_step(step_size: Any, local_steps: np.ndarray) -> Any:
     """Return one step size, or a schedule that fits the local steps."""
     if not hasattr(step_size, "at"):
-        if np.ndim(step_size) > 0:
+        if raw("Moments.step_size", step_size).ndim > 0:
             raise bad("Moments.step_size", "be one number or a schedule", f"{step_size!r}", "one Moments for each")
         return real("Moments.step_size", step_size, low=0.0, strict=True)
     if not getattr(step_size, "by_round", False) and np.ptp(local_steps) > 0:
@@ -364,8 +350,8 @@ def _batches(batch_size: Any, replacement: bool, problem: Problem) -> np.ndarray
     """Return B_k (K,), which fit unless rows are drawn with replacement."""
     fed = problem.federation
     sizes = np.asarray(fed.sizes)
-    B = sizes if batch_size is None else _per_client("batch_size", batch_size, fed.K)
-    if not replacement and (B > sizes).any():
+    B = sizes if batch_size is None else per_client("Moments.batch_size", batch_size, fed.K)
+    if not flag("Moments.replacement", replacement) and (B > sizes).any():
         k = int(np.argmax(B > sizes))
         must = f"be at most {sizes[k]}, the rows of client {fed.labels[k]}"
         raise bad("Moments.batch_size", must, int(B[k]), "or pass replacement=True")

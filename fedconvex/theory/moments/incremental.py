@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, numeric, real, vector
+from fedconvex._check import instance, real, vector
 from fedconvex.constants import noise_factor
 from fedconvex.problems import Problem
-from fedconvex.theory.moments.weights import mixing_of
+from fedconvex.theory.moments.weights import mixing_of, per_client
 
 __all__ = ["incremental_noise2"]
 
@@ -65,9 +65,9 @@ def incremental_noise2(
     w = vector("incremental_noise2: w", w, problem.federation.d)
     step_size = real("incremental_noise2: step_size", step_size, low=0.0, strict=True)
     fed, d, mixing = problem.federation, problem.federation.d, mixing_of(participation, problem)
-    B = fed.sizes if batch_size is None else np.broadcast_to(vector("batch_size", np.ravel(batch_size)), (fed.K,))
+    B = fed.sizes if batch_size is None else per_client("incremental_noise2: batch_size", batch_size, fed.K)
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))
-    steps = np.broadcast_to(numeric("incremental_noise2: local_steps", local_steps), (fed.K,))
+    steps = per_client("incremental_noise2: local_steps", local_steps, fed.K)
     first, second, off = np.zeros((fed.K, d)), np.zeros(fed.K), 0.0
     for k in range(fed.K):
         (X, y), E = fed.client_rows(k), int(steps[k])

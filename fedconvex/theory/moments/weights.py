@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, vector, whole, wrong_type
+from fedconvex._check import bad, finite, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.problems import Problem
 
 __all__ = ["Mixing", "WeightMoments", "average", "everyone", "mixing_of", "of_sampling", "proportional", "uniform"]
@@ -127,3 +127,17 @@ def _given(moments: WeightMoments, K: int) -> Mixing:
     lam, V = np.linalg.eigh(second)
     keep = lam > 1e-15 * lam[-1]
     return Mixing(mean, np.diag(second).copy(), lam[keep], V[:, keep].T)
+
+
+def per_client(who: str, x: Any, K: int) -> np.ndarray:
+    """Return whole numbers, at least 1, one per client (K,)."""
+    v = raw(who, x)
+    if v.ndim == 0:
+        return np.full(K, whole(who, x, low=1))
+    if v.shape != (K,):
+        raise bad(who, f"be one number, or one per client ({K})", f"shape {v.shape}")
+    if v.dtype.kind not in "iu":
+        raise wrong_type(who, "be whole numbers", f"dtype {v.dtype}")
+    if v.min() < 1:
+        raise bad(who, "be at least 1", int(v.min()))
+    return v.astype(np.int64)

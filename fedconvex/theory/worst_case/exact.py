@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedconvex._check import bad, real, whole, wrong_type
+from fedconvex._check import bad, instance, real, whole, wrong_type
 from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
 from fedconvex.theory.worst_case.interpolation import Interpolant, WorstInstance
@@ -126,6 +126,12 @@ def ratio_table(bounds: Mapping[str, _Valued], worst: _Interval) -> dict[str, Ra
     >>> ratio_table({"itself": exact}, Bracket(exact.value, exact.value))["itself"].least
     1.0
     """
+    instance("ratio_table: bounds", bounds, Mapping)
+    if not all(hasattr(worst, name) for name in ("lower", "upper")):
+        raise wrong_type("ratio_table: worst", "be a worst case, with lower and upper", f"{worst!r}")
+    for name, b in bounds.items():
+        if not hasattr(b, "value"):
+            raise wrong_type(f"ratio_table: bounds[{name!r}]", "be a Bound", f"{b!r}")
     return {
         name: Ratio(b.value, b.value / worst.upper, b.value / worst.lower if worst.lower > 0.0 else math.inf)
         for name, b in bounds.items()
@@ -269,6 +275,7 @@ def _checked(case: Case) -> Case:
     who, h = "worst_case", case.heterogeneity
     M, tau, T = (whole(f"{who}: {n}", getattr(case, n), low=1) for n in ("clients", "local_steps", "rounds"))
     eta, L, D = (real(f"{who}: {n}", getattr(case, n), low=0.0, strict=True) for n in ("step_size", "L", "D"))
+    L, D = real(f"{who}: L", L, low=1e-100, high=1e100), real(f"{who}: D", D, low=1e-100, high=1e100)
     mu = real(f"{who}: mu", case.mu, low=0.0)
     if mu >= L:
         raise bad(f"{who}: mu", f"be below L = {L:g}", mu)
@@ -278,7 +285,7 @@ def _checked(case: Case) -> Case:
         raise wrong_type(f"{who}: heterogeneity", "be AtOptimum, UniformUpper or Shift", h)
     if h.zeta > RANGE * L * D:
         raise bad(f"{who}: zeta", f"be at most {RANGE:g} L D", h.zeta, "a larger D keeps upper valid")
-    if case.metric not in (SHADOW_AVERAGE, LAST_SYNCHRONISED):
+    if not any(case.metric is metric for metric in (SHADOW_AVERAGE, LAST_SYNCHRONISED)):
         raise bad(f"{who}: metric", "be SHADOW_AVERAGE or LAST_SYNCHRONISED", case.metric)
     return Case(M, tau, T, eta, L, mu, D, h, case.metric)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import whole
+from fedconvex._check import instance, whole
 from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
 from fedconvex.theory.worst_case.interpolation import Point, interpolation, product
@@ -44,7 +44,9 @@ def programme_size(
     >>> programme_size(3, 2, 2, UniformUpper(1.0))
     Size(gram=36, values=33, constraints=433)
     """
+    instance("programme_size: heterogeneity", heterogeneity, Heterogeneity)
     who = "programme_size"
+    instance(f"{who}: metric", metric, Quantity)
     M, tau, T = reduced(
         whole(f"{who}: clients", clients, low=1),
         whole(f"{who}: local_steps", local_steps, low=1),
