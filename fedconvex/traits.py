@@ -76,7 +76,7 @@ class Traits(NamedTuple):
 
 def traits_of(method: Any, problem: Any) -> Traits:
     """Return what a method declares about its rounds on a problem, or that nothing is known."""
-    known = hasattr(method, "traits") and not isinstance(method, type)
+    known = callable(getattr(method, "traits", None)) and not isinstance(method, type)
     return method.traits(problem) if known else Traits()
 
 

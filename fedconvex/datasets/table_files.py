@@ -66,12 +66,16 @@ def load_table(
     kind = suffix("load_table", path)
     if kind not in (".csv", ".parquet"):
         raise bad("load_table: path", "end in .csv, .csv.gz, .csv.bz2 or .parquet", file.name, "load reads others")
-    chosen = None if features is None else items("load_table: features", features)
-    named = {"target": target, "client": client, "domain": domain, "weight": weight}
-    for name in (*(v for v in named.values() if v is not None), *(chosen or ())):
-        text("load_table: the name of a column", name)
-    categorical = items("load_table: categorical", categorical)
+    features, categorical = _checked((target, client, domain, weight), features, categorical)
     frame, columns = read_table(
-        path, target, client, domain, weight, features=chosen, as_category=categorical, guard=False, **how
+        path, target, client, domain, weight, features=features, as_category=categorical, guard=False, **how
     )
     return tabulated("load_table", frame, columns)
+
+
+def _checked(roles: tuple[str | None, ...], features: Any, categorical: Any) -> tuple[Any, Any]:
+    """Return the lists of columns, after a look at all names."""
+    features = None if features is None else items("load_table: features", features)
+    for name in (*(r for r in roles if r is not None), *(features or ())):
+        text("load_table: the name of a column", name)
+    return features, items("load_table: categorical", categorical)

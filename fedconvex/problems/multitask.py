@@ -252,7 +252,7 @@ class MultiTaskProblem(ClientWeights):
         """
         models, K = self.model_shape, self.federation.K
         for name, a, shape in (("W", W, models), ("V", V, models), ("conjugates", conjugates, (K,))):
-            if not isinstance(a, np.ndarray) or a.shape != shape or a.dtype != np.float64:
+            if type(a) is not np.ndarray or a.shape != shape or a.dtype != np.float64:
                 got = f"{a.dtype}, shape {a.shape}" if isinstance(a, np.ndarray) else f"{type(a).__name__}"
                 raise bad(f"MultiTaskProblem.certificate: {name}", f"be floats of shape {shape}", got)
         if penalty is not None and not isinstance(penalty, float):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, whole, wrong_type
+from fedconvex._check import bad, instance, text, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import Trace, first_state, iterate
 from fedconvex.methods import SGD, Decay, GradientDescent
@@ -307,8 +307,8 @@ def weight_divergence(
     True
     """
     rounds = whole("weight_divergence: rounds", rounds, low=1)
+    states = iterate(method, problem, rounds=rounds, seed=seed, start=start)  # checks the method and the problem
     central = _centralised(method, problem, baseline, baseline_rounds, seed, start)
-    states = iterate(method, problem, rounds=rounds, seed=seed, start=start)
     return np.array([_divergence(state.w[0], next(central)) for _, state in states])
 
 
@@ -321,9 +321,9 @@ def _centralised(
     method: Any, problem: Problem, baseline: Any, per_round: int, seed: Any, start: Any
 ) -> Iterator[np.ndarray]:
     """Yield the centralised model after each round's worth of steps."""
+    per_round = whole("weight_divergence: baseline_rounds", per_round, low=1)
     if baseline is None:
         baseline, per_round = _default_baseline(method, problem)
-    per_round = whole("weight_divergence: baseline_rounds", per_round, low=1)
     states = iterate(baseline, problem, seed=seed, start=start)
     return (state.w[0] for t, state in states if t % per_round == 0)
 
@@ -366,7 +366,7 @@ def heterogeneity_table(trace: Trace, rows: int = 11) -> str:
     >>> heterogeneity_table(trace, rows=2).splitlines()[0].split()
     ['round', 'drift', 'B^2', 'zeta^2', 'median', 'loss', 'worst', 'loss', 'worst', 'client']
     """
-    if not isinstance(trace, dict) or "zeta2" not in trace:
+    if not isinstance(trace, Trace) or "zeta2" not in trace:
         raise wrong_type("heterogeneity_table: trace", "come from heterogeneity_trace", type(trace).__name__)
     most = whole("heterogeneity_table: rows", rows, low=2)
     pick = np.unique(np.linspace(0, len(trace.round) - 1, most).round().astype(int))
@@ -414,7 +414,8 @@ def heterogeneity_plot(
     if not isinstance(traces, Mapping) or not traces:
         raise bad("heterogeneity_plot: traces", "be a nonempty mapping of names to Traces", type(traces).__name__)
     for name, trace in traces.items():
-        if not isinstance(trace, dict) or "zeta2" not in trace:
+        text("heterogeneity_plot: traces: a name", name)
+        if not isinstance(trace, Trace) or "zeta2" not in trace:
             who = f"heterogeneity_plot: traces[{name!r}]"
             raise wrong_type(who, "come from heterogeneity_trace", type(trace).__name__)
     file = check_plot_path(path)
@@ -427,8 +428,8 @@ def heterogeneity_plot(
                 y = np.where(trace[column] > 0.0, trace[column], np.nan)
                 axis.plot(trace["round"], y, label=name, **look)
         _draw_losses(axes[3], name, trace, look)
-    for axis, text in zip(axes, [*curves.values(), "clients' losses"], strict=True):
-        axis.set(ylabel=text, yscale="linear" if axis is axes[3] else "log")
+    for axis, words in zip(axes, [*curves.values(), "clients' losses"], strict=True):
+        axis.set(ylabel=words, yscale="linear" if axis is axes[3] else "log")
         light_grid(axis)
     for axis in axes[2:]:
         axis.set_xlabel("communication rounds")

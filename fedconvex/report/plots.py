@@ -179,6 +179,7 @@ def check_results(who: str, results: Any) -> None:
     if not isinstance(results, Mapping) or not results:
         raise bad(f"{who}: results", "be a nonempty mapping of names to Results", type(results).__name__)
     for name, result in results.items():
+        text(f"{who}: results: a name", name)
         if not isinstance(result, Result):
             raise wrong_type(f"{who}: results[{name!r}]", "be a Result", type(result).__name__)
 

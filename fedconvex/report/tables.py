@@ -297,13 +297,14 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     rate = math.log(gap[half] / gap[-1]) / max(int(rounds[-1] - rounds[half]), 1) if gap[half] > gap[-1] > 0.0 else 0.0
     if rate <= 0.0:
         return "The gap was still falling."
-    more = _round_up(math.log(gap[-1] / tol) / rate)
+    more = _round_up((math.log(gap[-1]) - math.log(tol)) / rate)
     caution = " if neither drift nor noise stops it" if noisy or drifting else ""
     return f"The gap was still falling: about {more:,} more rounds would reach tol at the present rate{caution}."
 
 
 def _round_up(x: float) -> int:
     """Two significant digits, upwards."""
+    x = min(x, 1e18)
     unit = 10 ** max(int(math.log10(max(x, 1.0))) - 1, 0)
     return unit * math.ceil(x / unit)
 

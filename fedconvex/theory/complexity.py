@@ -188,9 +188,8 @@ def finite_complexity(domain_weights: Any, sizes: Any, hypotheses: int, *, large
     (0.0, 0.2039)
     """
     M, H = real("largest", largest, low=0.0), whole("finite_complexity: hypotheses", hypotheses, low=1)
-    return M * math.sqrt(
-        2.0 * float(skewness(domain_weights, sizes)) * math.log(H) / float(np.sum(_mixture(domain_weights, sizes)[1]))
-    )
+    rows = float(np.sum(_mixture(domain_weights, sizes)[1]))
+    return M * math.sqrt(2.0 * float(skewness(domain_weights, sizes)) * math.log(H) / rows)
 
 
 def _mixture(domain_weights: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +211,7 @@ def _mixtures(domain_weights: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _grid(p: int, eps: float) -> tuple[int, int]:
-    p, e = whole("simplex_cover: p", p, low=1), real("simplex_cover: eps", eps, low=0.0, strict=True)
+    p, e = whole("simplex_cover: p", p, low=1), real("simplex_cover: eps", eps, low=1e-9)
     return p, max(1, math.ceil(p / (2.0 * e) - 1e-12))
 
 

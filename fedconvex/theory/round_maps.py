@@ -186,4 +186,4 @@ def sam_cycle(problem: Problem, *, step_size: float, rho: float) -> Cycle:
         Hypothesis("step_size < 2/l", f"step_size = {eta:g}, l = {top:g}", eta * top < 2.0),
     )
     length = eta * top * r / (2.0 - eta * top)
-    return Cycle(length * V[:, -1], length, 0.5 * top * length**2)
+    return Cycle(length * V[:, -1], length, 0.5 * top * length * length)

@@ -63,7 +63,7 @@ def incremental_noise2(
     """
     instance("incremental_noise2: problem", problem, Problem)
     w = vector("incremental_noise2: w", w, problem.federation.d)
-    step_size = real("incremental_noise2: step_size", step_size, low=0.0, strict=True)
+    step_size = real("incremental_noise2: step_size", step_size, low=0.0, high=1e100, strict=True)
     fed, d, mixing = problem.federation, problem.federation.d, mixing_of(participation, problem)
     B = fed.sizes if batch_size is None else per_client("incremental_noise2: batch_size", batch_size, fed.K)
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))

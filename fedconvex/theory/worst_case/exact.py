@@ -127,7 +127,7 @@ def ratio_table(bounds: Mapping[str, _Valued], worst: _Interval) -> dict[str, Ra
     1.0
     """
     instance("ratio_table: bounds", bounds, Mapping)
-    if not all(hasattr(worst, name) for name in ("lower", "upper")):
+    if not all(isinstance(getattr(worst, name, None), (int, float)) for name in ("lower", "upper")):
         raise wrong_type("ratio_table: worst", "be a worst case, with lower and upper", f"{worst!r}")
     for name, b in bounds.items():
         if not hasattr(b, "value"):
@@ -170,7 +170,7 @@ def closed_form_homogeneous(L: float, D: float, step_size: float, local_steps: i
         "the closed form without heterogeneity",
         Hypothesis("step_size * L <= 1.5", f"step_size * L = {eta * L:g}", eta * L <= 1.5),
     )
-    value = L * D**2 / (2.0 * (1.0 + eta * L * (steps + 1)))
+    value = L * D * D / (2.0 * (1.0 + eta * L * (steps + 1)))
     return Bound(
         {"start": value},
         SHADOW_AVERAGE,
