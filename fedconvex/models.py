@@ -327,7 +327,6 @@ class LinearModel:
         return cls(arrays["coef"], arrays["intercept"], labels, names, rest, columns, clients)
 
 
-<<<<<<< HEAD
 _OWN = ("format", "classes", "clients", "unknown_client", "feature_names", "table")
 
 
@@ -403,7 +402,8 @@ def _loss_of(text: Any) -> Any:
         return getattr(losses, call.func.id)(*map(ast.literal_eval, call.args), **given)
     except (SyntaxError, ValueError, TypeError):
         return None
-=======
+
+
 def _differ(labels: Any) -> bool:
     try:
         return len(set(labels)) == len(labels)
@@ -413,4 +413,3 @@ def _differ(labels: Any) -> bool:
 
 def _texts(names: Any) -> bool:
     return isinstance(names, list) and all(isinstance(name, str) for name in names)
->>>>>>> f783505 (Arguments of a wrong class are refused by name at every public entry)
