@@ -20,6 +20,7 @@ from fedconvex.theorems.parts.tracking import (
     SOURCE,
     TrackingConstants,
     agents_of,
+    agents_space,
     error2_of,
     incremental_constants,
     noise_constants,
@@ -338,7 +339,13 @@ def _reader(finite: bool) -> Callable[[Setting], Reading]:
 _SAYS = "The tracking error has a floor from noise that grows with the step, and a lag from drift that shrinks with it"
 _VACUOUS = "Vacuous at common settings: delta² = (largest row norm)⁴."
 _WITHIN = "Within 1.6 where drift dominates, 5 to 7 in noise, looser with several local steps."
-_HERE: dict[str, Any] = {"statement": STATEMENT, "method": sampled_agents(True), "rounds": 40, "drift": 1e-4}
+_HERE: dict[str, Any] = {
+    "statement": STATEMENT,
+    "method": sampled_agents(True),
+    "rounds": 40,
+    "drift": 1e-4,
+    "space": agents_space(),
+}
 _FINITE: dict[str, Any] = {"quantity": MEAN_SQUARE_DEVIATION, "read": _reader(True)} | _HERE
 _LIMIT: dict[str, Any] = {"quantity": STEADY_STATE_MSD, "read": _reader(False)} | _HERE
 

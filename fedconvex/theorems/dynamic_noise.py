@@ -24,6 +24,7 @@ from fedconvex.theorems.parts.tracking import (
     Sampling,
     TrackingConstants,
     agents_of,
+    agents_space,
     client_moments,
     equal_agents,
     error2_of,
@@ -307,7 +308,12 @@ def _read_incremental_at(s: Setting) -> Reading:
     return Reading(_read(s) | {"moments": client_moments(s.problem, s.start), "step_size": step_of(s)})
 
 
-_HERE: dict[str, Any] = {"statement": STATEMENT, "method": sampled_agents(), "start": 0.5}
+_HERE: dict[str, Any] = {
+    "statement": STATEMENT,
+    "method": sampled_agents(),
+    "start": 0.5,
+    "space": agents_space(rounds=(1, 1)),
+}
 _GRADIENT: dict[str, Any] = {
     "quantity": GRADIENT_NOISE,
     "read": _read_gradient,

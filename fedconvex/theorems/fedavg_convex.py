@@ -33,6 +33,7 @@ from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.tasks import related_tasks
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Statement, Theorem, local_sgd_reading
+from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import UniformUpper
 
@@ -310,6 +311,9 @@ def tuned_step(**settings: Any) -> MethodRule:
     return MethodRule("(16)", make, True)
 
 
+BOUNDED: dict[str, Any] = {"designs": ("equal", "alike"), "losses": ("squared", "logistic", "hinge")}
+SPACE = local_sgd_space(fixed_step, 0.25, **BOUNDED)
+
 WITHIN_REACH = (  # of exact worst cases: (M, tau, T) = (2, 2, 1..3), (2, 3, 2), (3, 2, 2), and equal clients
     Check(two_clients, fixed_step(0.25, local_steps=2), 1),
     Check(two_clients, fixed_step(0.25, local_steps=2), 3),
@@ -346,6 +350,7 @@ THEOREMS = (
             related_tasks,
         ),
         worst_case=UniformUpper,
+        space=SPACE,
     ),
     Theorem(
         name="fedavg-convex-tuned",
@@ -367,5 +372,6 @@ THEOREMS = (
             Check(shifted_logistic, fixed_step(0.25, local_steps=3)),  # not the step (16)
         ),
         worst_case=UniformUpper,
+        space=local_sgd_space(tuned_step, **BOUNDED),
     ),
 )

@@ -18,6 +18,7 @@ from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, full_participation, one_number, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import Spread, fedavg_filter, fedavg_round, quadratic, spectrum, spread
 
@@ -238,6 +239,8 @@ def _distance(
     return Found(np.full(len(rounds), value), np.full(len(rounds), allowed))
 
 
+_SPACE = local_sgd_space(fixed_step, 1.9, batches=0, weighted=True, rounds=(1, 1))
+
 THEOREMS = (
     Theorem(
         name="fedavg-bias",
@@ -250,6 +253,7 @@ THEOREMS = (
         says="The limit of FedAvg on least squares is off the optimum by at most a multiple of step, steps and spread.",
         loose="Attained by two parabolas; 15 to 20 times on random federations.",
         method=fixed_step(0.25, local_steps=5),
+        space=_SPACE,
         checks=(unequal_hessians, diabetes, shifted_logistic),  # the last is not least squares
     ),
     Theorem(
@@ -263,6 +267,7 @@ THEOREMS = (
         says="The limit of FedAvg on least squares is near the average of the clients' own minimisers.",
         loose="It compares pairs of clients where the distance from the mean counts: a factor 2 at best.",
         method=fixed_step(0.25, local_steps=5),
+        space=_SPACE,
         checks=(unequal_hessians, diabetes),
     ),
 )

@@ -11,7 +11,7 @@ from fedconvex._check import real
 from fedconvex.constants import Constants
 from fedconvex.constants import noise_factor as batch_noise_factor
 from fedconvex.methods import UniformSampling
-from fedconvex.theorems.fedavg_convex import WITHIN_REACH
+from fedconvex.theorems.fedavg_convex import BOUNDED, WITHIN_REACH
 from fedconvex.theorems.parts.assumptions import client_noise, client_weights, local_work, where_taken
 from fedconvex.theorems.parts.instances import (
     breast_cancer,
@@ -29,6 +29,7 @@ from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem, local_sgd_reading
+from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
@@ -345,6 +346,7 @@ _UNIFORM: dict[str, Any] = {
     "method": fixed_step(0.5, local_steps=3, batch_size=4),
     "rounds": 20,
     "worst_case": UniformUpper,
+    "space": local_sgd_space(fixed_step, 0.999, weighted=True, **BOUNDED),
 }
 _WHERE_UNIFORM = (
     shifted_logistic,
@@ -362,6 +364,7 @@ _OPTIMUM: dict[str, Any] = {
     "method": least_bound_step(local_steps=3, batch_size=4),
     "rounds": 50,
     "worst_case": AtOptimum,
+    "space": local_sgd_space(fixed_step, 0.999, weighted=True, losses=("squared", "squared", "hinge")),
 }
 _WHERE_OPTIMUM = (
     unequal_hessians,

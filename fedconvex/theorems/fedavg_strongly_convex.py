@@ -29,6 +29,7 @@ from fedconvex.theorems.parts.rules import feasible_work, fixed_step, smoothness
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, plain_local_sgd, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import Whole, local_sgd_space
 from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
 from fedconvex.theory.moments import Moments
 from fedconvex.traits import traits_of
@@ -317,6 +318,12 @@ def decaying_step(**settings: Any) -> MethodRule:
     return MethodRule("2/(mu (gamma + t))", make)
 
 
+def _searched(scheme: int = 0, **settings: Any) -> MethodRule:
+    """Return the rule with everybody, with draws by weight, or with a uniform half."""
+    work = settings if scheme == 0 else settings | {"scheme": (ProportionalSampling, UniformSampling)[scheme - 1]}
+    return decaying_step(**work)
+
+
 THEOREMS = (
     Theorem(
         name="fedavg-strongly-convex",
@@ -340,5 +347,6 @@ THEOREMS = (
             ),
             Check(unequal_hessians, fixed_step(0.25, local_steps=3)),  # steps that do not decay
         ),
+        space=local_sgd_space(_searched, more={"scheme": Whole(0, 2)}, weighted=True),
     ),
 )

@@ -19,10 +19,11 @@ from fedconvex.methods import FedProx, ProportionalSampling, ProximalPoint
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer, diabetes, unequal_hessians
 from fedconvex.theorems.parts.rounding import UNIT, Found, excess, gradient_rounding
-from fedconvex.theorems.parts.rules import feasible_work, least_bound
+from fedconvex.theorems.parts.rules import feasible_work, least_bound, smoothness
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import Real, Space, Whole
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.theory.moments.weights import of_sampling
@@ -354,11 +355,29 @@ def least_bound_proximal(**settings: Any) -> MethodRule:
     return MethodRule("the 2^j L with the least bound", least_bound(method))
 
 
+def given_proximal(mu: float, draws: int = 0) -> MethodRule:
+    """Return FedProx with exact local solutions and so many times L for its weight, everybody or so many draws."""
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedProx:
+        who: dict[str, Any] = {"participation": ProportionalSampling(draws)} if draws else {}
+        return FedProx(proximal_mu=mu * smoothness(problem), solver=ProximalPoint(), **who)
+
+    return MethodRule(f"{mu:g} L", make)
+
+
+_SPACE = Space(
+    lambda k: given_proximal(k["mu"], int(k["draws"])),
+    {"mu": Real(0.05, 50.0), "draws": Whole(0, 3)},
+    losses=("squared", "squared", "logistic"),
+    rounds=(1, 1),
+    weighted=True,
+)
 _DESCENT: dict[str, Any] = {
     "quantity": NEXT_VALUE,
     "sample": _next_value,
     "exact": _exact_next_value,
     "statement": STATEMENT,
+    "space": _SPACE,
 }
 _EQUALITY = (
     "An equality for equal parabolas; elsewhere two steps take the worst curvature of different clients at once."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from fedconvex.theorems.parts.setting import (
     stationary,
 )
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import Real, local_sgd_space
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, Quantity, known, require
 from fedconvex.traits import traits_of
 
@@ -261,6 +263,8 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": s.constants(), **numbers})
 
 
+_RADII: dict[str, Any] = {"batches": 0, "more": {"rho": Real(1e-3, 3.0)}}
+
 THEOREMS = (
     Theorem(
         name="fedsam",
@@ -272,6 +276,7 @@ THEOREMS = (
         says="Perturbed gradients of radius rho cost a floor of L rho²/2 and a little more drift.",
         loose="The floor is attained in the limit of small steps; up to 0.7 of the bound was seen elsewhere.",
         method=least_bound_step(FedSAM, local_steps=3, rho=0.05),
+        space=local_sgd_space(fixed_step, 0.999, FedSAM, designs=("equal",), **_RADII),
         rounds=20,
         checks=(
             equal_hessians,
@@ -292,6 +297,7 @@ THEOREMS = (
         loose="The factors of Young's inequality, and steps of order 1/(L tau).",
         method=least_bound_step(FedSAM, local_steps=3, rho=0.05),
         rounds=20,
+        space=local_sgd_space(fixed_step, 0.999, FedSAM, **_RADII),
         checks=(unequal_hessians, shifted_logistic, breast_cancer, diabetes),
     ),
 )

@@ -12,6 +12,7 @@ import numpy as np
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants
 from fedconvex.methods import ProgressiveHedging
+from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import least_convexity
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.quantities import values_along
@@ -19,6 +20,7 @@ from fedconvex.theorems.parts.rounding import UNIT, gradient_rounding, minimiser
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX, not_for
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import Real, Space
 from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
@@ -235,6 +237,15 @@ def best_penalty(**settings: Any) -> MethodRule:
     return MethodRule("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
 
 
+def given_penalty(share: float) -> MethodRule:
+    """Return progressive hedging with so many times its best penalty."""
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> ProgressiveHedging:
+        return ProgressiveHedging(rho=share * hedging_best_rho(problem.constants(start=start)))
+
+    return MethodRule(f"{share:g} (mu L)^(1/2)", make)
+
+
 THEOREMS = (
     Theorem(
         name="hedging",
@@ -256,5 +267,6 @@ THEOREMS = (
             diabetes,
             Check(unequal_hessians, best_penalty(participation=0.5)),
         ),
+        space=Space(lambda k: given_penalty(k["rho"]), {"rho": Real(0.03, 30.0)}, rounds=(1, 10)),
     ),
 )

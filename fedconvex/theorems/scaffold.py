@@ -18,6 +18,7 @@ from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
 __all__ = [
@@ -326,5 +327,6 @@ THEOREMS = (
             Check(diabetes, least_bound_step(SCAFFOLD, local_steps=3)),
             Check(unequal_hessians, fixed_step(1.0, SCAFFOLD, local_steps=3)),  # too large a step
         ),
+        space=local_sgd_space(fixed_step, 1.0 / 81.0, SCAFFOLD, batches=0, rounds=(1, 2000)),
     ),
 )

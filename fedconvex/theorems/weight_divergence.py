@@ -26,6 +26,7 @@ from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
@@ -407,6 +408,9 @@ THEOREMS = (
         loose="The triangle inequality over clients: gaps of opposite sign do not cancel. 14 to 25 times at step 1/L.",
         method=fixed_step(1.0, local_steps=5),
         rounds=10,
+        space=local_sgd_space(
+            fixed_step, 1.0, batches=0, weighted=True, losses=("squared", "logistic"), rounds=(1, 10)
+        ),
         checks=(
             shifted_logistic,
             copied_rows,
@@ -428,6 +432,7 @@ THEOREMS = (
         loose="It grows exponentially with local steps and rounds; the convex form never does.",
         method=fixed_step(1.0, local_steps=3),
         rounds=5,
+        space=local_sgd_space(fixed_step, 1.0, designs=("classes",), losses=("logistic",), rounds=(1, 5), batches=0),
         checks=(copied_rows, breast_cancer_copied, breast_cancer, diabetes),  # the last two: other conditionals
     ),
 )

@@ -7,6 +7,7 @@ from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.findings import Noticed, Power, VerificationReport
 from fedconvex.verify.grid import GridVerdicts, verify_grid
 from fedconvex.verify.power import power
+from fedconvex.verify.search import Tightest, tightest
 from fedconvex.verify.suite import Progress, checks, verify_suite
 from fedconvex.verify.tightness import exact_worst
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
@@ -25,6 +26,7 @@ __all__ = [
     "Reading",
     "Setting",
     "Theorem",
+    "Tightest",
     "Verdict",
     "VerificationReport",
     "checks",
@@ -32,6 +34,7 @@ __all__ = [
     "exact_worst",
     "own",
     "power",
+    "tightest",
     "verify",
     "verify_grid",
     "verify_suite",

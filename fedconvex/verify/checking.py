@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from fedconvex.constants import Constants
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems import Setting, Theorem
-from fedconvex.theorems.parts.theorem import Check, MethodRule
+from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
 from fedconvex.theory.bound import AssumptionError, dropping, require
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.descriptions import described, has_one_model
@@ -19,7 +19,7 @@ from fedconvex.verify.findings import Constant, Finding, WorstCaseInterval
 from fedconvex.verify.tightness import exact_worst, no_worst
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
 
-__all__ = ["carried_out", "dropped", "start_at"]
+__all__ = ["carried_out", "dropped", "problem_of", "setting_of"]
 
 
 def carried_out(
@@ -28,36 +28,28 @@ def carried_out(
     """Return what a check of a theorem finds; with ``curves`` it is followed over the rounds."""
     instance, rule = check.instance, check.method or theorem.method
     assert rule is not None
-    rounds = theorem.rounds if check.rounds is None else check.rounds
-    problem = instance.make()
     try:
-        if instance.data == "yours" and theorem.adapt is not None and has_one_model(problem):
-            problem = theorem.adapt(problem)
-        require(theorem.name, theorem.about(problem))
+        problem = problem_of(theorem, instance)
     except AssumptionError as error:
         return _refused(theorem, check, str(error))
     except (TypeError, ValueError) as error:  # your rows cannot be what the theorem speaks about
-        why = f"{theorem.name} does not apply: needs rows that make {theorem.about(problem).text}, got: {error}"
-        return _refused(theorem, check, why)
-    if theorem.drift:
-        problem = MovingTarget(problem, theorem.drift)
-    start = start_at(problem, theorem.start if check.start is None else check.start)
+        kind = theorem.about(instance.make()).text
+        return _refused(theorem, check, f"{theorem.name} does not apply: needs rows that make {kind}, got: {error}")
     try:
-        method = rule.make(theorem, problem, start, rounds)
-        verdict = verify(
-            theorem, problem, method, rounds=rounds, start=start, seed=seed, precision=precision, most=most
-        )
+        setting = setting_of(theorem, check, problem, seed)
+        how: dict[str, Any] = {"rounds": setting.rounds, "start": setting.start, "seed": seed}
+        verdict = verify(theorem, problem, setting.method, precision=precision, most=most, **how)
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:  # the method cannot run on the problem
         return _refused(theorem, check, f"{theorem.name} does not apply: needs a method that can run, got: {error}")
-    setting = Setting(problem, method, rounds, start, seed)
     short, words = described(instance, setting, theorem, rule)
     if verdict.bound is None:
         worst = no_worst("the theorem does not apply")
         return Finding(theorem.name, short, words, instance.data, verdict, worst, dropped=dropped(theorem, setting))
-    line, bands = _followed(theorem, setting, rule) if curves else (None, ())
-    worst = exact_worst(theorem, setting)
+    searched = instance.data == "searched"
+    line, bands = _followed(theorem, setting, rule) if curves and not searched else (None, ())
+    worst = no_worst("the instance was searched for") if searched else exact_worst(theorem, setting)
     if theorem.shown is None:
         constants = _constants(setting)
     else:
@@ -65,9 +57,28 @@ def carried_out(
     return Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands)
 
 
-def start_at(problem: Any, start: float | Callable[[Any], np.ndarray]) -> np.ndarray:
-    """Return the model that a check starts at: every entry the same, or what is made of the problem."""
-    return start(problem) if callable(start) else np.full(problem.model_shape, start)
+def problem_of(theorem: Theorem, instance: Instance) -> Any:
+    """Return the problem that a theorem is checked on, made of the instance.
+
+    Raises
+    ------
+    AssumptionError
+        If the theorem speaks about another kind of problem.
+    """
+    problem = instance.make()
+    if instance.data == "yours" and theorem.adapt is not None and has_one_model(problem):
+        problem = theorem.adapt(problem)
+    require(theorem.name, theorem.about(problem))
+    return MovingTarget(problem, theorem.drift) if theorem.drift else problem
+
+
+def setting_of(theorem: Theorem, check: Check, problem: Any, seed: int = 0) -> Setting:
+    """Return the run that a check asks about."""
+    rule, start = check.method or theorem.method, theorem.start if check.start is None else check.start
+    assert rule is not None
+    rounds = theorem.rounds if check.rounds is None else check.rounds
+    w = np.asarray(start(problem)) if callable(start) else np.full(problem.model_shape, start)
+    return Setting(problem, rule.make(theorem, problem, w, rounds), rounds, w, seed)
 
 
 def dropped(theorem: Theorem, s: Setting) -> Mapping[str, float]:

@@ -45,7 +45,7 @@ def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule
         f"{type(m).__name__} with {work} on {'all' if B is None else B} rows",
         _knob(m, s.problem, rule),
         f"{who} take part" if who else "full participation",
-        f"every entry of the model starts at {float(s.start.flat[0]):g}",
+        *([] if instance.data == "searched" else [f"every entry of the model starts at {float(s.start.flat[0]):g}"]),
         *rules,
     ]
     full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]

@@ -18,7 +18,7 @@ from fedconvex.verify.findings import Finding, Noticed, Power
 from fedconvex.verify.monte_carlo import slack_of
 from fedconvex.verify.verdicts import Outcome, find_theorem
 
-__all__ = ["power", "power_of", "term_factor", "whole_factor"]
+__all__ = ["power", "power_of", "term_share", "whole_share"]
 
 MOST = 1e12  # factors beyond it count as unnoticed
 
@@ -64,9 +64,9 @@ def power_of(findings: Iterable[Finding]) -> Power:
         if bound is None or f.verdict.outcome is not Outcome.HOLDS:
             continue
         least = noticed_below(f)
-        whole = _worse(whole, whole_factor(bound, least), f.setting)
+        whole = _worse(whole, _factor(whole_share(bound, least)), f.setting)
         for name in bound.terms:
-            terms[name] = _worse(terms.get(name), term_factor(bound, least, name), f.setting)
+            terms[name] = _worse(terms.get(name), _factor(term_share(bound, least, name)), f.setting)
     return Power(whole, terms, hypotheses)
 
 
@@ -85,26 +85,34 @@ def noticed_below(f: Finding) -> float:
     return max(v.low - v.rounding - slack_of(v.bound), f.worst.refutable)
 
 
-def whole_factor(bound: Bound, least: float) -> float:
-    """Return by what the bound must be divided (multiplied, where negative) to lie below a number, or infinity."""
-    value = bound.value
-    if value > 0.0:
-        return max(value / least, 1.0) if least > 0.0 else math.inf
-    return max(least / value, 1.0) if value < 0.0 and math.isfinite(least) else math.inf
+def _factor(share: float) -> float:
+    """Return the smallest factor that is noticed where this share is attained."""
+    return max(1.0 / share, 1.0) if share > 1.0 / MOST else math.inf
 
 
-def term_factor(bound: Bound, least: float, name: str) -> float:
-    """Return by what a term must be divided (multiplied, where negative) to lie below a number, or infinity."""
+def whole_share(bound: Bound, least: float) -> float:
+    """Return the share of the bound that a number is; of a negative bound its size over that of the number."""
+    if bound.value > 0.0:
+        return least / bound.value
+    return bound.value / least if bound.value < 0.0 and least < 0.0 else -math.inf
+
+
+def term_share(bound: Bound, least: float, name: str) -> float:
+    """Return the share of a term that is missed where a number stands above all others: none is, below 0.
+
+    Where the term is negative: its size over the size that it would have to have.
+    """
     term = bound.terms[name]
-    low, high = 0.0, math.log(MOST)
-
-    def without(log_factor: float) -> float:
-        factor = math.exp(log_factor)
-        return bound.combine([*(dict(bound.terms) | {name: term / factor if term > 0.0 else term * factor}).values()])
-
-    if term == 0.0 or not math.isfinite(bound.value) or without(high) >= least:
-        return math.inf
+    if term == 0.0 or not math.isfinite(bound.value):
+        return -math.inf
+    rest = bound.combine([0.0 if k == name else v for k, v in bound.terms.items()])
+    if term < 0.0:
+        return term / (least - rest) if least < rest else math.inf
+    if bound.combine is sum or least <= rest:
+        return (least - rest) / term
+    low, high = 0.0, 1.0
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if without(middle) < least else (middle, high)
-    return math.exp(high)
+        value = bound.combine([middle * term if k == name else v for k, v in bound.terms.items()])
+        low, high = (middle, high) if value < least else (low, middle)
+    return high

@@ -77,7 +77,7 @@ class Instance(NamedTuple):
     name, words : str
         In short, and in full.
     data : str
-        "synthetic", "real" or "yours".
+        "synthetic", "real", "searched" or "yours".
     make : callable
         Returns the problem, always the same one.
     """
@@ -168,6 +168,8 @@ class Theorem(NamedTuple):
         What a problem of your own, with one model for all clients, is turned into.
     worst_case : type, optional
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
+    space : Space, optional
+        Where `tightest` looks for instances (`fedconvex.theorems.parts.tiny`).
     """
 
     name: str
@@ -192,6 +194,7 @@ class Theorem(NamedTuple):
     start: float = 0.0
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
+    space: Any = None
 
     @property
     def home(self) -> str:

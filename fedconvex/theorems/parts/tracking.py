@@ -17,6 +17,7 @@ from fedconvex.theorems.parts.assumptions import equal_weights
 from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
+from fedconvex.theorems.parts.tiny import Space, Whole, local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.traits import traits_of
@@ -229,18 +230,30 @@ def error2_of(s: Setting) -> float:
     return float(np.sum((s.start - s.problem.solve().w) ** 2))
 
 
-def sampled_agents(best: bool = False, **settings: Any) -> MethodRule:
-    """Dynamic FedAvg, half of the agents, 1, 2, 3, 1, 2, ... local steps: step 1/(10 L_s), or the best of the bound."""
+def sampled_agents(best: bool = False, share: float = 0.1, **settings: Any) -> MethodRule:
+    """Dynamic FedAvg, half of the agents, 1, 2, 3, 1, 2, ... local steps: step share/L_s, or the best of the bound."""
 
     def method(eta: float, problem: Problem) -> DynamicFedAvg:
         K = problem.federation.K
-        work = {"local_steps": tuple(1 + k % 3 for k in range(K)), "batch_size": 4, "participation": max(K // 2, 1)}
-        return DynamicFedAvg(step_size=eta, **feasible_work(problem, work | settings))
+        work: dict[str, Any] = {
+            "local_steps": tuple(1 + k % 3 for k in range(K)),
+            "batch_size": 4,
+            "participation": max(K // 2, 1),
+        }
+        work |= settings
+        work["participation"] = min(work["participation"], K)
+        return DynamicFedAvg(step_size=eta, **feasible_work(problem, work))
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> DynamicFedAvg:
         L_s = float(problem.constants().L_s or 1.0)
-        return method(0.1 / (L_s if math.isfinite(L_s) else 1.0), problem)
+        return method(share / (L_s if math.isfinite(L_s) else 1.0), problem)
 
     if best:
         return MethodRule(f"{HALVING} with the least bound", least_bound(method))
-    return MethodRule("1/(10 L_s)", make)
+    return MethodRule(f"1/({1.0 / share:g} L_s)", make)
+
+
+def agents_space(**settings: Any) -> Space:
+    """Return the space of dynamic FedAvg with 1 to 4 agents that take part and 1 to 6 local steps."""
+    more = {"participation": Whole(1, 4)}
+    return local_sgd_space(lambda share, **work: sampled_agents(share=share, **work), 1.9, more=more, **settings)

@@ -1,0 +1,181 @@
+"""Tiny problems as data, the spaces that a search takes them from, and the sharp ones that theorems are checked on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.federation import Federation
+from fedconvex.losses import Logistic, SmoothedHinge, Squared
+from fedconvex.problems import Problem
+from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
+
+LOSSES: Mapping[str, Callable[[], Any]] = {"squared": Squared, "logistic": Logistic, "hinge": SmoothedHinge}
+
+
+class Tiny(NamedTuple):
+    """A problem of a few rows, where its run starts, for how long, and the numbers of its method.
+
+    Parameters
+    ----------
+    rows : tuple of tuple of float
+        Features of all rows, client after client.
+    labels : tuple of float
+    sizes : tuple of int
+        Rows of every client.
+    offset : tuple of float
+        The start less the minimiser; zeros start at the minimiser.
+    rounds : int
+    knobs : mapping from str to float
+        What the theorem's space calls its method with.
+    l2 : float
+    weights : tuple of float or None
+        Of the clients; None for equal ones.
+    loss : str
+        "squared", "logistic" or "hinge" (smoothed).
+    """
+
+    rows: tuple[tuple[float, ...], ...]
+    labels: tuple[float, ...]
+    sizes: tuple[int, ...]
+    offset: tuple[float, ...]
+    rounds: int
+    knobs: Mapping[str, float]
+    l2: float = 0.0
+    weights: tuple[float, ...] | None = None
+    loss: str = "squared"
+
+    def problem(self) -> Problem:
+        """Make the problem."""
+        who = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        weights: Any = "uniform" if self.weights is None else np.array(self.weights) / math.fsum(self.weights)
+        fed = Federation.from_arrays(np.array(self.rows, dtype=float), np.array(self.labels, dtype=float), who)
+        return Problem(fed, LOSSES[self.loss](), self.l2, weights)
+
+    def start(self, problem: Any) -> np.ndarray:
+        """Return the model that a run starts at."""
+        return np.asarray(problem.solve().w + np.array(self.offset))
+
+
+class Whole(NamedTuple):
+    """Whole numbers from low to high."""
+
+    low: int
+    high: int
+
+
+class Real(NamedTuple):
+    """Positive numbers from low to high, on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+class Space(NamedTuple):
+    """Where a search for sharp instances looks.
+
+    Parameters
+    ----------
+    method : callable
+        Takes the numbers of the method (``knobs``) and returns the rule that makes it.
+    knobs : mapping from str to Whole or Real
+        Between which limits they lie.
+    designs : tuple of str
+        Features: "any"; "equal", the same rows for all clients, hence equal Hessians; "alike", the same row everywhere
+        up to its sign, so that the noise of a mini-batch is bounded as well; "classes", copies of one row per class.
+    losses : tuple of str
+    rounds : tuple of int
+        Fewest and most rounds.
+    weighted : bool
+        Whether clients may weigh unequally.
+    """
+
+    method: Callable[[Mapping[str, Any]], MethodRule]
+    knobs: Mapping[str, Whole | Real]
+    designs: tuple[str, ...] = ("any", "equal", "alike")
+    losses: tuple[str, ...] = ("squared",)
+    rounds: tuple[int, int] = (1, 100)
+    weighted: bool = False
+
+    def check(self, tiny: Tiny, name: str = "candidate", words: str = "") -> Check:
+        """Return the check of a theorem on a tiny problem."""
+        d, n = len(tiny.offset), len(tiny.rows)
+        start = "starts at the minimiser" if not any(tiny.offset) else f"starts {math.hypot(*tiny.offset):.3g} from it"
+        what = f"{n} row{'s' * (n != 1)}, {d} feature{'s' * (d != 1)}, {start}"
+        instance = Instance(name, f"{words}, {what}" if words else what, "searched", tiny.problem)
+        return Check(instance, self.method(tiny.knobs), tiny.rounds, tiny.start)
+
+
+NO_MORE: Mapping[str, Whole | Real] = {}
+
+
+def local_sgd_space(
+    rule: Callable[..., MethodRule],
+    top: float | None = None,
+    *settings: Any,
+    batches: int = 2,
+    more: Mapping[str, Whole | Real] = NO_MORE,
+    **space: Any,
+) -> Space:
+    """Return the space of FedAvg, or of a method like it, with 1 to 6 local steps on all rows or some of them.
+
+    Parameters
+    ----------
+    rule : callable
+        Returns the method's rule from ``local_steps`` and ``batch_size``.
+    top : float, optional
+        The largest step, as a share of 1/L, which is then the first argument of ``rule``.
+    *settings
+        Further arguments of ``rule``.
+    batches : int
+        Rows of the largest mini-batch; with 0 all rows are taken.
+    more : mapping from str to Whole or Real
+        Further numbers of the method, by name.
+    **space
+        Fields of `Space`.
+    """
+    knobs: dict[str, Whole | Real] = {} if top is None else {"share": Real(0.02 * top, top)}
+    knobs |= {"local_steps": Whole(1, 6)} | ({"batch_size": Whole(0, batches)} if batches else {}) | dict(more)
+
+    def method(k: Mapping[str, Any]) -> MethodRule:
+        work = {name: value for name, value in k.items() if name != "share"}
+        if "batch_size" in work:
+            work["batch_size"] = work["batch_size"] or None
+        return rule(*(() if top is None else (k["share"],)), *settings, **work)
+
+    return Space(method, knobs, **space)
+
+
+class Sharp(NamedTuple):
+    """What a search found: an instance that presses on a bound, or on one of its terms.
+
+    Parameters
+    ----------
+    term : str
+        The term that it isolates; empty for the whole bound.
+    share : float
+        Of the bound that was measured; or of the term, what the other terms do not cover.
+    seed : int or str
+        Of the search; or where the instance comes from.
+    tiny : Tiny
+    """
+
+    term: str
+    share: float
+    seed: int | str
+    tiny: Tiny
+
+
+def sharp_checks(space: Space, found: Sequence[Sharp]) -> tuple[Check, ...]:
+    """Return the checks of what a search found."""
+    return tuple(
+        space.check(
+            s.tiny,
+            f"sharp for {s.term or 'the bound'}",
+            f"found with seed {s.seed}" if isinstance(s.seed, int) else s.seed,
+        )
+        for s in found
+    )

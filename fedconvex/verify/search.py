@@ -1,0 +1,308 @@
+"""Adversarial instances: the tiny problems on which a bound, or one of its terms, is closest to what is measured.
+
+Random instances of a theorem's `Space`, each improved by random changes of one number at a time. Only exact values
+count (moments, runs without randomness), so that noise fools nobody. A restart is a function of the seed and of its
+number, and its candidates are rounded to three digits: what is found is found again, and is as short as it looks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex import _files
+from fedconvex._check import bad, whole
+from fedconvex.theorems import Theorem
+from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole
+from fedconvex.theory.bound import Bound
+from fedconvex.verify.checking import problem_of, setting_of
+from fedconvex.verify.monte_carlo import slack_of
+from fedconvex.verify.power import term_share, whole_share
+from fedconvex.verify.verdicts import find_theorem
+
+__all__ = ["Tightest", "tightest"]
+
+ROUND = 200  # candidates of a restart
+FIRST = 100  # of them random: the same for the bound and for all its terms
+
+
+class Tightest(NamedTuple):
+    """The sharpest instance that a search found.
+
+    Parameters
+    ----------
+    share : float
+        Measured over bound; or, of an isolated term, the share of it that the other terms do not cover (negative where
+        they cover all: the term could be dropped).
+    tiny : Tiny or None
+        None where the theorem applied to no candidate.
+    restart : int
+        The restart that found it.
+    evaluated : int
+        Candidates in all.
+    """
+
+    share: float
+    tiny: Tiny | None
+    restart: int
+    evaluated: int
+
+
+def tightest(
+    theorem: Theorem | str,
+    budget: int = 4000,
+    *,
+    isolate: str | None = None,
+    seed: int = 0,
+    processes: int = 1,
+    path: str | os.PathLike[str] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Tightest:
+    """Search tiny problems for the largest share of a bound, or of one of its terms, that is really attained.
+
+    Parameters
+    ----------
+    theorem : Theorem or str
+        With a `space`.
+    budget : int
+        Candidates; restarts of 200 are made until it is spent.
+    isolate : str, optional
+        A term of the bound: the search is for instances on which the other terms cover least of what is measured.
+    seed : int
+    processes : int
+        Restarts that are made at once.
+    path : path, optional
+        A JSON file that restarts are written to as they end; a search that was stopped goes on from it.
+    progress : callable, optional
+        Takes the share done and the best so far in words.
+
+    Raises
+    ------
+    ValueError
+        If the theorem has no space to search in, or the file is of another search.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import tightest
+    >>> found = tightest("fedavg-convex", 60, isolate="heterogeneity drift")
+    >>> found.evaluated, found.tiny is not None
+    (60, True)
+    """
+    theorem, budget = find_theorem(theorem), whole("tightest: budget", budget, low=1)
+    seed, processes = whole("tightest: seed", seed), whole("tightest: processes", processes, low=1)
+    if theorem.space is None:
+        raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
+    sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]
+    heading = {"theorem": theorem.name, "isolate": isolate, "seed": seed}
+    done = _read(path, heading)
+    todo = [(theorem, isolate, seed, i, n) for i, n in enumerate(sizes) if done.get(i, {}).get("evaluated") != n]
+    for row in _restarts(todo, processes):
+        done[row["restart"]] = row
+        _write(path, heading, done)
+        if progress is not None:
+            best = max(done.values(), key=lambda r: r["share"])
+            progress(len(done) / len(sizes), f"best share {best['share']:.4g}")
+    best = max((done[i] for i in range(len(sizes))), key=lambda r: r["share"])
+    tiny = None if best["tiny"] is None else _tiny(best["tiny"])
+    return Tightest(best["share"], tiny, best["restart"], sum(sizes))
+
+
+def found_by(theorem: Theorem | str, budget: int, *, isolate: str | None = None, seed: int = 0) -> Sharp | None:
+    """Return what a search found in the form in which theorems keep it, or None."""
+    best = tightest(theorem, budget, isolate=isolate, seed=seed)
+    return None if best.tiny is None else Sharp(isolate or "", round(best.share, 4), seed, best.tiny)
+
+
+# ---------------------------------------------------------------- restarts
+
+
+def _restarts(todo: list[tuple[Any, ...]], processes: int) -> Iterator[dict[str, Any]]:
+    if processes == 1 or len(todo) < 2:
+        yield from map(_restart, todo)
+        return
+    todo = [(theorem.name, *rest) for theorem, *rest in todo]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(_restart, todo)
+
+
+def _restart(job: tuple[Any, ...]) -> dict[str, Any]:
+    """Improve the best of some random candidates; a pure function of the job."""
+    name, isolate, seed, number, budget = job
+    theorem = find_theorem(name)
+    rng, space = np.random.default_rng([seed, number]), theorem.space
+    assert space is not None
+    best, share, step, failures = None, -math.inf, 0.5, 0
+    for i in range(budget):
+        fresh = i < FIRST or best is None
+        tiny = drawn(rng, space) if fresh or best is None else changed(rng, space, best, step)
+        value = share_of(theorem, tiny, isolate)
+        if value > share:
+            best, share, failures, step = tiny, value, 0, min(2.0 * step, 1.0)
+        elif not fresh:
+            failures += 1
+            step = max(0.8 * step, 0.01) if failures % 4 == 0 else step
+    return {"restart": number, "share": share, "tiny": best and best._asdict(), "evaluated": budget}
+
+
+def share_of(theorem: Theorem, tiny: Tiny, isolate: str | None = None) -> float:
+    """Return the share of the bound, or of a term, that is attained exactly; minus infinity where nothing is."""
+    key = (theorem.name, theorem.bound, json.dumps(tiny._asdict()))
+    if key not in _SEEN:
+        if len(_SEEN) > 10_000:
+            _SEEN.clear()
+        _SEEN[key] = _least(theorem, tiny)
+    found = _SEEN[key]
+    if found is None:
+        return -math.inf
+    bound, least = found
+    if isolate is not None and isolate not in bound.terms:
+        raise bad("tightest: isolate", "be one of " + ", ".join(bound.terms), isolate)
+    share = whole_share(bound, least) if isolate is None else term_share(bound, least, isolate)
+    return share if math.isfinite(share) else -math.inf
+
+
+_SEEN: dict[Hashable, tuple[Bound, float] | None] = {}  # random candidates are the same for the bound and its terms
+
+
+def _least(theorem: Theorem, tiny: Tiny) -> tuple[Bound, float] | None:
+    """Return the bound on a candidate, and the number below which it would be violated."""
+    try:
+        check = theorem.space.check(tiny)
+        s = setting_of(theorem, check, problem_of(theorem, check.instance))
+        bound = theorem.at(s)
+        found = theorem.expectation(s, [s.rounds])
+    except (ArithmeticError, ValueError):  # the theorem does not apply, or the problem cannot be
+        return None
+    return None if found is None else (bound, float(found.values[0] - found.rounding[0]) - slack_of(bound))
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def rounded(x: Any) -> Any:
+    """Round to three digits."""
+    return float(f"{float(x):.3g}")
+
+
+def drawn(rng: np.random.Generator, space: Space) -> Tiny:
+    """Draw a candidate."""
+    K, d, n = int(rng.integers(1, 5)), int(rng.choice([1, 1, 1, 2, 2, 3])), int(rng.choice([1, 1, 2, 2, 3]))
+    design, loss = str(rng.choice(space.designs)), str(rng.choice(space.losses))
+    X = rng.normal(size=(K, n, d)) * 10.0 ** rng.choice([0.0, 0.0, -1.0], size=(K, n, 1))
+    if design == "equal":
+        X[:] = X[0]
+    if design == "alike":
+        X[:] = X[0, 0]
+    up = rng.random((K, n)) < 0.5
+    if design == "classes":
+        X[:] = np.where(up[:, :, None], X[0, 0], X[-1, -1])
+    y = rng.normal(size=(K, n)) * 10.0 ** rng.choice([0.0, -1.0, 1.0])
+    y = np.round(y) if rng.random() < 0.3 else y
+    y = np.where(up, 1.0, -1.0) if loss != "squared" else y
+    offset = np.zeros(d) if rng.random() < 0.5 else rng.normal(size=d) * 10.0 ** rng.uniform(-2.0, 1.0)
+    weights = None
+    if space.weighted and K > 1 and rng.random() < 0.5:
+        weights = tuple(map(rounded, 10.0 ** rng.uniform(-1.0, 0.0, size=K)))
+    return Tiny(
+        tuple(tuple(map(rounded, row)) for row in X.reshape(K * n, d)),
+        tuple(map(rounded, y.ravel())),
+        (n,) * K,
+        tuple(map(rounded, offset)),
+        round(math.exp(rng.uniform(math.log(space.rounds[0]), math.log(space.rounds[1])))),
+        {name: _knob(rng, limits) for name, limits in space.knobs.items()},
+        rounded(10.0 ** rng.uniform(-2.0, 0.5)) if rng.random() < (0.3 if loss == "squared" else 0.7) else 0.0,
+        weights,
+        loss,
+    )
+
+
+def _knob(rng: np.random.Generator, limits: Whole | Real) -> float:
+    if isinstance(limits, Whole):
+        return int(rng.integers(limits.low, limits.high + 1))
+    edge = rng.random()  # limits are sharp more often than what lies between
+    value = limits.high if edge < 0.3 else limits.low * (limits.high / limits.low) ** rng.random()
+    return rounded(value)
+
+
+def changed(rng: np.random.Generator, space: Space, tiny: Tiny, step: float) -> Tiny:
+    """Change something: features, labels, the start, rounds, l2, weights or a number of the method."""
+    what = str(rng.choice(["rows", "labels", "labels", "offset", "rounds", "l2", "weights", "knobs", "knobs"]))
+    if what == "rows":
+        return tiny._replace(rows=_moved_rows(rng, tiny, step))
+    if what == "labels":
+        y = np.array(tiny.labels)
+        i = int(rng.integers(y.size))
+        y[i] = -y[i] if tiny.loss != "squared" or rng.random() < 0.1 else y[i] + step * rng.normal() * (1 + abs(y[i]))
+        return tiny._replace(labels=tuple(map(rounded, y)))
+    if what == "offset":
+        old = np.array(tiny.offset)
+        new = old * (1.0 + step * rng.normal()) if rng.random() < 0.5 else old + step * rng.normal(size=old.size)
+        return tiny._replace(offset=tuple(map(rounded, 0.0 * new if rng.random() < 0.1 else new)))
+    if what == "rounds":
+        low, high = space.rounds
+        return tiny._replace(
+            rounds=int(np.clip(round(tiny.rounds * 2.0 ** rng.normal()) + rng.choice([-1, 0, 1]), low, high))
+        )
+    if what == "l2":
+        new_l2 = 0.0 if rng.random() < 0.3 else rounded((tiny.l2 or 0.1) * 10.0 ** (step * rng.normal()))
+        return tiny._replace(l2=new_l2)
+    if what == "weights" and tiny.weights is not None:
+        p = np.array(tiny.weights)
+        p[rng.integers(p.size)] *= 10.0 ** (step * rng.normal())
+        return tiny._replace(weights=tuple(map(rounded, p)))
+    name = str(rng.choice(list(space.knobs)))
+    return tiny._replace(knobs={**tiny.knobs, name: _moved_knob(rng, space.knobs[name], tiny.knobs[name], step)})
+
+
+def _moved_rows(rng: np.random.Generator, tiny: Tiny, step: float) -> tuple[tuple[float, ...], ...]:
+    """Move one feature of one row, and of all rows that are equal to it: designs stay what they are."""
+    X = np.array(tiny.rows)
+    i, j = int(rng.integers(X.shape[0])), int(rng.integers(X.shape[1]))
+    same = (X == X[i]).all(axis=1) if rng.random() < 0.9 else np.arange(len(X)) == i
+    X[same, j] = 0.0 if rng.random() < 0.05 else X[i, j] + step * rng.normal() * (0.3 + abs(X[i, j]))
+    return tuple(tuple(map(rounded, row)) for row in X)
+
+
+def _moved_knob(rng: np.random.Generator, limits: Whole | Real, value: float, step: float) -> float:
+    if isinstance(limits, Whole):
+        return int(np.clip(value + rng.choice([-2, -1, 1, 2]), limits.low, limits.high))
+    if rng.random() < 0.2:
+        return rounded(limits.high)
+    return rounded(np.clip(value * 10.0 ** (step * rng.normal()), limits.low, limits.high))
+
+
+# ---------------------------------------------------------------- files
+
+
+def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the restarts that an earlier search wrote."""
+    if path is None or not Path(path).exists():
+        return {}
+    data = json.loads(Path(path).read_text())
+    if {k: data.get(k) for k in heading} != heading:
+        raise bad("tightest: path", f"hold the search {heading}", f"{ {k: data.get(k) for k in heading} }")
+    return {row["restart"]: row | {"share": _number(row["share"])} for row in data["restarts"]}
+
+
+def _number(x: float | None) -> float:
+    return -math.inf if x is None else x
+
+
+def _write(path: str | os.PathLike[str] | None, heading: dict[str, Any], done: dict[int, dict[str, Any]]) -> None:
+    if path is None:
+        return
+    rows = [row | {"share": row["share"] if math.isfinite(row["share"]) else None} for _, row in sorted(done.items())]
+    _files.write_file(Path(path), json.dumps(heading | {"restarts": rows}, indent=1).encode())
+
+
+def _tiny(data: dict[str, Any]) -> Tiny:
+    """Return what was read from a file."""
+    lists = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Tiny(**lists | {"rows": tuple(map(tuple, data["rows"]))})
