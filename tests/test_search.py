@@ -1,4 +1,4 @@
-"""The search for sharp instances: found again, resumed, on exact values only, and close to what is known to be sharp."""
+"""The search for sharp instances: found again, resumed, on exact values only, close to what is known to be sharp."""
 
 import json
 import math
@@ -92,7 +92,8 @@ def test_what_is_found_makes_a_check():
     assert check.instance.data == "searched"
     assert power(theorem, [check]).whole.factor == pytest.approx(1.0 / found.share, rel=1e-3)
     line = Space(theorem.space.method, {"share": Real(0.1, 0.1), "local_steps": Whole(2, 2)}, rounds=(1, 1))
-    assert line.check(PARABOLAS, "a name", "words").instance.words == "words, 2 rows, 1 feature, starts at the minimiser"
+    words = line.check(PARABOLAS, "a name", "words").instance.words
+    assert words == "words, 2 rows, 1 feature, starts at the minimiser"
 
 
 @pytest.mark.slow
