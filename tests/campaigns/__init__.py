@@ -63,6 +63,7 @@ CAMPAIGNS = {
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
     "nasty": Campaign("campaigns.nasty:nasty_trial", "certificates that points in 60 digits contradict", 20),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
+    "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
     "verdicts": Campaign("campaigns.verdicts:verdict_trial", "true theorems that rounding violates", 20),
 }
