@@ -307,7 +307,7 @@ def test_expected_contraction_of_sampled_rounds(m, rng):
         z, memory = method.init(problem, np.zeros((1, 3))), method.memory(problem, 1)
         memory.x[:], memory.y[:] = rng.normal(size=(2, 1, 4, 3))
         v = memory.x[0] + memory.y[0] / rho
-        z = z._replace(w=(p @ v)[None])
+        z = z._replace(w=(p @ v)[None], v=(p @ v)[None])
         squares = []
         for chosen in itertools.combinations(range(4), m):
             mine = type(memory)(memory.x.copy(), memory.y.copy())

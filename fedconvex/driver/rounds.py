@@ -191,8 +191,8 @@ def _check_problem(method: Any, problem: Any) -> None:
     penalty = getattr(problem, "penalty", None)
     if penalty is not None and not getattr(method, "penalised", False):
         name = type(method).__name__
-        why = getattr(method, "no_penalty", "its steps follow gradients, and the penalty has none")
-        cure = f"{why}; use a method with proximal steps: ProximalGradient, FedMiD, FedDualAvg, ..."
+        others = "ProximalFedSGD, FedMiD, FedDualAvg, FedProx and ProgressiveHedging take proximal ones"
+        cure = getattr(method, "no_penalty", f"its steps, and its theory, are those of smooth objectives: {others}")
         raise wrong_type(f"{name}: problem", "have no penalty", f"{penalty!r}", cure)
 
 

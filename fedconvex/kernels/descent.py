@@ -11,6 +11,7 @@ from fedconvex.kernels import jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.cache import strict_part
 from fedconvex.kernels.dispatch import move, slope
+from fedconvex.kernels.penalised import shorten
 from fedconvex.kernels.ridges import penalty, shrink
 from fedconvex.kernels.row_losses import add_rows
 from fedconvex.kernels.rows import row_axpy, row_dot, row_step
@@ -42,6 +43,19 @@ class BatchSteps(NamedTuple):
         batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
         shrink(job.ridge, a, w, job.tilt)
         batch_add(loss, data.X, part, room.c, w)
+
+
+class ProximalSteps(NamedTuple):
+    """Proximal steps on mini-batches, for objectives with a penalty P."""
+
+    prox: Any
+
+    def step(self, loss, data, job, part, s, a, w, room):
+        """w <- prox_{a P}((1 - a ridge) w - a tilt - (a/B) sum of the gradients of the batch)."""
+        batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
+        shrink(job.ridge, a, w, job.tilt)
+        batch_add(loss, data.X, part, room.c, w)
+        shorten(self.prox, w, a)
 
 
 class BatchMoves(NamedTuple):
@@ -89,19 +103,21 @@ def rules(opt, n_outputs, even=True):
     return {jobs.FULL: FullSteps(opt), jobs.BATCH: BatchSteps(), jobs.SINGLE: SingleSteps()}
 
 
-def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shadow, tilt=None, ridge=None):
+def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shadow, tilt=None, ridge=None, prox=None):
     """Take the local steps of clients (R, m): models (R, m, *model), paths (R, m, tau, *model).
 
     They start at w (R, *model), or each at its own (R, m, *model), and descend f_k(w) + <tilt, w> + (ridge/2) ‖w‖^2,
     tilt (R, m or 1, *model), ridge (R,). plan (R, m, 3) says how many passes each client makes, over blocks of how many
-    of its rows, in batches of what size. A tilt of zeros gives the same bits as none.
+    of its rows, in batches of what size. A tilt of zeros gives the same bits as none. With ``prox``, a proximal map in
+    place, steps are proximal ones, whatever the optimiser.
     """
     R, p = len(clients), problem.size
     tau = int(plan[0, 0, 0] * -(-plan[0, 0, 1] // plan[0, 0, 2])) if shadow else 0
     path = np.empty((*clients.shape, tau, p))
+    plain = rules(opt, problem.n_outputs, np.ndim(problem.ridge) == 0)
+    kinds = plain if prox is None else {jobs.OWN: ProximalSteps(prox)}
     out = jobs.run(
-        rules(opt, problem.n_outputs, np.ndim(problem.ridge) == 0), problem, problem.ridge, w.reshape(R, -1, p),
-        clients, draws, eta, plan, replacement, path=path,
+        kinds, problem, problem.ridge, w.reshape(R, -1, p), clients, draws, eta, plan, replacement, path=path,
         tilt=jobs.NO_TILT if tilt is None else tilt.reshape(R, -1, p),
         ridge=jobs.NO_RIDGE if ridge is None else ridge,
     )  # fmt: skip

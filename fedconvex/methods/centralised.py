@@ -56,6 +56,8 @@ class GradientDescent(CheckedFields):
 
     learns = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)
 
+    no_penalty = "its steps follow gradients: ProximalGradient and FISTA take proximal ones"
+
     step_size: step_sizes.AutomaticStepSize
 
     def init(self, problem: Problem, w: np.ndarray) -> State:

@@ -74,6 +74,8 @@ class FedAvg(local_work.AveragedWork):
     ('ROUND_LIMIT', True)
     """
 
+    no_penalty = "its steps follow gradients: FedMiD, FedDualAvg and FedProx take proximal ones"
+
     step_size: step_sizes.AutomaticStepSize
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
     shadow: Flag = False

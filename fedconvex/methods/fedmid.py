@@ -24,9 +24,8 @@ import numpy as np
 
 from fedconvex.draws import Draws
 from fedconvex.kernels import averages
-from fedconvex.kernels.batches import batch_add, batch_slopes
-from fedconvex.kernels.penalised import in_place, proximal_point, shorten
-from fedconvex.kernels.ridges import shrink
+from fedconvex.kernels.descent import ProximalSteps
+from fedconvex.kernels.penalised import in_place, proximal_point
 from fedconvex.methods.parts import proximal_work
 from fedconvex.problems import FederatedProblem, Problem
 
@@ -78,7 +77,7 @@ class FedMiD(proximal_work.ProximalWork):
         return Message(state.w)  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        rule = MirrorSteps(in_place(problem))
+        rule = ProximalSteps(in_place(problem))  # 4
         return Reply(self.run_jobs(rule, problem, message.w, clients, draws)), memory  # 3, 5
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
@@ -87,16 +86,3 @@ class FedMiD(proximal_work.ProximalWork):
     def settle(self, problem: FederatedProblem, state: State) -> State:
         """Return the state after the server's proximal step."""
         return State(proximal_point(problem, state.w, self.reach(self.local_steps)))  # 7
-
-
-class MirrorSteps(NamedTuple):
-    """Proximal steps on mini-batches."""
-
-    prox: Any
-
-    def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
-        """w <- prox_{a P}((1 - a ridge) w - (a/B) sum of the gradients of the batch)."""
-        batch_slopes(loss, data.X, data.y, part, -a / part.size, w, room.c, room.t)
-        shrink(job.ridge, a, w, job.tilt)
-        batch_add(loss, data.X, part, room.c, w)
-        shorten(self.prox, w, a)  # 4

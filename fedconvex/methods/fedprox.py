@@ -9,6 +9,9 @@
 7. server: w_{t+1} <- SERVEROPT(w_t, sum_{k in S_t} q_k w_k - w_t), q_k = p_k / sum_{j in S_t} p_j
 8. server, if mu is adaptive: move it by how F changed
 
+With a penalty P, F = sum_k p_k (f_k + P): h_k(w) = f_k(w) + P(w) + (mu/2) ‖w - w_t‖^2, and the steps of 4 are proximal
+ones. The server averages what need not be sparse any more, but stays where P is finite, a convex set.
+
 The paper draws K devices with probabilities p_k and averages plainly: ``participation=ProportionalSampling(K)``. The
 gradient of h_k is that of f_k plus mu w - mu w_t: a ridge mu and a linear term, which `local_updates` takes along.
 """
@@ -25,9 +28,11 @@ from fedconvex.draws import Draws, below, stream, uniform
 from fedconvex.fields import Flag, OneOrMore, count, nonnegative, positive
 from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.kernels.cache import kernel
+from fedconvex.kernels.penalised import in_place, penalty_values, proximal_point
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
+from fedconvex.solvers.composite_points import composite_points
 from fedconvex.solvers.proximal import proximal_points
 from fedconvex.traits import Traits, not_sent
 
@@ -204,6 +209,9 @@ class FedProx(local_work.AveragedWork):
     The trace gains ``proximal_mu`` where mu is adaptive. Then the models w_t and w_{t-1} travel down, and one number
     more than a model up.
 
+    With a penalty, clients minimise f_k + P + (mu/2) ‖w - w_t‖^2, CLIENTOPT is plain SGD with proximal steps, SERVEROPT
+    averages, or moves by at most the average difference, and inexactness is not measured: h_k has no gradient.
+
     Raises
     ------
     ValueError, TypeError
@@ -227,6 +235,8 @@ class FedProx(local_work.AveragedWork):
     ('ROUND_LIMIT', True)
     """
 
+    penalised = True
+
     proximal_mu: Annotated[Any, ProximalMu()]
     step_size: step_sizes.StepSize | None = None
     solver: Annotated[ProximalPoint, valid_solver] | None = None
@@ -248,6 +258,8 @@ class FedProx(local_work.AveragedWork):
     def check_fit(self, problem: Any, R: int) -> None:
         """Raise if a setting does not fit the problem: exact solutions need strong convexity and a curved loss."""
         super().check_fit(problem, R)
+        if getattr(problem, "penalty", None) is not None:
+            self._check_penalty(problem)
         if self.solver is None:
             return
         if problem.strong_convexity == 0.0 and (
@@ -259,7 +271,24 @@ class FedProx(local_work.AveragedWork):
             cure = "use SmoothedHinge(gamma), or step_size="
             raise bad("FedProx with a solver", "have a loss with curvature", f"{problem.loss!r}", cure)
 
+    def _check_penalty(self, problem: Any) -> None:
+        """Raise if a setting does not fit a problem with a penalty."""
+        got, server = f"{problem.penalty!r}", getattr(self.server, "plain_step", None)
+        if not self.client.plain():
+            cure = "proximal steps are those of plain SGD: leave client= out"
+            raise wrong_type("FedProx.client with a penalty", "be ClientSGD()", f"{self.client!r}", cure)
+        if server is None or server > 1.0:
+            cure = "a server that moves further, or elsewhere, leaves the set where the penalty is finite"
+            must = "be Averaging(), or ServerSGD of a step of at most 1 without momentum"
+            raise bad("FedProx.server with a penalty", must, f"{self.server!r}", cure)
+        if self.inexactness:
+            raise bad("FedProx.inexactness", "be False where there is a penalty", got, "h_k has no gradient")
+        if self.solver is None and in_place(problem) is None:
+            cure = "solve exactly: solver=ProximalPoint()"
+            raise wrong_type("FedProx: the penalty", "be a sum over entries or groups (for local steps)", got, cure)
+
     def init(self, problem: Problem, w: np.ndarray) -> State:
+        w = proximal_point(problem, w, 0.0)
         adaptive, R = isinstance(self.proximal_mu, AdaptiveProximal), len(w)
         mu = np.broadcast_to(np.array(self.proximal_mu.start if adaptive else self.proximal_mu), R).astype(float)
         before = w if adaptive else w[..., :0]
@@ -270,15 +299,28 @@ class FedProx(local_work.AveragedWork):
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         w, mu, none = message.w, message.mu, np.empty((len(clients), 0))
-        scale = mu.reshape(-1, *[1] * w.ndim)
+        scale, smooth = mu.reshape(-1, *[1] * w.ndim), getattr(problem, "penalty", None) is None
         if self.solver is not None:
             start, late = np.repeat(w[:, None], clients.shape[1], axis=1), none
-            w_k = proximal_points(problem, clients, start, mu, start, self.solver.tol)  # 3, 5
+            solve = proximal_points if smooth else composite_points
+            w_k = solve(problem, clients, start, mu, start, self.solver.tol)  # 3, 5
         else:
             plan, eta = self.asked(problem, clients, draws)
             late = none if self.stragglers is None else self._cut(plan, problem.federation.ids[clients], draws)
+            prox = {} if smooth else {"prox": in_place(problem)}
             w_k, _ = descent.local_updates(
-                problem, self.client, w, clients, draws, eta, plan, self.replacement, False, -scale * w[:, None], mu
+                problem,
+                self.client,
+                w,
+                clients,
+                draws,
+                eta,
+                plan,
+                self.replacement,
+                False,
+                -scale * w[:, None],
+                mu,
+                **prox,
             )  # 3, 4
         rise = _changes(problem, w, message.before, clients) if message.before.size else none
         gamma = none
@@ -310,7 +352,8 @@ class FedProx(local_work.AveragedWork):
         return State(w, server, mu, before, falls, gamma)
 
     def traits(self, problem: Problem) -> Traits:
-        plain = self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()
+        smooth = getattr(problem, "penalty", None) is None
+        plain = smooth and self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()
         averaged = self.stragglers is None or not self.stragglers.drop
         late = ("stragglers",) if self.stragglers is not None and self.stragglers.share > 0.0 else ()
         found = self.averaging_traits(problem, *late, plain=plain, averaged=averaged)
@@ -339,8 +382,11 @@ def _norms(G: np.ndarray) -> np.ndarray:
 
 
 def _changes(problem: Problem, w: np.ndarray, before: np.ndarray, clients: np.ndarray) -> np.ndarray:
-    """f_k(w) - f_k(before) of clients (R, m); zero where it is rounding."""
-    now, then = (row_losses.values_gradients_of(problem, v, clients)[0] for v in (w, before))
+    """f_k(w) - f_k(before), and that of a penalty, of clients (R, m); zero where it is rounding."""
+    now, then = (
+        row_losses.values_gradients_of(problem, v, clients)[0] + penalty_values(problem, v.reshape(len(v), -1))[:, None]
+        for v in (w, before)
+    )
     return np.where(np.abs(now - then) > 1e-13 * (np.abs(now) + np.abs(then)), now - then, 0.0)
 
 

@@ -57,6 +57,8 @@ class FedSGD(CheckedFields):
     'CONVERGED'
     """
 
+    no_penalty = "its steps follow gradients: ProximalFedSGD is FedSGD with a proximal one"
+
     step_size: step_sizes.AutomaticStepSize
     participation: participation.Participation = 1.0
 

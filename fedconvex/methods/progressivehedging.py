@@ -7,6 +7,7 @@
 5.   or: x_k <- some gradient steps on that objective, from the last x_k or from z
 6.   client k answers x_k
 7. server: z <- z + sum_{k in S} p_k (x_k - z), which is sum_k p_k x_k when everybody takes part
+8. server, with a penalty P: that sum is kept as v, v <- v + sum_{k in S} p_k (x_k - z), and z <- prox_{P/rho}(v)
 
 Weights. With the inner product <<x, y>> = sum_k p_k <x_k, y_k> on stacked models, minimising sum_k p_k f_k(x_k) subject
 to x_1 = ... = x_K is minimising f + (indicator of the consensus subspace), the proximal map of f acts client by client
@@ -18,6 +19,12 @@ Douglas-Rachford form. v_k = x_k + y_k/rho (with the y_k that x_k was computed f
 round is v_k <- v_k + prox_k(2z - v_k) - z: the average of the identity and of a product of two reflections. A client
 that sits out keeps its v_k, so a sampled round is a block update of a nonexpansive map, and the server keeps the mean
 exact by adding p_k times the clients' increments x_k - z: stale clients do no harm, nothing is renormalised.
+
+Penalty. With F = sum_k p_k f_k + P the proximal map of P follows the projection on consensus: v = sum_k p_k v_k,
+z = prox_{P/rho}(v) (Boyd et al. 2011, Section 7.1.1). Clients do not notice: their problems stay smooth, one model
+travels each way, and z is as sparse, or as feasible, as the map makes it. At a fixed point rho (v - z) =
+sum_k p_k y_k = -sum_k p_k grad f_k(z) is a subgradient of P at z. (With P in every client's problem the limit is the
+same, but z, the average of sparse x_k, is not sparse.)
 
 Rate. If every f_k is mu-strongly convex and L-smooth, the reflected proximal map with g = 1/rho is Lipschitz with
 r = max{(gL - 1)/(gL + 1), (1 - g mu)/(1 + g mu)} (Giselsson, Boyd 2017), and a round with everybody contracts both
@@ -37,6 +44,7 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Flag, Positive, PositivePerTrajectory
 from fedconvex.kernels import averages, descent, row_losses
+from fedconvex.kernels.penalised import proximal_point
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
@@ -50,9 +58,11 @@ class State(NamedTuple):
     """What the server keeps."""
 
     w: np.ndarray  # (R, *model) z
+    v: np.ndarray  # (R, *model) v; z without a penalty
     before: np.ndarray  # (R, *model) z of the round before, NaN at the start
     rho: np.ndarray  # (R,)
     p: np.ndarray  # (R, K) client weights
+    mean: np.ndarray  # (R, *model) mean of the x_k of the last round, weighted by p_k
     primal: np.ndarray  # (R,) root mean square of ‖x_k - z‖ over the clients of the last round, weighted by p_k
     residual: np.ndarray  # (R,) largest norm of the gradient that a client was left with
     moved: np.ndarray  # (R, *model) by how much the coordinates have moved since the start
@@ -119,6 +129,8 @@ class ProgressiveHedging(CheckedFields):
     sum one), ``dual_residual`` = rho ‖z - z_before‖, and ``local_residual``, the largest norm of the gradient of a
     client's tilted objective at its x_k.
 
+    With a penalty the server takes its proximal map, and clients' problems stay smooth; the rate is the same.
+
     With a `MovingTarget` the models z and x_k move with the coordinates, the prices y_k are gradients and stay.
 
     Raises
@@ -149,6 +161,7 @@ class ProgressiveHedging(CheckedFields):
     """
 
     constant = ("p", "rho")  # of the state: no round changes it
+    penalised = True
 
     rho: PositivePerTrajectory | None = None
     tol: Positive = 1e-13
@@ -181,8 +194,9 @@ class ProgressiveHedging(CheckedFields):
     def init(self, problem: Problem, w: np.ndarray) -> State:
         R = len(w)
         rho = np.broadcast_to(np.array(self._best_penalty(problem) if self.rho is None else self.rho), R).copy()
-        p, unknown = np.tile(problem.weights, (R, 1)), np.full(R, np.nan)
-        return State(w, np.full_like(w, np.nan), rho, p, unknown, unknown, np.zeros_like(w))  # 1
+        p, unknown, none = np.tile(problem.weights, (R, 1)), np.full(R, np.nan), np.full_like(w, np.nan)
+        w = proximal_point(problem, w, 0.0)
+        return State(w, w, none, rho, p, none, unknown, unknown, np.zeros_like(w))  # 1
 
     def statistics(self, problem: FederatedProblem) -> tuple[str, ...]:
         """Return what clients are asked for before round 1: mu_k and L_k, where rho is to be found."""
@@ -227,10 +241,20 @@ class ProgressiveHedging(CheckedFields):
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         z = state.w[:, None]
         p = np.take_along_axis(state.p, clients, axis=1)
-        new = state.w + averages.over_clients(p, reply.w - z)  # 7
+        new = state.v + averages.over_clients(p, reply.w - z)  # 7
         apart = (reply.w - new[:, None]).reshape(*clients.shape, -1)
         primal = np.sqrt(np.einsum("rm,rmj,rmj->r", weights, apart, apart))
-        return state._replace(w=new, before=state.w, primal=primal, residual=reply.residual.max(axis=1))
+        mean = averages.over_clients(weights, reply.w)
+        residual = reply.residual.max(axis=1)
+        return state._replace(w=new, v=new, before=state.w, mean=mean, primal=primal, residual=residual)
+
+    def settle(self, problem: FederatedProblem, state: State) -> State:
+        """Return the state after the server's proximal step; the same without a penalty."""
+        if getattr(problem, "penalty", None) is None:
+            return state
+        z, R = proximal_point(problem, state.v, 1.0 / state.rho), len(state.w)  # 8
+        far, near = (np.sum((state.mean - u).reshape(R, -1) ** 2, axis=1) for u in (state.v, z))
+        return state._replace(w=z, primal=np.sqrt(np.maximum(state.primal**2 - far, 0.0) + near))
 
     def traits(self, problem: Problem) -> Traits:
         full = self.batch_size is None or bool((problem.federation.sizes == self.batch_size).all())
@@ -238,7 +262,8 @@ class ProgressiveHedging(CheckedFields):
 
     def translate(self, state: State, shift: np.ndarray) -> State:
         """Return the state in coordinates that moved: models move along, prices do not."""
-        return state._replace(w=state.w + shift, before=state.before + shift, moved=state.moved + shift)
+        models = {name: getattr(state, name) + shift for name in ("w", "v", "before", "mean", "moved")}
+        return state._replace(**models)
 
     def observe(self, problem: Problem, state: State) -> dict[str, np.ndarray]:
         """primal_residual, dual_residual and local_residual (R,); NaN at the start."""

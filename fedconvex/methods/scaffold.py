@@ -113,6 +113,8 @@ class SCAFFOLD(local_work.LocalWork):
 
     constant = ("p",)  # of the state: no round changes it
 
+    no_penalty = "control variates correct gradients only: ProgressiveHedging has no drift and knows penalties"
+
     step_size: step_sizes.AutomaticStepSize
     participation: participation.DistinctParticipation = 1.0
     server_step: Positive = 1.0

@@ -81,6 +81,8 @@ class SVRG(local_work.PooledWork):
     'CONVERGED'
     """
 
+    no_penalty = "its theory is that of smooth objectives: ProximalGradient and FISTA take proximal steps"
+
     step_size: Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
     inner_steps: Count
     option: OneOrTwo = 2
