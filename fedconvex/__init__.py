@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedconvex import datasets as datasets
+    from fedconvex.comparison import Comparison as Comparison
+    from fedconvex.comparison import compare as compare
     from fedconvex.constants import Constants as Constants
     from fedconvex.driver import DivergenceWarning as DivergenceWarning
     from fedconvex.driver import Result as Result
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "fedconvex.comparison": ["Comparison", "compare"],
     "fedconvex.federation": ["Federation"],
     "fedconvex.losses": ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"],
     "fedconvex.constants": ["Constants"],

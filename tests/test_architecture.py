@@ -22,7 +22,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 # Every room imports from lower floors and from itself only.
 FLOORS = [
     {"kernels.cache", "_check", "_lazy"},
-    {"loss_traits", "_files"},
+    {"loss_traits", "_files", "_progress"},
     {"federation_input", "roster", "tables"},
     {"losses", "simplex", "federation", "draws", "traits", "fields"},
     {"penalties", "models"},
@@ -37,7 +37,7 @@ FLOORS = [
     {"theorems"},
     {"verify"},
     {"report"},
-    {"papers", "estimators", "remote", "engines", "bench", "conformance"},
+    {"papers", "estimators", "comparison", "remote", "engines", "bench", "conformance"},
     {"cli"},
     {"__main__"},
 ]

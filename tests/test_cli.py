@@ -14,9 +14,9 @@ import scipy.sparse as sp
 
 import fedconvex
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
+from fedconvex._progress import progress_line
 from fedconvex.cli import main
 from fedconvex.cli.arguments import LOSSES, METHODS, PARTITIONS
-from fedconvex.cli.progress import progress_line
 from fedconvex.constants.default_steps import top_eigenvalue_bound
 from fedconvex.datasets import load_bundled, partition_dirichlet
 from fedconvex.datasets.bundled import BUNDLED

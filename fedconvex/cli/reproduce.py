@@ -13,9 +13,9 @@ from typing import Any
 
 from fedconvex._check import bad
 from fedconvex._files import check_folder
+from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, count
 from fedconvex.cli.output import fill, fits, say, writing
-from fedconvex.cli.progress import progress_line
 
 __all__ = ["add_parser"]
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
+from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import FAILED, INCONCLUSIVE, OK, add_data, add_problem, count, number
 from fedconvex.cli.data import affordable, prepare, scaling_of
 from fedconvex.cli.output import say, width, writing
-from fedconvex.cli.progress import progress_line
 from fedconvex.cli.summary import formula_of
 
 if TYPE_CHECKING:

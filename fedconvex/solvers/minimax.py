@@ -39,7 +39,7 @@ from fedconvex.solvers.newton import polish
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import DIRECT_SIZE
 
-__all__ = ["Minimax", "measure_minimax", "measure_softmax", "solve_minimax", "solve_softmax"]
+__all__ = ["Minimax", "measure_minimax", "measure_softmax", "saddle_point", "solve_minimax", "solve_softmax"]
 
 MAX_ITERATIONS = 200
 
@@ -128,9 +128,9 @@ def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any =
     domains, tol, begin = _prepared(who, problem, tol)
     check_set(who, sets, domains.federation.K)
     if not isinstance(sets, KLBall):
-        w, mix, iterations = _sequential(domains, sets)
+        w, mix, iterations = saddle_point(domains, sets)
     else:
-        w, mix, iterations = _sequential(domains, Simplex())
+        w, mix, iterations = saddle_point(domains, Simplex())
         if not sets.contains(mix, 1e-12):
             w, mix, more = _newton(domains, lambda F: _ball_envelope(sets, F), w)
             iterations += more
@@ -195,9 +195,27 @@ def _gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- sequential quadratic programming
 
 
-def _sequential(domains: Objective, sets: Any) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return model, domain weights and iterations for a polytope of weights."""
-    w, mix = np.zeros(domains.size), sets.start(domains.federation.K)
+def saddle_point(
+    domains: Objective,
+    sets: Any,
+    w: np.ndarray | None = None,
+    mix: np.ndarray | None = None,
+    accuracy: float = 0.0,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return flat model, domain weights and iterations for a polytope of weights, without a certificate.
+
+    Parameters
+    ----------
+    domains : Objective
+        Its clients are the domains.
+    sets : Simplex or Polytope
+    w, mix : array (size,), array (p,), optional
+        Where to begin, such as the pair for another l2; default zero and the centre of the set.
+    accuracy : float
+        Stop where the quadratic model sees no more than this, times 1 + |value|, to gain; default rounding.
+    """
+    w = np.zeros(domains.size) if w is None else w
+    mix = sets.start(domains.federation.K) if mix is None else mix
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
     iterations, before = 0, math.inf
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
@@ -205,7 +223,9 @@ def _sequential(domains: Objective, sets: Any) -> tuple[np.ndarray, np.ndarray, 
         factor = Factor(weighted, w, weighted.value_gradient_hessian(w)[2], False)
         mix, step, predicted = _model(factor, sets, F, J)
         noise = 4e-15 * (1.0 + abs(float(F.max())))
-        if not predicted > 0.0 or (predicted <= noise and predicted > 0.1 * before):
+        if not predicted > accuracy * (1.0 + abs(float(F.max()))):
+            break
+        if predicted <= noise and predicted > 0.1 * before:
             break
         w_new, F_new = _search(domains, sets, factor, w, F, J, step, predicted, noise)
         if w_new is None:

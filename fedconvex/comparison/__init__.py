@@ -1,0 +1,6 @@
+"""One table and one page for a decision: one model for all, a fair one, one per client, or every client alone."""
+
+from fedconvex.comparison.comparing import METHODS, compare
+from fedconvex.comparison.result import Comparison, Scored
+
+__all__ = ["METHODS", "Comparison", "Scored", "compare"]

@@ -1,0 +1,297 @@
+"""`compare`: split, tune, fit, run, score - in this order, so that held-out rows are seen by the last step only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fedconvex._check import bad, real, whole
+from fedconvex._progress import progress_line
+from fedconvex.comparison.baselines import base_rates, boosted
+from fedconvex.comparison.intake import intake
+from fedconvex.comparison.kinds import KINDS, Fit, Tasks, Training, Worst
+from fedconvex.comparison.result import Comparison, Scored
+from fedconvex.comparison.rows import Rows
+from fedconvex.comparison.runs import RUNS, Cost, carry_out
+from fedconvex.comparison.scores import measures, row_errors
+from fedconvex.comparison.splits import fold_of, held_out
+from fedconvex.comparison.tuning import Tuned, tune
+from fedconvex.comparison.verdicts import joining, worst_of
+from fedconvex.solvers.solution import DIRECT_SIZE
+
+__all__ = ["METHODS", "Settings", "compare", "compare_rows"]
+
+METHODS = {  # what each computes, in the order of tables; the first stands for no model at all
+    "base rate": "every client's own share of each class, or mean, without features",
+    "pooled": "one model, the optimum over all rows: what the next four aim at",
+    "fedavg": "one model, by federated averaging",
+    "fedprox": "one model, by federated averaging with a proximal term",
+    "scaffold": "one model, by local steps with control variates",
+    "fedsgd": "one model, by one gradient a round",
+    "afl": "one model, fair to the worst client or domain",
+    "mocha": "a model per client, whose relations are learned",
+    "mean": "a model per client, drawn towards their mean",
+    "boosting": "boosted stumps, good on the worst of several sources",
+    "alone": "every client by itself",
+}
+DEFAULT = tuple(m for m in METHODS if m != "boosting")
+_EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean": 4.0}  # of tuning; a run counts 1
+
+
+class Settings(NamedTuple):
+    """What a comparison was asked for, checked."""
+
+    methods: tuple[str, ...]
+    test_size: float
+    folds: int
+    local_steps: int
+    rounds: int
+    gap: float
+    min_rows: int
+    level: float
+    seed: int
+
+
+def compare(
+    data: Any, target: str | None = None, client: str | None = None, *, domain: str | None = None,
+    methods: Sequence[str] | None = None, loss: Any = None, test_size: float = 0.25, folds: int = 5,
+    local_steps: int = 5, rounds: int = 300, gap: float = 1e-3, min_rows: int = 10, level: float = 0.95, seed: int = 0,
+    progress: bool | None = None, **reading: Any,
+) -> Comparison:  # fmt: skip
+    """Compare one model for all, one that is fair to the worst, models per client, and every client alone.
+
+    Parameters
+    ----------
+    data : Federation, DataFrame or path
+    target, client, domain : str, optional
+        Columns of a frame or file. AFL is fair to domains, or to clients where there are none.
+    methods : sequence of str, optional
+        Names of `METHODS`; default all but boosting. Every client alone is always there.
+    loss : loss, optional
+        Default by the target: Logistic, Softmax or Squared.
+    test_size : float
+        Share of every client's rows that is held out before anything is fitted, never fewer than 2.
+    folds : int
+        Of the cross-validation that chooses l2 among 13 values, for every kind of model by itself.
+    local_steps, rounds : int
+        Full gradient steps a round, where a method has local steps; most rounds.
+    gap : float
+        Certified distance from the optimum, in units of the loss of a row, to which costs are counted.
+    min_rows : int
+        Held-out rows below which nothing is said about a client.
+    level, seed : float, int
+        Of intervals; of held-out rows and folds.
+    progress : bool, optional
+        On stderr; default only on a terminal.
+    **reading
+        How the columns of a frame or file are taken; see docs/compare.md.
+
+    Raises
+    ------
+    ValueError, TypeError
+        On settings out of range, a target of one value, fewer than two clients, no client of 4 rows, or a method that
+        does not know the target (tied models and boosting: more than two classes).
+
+    Examples
+    --------
+    >>> import fedconvex
+    >>> from fedconvex.datasets import linear_federation
+    >>> fed = linear_federation(n_clients=3, n_samples=40, seed=0).federation
+    >>> found = fedconvex.compare(fed, methods=["pooled", "fedsgd"], progress=False)
+    >>> [method.name for method in found.methods]
+    ['base rate', 'pooled', 'fedsgd', 'alone']
+    """
+    rows = intake(data, target, client, domain, loss, **reading)
+    given = (methods, test_size, folds, local_steps, rounds, gap, min_rows, level, seed)
+    return compare_rows(rows, _settings(rows, *given), progress)
+
+
+def compare_rows(rows: Rows, asked: Settings, progress: bool | None = None) -> Comparison:
+    """Return what `compare` does, for rows and settings that were checked.
+
+    Linear algebra keeps to one thread: its products are small here, and threads that wait for each other on a busy
+    machine took ten times as long.
+    """
+    with threadpool_limits(1, "blas"):
+        return _compared(rows, asked, progress)
+
+
+def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
+    clock = time.perf_counter()
+    held = held_out(rows, asked.test_size, asked.seed)
+    if not held.any():
+        raise bad("compare: data", "have a client with at least 4 rows", "none, so that no rows can be held out")
+    show = progress_line() if progress is None or progress else None
+    work = _Work(asked, show)
+    train = np.flatnonzero(~held)
+    training = Training(rows, rows.features(train), train)
+    fits, tuned = _fitted(training, asked, work)
+    results = _models(training, asked, fits, work)
+    scored = _scored(training, np.flatnonzero(held), asked, results, fits, tuned)
+    counts = [np.bincount(rows.client[part], minlength=rows.K) for part in (train, np.flatnonzero(held))]
+    work.done()
+    return Comparison(rows, asked, tuple(scored), *counts, _notes(training, asked, fits), time.perf_counter() - clock)
+
+
+class _Work:
+    """How much is done, as a share that only grows."""
+
+    def __init__(self, asked: Settings, show: Callable[[float, str], None] | None) -> None:
+        kinds = _kinds(asked.methods)
+        self.total = sum(_EFFORT[k] for k in kinds) + len(asked.methods)
+        self.before, self.show = 0.0, show
+
+    def tell(self, what: str, effort: float) -> Callable[[float], None]:
+        """Return a function of the share done of the next piece of work."""
+        start = self.before
+        self.before += effort
+
+        def told(share: float) -> None:
+            if self.show is not None:
+                self.show(min(0.999, (start + effort * share) / self.total), what)
+
+        told(0.0)
+        return told
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self.show is not None:
+            self.show(1.0, "done")
+
+
+def _settings(rows: Rows, methods: Any, *given: Any) -> Settings:
+    test_size, folds, local_steps, rounds, gap, min_rows, level, seed = given
+    who = "compare"
+    share = real(f"{who}: test_size", test_size, low=0.0, high=1.0, strict=True)
+    level = real(f"{who}: level", level, low=0.0, high=1.0, strict=True)
+    for name, value in (("test_size", share), ("level", level)):
+        if value >= 1.0:
+            raise bad(f"{who}: {name}", "lie strictly between 0 and 1", value)
+    return Settings(
+        _chosen(rows, methods),
+        share,
+        whole(f"{who}: folds", folds, low=2),
+        whole(f"{who}: local_steps", local_steps, low=1),
+        whole(f"{who}: rounds", rounds, low=1),
+        real(f"{who}: gap", gap, low=0.0, strict=True),
+        whole(f"{who}: min_rows", min_rows, low=2),
+        level,
+        whole(f"{who}: seed", seed),
+    )
+
+
+def _chosen(rows: Rows, methods: Any) -> tuple[str, ...]:
+    """Return the methods in the order of tables; what the target rules out is left out, or refused if asked for."""
+    if isinstance(methods, str):
+        methods = [methods]
+    known = [m for m in METHODS if m != "base rate"]
+    for name in methods or ():
+        if name not in known:
+            raise bad("compare: methods", "be some of " + ", ".join(known), f"{name!r}")
+        if _unfit(rows, name):
+            raise bad(f"compare: method {name}", _unfit(rows, name), f"{rows.loss!r}", "leave it out")
+    wanted = {*(methods or DEFAULT), "base rate", "alone"}
+    return tuple(m for m in METHODS if m in wanted and not _unfit(rows, m))
+
+
+def _unfit(rows: Rows, name: str) -> str:
+    """Return what a method would need of the target, nothing if it has it."""
+    if name in ("mocha", "mean") and not hasattr(rows.loss, "dual_step"):
+        return "have a loss with a dual step (two classes, or a real target)"
+    return "have a target of two classes" if name == "boosting" and not rows.binary else ""
+
+
+def _kinds(methods: Sequence[str]) -> list[str]:
+    """Return the kinds of models that are tuned for these methods."""
+    wanted = {RUNS[m][0] if m in RUNS else m for m in methods}
+    return [k for k in KINDS if k in wanted]
+
+
+def _fitted(data: Training, asked: Settings, work: _Work) -> tuple[dict[str, Fit], dict[str, Tuned]]:
+    """Choose l2 for every kind and solve for its models."""
+    fold = fold_of(data.rows, data.train, asked.folds, asked.seed)
+    fits, tuned = {}, {}
+    for name in _kinds(asked.methods):
+        kind = KINDS[name]
+        if isinstance(kind, Worst) and data.outputs * (data.X.shape[1] + 1) > DIRECT_SIZE:
+            continue
+        tuned[name] = tune(kind, data, fold, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
+        fits[name] = kind.fit(data, tuned[name].l2)
+    return fits, tuned
+
+
+def _models(data: Training, asked: Settings, fits: dict[str, Fit], work: _Work) -> dict[str, tuple[Any, Cost | None]]:
+    """Return what every method predicts with, and what it cost."""
+    out: dict[str, tuple[Any, Cost | None]] = {}
+    for name in asked.methods:
+        work.tell(f"running {name}", 1.0)
+        if name == "base rate":
+            out[name] = base_rates(data), None
+        elif name == "boosting":
+            out[name] = boosted(data), None
+        elif name in RUNS and RUNS[name][0] in fits:
+            kind = RUNS[name][0]
+            result, cost = carry_out(name, fits[kind].problem, asked.gap, asked.rounds, asked.local_steps, asked.seed)
+            exact = kind == name  # AFL and tied models are reported at their optimum
+            lost = not np.isfinite(result.w).all()
+            mine = fits[kind].models if exact else data.design.scaling.models(np.nan_to_num(result.w), data.outputs)
+            out[name] = (None if lost and not exact else mine), cost
+        elif name in fits:
+            out[name] = fits[name].models, None
+    return out
+
+
+def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits: Any, tuned: Any) -> list[Scored]:
+    """Measure every method on the held-out rows, client by client, beside the clients alone."""
+    rows, client = data.rows, data.rows.client[at]
+    X, scores = data.X[at], {}
+    for name, (models, _) in results.items():
+        if models is not None:
+            scores[name] = models.scores(X, client)
+    own = row_errors(rows, scores["alone"], at)
+    spots = [np.flatnonzero(client == k) for k in range(rows.K)]
+    sizes = [s.size for s in spots]
+    out = []
+    for name, Z in scores.items():
+        kind = RUNS[name][0] if name in RUNS else name
+        errors = row_errors(rows, Z, at)
+        clients = tuple(measures(rows, Z[s], at[s], asked.level) for s in spots)
+        joins = tuple(joining(errors, own, client, rows.K, asked.min_rows, asked.level))
+        worst = worst_of([m.error for m in clients], sizes, asked.min_rows)
+        whole_ = measures(rows, Z, at, asked.level)
+        paired = joining(errors, own, np.zeros(at.size, int), 1, 2, asked.level)[0]
+        fit = fits.get(kind)
+        out.append(Scored(name, METHODS[name], tuned.get(kind), fit, whole_, paired, clients, joins, worst,
+                          results[name][1], results[name][0], Z))  # fmt: skip
+    return out
+
+
+def _notes(data: Training, asked: Settings, fits: dict[str, Fit]) -> tuple[str, ...]:
+    """Return what a reader should know about the figures."""
+    rows, notes = data.rows, list(data.rows.notes)
+    if not data.free(data.design):
+        notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")
+    lacking = [rows.names[k] for k, mine in enumerate(data.own) if not data.free(mine)]
+    if lacking:
+        shown = ", ".join(map(str, lacking[:5])) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
+        notes.append(
+            f"Alone, {shown} {'has' if len(lacking) == 1 else 'have'} no training rows of some class: the intercept of "
+            "their own models is penalised, since without such rows it would grow without limit."
+        )
+    if any(isinstance(KINDS[k], Tasks) for k in fits):
+        notes.append("In models per client that are tied, the intercept is penalised like other weights.")
+    for name in ("mocha", "mean", "afl"):
+        if name not in asked.methods and _unfit(rows, name):
+            notes.append(f"{name} is left out: it must {_unfit(rows, name)}.")
+        elif name in asked.methods and name not in fits:
+            notes.append(f"{name} is left out: exact solution is limited to {DIRECT_SIZE} parameters.")
+    notes += [
+        f"The certified gap of {name} is {fit.gap:.2g} per row." for name, fit in fits.items()
+        if not (math.isfinite(fit.gap) and fit.gap <= 1e-4)
+    ]  # fmt: skip
+    return tuple(notes)

@@ -1,0 +1,105 @@
+"""Models per client near their mean, by Newton's method for all clients at once.
+
+P(W) = sum_k sum_i l(x_i'w_k, y_i) + (lam/2) min over w_0 of (‖w_0‖^2 + sum_k ‖w_k - w_0‖^2); the minimum is
+‖W‖^2 - ‖sum_k w_k‖^2/(K + 1). With blocks D_k = H_k + lam I the Hessian is D - (lam/(K + 1)) E E', E a column of
+identities, and a step costs what K separate ones cost and one more:
+
+    H^-1 G = D^-1 G + D^-1 E ((K + 1)/lam I - sum_k D_k^-1)^-1 E'D^-1 G.
+
+(`MultiTaskProblem.solve` knows every relationship, and forms Hessians of K d columns, or ascends in the dual.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from fedconvex.federation import Federation
+from fedconvex.problems import Problem
+
+__all__ = ["near_mean_path"]
+
+_STEPS = 200
+
+
+def near_mean_path(fed: Federation, loss: Any, lams: Sequence[float], accuracy: float) -> Iterator[np.ndarray]:
+    """Yield W (K, d) for every lam, each from the one before it.
+
+    Parameters
+    ----------
+    fed : Federation
+    loss : loss
+        With a curvature and one score.
+    lams : sequence of float
+        Positive; cheapest in decreasing order.
+    accuracy : float
+        Half the squared Newton decrement to stop at, relative to 1 + |P|.
+    """
+    clients = _Clients(fed, loss)
+    W, H = np.zeros((fed.K, fed.d)), None
+    for lam in lams:
+        W, H = _newton(clients, lam, W, H, accuracy)
+        yield W
+
+
+class _Clients:
+    """Sums of the losses of every client's rows, at a model each."""
+
+    def __init__(self, fed: Federation, loss: Any) -> None:
+        self.parts = [Problem(fed.subset([k]), loss) for k in range(fed.K)]
+        self.rows = fed.masses
+
+    def value_gradient(self, W: np.ndarray, lam: float) -> tuple[float, np.ndarray]:
+        """Return P(W) and its gradient (K, d)."""
+        found = [p.value_gradient(w) for p, w in zip(self.parts, W, strict=True)]
+        total, share = W.sum(axis=0), 1.0 / (len(W) + 1.0)
+        value = float(self.rows @ [f for f, _ in found]) + 0.5 * lam * float(np.sum(W * W) - share * (total @ total))
+        return value, self.rows[:, None] * [g for _, g in found] + lam * (W - share * total)
+
+    def hessians(self, W: np.ndarray) -> list[np.ndarray]:
+        """Return the Hessians H_k (d, d), without lam."""
+        each = zip(self.parts, W, self.rows.tolist(), strict=True)
+        return [n * p.value_gradient_hessian(w)[2] for p, w, n in each]
+
+
+class _System:
+    """The Hessian of P, factored."""
+
+    def __init__(self, H: list[np.ndarray], lam: float) -> None:
+        one = np.eye(len(H[0]))
+        self.blocks = [cho_factor(h + lam * one, lower=True) for h in H]
+        within = sum(cho_solve(b, one) for b in self.blocks)
+        self.between = cho_factor((len(H) + 1.0) / lam * one - within, lower=True)
+
+    def solve(self, G: np.ndarray) -> np.ndarray:
+        """Return H^-1 G, (K, d)."""
+        A = np.array([cho_solve(b, g) for b, g in zip(self.blocks, G, strict=True)])
+        c = cho_solve(self.between, A.sum(axis=0))
+        return A + [cho_solve(b, c) for b in self.blocks]
+
+
+def _newton(clients: _Clients, lam: float, W: np.ndarray, H: Any, accuracy: float) -> tuple[np.ndarray, Any]:
+    """Return the minimiser and the Hessians that were used last; they are kept while steps contract."""
+    F, G = clients.value_gradient(W, lam)
+    H = clients.hessians(W) if H is None else H
+    system = _System(H, lam)
+    for _ in range(_STEPS):
+        step = system.solve(G)
+        slope, t = float(np.sum(G * step)), 1.0
+        if not slope > 2.0 * accuracy * (1.0 + abs(F)):
+            break
+        while t > 1e-10:
+            F_new, G_new = clients.value_gradient(W - t * step, lam)
+            if F_new <= F - 1e-4 * t * slope:
+                break
+            t *= 0.5
+        else:
+            break
+        W, F, G = W - t * step, F_new, G_new
+        if t < 1.0 or float(np.sum(G * system.solve(G))) > 0.1 * slope:
+            H = clients.hessians(W)
+            system = _System(H, lam)
+    return W, H

@@ -1,0 +1,80 @@
+"""Minimisers for decreasing l2, each reached from the one before it.
+
+They serve cross-validation, which compares means of losses over thousands of rows: Newton's method stops where half the
+squared decrement, an estimate of the suboptimality, is at most 1e-9 (1 + |F|). No certificate is formed along the way;
+the models that are reported are solved again and certified.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedconvex.federation import Federation
+from fedconvex.problems import MultiTaskProblem, Problem
+from fedconvex.problems.relations import Relation
+from fedconvex.simplex.uncertainty import Simplex
+from fedconvex.solvers.factor import Factor
+from fedconvex.solvers.minimax import saddle_point
+from fedconvex.solvers.newton import minimise
+from fedconvex.solvers.solution import Solution
+
+__all__ = ["ACCURACY", "descend", "shared_path", "task_path", "worst_path"]
+
+ACCURACY = 1e-9
+PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
+_STEPS, _LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
+
+
+def shared_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool) -> Iterator[np.ndarray]:
+    """Yield the flat minimiser of F for every l2, in decreasing order."""
+    w = None
+    for l2 in l2s:
+        problem = Problem(fed, loss, l2, intercept=intercept)
+        w = descend(problem, np.zeros(problem.size) if w is None else w)
+        yield w
+
+
+def descend(problem: Problem, w: np.ndarray) -> np.ndarray:
+    """Return a model near the minimiser of F, by Newton's method from a flat model, factors kept while they serve."""
+    if problem.size > _LARGE:
+        return np.array(minimise(problem, w, 1e3 * ACCURACY, time.perf_counter()).w).ravel()
+    F, g, H = problem.value_gradient_hessian(w)
+    factor = Factor(problem, w, problem.steep_along_free(H), False)
+    for _ in range(_STEPS):
+        step = factor.solve(g)
+        slope, t = float(g @ step), 1.0
+        if not slope > 2.0 * ACCURACY * (1.0 + abs(F)):
+            break
+        while t > 1e-10:
+            F_new, g_new = problem.value_gradient(w - t * step)
+            if F_new <= F - 1e-4 * t * slope:
+                break
+            t *= 0.5
+        else:
+            break
+        w, F, g = w - t * step, F_new, g_new
+        if t < 1.0 or float(g @ factor.solve(g)) > 0.1 * slope:
+            F, g, H = problem.value_gradient_hessian(w)
+            factor = Factor(problem, w, problem.steep_along_free(H), False)
+    return w
+
+
+def worst_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool) -> Iterator[np.ndarray]:
+    """Yield the flat minimiser of the largest domain's objective for every l2, in decreasing order."""
+    w = mix = None
+    for l2 in l2s:
+        domains = Problem(fed, loss, l2, intercept=intercept).by_domain
+        w, mix, _ = saddle_point(domains, Simplex(), w, mix, accuracy=1e3 * ACCURACY)
+        yield w
+
+
+def task_path(fed: Federation, loss: Any, relations: Sequence[Relation]) -> Iterator[Solution]:
+    """Yield the models (K, d) of every relationship, from strong to weak ones."""
+    found = None
+    for relation in relations:
+        found = MultiTaskProblem(fed, loss, relation).solve(TASK_ACCURACY, found, PASSES)
+        yield found

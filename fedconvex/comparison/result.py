@@ -1,0 +1,141 @@
+"""What a comparison found: figures by method and by client, as tables, a frame, and a page."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.comparison.decision import decision
+from fedconvex.comparison.rows import Rows
+from fedconvex.comparison.scores import Measures
+from fedconvex.comparison.tables import client_rows, method_rows, shown
+from fedconvex.comparison.verdicts import Joining
+from fedconvex.report.tables import format_table
+
+if TYPE_CHECKING:
+    from fedconvex.comparison.kinds import Fit
+    from fedconvex.comparison.runs import Cost
+    from fedconvex.comparison.tuning import Tuned
+
+__all__ = ["Comparison", "Scored"]
+
+
+class Scored(NamedTuple):
+    """A method, measured on held-out rows."""
+
+    name: str
+    words: str
+    tuned: Tuned | None
+    fit: Fit | None  # of the kind of model, which several methods may aim at
+    whole: Measures  # all held-out rows
+    paired: Joining  # its errors less those of the clients alone, all held-out rows
+    clients: tuple[Measures, ...]
+    joins: tuple[Joining, ...]  # client by client
+    worst: int | None  # the client of largest error among those with enough rows
+    cost: Cost | None
+    models: Any  # `scores(X, client)` of rows
+    scores: np.ndarray  # of the held-out rows
+
+    @property
+    def l2(self) -> float:
+        """The l2 of the method; the median where every client has its own; NaN where there is none."""
+        return math.nan if self.tuned is None else float(np.median(self.tuned.l2))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What `fedconvex.compare` found.
+
+    Attributes
+    ----------
+    rows : Rows
+        The rows that were compared on.
+    settings : Settings
+    methods : tuple of Scored
+    train_rows, test_rows : array (K,)
+    notes : tuple of str
+    seconds : float
+    """
+
+    rows: Rows
+    settings: Any
+    methods: tuple[Scored, ...]
+    train_rows: np.ndarray
+    test_rows: np.ndarray
+    notes: tuple[str, ...]
+    seconds: float
+
+    def __getitem__(self, name: str) -> Scored:
+        """Return a method by its name."""
+        for method in self.methods:
+            if method.name == name:
+                return method
+        raise KeyError(f"the comparison holds {', '.join(m.name for m in self.methods)}; not {name}")
+
+    @property
+    def error_name(self) -> str:
+        """What is compared."""
+        return "log loss" if self.rows.classifies else "mean squared error"
+
+    @property
+    def decision(self) -> str:
+        """What to do, in a few sentences, with its uncertainty."""
+        return " ".join(decision(self))
+
+    @property
+    def clients(self) -> list[dict[str, Any]]:
+        """One row per client and method: held-out rows, errors with intervals, and whether the client gains."""
+        return [
+            {"client": name, "method": m.name, **_client(self.rows, m.clients[k], m.joins[k], int(self.train_rows[k]))}
+            for k, name in enumerate(self.rows.names)
+            for m in self.methods
+        ]
+
+    def table(self, width: int | None = None) -> str:
+        """Return the methods as text: overall errors, the worst client, who gains and loses, and what it costs."""
+        heads, cells = method_rows(self)
+        return format_table(heads, cells, width=width)
+
+    def client_table(self, width: int | None = None) -> str:
+        """Return the clients as text: alone, under the best method, and what joining does for them."""
+        heads, cells = client_rows(self)
+        return format_table(heads, cells, width=width)
+
+    def to_frame(self) -> Any:
+        """Return `clients` as a pandas DataFrame.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("Comparison.to_frame must have pandas: pip install pandas") from error
+        return pd.DataFrame(self.clients)
+
+    def __repr__(self) -> str:
+        names = ", ".join(m.name for m in self.methods)
+        return f"Comparison({self.rows.K} clients, {int(self.test_rows.sum())} held-out rows: {names})"
+
+    def _repr_html_(self) -> str:
+        heads, cells = method_rows(self)
+        head = "".join(f"<th>{html.escape(h)}</th>" for h in heads)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(shown(c))}</td>" for c in row) + "</tr>" for row in cells)
+        return f"<p>{html.escape(self.decision)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _client(rows: Rows, m: Measures, join: Joining, train: int) -> dict[str, Any]:
+    """Return the figures of a client under a method."""
+    out: dict[str, Any] = {"train_rows": train, "test_rows": m.rows, "base_rate": m.base}
+    named = {"log_loss" if rows.classifies else "squared_error": m.error}
+    named |= {"accuracy": m.accuracy, "auc": m.auc, "bias": m.bias} if rows.classifies else {"rmse": m.rmse}
+    for name, e in {**named, "difference": join.difference}.items():
+        out |= {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
+    out |= {"calibration_error": m.calibration} if rows.classifies else {"r2": m.r2}
+    return out | {"verdict": join.outcome.value}

@@ -1,0 +1,482 @@
+"""`fedconvex.compare`: nothing leaks, little is said of few rows, and figures are those of independent computations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import fedconvex
+from fedconvex import Federation, Logistic
+from fedconvex.comparison import comparing, decision, kinds
+from fedconvex.comparison.designs import design
+from fedconvex.comparison.rows import rows_of
+from fedconvex.comparison.scores import auc_of, mean_of, measures
+from fedconvex.comparison.splits import fold_of, held_out
+from fedconvex.comparison.tuning import L2S
+from fedconvex.comparison.verdicts import Outcome
+
+QUICK = {"methods": ["pooled"], "progress": False}  # and the clients alone
+
+
+def clients(sizes=(24, 16, 12), d=2, seed=0, classes=2, spread=0.0, labels=None):
+    """A federation of linear models with some noise; clients' models differ by ``spread``."""
+    rng, pairs = np.random.default_rng(seed), []
+    w = rng.normal(size=(max(classes, 1), d))
+    for n in sizes:
+        X = rng.normal(size=(n, d)) * np.arange(1, d + 1) + 5.0
+        Z = (X - 5.0) @ (w + spread * rng.normal(size=w.shape)).T + 0.7 * rng.gumbel(size=(n, len(w)))
+        y = Z[:, 0] if classes == 1 else np.argmax(Z, axis=1).astype(float)
+        y = y if classes != 2 else 2.0 * y - 1.0
+        y[: min(classes, n)] = np.unique(y)[0] if n == 1 else y[: min(classes, n)]
+        pairs.append((X, y))
+    return Federation.from_clients(pairs, labels)
+
+
+def figures(found):
+    """All numbers of a comparison, client by client, without what is timed."""
+    return [tuple(v for v in row.values() if not isinstance(v, str)) for row in found.clients]
+
+
+def same(a, b):
+    np.testing.assert_array_equal(np.array(a, dtype=float), np.array(b, dtype=float))
+
+
+# ---------------------------------------------------------------- nothing leaks
+
+
+def changed(fed, seed=0):
+    """The same federation with other values, and other labels, in the rows that are held out."""
+    held = held_out(rows_of(fed), 0.25, seed)
+    X, y = np.array(fed.X), np.array(fed.y)
+    X[held] = 1e3 * np.random.default_rng(1).normal(size=X[held].shape)
+    y[held] = -y[held]
+    return Federation(X, y, fed.ptr, fed.labels)
+
+
+def models(found):
+    """Everything that was fitted or chosen."""
+    out = []
+    for m in found.methods:
+        linear = hasattr(m.models, "coef")
+        out += [*m.models, np.atleast_1d(m.l2)] if linear else [m.models.ensemble.decision_function(np.eye(2))]
+    return out
+
+
+def leaks(**settings):
+    """Whether something that is fitted depends on held-out rows."""
+    fed = clients((14, 10))
+    found = [fedconvex.compare(f, progress=False, rounds=4, **settings) for f in (fed, changed(fed))]
+    return any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(*map(models, found), strict=True))
+
+
+def test_held_out_rows_change_nothing_that_is_fitted():
+    assert not leaks(methods=["pooled", "fedavg"], folds=2)
+
+
+@pytest.mark.slow
+def test_held_out_rows_change_no_tied_nor_fair_models():
+    assert not leaks(methods=["afl", "mean", "mocha", "boosting", "scaffold"], folds=2)
+
+
+def test_a_scaling_that_sees_all_rows_is_noticed(monkeypatch):
+    def planted(rows, X, train):
+        seen = np.flatnonzero(np.isin(rows.client, np.unique(rows.client[train])))
+        return design(rows, X, train)._replace(scaling=design(rows, X, seen).scaling)
+
+    monkeypatch.setattr(kinds, "design", planted)
+    assert leaks(methods=["pooled"], folds=2)
+
+
+def test_features_are_encoded_from_training_rows_only():
+    fed, seen = clients((12, 12)), []
+    rows = rows_of(fed)
+    at = np.flatnonzero(~held_out(rows, 0.25, 0))
+    given = rows.__class__(**{**vars(rows), "features": lambda train: seen.append(train) or fed.X})
+    comparing.compare_rows(given, fedconvex.compare(fed, **QUICK).settings, progress=False)
+    assert len(seen) == 1
+    same(seen[0], at)
+
+
+# ---------------------------------------------------------------- splits
+
+
+@pytest.mark.parametrize(("n", "held"), [(1, 0), (2, 0), (3, 0), (4, 2), (5, 2), (8, 2), (12, 3), (40, 10)])
+def test_a_quarter_is_held_out_and_never_fewer_than_two(n, held):
+    fed = Federation.from_arrays(np.zeros((n + 8, 1)), np.arange(n + 8.0), [0] * n + [1] * 8)
+    assert held_out(rows_of(fed), 0.25, 3)[:n].sum() == held
+
+
+def test_draws_of_a_client_do_not_depend_on_others():
+    few, more = (rows_of(clients((9, 13, 8)[:m], labels=["b", "c", "a"][:m])) for m in (2, 3))
+    same(held_out(few, 0.25, 5), held_out(more, 0.25, 5)[more.client > 0])
+    assert not np.array_equal(held_out(few, 0.25, 5), held_out(few, 0.25, 6))
+
+
+def test_folds_are_even_within_clients_and_classes():
+    rows = rows_of(clients((23, 11, 1)))
+    train = np.flatnonzero(~held_out(rows, 0.25, 0))
+    fold = fold_of(rows, train, 5, 0)
+    for k in range(2):
+        mine = rows.client[train] == k
+        assert np.ptp(np.bincount(fold[mine], minlength=5)) <= 1
+        for label in (-1.0, 1.0):
+            assert np.ptp(np.bincount(fold[mine & (rows.y[train] == label)], minlength=5)) <= 1
+    assert (fold[rows.client[train] == 2] == -1).all()
+
+
+def test_the_order_of_clients_changes_no_figure():
+    fed = clients((14, 10, 9), labels=["north", "east", "west"])
+    other = fed.subset([2, 0, 1])
+    first, second = (
+        fedconvex.compare(f, methods=["pooled", "afl"], rounds=5, folds=2, progress=False) for f in (fed, other)
+    )
+    assert first.rows.names == second.rows.names == ("east", "north", "west")
+    same(figures(first), figures(second))
+
+
+# ---------------------------------------------------------------- little is said of few rows
+
+
+def test_a_client_of_three_rows_is_never_worst():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(83, 1)), np.r_[np.zeros(80), [100.0, -100.0, 100.0]]
+    y[:80] = X[:80, 0] + 0.1 * rng.normal(size=80)
+    found = fedconvex.compare(Federation.from_arrays(X, y, [0] * 40 + [1] * 40 + [2] * 3), **QUICK)
+    assert found.test_rows.tolist() == [10, 10, 0]
+    assert all(m.worst in (0, 1) and m.joins[2].outcome is Outcome.FEW for m in found.methods)
+    assert "too few to say (2)" in found.decision
+    assert {row["verdict"] for row in found.clients if row["client"] == 2} == {"too few rows to say"}
+
+
+def test_below_the_least_rows_nobody_is_worst():
+    found = fedconvex.compare(clients((8, 8)), **QUICK)
+    assert all(m.worst is None for m in found.methods)
+    assert "too few rows" in found.table()
+
+
+def test_a_client_of_one_class_has_no_auc_and_a_model_of_its_own():
+    fed = clients((40, 12))
+    y = np.array(fed.y)
+    y[40:] = 1.0
+    found = fedconvex.compare(Federation(fed.X, y, fed.ptr), **QUICK)
+    assert math.isnan(found["alone"].clients[1].auc.value)
+    assert np.isfinite(found["alone"].models.intercept).all()
+    assert any("Alone, 1 has no training rows of some class" in note for note in found.notes)
+    assert found["pooled"].clients[0].auc.known
+
+
+def test_a_client_of_one_row_takes_part_in_training():
+    found = fedconvex.compare(clients((20, 1)), **QUICK)
+    assert found.train_rows[1] == 1
+    assert found.test_rows[1] == 0
+    assert found["alone"].tuned.l2[1] == L2S[0]  # nothing to choose by
+    assert found["alone"].joins[1].outcome is Outcome.FEW
+
+
+def test_a_feature_that_is_constant_in_training_rows_gets_no_weight():
+    fed = clients((20, 12))
+    held = held_out(rows_of(fed), 0.25, 0)
+    X = np.hstack([fed.X, np.where(held, 7.0, 3.0)[:, None]])
+    found = fedconvex.compare(Federation(X, fed.y, fed.ptr), **QUICK)
+    for m in found.methods:
+        assert not m.models.coef[..., 2].any()
+
+
+# ---------------------------------------------------------------- figures
+
+
+@cache
+def breast_cancer():
+    from fedconvex.datasets import load_bundled, partition_dirichlet
+
+    X, y, _ = load_bundled("breast_cancer", standardised=False)
+    return Federation.from_arrays(X, y, partition_dirichlet(y, 6, 1.0, seed=0))
+
+
+def agrees_with_sklearn(found, places):
+    """Compare pooled and local models with scikit-learn's on the same rows: scores to so many digits."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows, held = found.rows, held_out(found.rows, found.settings.test_size, found.settings.seed)
+    X, train = rows.features(np.flatnonzero(~held)), ~held
+    local = np.broadcast_to(found["alone"].tuned.l2, rows.K)
+    for name, pick, l2 in [("pooled", train, found["pooled"].tuned.l2)] + [
+        ("alone", train & (rows.client == k), local[k]) for k in range(rows.K)
+    ]:
+        if np.unique(rows.y[pick]).size < 2:
+            continue
+        logistic = LogisticRegression(C=1.0 / (l2 * pick.sum()), tol=1e-12, max_iter=2000, solver="newton-cholesky")
+        model = make_pipeline(StandardScaler(), logistic).fit(X[pick], rows.y[pick])
+        k = None if name == "pooled" else int(rows.client[pick][0])
+        test = held if k is None else held & (rows.client == k)
+        if not test.any():
+            continue
+        mine = found[name].models.scores(X[test], rows.client[test])
+        theirs = model.decision_function(X[test])
+        np.testing.assert_allclose(mine, theirs, rtol=places, atol=places * (1.0 + np.abs(theirs).max()))
+        measured = found[name].whole if k is None else found[name].clients[k]
+        p = model.predict_proba(X[test])[:, 1]
+        assert measured.accuracy.value == accuracy_score(rows.y[test], model.predict(X[test]))
+        assert measured.error.value == pytest.approx(
+            log_loss(rows.y[test], p, labels=[-1.0, 1.0]), rel=places, abs=places
+        )
+        if np.unique(rows.y[test]).size == 2:
+            assert measured.auc.value == pytest.approx(roc_auc_score(rows.y[test], p), abs=1e-12)
+
+
+@pytest.mark.slow
+def test_breast_cancer_agrees_with_sklearn():
+    agrees_with_sklearn(fedconvex.compare(breast_cancer(), **QUICK), 1e-6)
+
+
+def test_small_models_agree_with_sklearn():
+    agrees_with_sklearn(fedconvex.compare(clients((18, 14)), folds=2, **QUICK), 1e-6)
+
+
+def test_ridge_agrees_with_sklearn():
+    from sklearn.linear_model import Ridge
+    from sklearn.preprocessing import StandardScaler
+
+    fed = clients((30, 20), classes=1)
+    found = fedconvex.compare(fed, **QUICK)
+    held = held_out(found.rows, 0.25, 0)
+    scaler = StandardScaler().fit(fed.X[~held])
+    model = Ridge(alpha=found["pooled"].tuned.l2 * (~held).sum()).fit(scaler.transform(fed.X[~held]), fed.y[~held])
+    guess = model.predict(scaler.transform(fed.X[held]))
+    pooled = found["pooled"]
+    np.testing.assert_allclose(pooled.models.scores(fed.X[held], found.rows.client[held]), guess, rtol=1e-9)
+    assert pooled.whole.rmse.value == pytest.approx(math.sqrt(np.mean((guess - fed.y[held]) ** 2)), rel=1e-9)
+    assert pooled.whole.r2 == pytest.approx(model.score(scaler.transform(fed.X[held]), fed.y[held]), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_afl_is_the_minimax_model():
+    """Against the epigraph form, minimised by SLSQP; and the run's worst domain is within its gap of it."""
+    fed = clients((20, 12), classes=1, spread=1.0)
+    found = fedconvex.compare(fed, methods=["afl"], rounds=400, gap=1e-4, folds=2, progress=False)
+    afl = found["afl"]
+    problem = afl.fit.problem
+
+    def worst(v):
+        return v[-1]
+
+    limits = {"type": "ineq", "fun": lambda v: v[-1] - problem.domain_values(v[:-1])}
+    best = minimize(worst, np.r_[np.zeros(problem.size), 10.0], constraints=[limits], tol=1e-12)
+    assert afl.fit.value == pytest.approx(best.fun, rel=1e-6)
+    assert afl.cost.reached
+    assert afl.cost.gap <= 1e-4
+
+
+@pytest.mark.slow
+def test_multinomial_targets_have_no_tied_models_and_no_auc():
+    found = fedconvex.compare(clients((24, 16), classes=3), methods=None, rounds=3, folds=2, progress=False)
+    names = [m.name for m in found.methods]
+    assert "mocha" not in names
+    assert "mean" not in names
+    assert {"pooled", "afl", "alone"} <= set(names)
+    assert any(note.startswith("mocha is left out") for note in found.notes)
+    assert math.isnan(found["pooled"].whole.auc.value)
+    assert 0.0 <= found["pooled"].whole.calibration <= 1.0
+
+
+def test_the_auc_and_its_interval():
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(0)
+    y, z = np.where(rng.random(60) < 0.4, 1.0, -1.0), rng.normal(size=60).round(1)
+    found = auc_of(y, z, 0.95)
+    assert found.value == pytest.approx(roc_auc_score(y, z), abs=1e-14)
+    assert 0.0 < found.low < found.value < found.high < 1.0
+    perfect = auc_of(y, y, 0.95)
+    assert (perfect.value, perfect.high) == (1.0, 1.0)
+    assert perfect.low < 0.97  # no certainty from 60 rows
+    assert not auc_of(np.ones(5), z[:5], 0.95).known
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_auc_covers():
+    """1,000 samples of 12 and 20 scores whose AUC is Phi(1/sqrt 2): the interval of 95 % misses it 3 to 7 % of them."""
+    from scipy.stats import norm
+
+    rng, truth = np.random.default_rng(1), norm.cdf(1.0 / math.sqrt(2.0))
+    y = np.r_[np.ones(12), -np.ones(20)]
+    found = [auc_of(y, rng.normal(size=32) + (y > 0), 0.95) for _ in range(1000)]
+    assert 0.03 <= np.mean([not f.low <= truth <= f.high for f in found]) <= 0.07
+
+
+def test_calibration_of_probabilities_that_are_right_and_that_are_not():
+    fed = clients((40, 40))
+    rows, at = rows_of(fed), np.arange(80)
+    share = math.log((fed.y > 0).mean() / (fed.y < 0).mean())
+    right, off = (measures(rows, np.full(80, z), at, 0.95) for z in (share, share + 2.0))
+    assert right.bias.value == pytest.approx(0.0, abs=1e-12)
+    assert right.bias.low < 0.0 < right.bias.high
+    assert off.bias.low > 0.0
+    assert off.calibration > right.calibration
+
+
+def test_means_have_students_interval():
+    found = mean_of(np.array([1.0, 2.0, 3.0]), 0.95)  # 2 -+ 4.303/sqrt(3)
+    assert (round(found.low, 4), round(found.high, 4)) == (-0.4841, 4.4841)
+    assert math.isnan(mean_of(np.array([1.0]), 0.95).low)
+
+
+def test_base_rates_are_those_of_training_rows():
+    found = fedconvex.compare(clients((24, 16)), **QUICK)
+    base = found["base rate"]
+    held = held_out(found.rows, 0.25, 0)
+    for k in range(2):
+        y = found.rows.y[(found.rows.client == k) & ~held]
+        share = ((y > 0).sum() + 1.0) / (y.size + 2.0)
+        assert 1.0 / (1.0 + math.exp(-base.models.intercept[k, 0])) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_models_near_their_mean_minimise_the_multi_task_objective(classes):
+    """Newton's method against `MultiTaskProblem.solve`, which stacks features or ascends in the dual."""
+    from fedconvex.comparison.near_mean import near_mean_path
+    from fedconvex.problems import MultiTaskProblem
+
+    fed = clients((12, 9, 1), classes=classes, spread=0.5)
+    loss, lams = Logistic() if classes == 2 else fedconvex.Squared(), [10.0, 0.3]
+    for lam, W in zip(lams, near_mean_path(fed, loss, lams, 1e-14), strict=True):
+        best = MultiTaskProblem(fed, loss, kinds.near_mean(lam, 3)).solve()
+        np.testing.assert_allclose(W, best.w, rtol=1e-6, atol=1e-7)
+
+
+# ---------------------------------------------------------------- verdicts and costs
+
+
+def test_clients_with_opposite_models_lose_by_one_model():
+    rng = np.random.default_rng(0)
+    X, sign = rng.normal(size=(160, 2)), np.repeat([1.0, -1.0], 80)
+    y = sign * X[:, 0] + 0.1 * rng.normal(size=160)
+    found = fedconvex.compare(Federation.from_arrays(X, y, sign), **QUICK)
+    assert [j.outcome for j in found["pooled"].joins] == [Outcome.LOSES] * 2
+    assert decision.chosen(found) == "alone"
+    assert found.decision.startswith("Stay alone")
+    assert found["pooled"].paired.difference.low > 0.0
+
+
+def test_small_clients_of_one_model_gain_by_joining():
+    rng = np.random.default_rng(3)
+    X, client = rng.normal(size=(240, 12)), np.repeat(np.arange(6), 40)
+    y = X.sum(axis=1) + 2.0 * rng.normal(size=240)
+    found = fedconvex.compare(Federation.from_arrays(X, y, client), **QUICK)
+    assert decision.chosen(found) == "pooled"
+    assert found.decision.startswith("Join")
+    assert not any(j.outcome is Outcome.LOSES for j in found["pooled"].joins)
+
+
+def test_costs_are_counted():
+    fed = clients((20, 12))
+    found = fedconvex.compare(fed, methods=["fedsgd", "fedavg"], rounds=7, gap=1e-9, folds=2, progress=False)
+    cost = found["fedsgd"].cost
+    assert cost.rounds == 7
+    assert not cost.reached
+    assert cost.megabytes == pytest.approx(7 * 2 * 2 * 3 * 8 / 1e6)  # rounds, both ways, clients, parameters, bytes
+    assert cost.trace[0].tolist() == list(range(8))
+    assert ">7" in found.table()
+
+
+def test_methods_that_aim_at_the_pooled_optimum_have_its_l2():
+    found = fedconvex.compare(
+        clients((20, 12)), methods=["pooled", "fedprox", "scaffold"], rounds=3, folds=2, progress=False
+    )
+    assert len({found[m].l2 for m in ("pooled", "fedprox", "scaffold")}) == 1
+
+
+def test_l2_is_the_minimiser_of_cross_validation():
+    found = fedconvex.compare(clients((24, 16)), folds=3, **QUICK)
+    tuned = found["pooled"].tuned
+    assert tuned.l2 == tuned.l2s[int(np.argmin(tuned.losses))]
+    assert tuned.l2s == tuple(sorted(tuned.l2s, reverse=True))
+    assert len(tuned.l2s) == 13
+    np.testing.assert_allclose([tuned.l2s[0], tuned.l2s[-1]], [1.0, 1e-6])
+
+
+def test_cross_validation_is_that_of_separate_fits():
+    """The path stops early; its mean loss in every fold is that of exact solutions to 1e-4."""
+    from fedconvex import Problem
+    from fedconvex.comparison.scores import row_losses_of
+
+    fed = clients((20, 16))
+    rows = rows_of(fed)
+    train = np.flatnonzero(~held_out(rows, 0.25, 0))
+    fold = fold_of(rows, train, 2, 0)
+    found = fedconvex.compare(fed, folds=2, **QUICK)["pooled"].tuned
+    for j in (0, 6, 12):
+        total = 0.0
+        for part in range(2):
+            inner, out = train[fold != part], train[fold == part]
+            made = design(rows, fed.X, inner)
+            w = Problem(made.federation, Logistic(), L2S[j], intercept=True).solve().w
+            total += row_losses_of(rows, made.scaling.models(w, 1).scores(fed.X[out], rows.client[out]), out).sum()
+        assert found.losses[j] == pytest.approx(total / train.size, abs=1e-4)
+
+
+# ---------------------------------------------------------------- what it returns, and what it refuses
+
+
+def test_what_a_comparison_shows():
+    found = fedconvex.compare(clients((24, 16), labels=["<b>", "north"]), methods=["pooled"], progress=False)
+    assert found.table().splitlines()[0].startswith("method")
+    assert "<b>" in found.client_table()
+    html = found._repr_html_()
+    assert "<table>" in html
+    assert "<b>" not in html
+    frame = found.to_frame()
+    assert set(frame["method"]) == {"base rate", "pooled", "alone"}
+    assert len(frame) == 6
+    assert repr(found) == "Comparison(2 clients, 10 held-out rows: base rate, pooled, alone)"
+    with pytest.raises(KeyError, match="the comparison holds base rate, pooled, alone; not fedavg"):
+        found["fedavg"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"methods": ["fedavgg"]}, "compare: methods must be some of pooled, "),
+        ({"test_size": 1.0}, "compare: test_size must lie strictly between 0 and 1; got 1.0"),
+        ({"folds": 1}, "compare: folds must be at least 2; got 1"),
+        ({"gap": 0.0}, "compare: gap must be positive and finite; got 0.0"),
+        ({"min_rows": 1}, "compare: min_rows must be at least 2; got 1"),
+        ({"target": "ill"}, "compare: data must be a frame or a file where columns are named; got a Federation"),
+    ],
+)
+def test_what_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        fedconvex.compare(clients((8, 8)), progress=False, **settings)
+
+
+def test_data_that_cannot_be_compared_on():
+    one = Federation.from_arrays(np.zeros((8, 1)), [0.0, 1.0] * 4, [0] * 8)
+    with pytest.raises(ValueError, match="at least two clients"):
+        fedconvex.compare(one)
+    small = Federation.from_arrays(np.zeros((4, 1)), [0.0, 1.0] * 2, [0, 0, 1, 1])
+    with pytest.raises(ValueError, match="a client with at least 4 rows"):
+        fedconvex.compare(small)
+    with pytest.raises(ValueError, match="take at least two values"):
+        fedconvex.compare(Federation.from_arrays(np.zeros((8, 1)), np.ones(8), [0, 1] * 4))
+    with pytest.raises(ValueError, match=r"compare: method mean must have a loss with a dual step"):
+        fedconvex.compare(clients((8, 8), classes=3), methods=["mean"])
+    with pytest.raises(TypeError, match="curvature"):
+        fedconvex.compare(clients((8, 8)), loss=fedconvex.Hinge())
+    with pytest.raises(TypeError, match="compare: data must be"):
+        fedconvex.compare(3)
+
+
+def test_pairs_of_figures_come_from_the_same_rows():
+    found = fedconvex.compare(clients((24, 16)), **QUICK)
+    per_client = [m.error.value * n for m, n in zip(found["pooled"].clients, found.test_rows, strict=True)]
+    assert sum(per_client) / found.test_rows.sum() == pytest.approx(found["pooled"].whole.error.value)
+    for a, b in itertools.pairwise(found["pooled"].tuned.l2s):
+        assert a > b
