@@ -13,16 +13,23 @@ from sklearn.base import clone
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedconvex import Hinge, SmoothedHinge, Squared
-from fedconvex.estimators import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor, MultiSourceBoostClassifier
+from fedconvex import FedAvg, Hinge, SmoothedHinge, Squared
+from fedconvex.estimators import (
+    FederatedMultiTaskClassifier,
+    FederatedMultiTaskRegressor,
+    MultiSourceBoostClassifier,
+    client_scorer,
+)
 from fedconvex.estimators.clients import folds
+from fedconvex.methods import MOCHA, FedMultiBoost
 from fedconvex.problems import Covariance, MeanRegularised, Precision
 
 
@@ -80,9 +87,29 @@ def test_composes_with_scikit_learn(rng):
     model = clone(MultiSourceBoostClassifier(n_estimators=10, random_state=1, source_l2=0.1))
     assert cross_val_score(model, X, y, params={}, cv=3).mean() > 0.4
     with sklearn.config_context(enable_metadata_routing=True):
-        routed = model.set_fit_request(domains=True)
-        scores = cross_val_score(routed, X, y, params={"domains": domains}, cv=3)
+        scores = cross_val_score(model, X, y, params={"domains": domains}, cv=3)
     assert scores.mean() > 0.85
+
+
+def test_boosting_with_clients_and_federated_methods(rng):
+    """Domains are the clients where only one of the two is given; steps of the server come with the method."""
+    X, y, domains = sources(rng, 60)
+    how = {"n_estimators": 4, "source_model": "uniform"}
+    plain = MultiSourceBoostClassifier(**how).fit(X, y, domains)
+    assert plain.fit(X, y, domains=domains).worst_loss_ == plain.worst_loss_
+    assert (plain.n_clients_, plain.n_iter_, plain.trace_.value[-1]) == (2, 4, plain.worst_loss_)
+    assert 0.0 < plain.gap_ < 1.0
+    owners = np.arange(60) // 2 % 4 * 2 + (domains == "far")  # each within a domain
+    method = FedMultiBoost(step_size=0.2)
+    spread = MultiSourceBoostClassifier(method=method, **how).fit(X, y, owners, domains)
+    assert (spread.n_clients_, spread.sources_.tolist()) == (8, ["far", "near"])
+    assert spread.trace_.floats_up[-1] > 0
+    whole = MultiSourceBoostClassifier(method=method, **how).fit(
+        X, y, domains
+    )  # everybody answers: who holds what is equal
+    np.testing.assert_allclose(spread.decision_function(X), whole.decision_function(X), atol=1e-12)
+    loose = MultiSourceBoostClassifier(n_estimators=5, source_model="uniform", tol=1.1).fit(X, y, domains)
+    assert (loose.n_iter_, loose.worst_loss_ > 0.9) == (1, True)  # the empty ensemble's loss is 1
 
 
 def test_bad_settings(rng):
@@ -94,11 +121,14 @@ def test_bad_settings(rng):
         ({"source_model": "other"}, "source_model"),
         ({"criterion": "entropy"}, "criterion"),
         ({"max_bins": 300}, "bins"),
+        ({"tol": -1.0}, "tol"),
+        ({"method": "fedavg"}, "method"),
+        ({"method": FedAvg(step_size=0.1)}, "learn"),
     ]:
-        with pytest.raises(ValueError, match=text):
+        with pytest.raises((ValueError, TypeError), match=text):
             MultiSourceBoostClassifier(**settings).fit(X, y, domains)
-    with pytest.raises(ValueError, match="domains"):
-        MultiSourceBoostClassifier().fit(X, y, domains[:5])
+    with pytest.raises(ValueError, match="name the domain of all 40 rows"):
+        MultiSourceBoostClassifier().fit(X, y, domains, domains[:5])
     with pytest.raises(ValueError, match="1 class"):
         MultiSourceBoostClassifier().fit(X, np.ones(40), domains)
     three = np.arange(40) % 3
@@ -256,7 +286,7 @@ def test_predictions_are_of_the_rows_own_client(rng):
 
 def test_unknown_clients(rng):
     X, y, clients = tasks(rng)
-    model = FederatedMultiTaskClassifier().fit(X, y, clients)
+    model = FederatedMultiTaskClassifier(unknown="error").fit(X, y, clients)
     with pytest.raises(ValueError, match="among those of fit; got 'z': unknown='mean'"):
         model.predict(X, np.where(clients == "b", "z", clients))
     with pytest.raises(ValueError, match="whose of 4 models"):
@@ -265,11 +295,60 @@ def test_unknown_clients(rng):
     z = model.decision_function(X, np.where(clients == "b", "z", clients))
     mean = X @ model.coef_.mean(axis=0) + model.intercept_.mean()
     np.testing.assert_allclose(z, np.where(clients == "b", mean, model.decision_function(X, clients)), atol=1e-12)
-    with pytest.raises(ValueError, match="whose of 4 models"):
-        model.predict(X)
+    with pytest.warns(UserWarning, match="all rows are predicted by the mean of 4 models"):
+        np.testing.assert_allclose(model.decision_function(X), mean, atol=1e-12)
+    assert FederatedMultiTaskClassifier().unknown == "mean"
+
+
+@pytest.mark.parametrize("method", ["mocha", "cocoa", MOCHA(epochs=2)])
+def test_federated_methods_stay_within_their_gap(method, rng):
+    X, y, clients = tasks(rng, 3, 10, 3)
+    how = {"relation": "mean", "lam": 0.3}
+    best = FederatedMultiTaskClassifier(**how).fit(X, y, clients)
+    model = FederatedMultiTaskClassifier(method=method, max_iter=300, tol=1e-3, **how).fit(X, y, clients)
+    assert -1e-12 <= model.objective_ - best.objective_ + best.gap_ <= model.gap_ + best.gap_ <= 3e-3 + best.gap_
+    assert model.trace_.gap[-1] == model.gap_
+    assert model.trace_.floats_up[-1] > 0
+    with pytest.raises(TypeError, match="FedAvg: problem must learn one model"):
+        FederatedMultiTaskClassifier(method="fedavg", step_size=0.1).fit(X, y, clients)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_weights_are_repeated_rows(loss, rng):
+    X, y, clients = tasks(rng, 3, 10, 3, regression=loss == "squared")
+    weight = rng.integers(0, 3, len(y))
+    many = np.repeat(np.arange(len(y)), weight)
+    mine = estimator(loss, relation="mean", tol=1e-9).fit(X, y, clients, weight)
+    peer = estimator(loss, relation="mean", tol=1e-9).fit(X[many], y[many], clients[many])
+    np.testing.assert_allclose(models(mine), models(peer), atol=1e-6)
+    if loss == "logistic":
+        balanced = estimator(loss, relation="mean", class_weight="balanced", tol=1e-9).fit(X, y, clients)
+        share = np.where(y == "yes", 0.5 / np.mean(y == "yes"), 0.5 / np.mean(y == "no"))
+        peer = estimator(loss, relation="mean", tol=1e-9).fit(X, y, clients, share)
+        np.testing.assert_allclose(models(balanced), models(peer), atol=1e-9)
 
 
 # ---------------------------------------------------------------- scikit-learn's tools
+
+
+def test_scorers_by_name_ask_every_clients_own_model(rng):
+    """Leaving clients out entirely, their rows are predicted by the mean; no fold is NaN."""
+    X, y, clients = tasks(rng, 4, 20, 3, apart=0.1)
+    code, model = (y == "yes").astype(int), FederatedMultiTaskClassifier("logistic", relation="local")
+    held = np.arange(len(y)) % 3 == 0
+    model.fit(X[~held], code[~held], clients[~held])
+    own = client_scorer("roc_auc")(model, X[held], code[held], clients=clients[held])
+    assert own == pytest.approx(roc_auc_score(code[held], model.predict_proba(X[held], clients[held])[:, 1]))
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), clone(model))
+        both, scorer = {"clients": clients, "groups": clients}, client_scorer("accuracy")
+        found = cross_val_score(pipe, X, code, params=both, scoring=scorer, cv=LeaveOneGroupOut())
+        within = cross_val_score(pipe, X, code, params={"clients": clients}, scoring=scorer, cv=StratifiedKFold(3))
+    assert np.isfinite(found).all()
+    assert within.mean() > 0.7 > found.mean()  # the last client's model is the opposite of the others'
+    assert repr(client_scorer("roc_auc")) == "client_scorer('roc_auc')"
+    with pytest.raises(ValueError, match="auc_roc"):
+        client_scorer("auc_roc")
 
 
 def test_clients_are_routed(rng):
@@ -288,7 +367,7 @@ def test_clients_are_routed(rng):
         asked.set_score_request(clients=True).set_decision_function_request(clients=True)
         assert cross_val_score(asked, X, y, params={"clients": clients}, cv=folds_).mean() > 0.85
         silent = clone(asked).set_score_request(clients=False)
-        with pytest.raises(ValueError, match="clients"):
+        with pytest.warns(UserWarning, match="mean of 3 models"):
             cross_val_score(silent, X, y, params={"clients": clients}, cv=folds_, error_score="raise")
     by_hand = []
     for train, test in folds_.split(X, y):
@@ -367,12 +446,13 @@ def test_models_that_did_not_converge_are_reported_with_their_gap(rng):
         model = FederatedMultiTaskClassifier(lam=1e-3, tol=1e-8, max_iter=4).fit(X, y, clients)
     assert model.n_iter_ == 4
     best = FederatedMultiTaskClassifier(lam=1e-3, tol=1e-7, max_iter=100_000).fit(X, y, clients)
-    assert best.gap_ <= 1e-7 * best.objective_
-    assert model.gap_ > 1e-8 * model.objective_
+    zero = 4.0  # the objective of zero models: every client's mean hinge is 1
+    assert best.gap_ <= 1e-7 * zero
+    assert model.gap_ > 1e-8 * zero
     assert 0 < model.objective_ - best.objective_ <= model.gap_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert FederatedMultiTaskClassifier(lam=1e-3).fit(X, y, clients).gap_ <= 1e-3 * best.objective_ * 1.01
+        assert FederatedMultiTaskClassifier(lam=1e-3).fit(X, y, clients).gap_ <= 1e-4 * zero
 
 
 def test_bad_settings_of_multi_task_estimators(rng):
@@ -407,8 +487,10 @@ def test_bad_settings_of_multi_task_estimators(rng):
             FederatedMultiTaskClassifier().fit(X, y, wrong)
     with pytest.raises(ValueError, match=r"Only binary classification is supported. The type of the target is mult"):
         FederatedMultiTaskClassifier().fit(X, np.arange(len(y)) % 3, clients)
-    with pytest.raises(ValueError, match="only one class"):
-        FederatedMultiTaskClassifier().fit(X, np.ones(len(y)), clients)
+    with pytest.warns(UserWarning, match="all labels are 1.0, which is predicted for every row"):
+        constant = FederatedMultiTaskClassifier("logistic").fit(X, np.ones(len(y)), clients)
+    assert set(constant.predict(X, clients)) == {1.0}
+    assert set(constant.predict_proba(X, clients).ravel()) == {1.0}
     with pytest.raises(ValueError, match="NaN"):
         FederatedMultiTaskRegressor().fit(np.where(X > 2, np.nan, X), np.arange(len(y)), clients)
     one_class = FederatedMultiTaskClassifier(Hinge(), relation="mean").fit(

@@ -4,6 +4,7 @@ from fedconvex.estimators.agnostic import AgnosticClassifier, AgnosticRegressor
 from fedconvex.estimators.boosting import MultiSourceBoostClassifier
 from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
 from fedconvex.estimators.multitask import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
+from fedconvex.estimators.scoring import client_scorer
 
 __all__ = [
     "AgnosticClassifier",
@@ -14,4 +15,5 @@ __all__ = [
     "FederatedMultiTaskRegressor",
     "FederatedSVC",
     "MultiSourceBoostClassifier",
+    "client_scorer",
 ]

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedconvex._check import among, bad, whole
+from fedconvex._check import among, real, whole
 from fedconvex.driver import run
+from fedconvex.estimators.clients import client_names
+from fedconvex.estimators.training import seed_of
 from fedconvex.federation import Federation
 from fedconvex.losses import Exponential
 from fedconvex.methods import MultiBoost
-from fedconvex.problems import Logistic2, StumpProblem, fit_q
+from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem, fit_q
+from fedconvex.problems.boosting import BoostingProblem
 
 __all__ = ["MultiSourceBoostClassifier"]
+
+CUTS = 16  # per feature, where stumps are listed
 
 
 class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
@@ -43,14 +47,27 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         What a stump is chosen by.
     max_bins : int, optional
         Search histograms of so many bins (at most 255) instead of every cut.
+    method : "solve" or method
+        "solve": `MultiBoost` on the pooled rows, with the settings above. Else an instance, such as
+        ``FedMultiBoost(step_size=0.2)``, taken as it is; it chooses from the sources' stumps at `max_bins` cuts per
+        feature (default 16).
+    tol : float
+        Stop early once the certified gap is at most tol; 0 for all rounds.
     random_state : int, RandomState or None
-        Folds of the cross-validation.
+        Folds of the cross-validation, and seed of a federated method.
 
     Attributes
     ----------
     classes_ : array (2,)
     sources_ : array (p,)
         Names of the domains.
+    clients_ : array (K,)
+    n_clients_ : int
+    n_iter_ : int
+        Rounds.
+    gap_ : float
+        Certified bound of the smoothed objective minus its minimum, over all stumps and sum of weights at most 100.
+    trace_ : Trace
     ensemble_ : QEnsemble
     source_model_ : callable or None
         Q; None if constant.
@@ -59,8 +76,8 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Domains are needed for fitting only: a new row's sources are what Q says. Without ``domains`` there is one source,
-    and this is AdaBoost.
+    ``clients`` and ``domains`` are metadata of `fit` only: a new row's sources are what Q says. Where only one of the
+    two is given, it is both. Without either there is one source, and this is AdaBoost.
 
     References
     ----------
@@ -74,10 +91,12 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
     >>> X = rng.normal(size=(200, 2)); X[100:, 1] += 6.0
     >>> domains = np.repeat(["a", "b"], 100)
     >>> y = np.where((X[:, 0] > 0) == (domains == "a"), "yes", "no")
-    >>> model = MultiSourceBoostClassifier(n_estimators=20).fit(X, y, domains)
+    >>> model = MultiSourceBoostClassifier(n_estimators=20).fit(X, y, domains=domains)
     >>> model.score(X, y) > 0.95
     True
     """
+
+    __metadata_request__fit: ClassVar = {"clients": True, "domains": True}
 
     def __init__(
         self,
@@ -90,7 +109,9 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         own_classifiers: bool = False,
         criterion: str = "error",
         max_bins: int | None = None,
-        random_state: Any = None,
+        method: Any = "solve",
+        tol: float = 0.0,
+        random_state: Any = 0,
     ) -> None:
         self.n_estimators = n_estimators
         self.loss = loss
@@ -100,10 +121,12 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         self.own_classifiers = own_classifiers
         self.criterion = criterion
         self.max_bins = max_bins
+        self.method = method
+        self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, domains: Any = None) -> MultiSourceBoostClassifier:
-        """Fit to rows X (n, d), two classes y (n,), and the domain of every row (n,), by default all the same.
+    def fit(self, X: Any, y: Any, clients: Any = None, domains: Any = None) -> MultiSourceBoostClassifier:
+        """Fit to rows X (n, d), two classes y (n,), the client and the domain of every row (n,), by default one.
 
         Raises
         ------
@@ -113,25 +136,41 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         rounds = whole("MultiSourceBoostClassifier.n_estimators", self.n_estimators, low=1)
+        tol = real("MultiSourceBoostClassifier.tol", self.tol, low=0.0)
         among("MultiSourceBoostClassifier.loss", self.loss, ("exponential", "logistic"))
         self.classes_, code = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
             number = len(self.classes_)
             text = f"Only binary classification is supported: got {number} class{'es' if number != 1 else ''}"
             raise ValueError(text)
-        where = np.zeros(len(y), dtype=np.int64) if domains is None else np.asarray(domains)
-        if where.shape != (len(y),):
-            raise bad("MultiSourceBoostClassifier: domains", f"name the domain of all {len(y)} rows", f"{where.shape}")
+        owner = self._names(domains if clients is None else clients, "client", len(y))
+        where = owner if domains is None else self._names(domains, "domain", len(y))
         self.sources_, source = np.unique(where, return_inverse=True)
         self.source_model_ = self._fitted_q(X, source)
-        fed = Federation.from_arrays(X, 2.0 * code - 1.0, source, where)
+        fed = Federation.from_arrays(X, 2.0 * code - 1.0, owner, where)
         phi = Exponential() if self.loss == "exponential" else Logistic2()
-        problem = StumpProblem(fed, self.source_model_, phi, criterion=self.criterion, bins=self.max_bins)
-        method = MultiBoost(smoothing=self.smoothing, own_classifiers=bool(self.own_classifiers))
-        result = run(method, problem, rounds=rounds, tol=0.0, record_every=rounds, progress=False)
+        problem, method = self._problem(fed, phi)
+        every, seed = rounds if tol == 0.0 else 1, seed_of(self.random_state)
+        result = run(method, problem, rounds=rounds, tol=tol, record_every=every, seed=seed, progress=False)
         self.ensemble_ = problem.ensemble(result.state)
-        self.worst_loss_ = float(result.trace.value[-1])
+        self.worst_loss_, self.gap_ = float(result.trace.value[-1]), float(result.gap)
+        self.clients_, self.n_clients_ = np.asarray(fed.labels), fed.K
+        self.n_iter_, self.trace_ = max(1, result.rounds), result.trace
         return self
+
+    def _problem(self, fed: Federation, phi: Any) -> tuple[BoostingProblem, Any]:
+        """Return the problem and the method: "solve" searches for stumps, other methods choose from a list of them."""
+        if isinstance(self.method, str):
+            among("MultiSourceBoostClassifier.method", self.method, ("solve",))
+            problem = StumpProblem(fed, self.source_model_, phi, criterion=self.criterion, bins=self.max_bins)
+            return problem, MultiBoost(smoothing=self.smoothing, own_classifiers=bool(self.own_classifiers))
+        stumps = Dictionary.stumps(fed, CUTS if self.max_bins is None else self.max_bins)
+        return EnsembleProblem(fed, stumps, self.source_model_, phi), self.method
+
+    def _names(self, given: Any, what: str, n: int) -> np.ndarray:
+        """Return the client or domain of every row, (n,): the same for all where none are given."""
+        who = f"MultiSourceBoostClassifier: {what}s"
+        return np.zeros(n, dtype=np.int64) if given is None else client_names(who, given, n, what)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return f(x) of every row, positive for classes_[1], (n,)."""
@@ -166,8 +205,7 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         among("MultiSourceBoostClassifier.source_model", self.source_model, ("maxent", "uniform"))
         if self.source_model == "uniform" or source.max() == 0:
             return None
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return fit_q(X, source, l2=self.source_l2, seed=seed)
+        return fit_q(X, source, l2=self.source_l2, seed=seed_of(self.random_state))
 
     def _rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

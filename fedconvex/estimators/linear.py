@@ -230,7 +230,7 @@ class FederatedLogisticRegression(LinearClassifier):
     objective_, gap_ : float
         F, and a certified bound of F - min F.
     n_iter_ : int
-        Rounds; of "solve" gradient evaluations.
+        Rounds; of "solve" its gradient evaluations.
     trace_ : Trace
         round, value, gap, seconds and, of a federated method, floats_down and floats_up; one row for "solve".
     step_size_ : str or None

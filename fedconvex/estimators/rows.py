@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -29,6 +30,19 @@ class Rows(NamedTuple):
         """Return the federation of these rows with numeric labels, its last column ones if there is an intercept."""
         fed = Federation.from_arrays(self.X, target, self.clients, self.domains, self.weight)
         return fed.with_intercept() if intercept else fed
+
+    def features(self, intercept: bool) -> Any:
+        """Return X, with a last column of ones if there is an intercept."""
+        if not intercept:
+            return self.X
+        one = np.ones((len(self.y), 1))
+        sparse = sp.issparse(self.X)
+        return sp.hstack([self.X, sp.csr_array(one)], format="csr") if sparse else np.hstack([self.X, one])
+
+    def some(self, which: np.ndarray) -> Rows:
+        """Return the rows of a mask or of numbers."""
+        parts: Any = [None if part is None else part[which] for part in self]
+        return Rows(*parts)
 
     @property
     def mass(self) -> np.ndarray:
@@ -77,10 +91,9 @@ def checked_rows(
     some = weight > 0.0
     if not some.any():
         raise bad(f"{who}: sample_weight", "be positive for at least one row", "zeros only")
-    if not some.all():
-        X, y, owner, weight = X[some], y[some], owner[some], weight[some]
-        area = None if area is None else area[some]
-    return Rows(X, y, owner, area, None if np.ptp(weight) == 0.0 else weight)
+    rows = Rows(X, y, owner, area, weight)
+    rows = rows if some.all() else rows.some(some)
+    return rows._replace(weight=None) if np.ptp(weight[some]) == 0.0 else rows
 
 
 def client_of(who: str, clients: Any, n: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.automatic_steps import smoothness
 from fedconvex.methods.parts.step_sizes import Decay
 
-__all__ = ["Fitted", "method_of", "start_of", "trained"]
+__all__ = ["Fitted", "method_of", "seed_of", "start_of", "trained"]
 
 
 class Fitted(NamedTuple):
@@ -30,7 +30,7 @@ class Fitted(NamedTuple):
     state: Any  # the method's last state, or the exact solution
     value: float  # objective
     gap: float  # certified bound of objective - minimum
-    n_iter: int  # rounds, or gradient evaluations of the exact solver; at least 1
+    n_iter: int  # rounds, or iterations of the exact solver; at least 1
     trace: Trace
     step_size: str | None  # where the step size comes from
 
@@ -77,10 +77,11 @@ def trained(
         parts = {"round": best.iterations, "value": best.value, "gap": best.gap, "seconds": best.seconds}
         trace = Trace({name: np.array([v]) for name, v in parts.items()})
         fit = Fitted(best.w, best, float(best.value), float(best.gap), max(1, best.iterations), trace, None)
-        took, cure = f"{fit.n_iter} gradient evaluations", "standardise the features, or take a larger l2"
+        more = "increase max_iter, " if best.iterations >= rounds else ""
+        took, cure = f"{fit.n_iter} iterations", f"{more}standardise the features, or regularise more"
     else:
         method, formula = method_of(who, estimator.method, estimator.step_size, problem)
-        seed = _seed(estimator.random_state)
+        seed = seed_of(estimator.random_state)
         result = run(fitting(method), problem, rounds=rounds, tol=goal, seed=seed, start=start, progress=False)
         if result.status is Status.DIVERGED or not np.isfinite(result.w).all():
             text = f"{who}: method {type(method).__name__} diverged in {result.rounds} rounds"
@@ -90,14 +91,15 @@ def trained(
             result.w, result.state, value, gap, max(1, result.rounds), result.trace, result.step_size or formula
         )
         took, cure = f"{result.rounds} rounds", "increase max_iter, standardise the features, or take method='solve'"
-    rounding = problem.rounding(np.ravel(fit.w), fit.value) if hasattr(problem, "rounding") else 0.0
+    rounding = problem.rounding(np.ravel(fit.w), fit.value) if hasattr(problem, "rounding") else 1e-300
     if not fit.gap <= goal + rounding:
         text = f"{who} stopped after {took} with a certified gap of {fit.gap:.3g}; tol asks for {goal:.3g}: {cure}"
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
     return fit
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
+    """Return a seed: a whole number as it is, else one that scikit-learn's rules draw."""
     whole_number = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
     return int(random_state if whole_number else check_random_state(random_state).randint(2**31 - 1))
 
