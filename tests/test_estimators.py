@@ -93,13 +93,13 @@ def test_composes_with_scikit_learn(rng):
 
 def test_boosting_with_clients_and_federated_methods(rng):
     """Domains are the clients where only one of the two is given; steps of the server come with the method."""
-    X, y, domains = sources(rng, 60)
-    how = {"n_estimators": 4, "source_model": "uniform"}
+    X, y, domains = sources(rng, 24)
+    how = {"n_estimators": 3, "source_model": "uniform", "max_bins": 2}
     plain = MultiSourceBoostClassifier(**how).fit(X, y, domains)
     assert plain.fit(X, y, domains=domains).worst_loss_ == plain.worst_loss_
-    assert (plain.n_clients_, plain.n_iter_, plain.trace_.value[-1]) == (2, 4, plain.worst_loss_)
+    assert (plain.n_clients_, plain.n_iter_, plain.trace_.value[-1]) == (2, 3, plain.worst_loss_)
     assert 0.0 < plain.gap_ < 1.0
-    owners = np.arange(60) // 2 % 4 * 2 + (domains == "far")  # each within a domain
+    owners = np.arange(24) // 2 % 4 * 2 + (domains == "far")  # each within a domain
     method = FedMultiBoost(step_size=0.2)
     spread = MultiSourceBoostClassifier(method=method, **how).fit(X, y, owners, domains)
     assert (spread.n_clients_, spread.sources_.tolist()) == (8, ["far", "near"])
