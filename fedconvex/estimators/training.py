@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from fedconvex import methods
 from fedconvex._check import bad, flag, real, whole, wrong_type
 from fedconvex.constants import default_steps
-from fedconvex.driver import Result, Status, Trace, run
+from fedconvex.driver import Status, Trace, run
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.automatic_steps import smoothness
 from fedconvex.methods.parts.step_sizes import Decay
@@ -80,18 +80,8 @@ def trained(
         more = "increase max_iter, " if best.iterations >= rounds else ""
         took, cure = f"{fit.n_iter} iterations", f"{more}standardise the features, or regularise more"
     else:
-        method, formula = method_of(who, estimator.method, estimator.step_size, problem)
-        result = run(
-            fitting(method),
-            problem,
-            rounds=rounds,
-            tol=goal,
-            seed=seed_of(estimator.random_state),
-            start=start,
-            progress=False,
-        )
-        fit = _of_run(who, method, result, formula)
-        took, cure = f"{result.rounds} rounds", "increase max_iter, standardise the features, or take method='solve'"
+        fit = _by_rounds(estimator, problem, goal, start, fitting)
+        took, cure = f"{fit.n_iter} rounds", "increase max_iter, standardise the features, or take method='solve'"
     rounding = problem.rounding(np.ravel(fit.w), fit.value) if hasattr(problem, "rounding") else 1e-300
     if not fit.gap <= goal + rounding:
         text = f"{who} stopped after {took} with a certified gap of {fit.gap:.3g}; tol asks for {goal:.3g}: {cure}"
@@ -99,8 +89,12 @@ def trained(
     return fit
 
 
-def _of_run(who: str, method: Any, result: Result, formula: str | None) -> Fitted:
-    """Return what a run ended with; raise if it diverged."""
+def _by_rounds(estimator: Any, problem: Any, goal: float, start: Any, fitting: Callable[[Any], Any]) -> Fitted:
+    """Run the estimator's federated method until the certified gap is at most goal; raise if it diverges."""
+    who, seed = type(estimator).__name__, seed_of(estimator.random_state)
+    method, formula = method_of(who, estimator.method, estimator.step_size, problem)
+    method, most = fitting(method), estimator.max_iter
+    result = run(method, problem, rounds=most, tol=goal, seed=seed, start=start, progress=False)
     if result.status is Status.DIVERGED or not np.isfinite(result.w).all():
         text = f"{who}: method {type(method).__name__} diverged in {result.rounds} rounds"
         raise ValueError(f"{text}; take a smaller step_size, or standardise the features")
