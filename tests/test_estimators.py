@@ -32,7 +32,6 @@ from fedconvex.estimators.clients import folds
 from fedconvex.methods import MOCHA, FedMultiBoost
 from fedconvex.problems import Covariance, MeanRegularised, Precision
 
-
 CROSS_VALIDATED = {
     f"check_sample_weight_equivalence_on_{kind}_data": "a row of weight two is in one fold, two rows are in two"
     for kind in ("dense", "sparse")

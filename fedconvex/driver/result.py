@@ -50,7 +50,8 @@ class Result(Fitted):
         Last certified bound of F(w) - F*.
     trace : Trace
         round, value, gap, seconds, floats_down, floats_up (totals so far, per trajectory), and what the method adds.
-        value and gap are (T,), or (T, R) for R > 1 trajectories.
+        value and gap are (T,), or (T, R) for R > 1 trajectories. seconds are those of the rounds: measuring, compiling
+        kernels and reading them from the cache do not count.
     diverged : array (R,)
         Round by which each trajectory was found to diverge, -1 if it was not.
     step_size : str or None

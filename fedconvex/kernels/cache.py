@@ -19,6 +19,7 @@ import hashlib
 import io
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import extending, njit, types
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -38,7 +40,18 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["DISABLED", "FASTMATH", "borrowing", "kernel", "overload", "part", "reduction", "strict_part", "types"]
+__all__ = [
+    "DISABLED",
+    "FASTMATH",
+    "borrowing",
+    "compile_seconds",
+    "kernel",
+    "overload",
+    "part",
+    "reduction",
+    "strict_part",
+    "types",
+]
 
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}  # NaN and infinity keep their meaning
 config: Any = numba.config  # its settings are made at import and unknown to type checkers
@@ -166,6 +179,30 @@ def _turn() -> Iterator[None]:
     with open(Path(_FOLDER) / "lock", "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+class _Stopwatch(event.Listener):
+    """Adds up how long Numba's compiler lock is held: one thread compiles, or reads the cache, at a time."""
+
+    depth, since, total = 0, 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        self.since = self.since if self.depth else time.perf_counter()
+        self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+        self.total += 0.0 if self.depth else time.perf_counter() - self.since
+
+
+_STOPWATCH = _Stopwatch()
+if not DISABLED:
+    event.register("numba:compiler_lock", _STOPWATCH)
+
+
+def compile_seconds() -> float:
+    """Return the seconds that this process has spent so far on compiling kernels and on reading them from the cache."""
+    return _STOPWATCH.total
 
 
 def _compile(function: Callable, **options: Any) -> Any:
