@@ -162,7 +162,7 @@ def test_dollars_are_drawn_as_dollars(tmp_path):
     """Unbalanced mathematics stopped matplotlib: a file name or a client's name with a dollar lost the figure."""
     problem, odd = small(), r"$\frac{$"
     result = run(FedAvg(step_size=0.1), problem, rounds=3)
-    convergence_plot({odd: result}, problem, tmp_path / "a.png", title=f"{odd} {EVIL}")
+    convergence_plot({odd: result}, tmp_path / "a.png", problem=problem, title=f"{odd} {EVIL}")
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 

@@ -10,7 +10,10 @@ import sys
 import tempfile
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -31,6 +34,7 @@ from fedconvex import (
 )
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
+from fedconvex.kernels import cache
 from fedconvex.methods import Decay, ProportionalSampling, ServerAdam
 
 HOME = str(Path(fedconvex.__file__).parents[1])
@@ -236,6 +240,45 @@ def test_trace(linear):
     assert result.gap == result.trace.gap[-1]
     with pytest.raises(AttributeError, match="the trace holds round, value"):
         result.trace.nothing
+
+
+def test_seconds_leave_out_what_the_compiler_takes(linear, monkeypatch):
+    """The compiler's lock is held for 100 seconds, nested, in every round: the clock of the trace would be behind."""
+    watch, now = cache._Stopwatch(), iter(np.arange(0.0, 1e6, 50.0))
+    monkeypatch.setattr(cache, "_STOPWATCH", watch)
+    monkeypatch.setattr(cache, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+
+    @dataclass(frozen=True, kw_only=True)
+    class Compiling(FedAvg):
+        def local(self, *args):
+            watch.on_start(None)
+            watch.on_start(None)  # a kernel that calls a kernel
+            watch.on_end(None)
+            watch.on_end(None)
+            return FedAvg.local(self, *args)
+
+    seconds = run(Compiling(step_size=0.1), linear, rounds=3, tol=0.0).trace.seconds
+    assert cache.compile_seconds() == 150.0
+    np.testing.assert_allclose(np.diff(seconds), -50.0, atol=5.0)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled(only="kernels are compiled")
+def test_a_first_run_takes_as_long_as_the_next(linear):
+    """A loss of its own is compiled in the first run, for seconds."""
+
+    class Mine(NamedTuple):
+        def value(self, z, y):
+            return 0.5 * (z - y) ** 2
+
+        def slope(self, z, y):
+            return z - y
+
+    problem, before = Problem(linear.federation, Mine()), cache.compile_seconds()
+    first = run(FedAvg(step_size=0.1), problem, rounds=3, tol=0.0).trace.seconds[-1]
+    took = cache.compile_seconds() - before
+    assert took > 0.3
+    assert first < 0.2 * took
 
 
 def test_iterate_is_the_bare_loop(linear):

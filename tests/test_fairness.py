@@ -240,8 +240,8 @@ def test_bad_input(rng):
         (lambda: fairness_table({}), "nonempty mapping"),
         (lambda: fairness_table({"a": 1}), "come from domain_scores"),
         (lambda: fairness_plot({}), "nonempty mapping"),
-        (lambda: domain_weights_plot({}, problem), "nonempty mapping"),
-        (lambda: domain_weights_plot({"a": 1}, problem), "be a Result"),
+        (lambda: domain_weights_plot({}, problem=problem), "nonempty mapping"),
+        (lambda: domain_weights_plot({"a": 1}, problem=problem), "be a Result"),
     ):
         with pytest.raises((ValueError, TypeError), match=words):
             call()
@@ -285,6 +285,12 @@ def test_bars_and_intervals(rng, tmp_path):
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == [
         f"{d}\n{n} rows" for d, n in zip(scores["one"].domains, scores["one"].rows, strict=True)
     ]
+    same = fairness_plot(
+        {"one": np.ones(3), "two": scores["two"]}, problem=problem
+    )  # models, and where to measure them
+    assert [b.get_height() for b in same.axes[0].patches] == [b.get_height() for b in figure.axes[0].patches]
+    with pytest.raises(TypeError, match=r"must come from domain_scores; got ndarray: or pass problem="):
+        fairness_plot({"one": np.ones(3)})
     third = domain_scores(problem, np.ones(3), people(rng, names=("x", "north")).federation)
     with pytest.raises(ValueError, match="have the domains"):
         fairness_plot({**scores, "three": third})
@@ -299,7 +305,7 @@ def test_lambda_over_rounds(rng, tmp_path):
         "five": run(method, problem, rounds=12, trajectories=5, record_every=3, progress=False),
     }
     best = problem.solve_minimax()
-    figure = domain_weights_plot(results, problem, best, tmp_path / "m.svg", log=True)
+    figure = domain_weights_plot(results, tmp_path / "m.svg", problem=problem, exact=best, log=True)
     assert (tmp_path / "m.svg").read_text().startswith("<?xml")
     left, right = figure.axes
     for i in range(3):
@@ -310,9 +316,11 @@ def test_lambda_over_rounds(rng, tmp_path):
     levels = [line.get_ydata()[0] for line in left.lines[3:]]
     np.testing.assert_array_equal(levels, best.domain_weights)
     with pytest.raises(ValueError, match="weights, domain_weights"):
-        domain_weights_plot({"sgd": run(method, people(rng, names=("a", "b")), rounds=2, progress=False)}, problem)
+        domain_weights_plot(
+            {"sgd": run(method, people(rng, names=("a", "b")), rounds=2, progress=False)}, problem=problem
+        )
     with pytest.raises(ValueError, match="3 entries"):
-        domain_weights_plot(results, problem, [0.5, 0.5])
+        domain_weights_plot(results, problem=problem, exact=[0.5, 0.5])
 
 
 def test_scores_are_read_only(rng):

@@ -1,13 +1,16 @@
 """Tables, metrics, comparisons, outlooks, plots and saved models."""
 
+import inspect
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import fedconvex.report
 from fedconvex import FedAvg, Federation, GradientDescent, Logistic, Problem, Softmax, Squared, Status, run
 from fedconvex.datasets import linear_federation, logistic_federation
 from fedconvex.driver import Result, Trace
@@ -170,8 +173,8 @@ def test_outlook_of_other_ends():
 
 def test_plot_has_units_log_scale_and_all_curves(problem, result, tmp_path):
     runs = {"FedAvg": result, "GD": run(GradientDescent(step_size=0.05), problem, rounds=30)}
-    figure = convergence_plot(runs, problem, tmp_path / "c.png", title="two")
-    left, right = figure.axes
+    figure = convergence_plot(runs, tmp_path / "c.png", problem=problem, title="two")
+    left, right, time = figure.axes
     assert left.get_yscale() == "log"
     assert left.get_ylabel() == "distance to the optimum (units of F)"
     assert "rounds" in left.get_xlabel()
@@ -179,6 +182,8 @@ def test_plot_has_units_log_scale_and_all_curves(problem, result, tmp_path):
     assert len(left.lines) == 4
     assert len(right.lines) == 2  # gradient descent sends nothing
     assert right.lines[0].get_xdata()[-1] == result.trace.floats_up[-1] + result.trace.floats_down[-1]
+    assert time.get_xlabel() == "seconds"
+    assert time.lines[0].get_xdata()[-1] == result.trace.seconds[-1]
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in tmp_path.iterdir()] == ["c.png"]
 
@@ -188,7 +193,7 @@ def test_plot_of_several_trajectories_into_given_axes(problem):
 
     axes = Figure().subplots()
     several = run(FedAvg(step_size=0.05, batch_size=2), problem, rounds=5, trajectories=9)
-    figure = convergence_plot({"FedAvg": several}, problem, axes=axes)
+    figure = convergence_plot({"FedAvg": several}, problem=problem, axes=axes)
     assert figure is axes.figure
     middle = np.sort(several.trace.gap, axis=1)[:, 4]
     assert np.allclose(axes.lines[1].get_ydata(), middle)
@@ -197,27 +202,58 @@ def test_plot_of_several_trajectories_into_given_axes(problem):
 def test_plot_leaves_out_what_has_no_logarithm(problem, result):
     best = problem.solve()
     done = run(GradientDescent(step_size=0.05), problem, rounds=1, start=best.w)
-    figure = convergence_plot({"GD": done}, problem)
+    figure = convergence_plot({"GD": done}, problem=problem)
     assert figure.axes[0].get_yscale() == "log"
 
 
 @pytest.mark.parametrize("path", ["missing/c.png", "c.xyz", "."])
 def test_plot_refuses_bad_paths(problem, result, tmp_path, path):
     with pytest.raises(ValueError, match="figure: path must"):
-        convergence_plot({"a": result}, problem, tmp_path / path)
+        convergence_plot({"a": result}, tmp_path / path, problem=problem)
 
 
-def test_plot_refuses_other_things(problem):
+def test_plot_refuses_other_things(problem, result):
     with pytest.raises(ValueError, match="nonempty mapping"):
-        convergence_plot({}, problem)
+        convergence_plot({})
     with pytest.raises(TypeError, match=r"results\['a'\] must be a Result"):
-        convergence_plot({"a": 3}, problem)
+        convergence_plot({"a": 3})
+    with pytest.raises(ValueError, match=r"got Result: pass \{'a name': result\}"):
+        convergence_plot(result)
+    with pytest.raises(TypeError, match="figure: path must be the name of a file; got Problem"):
+        convergence_plot({"a": result}, problem)
+    with pytest.raises(TypeError, match="problem must be a problem; got int"):
+        convergence_plot({"a": result}, problem=3)
+    blind = replace(result, trace=Trace(result.trace | {"gap": np.full_like(result.trace.gap, np.inf)}))
+    with pytest.raises(ValueError, match="problem must be given where no run has a certified gap"):
+        convergence_plot({"a": blind})
+
+
+def test_plot_without_the_problem_compares_with_the_best_lower_bound(problem, result, tmp_path):
+    """A dict of results and a path are enough; the curve lies above the true distance, and below the gap."""
+    short = run(GradientDescent(step_size=0.05), problem, rounds=3)
+    figure = convergence_plot({"long": result, "short": short}, tmp_path / "c.png")
+    lower = max((r.trace.value - r.trace.gap).max() for r in (result, short))
+    line = figure.axes[0].lines[2]
+    assert line.get_label() == "short: objective − certified lower bound"
+    np.testing.assert_allclose(line.get_ydata(), short.trace.value - lower)
+    assert (short.trace.value - lower >= short.trace.value - problem.solve().value).all()
+
+
+def test_all_plots_take_what_is_drawn_then_a_path():
+    """One order of arguments: what is drawn, the path, and the rest by name."""
+    plots = [getattr(fedconvex.report, name) for name in fedconvex.report.__all__ if name.endswith("_plot")]
+    assert len(plots) >= 4
+    for plot in plots:
+        first, second, *rest = inspect.signature(plot).parameters.values()
+        assert second.name == "path", plot
+        assert first.default is first.empty
+        assert all(p.kind is p.KEYWORD_ONLY for p in rest), plot
 
 
 def test_missing_matplotlib_is_explained(problem, result, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     with pytest.raises(ImportError, match=r'pip install "fedconvex\[report\]"'):
-        convergence_plot({"a": result}, problem)
+        convergence_plot({"a": result}, problem=problem)
 
 
 def test_report_does_not_import_matplotlib():

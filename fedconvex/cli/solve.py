@@ -182,7 +182,7 @@ def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[s
         yield str(folder / "trace.csv")
     if args.plot is not None:
         title = f"{name} on {data.title}: {formula_of(outcome.problem)}"
-        convergence_plot({name: result}, outcome.problem, args.plot, title=title)
+        convergence_plot({name: result}, args.plot, problem=outcome.problem, title=title)
         yield args.plot
 
 

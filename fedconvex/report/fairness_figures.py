@@ -11,7 +11,7 @@ import numpy as np
 from fedconvex._check import bad, flag, instance, numeric, wrong_type
 from fedconvex.driver import Result
 from fedconvex.problems import Problem
-from fedconvex.report.fairness import DomainScores, domain_names
+from fedconvex.report.fairness import DomainScores, domain_names, domain_scores
 from fedconvex.report.plots import COLOURS, check_plot_path, check_results, finished, light_grid, panels
 from fedconvex.report.tables import format_table
 
@@ -78,7 +78,9 @@ def _check_scores(who: str, scores: Any) -> None:
         raise bad(f"{who}: scores", "be a nonempty mapping of names to DomainScores", type(scores).__name__)
     for name, s in scores.items():
         if not isinstance(s, DomainScores):
-            raise wrong_type(f"{who}: scores[{name!r}]", "come from domain_scores", type(s).__name__)
+            raise wrong_type(
+                f"{who}: scores[{name!r}]", "come from domain_scores", type(s).__name__, "or pass problem="
+            )
     first = next(iter(scores.values()))
     for name, s in scores.items():
         if s.level != first.level:
@@ -88,16 +90,23 @@ def _check_scores(who: str, scores: Any) -> None:
 
 
 def fairness_plot(
-    scores: Mapping[str, DomainScores], path: str | os.PathLike[str] | None = None, *, axes: Any = None, title: str = ""
+    scores: Mapping[str, Any],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    problem: Any = None,
+    axes: Any = None,
+    title: str = "",
 ) -> Any:
     """Draw loss and accuracy of several models, domain by domain, as bars with their intervals.
 
     Parameters
     ----------
     scores : mapping of name to DomainScores
-        One colour each; all on the same domains.
+        One colour each; all on the same domains. With a problem also Results, Solutions and models.
     path : path, optional
         Save the figure there; the suffix says in which format.
+    problem : Problem, optional
+        The rows on which models that are no DomainScores are measured.
     axes : matplotlib axes, or a pair of them, optional
         Draw into these: losses, and accuracies if there is a second one. No legend is drawn then.
     title : str
@@ -123,6 +132,9 @@ def fairness_plot(
     >>> [axis.get_ylabel() for axis in figure.axes]
     ['mean loss', 'accuracy']
     """
+    if problem is not None and isinstance(scores, Mapping):
+        measured = lambda m: m if isinstance(m, DomainScores) else domain_scores(problem, m)  # noqa: E731
+        scores = {name: measured(model) for name, model in scores.items()}
     _check_scores("fairness_plot", scores)
     file = check_plot_path(path)
     first = next(iter(scores.values()))
@@ -164,10 +176,10 @@ def _bars(axis: Any, scores: Mapping[str, DomainScores], part: str) -> None:
 
 def domain_weights_plot(
     results: Mapping[str, Result],
-    problem: Problem,
-    exact: Any = None,
     path: str | os.PathLike[str] | None = None,
     *,
+    problem: Problem,
+    exact: Any = None,
     axes: Sequence[Any] | None = None,
     log: bool = False,
     title: str = "",
@@ -180,12 +192,12 @@ def domain_weights_plot(
     ----------
     results : mapping of name to Result
         Runs whose trace has ``domain_weights``.
+    path : path, optional
+        Save the figure there; the suffix says in which format.
     problem : Problem
         Names its domains.
     exact : array (p,) or `fedconvex.solvers.Minimax`, optional
         lambda*.
-    path : path, optional
-        Save the figure there.
     axes : sequence of matplotlib axes, optional
         Draw into these, one for every run. No legend is drawn then.
     log : bool
@@ -209,7 +221,7 @@ def domain_weights_plot(
     >>> from fedconvex.report import domain_weights_plot
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=["a", "b"]), Squared())
     >>> result = run(AFL(step_size=0.1, domain_step_size=0.1), problem, rounds=20)
-    >>> figure = domain_weights_plot({"AFL": result}, problem, problem.solve_minimax())
+    >>> figure = domain_weights_plot({"AFL": result}, problem=problem, exact=problem.solve_minimax())
     >>> [axis.get_title(loc="left") for axis in figure.axes]
     ['AFL']
     """

@@ -13,7 +13,6 @@ import numpy as np
 from fedconvex._check import bad, instance, printable, text, wrong_type
 from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result
-from fedconvex.problems import Problem
 
 __all__ = [
     "COLOURS",
@@ -42,9 +41,13 @@ def check_plot_path(path: str | os.PathLike[str] | None, who: str = "figure: pat
         If matplotlib is not installed.
     ValueError
         If the folder does not exist or cannot be written to, or the suffix names no format that matplotlib writes.
+    TypeError
+        If it is no path.
     """
     if path is None:
         return None
+    if not isinstance(path, (str, os.PathLike)):
+        raise wrong_type(who, "be the name of a file", type(path).__name__)
     known = _matplotlib()[1].get_supported_filetypes()
     file = check_file(who, path)
     if file.suffix.lower().lstrip(".") not in known:
@@ -116,27 +119,29 @@ def save_figure(figure: Any, path: str | os.PathLike[str]) -> Path:
 
 def convergence_plot(
     results: Mapping[str, Result],
-    problem: Problem,
     path: str | os.PathLike[str] | None = None,
     *,
+    problem: Any = None,
     axes: Any = None,
     title: str = "",
 ) -> Any:
-    """Draw objective minus pooled optimum, and the certified gap, over rounds and over communicated floats.
+    """Draw the distance to the optimum, and the certified gap, over rounds, communicated floats and seconds.
 
-    Of several trajectories the median is drawn, with a band from the first to the ninth decile. Values that are zero or
-    below the accuracy of the pooled optimum have no place on a logarithmic axis and are left out.
+    The distance is the objective minus the pooled optimum of the problem; without the problem, minus the best certified
+    lower bound of all runs, from which it may be further away. Seconds are those of the rounds: neither compiling
+    nor measuring counts. Of several trajectories the median is drawn, with a band from the first to the ninth decile.
+    Values that are zero or below the accuracy of the optimum have no place on a logarithmic axis and are left out.
 
     Parameters
     ----------
     results : mapping of name to Result
         One curve each.
-    problem : Problem
-        What they minimised.
     path : path, optional
         Save the figure there; the suffix says in which format.
-    axes : matplotlib axes, or a pair of them, optional
-        Draw into these: over rounds, and over floats if there is a second one.
+    problem : problem, optional
+        What they minimised.
+    axes : matplotlib axes, or up to three of them, optional
+        Draw into these: over rounds, over floats, over seconds.
     title : str
         Above the figure.
 
@@ -148,6 +153,9 @@ def convergence_plot(
     ------
     ImportError
         If matplotlib is not installed: ``pip install "fedconvex[report]"``.
+    ValueError, TypeError
+        If results are no mapping of names to Results, there is neither a problem nor a certified gap, or no figure can
+        be saved under the path.
 
     Examples
     --------
@@ -155,29 +163,49 @@ def convergence_plot(
     >>> from fedconvex.datasets import linear_federation
     >>> from fedconvex.report import convergence_plot
     >>> problem = Problem(linear_federation(seed=0).federation, Squared())
-    >>> figure = convergence_plot({"FedAvg": run(FedAvg(step_size=0.1), problem, rounds=50)}, problem)
-    >>> [axis.get_xlabel() for axis in figure.axes]
-    ['communication rounds', 'communicated floats (8 bytes each, all clients, both ways)']
+    >>> figure = convergence_plot({"FedAvg": run(FedAvg(step_size=0.1), problem, rounds=50)}, problem=problem)
+    >>> for axis in figure.axes:
+    ...     print(axis.get_xlabel())
+    communication rounds
+    communicated floats (8 bytes each, all clients, both ways)
+    seconds
     """
     instance("convergence_plot: problem", problem, Problem)
     check_results("convergence_plot", results)
     file = check_plot_path(path)
-    figure, drawn = panels((1, 2), (9.6, 4.0), axes, sharey=True)
-    best, several = problem.solve().value, len(results) > 1
+    best, optimum = _optimum(results, problem)
+    figure, drawn = panels((1, 3), (12.6, 4.0), axes, sharey=True)
+    several = len(results) > 1
     for number, (name, result) in enumerate(results.items()):
-        floats = result.trace.floats_down + result.trace.floats_up
-        for axis, x in zip(drawn, (result.trace.round, floats), strict=False):
+        trace = result.trace
+        floats = trace.floats_down + trace.floats_up
+        for axis, x in zip(drawn, (trace.round, floats, trace.seconds), strict=False):
             if x is not floats or floats[-1] > 0:  # a centralised method sends nothing
-                _curves(axis, x, name, result, best, number, several)
+                _curves(
+                    axis, x, f"{name}: objective − {optimum}", f"{name}: certified gap", result, best, number, several
+                )
     _set_axes(drawn)
     drawn[0].legend(frameon=False, fontsize=8)
     return finished(figure, file, title)
 
 
+def _optimum(results: Mapping[str, Result], problem: Any) -> tuple[float, str]:
+    """Return what objectives are compared with, and its name."""
+    if problem is not None:
+        if not hasattr(problem, "solve"):
+            raise wrong_type("convergence_plot: problem", "be a problem", type(problem).__name__)
+        return float(problem.solve().value), "pooled optimum"
+    bounds = [np.max(np.asarray(r.trace.value - r.trace.gap), initial=-np.inf) for r in results.values()]
+    if not np.isfinite(max(bounds)):
+        raise bad("convergence_plot: problem", "be given where no run has a certified gap", "None")
+    return float(max(bounds)), "certified lower bound"
+
+
 def check_results(who: str, results: Any) -> None:
     """Raise unless results is a nonempty mapping of names to Results."""
     if not isinstance(results, Mapping) or not results:
-        raise bad(f"{who}: results", "be a nonempty mapping of names to Results", type(results).__name__)
+        cure = "pass {'a name': result}" if isinstance(results, Result) else ""
+        raise bad(f"{who}: results", "be a nonempty mapping of names to Results", type(results).__name__, cure)
     for name, result in results.items():
         text(f"{who}: results: a name", name)
         if not isinstance(result, Result):
@@ -192,7 +220,9 @@ def _set_axes(drawn: np.ndarray) -> None:
         drawn[1].xaxis.set_major_formatter(EngFormatter(sep=" "))
         drawn[1].set_xlabel("communicated floats (8 bytes each, all clients, both ways)")
     drawn[0].set_ylabel("distance to the optimum (units of F)")
-    for axis in drawn[:2]:
+    if len(drawn) > 2:
+        drawn[2].set_xlabel("seconds")
+    for axis in drawn[:3]:
         axis.set_yscale("log")
         axis.set_xlim(left=0)
         light_grid(axis)
@@ -205,12 +235,14 @@ def look_of(number: int, points: int) -> dict[str, Any]:
     return style | {"markevery": (number * every // 4, every)}
 
 
-def _curves(axis: Any, x: np.ndarray, name: str, result: Result, best: float, number: int, several: bool) -> None:
-    """Draw the objective minus the pooled optimum, and the certified gap."""
+def _curves(
+    axis: Any, x: np.ndarray, label: str, gap: str, result: Result, best: float, number: int, several: bool
+) -> None:
+    """Draw the objective minus the optimum, and the certified gap, under these labels."""
     look = look_of(number, len(x))
-    _curve(axis, x, result.trace.value - best, {"label": f"{name}: objective − pooled optimum", **look})
+    _curve(axis, x, result.trace.value - best, {"label": label, **look})
     dashed = {"linestyle": (0, (4, 2)), "color": look["color"] if several else "black", "linewidth": 0.9}
-    _curve(axis, x, result.trace.gap, {"label": f"{name}: certified gap", **dashed})
+    _curve(axis, x, result.trace.gap, {"label": gap, **dashed})
 
 
 def _curve(axis: Any, x: np.ndarray, y: np.ndarray, look: dict[str, Any]) -> None:

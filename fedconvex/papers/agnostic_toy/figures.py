@@ -79,7 +79,7 @@ def draw_weights(settings: Sequence[ToySetting]) -> Any:
     """Draw lambda over rounds in the second setting; dotted: exact."""
     setting = settings[-1]
     figure, axes = blank(len(setting.results), width=3.0, height=3.4, sharey=True)
-    domain_weights_plot(setting.results, setting.problem, setting.minimax, axes=list(axes), log=True)
+    domain_weights_plot(setting.results, problem=setting.problem, exact=setting.minimax, axes=list(axes), log=True)
     exact = {"color": "0.3", "linestyle": DOTTED, "linewidth": 1.2}
     legend(figure, axes[0], {"exact λ*": exact}, columns=6)
     return figure
