@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, instance, printable, text, wrong_type
+from fedconvex._check import bad, printable, text, wrong_type
 from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result
 
@@ -170,7 +170,6 @@ def convergence_plot(
     communicated floats (8 bytes each, all clients, both ways)
     seconds
     """
-    instance("convergence_plot: problem", problem, Problem)
     check_results("convergence_plot", results)
     file = check_plot_path(path)
     best, optimum = _optimum(results, problem)
