@@ -281,7 +281,9 @@ def test_the_command_line_takes_an_import_path(loss, tmp_path, capsys):
     if isinstance(loss, Probit):
         assert set(model.predict(X).tolist()) == {-1, 1}
     else:
-        np.testing.assert_allclose(model.predict(X, loss), traits(loss).predict(model.scores(X)), rtol=1e-14)
+        np.testing.assert_allclose(
+            model.predict(X, loss=loss), traits(loss).predict(model.decision_function(X)), rtol=1e-14
+        )
 
 
 @pytest.mark.parametrize(

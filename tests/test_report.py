@@ -277,8 +277,8 @@ def test_standardised_weights_give_the_same_scores_in_raw_units(outputs, interce
     )
     Z = (X - center) / scale
     expected = (np.hstack([Z, np.ones((20, 1))]) if intercept else Z) @ w.T
-    assert np.allclose(model.scores(X), expected, rtol=1e-12, atol=1e-12)
-    assert np.allclose(model.scores(sp.csr_array(X)), expected, rtol=1e-12, atol=1e-12)
+    assert np.allclose(model.decision_function(X), expected, rtol=1e-12, atol=1e-12)
+    assert np.allclose(model.decision_function(sp.csr_array(X)), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_saved_model_returns_bit_for_bit(tmp_path):
