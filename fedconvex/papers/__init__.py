@@ -14,6 +14,7 @@ from fedconvex.papers import (
     agnostic_toy,
     dynamic_msd,
     multiboost,
+    primal_averaging,
     scaffold_quadratics,
     scaffold_similarity,
 )
@@ -37,6 +38,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         scaffold_quadratics.EXPERIMENT,
         scaffold_similarity.EXPERIMENT,
         multiboost.EXPERIMENT,
+        primal_averaging.EXPERIMENT,
         har.EXPERIMENT,
         agnostic_toy.EXPERIMENT,
         agnostic_adult.EXPERIMENT,
