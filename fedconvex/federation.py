@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from fedconvex import _html
 from fedconvex._check import bad, finite, items, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.federation_input import (
     as_listed,
@@ -480,3 +481,5 @@ class Federation:
         domains = f", {self.n_domains} domains" if self.n_domains else ""
         weighted = "" if self.sample_weight is None else ", weighted"
         return f"Federation({self.K} clients, {self.n} rows, {self.d} features{domains}, {kind}{weighted})"
+
+    _repr_html_ = _html.of_federation

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex import _html
 from fedconvex.fitted import Fitted
 
 __all__ = ["DivergenceWarning", "Result", "Status", "Trace"]
@@ -81,3 +82,5 @@ class Result(Fitted):
     def __repr__(self) -> str:
         gap = float(np.max(self.gap))
         return f"Result({self.status.name}, rounds={self.rounds}, gap={gap:.3g})"
+
+    _repr_html_ = _html.of_result

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from fedconvex import _html
 from fedconvex._check import among, bad, finite, numeric, real, wrong_type
 from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
@@ -407,3 +408,5 @@ class Problem(Objective):
         more = "" if self.penalty is None else f", penalty={self.penalty!r}"
         more += "" if self.free is None else f", {int(self.free.sum())} free"
         return f"Problem({self.federation!r}, {self.loss!r}, l2={self.l2:g}{more})"
+
+    _repr_html_ = _html.of_problem

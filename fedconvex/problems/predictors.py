@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex import _html
 from fedconvex._check import among, array, bad, finite, items, numeric, raw, vector, whole, wrong_type
 from fedconvex._files import check_file, existing, write_file
 from fedconvex.problems.source_probabilities import MAPS, MaximumEntropyQ, as_q
@@ -117,6 +118,8 @@ class QEnsemble:
 
     def __len__(self) -> int:
         return len(self.members)
+
+    _repr_html_ = _html.of_ensemble
 
     def staged_decision_function(self, X: Any, q: Any = None) -> Iterator[np.ndarray]:
         """Yield f_t(x) of every row after t = 1, 2, ... members."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fedconvex import _html
 from fedconvex._check import bad, raw, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.roster import Roster
@@ -75,6 +76,8 @@ class ClientWeights:
 
     weights: np.ndarray
     federation: Any
+
+    _repr_html_ = _html.of_problem
 
     @cached_property
     def equal_weights(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex import _html
 from fedconvex.fitted import Fitted
 
 __all__ = ["DIRECT_SIZE", "Solution"]
@@ -86,3 +87,5 @@ class Solution(Fitted):
     def gap_within(self) -> float:
         """Certified bound of F(w) - F(v) for every v of reach at most ``reach``."""
         return self.value - self.lower_within
+
+    _repr_html_ = _html.of_solution

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex import _html
 from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
@@ -82,6 +83,8 @@ class Verdict:
             f"{self.theorem}: {self.outcome.name}, measured {self.measured:.4g}{spread} <= {self.bound.value:.4g}, "
             f"ratio {self.ratio:.3g} ({self.reason})"
         )
+
+    _repr_html_ = _html.of_verdict
 
 
 # ---------------------------------------------------------------- verify
