@@ -167,6 +167,8 @@ class LinearModel:
         names = tuple(c.name for c in self.columns.features)
         text = self.columns.text
         plain = not (isinstance(X, (str, os.PathLike, Mapping, Frame)) or hasattr(X, "columns"))
+        if plain and np.shape(X)[1:] == self.coef.shape[-1:] != (len(names),):
+            return self._features(who, X), None  # more features than columns: they are encoded already
         frame = Frame.of(X, names, "the rows") if plain else read_frame(X, text=text)
         owner = self.columns.name_of("client")
         named = self.clients is not None and owner in frame.names
@@ -191,7 +193,7 @@ class LinearModel:
         ----------
         X : path, DataFrame, mapping or array
             Raw rows where the model has a record of columns: columns are found by name, in any order, and an array has
-            the raw columns of the features. Features (n, d) otherwise, dense or CSR.
+            the raw columns of the features, or all d features. Features (n, d) otherwise, dense or CSR.
         clients : array (n,), optional
             Whose row it is, for a model per client; default the client column of the rows.
 

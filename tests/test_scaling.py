@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Federation, Logistic, Squared
-from fedconvex.cli.data import scaling_of
-
-ARGS = Namespace(no_standardize=False, no_intercept=False)
+from fedconvex.tables import Frame
+from fedconvex.tables.planning import Wishes, planned
 
 
-def scaling(X, y=None, labels=("a", "b"), args=ARGS):
-    y = np.array([1.0, -1.0, 1.0, -1.0]) if y is None else y
-    fed = Federation.from_arrays(X, y, [0, 0, 1, 1])
-    names = tuple(f"x{j + 1}" for j in range(fed.d))
-    return scaling_of(
-        args, SimpleNamespace(train=fed, labels=labels, names=names, loss=Logistic() if labels else Squared())
-    ), fed
+def scaling(X, y=None, labels=("a", "b")):
+    """The record of features X, and its standardised features and target."""
+    frame = Frame.of(X)
+    frame = Frame({**frame.cells, "y": np.array([1.0, -1.0, 1.0, -1.0]) if y is None else y}, rows=frame.rows,
+                  row_names=frame.row_names, unnamed=True)  # fmt: skip
+    wishes = Wishes(target="y", guard=False, task="classes" if labels else "numbers")
+    found = planned(frame, wishes).fit(frame, standardise_target=labels is None)
+    return (
+        found,
+        found.standardised(found.matrix(frame)),
+        (found.target(frame) - found.target_center) / found.target_scale,
+    )
 
 
 BASE = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0], [-2.0, 4.0]])
@@ -32,9 +32,7 @@ BASE = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.0], [-2.0, 4.0]])
 def test_units_do_not_matter(unit, sparse):
     """A column in another unit becomes the same standardised column."""
     kind = sp.csr_array if sparse else np.asarray
-    plain, fed = scaling(kind(BASE))
-    other, far = scaling(kind(BASE * [unit, 1.0]))
-    a, b = (s.apply(f, True).X for s, f in ((plain, fed), (other, far)))
+    a, b = scaling(kind(BASE))[1], scaling(kind(BASE * [unit, 1.0]))[1]
     a, b = (v.toarray() if sparse else v for v in (a, b))
     np.testing.assert_allclose(b, a, rtol=1e-13, atol=1e-15)
 
@@ -42,14 +40,12 @@ def test_units_do_not_matter(unit, sparse):
 @pytest.mark.parametrize("unit", [1e-200, 1e200])
 def test_targets_in_any_unit(unit):
     y = np.array([1.0, 2.0, 4.0, -3.0])
-    plain, fed = scaling(BASE, y, None)
-    other, far = scaling(BASE, unit * y, None)
-    np.testing.assert_allclose(other.apply(far, True).y, plain.apply(fed, True).y, rtol=1e-13)
+    np.testing.assert_allclose(scaling(BASE, unit * y, None)[2], scaling(BASE, y, None)[2], rtol=1e-13)
 
 
 def test_ordinary_columns_keep_their_bits():
     """Beside a column of another unit too."""
-    found, _ = scaling(BASE * [1e200, 1.0])
+    found = scaling(BASE * [1e200, 1.0])[0]
     mean = BASE[:, 1].mean()
     assert found.center[1] == mean
     assert found.scale[1] == np.sqrt(((BASE[:, 1] - mean) ** 2).mean())

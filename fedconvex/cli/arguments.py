@@ -23,14 +23,17 @@ __all__ = [
     "USER",
     "Parser",
     "Refused",
+    "add_columns",
     "add_data",
     "add_problem",
+    "add_reading",
     "choice",
     "count",
     "loss_name",
     "number",
     "participation",
     "partition",
+    "separator",
 ]
 
 LOSSES = {
@@ -176,6 +179,7 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
         help="how: iid, dirichlet[:ALPHA], shards[:PER_CLIENT], similarity[:PERCENT]; "
         "default dirichlet:0.5 (similarity:20 for real targets)",
     )
+    add_columns(parser)
     constant = group.add_mutually_exclusive_group()
     constant.add_argument("--no-intercept", action="store_true", help="no constant term (and no centring)")
     constant.add_argument(
@@ -183,6 +187,39 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     )
     add("--no-standardize", action="store_true", help="take the features (and a real target) as they are")
     return group
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how columns are read and what becomes of them."""
+    add = parser.add_argument_group("columns (names with commas between them, or the option again)").add_argument
+    several: dict[str, Any] = {"action": "append", "metavar": "COL"}
+    add("--features", **several, help="columns to use; default all but target, client, domain and weight")
+    add("--drop", **several, help="columns to leave out")
+    add("--keep", **several, help="columns to use although they look like dates, identifiers, ...; dates become days")
+    add("--as-category", **several, help="columns of names, even if they look like numbers")
+    add(
+        "--impute",
+        metavar="HOW",
+        type=choice("--impute", ["median", "mode", "indicator"]),
+        help="fill missing cells: median (of numbers; the most frequent name), mode, or indicator (median, and a "
+        "feature that says so); default: refuse them",
+    )
+    add_reading(add)
+
+
+def add_reading(add: Any) -> None:
+    """Add the options that say how a CSV file is read."""
+    add("--sep", metavar="C", type=separator, help="between cells: a character, tab, ...; default detected")
+    add("--decimal", metavar="C", type=choice("--decimal", [".", ","]), help="decimal mark; default detected")
+    add("--encoding", metavar="E", help="of a CSV file, such as cp1252; default UTF-8")
+
+
+def separator(text: str) -> str:
+    """Read what stands between cells: a character, or its name."""
+    named = {"tab": "\t", r"\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "bar": "|", "pipe": "|"}
+    if text in named or len(text) == 1:
+        return named.get(text, text)
+    raise Refused(str(bad("--sep", f"be one character, or {', '.join(named)}", repr(text))))
 
 
 def add_problem(parser: argparse.ArgumentParser) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,21 +17,19 @@ from fedconvex.cli.arguments import LOSSES, partition
 from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
-    from fedconvex.datasets import Table
     from fedconvex.federation import Federation
     from fedconvex.problems import Problem
+    from fedconvex.tables import Columns, Frame
 
-__all__ = ["AFFORDABLE", "Data", "Scaling", "affordable", "prepare", "scaling_of"]
+__all__ = ["AFFORDABLE", "Data", "affordable", "prepare", "reading", "wishes"]
 
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
-MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
 AFFORDABLE = 2e11  # operations spent on constants and on the clients' own models
-_SQUARED, _LARGEST = 1e100, 1e290  # beyond: squares of numbers, their differences and quotients, are no doubles
 
 
 @dataclass(frozen=True)
 class Data:
-    """Raw rows of clients, and what the loss makes of the target."""
+    """Standardised rows of clients, what the loss makes of the target, and what became of every column."""
 
     title: str
     origin: str  # where the clients come from
@@ -40,83 +37,121 @@ class Data:
     test: Federation | None
     loss: Any
     reason: str  # why this loss
-    labels: tuple[Any, ...] | None
-    names: tuple[str, ...]
+    columns: Columns
+    scaling: str  # what was done to features and target, in words
+    bundled: bool
+
+    @property
+    def labels(self) -> tuple[Any, ...] | None:
+        """Class labels, or None for a target of numbers."""
+        return self.columns.labels
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.columns.feature_names
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Features become (x - center)/scale, a real target (y - target[0])/target[1]."""
-
-    center: np.ndarray
-    scale: np.ndarray
-    target: tuple[float, float]
-    sentence: str
-
-    def apply(self, fed: Federation, intercept: bool) -> Federation:
-        """Return the scaled rows."""
-        import scipy.sparse as sp
-
-        if fed.is_sparse:
-            X = fed.X @ sp.diags_array(1.0 / self.scale)
-        else:
-            X = (fed.X - self.center) / self.scale
-        scaled = replace(fed, X=X, y=(fed.y - self.target[0]) / self.target[1])
-        return scaled.with_intercept() if intercept else scaled
+def reading(args: argparse.Namespace) -> dict[str, Any]:
+    """Return how a file is to be read."""
+    return {"sep": args.sep, "decimal": args.decimal, "encoding": args.encoding}
 
 
-def _read(args: argparse.Namespace) -> tuple[str, Table, bool]:
-    """Return the title, the table, and whether it is a bundled set."""
-    from fedconvex import datasets
+def listed(given: Sequence[str] | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Return column names: each option holds one name, or several with commas between them.
+
+    >>> listed(["age,sex", "dose, mg"], ["age", "sex", "dose, mg"])
+    ('age', 'sex', 'dose, mg')
+    """
+    found: list[str] = []
+    for value in given or ():
+        found += [value] if value in names else [part.strip() for part in value.split(",")]
+    return tuple(dict.fromkeys(found))
+
+
+def wishes(args: argparse.Namespace, names: Sequence[str], task: str | None = None) -> dict[str, Any]:
+    """Return what was asked of columns, as `read_table` takes it."""
+    given = {k: getattr(args, k) for k in ("target", "client", "domain", "weight", "impute")}
+    given |= {k: listed(getattr(args, k), names) for k in ("drop", "keep", "as_category")}
+    return {**given, "features": None if args.features is None else listed(args.features, names), "task": task}
+
+
+# ---------------------------------------------------------------------- reading
+def _read(args: argparse.Namespace) -> tuple[str, Frame, bool]:
+    """Return the title, the raw rows, and whether they are a bundled set."""
     from fedconvex.datasets.bundled import BUNDLED
+    from fedconvex.tables import read_frame
 
-    given = {"target": args.target, "client": args.client, "domain": args.domain, "weight": args.weight}
     name = DEFAULT_DATA if args.data is None else args.data
     if args.data is None or (name in BUNDLED and not Path(name).exists()):
-        extra = [f"--{k}" for k, v in given.items() if v is not None]
-        if extra:
-            cure = "name a file" if args.data is None else f"{name} has its own target, and --clients K divides it"
-            raise bad("a bundled data set", "come without column names", " ".join(extra), cure)
-        X, y, names = datasets.load_bundled(name, standardised=False)
-        return f"{name} (comes with scikit-learn)", datasets.Table(X, y, feature_names=names), True
+        return f"{name} (comes with scikit-learn)", _bundled(args, name), True
     file = Path(name)
     if not name or "\0" in name or not file.is_file():
         why = "a folder" if name and file.is_dir() else "no regular file" if file.exists() else "which does not exist"
         got = f"{name!r}, {why}" if name else "an empty name"
         raise bad("DATA", f"be a file, or one of {', '.join(BUNDLED)}", got)
-    if args.target is None and name.lower().endswith((".csv", ".csv.gz", ".csv.bz2", ".parquet")):
+    if args.target is None and name.lower().endswith((".csv", ".csv.gz", ".csv.bz2", ".tsv", ".parquet")):
         raise bad(file.name, "come with the column to predict", "none", "pass --target COL")
-    return file.name, datasets.load(name, **given), False
+    # a name with commas in --as-category is looked up once the names of the columns are known
+    text = {args.client, args.domain, *(args.as_category or ()), *listed(args.as_category, ())}
+    return file.name, read_frame(file, text={c for c in text if c is not None}, **reading(args)), False
 
 
-def _target(table: Table, wanted: str | None) -> tuple[Any, str, np.ndarray, tuple[Any, ...] | None]:
-    """Return the loss, why it, the target as the loss wants it, and the class labels if it is a classification."""
-    values = np.unique(table.y)
-    if values.size < 2:
-        only = table.classes[0] if table.classes else f"{values[0]:g}"
+def _bundled(args: argparse.Namespace, name: str) -> Frame:
+    """Return a data set that comes with scikit-learn; its columns are known, and none is looked into."""
+    from fedconvex.datasets import load_bundled
+    from fedconvex.tables import Frame
+
+    options = ("target", "client", "domain", "weight", "features", "drop", "keep", "as_category", "impute")
+    given = {k: getattr(args, k) for k in (*options, "sep", "decimal", "encoding")}
+    extra = [f"--{k.replace('_', '-')}" for k, v in given.items() if v is not None]
+    if extra:
+        cure = "name a file" if args.data is None else f"{name} has its own target, and --clients K divides it"
+        raise bad("a bundled data set", "come without column names", " ".join(extra), cure)
+    X, y, names = load_bundled(name, standardised=False)
+    frame = Frame.of(X, names, name)
+    return replace(frame, cells={**frame.cells, "target": y}, roles={"target": "target"}, unnamed=True)
+
+
+def _planned(args: argparse.Namespace, frame: Frame, bundled: bool) -> Columns:
+    """Decide about columns; a loss that was asked for says whether the target is a class."""
+    from fedconvex.tables.planning import Wishes
+    from fedconvex.tables.reading import plan
+
+    kind = None if args.loss is None else traits(loss_of(args.loss, 2))
+    target = frame.roles.get("target", args.target)
+    numbers = target in frame.cells and frame.cells[target].dtype.kind == "f" and target not in (args.as_category or ())
+    task = None if kind is None or not numbers else "numbers" if kind.task == "regression" else None
+    if kind is not None and kind.several and numbers and _is_whole(frame.cells[target]):
+        task = "classes"
+    return plan(frame, Wishes.of(**wishes(args, frame.names, task), guard=not bundled))
+
+
+def _is_whole(y: np.ndarray) -> bool:
+    return bool(np.all(y == np.floor(y)))
+
+
+# ---------------------------------------------------------------------- target
+def _loss(args: argparse.Namespace, columns: Columns, frame: Frame) -> tuple[Any, str]:
+    """Return the loss, and why it."""
+    y, labels, wanted = columns.target(frame), columns.labels, args.loss
+    few = np.unique(y)
+    if few.size < 2:
+        only = f"{y[0]:g}" if labels is None else labels[0]
         raise bad("the target", "take at least two values", f"{only} in every row", "name another column with --target")
-    is_whole = bool(np.all(values == np.floor(values)))
-    classes = table.classes is not None or values.size == 2 or (is_whole and values.size <= MOST_CLASSES)
-    kind = f"{values.size} classes" if classes else "real numbers"
-    name = wanted or ("squared" if not classes else "logistic" if values.size == 2 else "softmax")
-    reason = "as asked" if wanted else f"the target has {kind}" if classes else "the target is real"
-    loss = loss_of(name, values.size)
+    kind = "real numbers" if labels is None else f"{len(labels)} classes"
+    name = wanted or ("squared" if labels is None else "logistic" if len(labels) == 2 else "softmax")
+    reason = "as asked" if wanted else "the target is real" if labels is None else f"the target has {kind}"
+    loss = loss_of(name, len(labels or few))
     if traits(loss).task == "regression":
-        if table.classes is not None:
+        if labels is not None:
             raise bad(f"--loss {name}", "have a target of numbers", f"text with {kind}", "use logistic or softmax")
-        return loss, reason, table.y, None
-    several = traits(loss).several
-    if several and not (classes or is_whole):
+    elif traits(loss).several and labels is None:
         raise bad(f"--loss {name}", "have a target of classes", kind, "use --loss squared")
-    if not several and values.size != 2:
-        cure = f"use --loss {'softmax' if classes else 'squared'}"
+    elif not traits(loss).several and (labels is None or len(labels) != 2):
+        cure = f"use --loss {'squared' if labels is None else 'softmax'}"
         raise bad(f"--loss {name}", "have a target with two classes", kind, cure)
-    code = np.searchsorted(values, table.y).astype(np.float64)
-    if table.classes is not None:
-        labels: tuple[Any, ...] = tuple(table.classes[int(v)] for v in values)
-    else:
-        labels = tuple(int(v) if v == math.floor(v) else float(v) for v in values)
-    return loss, reason, code if several else 2.0 * code - 1.0, labels
+    return loss, reason
 
 
 def loss_of(name: str, n_classes: int) -> Any:
@@ -145,80 +180,71 @@ def loss_of(name: str, n_classes: int) -> Any:
         raise bad(f"--loss {name}", "need no arguments", f"{error}", "name an instance, module:loss") from None
 
 
-def _owners(args: argparse.Namespace, table: Table, y: np.ndarray, bundled: bool, real_target: bool) -> Any:
+# ---------------------------------------------------------------------- clients
+def _owners(args: argparse.Namespace, columns: Columns, frame: Frame, bundled: bool) -> tuple[np.ndarray, str]:
     """Return the client of every row, and a phrase that says where that comes from."""
     from fedconvex import datasets
 
-    if table.clients is not None:
+    clients = columns.clients(frame)
+    if clients is not None:
         if args.clients is not None or args.partition is not None:
             raise bad("--clients and --partition", "divide data without clients", "data that name their clients")
-        return table.clients, "as the file says" if args.client is None else f"column {args.client!r}"
+        return clients, "as the file says" if args.client is None else f"column {args.client!r}"
     if args.clients is None and not bundled:
         cure = "pass --client COL, or --clients K to divide the rows"
         raise bad("the data", "say whose row it is", "no client", cure)
-    K, n = DEFAULT_CLIENTS if args.clients is None else args.clients, y.size
+    K, n, real_target = DEFAULT_CLIENTS if args.clients is None else args.clients, frame.n, columns.labels is None
     name, parameter = args.partition or partition("similarity" if real_target else "dirichlet")
     if name == "dirichlet" and real_target:
         raise bad("--partition dirichlet", "have a target with classes", "a real target", "use similarity or iid")
     if name == "iid":
         return datasets.partition_iid(n, K, args.seed), f"divided by iid, seed {args.seed}"
     split = getattr(datasets, f"partition_{name}")
+    y = _coded(columns, frame, False)
     return split(y, K, parameter, seed=args.seed), f"divided by {name}:{parameter:g}, seed {args.seed}"
 
 
+def _coded(columns: Columns, frame: Frame, several: bool) -> np.ndarray:
+    """Return the target as losses want it: -1 and +1, class numbers, or numbers in units of the training rows."""
+    y = columns.target(frame)
+    if columns.labels is None:
+        return (y - columns.target_center) / columns.target_scale
+    return 2.0 * y - 1.0 if len(columns.labels) == 2 and not several else y
+
+
 def prepare(args: argparse.Namespace) -> Data:
-    """Read, label and divide."""
+    """Read, decide about columns, divide, hold rows out, and standardise by the training rows."""
     from fedconvex import Federation
 
-    title, table, bundled = _read(args)
-    loss, reason, y, labels = _target(table, args.loss)
-    clients, origin = _owners(args, table, y, bundled, labels is None)
-    fed = Federation.from_arrays(table.X, y, clients, table.domains, table.weights)
-    if fed.K < 2:
+    title, frame, bundled = _read(args)
+    columns = _planned(args, frame, bundled)
+    loss, reason = _loss(args, columns, frame)
+    clients, origin = _owners(args, columns, frame, bundled)
+    numbers = Federation.from_arrays(np.arange(frame.n, dtype=np.float64)[:, None], np.zeros(frame.n), clients)
+    if numbers.K < 2:
         cure = "name another column" if args.client else "ask for more with --clients"
-        raise bad("the data", "belong to at least two clients", f"one, {fed.labels[0]}", cure)
-    test = None
-    if args.test_size is not None:
-        fed, test = fed.split(args.test_size, args.seed)
-    names = table.feature_names or tuple(f"x{j + 1}" for j in range(fed.d))
-    return Data(title, origin, fed, test, loss, reason, labels, names)
-
-
-def scaling_of(args: argparse.Namespace, data: Data) -> Scaling:
-    """Pooled mean and standard deviation: sums that every client sends once."""
-    fed = data.train
-    zero, one = np.zeros(fed.d), np.ones(fed.d)
-    if args.no_standardize:
-        return Scaling(zero, one, (0.0, 1.0), "features as they are")
-    mean, sd = _moments(fed.X, data.names)
-    scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
-    centred = not (fed.is_sparse or args.no_intercept)
-    target, what = (0.0, 1.0), "features"
-    if traits(data.loss).quadratic:  # other losses are given the target's own units
-        (middle,), (spread,) = _moments(fed.y[:, None], ("the target",))
-        target, what = (0.0 if args.no_intercept else float(middle), float(spread) or 1.0), "features and target"
-    sentence = f"{what} {'standardised' if centred else 'divided by their standard deviation'}"
-    return Scaling(mean if centred else zero, scale, target, sentence)
-
-
-def _moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation of every column; those whose squares are no doubles are scaled first."""
-    import scipy.sparse as sp
-
-    largest = np.asarray(abs(X).max(axis=0).toarray() if sp.issparse(X) else np.abs(X).max(axis=0)).ravel()
-    wrong = np.flatnonzero((largest > _LARGEST) | ((largest < 1.0 / _LARGEST) & (largest > 0.0)))
-    if wrong.size:
-        j = int(wrong[0])
-        must = f"have numbers between {1.0 / _LARGEST:g} and {_LARGEST:g} in absolute value"
-        raise bad(f"column {names[j]!r}", must, f"{largest[j]:g}", "use other units, or --no-standardize")
-    odd = (largest > _SQUARED) | ((largest < 1.0 / _SQUARED) & (largest > 0.0))
-    unit = np.where(odd, np.maximum(largest, 1.0 / _LARGEST), 1.0)
-    if odd.any():
-        X = sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
-    mean = np.asarray(X.mean(axis=0)).ravel()
-    second = X.multiply(X).mean(axis=0) if sp.issparse(X) else ((X - mean) ** 2).mean(axis=0)
-    square = np.asarray(second).ravel()
-    return unit * mean, unit * np.sqrt(np.maximum(square - mean**2, 0.0) if sp.issparse(X) else square)
+        raise bad("the data", "belong to at least two clients", f"one, {numbers.labels[0]}", cure)
+    parts = [numbers] if args.test_size is None else numbers.split(args.test_size, args.seed)
+    rows = [part.X[:, 0].astype(np.int64) for part in parts]  # a client's rows one after the other
+    quadratic, centred = traits(loss).quadratic, not args.no_intercept
+    fitted = columns.fit(
+        frame.take(rows[0]),
+        standardise=not args.no_standardize,
+        centre=centred,
+        standardise_target=quadratic and not args.no_standardize,
+    )
+    made = []
+    for which in rows:
+        some = frame.take(which)
+        X = fitted.standardised(fitted.matrix(some))
+        y, weight = _coded(fitted, some, traits(loss).several), fitted.weights(some)
+        fed = Federation.from_arrays(X, y, clients[which], fitted.domains(some), weight)
+        fed = replace(fed, columns=fitted)
+        made.append(fed if args.no_intercept else fed.with_intercept())
+    words = "features and target" if quadratic and columns.labels is None else "features"
+    how = "standardised" if centred and not fitted.is_sparse else "divided by their standard deviation"
+    scaling = "features as they are" if args.no_standardize else f"{words} {how}"
+    return Data(title, origin, made[0], (*made, None)[1], loss, reason, fitted, scaling, bundled)
 
 
 def affordable(problem: Problem) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import textwrap
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from fedconvex.cli.arguments import (
     number,
     participation,
 )
-from fedconvex.cli.data import Scaling, affordable, prepare, scaling_of
+from fedconvex.cli.data import Data, affordable, prepare
 from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps, step_size_of
 from fedconvex.cli.output import say, writing
 from fedconvex.cli.penalty import penalty
@@ -109,9 +109,7 @@ def _solve(args: argparse.Namespace) -> int:
     from fedconvex.constants.default_steps import smoothness_of
 
     data = prepare(args)
-    scaling = scaling_of(args, data)
-    weights = None if args.weights == "size" else args.weights
-    fed = scaling.apply(data.train, not args.no_intercept)
+    fed, weights = data.train, None if args.weights == "size" else args.weights
     free = not (args.no_intercept or args.penalise_intercept)
     problem = Problem(fed, data.loss, args.l2, weights, args.penalty, free)
     constants = problem.constants() if affordable(problem) else None
@@ -127,11 +125,10 @@ def _solve(args: argparse.Namespace) -> int:
     diverged = result.status is Status.DIVERGED
     measured = problem
     if data.test is not None:
-        held = scaling.apply(data.test, not args.no_intercept)
-        measured = Problem(held, data.loss, args.l2, penalty=args.penalty, intercept=free)
-    clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, scaling)
+        measured = Problem(data.test, data.loss, args.l2, penalty=args.penalty, intercept=free)
+    clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, data)
     sentence = _outlook(args, problem, smooth, step, result)
-    outcome = Solved(data, scaling, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
+    outcome = Solved(data, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
     args.status = DIVERGED if diverged else OK
     with writing(_written(args, outcome, type(method).__name__)) as written:
         if args.json:
@@ -172,11 +169,11 @@ def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[s
     """Write what was asked for, and yield the names of the files."""
     from fedconvex.report import convergence_plot, write_trace
 
-    data, result, scaling = outcome.data, outcome.result, outcome.scaling
+    data, result = outcome.data, outcome.result
     if args.save is not None:
         folder = Path(args.save)
         if args.status != DIVERGED:
-            _model(args, outcome).save(folder, w=result.w, center=scaling.center, scale=scaling.scale)
+            _model(args, outcome).save(folder, w=result.w)
             yield from (str(folder / "model.npz"), str(folder / "model.json"))
         write_trace(result, folder / "trace.csv")
         yield str(folder / "trace.csv")
@@ -186,11 +183,11 @@ def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[s
         yield args.plot
 
 
-def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, scaling: Scaling) -> Any:
+def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, data: Data) -> Any:
     """Measure the model on every client, beside the pooled optimum and what clients learn alone."""
     from fedconvex.report import comparison, per_client_metrics
 
-    unit, fed = scaling.target[1], problem.federation
+    unit, fed = data.columns.target_scale, problem.federation
     clients = per_client_metrics(measured, w, unit)
     models: dict[str, Any] = {type(method).__name__: w}
     if problem.size <= 2000 or problem.l2 > 0.0:
@@ -220,37 +217,15 @@ def _own_model(alone: Problem) -> tuple[np.ndarray, bool]:
 
 
 def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:
-    from fedconvex.models import LinearModel
-
-    data, scaling, problem, result = outcome.data, outcome.scaling, outcome.problem, outcome.result
-    gap = float(result.gap)
+    """Return the model with what the command knows of it."""
+    made = outcome.result.model()
     about = {
-        "loss": repr(data.loss),
-        "l2": args.l2,
         "weights": args.weights,
-        "intercept": not args.no_intercept,
-        "intercept_penalised": not args.no_intercept and outcome.problem.free is None,
-        "standardisation": scaling.sentence,
-        "target_center": scaling.target[0],
-        "target_scale": scaling.target[1],
-        "objective": float(result.trace.value[-1]),
-        "gap": gap if math.isfinite(gap) else None,
-        "certificate": certificate(problem),
-        "status": result.status.name,
-        "rounds": result.rounds,
-        "method": outcome.method,
-        "data": data.title,
-        "clients": problem.federation.K,
-        "rows": problem.federation.n,
+        "standardisation": outcome.data.scaling,
+        "objective": float(outcome.result.trace.value[-1]),
+        "certificate": certificate(outcome.problem),
+        "settings": outcome.method,
+        "data": outcome.data.title,
         "seed": args.seed,
     }
-    return LinearModel.from_standardised(
-        result.w,
-        scaling.center,
-        scaling.scale,
-        intercept=not args.no_intercept,
-        target=scaling.target,
-        classes=data.labels,
-        feature_names=data.names,
-        about=about,
-    )
+    return replace(made, about={**made.about, **about})

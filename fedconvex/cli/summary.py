@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedconvex import __version__
-from fedconvex.cli.data import Data, Scaling
+from fedconvex.cli.data import Data
 from fedconvex.cli.output import fill, fits
 from fedconvex.loss_traits import traits
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Solved", "certificate", "facts", "formula_of", "plain", "summary"]
 
-SHOWN_CLIENTS = 20
+SHOWN_CLIENTS, SHOWN_COLUMNS = 20, 40
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class Solved:
     """All that a summary says."""
 
     data: Data
-    scaling: Scaling
     problem: Problem
     constants: Constants | None
     smooth: Smoothness
@@ -96,6 +95,8 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "rows": fed.n,
         "test_rows": None if data.test is None else data.test.n,
         "features": len(data.names),
+        "columns": [dict(zip(("column", "became", "note"), row, strict=True)) for row in data.columns.listed()],
+        "read": data.columns.read_as,
         "domains": fed.n_domains,
         "loss": repr(data.loss),
         "classes": data.labels,
@@ -154,12 +155,13 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     sent = f"{up:,} floats up, {down:,} down ({_bytes(8 * (up + down))})" if up + down else "nothing (centralised)"
     lines = [
         ("Data", f"{data.title}: {rows}, {len(data.names):,} features{domains}"),
+        *([("Read", data.columns.read_as)] if data.columns.read_as else []),
         (
             "Clients",
             f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}), weights "
             f"{_weights(args.weights)}{rowwise}",
         ),
-        ("Problem", f"{formula_of(problem)} ({data.reason}{labels}); {outcome.scaling.sentence}, {constant}"),
+        ("Problem", f"{formula_of(problem)} ({data.reason}{labels}); {data.scaling}, {constant}"),
         ("Method", outcome.method),
         (
             "Status",
@@ -178,6 +180,8 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     if not math.isfinite(gap) or outcome.clients is None:
         lines[-2] = ("Gap", "nothing is certified")
     text = ["\n".join(_paragraph(name, body) for name, body in lines)]
+    if not data.bundled:
+        text.append(_column_text(data))
     headers = ["constant", "value", "obtained", "meaning"]
     text.append(format_table(headers, _constant_rows(outcome), width=fits()))
     where = "training rows" if data.test is None else "held-out rows"
@@ -195,6 +199,16 @@ def _nonzero(outcome: Solved) -> tuple[int, int]:
     w, seen = outcome.result.w.ravel(), outcome.problem.penalised_entries
     w = w if seen is None else w[seen]
     return int(np.count_nonzero(w)), w.size
+
+
+def _column_text(data: Data) -> str:
+    """Return what became of every column; of wide tables, of those that are not plain numbers."""
+    from fedconvex.report import format_table
+
+    rows = data.columns.listed()
+    shown = rows if len(rows) <= SHOWN_COLUMNS else [r for r in rows if r[1] != "number" or r[2]][:SHOWN_COLUMNS]
+    title = "Columns:" if len(shown) == len(rows) else f"Columns ({len(rows) - len(shown):,} more, mostly numbers):"
+    return f"{title}\n{format_table(['column', 'became', 'note'], shown, width=fits())}"
 
 
 def _client_text(found: dict[str, np.ndarray], where: str) -> str:

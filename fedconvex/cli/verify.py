@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedconvex._check import bad
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import FAILED, INCONCLUSIVE, OK, add_data, add_problem, count, number
-from fedconvex.cli.data import affordable, prepare, scaling_of
+from fedconvex.cli.data import affordable, prepare
 from fedconvex.cli.output import say, width, writing
 from fedconvex.cli.summary import formula_of
 
@@ -119,9 +119,11 @@ def _page(args: argparse.Namespace, found: Any) -> Iterator[Any]:
 
 def _alone(args: argparse.Namespace) -> None:
     """Refuse data options that have no data."""
-    names = ("target", "client", "domain", "weight", "clients", "partition", "loss", "l2", "weights")
+    names = ["target", "client", "domain", "weight", "clients", "partition", "loss", "l2", "weights", "impute"]
+    names += ["sep", "decimal", "encoding"]
     given = [name for name in names if name in vars(args).get("given", ())]
-    given += [name for name in ("no_intercept", "penalise_intercept", "no_standardize") if getattr(args, name)]
+    flags = ("no_intercept", "penalise_intercept", "no_standardize", "features", "drop", "keep", "as_category")
+    given += [name for name in flags if getattr(args, name)]
     if given:
         extra = " ".join("--" + name.replace("_", "-") for name in given)
         raise bad("verify", "be given --problem DATA along with data options", extra)
@@ -132,13 +134,12 @@ def _own(args: argparse.Namespace) -> Instance:
     from fedconvex.verify import own
 
     data = prepare(args)
-    scaling = scaling_of(args, data)
-    fed = scaling.apply(data.train, not args.no_intercept)
+    fed = data.train
     problem = Problem(fed, data.loss, args.l2, None if args.weights == "size" else args.weights)
     if not affordable(problem):
         got = f"{fed.n:,} rows of {fed.K:,} clients with {problem.size:,} parameters"
         raise bad("--problem", "be small enough for exact constants", got, "take fewer rows or features")
-    words = f"{data.title}, clients {data.origin}, {formula_of(problem)}, {scaling.sentence}"
+    words = f"{data.title}, clients {data.origin}, {formula_of(problem)}, {data.scaling}"
     return own(
         problem, data.title.partition(" (")[0], f"{words}, weights {'n_k/n' if args.weights == 'size' else '1/K'}"
     )

@@ -147,7 +147,7 @@ class Columns:
                 words.insert(0, f"{len(c.levels)} values")
             if c.fill is not None:
                 shown = f"{c.fill:g}" if isinstance(c.fill, float) else repr(c.fill)
-                words.append(f"gaps become {shown}" + (" and are indicated" if c.indicator else ""))
+                words.append(f"missing cells become {shown}" + (" and are indicated" if c.indicator else ""))
             rows.append((c.name, c.role, "; ".join(words)))
         return rows
 

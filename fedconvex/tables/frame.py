@@ -149,7 +149,7 @@ def _checked(frame: Frame, given: int) -> Frame:
         raise bad(frame.origin, "name every column once", f"{given} columns with {len(sizes)} names")
     if len(set(sizes.values())) > 1 or not sizes or 0 in sizes.values():
         raise bad(frame.origin, "have columns of one length, and at least one row", f"{sizes}")
-    return frame
+    return replace(frame, mixed=dict(_mixtures(frame)))
 
 
 def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
@@ -168,8 +168,7 @@ def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
         else:
             cells[str(name)] = _column(who, series.astype(object).to_numpy(), series.isna().to_numpy())
     unnamed = [str(name) for name in given] == [str(j) for j in range(len(given))]
-    frame = _checked(cls(cells, origin, categories=frozenset(categories), unnamed=unnamed), len(given))
-    return replace(frame, mixed=dict(_mixtures(frame)))
+    return _checked(cls(cells, origin, categories=frozenset(categories), unnamed=unnamed), len(given))
 
 
 def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin: str) -> Frame:

@@ -1,0 +1,122 @@
+"""The command ``fedconvex predict``."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex._files import check_file, write_file
+from fedconvex.cli.arguments import OK, add_reading
+from fedconvex.cli.output import say
+
+if TYPE_CHECKING:
+    from fedconvex.models import LinearModel
+    from fedconvex.tables import Frame
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    predict = commands.add_parser(
+        "predict",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="predict new rows with a saved model",
+        description=textwrap.dedent("""\
+            Predict raw rows with a model that solve --save wrote. Columns are found by their names, in any order;
+            columns that the model does not use are ignored, and missing ones are named and refused.
+
+            A category that no training row had counts as none of them (its one-hot columns are zero), and a client
+            without a model of its own gets the mean of all models; both are said."""),
+        epilog=textwrap.dedent("""\
+            examples:
+              fedconvex solve wards.csv --target ill --client ward --save model
+              fedconvex predict model new.csv
+              fedconvex predict model new.csv --proba --out predictions.csv"""),
+    )
+    predict.add_argument("model", metavar="MODEL", help="folder of a saved model (or its model.json)")
+    predict.add_argument("rows", metavar="ROWS", help=".csv, .tsv, .parquet, .npz or .svm file")
+    add = predict.add_argument_group("rows").add_argument
+    add_reading(add)
+    add("--client", metavar="COL", help="column with the client, for a model per client; default as in training")
+    add = predict.add_argument_group("output").add_argument
+    add("--proba", action="store_true", help="write the probability of every class too")
+    add("--out", metavar="FILE", help="write a CSV file there; default to the terminal")
+    predict.set_defaults(command=_predict)
+
+
+def _predict(args: argparse.Namespace) -> int:
+    from fedconvex.models import LinearModel
+    from fedconvex.tables import read_frame
+
+    if args.out is not None:
+        check_file("--out", args.out)
+    folder = Path(args.model)
+    model = LinearModel.load(folder.parent if folder.name in ("model.json", "model.npz") else folder)
+    if model.columns is None:
+        raise bad(args.model, "be a model of a table", "one of arrays without names", "predict with it in Python")
+    text = model.columns.text | ({args.client} if args.client is not None else set())
+    frame = read_frame(args.rows, text=text, sep=args.sep, decimal=args.decimal, encoding=args.encoding)
+    clients = _clients(args, model, frame)
+    header, columns = _columns(args, model, frame, clients)
+    _notes(model, frame, clients)
+    sheet = io.StringIO(newline="")
+    writer = csv.writer(sheet, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+    if args.out is None:
+        sys.stdout.write(sheet.getvalue())
+    else:
+        write_file(Path(args.out), sheet.getvalue().encode())
+        say(f"Wrote {frame.n:,} predictions to {args.out}.")
+    return OK
+
+
+def _clients(args: argparse.Namespace, model: LinearModel, frame: Frame) -> np.ndarray | None:
+    """Return whose rows they are, for a model per client."""
+    if model.clients is None:
+        if args.client is not None:
+            raise bad("--client", "be given for a model per client", f"{args.client} for one model of all")
+        return None
+    assert model.columns is not None
+    name = model.columns.name_of("client") if args.client is None else args.client
+    if name is None or name not in frame.names:
+        listed = ", ".join(frame.names)
+        raise bad(
+            frame.origin, f"have the client column {name!r}", f"columns {listed}", "name another with --client COL"
+        )
+    return frame.text(name).astype(str)
+
+
+def _columns(
+    args: argparse.Namespace, model: LinearModel, frame: Frame, clients: np.ndarray | None
+) -> tuple[list[str], list[list[Any]]]:
+    """Return header and columns of what is written; numbers are written so that they are read back bit for bit."""
+    header, columns = ["row", "prediction"], [list(range(1, frame.n + 1)), model.predict(frame, clients).tolist()]
+    if args.proba:
+        p = model.predict_proba(frame, clients)
+        header += [f"P({label})" for label in model.classes or ()]
+        columns += [column.tolist() for column in p.T]
+    return header, columns
+
+
+def _notes(model: LinearModel, frame: Frame, clients: np.ndarray | None) -> None:
+    """Say what was ignored, and which clients got the mean of all models."""
+    assert model.columns is not None
+    known = {c.name for c in model.columns.columns}
+    ignored = [name for name in frame.names if name not in known]
+    if ignored:
+        say(f"fedconvex: note: ignored what the model does not know: {', '.join(ignored)}", sys.stderr)
+    strange = [] if clients is None else model.unknown_clients(clients)
+    if strange:
+        shown = ", ".join(map(str, strange[:10])) + (", ..." if len(strange) > 10 else "")
+        say(f"fedconvex: note: the mean of all models stands for unknown clients: {shown}", sys.stderr)

@@ -1,0 +1,257 @@
+"""The guard over columns and the record of what became of each: all that is wrong is said at once, with its cure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation
+from fedconvex.tables import ColumnProblems, Frame, read_frame, read_table
+
+pytestmark = pytest.mark.anywhere
+RNG = np.random.default_rng(0)
+N = 60
+ILL = np.tile([0, 1, 1], N // 3)
+PLAIN = {"dose": RNG.normal(size=N), "sex": RNG.choice(["f", "m"], N), "ill": ILL, "ward": np.arange(N) % 4}
+
+
+def troubles(columns, **how):
+    """What is said of each column."""
+    with pytest.raises(ColumnProblems) as caught:
+        read_table({**PLAIN, **columns}, "ill", "ward", **how)
+    return {t.column: t for t in caught.value.troubles}
+
+
+SUSPICIOUS = {
+    "day": ([f"2021-03-{1 + i % 28:02d}" for i in range(N)], "dates"),
+    "german": ([f"{1 + i % 28}.3.2021" for i in range(N)], "dates, as text"),
+    "american": ([f"3/{1 + i % 28}/2021 8:15 PM" for i in range(N)], "dates, as text"),
+    "stamp": (np.datetime64("2021-01-01") + np.arange(N), "dates"),
+    "yyyymmdd": ([20210101 + i % 28 for i in range(N)], "dates written as numbers"),
+    "patientId": (1000 + 7 * np.arange(N)[::-1], "an identifier by its name"),
+    "record_no": (np.arange(N) // 2 * 5, None),  # half of the numbers are new: not more than half
+    "code": ([f"p{i}" for i in range(N)], "an identifier: another text"),
+    "city": ([f"c{i % 55}" for i in range(N)], "text with 55 different values"),
+    "Unnamed: 0": (np.arange(N), "numbers the rows"),
+    "one_based": (np.arange(1, N + 1), "numbers the rows"),
+    "falling": (np.arange(N)[::-1], "numbers the rows"),
+    "same": (np.ones(N), "constant: 1"),
+    "maker": (["acme"] * N, "constant: 'acme'"),
+    "gone": ([None] * N, "no value in any row"),
+    "huge": ([np.inf] + [1.0] * (N - 1), "inf in row 1"),
+    "mixed": (["1", "2"] * (N // 2 - 1) + ["x", "y"], "numbers and text: 1 in row 1 and 'x' in row 59"),
+    "gaps": ([None, 1.5, *RNG.normal(size=N - 2)], "1 missing of 60"),
+    "outcome": (np.where(ILL, "died", "left"), "gives the target away: alone it has an AUC of 1.0000"),
+    "risk": (ILL + 0.3 * RNG.uniform(size=N), "gives the target away"),
+    "safety": (-ILL * 1e-200, "gives the target away"),
+    "age": (RNG.integers(20, 90, N), None),
+    "visit": (RNG.permutation(N), None),  # unique whole numbers, but no name of an identifier
+    "city50": ([f"c{i % 50}" for i in range(N)], None),
+    "weak": (ILL + 1.0 * RNG.normal(size=N), None),
+}
+
+
+@pytest.mark.parametrize("name", SUSPICIOUS)
+def test_one_column_at_a_time(name):
+    cells, says = SUSPICIOUS[name]
+    if says is None:
+        read_table({**PLAIN, name: cells}, "ill", "ward")
+        return
+    found = troubles({name: cells})
+    assert list(found) == [name] and found[name].what.startswith(says), found
+    _, columns = read_table({**PLAIN, name: cells}, "ill", "ward", drop=[name])
+    assert (name, "dropped", "as asked") in columns.listed()
+
+
+def test_all_in_one_message_and_what_it_says_settles_it():
+    bad = {name: cells for name, (cells, says) in SUSPICIOUS.items() if says is not None}
+    with pytest.raises(ColumnProblems) as caught:
+        read_table({**PLAIN, **bad}, "ill", "ward")
+    error = caught.value
+    assert {t.column for t in error.troubles} == set(bad)
+    assert str(error).count("\n") == len(bad) + 1 and str(error).startswith(f"the frame: {len(bad)} columns need")
+    cures = {**error.cures, "impute": error.cures["impute"][0]}
+    frame, columns = read_table({**PLAIN, **bad}, "ill", "ward", **cures)
+    assert np.isfinite(columns.fit(frame).matrix(frame)).all()
+    assert "--drop 'day,german,american" in error.command_line and "--impute median" in error.command_line
+
+
+@pytest.mark.parametrize(("name", "role"), [("day", "number"), ("german", "category"), ("stamp", "number")])
+def test_dates_are_kept_as_days_where_they_can_be_read(name, role):
+    frame, columns = read_table({**PLAIN, name: SUSPICIOUS[name][0]}, "ill", "ward", keep=[name])
+    kept = {c.name: c for c in columns.columns}[name]
+    assert kept.role == role
+    if name == "day":
+        X = columns.fit(frame).matrix(frame)
+        assert X[0, -1] == (np.datetime64("2021-03-01") - np.datetime64("1970-01-01")).astype(int)
+
+
+def test_few_rows_prove_nothing():
+    """Three rows that agree with the target are chance."""
+    read_table({"x": [1, 2, 3, 1], "ill": [0, 1, 1, 0], "ward": [1, 1, 2, 2]}, "ill", "ward")
+
+
+def test_real_targets_and_several_classes():
+    y = RNG.normal(size=N)
+    with pytest.raises(ColumnProblems, match=r"\|r\| = 1.000000"):
+        read_table({"x": 2.0 - 1e150 * y, "y": y}, "y")
+    read_table({"x": y + 0.05 * RNG.normal(size=N), "y": y}, "y")
+    grade = RNG.permutation(np.repeat(["a", "b", "c"], N // 3))
+    order = np.select([grade == "b", grade == "c"], [0.0, 1.0], 2.0) + 0.1 * RNG.uniform(size=N)
+    with pytest.raises(ColumnProblems, match="'order': gives the target away"):
+        read_table({"order": order, "grade": grade}, "grade")
+    read_table({"order": np.where(grade == "a", order, 0.0) + RNG.normal(size=N), "grade": grade}, "grade")
+
+
+FORMS = {
+    "semicolons": ("dose;sex;ill\n0,5;f;1\n1,25;m;0\n", "semicolons between cells, decimal commas, UTF-8", [0.5, 1.25]),
+    "tabs": ("dose\tsex\till\n0.5\tf\t1\n1.25\tm\t0\n", "tabs between cells, decimal points, UTF-8", [0.5, 1.25]),
+    "bars": ("dose|sex|ill\n0.5|f|1\n1.25|m|0\n", "bars between cells, decimal points, UTF-8", [0.5, 1.25]),
+    "quoted": ('dose,sex,ill\n"0,5",f,1\n"1,25",m,0\n', "commas between cells, decimal commas, UTF-8", [0.5, 1.25]),
+    "excel": (
+        "sep=;\ndose;sex;ill\n0,5;f;1\n1,25;m;0\n",
+        "semicolons between cells, decimal commas, UTF-8",
+        [0.5, 1.25],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_csv_forms_are_detected(tmp_path, form):
+    text, says, dose = FORMS[form]
+    (tmp_path / "a.csv").write_text(text)
+    frame = read_frame(tmp_path / "a.csv")
+    assert frame.read_as == says and frame.cells["dose"].tolist() == dose and frame.cells["ill"].tolist() == [1.0, 0.0]
+
+
+def test_encodings(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_bytes("Größe,y\n1,2\n".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"a.csv must be UTF-8 text; .*name another with encoding=, such as cp1252"):
+        read_frame(file)
+    assert read_frame(file, encoding="cp1252").names == ("Größe", "y")
+    with pytest.raises(ValueError, match="encoding must be one that Python knows"):
+        read_frame(file, encoding="nonsense")
+    file.write_bytes("Größe,y\n1,2\n".encode("utf-16"))
+    assert read_frame(file).names == ("Größe", "y") and "utf-16" in read_frame(file).read_as
+
+
+def test_the_same_of_every_format(tmp_path):
+    """CSV, Parquet, a frame: one refusal, one record, one matrix."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({**PLAIN, "patient_id": SUSPICIOUS["patientId"][0], "dose2": [None, *RNG.normal(size=N - 1)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    said, made = [], []
+    for data in (tmp_path / "a.csv", tmp_path / "a.parquet", frame, dict(frame)):
+        with pytest.raises(ColumnProblems) as caught:
+            read_table(data, "ill", "ward")
+        said.append(caught.value.troubles)
+        rows, columns = read_table(data, "ill", "ward", drop=["patient_id"], impute="indicator")
+        made.append(
+            (columns.fit(rows).listed(), columns.fit(rows).matrix(rows).tolist(), columns.clients(rows).tolist())
+        )
+    assert said[1:] == said[:-1] and made[1:] == made[:-1] and {t.column for t in said[0]} == {"patient_id", "dose2"}
+    X = np.column_stack([PLAIN["dose"], ILL])
+    np.savez(tmp_path / "a.npz", X=X, y=ILL, clients=PLAIN["ward"], feature_names=np.array(["dose", "leak"]))
+    with pytest.raises(ColumnProblems, match="'leak': gives the target away"):
+        read_table(tmp_path / "a.npz")
+    rows, columns = read_table(tmp_path / "a.npz", drop=["leak"])
+    assert columns.fit(rows).feature_names == ("dose",) and columns.clients(rows).tolist() == PLAIN["ward"].tolist()
+
+
+def test_frames_of_pandas():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({
+        "count": pd.array([1, 2, None, 4], dtype="Int64"),
+        "flag": pd.array([True, None, False, True], dtype="boolean"),
+        "kind": pd.Categorical([3, 1, 3, None]),
+        "name": pd.array(["a", "b", None, "a"], dtype="string"),
+        "ward": ["u", "v", "u", "v"],
+        "y": [0.1, 0.2, 0.3, 0.4],
+    })  # fmt: skip
+    fed = Federation.from_frame(frame, "y", "ward", impute="indicator", standardise=False)
+    assert fed.columns.feature_names == (
+        "count", "count=(missing)", "flag", "flag=(missing)", "kind=1", "kind=3", "kind=(missing)", "name=a", "name=b",
+        "name=(missing)",
+    )  # fmt: skip
+    assert fed.X.tolist()[1] == [2.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]  # the third row: first by client
+    assert fed.y.tolist() == [0.1, 0.3, 0.2, 0.4] and fed.labels.tolist() == ["u", "v"]
+
+
+# ---------------------------------------------------------------------- training rows and others
+def test_nothing_of_held_out_rows_leaks():
+    """Other held-out rows, the same record."""
+    x = np.array([1.0, 2.0, np.nan, 3.0, 100.0, 7.0])
+    sexes = np.array(["f", "m", "f", "f", "x", "y"])
+    frame, columns = read_table({"x": x, "sex": sexes, "y": np.arange(6) / 7}, "y", impute="median")
+    fitted = columns.fit(frame.take(np.arange(4)))
+    assert fitted.center.tolist()[0] == 2.0 and [c.fill for c in fitted.features] == [2.0, "f"]
+    assert fitted.feature_names == ("x", "sex=f", "sex=m") and fitted.rows == 4
+    held = fitted.matrix(frame.take([4, 5, 2]), unknown="zero")
+    assert held.tolist() == [[100.0, 0.0, 0.0], [7.0, 0.0, 0.0], [2.0, 1.0, 0.0]]
+    with pytest.raises(ValueError, match=r"hold only categories that training rows had; got 'x', 'y' in column 'sex'"):
+        fitted.matrix(frame.take([4, 5]), unknown="refuse")
+
+
+def test_federations_of_training_and_held_out_rows():
+    table = {**PLAIN}
+    frame, columns = read_table(table, "ill", "ward")
+    half = np.arange(N) < N // 2
+    train = Federation.from_frame(frame.take(half), columns=columns, intercept=True)
+    test = Federation.from_frame(frame.take(~half), columns=train.columns, intercept=True)
+    np.testing.assert_allclose(train.X[:, :-1].mean(axis=0), 0.0, atol=1e-12)
+    assert abs(test.X[:, 0].mean()) > 1e-3 and test.d == train.d == 4
+    again = test.columns.center + test.columns.scale * test.X[:, :-1]
+    np.testing.assert_allclose(np.sort(again[:, 0]), np.sort(PLAIN["dose"][N // 2 :]), rtol=1e-12)
+    with pytest.raises(ValueError, match="columns=, or what to make of the table; got columns and target"):
+        Federation.from_frame(frame, "ill", columns=train.columns)
+
+
+# ---------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"target": "il"}, "must have a column 'il'; got columns dose, sex, ill, ward: 'ill' is near"),
+        ({"target": "ill", "drop": ["doze"]}, "must have a column 'doze'"),
+        ({"target": "ill", "drop": "dose"}, "read_table: drop must be a list of column names; got 'dose'"),
+        ({"target": "ill", "drop": ["dose"], "keep": ["dose"]}, "drop must name other columns than keep; got 'dose'"),
+        ({"target": "ill", "client": "ill"}, "target must be another column than client"),
+        ({"target": "ill", "impute": "mean"}, "impute must be one of 'median', 'mode', 'indicator'; got mean"),
+        ({"target": "ill", "task": "rank"}, "task must be one of"),
+        ({"target": "sex", "task": "numbers"}, "target must be a column of numbers; got text in column 'sex'"),
+        ({"target": "ill", "colour": 3}, "read_table must be given target, .* got colour"),
+        ({"target": 3}, "read_table: target must be the name of a column"),
+        ({"target": "ill", "weight": "sex"}, "weight must be a column of numbers; got text in column 'sex'"),
+        ({"target": "ill", "drop": ["dose", "sex", "ward"]}, "must have at least one feature column"),
+        ({"target": "ill", "guard": 1}, "guard must be True or False"),
+    ],
+)
+def test_bad_wishes(how, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        read_table(PLAIN, **how)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({}, "columns of one length, and at least one row"),
+        ({"a": [1], "b": [1, 2]}, "columns of one length"),
+        ({"a": [[1, 2]]}, "column 'a' must be one-dimensional|hold numbers, text or dates"),
+        ({"a": [object()]}, "column 'a' must hold numbers, text or dates; got object"),
+        ([1.0, 2.0], "must be a table"),
+        (np.zeros((0, 2)), "must be a table"),
+        ({"a": [1], 1: [2], "1": [3]}, "must name every column once"),
+    ],
+)
+def test_what_is_no_table(data, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        Frame.of(data)
+
+
+def test_targets_with_gaps_and_new_classes():
+    with pytest.raises(ColumnProblems, match=r"'ill': 1 missing in the target column, the first in row 2\nto be corr"):
+        read_table({"x": [1.0, 2.5, 3.0], "ill": ["a", None, "b"]}, "ill")
+    _, columns = read_table({"x": [1.0, 2.5, 3.0], "ill": ["a", "c", "c"]}, "ill")
+    with pytest.raises(ValueError, match="must have the classes a, c in the column 'ill'; got b in row 1"):
+        columns.target(Frame.of({"x": [1.0], "ill": ["b"]}))
