@@ -26,9 +26,10 @@ from fedconvex import (
 )
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.kernels import batches
-from fedconvex.methods import MOCHA, FedMultiBoost
+from fedconvex.methods import MOCHA
 from fedconvex.penalties import L1, Box, ElasticNet
-from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, StumpProblem
+from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
+from fedconvex.report import domain_differences, domain_scores
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.theory.moments import Moments
 from fedconvex.traits import traits_of
@@ -271,10 +272,32 @@ def test_bad_weights_are_refused(weight, message):
 def test_what_does_not_know_of_weights_says_so():
     X, y, who, domain, s = rows(Logistic(), False)
     fed = Federation.from_arrays(X, y, who, domain, s)
-    with pytest.raises(ValueError, match="rows without weights"):
-        StumpProblem(fed)
-    with pytest.raises(ValueError, match="rows without weights"):
-        run(FedMultiBoost(step_size=0.1), StumpProblem(fed), rounds=1)
+    problem = Problem(fed, Logistic(), 0.1)
+    with pytest.raises(ValueError, match="exact test counts rows, must get rows without weights"):
+        domain_differences(problem, np.zeros(3), np.ones(3))
+
+
+def test_scores_of_domains():
+    """Means are those of repeated rows, errors those of Kish's effective number of rows: here 6^2/18 = 2 of 3."""
+    X, y, who, domain, s = rows(Logistic(), False)
+    again, w = np.repeat(np.arange(y.size), s), np.array([1.0, -2.0, 0.5])
+    a, b = (
+        domain_scores(Problem(f, Logistic()), w)
+        for f in (
+            Federation.from_arrays(X, y, who, domain, s),
+            Federation.from_arrays(X[again], y[again], who[again], domain[again]),
+        )
+    )
+    np.testing.assert_allclose([a.loss, a.accuracy], [b.loss, b.accuracy], rtol=1e-13)
+    assert a.rows.sum() == y.size and (a.loss_error > b.loss_error).all()
+    equal, twice = (
+        domain_scores(Problem(Federation.from_arrays(X, y, who, domain, c), Logistic()), w) for c in (None, 2.0 * s**0)
+    )
+    for name in ("loss", "loss_error", "loss_low", "accuracy_low", "accuracy_high"):
+        np.testing.assert_allclose(getattr(equal, name), getattr(twice, name), rtol=1e-13)
+    three = Federation.from_arrays(np.eye(3), [0.0, 0.0, 3.0], [0, 0, 0], sample_weight=[1.0, 1.0, 4.0])
+    found = domain_scores(Problem(three, Squared()), np.zeros(3))  # losses 0, 0, 4.5; mean 3, weighted variance 4.5
+    np.testing.assert_allclose([found.loss[0], found.loss_error[0]], [3.0, 4.5**0.5], rtol=1e-13)
 
 
 @pytest.mark.slow

@@ -26,12 +26,12 @@ from fedconvex.methods.parts import averaging, step_sizes
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import EnsembleProblem
 from fedconvex.problems.protocol import ENSEMBLE
+from fedconvex.solvers.worst_domain import phi
 from fedconvex.traits import Traits, not_sent
 
 __all__ = ["FedMultiBoost"]
 
 CLIENTS, CLASSIFIERS = 11, 12  # purposes of draws
-_LN2 = 0.6931471805599453
 
 
 class State(NamedTuple):
@@ -40,7 +40,7 @@ class State(NamedTuple):
     w: np.ndarray  # (R, N) alpha
     t: int  # rounds done
     history: np.ndarray  # (R, t, 6) per round: source, column, 0, 0, 0, step
-    sizes: np.ndarray  # (K,) m_c, told to the server once
+    sizes: np.ndarray  # (K,) m_c, the sums of the rows' weights, told to the server once
     domain: np.ndarray  # (K,) domain of every client
     sources: np.ndarray  # (N,) source of every classifier
     estimate: np.ndarray  # (R, p) last estimates of the domains' losses, NaN before the first round
@@ -157,7 +157,7 @@ class FedMultiBoost(CheckedFields):
         history = np.zeros((len(w), used.size, 6))
         history[:, :, 0], history[:, :, 1], history[:, :, 5] = problem.sources[used], used, w[:, used]
         estimate = np.full((len(w), problem.p), np.nan)
-        return State(w, 0, history, fed.sizes, domain, np.asarray(problem.sources), estimate)  # 1
+        return State(w, 0, history, fed.masses, domain, np.asarray(problem.sources), estimate)  # 1
 
     def participants(self, problem: EnsembleProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         domain, ordered = _domain_of_clients(problem), problem.federation.by_key
@@ -167,7 +167,7 @@ class FedMultiBoost(CheckedFields):
             r = mine.size if self.clients_per_domain is None else min(self.clients_per_domain, mine.size)
             parts.append(mine[_sample(draws, mine.size, r, k, CLIENTS)])  # 2
         clients = np.concatenate(parts, axis=1)
-        weights = problem.federation.sizes[clients].astype(float)
+        weights = problem.federation.masses[clients]
         return clients, weights / weights.sum(axis=1, keepdims=True)
 
     broadcast = averaging.broadcast  # 2
@@ -179,8 +179,11 @@ class FedMultiBoost(CheckedFields):
         loss, edge, column = np.empty(clients.shape), np.zeros(shape), np.full(shape, -1)
         for r, j in np.ndindex(clients.shape):
             c = clients[r, j]
-            X, y, asked = fed.X[fed.ptr[c] : fed.ptr[c + 1]], fed.y[fed.ptr[c] : fed.ptr[c + 1]], picks[domain[c]][r]
-            Phi, slope = _phi(problem.base2, y * (X @ message.w[r]))
+            mine, asked = slice(fed.ptr[c], fed.ptr[c + 1]), picks[domain[c]][r]
+            X, y, s = fed.X[mine], fed.y[mine], fed.sample_weight
+            Phi, slope = phi(problem.base2, y * (X @ message.w[r]))
+            if s is not None:
+                Phi, slope = s[mine] * Phi, s[mine] * slope
             loss[r, j] = Phi.sum()  # 3
             edge[r, j, : asked.size], column[r, j, : asked.size] = (slope * y) @ X[:, asked], asked  # 4
         return Reply(loss, edge, column), memory
@@ -283,12 +286,3 @@ def _sample(draws: Draws, n: int, m: int, k: int, purpose: int) -> np.ndarray:
     if m == n:
         return np.tile(np.arange(n), (draws.trajectory.size, 1))
     return np.argsort(draws.uniform(n, k, purpose), axis=1)[:, :m]
-
-
-def _phi(base2: bool, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Phi(-m) and Phi'(-m)."""
-    if not base2:
-        e = np.exp(-m)
-        return e, e
-    e = np.exp(-np.abs(m))
-    return (np.log1p(e) + np.maximum(-m, 0.0)) / _LN2, np.where(m > 0.0, e, 1.0) / ((1.0 + e) * _LN2)

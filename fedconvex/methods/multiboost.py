@@ -238,7 +238,8 @@ class MultiBoost(CheckedFields):
                 return min(max(best, low), high), bool(best > high == self.max_step)
         jets, models = np.empty((problem.p, 3)), np.empty((len(V), 3))
         mu = -1.0 if self.smoothing is None or len(V) == 1 else self.smoothing
-        eta = float(line_search(problem.base2, m, u, problem.bounds, V, mu, low, high, jets, models))
+        s = NO_WEIGHTS if problem.relative_weights is None else problem.relative_weights
+        eta = float(line_search(problem.base2, m, u, problem.bounds, s, V, mu, low, high, jets, models))
         return eta, bool(eta == self.max_step)
 
 
@@ -252,6 +253,8 @@ def _first_stages(problem: BoostingProblem, w: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- line search
+
+NO_WEIGHTS = np.zeros(0)
 
 
 @reduction
@@ -306,9 +309,33 @@ def logistic_jets(m, u, eta, bounds, out):
 
 
 @part
-def vertex_models(base2, m, u, eta, bounds, vertices, mu, jets, models):
+def weighted_jets(base2, m, u, eta, bounds, s, out):
+    """out[k] = the same for either loss, with rows of weights s_i."""
+    for k in range(bounds.size - 1):
+        f = g = h = 0.0
+        for i in range(bounds[k], bounds[k + 1]):
+            v = m[i] + eta * u[i]
+            if s[i] > 0.0 and base2:
+                e = exp(-abs(v))
+                q = (e if v > 0.0 else 1.0) / (1.0 + e)
+                f += s[i] * (math.log1p(e) + max(-v, 0.0))
+                g -= s[i] * q * u[i]
+                h += s[i] * q * (1.0 - q) * u[i] * u[i]
+            elif s[i] > 0.0:
+                e = s[i] * exp(-v)
+                f += e
+                g -= e * u[i]
+                h += e * u[i] * u[i]
+        n = (bounds[k + 1] - bounds[k]) * (0.6931471805599453 if base2 else 1.0)
+        out[k, 0], out[k, 1], out[k, 2] = f / n, g / n, h / n
+
+
+@part
+def vertex_models(base2, m, u, eta, bounds, s, vertices, mu, jets, models):
     """Jets of sum_k v_k F_k for every vertex v; for mu > 0 that of their smoothed maximum alone. Returns how many."""
-    if base2:
+    if s.size > 0:
+        weighted_jets(base2, m, u, eta, bounds, s, jets)
+    elif base2:
         logistic_jets(m, u, eta, bounds, jets)
     else:
         exponential_jets(m, u, eta, bounds, jets)
@@ -359,13 +386,13 @@ def model_step(models, count, low, high):
 
 
 @kernel
-def line_search(base2, m, u, bounds, vertices, mu, low, high, jets, models):
+def line_search(base2, m, u, bounds, weights, vertices, mu, low, high, jets, models):
     """Minimise the (smoothed) maximum over [low, high]: Newton's method on the maximum of parabolas, in a bracket.
 
     Returns the end itself where the maximum still falls there, and 0 where nothing is below its value at 0.
     """
     end = high if high > 0.0 else low
-    count = vertex_models(base2, m, u, 0.0, bounds, vertices, mu, jets, models)
+    count = vertex_models(base2, m, u, 0.0, bounds, weights, vertices, mu, jets, models)
     first, slope = highest(models, count, 0.0)
     eta, value, before, far = 0.0, first, np.inf, 0.25 * end
     for _ in range(200):
@@ -375,13 +402,13 @@ def line_search(base2, m, u, bounds, vertices, mu, low, high, jets, models):
         eta += s
         if far != 0.0 and abs(eta) >= abs(far):  # steps that shrink by half end before
             far = 0.0
-            count = vertex_models(base2, m, u, end, bounds, vertices, mu, jets, models)
+            count = vertex_models(base2, m, u, end, bounds, weights, vertices, mu, jets, models)
             if highest(models, count, 0.0)[1] * end < 0.0:
                 return end
         if count == 1 and before < np.inf and abs(s) <= 1e-8 * (1.0 + abs(eta)):
             break  # the next step would be its square
         before = abs(s)
-        count = vertex_models(base2, m, u, eta, bounds, vertices, mu, jets, models)
+        count = vertex_models(base2, m, u, eta, bounds, weights, vertices, mu, jets, models)
         value, slope = highest(models, count, 0.0)
         if abs(s) <= 1e-14 * (1.0 + abs(eta)):
             break

@@ -49,7 +49,7 @@ from fedconvex.problems.source_probabilities import as_q
 from fedconvex.problems.stumps import Stump
 from fedconvex.solvers.certificates import gaps_above
 from fedconvex.solvers.factor import EPS
-from fedconvex.solvers.worst_domain import WorstDomain, corrected, domain_losses
+from fedconvex.solvers.worst_domain import WorstDomain, corrected, losses_of_domains
 
 __all__ = ["BoostingProblem", "Logistic2", "Pick"]
 
@@ -129,7 +129,6 @@ class BoostingProblem(ClientWeights):
         """Validate what both kinds of problem share, and sort rows by domain."""
         if not isinstance(federation, Federation):
             raise wrong_type("EnsembleProblem.federation", "be a Federation", type(federation).__name__)
-        federation.need_equal_rows("EnsembleProblem.federation")
         self._loss = Exponential() if loss is None else loss
         phi = traits(self._loss).boosting
         if not phi:
@@ -147,6 +146,7 @@ class BoostingProblem(ClientWeights):
             raise bad("EnsembleProblem: every domain", "have rows", f"none in domain {int(np.argmin(counts))}")
         self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.counts, self.y_sorted = counts, federation.y[self.by_row]
+        self.relative_weights = _relative_weights(federation.sample_weight, self.by_row, self.bounds)
         self.q_sorted = np.ascontiguousarray(self.q[self.by_row].T)  # (p, n)
         self.base2 = phi == "log2"
         self.loss, self.weights = self._loss, client_weights("EnsembleProblem", None, federation)
@@ -174,8 +174,10 @@ class BoostingProblem(ClientWeights):
         return top if mu is None else top + np.log(np.exp(mu * (Z - top[..., None])).sum(axis=-1)) / mu
 
     def errors_of(self, margins: np.ndarray) -> np.ndarray:
-        """Share of margins <= 0 in every domain, (p,), from margins of rows sorted by domain."""
-        return np.add.reduceat((margins <= 0.0).astype(float), self.bounds[:-1]) / self.counts
+        """Share of margins <= 0 in every domain, (p,), by weight, from margins of rows sorted by domain."""
+        wrong = (margins <= 0.0).astype(float)
+        wrong = wrong if self.relative_weights is None else self.relative_weights * wrong
+        return np.add.reduceat(wrong, self.bounds[:-1]) / self.counts
 
     @cached_property
     def client_domains(self) -> np.ndarray:
@@ -185,10 +187,8 @@ class BoostingProblem(ClientWeights):
         return np.where(least == most, least, -1)
 
     def losses_of(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return F_k (p,) and Phi'(-y_i f(x_i)) (n,) from margins."""
-        F, slopes = np.empty(self.p), np.empty(margins.size)
-        domain_losses(self.base2, margins, self.bounds, F, slopes)
-        return F, slopes
+        """Return F_k (p,) and Phi'(-y_i f(x_i)) (n,) times the relative weight of every row, from margins."""
+        return losses_of_domains(self.base2, margins, self.bounds, self.relative_weights)
 
     def worst(self, F: np.ndarray, smoothing: float | None) -> np.ndarray:
         """Vertices that attain the maximum, (V', p); smoothed: the one vector softmax(mu sum_k v_k F_k) of them."""
@@ -214,7 +214,9 @@ class BoostingProblem(ClientWeights):
         rounding = 1e-14 * (1.0 + float(weights @ np.abs(margins)))
         rounding += 1e-16 * math.sqrt(margins.size) * radius * float(weights.sum())  # sums in the edge
         if self.base2:
-            lower = logistic_bound(self.row_weights_of(lam), margins, radius * edge)
+            shares = self.row_weights_of(lam)
+            shares = shares if self.relative_weights is None else shares * self.relative_weights
+            lower = logistic_bound(shares, margins, radius * edge)
         else:
             lower = A * math.exp(min((float(weights @ margins) - radius * edge) / A, 0.0)) if A > 0.0 else 0.0
         return float(self.objective(F)), max(0.0, lower - rounding)
@@ -268,7 +270,7 @@ class BoostingProblem(ClientWeights):
 
     def _maximum(self, U: np.ndarray) -> WorstDomain:
         """F as a function of the weights of directions U (n, A), for solvers."""
-        return WorstDomain(U, self.bounds, self.vertices, self.base2)
+        return WorstDomain(U, self.bounds, self.vertices, self.base2, self.relative_weights)
 
     @property
     def q_model(self) -> Any:
@@ -303,6 +305,16 @@ class BoostingProblem(ClientWeights):
             "use MultiBoost or FedMultiBoost; list the stumps with Dictionary.stumps; for linear models build a Problem"
         )
         raise AttributeError(f"{type(self).__name__}, a problem of boosting, has no {name}: {cure}")
+
+
+def _relative_weights(weight: np.ndarray | None, by_row: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
+    """Return the weights of rows sorted by domain, of mean one over each, (n,); None where rows carry none."""
+    if weight is None:
+        return None
+    sums, sizes = np.add.reduceat(weight[by_row], bounds[:-1]), np.diff(bounds)
+    if not (sums > 0.0).all():
+        raise bad("EnsembleProblem: every domain", "have a row of positive weight", f"none in {int(np.argmin(sums))}")
+    return np.asarray(weight[by_row] * np.repeat(sizes / sums, sizes))
 
 
 def _vertices(uncertainty_set: Any, p: int) -> np.ndarray:

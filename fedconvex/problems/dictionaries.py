@@ -79,7 +79,7 @@ class Dictionary:
         federation : Federation
             Dense rows with domains (without domains there is one source).
         cuts : int, optional
-            At most so many thresholds per feature, at equal row counts; default every midpoint.
+            At most so many thresholds per feature, at equal row counts, whatever rows weigh; default every midpoint.
         """
         X, (domain, p) = dense_rows("Dictionary.stumps", federation), domain_numbers(federation)
         lists = []
@@ -104,6 +104,8 @@ class Dictionary:
         for k in range(p):
             rows, y = X[domain == k], federation.y[domain == k]
             weights, mine = np.full(y.size, 1.0 / y.size), []
+            if federation.sample_weight is not None:
+                weights = federation.sample_weight[domain == k] / federation.sample_weight[domain == k].sum()
             for _ in range(T):
                 fitted = DecisionTreeClassifier(max_depth=most, random_state=0).fit(rows, y, sample_weight=weights)
                 mine.append(Tree.from_sklearn(fitted))
@@ -129,7 +131,6 @@ def domain_numbers(federation: Federation) -> tuple[np.ndarray, int]:
 
 def dense_rows(who: str, federation: Federation) -> np.ndarray:
     """Return the rows (n, d), or raise TypeError if they are sparse."""
-    federation.need_equal_rows(who)
     if federation.is_sparse:
         cure = "pass X.toarray(), or a Dictionary of other classifiers"
         raise wrong_type(f"{who}: X", "be dense", "sparse rows", cure)

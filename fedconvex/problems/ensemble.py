@@ -83,7 +83,8 @@ class EnsembleProblem(BoostingProblem):
             raise bad("EnsembleProblem.dictionary", f"have sources 0, ..., {self.p - 1}", int(s.max()))
         self.dictionary = dictionary
         fed, domain = federation, domain_numbers(federation)[0]
-        columns = Federation(self.q[:, s] * H, fed.y, fed.ptr, fed.labels, domain, np.arange(self.p), fed.ids)
+        names = fed.labels, domain, np.arange(self.p), fed.ids
+        columns = Federation(self.q[:, s] * H, fed.y, fed.ptr, *names, sample_weight=fed.sample_weight)
         self.federation, self._linear = columns, Problem(columns, self.loss)
         self._solution: Solution | None = None
 

@@ -45,6 +45,8 @@ class DomainScores:
     rows : array (p,)
     loss, loss_error : array (p,)
         Mean loss without the ridge term, and its standard error; NaN without rows, the error with a single one too.
+        Where rows carry weights means are weighted, and errors and intervals are those of so many equal rows as Kish's
+        effective size says, (sum s)^2/sum s^2: weights say how much rows count, not how often they were seen.
     loss_low, loss_high : array (p,)
         Interval of the mean loss, by Student's t.
     accuracy, accuracy_error : array (p,)
@@ -215,18 +217,19 @@ def domain_scores(
     arrays: Any = (*_scores(target, w, level), lam)
     for a in arrays:
         a.flags.writeable = False
-    return DomainScores(*(domain_names(target), _domains(target)[1], *arrays, level))
+    return DomainScores(*(domain_names(target), _domains(target).rows, *arrays, level))
 
 
 def _scores(target: Problem, w: np.ndarray, level: float) -> Any:
     """Return mean losses and accuracies of the domains, each with its error and the ends of its interval."""
     losses, right = _row_scores(target, w)
-    code, rows = _domains(target)
-    loss, loss_error = _means(losses, code, rows)
-    accuracy, _ = _means(right, code, rows)
-    error = np.sqrt(accuracy * (1.0 - accuracy) / np.maximum(rows, 1))
-    half = stdtrit(np.maximum(rows - 1, 1), 0.5 + 0.5 * level) * loss_error
-    low, high = wilson_interval(accuracy * rows, rows, level)
+    by = _domains(target)
+    loss, loss_error = _means(losses, by)
+    accuracy, _ = _means(right, by)
+    accuracy = np.clip(accuracy, 0.0, 1.0)  # sums of weights round
+    error = np.sqrt(accuracy * (1.0 - accuracy) / np.maximum(by.effective, 1))
+    half = stdtrit(np.maximum(by.effective - 1, 1), 0.5 + 0.5 * level) * loss_error
+    low, high = wilson_interval(accuracy * by.effective, by.effective, level)
     return loss, loss_error, loss - half, loss + half, accuracy, error, low, high
 
 
@@ -266,9 +269,11 @@ def domain_differences(
     target = _measured("domain_differences", problem, measured)
     pair = [_row_scores(target, _model("domain_differences", problem, m)[0]) for m in (model, other)]
     (losses, right), (losses_other, right_other) = pair
-    code, rows = _domains(target)
-    loss, loss_error = _means(losses - losses_other, code, rows)
-    accuracy, error = _means(right - right_other, code, rows)
+    target.federation.need_equal_rows("domain_differences, whose exact test counts rows,")
+    by = _domains(target)
+    code, rows = by.code, by.rows
+    loss, loss_error = _means(losses - losses_other, by)
+    accuracy, error = _means(right - right_other, by)
     change = np.nan_to_num(right - right_other)
     gained, lost = (np.bincount(code[change == s], minlength=rows.size) for s in (1.0, -1.0))
     p = np.minimum(1.0, 2.0 * bdtr(np.minimum(gained, lost).astype(float), gained + lost, 0.5))
@@ -358,11 +363,25 @@ def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return out[:, 0], (problem.predict(w) == fed.y).astype(float)
 
 
-def _domains(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return the domain of every row, and the rows of every domain."""
-    problem.federation.need_equal_rows("fairness on rows")
-    known = domains_of(problem.federation)
-    return known.code, known.counts
+class _Rows(NamedTuple):
+    """Which domain every row belongs to, and what it weighs."""
+
+    code: np.ndarray  # (n,)
+    weight: Any  # (n,), or 1
+    rows: np.ndarray  # (p,)
+    mass: np.ndarray  # (p,) sums of the weights
+    effective: np.ndarray  # (p,) their squares over the sums of squared weights (Kish 1965): rows, where all weigh 1
+
+
+def _domains(problem: Problem) -> _Rows:
+    """Return the rows by domain."""
+    known, s = domains_of(problem.federation), problem.federation.sample_weight
+    if s is None:
+        return _Rows(known.code, 1.0, known.counts, known.counts, known.counts)
+    p = known.counts.size
+    squares = np.bincount(known.code, s**2, p)
+    effective = known.counts**2 / np.where(squares > 0.0, squares, 1.0)
+    return _Rows(known.code, s, np.bincount(known.code, minlength=p), known.counts, effective)
 
 
 def domain_names(problem: Problem) -> np.ndarray:
@@ -371,12 +390,12 @@ def domain_names(problem: Problem) -> np.ndarray:
     return fed.labels if fed.domain is None else np.asarray(fed.domain_labels)
 
 
-def _means(v: np.ndarray, code: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over domains and their standard errors, (p,) each."""
+def _means(v: np.ndarray, by: _Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Return weighted means over domains and their standard errors, (p,) each."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(code, v, rows.size) / rows
-        squares = np.bincount(code, (v - mean[code]) ** 2, rows.size)
-        return mean, np.sqrt(squares / (rows - 1.0) / rows)
+        mean = np.bincount(by.code, by.weight * v, by.rows.size) / by.mass
+        squares = np.bincount(by.code, by.weight * (v - mean[by.code]) ** 2, by.rows.size)
+        return mean, np.sqrt(squares / np.maximum(by.effective - 1.0, 0.0) / by.mass)
 
 
 def _matched_weights(who: str, problem: Problem, target: Problem, domain_weights: Any) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The worst of several averages of exponential or logistic losses over alpha >= 0 with sum alpha bounded.
 
-    F_k(alpha) = mean over the rows i of domain k of Phi(-u_i'alpha),  F(alpha) = max over vertices v of sum_k v_k F_k.
+    F_k(alpha) = weighted mean over the rows i of domain k of Phi(-u_i'alpha),  F(alpha) = max over v of sum_k v_k F_k.
 
 `least` is an interior-point method for the exact minimum: Newton's method along the central path of the barrier
 
@@ -28,7 +28,7 @@ from fedconvex.kernels.cache import reduction
 from fedconvex.losses import exp
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["WorstDomain", "corrected", "domain_losses", "least"]
+__all__ = ["WorstDomain", "corrected", "domain_losses", "least", "losses_of_domains", "phi"]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -43,13 +43,11 @@ class WorstDomain(NamedTuple):
     bounds: np.ndarray  # (p + 1,) first rows of the domains, and n
     vertices: np.ndarray  # (V, p)
     base2: bool  # whether Phi(u) = log2(1 + e^u), else e^u
+    weights: np.ndarray | None = None  # (n,) s_i of the rows, of mean one over every domain
 
     def losses(self, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return F_k (p,) and Phi'(-u_i'alpha) of every row (n,)."""
-        margins = self.U @ alpha
-        F, slopes = np.empty(len(self.bounds) - 1), np.empty(margins.size)
-        domain_losses(self.base2, margins, self.bounds, F, slopes)
-        return F, slopes
+        """Return F_k (p,) and s_i Phi'(-u_i'alpha) of every row (n,)."""
+        return losses_of_domains(self.base2, self.U @ alpha, self.bounds, self.weights)
 
     def at_vertices(self, alpha: np.ndarray) -> np.ndarray:
         """Return v'F(alpha), (V,)."""
@@ -63,8 +61,11 @@ class WorstDomain(NamedTuple):
         )
 
     def bend(self, slopes: np.ndarray) -> np.ndarray:
-        """Phi'' of every row, (n,)."""
-        return slopes * (1.0 - slopes * _LN2) if self.base2 else slopes
+        """s_i Phi'' of every row, (n,)."""
+        if not self.base2:
+            return slopes
+        alone = slopes if self.weights is None else slopes / np.where(self.weights > 0.0, self.weights, 1.0)
+        return slopes * (1.0 - alone * _LN2)
 
     def row_weights(self, lam: np.ndarray) -> np.ndarray:
         """(sum_v lam_v v_k) / m_k of every row, (n,)."""
@@ -285,6 +286,29 @@ def _solve_scaled(K: np.ndarray, g: np.ndarray) -> np.ndarray:
             continue
         return d * np.linalg.solve(L.T, np.linalg.solve(L, d * g))
     return d * np.linalg.lstsq(M, d * g, rcond=None)[0]
+
+
+def losses_of_domains(
+    base2: bool, margins: np.ndarray, bounds: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return F_k (p,) and s_i Phi'(-m_i) (n,) from margins of rows sorted by domain."""
+    if weights is None:
+        F, slopes = np.empty(len(bounds) - 1), np.empty(margins.size)
+        domain_losses(base2, margins, bounds, F, slopes)
+        return F, slopes
+    values, slopes = phi(base2, margins)
+    heavy = weights > 0.0  # what weighs nothing may be infinite
+    values, slopes = (np.multiply(weights, v, out=np.zeros_like(v), where=heavy) for v in (values, slopes))
+    return np.add.reduceat(values, bounds[:-1]) / np.diff(bounds), slopes
+
+
+def phi(base2: bool, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return Phi(-m) and Phi'(-m)."""
+    if not base2:
+        e = np.exp(-m)
+        return e, e
+    e = np.exp(-np.abs(m))
+    return (np.log1p(e) + np.maximum(-m, 0.0)) / _LN2, np.where(m > 0.0, e, 1.0) / ((1.0 + e) * _LN2)
 
 
 @reduction
