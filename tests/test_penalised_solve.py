@@ -233,6 +233,16 @@ def test_a_tolerance_ends_the_search_early():
 # ---------------------------------------------------------------- certificates
 
 
+def test_rounding_does_not_take_the_scaled_point_out_of_the_domain():
+    """s (u + e) <= lambda and s u + s e one bit above it: the bound was that of the loss, and the gap F itself."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        u, e = rng.normal(size=3), np.full(3, 1e-15)
+        s = penalty_gap._scales(L1(2.0**-5), u, e).min()
+        assert (s * np.abs(u) + s * e <= 2.0**-5).all()
+        assert s * np.abs(u).max() >= 2.0**-5 * (1.0 - 1e-13)
+
+
 def at_random(problem, rng, size=1.0):
     """Slopes at a random model, with the gradient that they make."""
     fed = problem.federation

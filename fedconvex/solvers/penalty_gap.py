@@ -184,7 +184,7 @@ def _scales(penalty: Any, u: np.ndarray, e: np.ndarray) -> np.ndarray:
     """Return the largest s <= 1 of every entry that takes u, as far off as e, into the domain of P*."""
     out = np.empty(u.size)
     penalised.dual_scales(penalty, u, e, out)
-    return out
+    return np.where(out < 1.0, out * (1.0 - 4.0 * EPS), out)  # products with u and e are rounded apart
 
 
 def _scale(problem: Objective, u: np.ndarray, e: np.ndarray) -> float:
