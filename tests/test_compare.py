@@ -80,7 +80,7 @@ def test_held_out_rows_change_nothing_that_is_fitted():
 
 @pytest.mark.slow
 def test_held_out_rows_change_no_tied_nor_fair_models():
-    assert not leaks(methods=["afl", "mean", "mocha", "boosting", "scaffold"], folds=2)
+    assert not leaks(methods=["afl", "mean-regularised", "mocha", "boosting", "scaffold"], folds=2)
 
 
 def test_a_scaling_that_sees_all_rows_is_noticed(monkeypatch):
@@ -280,7 +280,7 @@ def test_multinomial_targets_have_no_tied_models_and_no_auc():
     found = fedconvex.compare(clients((24, 16), classes=3), methods=None, rounds=3, folds=2, progress=False)
     names = [m.name for m in found.methods]
     assert "mocha" not in names
-    assert "mean" not in names
+    assert "mean-regularised" not in names
     assert {"pooled", "afl", "alone"} <= set(names)
     assert any(note.startswith("mocha is left out") for note in found.notes)
     assert math.isnan(found["pooled"].whole.auc.value)
@@ -466,8 +466,8 @@ def test_data_that_cannot_be_compared_on():
         fedconvex.compare(small)
     with pytest.raises(ValueError, match="take at least two values"):
         fedconvex.compare(Federation.from_arrays(np.zeros((8, 1)), np.ones(8), [0, 1] * 4))
-    with pytest.raises(ValueError, match=r"compare: method mean must have a loss with a dual step"):
-        fedconvex.compare(clients((8, 8), classes=3), methods=["mean"])
+    with pytest.raises(ValueError, match=r"compare: method mean-regularised must have a loss with a dual step"):
+        fedconvex.compare(clients((8, 8), classes=3), methods=["mean-regularised"])
     with pytest.raises(TypeError, match="curvature"):
         fedconvex.compare(clients((8, 8)), loss=fedconvex.Hinge())
     with pytest.raises(TypeError, match="compare: data must be"):
@@ -480,3 +480,22 @@ def test_pairs_of_figures_come_from_the_same_rows():
     assert sum(per_client) / found.test_rows.sum() == pytest.approx(found["pooled"].whole.error.value)
     for a, b in itertools.pairwise(found["pooled"].tuned.l2s):
         assert a > b
+
+
+def test_the_page_is_whole_by_itself_and_escapes_names(tmp_path):
+    found = fedconvex.compare(clients((44, 40, 6), labels=["<b>", "north", "$x$"]), methods=["fedsgd"], progress=False)
+    text = found.report(tmp_path / "page").read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    for outside in ("src=", "http:", "<script", "<b>north", "url(http", "@import"):
+        assert outside not in text.replace("http://www.w3.org", "")
+    assert "&lt;b&gt;" in text
+    assert text.count("<svg") == 5
+    for sentence in decision.decision(found):
+        assert sentence.split(" (")[0].replace("<", "&lt;").replace(">", "&gt;") in text
+    assert "too few rows to say" in text
+
+
+def test_a_page_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="--report"):
+        fedconvex.compare(clients((12, 9)), **QUICK).report(tmp_path / "file")

@@ -35,12 +35,12 @@ METHODS = {  # what each computes, in the order of tables; the first stands for 
     "fedsgd": "one model, by one gradient a round",
     "afl": "one model, fair to the worst client or domain",
     "mocha": "a model per client, whose relations are learned",
-    "mean": "a model per client, drawn towards their mean",
+    "mean-regularised": "a model per client, drawn towards their mean",
     "boosting": "boosted stumps, good on the worst of several sources",
     "alone": "every client by itself",
 }
 DEFAULT = tuple(m for m in METHODS if m != "boosting")
-_EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean": 4.0}  # of tuning; a run counts 1
+_EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}  # of tuning; a run counts 1
 
 
 class Settings(NamedTuple):
@@ -60,7 +60,7 @@ class Settings(NamedTuple):
 def compare(
     data: Any, target: str | None = None, client: str | None = None, *, domain: str | None = None,
     methods: Sequence[str] | None = None, loss: Any = None, test_size: float = 0.25, folds: int = 5,
-    local_steps: int = 5, rounds: int = 300, gap: float = 1e-3, min_rows: int = 10, level: float = 0.95, seed: int = 0,
+    local_steps: int = 5, rounds: int = 500, gap: float = 1e-3, min_rows: int = 10, level: float = 0.95, seed: int = 0,
     progress: bool | None = None, **reading: Any,
 ) -> Comparison:  # fmt: skip
     """Compare one model for all, one that is fair to the worst, models per client, and every client alone.
@@ -101,7 +101,7 @@ def compare(
     --------
     >>> import fedconvex
     >>> from fedconvex.datasets import linear_federation
-    >>> fed = linear_federation(n_clients=3, n_samples=40, seed=0).federation
+    >>> fed = linear_federation(3, seed=0).federation
     >>> found = fedconvex.compare(fed, methods=["pooled", "fedsgd"], progress=False)
     >>> [method.name for method in found.methods]
     ['base rate', 'pooled', 'fedsgd', 'alone']
@@ -128,14 +128,15 @@ def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
         raise bad("compare: data", "have a client with at least 4 rows", "none, so that no rows can be held out")
     show = progress_line() if progress is None or progress else None
     work = _Work(asked, show)
-    train = np.flatnonzero(~held)
+    train, at = np.flatnonzero(~held), np.flatnonzero(held)
     training = Training(rows, rows.features(train), train)
     fits, tuned = _fitted(training, asked, work)
     results = _models(training, asked, fits, work)
-    scored = _scored(training, np.flatnonzero(held), asked, results, fits, tuned)
-    counts = [np.bincount(rows.client[part], minlength=rows.K) for part in (train, np.flatnonzero(held))]
+    scored = _scored(training, at, asked, results, fits, tuned)
+    counts = [np.bincount(rows.client[part], minlength=rows.K) for part in (train, at)]
+    notes = _notes(training, asked, fits, tuned)
     work.done()
-    return Comparison(rows, asked, tuple(scored), *counts, _notes(training, asked, fits), time.perf_counter() - clock)
+    return Comparison(rows, asked, tuple(scored), *counts, at, notes, time.perf_counter() - clock)
 
 
 class _Work:
@@ -201,7 +202,7 @@ def _chosen(rows: Rows, methods: Any) -> tuple[str, ...]:
 
 def _unfit(rows: Rows, name: str) -> str:
     """Return what a method would need of the target, nothing if it has it."""
-    if name in ("mocha", "mean") and not hasattr(rows.loss, "dual_step"):
+    if name in ("mocha", "mean-regularised") and not hasattr(rows.loss, "dual_step"):
         return "have a loss with a dual step (two classes, or a real target)"
     return "have a target of two classes" if name == "boosting" and not rows.binary else ""
 
@@ -271,9 +272,9 @@ def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits:
     return out
 
 
-def _notes(data: Training, asked: Settings, fits: dict[str, Fit]) -> tuple[str, ...]:
+def _notes(data: Training, asked: Settings, fits: dict[str, Fit], tuned: dict[str, Tuned]) -> tuple[str, ...]:
     """Return what a reader should know about the figures."""
-    rows, notes = data.rows, list(data.rows.notes)
+    rows, notes = data.rows, []
     if not data.free(data.design):
         notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")
     lacking = [rows.names[k] for k, mine in enumerate(data.own) if not data.free(mine)]
@@ -285,11 +286,14 @@ def _notes(data: Training, asked: Settings, fits: dict[str, Fit]) -> tuple[str, 
         )
     if any(isinstance(KINDS[k], Tasks) for k in fits):
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
-    for name in ("mocha", "mean", "afl"):
+    for name in ("mocha", "mean-regularised", "afl"):
         if name not in asked.methods and _unfit(rows, name):
             notes.append(f"{name} is left out: it must {_unfit(rows, name)}.")
         elif name in asked.methods and name not in fits:
             notes.append(f"{name} is left out: exact solution is limited to {DIRECT_SIZE} parameters.")
+    ends = [name for name, t in tuned.items() if t.at_end and name != "alone"]
+    if ends:
+        notes.append(f"The chosen l2 is the smallest or largest that was tried: {', '.join(ends)}.")
     notes += [
         f"The certified gap of {name} is {fit.gap:.2g} per row." for name, fit in fits.items()
         if not (math.isfinite(fit.gap) and fit.gap <= 1e-4)

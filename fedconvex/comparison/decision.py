@@ -10,45 +10,56 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedconvex.comparison.kinds import KINDS
 from fedconvex.comparison.runs import RUNS
+from fedconvex.comparison.scores import Estimate
 from fedconvex.comparison.verdicts import Outcome
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["chosen", "decision", "listed"]
+__all__ = ["best_joint", "chosen", "decision", "listed", "span"]
 
 PHRASES = {
     "pooled": "one model for all clients",
     "afl": "one model that is fair to the worst",
-    "mocha": "a model per client with learned relations",
-    "mean": "a model per client near their mean",
+    "mocha": "a model per client, with learned relations",
+    "mean-regularised": "a model per client, drawn towards their mean",
 }
 
 
-def chosen(found: Comparison, joint: bool = False) -> str:
-    """Return the method of least loss in cross-validation: pooled, afl, mocha, mean, or alone unless ``joint``.
+def _kind(m: Scored) -> str:
+    return RUNS[m.name][0] if m.name in RUNS else m.name
 
-    Where the pooled optimum itself was not asked for, a method that aims at it stands for it.
-    """
-    best, least = "alone", math.inf
+
+def _tuned(found: Comparison) -> list[Scored]:
+    """Return the methods with an l2 of their own kind; of those that aim at one optimum the first."""
+    out: list[Scored] = []
     for m in found.methods:
-        kind = RUNS[m.name][0] if m.name in RUNS else m.name
-        if kind not in KINDS or m.tuned is None or (joint and kind == "alone"):
-            continue
-        if best == "alone" and joint and least == math.inf:
-            best = m.name
-        if m.tuned.loss < least:
-            best, least = m.name, m.tuned.loss
-    return best
+        if m.tuned is not None and all(m.tuned is not other.tuned for other in out):
+            out.append(m)
+    return out
+
+
+def chosen(found: Comparison) -> str:
+    """Return the method of least loss in cross-validation; where the pooled optimum is not there, one that aims at it.
+
+    Where nothing can be validated (one training row per client) it is every client alone.
+    """
+    known = [m for m in _tuned(found) if m.tuned is not None and math.isfinite(m.tuned.loss)]
+    return min(known, key=lambda m: m.tuned.loss if m.tuned else math.inf).name if known else "alone"
+
+
+def best_joint(found: Comparison) -> str:
+    """Return the like of `chosen` among those that join; every client alone where there are none."""
+    known = [m for m in _tuned(found) if m.name != "alone" and m.tuned is not None and not math.isnan(m.tuned.loss)]
+    return min(known, key=lambda m: m.tuned.loss if m.tuned else math.inf).name if known else "alone"
 
 
 def decision(found: Comparison) -> list[str]:
     """Return the decision: what to do, for whom, how sure that is, and what it takes."""
     best = chosen(found)
     if best == "alone":
-        other = chosen(found, joint=True)
+        other = best_joint(found)
         if other == "alone":
             return ["Every client alone was the only kind of model compared."]
         return [_against(found, found[other], stay=True), *_whom(found, found[other])]
@@ -57,20 +68,18 @@ def decision(found: Comparison) -> list[str]:
 
 
 def _phrase(m: Scored) -> str:
-    kind = RUNS[m.name][0] if m.name in RUNS else m.name
-    return f"{PHRASES[kind]} ({m.name})"
+    return f"{PHRASES[_kind(m)]} ({m.name})"
 
 
 def _against(found: Comparison, m: Scored, stay: bool) -> str:
-    alone, d = found["alone"].whole.error.value, m.paired.difference
-    level = f"{100.0 * found.settings.level:g} % interval"
-    rows = int(found.test_rows.sum())
-    figures = f"{found.error_name} {m.whole.error.value:.3g} on {rows:,} held-out rows, against {alone:.3g} alone"
-    paired = f"difference {d.value:+.3g}, {level} {d.low:+.3g} to {d.high:+.3g}"
+    d = m.paired.difference.shown("+")
+    rows, level = int(found.test_rows.sum()), f"{100.0 * found.settings.level:g} % interval"
+    mine, alone = (span(x.whole.error).split(" (")[0] for x in (m, found["alone"]))
+    figures = f"{found.error_name} {mine} on {rows:,} held-out rows, against {alone} alone"
+    paired = f"difference {d[0]}, {level} {d[1]} to {d[2]}"
     if m.paired.outcome is Outcome.OPEN:
         return f"On average it makes no clear difference whether clients join: {_phrase(m)} has {figures} ({paired})."
-    better = m.paired.outcome is Outcome.GAINS
-    if better:
+    if m.paired.outcome is Outcome.GAINS:
         lead = "Join" if not stay else "Joining helps on held-out rows, though cross-validation preferred staying alone"
         return f"{lead}: {_phrase(m)} predicts better than every client alone: {figures} ({paired})."
     lead = "Stay alone" if stay else "Do not join as a whole: what cross-validation preferred does worse"
@@ -80,21 +89,24 @@ def _against(found: Comparison, m: Scored, stay: bool) -> str:
 def _whom(found: Comparison, m: Scored) -> list[str]:
     """Say who gains, who loses, and of whom nothing can be said."""
     by = {o: [n for n, j in zip(found.rows.names, m.joins, strict=True) if j.outcome is o] for o in Outcome}
-    K, level = found.rows.K, found.settings.level
-    text = f"Of {K} clients, {len(by[Outcome.GAINS])} clearly gain{'s' if len(by[Outcome.GAINS]) == 1 else ''} by it, "
-    lose = by[Outcome.LOSES]
-    text += f"{len(lose)} clearly lose{'s' if len(lose) == 1 else ''}" + (f" ({listed(lose)})" if lose else "")
-    text += f", {len(by[Outcome.OPEN])} show{'s' if len(by[Outcome.OPEN]) == 1 else ''} no clear difference"
-    few = by[Outcome.FEW]
+    gains, loses, open_, few = (by[o] for o in (Outcome.GAINS, Outcome.LOSES, Outcome.OPEN, Outcome.FEW))
+    parts = [_count(gains, "clearly gains by it", "clearly gain by it")]
+    parts += [_count(loses, "clearly loses", "clearly lose") + (f" ({listed(loses)})" if loses else "")]
+    parts += [_count(open_, "shows no clear difference", "show no clear difference")] if open_ else []
     if few:
-        text += f", and {len(few)} {'has' if len(few) == 1 else 'have'} fewer than {found.settings.min_rows} held-out "
-        text += f"rows, too few to say ({listed(few)})"
-    return [f"{text}; all these verdicts hold together at {100.0 * level:g} % confidence."]
+        least = f"fewer than {found.settings.min_rows} held-out rows, too few to say ({listed(few)})"
+        parts += [_count(few, f"has {least}", f"have {least}")]
+    text = f"Of {found.rows.K} clients, {', '.join(parts[:-1])} and {parts[-1]}"
+    return [f"{text}; all these verdicts hold together at {100.0 * found.settings.level:g} % confidence."]
+
+
+def _count(names: Sequence[Any], one: str, more: str) -> str:
+    return f"{len(names) or 'none'} {one if len(names) == 1 else more}"
 
 
 def _cheapest(found: Comparison, m: Scored) -> list[str]:
     """Say which method reaches the models, and what that takes."""
-    kind = RUNS[m.name][0] if m.name in RUNS else m.name
+    kind = _kind(m)
     ways = [x for x in found.methods if x.cost is not None and RUNS[x.name][0] == kind]
     if not ways:
         return []
@@ -106,8 +118,8 @@ def _cheapest(found: Comparison, m: Scored) -> list[str]:
     assert best.cost is not None
     c = best.cost
     return [
-        f"{best.name} reaches it to within {found.settings.gap:g} in {c.rounds} round{'s' if c.rounds != 1 else ''}, "
-        f"{c.megabytes:.3g} MB and {c.seconds:.2g} s of computing."
+        f"It takes {best.name} {c.rounds} round{'s' if c.rounds != 1 else ''}, {c.megabytes:.3g} MB and "
+        f"{c.seconds:.2g} s of computing to come within {found.settings.gap:g} of it."
     ]
 
 
@@ -115,13 +127,11 @@ def _worst(found: Comparison, m: Scored) -> list[str]:
     """Say how the worst client fares, beside the model that is fair to the worst."""
     if m.worst is None:
         return []
-    e = m.clients[m.worst].error
-    text = f"Its largest error is that of {found.rows.names[m.worst]}, {e.value:.3g} ({e.low:.3g} to {e.high:.3g})"
-    fair = [x for x in found.methods if x.name == "afl" and x.name != m.name and x.worst is not None]
-    if fair and fair[0].worst is not None:
-        f = fair[0]
-        text += f"; with afl the largest is {f.clients[f.worst].error.value:.3g} ({found.rows.names[f.worst]})"
-        text += f", at a mean of {f.whole.error.value:.3g}"
+    text = f"Its largest error is that of {found.rows.names[m.worst]}, {span(m.clients[m.worst].error)}"
+    fair = next((x for x in found.methods if x.name == "afl" and x.name != m.name), None)
+    if fair is not None and fair.worst is not None:
+        text += f"; with afl the largest is that of {found.rows.names[fair.worst]}, "
+        text += f"{span(fair.clients[fair.worst].error)}, and the error of all rows {span(fair.whole.error)}"
     return [text + "."]
 
 
@@ -129,3 +139,11 @@ def listed(names: Sequence[Any], most: int = 3) -> str:
     """Return names with commas, the rest counted."""
     text = ", ".join(map(str, names[:most]))
     return text if len(names) <= most else f"{text} and {len(names) - most} more"
+
+
+def span(e: Estimate) -> str:
+    """Return a number with its interval."""
+    if not e.known:
+        return "–"
+    value, low, high = e.shown()
+    return f"{value} ({low} to {high})" if math.isfinite(e.low) else value

@@ -1,12 +1,19 @@
-"""Data as people have it become rows: a federation, a frame, or a file."""
+"""Data as people have it become rows: a federation, or a table whose columns are encoded by its training rows alone."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedconvex._check import bad, wrong_type
-from fedconvex.comparison.rows import Rows, rows_of
+from fedconvex.comparison.rows import Rows, checked, classes_of, labelled, rows_of
 from fedconvex.federation import Federation
+from fedconvex.loss_traits import traits
+from fedconvex.losses import Squared
+from fedconvex.tables import Columns, Frame, read_table
 
 __all__ = ["intake"]
 
@@ -14,16 +21,63 @@ __all__ = ["intake"]
 def intake(data: Any, target: Any, client: Any, domain: Any, loss: Any, **reading: Any) -> Rows:
     """Return the rows of a federation, a frame or a file.
 
+    Parameters
+    ----------
+    data : Federation, or what `fedconvex.tables.read_table` takes
+    target, client, domain : str or None
+    loss : loss or None
+    **reading
+        Further arguments of `fedconvex.tables.read_table`.
+
     Raises
     ------
     TypeError
         For data of another kind.
     ValueError
-        If columns are named for a federation, or missing for a frame or file.
+        If columns are named for a federation, or missing for a table; `fedconvex.tables.ColumnProblems` for columns
+        that should not be learned from.
     """
+    named = {"target": target, "client": client, "domain": domain, **reading}
     if isinstance(data, Federation):
-        named = [n for n, v in (("target", target), ("client", client), ("domain", domain), *reading.items()) if v]
-        if named:
-            raise bad("compare: data", "be a frame or a file where columns are named", f"a Federation and {named[0]}")
+        given = [name for name, v in named.items() if v is not None]
+        if given:
+            raise bad("compare: data", "be a frame or a file where columns are named", f"a Federation and {given[0]}")
         return rows_of(data, loss)
-    raise wrong_type("compare: data", "be a Federation, a DataFrame or a path", type(data).__name__)
+    if not (isinstance(data, (str, os.PathLike, dict, Frame)) or hasattr(data, "columns")):
+        raise wrong_type("compare: data", "be a Federation, a DataFrame or a path", type(data).__name__)
+    frame, columns = read_table(data, target, client, domain, **reading)
+    if columns.weights(frame) is not None:
+        raise bad("compare: data", "have rows without weights", "a column of weights", "leave it out, or repeat rows")
+    title = Path(data).name if isinstance(data, (str, os.PathLike)) else "the table"
+    return _rows_of_table(frame, columns, loss, title)
+
+
+def _rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str) -> Rows:
+    clients = columns.clients(frame)
+    if clients is None:
+        raise bad("compare: data", "say whose row it is", "no client", "name the column: --client COL, client=")
+    order = np.argsort(clients, kind="stable")
+    names, code = np.unique(clients[order], return_inverse=True)
+    domains, domain, known = columns.domains(frame), None, ()
+    if domains is not None:
+        values, domain = np.unique(domains[order], return_inverse=True)
+        known = tuple(values.tolist())
+    frame = frame.take(order)
+
+    def features(train: np.ndarray) -> Any:
+        fitted = columns.fit(frame.take(train), standardise=False, centre=False)
+        return fitted.matrix(frame, unknown="zero")
+
+    y, loss, classes = _target(columns.target(frame), columns.labels, loss)
+    listed = tuple(columns.listed())
+    return checked(Rows(title, features, y, code, tuple(names.tolist()), domain, known, loss, classes, columns=listed))
+
+
+def _target(y: np.ndarray, labels: Any, loss: Any) -> tuple[np.ndarray, Any, Any]:
+    """Return labels as the loss wants them, the loss, and the classes."""
+    if labels is None:
+        return (y, Squared(), None) if loss is None else (y, loss, classes_of(loss, y))
+    by_default, coded, classes = labelled(y, tuple(labels))
+    if loss is None or traits(loss).several == traits(by_default).several:
+        return coded, loss or by_default, classes
+    raise bad("compare: loss", f"know a target of {len(labels)} classes", f"{loss!r}")

@@ -212,5 +212,5 @@ KINDS = {
     "alone": Alone(),
     "afl": Worst(),
     "mocha": Tasks(learned),
-    "mean": NearMean(),
+    "mean-regularised": NearMean(),
 }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedconvex.comparison.decision import decision
+from fedconvex.comparison.page import write_page
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.scores import Measures
 from fedconvex.comparison.tables import client_rows, method_rows, shown
@@ -57,6 +60,8 @@ class Comparison:
     settings : Settings
     methods : tuple of Scored
     train_rows, test_rows : array (K,)
+    held : int array
+        Numbers of the rows that were held out.
     notes : tuple of str
     seconds : float
     """
@@ -66,6 +71,7 @@ class Comparison:
     methods: tuple[Scored, ...]
     train_rows: np.ndarray
     test_rows: np.ndarray
+    held: np.ndarray
     notes: tuple[str, ...]
     seconds: float
 
@@ -80,6 +86,11 @@ class Comparison:
     def error_name(self) -> str:
         """What is compared."""
         return "log loss" if self.rows.classifies else "mean squared error"
+
+    @property
+    def held_labels(self) -> np.ndarray:
+        """Labels of the held-out rows."""
+        return self.rows.y[self.held]
 
     @property
     def decision(self) -> str:
@@ -118,6 +129,18 @@ class Comparison:
         except ImportError as error:
             raise ImportError("Comparison.to_frame must have pandas: pip install pandas") from error
         return pd.DataFrame(self.clients)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page as index.html into a folder, and return the file.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib or Jinja2: ``pip install "fedconvex[report]"``.
+        ValueError
+            If the folder cannot be made or written to.
+        """
+        return write_page(self, path)
 
     def __repr__(self) -> str:
         names = ", ".join(m.name for m in self.methods)

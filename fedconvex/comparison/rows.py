@@ -19,7 +19,7 @@ from fedconvex.federation_input import draw_keys
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Logistic, Softmax, Squared
 
-__all__ = ["MOST_CLASSES", "Rows", "labelled", "rows_of"]
+__all__ = ["MOST_CLASSES", "Rows", "checked", "classes_of", "labelled", "rows_of"]
 
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
 
@@ -45,8 +45,8 @@ class Rows:
     loss : loss
     classes : tuple or None
         What the labels stand for; None for a real target.
-    notes : tuple of str
-        What became of the columns, and other facts for the reader.
+    columns : tuple of (name, what became of it, note)
+        Of a table.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Rows:
     domains: tuple[Any, ...]
     loss: Any
     classes: tuple[Any, ...] | None
-    notes: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def K(self) -> int:
@@ -112,7 +112,7 @@ def rows_of(federation: Federation, loss: Any = None, title: str = "the federati
     ptr = federation.ptr
     rows = np.concatenate([np.arange(ptr[k], ptr[k + 1]) for k in order])
     X, y = federation.X[rows], np.array(federation.y[rows])
-    loss, y, classes = (loss, y, _classes(loss, y)) if loss is not None else labelled(y)
+    loss, y, classes = (loss, y, classes_of(loss, y)) if loss is not None else labelled(y)
     code, names = np.repeat(np.arange(federation.K), federation.sizes[order]), federation.labels[order].tolist()
     domain = None if federation.domain is None else federation.domain[rows]
     known = () if federation.domain_labels is None else tuple(federation.domain_labels.tolist())
@@ -166,7 +166,8 @@ def labelled(y: np.ndarray, names: tuple[Any, ...] | None = None) -> tuple[Any, 
     return (Logistic(), 2.0 * code - 1.0, shown) if values.size == 2 else (Softmax(values.size), code, shown)
 
 
-def _classes(loss: Any, y: np.ndarray) -> tuple[Any, ...] | None:
+def classes_of(loss: Any, y: np.ndarray) -> tuple[Any, ...] | None:
+    """Return what the labels stand for where a loss was given with them; None for a real target."""
     kind = traits(loss)
     if kind.task == "regression":
         return None

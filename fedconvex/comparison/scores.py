@@ -32,6 +32,21 @@ class Estimate(NamedTuple):
         """Whether there is a number."""
         return math.isfinite(self.value)
 
+    def shown(self, sign: str = "") -> tuple[str, str, str]:
+        """Return the number and the ends of its interval as text, with as many places as the interval tells.
+
+        Examples
+        --------
+        >>> from fedconvex.comparison.scores import Estimate
+        >>> Estimate(0.58812, 0.3991, 0.7771).shown(), Estimate(-0.004, -0.011, 0.003).shown("+")
+        (('0.59', '0.40', '0.78'), ('-0.0040', '-0.0110', '+0.0030'))
+        """
+        half = 0.5 * (self.high - self.low)
+        if not (math.isfinite(half) and half > 0.0):
+            return tuple(f"{v:{sign}.3g}" for v in self)  # type: ignore[return-value]
+        places = min(max(0, 1 - math.floor(math.log10(half))), 12)
+        return tuple(f"{v:{sign},.{places}f}" for v in self)  # type: ignore[return-value]
+
 
 UNKNOWN = Estimate(math.nan)
 

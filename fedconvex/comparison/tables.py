@@ -5,27 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from fedconvex.comparison.decision import chosen
-from fedconvex.comparison.scores import Estimate
+from fedconvex.comparison.decision import best_joint, span
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["client_rows", "method_rows", "shown", "span"]
+__all__ = ["client_rows", "cost_rows", "method_rows", "shown"]
 
 
 def shown(x: Any) -> str:
     """Return a cell as text."""
     return x if isinstance(x, str) else "–" if x != x else f"{x:.4g}" if isinstance(x, float) else str(x)
-
-
-def span(e: Estimate, digits: int = 3) -> str:
-    """Return a number with its interval."""
-    if not e.known:
-        return "–"
-    if not math.isfinite(e.low):
-        return f"{e.value:.{digits}g}"
-    return f"{e.value:.{digits}g} ({e.low:.{digits}g} to {e.high:.{digits}g})"
 
 
 def method_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
@@ -34,7 +24,7 @@ def method_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
     heads = ["method", found.error_name, *(["accuracy"] if classifies else ["RMSE", "R^2"])]
     heads += ["AUC"] if binary else []
     heads += ["calibration error"] if classifies else []
-    heads += ["worst client", "its error", "gain", "lose", "l2", "rounds", "MB", "seconds"]
+    heads += ["worst client", "its error", "clients gain", "lose", "l2", "rounds", "MB", "seconds"]
     cells = []
     for m in found.methods:
         quality = [m.whole.accuracy.value] if classifies else [m.whole.rmse.value, m.whole.r2]
@@ -56,11 +46,17 @@ def _cost(m: Scored) -> list[Any]:
     return [f"{sign}{m.cost.rounds}", m.cost.megabytes, m.cost.seconds]
 
 
+def cost_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
+    """Return the heads and rows of the table of costs."""
+    heads = ["method", "rounds", "MB", "seconds", "certified gap", "settings"]
+    runs = [(m.name, m.cost) for m in found.methods if m.cost is not None]
+    cells = [[n, f"{'' if c.reached else '>'}{c.rounds}", c.megabytes, c.seconds, c.gap, c.why] for n, c in runs]
+    return heads, cells
+
+
 def client_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
     """Return the heads and rows of the table of clients: the method that was chosen beside every client alone."""
-    best, alone = found[chosen(found)], found["alone"]
-    if best.name == "alone":
-        best = found[chosen(found, joint=True)]
+    best, alone = found[best_joint(found)], found["alone"]
     heads = ["client", "training", "held out", "base rate" if found.rows.classifies else "mean"]
     heads += ["alone", best.name, "difference", "verdict"]
     cells = []

@@ -12,12 +12,21 @@ import numpy as np
 
 from fedconvex.verify.findings import Finding, StepChoice, Tightness
 
-__all__ = ["curve_drawing", "needs_matplotlib", "step_drawing", "tightness_drawing"]
+__all__ = [
+    "COLOURS",
+    "INK",
+    "as_svg",
+    "curve_drawing",
+    "log_axis",
+    "needs_matplotlib",
+    "step_drawing",
+    "tightness_drawing",
+]
 
 # Stand-ins that the page's style replaces, so that one drawing serves light and dark: Okabe and Ito's palette there.
-_INK, _GRID = "#010101", "#020202"
-_COLOURS = {"measured": "#030303", "bound": "#040404", "worst": "#050505", "fourth": "#060606"}
-_STYLE = {_INK: "currentColor", _GRID: "var(--grid)"} | {v: f"var(--{k})" for k, v in _COLOURS.items()}
+INK, _GRID = "#010101", "#020202"
+COLOURS = {"measured": "#030303", "bound": "#040404", "worst": "#050505", "fourth": "#060606"}
+_STYLE = {INK: "currentColor", _GRID: "var(--grid)"} | {v: f"var(--{k})" for k, v in COLOURS.items()}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -46,21 +55,21 @@ def curve_drawing(finding: Finding, prefix: str) -> str:
         shown = _positive(line.measured)
         if not line.exact:
             low, high = _positive(line.low), _positive(line.high)
-            axis.fill_between(T, low, high, color=_COLOURS["measured"], alpha=0.25, linewidth=0)
+            axis.fill_between(T, low, high, color=COLOURS["measured"], alpha=0.25, linewidth=0)
         label = "measured, exact" if line.exact else "measured, 95 %"
-        axis.plot(T, shown, color=_COLOURS["measured"], marker="o", markersize=4, label=label)
-        look = {"color": _COLOURS["bound"], "linestyle": (0, (5, 2)), "marker": "s", "markersize": 3.5}
+        axis.plot(T, shown, color=COLOURS["measured"], marker="o", markersize=4, label=label)
+        look = {"color": COLOURS["bound"], "linestyle": (0, (5, 2)), "marker": "s", "markersize": 3.5}
         axis.plot(T, _positive(line.bound), label="bound", **look)
         worst = [(t, w) for t, w in zip(T.tolist(), finding.worst_curve, strict=True) if w.known]
         if worst:
             at = [t for t, _ in worst]
             upper = _positive(np.array([w.upper for _, w in worst]))
-            look = {"color": _COLOURS["worst"], "linestyle": ":", "marker": "D", "markersize": 4}
+            look = {"color": COLOURS["worst"], "linestyle": ":", "marker": "D", "markersize": 4}
             axis.plot(at, upper, label="exact worst case", **look)
-            axis.vlines(at, [max(w.lower, 1e-300) for _, w in worst], upper, color=_COLOURS["worst"])
-        _log(axis.xaxis, T)
+            axis.vlines(at, [max(w.lower, 1e-300) for _, w in worst], upper, color=COLOURS["worst"])
+        log_axis(axis.xaxis, T)
         every = [_positive(line.measured), _positive(line.bound), *([upper] if worst else [])]
-        _log(axis.yaxis, np.concatenate(every))
+        log_axis(axis.yaxis, np.concatenate(every))
         axis.set_xlabel("rounds T")
         assert finding.verdict.bound is not None
         axis.set_ylabel(finding.verdict.bound.quantity.axis)
@@ -74,7 +83,7 @@ def curve_drawing(finding: Finding, prefix: str) -> str:
         f"goes from {span(line.measured)}, the bound from {span(line.bound)}."
     )
     known = np.array([w.upper for w in finding.worst_curve if w.known])
-    return _svg(draw, prefix, text + (f" The exact worst case goes from {span(known)}." if known.size else ""))
+    return as_svg(draw, prefix, text + (f" The exact worst case goes from {span(known)}." if known.size else ""))
 
 
 def tightness_drawing(rows: Sequence[Tightness], prefix: str) -> str:
@@ -86,18 +95,18 @@ def tightness_drawing(rows: Sequence[Tightness], prefix: str) -> str:
         at = np.arange(len(rows))
         for name, (colour, marker, dash) in looks.items():
             values = [t.ratio(name) for t in rows]
-            axis.plot(at, values, color=_COLOURS[colour], marker=marker, linestyle=dash, markersize=4, label=name)
-        axis.axhline(1.0, color=_INK, linewidth=0.8)
+            axis.plot(at, values, color=COLOURS[colour], marker=marker, linestyle=dash, markersize=4, label=name)
+        axis.axhline(1.0, color=INK, linewidth=0.8)
         axis.set_xticks(at, [f"{t.zeta:g}" for t in rows])
         axis.set_xlabel("zeta (L = D = 1)")
         axis.set_ylabel("bound / exact worst case")
         axis.set_title(f"T = {rows[0].rounds}")
         axis.set_ylim(0.8, 100.0)
-        _log(axis.yaxis, np.array([1.0, 100.0]))
+        log_axis(axis.yaxis, np.array([1.0, 100.0]))
 
     parts = ", ".join(f"{name} {rows[0].ratio(name):.3g} to {rows[-1].ratio(name):.3g}" for name in looks)
     text = f"T = {rows[0].rounds}: bounds over the exact worst case as zeta goes from {rows[0].zeta:g} to "
-    return _svg(draw, prefix, f"{text}{rows[-1].zeta:g}: {parts}.")
+    return as_svg(draw, prefix, f"{text}{rows[-1].zeta:g}: {parts}.")
 
 
 def step_drawing(s: StepChoice, prefix: str) -> str:
@@ -105,15 +114,13 @@ def step_drawing(s: StepChoice, prefix: str) -> str:
 
     def draw(axis: Any) -> None:
         look = {"markersize": 3}
-        axis.plot(
-            s.steps, s.worst, color=_COLOURS["worst"], linestyle=":", marker="D", label="exact worst case", **look
-        )
-        axis.plot(s.steps, s.sharp, color=_COLOURS["measured"], marker="o", label="R1#", **look)
-        axis.plot(s.steps, s.bound, color=_COLOURS["bound"], linestyle="--", marker="s", label="(15)", **look)
+        axis.plot(s.steps, s.worst, color=COLOURS["worst"], linestyle=":", marker="D", label="exact worst case", **look)
+        axis.plot(s.steps, s.sharp, color=COLOURS["measured"], marker="o", label="R1#", **look)
+        axis.plot(s.steps, s.bound, color=COLOURS["bound"], linestyle="--", marker="s", label="(15)", **look)
         for at in (s.best, s.best_bound):
-            axis.plot(*at, marker="o", markersize=11, markerfacecolor="none", color=_INK, linestyle="none")
-        _log(axis.xaxis, s.steps)
-        _log(axis.yaxis, np.concatenate([_positive(v) for v in (s.worst, s.sharp, s.bound)]))
+            axis.plot(*at, marker="o", markersize=11, markerfacecolor="none", color=INK, linestyle="none")
+        log_axis(axis.xaxis, s.steps)
+        log_axis(axis.yaxis, np.concatenate([_positive(v) for v in (s.worst, s.sharp, s.bound)]))
         axis.set_xlabel("step size, units of 1/L")
         axis.set_ylabel("mean suboptimality, units of L D²")
 
@@ -121,7 +128,7 @@ def step_drawing(s: StepChoice, prefix: str) -> str:
         f"Exact worst case over the step size: least {s.best[1]:.4g} at {s.best[0]:.3g}/L; (15) is least, "
         f"{s.best_bound[1]:.4g}, at {s.best_bound[0]:.3g}/L. Circles mark both."
     )
-    return _svg(draw, prefix, text)
+    return as_svg(draw, prefix, text)
 
 
 def _positive(v: np.ndarray) -> np.ndarray:
@@ -129,8 +136,8 @@ def _positive(v: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(v) & (v > 0.0), v, np.nan)
 
 
-def _log(axis: Any, values: np.ndarray) -> None:
-    """Make an axis logarithmic if it has something to show, with ticks that are text."""
+def log_axis(axis: Any, values: np.ndarray) -> None:
+    """Make an axis of a drawing logarithmic if it has something to show, with ticks that are text."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     v = _positive(values)
@@ -168,8 +175,24 @@ def _tick(x: float) -> str:
     return power if abs(m - 1.0) < 1e-9 else f"{m:.0f}·{power}"
 
 
-def _svg(draw: Callable[[Any], None], prefix: str, label: str) -> str:
-    """Return a drawing as an SVG element whose ids start with the prefix."""
+def as_svg(
+    draw: Callable[[Any], None], prefix: str, label: str, size: tuple[float, float] = (4.4, 2.9), columns: int = 4
+) -> str:
+    """Return a drawing as an SVG element whose ids start with the prefix.
+
+    Parameters
+    ----------
+    draw : function
+        Takes an axis of matplotlib; colours are `INK` and `COLOURS`.
+    prefix : str
+        Different for every drawing of a page.
+    label : str
+        What a screen reader says.
+    size : (float, float)
+        Inches; on the page the width is what there is room for.
+    columns : int
+        Of the legend.
+    """
     from html import escape
 
     import matplotlib
@@ -181,12 +204,12 @@ def _svg(draw: Callable[[Any], None], prefix: str, label: str) -> str:
         "svg.fonttype": "none",
         "font.family": "sans-serif",
         "font.size": 9,
-        "text.color": _INK,
-        "axes.edgecolor": _INK,
-        "axes.labelcolor": _INK,
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
         "axes.titlesize": 9,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
@@ -199,11 +222,11 @@ def _svg(draw: Callable[[Any], None], prefix: str, label: str) -> str:
     }
     out = io.StringIO()
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(4.4, 2.9), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         axis = figure.subplots()
         draw(axis)
-        figure.legend(loc="outside upper center", ncols=4, handlelength=2.4, columnspacing=1.2)
+        figure.legend(loc="outside upper center", ncols=columns, handlelength=2.4, columnspacing=1.2)
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return _inlined(out.getvalue(), prefix, escape(label))
 
