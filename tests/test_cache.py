@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -283,6 +284,7 @@ def test_strict_kernels_stay_strict_inside_reductions(tmp_path):
 
 
 STRICT = """
+import gc
 import json
 from fedconvex.kernels.cache import kernel, part, reduction, strict_part
 
@@ -305,3 +307,32 @@ def outer(a, b):
 assert share(3, 2) == shares(3, 2) == 1.5  # parts run as Python where Python calls them
 print(json.dumps([*outer(1e-310, 1e-310), ratio(1e-310, 1e-310)]))
 """
+
+
+def test_garbage_is_not_collected_while_kernels_are_compiled():
+    seen = []
+
+    @cache.overload(watch := lambda x: x, False)
+    def choose(x):
+        seen.append(gc.isenabled())  # during the typing of the kernel that calls it
+        return lambda x: x
+
+    @cache.njit
+    def calls(x):
+        return watch(x)
+
+    @cache.njit
+    def fails(x):
+        return watch(x).missing
+
+    calls(1.0)
+    assert seen and not any(seen) and gc.isenabled()
+    with pytest.raises(cache.numba.TypingError):
+        fails(1.0)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        calls(1)
+        assert not gc.isenabled()  # as it was found
+    finally:
+        gc.enable()

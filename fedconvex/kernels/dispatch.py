@@ -74,11 +74,16 @@ def by_rule(name, otherwise=None):
     def in_python(rule, *args):
         return getattr(type(rule), name, otherwise)(rule, *args)
 
-    def in_kernel(rule, *args):
-        return getattr(rule.instance_class, name, otherwise)
+    def own(rule, *args):
+        return getattr(rule.instance_class, name, None)
+
+    def other(rule, *args):
+        return None if hasattr(rule.instance_class, name) else otherwise
 
     if not DISABLED:
-        overload(in_python, FASTMATH, forceinline=True, **_FLAGS)(in_kernel)
+        overload(in_python, FASTMATH, through=otherwise is None, forceinline=True, **_FLAGS)(own)
+        if otherwise is not None:
+            overload(in_python, FASTMATH, through=True, forceinline=True, **_FLAGS)(other)
     return in_python
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from fedconvex.draws import BATCHES, stream
 from fedconvex.kernels import pieces
 from fedconvex.kernels.batches import list_rows
-from fedconvex.kernels.cache import borrowing, kernel, strict_part
+from fedconvex.kernels.cache import borrowing, inner_part, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
 
@@ -114,6 +114,34 @@ def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
     return widest, listed, largest, seen, passes, block
 
 
+@inner_part
+def _room(whole, widest, real, width, p):
+    """Divide the scratch room: the model w, and the rest."""
+    o = (-np.int64(real.ctypes.data >> 3)) % 8  # pieces of a width begin with a cache line
+    w, g, m = real[o : o + p], real[o + width : o + width + p], real[o + 2 * width : o + 2 * width + p]
+    v, c, c0 = real[o + 3 * width :][:p], real[o + 4 * width :], real[o + 5 * width :]
+    return w, Scratch(whole[:widest], whole[widest:], g, m, v, c, c0, real[o + 6 * width :])
+
+
+@inner_part
+def _begin(
+    r, j, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, replacement, listed, drawn, C, ridges,
+    since, w, room,
+):  # fmt: skip
+    """Return a job, with w at its model, and its rows listed where they are asked for."""
+    k, b = clients[r, j], tilt[min(r, tilt.shape[0] - 1), min(j, tilt.shape[1] - 1)]
+    lo, n, passes, block, batch = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0], plan[r, j, 1], plan[r, j, 2]
+    full = batch == n and not replacement and not drawn
+    state = stream(key, trajectories[r], round_, ids[k], BATCHES)
+    if listed:
+        list_rows(state, lo, n, full, since, passes, block, replacement, room.pool, room.rows)
+    for q in range(w.size if since == 0 else 0):
+        w[q] = W[r, min(j, W.shape[1] - 1), q]
+        room.m[q] = room.v[q] = 0.0
+    a, b = increased(l2, ridge[min(r, ridge.size - 1)], ridges), b[: size_unless_zero(b)]
+    return Job(r, j, k, lo, n, since, passes, block, batch, full, state, C, a, b)
+
+
 @borrowing
 def run_jobs(
     rule, kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta,
@@ -124,27 +152,17 @@ def run_jobs(
     plan[r, j] holds passes, block and batch. W, tilt and eta are the same for all j where their second axis is 1. With
     ``since`` above 0, the one job of the kind goes on from that pass, with what earlier ones left in the room.
     """
-    p, o = W.shape[2], (-np.int64(real.ctypes.data >> 3)) % 8  # pieces of a width begin with a cache line
-    w, g, m = real[o : o + p], real[o + width : o + width + p], real[o + 2 * width : o + 2 * width + p]
-    v, c, c0 = real[o + 3 * width :][:p], real[o + 4 * width :], real[o + 5 * width :]
-    room = Scratch(whole[:widest], whole[widest:], g, m, v, c, c0, real[o + 6 * width :])
+    w, room = _room(whole, widest, real, width, W.shape[2])
     for r in range(clients.shape[0]):
         for j in range(clients.shape[1]):
             if kinds[r, j] != kind:
                 continue
-            k, b = clients[r, j], tilt[min(r, tilt.shape[0] - 1), min(j, tilt.shape[1] - 1)]
-            lo, n, passes, block, batch = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0], plan[r, j, 1], plan[r, j, 2]
-            full = batch == n and not replacement and kind != DRAWN
-            state = stream(key, trajectories[r], round_, ids[k], BATCHES)
-            if kind > ITSELF:
-                list_rows(state, lo, n, full, since, passes, block, replacement, room.pool, room.rows)
-            for q in range(p if since == 0 else 0):
-                w[q] = W[r, min(j, W.shape[1] - 1), q]
-                m[q] = v[q] = 0.0
-            a, b = increased(l2, ridge[min(r, ridge.size - 1)], ridges), b[: size_unless_zero(b)]
-            job = Job(r, j, k, lo, n, since, passes, block, batch, full, state, C, a, b)
+            job = _begin(
+                r, j, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, replacement,
+                kind > ITSELF, kind == DRAWN, C, ridges, since, w, room,
+            )  # fmt: skip
             steps(rule, loss, Data(X, y), job, eta, w, path, room)
-            for q in range(p):
+            for q in range(w.size):
                 out[r, j, q] = w[q]
 
 
@@ -174,7 +192,7 @@ def run(
         listed = max(widest, pieces.most_rows(plan, by_row, by_step))
     out = np.empty((*clients.shape, p)) if out is None else out
     labels = problem.row_labels if labels is None else labels
-    width = (max(p, largest * C, C) + 7) // 8 * 8
+    width = (max(p, largest * C, C) + 7) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
     whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
     ridges = np.empty(p if np.ndim(l2) else 0)
     for kind, rule in rules.items():
