@@ -499,3 +499,94 @@ def test_a_page_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="--report"):
         fedconvex.compare(clients((12, 9)), **QUICK).report(tmp_path / "file")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def table(n=60, seed=0):
+    """Three wards, a number with gaps, a category, and one value of it that only one row has."""
+    rng = np.random.default_rng(seed)
+    dose = rng.normal(size=n).round(2)
+    smoking = rng.choice(["never", "former", "now"], n)
+    ill = np.where(dose + (smoking == "now") + 0.8 * rng.normal(size=n) > 0.3, "yes", "no")
+    gaps = [None if i % 9 == 4 else float(v) for i, v in enumerate(dose)]
+    ward = rng.choice(["a", "b", "c"], n)
+    return {"dose": gaps, "smoking": smoking.tolist(), "ward": ward.tolist(), "ill": ill.tolist()}
+
+
+def test_a_table_is_encoded_by_its_training_rows():
+    data = table()
+    found = fedconvex.compare(data, "ill", "ward", impute="median", **QUICK)
+    rows = found.rows
+    order = np.argsort(data["ward"], kind="stable")
+    train = np.setdiff1d(np.arange(60), found.held)
+    dose = np.array([np.nan if v is None else v for v in data["dose"]])[order]
+    X = rows.features(train)
+    gaps = np.isnan(dose)
+    same(X[gaps, 0], np.full(gaps.sum(), np.nanmedian(dose[train])))
+    assert X.shape == (60, 4)
+    assert rows.classes == ("no", "yes")
+    assert rows.names == ("a", "b", "c")
+    assert [c[0] for c in rows.columns] == ["dose", "smoking", "ward", "ill"]
+
+
+def test_a_category_of_held_out_rows_only_counts_as_none():
+    data = table()
+    first = fedconvex.compare(data, "ill", "ward", impute="median", **QUICK)
+    order = np.argsort(data["ward"], kind="stable")
+    data["smoking"][order[first.held[0]]] = "pipe"
+    found = fedconvex.compare(data, "ill", "ward", impute="median", **QUICK)
+    for m in first.methods:
+        same(m.models.coef, found[m.name].models.coef)
+    X = found.rows.features(np.setdiff1d(np.arange(60), found.held))
+    assert not X[found.held[0], 1:].any()
+
+
+def test_columns_that_need_a_decision_are_refused():
+    with pytest.raises(ValueError, match="missing"):
+        fedconvex.compare(table(), "ill", "ward", **QUICK)
+    with pytest.raises(ValueError, match="say whose row it is"):
+        fedconvex.compare(table(), "ill", impute="median", **QUICK)
+
+
+def csv_of(data, path):
+    cells = [["" if v is None else str(v) for v in column] for column in data.values()]
+    lines = [",".join(row) for row in [list(data), *map(list, zip(*cells, strict=True))]]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_the_command_writes_what_the_function_finds(tmp_path, capsys):
+    import json
+
+    from fedconvex.cli import main
+
+    file = csv_of(table(), tmp_path / "wards.csv")
+    asked = ["--target", "ill", "--client", "ward", "--impute", "median", "--methods", "pooled"]
+    assert main(["compare", file, *asked, "--json", "--report", str(tmp_path / "page")]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = fedconvex.compare(file, "ill", "ward", impute="median", **QUICK)
+    assert printed["decision"] == found.sentences
+    for row, expected in zip(printed["clients"], found.clients, strict=True):
+        assert {k: v for k, v in row.items() if v is not None} == {k: v for k, v in expected.items() if v == v}
+    assert (tmp_path / "page" / "index.html").exists()
+    assert main(["compare", file, *asked]) == 0
+    assert "method" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--methods", "pooled,fedavgg"], "--methods must be some of pooled, "),
+        (["--test-size", "1"], "--test-size must lie strictly between 0 and 1"),
+        (["--loss", "hinge"], "--loss must be one of squared, logistic, softmax; got 'hinge'"),
+        (["--methods", "pooled", "--clients", "3"], "--clients and --partition must divide data without clients"),
+    ],
+)
+def test_what_the_command_refuses(tmp_path, capsys, extra, message):
+    from fedconvex.cli import main
+
+    file = csv_of(table(), tmp_path / "wards.csv")
+    assert main(["compare", file, "--target", "ill", "--client", "ward", "--impute", "median", *extra]) == 2
+    assert message in capsys.readouterr().err

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedconvex.problems import Problem
     from fedconvex.tables import Columns, Frame
 
-__all__ = ["AFFORDABLE", "Data", "affordable", "prepare", "reading", "wishes"]
+__all__ = ["AFFORDABLE", "Data", "Raw", "affordable", "prepare", "raw", "reading", "wishes"]
 
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
 AFFORDABLE = 2e11  # operations spent on constants and on the clients' own models
@@ -212,14 +212,33 @@ def _coded(columns: Columns, frame: Frame, several: bool) -> np.ndarray:
     return 2.0 * y - 1.0 if len(columns.labels) == 2 and not several else y
 
 
-def prepare(args: argparse.Namespace) -> Data:
-    """Read, decide about columns, divide, hold rows out, and standardise by the training rows."""
-    from fedconvex import Federation
+class Raw(NamedTuple):
+    """Raw rows with the roles of their columns, nothing fitted yet."""
 
+    title: str
+    frame: Frame
+    columns: Columns
+    loss: Any
+    reason: str  # why this loss
+    clients: np.ndarray  # (n,)
+    origin: str  # where they come from
+    bundled: bool
+
+
+def raw(args: argparse.Namespace) -> Raw:
+    """Read, decide about columns, and divide."""
     title, frame, bundled = _read(args)
     columns = _planned(args, frame, bundled)
     loss, reason = _loss(args, columns, frame)
     clients, origin = _owners(args, columns, frame, bundled)
+    return Raw(title, frame, columns, loss, reason, clients, origin, bundled)
+
+
+def prepare(args: argparse.Namespace) -> Data:
+    """Read, decide about columns, divide, hold rows out, and standardise by the training rows."""
+    from fedconvex import Federation
+
+    title, frame, columns, loss, reason, clients, origin, bundled = raw(args)
     numbers = Federation.from_arrays(np.arange(frame.n, dtype=np.float64)[:, None], np.zeros(frame.n), clients)
     if numbers.K < 2:
         cure = "name another column" if args.client else "ask for more with --clients"

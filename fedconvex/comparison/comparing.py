@@ -24,7 +24,7 @@ from fedconvex.comparison.tuning import Tuned, tune
 from fedconvex.comparison.verdicts import joining, worst_of
 from fedconvex.solvers.solution import DIRECT_SIZE
 
-__all__ = ["METHODS", "Settings", "compare", "compare_rows"]
+__all__ = ["METHODS", "Settings", "checked_settings", "compare", "compare_rows"]
 
 METHODS = {  # what each computes, in the order of tables; the first stands for no model at all
     "base rate": "every client's own share of each class, or mean, without features",
@@ -108,7 +108,7 @@ def compare(
     """
     rows = intake(data, target, client, domain, loss, **reading)
     given = (methods, test_size, folds, local_steps, rounds, gap, min_rows, level, seed)
-    return compare_rows(rows, _settings(rows, *given), progress)
+    return compare_rows(rows, checked_settings(rows, *given), progress)
 
 
 def compare_rows(rows: Rows, asked: Settings, progress: bool | None = None) -> Comparison:
@@ -165,7 +165,8 @@ class _Work:
             self.show(1.0, "done")
 
 
-def _settings(rows: Rows, methods: Any, *given: Any) -> Settings:
+def checked_settings(rows: Rows, methods: Any, *given: Any) -> Settings:
+    """Return the settings of `compare`, in the order of `Settings`, if they are in range."""
     test_size, folds, local_steps, rounds, gap, min_rows, level, seed = given
     who = "compare"
     share = real(f"{who}: test_size", test_size, low=0.0, high=1.0, strict=True)
@@ -280,10 +281,10 @@ def _notes(data: Training, asked: Settings, fits: dict[str, Fit], tuned: dict[st
     lacking = [rows.names[k] for k, mine in enumerate(data.own) if not data.free(mine)]
     if lacking:
         shown = ", ".join(map(str, lacking[:5])) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
-        notes.append(
-            f"Alone, {shown} {'has' if len(lacking) == 1 else 'have'} no training rows of some class: the intercept of "
-            "their own models is penalised, since without such rows it would grow without limit."
-        )
+        whose = "has no training rows of some class: the intercept of its own model is"
+        if len(lacking) > 1:
+            whose = "have no training rows of some class: the intercepts of their own models are"
+        notes.append(f"Alone, {shown} {whose} penalised, since without such rows it would grow without limit.")
     if any(isinstance(KINDS[k], Tasks) for k in fits):
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
     for name in ("mocha", "mean-regularised", "afl"):

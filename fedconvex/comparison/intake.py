@@ -15,7 +15,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.losses import Squared
 from fedconvex.tables import Columns, Frame, read_table
 
-__all__ = ["intake"]
+__all__ = ["intake", "rows_of_table"]
 
 
 def intake(data: Any, target: Any, client: Any, domain: Any, loss: Any, **reading: Any) -> Rows:
@@ -46,14 +46,17 @@ def intake(data: Any, target: Any, client: Any, domain: Any, loss: Any, **readin
     if not (isinstance(data, (str, os.PathLike, dict, Frame)) or hasattr(data, "columns")):
         raise wrong_type("compare: data", "be a Federation, a DataFrame or a path", type(data).__name__)
     frame, columns = read_table(data, target, client, domain, **reading)
+    title = Path(data).name if isinstance(data, (str, os.PathLike)) else "the table"
+    return rows_of_table(frame, columns, loss, title, columns.clients(frame))
+
+
+def rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str, clients: np.ndarray | None) -> Rows:
+    """Return the rows of a table whose columns have roles; their encoding is fitted when training rows are known.
+
+    Categories that no training row has count as none of them.
+    """
     if columns.weights(frame) is not None:
         raise bad("compare: data", "have rows without weights", "a column of weights", "leave it out, or repeat rows")
-    title = Path(data).name if isinstance(data, (str, os.PathLike)) else "the table"
-    return _rows_of_table(frame, columns, loss, title)
-
-
-def _rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str) -> Rows:
-    clients = columns.clients(frame)
     if clients is None:
         raise bad("compare: data", "say whose row it is", "no client", "name the column: --client COL, client=")
     order = np.argsort(clients, kind="stable")

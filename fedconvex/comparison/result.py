@@ -95,7 +95,12 @@ class Comparison:
     @property
     def decision(self) -> str:
         """What to do, in a few sentences, with its uncertainty."""
-        return " ".join(decision(self))
+        return " ".join(self.sentences)
+
+    @property
+    def sentences(self) -> list[str]:
+        """The decision, sentence by sentence."""
+        return decision(self)
 
     @property
     def clients(self) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ RUNS: dict[str, tuple[str, Callable[[Any, int], Plan]]] = {  # name: (kind whose
     "fedsgd": ("pooled", _fedsgd),
     "afl": ("afl", _afl),
     "mocha": ("mocha", _mocha),
-    "mean-regularised": ("mean", _mean),
+    "mean-regularised": ("mean-regularised", _mean),
 }
 
 

@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fedconvex.comparison.decision import best_joint, span
+from fedconvex.comparison.scores import Estimate
+from fedconvex.comparison.verdicts import Outcome
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
@@ -63,6 +65,8 @@ def client_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
     for k, name in enumerate(found.rows.names):
         mine, join = best.clients[k], best.joins[k]
         counts = [int(found.train_rows[k]), int(found.test_rows[k])]
-        errors = [span(alone.clients[k].error), span(mine.error), span(join.difference)]
-        cells.append([str(name), *counts, mine.base, *errors, join.outcome.value])
+        errors = [alone.clients[k].error, mine.error, join.difference]
+        if join.outcome is Outcome.FEW:  # an interval would say little, at length
+            errors = [Estimate(e.value) for e in errors]
+        cells.append([str(name), *counts, mine.base, *map(span, errors), join.outcome.value])
     return heads, cells

@@ -1,0 +1,144 @@
+"""The command ``fedconvex compare``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fedconvex._check import bad
+from fedconvex.cli.arguments import LOSSES, OK, Refused, add_columns, choice, count, number, partition
+from fedconvex.cli.data import raw
+from fedconvex.cli.output import fill, fits, say, writing
+from fedconvex.cli.summary import plain
+
+if TYPE_CHECKING:
+    from fedconvex.comparison import Comparison
+
+__all__ = ["add_parser"]
+
+METHODS = "pooled, fedavg, fedprox, scaffold, fedsgd, afl, mocha, mean-regularised, boosting"
+KNOWN = ("squared", "logistic", "softmax")  # losses with a curvature, and probabilities of classes
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    compare = commands.add_parser(
+        "compare",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="whether clients should join: one model, a fair one, one per client, or every client alone",
+        description=textwrap.dedent("""\
+            Compare one model for all clients, one that is fair to the worst, models per client, and every client
+            alone, on rows of every client that were held out before anything was fitted.
+
+            DATA is a .csv, .tsv, .parquet, .svm (svmlight) or .npz file, or the name of a data set that comes with
+            scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients."""),
+        epilog=textwrap.dedent("""\
+            examples:
+              fedconvex compare
+              fedconvex compare wards.csv --target ill --client ward --report decision
+              fedconvex compare wards.csv --target ill --client ward --methods pooled,afl --drop patient"""),
+    )
+    compare.add_argument("data", nargs="?", metavar="DATA", help=argparse.SUPPRESS)
+    add = compare.add_argument_group("data").add_argument
+    add("--target", metavar="COL", help="column to predict")
+    add("--client", metavar="COL", help="column that says whose row it is")
+    add("--domain", metavar="COL", help="column with the domain of a row, to which afl is fair; default the client")
+    add("--clients", metavar="K", type=count("--clients", low=1), help="divide the rows among K clients")
+    add(
+        "--partition", metavar="P", type=partition, help="how: iid, dirichlet[:ALPHA], shards[:N], similarity[:PERCENT]"
+    )
+    add_columns(compare)
+    add = compare.add_argument_group("comparison").add_argument
+    add("--methods", metavar="M", help=f"some of {METHODS}, with commas; default all but boosting")
+    add("--loss", type=choice("--loss", [k for k in LOSSES if k in KNOWN]), metavar="LOSS", help=", ".join(KNOWN))
+    add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=0.25,
+        help="share of every client's rows that is held out; default 0.25")  # fmt: skip
+    add("--folds", metavar="K", type=count("--folds", low=2), default=5, help="of the cross-validation; default 5")
+    add("--local-steps", metavar="N", type=count("--local-steps", low=1), default=5, help="a round; default 5")
+    add("--rounds", metavar="N", type=count("--rounds", low=1), default=500, help="most rounds; default 500")
+    add("--gap", metavar="G", type=number("--gap", low=0.0, strict=True), default=1e-3,
+        help="distance from the optimum to which rounds and bytes are counted; default 0.001")  # fmt: skip
+    add("--min-rows", metavar="N", type=count("--min-rows", low=2), default=10,
+        help="held-out rows below which nothing is said about a client; default 10")  # fmt: skip
+    add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="of every random choice; default 0")
+    add = compare.add_argument_group("output").add_argument
+    add("--report", metavar="DIR", help="write a page, index.html, into this folder")
+    add("--json", action="store_true", help="print one JSON object instead of the tables")
+    compare.set_defaults(command=_compare, weight=None)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    if args.test_size >= 1.0:
+        raise bad("--test-size", "lie strictly between 0 and 1", args.test_size)
+    if args.report is not None:
+        from fedconvex.report.page import check_folder
+
+        check_folder(args.report)
+    from fedconvex.comparison.comparing import METHODS as known
+    from fedconvex.comparison.comparing import checked_settings, compare_rows
+    from fedconvex.comparison.intake import rows_of_table
+
+    methods = None if args.methods is None else [m.strip() for m in args.methods.split(",")]
+    strange = [m for m in methods or () if m not in known]
+    if strange:
+        raise Refused(str(bad("--methods", f"be some of {METHODS}", strange[0])))
+    data = raw(args)
+    rows = rows_of_table(data.frame, data.columns, data.loss, data.title, data.clients)
+    given = (args.test_size, args.folds, args.local_steps, args.rounds, args.gap, args.min_rows, 0.95, args.seed)
+    found = compare_rows(rows, checked_settings(rows, methods, *given))
+    with writing(_page(args, found)) as files:
+        if args.json:
+            print(json.dumps(plain(_document(found)), allow_nan=False))
+        else:
+            say(_summary(found, data.origin, files))
+    return OK
+
+
+def _page(args: argparse.Namespace, found: Comparison) -> Iterator[str]:
+    if args.report is not None:
+        yield str(found.report(args.report))
+
+
+def _summary(found: Comparison, origin: str, files: list[str]) -> str:
+    """Return what is printed: the decision, methods, clients, and notes."""
+    rows, held = found.rows, f"{int(found.test_rows.sum()):,} held out"
+    lines = [
+        fill(f"{rows.title}: {rows.y.size:,} rows of {rows.K} clients ({origin}), {held}"),
+        "",
+        *(fill(sentence) for sentence in found.sentences),
+        "",
+        found.table(fits()),
+        "",
+        found.client_table(fits()),
+        "",
+        *(fill(note, indent=2) for note in found.notes),
+    ]
+    lines += [f"written: {', '.join(files)}"] if files else [fill("--report DIR writes a page with figures.")]
+    return "\n".join(lines)
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    """Return everything as data that JSON can hold."""
+    methods = []
+    for m in found.methods:
+        one = {"method": m.name, "l2": m.l2, "rows": m.whole.rows, "worst_client": None}
+        one |= {name: getattr(m.whole, name)._asdict() for name in ("error", "accuracy", "auc", "bias", "rmse")}
+        one |= {"calibration_error": m.whole.calibration, "r2": m.whole.r2}
+        if m.worst is not None:
+            one["worst_client"] = str(found.rows.names[m.worst])
+        if m.cost is not None:
+            one["cost"] = {k: v for k, v in m.cost._asdict().items() if k != "trace"}
+        methods.append(one)
+    return {
+        "decision": list(found.sentences),
+        "error": found.error_name,
+        "methods": methods,
+        "clients": found.clients,
+        "columns": [list(c) for c in found.rows.columns],
+        "notes": list(found.notes),
+        "seconds": found.seconds,
+    }
