@@ -66,7 +66,9 @@ def test_found_again_and_resumed(tmp_path):
 def test_what_cannot_be_searched():
     with pytest.raises(ValueError, match="tightest: theorem must declare a space to search in"):
         tightest("svrg", 1)
-    with pytest.raises(ValueError, match="tightest: isolate must be one of drift"):
+    with pytest.raises(
+        ValueError, match="tightest: isolate must be a term of the bound that some candidate has; got noise"
+    ):
         tightest("fedavg-bias", 30, isolate="noise")
 
 

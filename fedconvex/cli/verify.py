@@ -7,6 +7,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
@@ -41,10 +42,23 @@ def add_parser(commands: Any) -> None:
               fedconvex verify --theorem fedavg-refined fedavg-convex
               fedconvex verify --problem wards.csv --target ill --client ward --report out
               fedconvex verify --json > findings.json
+              fedconvex verify --theorem-file mine.py --search 2000 --report out --latex mine.tex
 
             names of theorems: fedconvex list"""),
     )
     verify.add_argument("--theorem", nargs="+", action="extend", metavar="NAME", help="these only; default all")
+    verify.add_argument(
+        "--theorem-file",
+        metavar="FILE",
+        help="a file of Python that defines theorems of your own (docs/own_theorem.md) instead of the suite's",
+    )
+    verify.add_argument(
+        "--search",
+        type=count("--search", low=0),
+        default=400,
+        metavar="N",
+        help="tiny problems tried against each term of a theorem of your own; default 400",
+    )
     verify.add_argument(
         "--problem",
         dest="data",
@@ -74,6 +88,8 @@ def add_parser(commands: Any) -> None:
     add = verify.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page with all figures to DIR/index.html")
     add("--json", action="store_true", help="print one JSON object instead of the table")
+    add("--csv", metavar="FILE", help="write all findings as a table for programs")
+    add("--latex", metavar="FILE", help="write all findings as a table for papers")
     verify.set_defaults(command=_verify, checkpoint=None, test_size=None)
 
 
@@ -84,22 +100,32 @@ def _verify(args: argparse.Namespace) -> int:
         from fedconvex.report.page import check_folder
 
         check_folder(args.report)
+    from fedconvex._files import check_file
     from fedconvex.report.checks import as_document, as_table
-    from fedconvex.verify import checks, verify_suite
+    from fedconvex.verify import THEOREMS, checks, verify_suite
+    from fedconvex.verify.own import searched, theorems_of
 
-    checks(args.theorem)  # refuses unknown names before data are read
-    suite = checks(args.theorem, None if args.data is None else _own(args))
+    for option in ("csv", "latex"):
+        if getattr(args, option) is not None:
+            check_file(f"--{option}", getattr(args, option))
+    mine = args.theorem_file is not None
+    known = theorems_of(args.theorem_file) if mine else THEOREMS
+    checks(args.theorem, None, known)  # refuses unknown names before data are read
+    suite = checks(args.theorem, None if args.data is None else _own(args), known)
+    for name in dict.fromkeys(check.theorem for check in suite) if mine and args.data is None else ():
+        suite += [replace(c, theorem=name) for c in searched(known[name], args.search, args.seed, progress_line())]
     found = verify_suite(
         suite,
         seed=args.seed,
         precision=args.precision,
         most=args.trajectories,
         curves=args.report is not None,
-        tightness=args.data is None and args.theorem is None,
+        tightness=args.data is None and args.theorem is None and not mine,
+        theorems=known,
         progress=progress_line(),
     )
     args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
-    with writing(_page(args, found)) as files:
+    with writing(_files(args, found)) as files:
         if args.json:
             print(json.dumps(as_document(found), allow_nan=False))
         else:
@@ -109,12 +135,20 @@ def _verify(args: argparse.Namespace) -> int:
     return int(args.status)
 
 
-def _page(args: argparse.Namespace, found: Any) -> Iterator[Any]:
-    """Write the page that was asked for, and yield its name."""
+def _files(args: argparse.Namespace, found: Any) -> Iterator[Any]:
+    """Write the files that were asked for, and yield their names."""
+    from fedconvex.report.exports import write_findings_csv, write_findings_latex
+
     if args.report is not None:
         from fedconvex.report.page import write_page
 
         yield write_page(found, args.report)
+    if args.csv is not None:
+        write_findings_csv(found, args.csv)
+        yield args.csv
+    if args.latex is not None:
+        write_findings_latex(found, args.latex)
+        yield args.latex
 
 
 def _alone(args: argparse.Namespace) -> None:

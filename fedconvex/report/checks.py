@@ -96,11 +96,14 @@ def _finding_lines(found: VerificationReport, width: int) -> list[str]:
 
 def _power_lines(power: Power | None, width: int) -> list[str]:
     """Return the smallest errors that the checks of a theorem would have noticed."""
-    if power is None or not power.terms:
+    if power is None:
         return []
     parts = {"the bound": power.whole} | (dict(power.terms) if len(power.terms) > 1 else {})
     text = ", ".join(f"{name} ÷ {_short(n.factor)}" if n else f"{name} not at all" for name, n in parts.items())
-    return _fold(f"smallest errors noticed: {text}", width, "  ")
+    lines = _fold(f"smallest errors noticed: {text}", width, "  ") if power.terms else []
+    if power.constant is not None and power.constant > 1.0:
+        lines += _fold(f"the bound would have to be {power.constant:.4g} times as large", width, "  ")
+    return lines
 
 
 def _cells(f: Finding, columns: Sequence[tuple[str, int]]) -> list[str]:
@@ -210,11 +213,12 @@ def _power(power: Power | None) -> dict[str, Any] | None:
         return None
 
     def each(part: Callable[[Noticed], Any]) -> dict[str, Any]:
-        found = [power.terms, power.hypotheses]
-        terms, hypotheses = ({name: part(n) if n else None for name, n in group.items()} for group in found)
+        groups = [power.terms, power.hypotheses]
+        terms, hypotheses = ({name: part(n) if n else None for name, n in group.items()} for group in groups)
         return {"whole": part(power.whole) if power.whole else None, "terms": terms, "hypotheses": hypotheses}
 
-    return each(lambda n: n.factor) | {"noticed_by": each(lambda n: n.setting)}
+    found = {"smallest_constant": power.constant}
+    return each(lambda n: n.factor) | found | {"noticed_by": each(lambda n: n.setting)}
 
 
 def _finding(f: Finding) -> dict[str, Any]:

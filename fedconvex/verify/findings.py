@@ -158,6 +158,7 @@ class Power(NamedTuple):
     whole: Noticed | None  # the bound, divided by a factor
     terms: Mapping[str, Noticed | None]  # one term of it, divided by a factor
     hypotheses: Mapping[str, Noticed | None]  # how far the quantity exceeds the bound where one fails and is dropped
+    constant: float | None = None  # the largest share of the bound that was found: times this, it still holds
 
 
 class Tightness(NamedTuple):

@@ -57,17 +57,22 @@ def power_of(findings: Iterable[Finding]) -> Power:
     whole: Noticed | None = None
     terms: dict[str, Noticed | None] = {}
     hypotheses: dict[str, Noticed | None] = {}
+    constant: float | None = None
     for f in findings:
         for text, factor in f.dropped.items():
             hypotheses[text] = _worse(hypotheses.get(text), factor, f.setting, largest=True)
         bound = f.verdict.bound
-        if bound is None or f.verdict.outcome is not Outcome.HOLDS:
+        if bound is None or f.outcome not in (Outcome.HOLDS, Outcome.VIOLATED):
             continue
         least = noticed_below(f)
+        share = whole_share(bound, least) if bound.value > 0.0 else -math.inf
+        constant = share if math.isfinite(share) and share > (constant or 0.0) else constant
+        if f.outcome is Outcome.VIOLATED:
+            continue
         whole = _worse(whole, _factor(whole_share(bound, least)), f.setting)
         for name in bound.terms:
             terms[name] = _worse(terms.get(name), _factor(term_share(bound, least, name)), f.setting)
-    return Power(whole, terms, hypotheses)
+    return Power(whole, terms, hypotheses, constant)
 
 
 def _worse(found: Noticed | None, factor: float, setting: str, largest: bool = False) -> Noticed | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from inspect import cleandoc
@@ -23,7 +23,9 @@ __all__ = ["Progress", "checks", "verify_suite"]
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 
 
-def checks(theorems: Sequence[str] | None = None, instance: Instance | None = None) -> list[Check]:
+def checks(
+    theorems: Sequence[str] | None = None, instance: Instance | None = None, known: Mapping[str, Theorem] = THEOREMS
+) -> list[Check]:
     """Return the suite in the order of `THEOREMS`, or every theorem on an instance of your own.
 
     Parameters
@@ -32,6 +34,8 @@ def checks(theorems: Sequence[str] | None = None, instance: Instance | None = No
         Default all.
     instance : Instance, optional
         `own` makes it from a problem.
+    known : mapping from str to Theorem
+        What there is; default those of this package.
 
     Raises
     ------
@@ -48,11 +52,11 @@ def checks(theorems: Sequence[str] | None = None, instance: Instance | None = No
     if instance is not None:
         kind("checks: instance", instance, Instance)
     for name in theorems:
-        if not isinstance(name, str) or name not in THEOREMS:
-            raise bad("theorem", "be one of " + ", ".join(THEOREMS), repr(name))
+        if not isinstance(name, str) or name not in known:
+            raise bad("theorem", "be one of " + ", ".join(known), repr(name))
     out = []
-    for name in (name for name in THEOREMS if not theorems or name in theorems):
-        every = THEOREMS[name].checks if instance is None else (instance,)
+    for name in (name for name in known if not theorems or name in theorems):
+        every = known[name].checks if instance is None else (instance,)
         out += [replace(c if isinstance(c, Check) else Check(c), theorem=name) for c in every]
     return out
 
@@ -65,6 +69,7 @@ def verify_suite(
     most: int = 2048,
     curves: bool = False,
     tightness: bool = True,
+    theorems: Mapping[str, Theorem] = THEOREMS,
     progress: Progress | None = None,
 ) -> VerificationReport:
     """Carry out checks, and the tightness table.
@@ -81,6 +86,8 @@ def verify_suite(
         Most trajectories of a check.
     curves, tightness : bool
         Follow every theorem over the rounds, for the page; compare bounds with exact worst cases.
+    theorems : mapping from str to Theorem
+        What the names in the suite mean.
     progress : callable, optional
         Takes the share done and what is being done.
 
@@ -97,7 +104,7 @@ def verify_suite(
     findings: list[Finding] = []
     for check in suite:
         tell(len(findings) / total, f"{check.theorem}: {check.instance.name}")
-        findings.append(carried_out(THEOREMS[check.theorem], check, seed, precision, most, curves))
+        findings.append(carried_out(theorems[check.theorem], check, seed, precision, most, curves))
     rows: list[Tightness] = []
     for T, zeta in ROWS if tightness else ():
         tell((len(suite) + len(rows)) / total, f"exact worst case, T = {T}, zeta = {zeta:g}")
@@ -109,7 +116,7 @@ def verify_suite(
     mine = {name: [f for f in findings if f.theorem == name] for name in dict.fromkeys(f.theorem for f in findings)}
     return VerificationReport(
         tuple(findings),
-        {name: _note(THEOREMS[name], found) for name, found in mine.items()},
+        {name: _note(theorems[name], found) for name, found in mine.items()},
         tuple(rows),
         steps,
         tightness_claims(rows, steps) if rows else (),

@@ -1,0 +1,149 @@
+"""A theorem of your own: a file that defines it, checked in the suite's instances and searched against."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from fedconvex._check import bad
+from fedconvex._files import existing
+from fedconvex.theorems import Theorem
+from fedconvex.theorems.parts import instances
+from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
+from fedconvex.theorems.parts.theorem import Check, Statement, local_sgd_reading
+from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Whole, sharp_checks
+from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Quantity
+from fedconvex.verify.checking import problem_of, setting_of
+from fedconvex.verify.search import found_by
+
+__all__ = ["own_theorem", "searched", "theorems_of"]
+
+INSTANCES = (
+    instances.two_clients,
+    instances.three_clients,
+    instances.mean_estimation,
+    instances.two_logistic_clients,
+    instances.equal_hessians,
+    instances.unequal_hessians,
+    instances.shifted_logistic,
+    instances.uneven_logistic,
+    instances.diabetes,
+)
+
+
+def own_theorem(
+    name: str,
+    bound: Callable[..., Bound],
+    quantity: Quantity = LAST_SYNCHRONISED,
+    *,
+    steps: tuple[float, float] = (0.02, 1.0),
+    local_steps: tuple[int, int] = (1, 6),
+    batches: int = 2,
+    rounds: tuple[int, int] = (1, 100),
+    losses: tuple[str, ...] = ("squared", "logistic", "hinge"),
+    **fields: Any,
+) -> Theorem:
+    """Make a theorem about FedAvg with plain local steps and full participation, and where it is checked.
+
+    Parameters
+    ----------
+    name : str
+    bound : callable
+        ``bound(constants, *, step_size, local_steps, rounds)`` returns a Bound; it asks for its constants by
+        `fedconvex.theory.bound.known` and for its hypotheses by `require`.
+    quantity : Quantity
+        What it bounds; default E F(w_T) - F* of the last iterate.
+    steps : tuple of float
+        Smallest and largest step as shares of 1/L; the suite's instances take the largest.
+    local_steps, rounds : tuple of int
+        Fewest and most; the suite's instances take the most local steps, and 1, 3 and 20 rounds within the limits.
+    batches : int
+        Rows of the largest mini-batch in the search, 0 for full batches only.
+    losses : tuple of str
+        "squared", "logistic", "hinge" (smoothed): what the search takes.
+    **fields
+        Further fields of `Theorem`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, known
+    >>> from fedconvex.verify import own_theorem, power
+    >>> def bound(constants, *, step_size, local_steps, rounds):
+    ...     L, D = known("descent", constants, "L", "D")
+    ...     return Bound({"start": 2 * L * D**2 / (rounds + 4)}, LAST_SYNCHRONISED, "Nesterov 2004, Corollary 2.1.2")
+    >>> descent = own_theorem("descent", bound, steps=(1.0, 1.0), local_steps=(1, 1), batches=0)
+    >>> power(descent, descent.checks[:2]).whole.factor > 1.0
+    True
+    """
+
+    def method(k: Any) -> Any:
+        return fixed_step(k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
+
+    knobs: dict[str, Whole | Real] = {"share": Real(*steps), "local_steps": Whole(*local_steps)}
+    knobs["batch"] = Whole(0, batches)
+    every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
+    given: dict[str, Any] = {
+        "title": name,
+        "read": local_sgd_reading(name),
+        "statement": Statement(title=name, scope=EVERYWHERE),
+        "method": fixed_step(steps[1], local_steps=local_steps[1]),
+        "rounds": every[-1],
+        "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
+        "space": Space(method, knobs, losses=losses, rounds=rounds, weighted=True),
+    }
+    return Theorem(name, quantity, bound, **given | fields)
+
+
+def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
+    """Run a file of Python and return the theorems that it defines, by name.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be run, or defines no theorem, or two of one name.
+    """
+    file = existing("--theorem-file", path)
+    try:
+        names = runpy.run_path(str(file))
+    except Exception as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
+        where = f"line {lines[-1]}: " if lines else ""
+        raise bad("--theorem-file", "be a file of Python that runs", f"{where}{error}") from None
+    found = [value for value in names.values() if isinstance(value, Theorem)]
+    if not found:
+        cure = "define one, for example with fedconvex.verify.own_theorem"
+        raise bad("--theorem-file", "define a Theorem", f"none in {file}", cure)
+    out = {theorem.name: theorem for theorem in found}
+    if len(out) < len({id(theorem) for theorem in found}):
+        raise bad("--theorem-file", "define theorems of different names", ", ".join(t.name for t in found))
+    return out
+
+
+def searched(theorem: Theorem, budget: int, seed: int = 0, progress: Any = None) -> tuple[Check, ...]:
+    """Return checks on the sharpest instances that a search finds, for the bound and for each of its terms."""
+    if theorem.space is None or budget < 1:
+        return ()
+    terms, out = ["", *_terms(theorem)], list[Sharp]()
+    for i, term in enumerate(terms):
+        if progress is not None:
+            progress(i / len(terms), f"searching against {term or theorem.name}")
+        found = found_by(theorem, budget, isolate=term or None, seed=seed)
+        out += [found] if isinstance(found, Sharp) and all(found.tiny != other.tiny for other in out) else []
+    return sharp_checks(theorem.space, out)
+
+
+def _terms(theorem: Theorem) -> list[str]:
+    """Return the terms of the bound, if there are several, in the first setting in which it applies."""
+    for item in theorem.checks:
+        check = item if isinstance(item, Check) else Check(item)
+        try:
+            bound = theorem.at(setting_of(theorem, check, problem_of(theorem, check.instance)))
+        except (AssumptionError, ArithmeticError):
+            continue
+        nonzero = [name for name, v in bound.terms.items() if v]
+        return nonzero if len(bound.terms) > 1 else []
+    return []

@@ -1,0 +1,239 @@
+"""Planted errors: bounds whose source is changed at one place, held against what the suite's checks measured.
+
+A mutant drops or halves a term, moves an exponent by one half, an index by one, or a literal by a factor of two. Only
+those count that lower the bound somewhere: in a setting of the suite, or in one of random tiny problems. One is caught
+where the lowered bound lies below what a check measures. One that no check catches may be true: it is called *proved*
+where it stays above a sharper theorem of the project in all these settings.
+
+Nothing is run but the suite's checks, once; a bound is a function of numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.theorems import THEOREMS, Setting, Theorem
+from fedconvex.theorems.parts.theorem import Check, Reading
+from fedconvex.theory.bound import Bound
+from fedconvex.verify.checking import carried_out, problem_of, setting_of
+from fedconvex.verify.power import noticed_below
+from fedconvex.verify.search import drawn
+from fedconvex.verify.verdicts import Outcome
+
+__all__ = ["SHARPER", "Mutant", "Place", "judged", "mutants", "places", "trial", "value_at"]
+
+SHARPER = {  # a theorem that proves more under the same hypotheses
+    "fedavg-convex": "fedavg-refined-sharp",
+    "fedavg-convex-tuned": "fedavg-convex",
+    "fedavg-refined": "fedavg-refined-sharp",
+    "fedavg-at-optimum": "fedavg-at-optimum-sharp",
+    "dynamic-gradient-noise": "dynamic-gradient-noise-sharp",
+    "dynamic-incremental-noise": "dynamic-incremental-noise-at",
+    "dynamic-msd-paper": "dynamic-msd-refined",
+    "dynamic-steady-state-paper": "dynamic-steady-state-refined",
+    "fedprox": "fedprox-sharp",
+    "weight-divergence-zhao": "weight-divergence-convex",
+}
+SILENT = ("require", "Hypothesis", "known", "real", "whole", "vector", "numeric", "bad", "where_taken", "replace")
+COUNTS = ("tau", "T", "E", "K", "M", "N", "S", "r", "m", "s", "k", "t")
+
+
+class Mutant(NamedTuple):
+    """A changed bound, and what was changed."""
+
+    what: str
+    bound: Callable[..., Bound]
+
+
+class Place(NamedTuple):
+    """A setting with what the bound is told there, and what was measured; minus infinity where nothing was."""
+
+    setting: Setting
+    arguments: dict[str, Any]
+    value: float  # of the true bound
+    least: float  # below which a bound is violated
+    name: str
+
+
+# ---------------------------------------------------------------- where bounds are asked
+
+
+@cache
+def places(name: str, random: int = 40) -> tuple[Place, ...]:
+    """Return the checks of a theorem in which it applies, and random tiny problems."""
+    theorem, out = THEOREMS[name], []
+    for item in theorem.checks:
+        check = item if isinstance(item, Check) else Check(item)
+        found = carried_out(theorem, check)
+        if found.verdict.bound is not None and found.verdict.outcome is Outcome.HOLDS:
+            s = setting_of(theorem, check, problem_of(theorem, check.instance))
+            out.append(_place(theorem, s, noticed_below(found), found.setting))
+    rng = np.random.default_rng(0)
+    for _ in range(random if theorem.space is not None else 0):
+        check = theorem.space.check(drawn(rng, theorem.space))
+        try:
+            s = setting_of(theorem, check, problem_of(theorem, check.instance))
+            out.append(_place(theorem, s, -math.inf, "a random tiny problem"))
+        except (ArithmeticError, ValueError):
+            continue
+    return tuple(out)
+
+
+def _place(theorem: Theorem, s: Setting, least: float, name: str) -> Place:
+    value = theorem.at(s).value
+    reading = theorem.read(s) if theorem.read is not None else Reading({"s": s})
+    return Place(s, dict(reading.arguments), value, least, name)
+
+
+# ---------------------------------------------------------------- changes of the source
+
+
+def mutants(theorem: Theorem) -> Iterator[Mutant]:
+    """Yield the bound of a theorem with its source changed at one place."""
+    module = sys.modules[theorem.bound.__module__]
+    tree = ast.parse(inspect.getsource(module))
+    every = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
+    used = _reached(every, theorem.bound.__name__)
+    for name in used:
+        for i, node in enumerate(_arithmetic(every[name])):
+            for what, new in changes(node):
+                changed = copy.deepcopy(every[name])
+                _replace(changed, list(_arithmetic(changed))[i], new)
+                functions = [changed if other == name else every[other] for other in used]
+                bound = _compiled(functions, module, theorem.bound.__name__)
+                yield Mutant(f"{name}, line {node.lineno}: {ast.unparse(node)} -> {what}", bound)
+
+
+def _reached(every: dict[str, ast.FunctionDef], name: str) -> list[str]:
+    """Return the functions of the file that a bound calls, itself among them."""
+    found, todo = [], [name]
+    while todo:
+        here = todo.pop()
+        if here in every and here not in found:
+            found.append(here)
+            todo += [n.id for n in ast.walk(every[here]) if isinstance(n, ast.Name)]
+    return found
+
+
+def _arithmetic(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions that numbers are made of: no texts, no hypotheses, no comparisons, no defaults."""
+    for field, value in ast.iter_fields(tree):
+        if field in ("args", "decorator_list", "returns", "annotation") and isinstance(tree, ast.FunctionDef):
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if not isinstance(node, ast.AST) or isinstance(node, (ast.JoinedStr, ast.Compare, ast.Raise, ast.Lambda)):
+                continue
+            if isinstance(node, ast.Call) and _name(node.func) in SILENT:
+                continue
+            if isinstance(node, ast.expr) and not isinstance(node, ast.Starred):
+                yield node
+            yield from _arithmetic(node)
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what an expression could have been by mistake."""
+    if isinstance(node, ast.Dict):
+        for i, value in enumerate(node.values):
+            for factor in (0.0, 0.5):
+                new = copy.deepcopy(node)
+                new.values[i] = ast.BinOp(ast.Constant(factor), ast.Mult(), value)
+                yield f"the term {ast.unparse(node.keys[i]) if node.keys[i] else '**'} times {factor:g}", new
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        yield ast.unparse(node.left), node.left
+        if isinstance(node.op, ast.Add):
+            yield ast.unparse(node.right), node.right
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        for by in (-0.5, 0.5):
+            new_power = ast.BinOp(node.left, ast.Pow(), ast.BinOp(node.right, ast.Add(), ast.Constant(by)))
+            yield ast.unparse(new_power), new_power
+    elif isinstance(node, ast.Call) and _name(node.func) == "sqrt":
+        yield ast.unparse(node.args[0]), node.args[0]
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value:
+        x = node.value
+        others = (x - 1, x + 1) if isinstance(x, int) else (0.5 * x, 2.0 * x)
+        yield from ((repr(other), ast.Constant(other)) for other in others)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in COUNTS:
+        for by in (-1, 1):
+            new_count = ast.BinOp(node, ast.Add(), ast.Constant(by))
+            yield ast.unparse(new_count), new_count
+
+
+def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    for parent in ast.walk(tree):
+        for field, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, field, new)
+            elif isinstance(value, list) and any(v is old for v in value):
+                setattr(parent, field, [new if v is old else v for v in value])
+
+
+def _compiled(functions: list[ast.FunctionDef], module: Any, name: str) -> Callable[..., Bound]:
+    tree = ast.fix_missing_locations(ast.Module(copy.deepcopy(functions), []))
+    names = dict(vars(module))
+    exec(compile(tree, module.__name__, "exec"), names)
+    return names[name]
+
+
+# ---------------------------------------------------------------- verdicts on mutants
+
+
+def judged(theorem: Theorem, mutant: Mutant) -> str:
+    """Return "same" where nothing is lowered, or "caught", "proved" or "missed"."""
+    lowered, above = False, theorem.name in SHARPER
+    for place in places(theorem.name):
+        value = value_at(mutant, place)
+        less = value < place.value - 1e-9 * abs(place.value)
+        if less and value < place.least:
+            return "caught"
+        lowered = lowered or less
+        above = above and (not less or value >= _sharper(theorem.name, place) * (1.0 - 1e-9))
+    return "same" if not lowered else "proved" if above else "missed"
+
+
+def value_at(mutant: Mutant, place: Place) -> float:
+    """Return the mutant's bound, infinite where it is none: an error is no wrong theorem."""
+    try:
+        with np.errstate(all="ignore"):
+            value = float(mutant.bound(**place.arguments).value)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return math.inf
+    return math.inf if math.isnan(value) else value
+
+
+_KNOWN: dict[tuple[str, int], float] = {}
+
+
+def _sharper(name: str, place: Place) -> float:
+    """Return the sharper theorem's bound there; infinite where it does not apply, so that nothing is proved."""
+    key = (name, id(place))
+    if key not in _KNOWN:
+        try:
+            _KNOWN[key] = THEOREMS[SHARPER[name]].at(place.setting).value
+        except (ArithmeticError, ValueError):
+            _KNOWN[key] = math.inf
+    return _KNOWN[key]
+
+
+def trial(rng: np.random.Generator, names: tuple[str, ...] = tuple(THEOREMS)) -> dict[str, Any]:
+    """Judge all mutants of one theorem; the counts are numbers, what was missed is listed."""
+    name = names[int(rng.integers(len(names)))]
+    found: dict[str, list[str]] = {"caught": [], "proved": [], "missed": [], "same": []}
+    for mutant in mutants(THEOREMS[name]):
+        found[judged(THEOREMS[name], mutant)].append(mutant.what)
+    counts = {verdict: len(found[verdict]) for verdict in ("caught", "proved", "missed")}
+    total = counts["caught"] + counts["missed"]
+    share = {"share": counts["caught"] / total} if total else {}
+    return {"theorem": name, **counts, **share, "not caught": found["missed"], "true": found["proved"]}
