@@ -46,19 +46,7 @@ def add_parser(commands: Any) -> None:
 
             names of theorems: fedconvex list"""),
     )
-    verify.add_argument("--theorem", nargs="+", action="extend", metavar="NAME", help="these only; default all")
-    verify.add_argument(
-        "--theorem-file",
-        metavar="FILE",
-        help="a file of Python that defines theorems of your own (docs/own_theorem.md) instead of the suite's",
-    )
-    verify.add_argument(
-        "--search",
-        type=count("--search", low=0),
-        default=400,
-        metavar="N",
-        help="tiny problems tried against each term of a theorem of your own; default 400",
-    )
+    _add_theorems(verify)
     verify.add_argument(
         "--problem",
         dest="data",
@@ -91,6 +79,23 @@ def add_parser(commands: Any) -> None:
     add("--csv", metavar="FILE", help="write all findings as a table for programs")
     add("--latex", metavar="FILE", help="write all findings as a table for papers")
     verify.set_defaults(command=_verify, checkpoint=None, test_size=None)
+
+
+def _add_theorems(verify: Any) -> None:
+    """Add what says which theorems are checked."""
+    verify.add_argument("--theorem", nargs="+", action="extend", metavar="NAME", help="these only; default all")
+    verify.add_argument(
+        "--theorem-file",
+        metavar="FILE",
+        help="a file of Python that defines theorems of your own (docs/own_theorem.md) instead of the suite's",
+    )
+    verify.add_argument(
+        "--search",
+        type=count("--search", low=0),
+        default=400,
+        metavar="N",
+        help="tiny problems tried against each term of a theorem of your own; default 400",
+    )
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -64,9 +64,7 @@ def own_theorem(
     batches : int
         Rows of the largest mini-batch in the search, 0 for full batches only.
     losses : tuple of str
-        "squared", "logistic", "hinge" (smoothed): what the search takes.
-    **fields
-        Further fields of `Theorem`.
+        What the search takes: "squared", "logistic", "hinge" (smoothed). Further fields are those of `Theorem`.
 
     Examples
     --------

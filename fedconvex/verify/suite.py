@@ -78,12 +78,8 @@ def verify_suite(
     ----------
     suite : sequence of Check, optional
         Default all `checks`.
-    seed : int
-        Of the Monte-Carlo trajectories.
-    precision : float
-        Half width of a confidence interval as a share of the mean, at which trajectories stop being added.
-    most : int
-        Most trajectories of a check.
+    seed, precision, most : int, float, int
+        Of the Monte-Carlo trajectories. Half width of an interval as a share of the mean, at which trajectories stop being added; most of them.
     curves, tightness : bool
         Follow every theorem over the rounds, for the page; compare bounds with exact worst cases.
     theorems : mapping from str to Theorem
@@ -99,7 +95,7 @@ def verify_suite(
     ('HOLDS', False)
     """
     began = time.perf_counter()
-    suite, tell = checks() if suite is None else list(suite), progress or (lambda share, doing: None)
+    suite, tell = list(checks() if suite is None else suite), progress or (lambda share, doing: None)
     total = len(suite) + (len(ROWS) + 3 if tightness else 0)
     findings: list[Finding] = []
     for check in suite:
