@@ -79,7 +79,7 @@ def verify_suite(
     suite : sequence of Check, optional
         Default all `checks`.
     seed, precision, most : int, float, int
-        Of the Monte-Carlo trajectories. Half width of an interval as a share of the mean, at which trajectories stop being added; most of them.
+        Of the trajectories; half width of an interval, as a share of the mean, that is enough; most trajectories.
     curves, tightness : bool
         Follow every theorem over the rounds, for the page; compare bounds with exact worst cases.
     theorems : mapping from str to Theorem
