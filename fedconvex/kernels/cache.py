@@ -280,6 +280,9 @@ class _NoMachineCode(JITCodeLibrary):
 class _AsWritten(_NoMachineCode):
     """A library that is left to its callers to optimise."""
 
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
     def _optimize_final_module(self) -> None:
         """Do nothing: callers do."""
 

@@ -125,5 +125,5 @@ class BatchAscent(NamedTuple):
                 a[i] += delta
                 row_axpy(data.X, i, c[t] * delta, v)
         self.theta[r, j], self.done[r, j] = np.nan, job.batch
-        answer(loss, data.X, data.y, job.lo, job.lo + job.n, c[t], a, v, self.fresh, w)
+        answer(data.X, job.lo, job.lo + job.n, c[t], a, v, self.fresh, w)
         self.conjugate[r, j] = c[t] * conjugate_sum(loss, data.y, job.lo, job.lo + job.n, a)

@@ -16,7 +16,7 @@ from fedconvex._check import among, bad, equal_by_type, real, wrong_type
 from fedconvex.draws import Draws, stream, uniform
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
-from fedconvex.kernels.cache import part, strict_part
+from fedconvex.kernels.cache import inner_part, part, strict_part
 from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.methods.parts.participation import DistinctParticipation, traits_of_sampling
@@ -386,7 +386,7 @@ def begin(w, u, pool, n):  # type: ignore[no-untyped-def]
         u[j] = w[j]
 
 
-@part
+@inner_part
 def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, alpha, u, pool, rows):  # type: ignore[no-untyped-def]
     """Take steps of one node in some passes; return a bound of theta (NaN if not asked for) and the steps so far.
 
@@ -414,7 +414,7 @@ def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, a
 
 
 @part
-def answer(loss, X, y, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
+def answer(X, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
     """out = v, or where fresh v = c X'alpha first."""
     if fresh:
         for q in range(v.size):
@@ -468,5 +468,5 @@ class Ascent(NamedTuple):
         if full > 0:
             for q in range(u.size):
                 v[q] += (u[q] - w[q]) / rho[r, t]
-        answer(loss, data.X, data.y, lo, hi, c[t], a, v, self.work.fresh, w)
+        answer(data.X, lo, hi, c[t], a, v, self.work.fresh, w)
         self.conjugate[r, j] = c[t] * conjugate_sum(loss, data.y, lo, hi, a)
