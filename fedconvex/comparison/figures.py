@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,6 @@ _LOOKS = {  # shape and colour, so that neither is needed to tell them apart
     Outcome.GAINS: ("measured", "o", "full"),
     Outcome.OPEN: ("fourth", "D", "none"),
     Outcome.LOSES: ("bound", "s", "full"),
-    Outcome.FEW: ("worst", "x", "full"),
 }
 _LINES = [("measured", "o", "-"), ("bound", "s", "--"), ("worst", "^", ":"), ("fourth", "D", "-."),
           ("measured", "v", ":"), ("bound", "P", "-."), ("worst", "X", "--"), ("fourth", "*", "-")]  # fmt: skip
@@ -35,16 +33,21 @@ def _short(name: Any, most: int = 16) -> str:
 
 
 def shown_clients(found: Comparison) -> list[int]:
-    """Return the clients that fit into a figure: those with most held-out rows, in the order of their difference."""
+    """Return the clients that fit into a figure, in the order of their difference: those with most held-out rows.
+
+    Those with too few rows are left out.
+    """
     m = found[best_joint(found)]
     most = np.argsort(-found.test_rows, kind="stable")[:MOST_CLIENTS].tolist()
-    known = [k for k in most if m.joins[k].difference.known]
+    known = [k for k in most if m.joins[k].outcome is not Outcome.FEW]
     return sorted(known, key=lambda k: -m.joins[k].difference.value)
 
 
 def clients_figure(found: Comparison) -> str:
-    """Draw, client by client, the error of the chosen joint model less that of the client's own."""
+    """Draw the error of the chosen joint model less that of the clients' own, where there are rows enough to say."""
     m, order = found[best_joint(found)], shown_clients(found)
+    if not order:
+        return ""
 
     def draw(axis: Any) -> None:
         for outcome, (colour, marker, fill) in _LOOKS.items():
@@ -54,18 +57,12 @@ def clients_figure(found: Comparison) -> str:
             d = [m.joins[order[i]].difference for i in at]
             look = {"color": COLOURS[colour], "marker": marker, "fillstyle": fill, "linestyle": "none", "markersize": 5}
             axis.plot([e.value for e in d], at, label=outcome.value, **look)
-            known = [(i, e) for i, e in zip(at, d, strict=True) if math.isfinite(e.low)]
-            axis.hlines([i for i, _ in known], [e.low for _, e in known], [e.high for _, e in known],
-                        color=COLOURS[colour], linewidth=1.2)  # fmt: skip
+            axis.hlines(at, [e.low for e in d], [e.high for e in d], color=COLOURS[colour], linewidth=1.2)
         axis.axvline(0.0, color=INK, linewidth=0.8)
         axis.set_yticks(range(len(order)), [f"{_short(found.rows.names[k])} ({found.test_rows[k]})" for k in order])
         axis.set_ylim(-0.7, len(order) - 0.3)
         axis.set_xlabel(f"{found.error_name}, {m.name} less alone (below 0: gains)")
         axis.grid(axis="y", visible=False)
-        known = [e for k in order if math.isfinite((e := m.joins[k].difference).low)]
-        if known:  # what is said of few rows may lie outside
-            low, high = min(0.0, *(e.low for e in known)), max(0.0, *(e.high for e in known))
-            axis.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
 
     counts = ", ".join(f"{n} {o.value}" for o in Outcome if (n := sum(j.outcome is o for j in m.joins)))
     return as_svg(draw, "clients", f"By client: {counts}.", (4.4, 1.1 + 0.2 * max(len(order), 3)), 2)
