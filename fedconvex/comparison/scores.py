@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
         (('0.59', '0.40', '0.78'), ('-0.0040', '-0.0110', '+0.0030'))
         """
         half = 0.5 * (self.high - self.low)
-        if not (math.isfinite(half) and half > 0.0):
+        if not (math.isfinite(half) and half > 1e-4 * abs(self.value)):
             return tuple(f"{v:{sign}.3g}" for v in self)  # type: ignore[return-value]
         places = min(max(0, 1 - math.floor(math.log10(half))), 12)
         return tuple(f"{v:{sign},.{places}f}" for v in self)  # type: ignore[return-value]
