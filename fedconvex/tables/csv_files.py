@@ -25,8 +25,7 @@ from fedconvex.tables.frame import Frame, as_text
 
 __all__ = ["MISSING", "read_csv"]
 
-MISSING = ("", "?", "N/A", "NA", "NAN", "NULL", "NaN", "Null", "nan", "null", "n/a", "#N/A", "<NA>", "NaT")
-_GAPS = np.array(MISSING)
+MISSING = frozenset(("", "?", "N/A", "NA", "NAN", "NULL", "NaN", "Null", "nan", "null", "n/a", "#N/A", "<NA>", "NaT"))
 _BLOCK = 1_000_000  # cells of a CSV file that are held as text at a time
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?$")
@@ -159,7 +158,7 @@ def _blocks(
     parts: dict[str, list[_Part]] = {name: [] for name in names}
     lines, first = _lines(who, reader, len(names)), 0  # first: rows before the block
     while block := list(islice(lines, max(1, _BLOCK // len(names)))):
-        written = {name: np.array([row[j].strip() for row in block]) for j, name in enumerate(names)}
+        written = dict(zip(names, zip(*block, strict=True), strict=True))
         if decimal is None:
             decimal = _decimal([cells for name, cells in written.items() if name not in text])
         for name, cells in written.items():
@@ -179,47 +178,54 @@ def _lines(who: str, reader: Any, width: int) -> Iterator[list[str]]:
             yield row
 
 
-def _decimal(columns: list[np.ndarray]) -> str:
+def _decimal(columns: list[Sequence[str]]) -> str:
     """Return "," if a column has numbers with commas only, and no column has numbers with points."""
     commas = points = False
     for cells in columns:
-        kept = [c for c in cells[:2000].tolist() if c not in MISSING]
-        points = points or any(_POINT.match(c) for c in kept)
-        with_comma = sum(_COMMA.match(c) is not None for c in kept)
-        commas = commas or (with_comma > 0 and all(_COMMA.match(c) or _is_number(c) for c in kept))
+        kept = [c for c in map(str.strip, cells[:2000]) if c not in MISSING]
+        points = points or any(map(_POINT.match, kept))
+        with_comma = any(map(_COMMA.match, kept))
+        commas = commas or (with_comma and all(_COMMA.match(c) or _is_number(c) for c in kept))
     return "," if commas and not points else "."
 
 
-def _part(cells: np.ndarray, as_text: bool, decimal: str, first: int) -> _Part:
+def _part(cells: Sequence[str], as_text: bool, decimal: str, first: int) -> _Part:
     """Return the cells as numbers if all are, as text if none is or if they are names."""
-    gaps = np.isin(cells, _GAPS)
+    if not as_text and decimal == ".":
+        try:
+            numbers = np.array(list(map(float, cells)))
+            if "_" not in "".join(cells):  # Python reads 1_000 as a number, nobody else does
+                return _Part(numbers, "", True)
+        except ValueError:
+            pass
+    distinct = set(cells)
+    written = {c: None if c.strip() in MISSING else c.strip() for c in distinct}
+    if not as_text:
+        plain = {c: _plain(w, decimal) for c, w in written.items()}
+        try:
+            if any("_" in c for c in plain.values()):
+                raise ValueError
+            known = {c: float(p) for c, p in plain.items()}
+            return _Part(np.array([known[c] for c in cells]), "", True)
+        except ValueError:
+            pass
+    text = np.array([written[c] for c in cells], dtype=object)
     if as_text:
-        return _Part(_with_gaps(cells, gaps), "", False)
-    plain = _with_points(cells) if decimal == "," else cells
-    try:
-        if any("_" in c for c in plain.tolist()):  # Python reads 1_000 as a number, nobody else does
-            raise ValueError
-        return _Part(np.where(gaps, "nan", plain).astype(np.float64), "", True)
-    except ValueError:
-        pass
-    number = np.array([_is_number(c) for c in plain.tolist()]) & ~gaps
+        return _Part(text, "", False)
+    number = {c for c, w in written.items() if w is not None and _is_number(plain[c])}
     where = ""
-    if number.any():
-        i, j = int(np.argmax(number)), int(np.argmax(~number & ~gaps))
-        where = f"{cells[i]!s} in row {first + i + 1} and {str(cells[j])!r} in row {first + j + 1}"
-    return _Part(_with_gaps(cells, gaps), where, False)
+    if number:
+        i = next(i for i, c in enumerate(cells) if c in number)
+        j = next(j for j, c in enumerate(cells) if c not in number and written[c] is not None)
+        where = f"{text[i]} in row {first + i + 1} and {text[j]!r} in row {first + j + 1}"
+    return _Part(text, where, False)
 
 
-def _with_gaps(cells: np.ndarray, gaps: np.ndarray) -> np.ndarray:
-    """Return text as objects, None where it is missing."""
-    out = cells.astype(object)
-    out[gaps] = None
-    return out
-
-
-def _with_points(cells: np.ndarray) -> np.ndarray:
-    """Return cells with points for decimal commas; one that has a point is no number then."""
-    return np.array(["text" if "." in c else c.replace(",", ".") for c in cells.tolist()])
+def _plain(cell: str | None, decimal: str) -> str:
+    """Return a cell with a point for a decimal comma; one that has a point is no number then."""
+    if cell is None:
+        return "nan"
+    return cell if decimal == "." else "text" if "." in cell else cell.replace(",", ".")
 
 
 def _is_number(cell: str) -> bool:
