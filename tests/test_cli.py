@@ -365,7 +365,6 @@ def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
         (["solve", "--participation", "0"], "--participation must be at least 1"),
         (["solve", "--participation", "1.5"], "--participation must be a number in (0, 1]"),
         (["solve", "--participation", "11"], "at most the number of clients 10"),
-        (["solve", "--batch-size", "20", "--local-steps", "2"], "the rows of client"),
         (["solve", "--local-steps", "2", "--epochs", "2"], "--local-steps or --epochs; got both"),
         (["solve", "--method", "gd", "--participation", "3"], "come without --participation"),
         (["solve", "--method", "fedsgd", "--epochs", "3"], "come without --epochs"),
@@ -392,6 +391,14 @@ def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
 )
 def test_bad_arguments(capsys, argv, message):
     assert message in _fails(capsys, *argv)
+
+
+def test_batches_shrink_to_small_clients(capsys):
+    """A tiny client stops nobody, and it is said."""
+    facts = _json(capsys, "solve", "--batch-size", "20", "--local-steps", "2", *FAST)
+    assert facts["method"].startswith("FedAvg, 2 local steps on 20 rows (all rows of ")
+    facts = _json(capsys, "solve", "--batch-size", "2000", "--local-steps", "2", *FAST)
+    assert "on 2000 rows (all rows of every client, as all are smaller)" in facts["method"]
 
 
 def test_bad_tables(capsys, tmp_path, rows, table):

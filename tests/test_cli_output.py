@@ -323,9 +323,8 @@ def test_messages_speak_of_options_and_columns(argv, words, capsys, table):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--batch-size", 9], "--batch-size must be at most 2, the rows of client a; got 9: use --epochs (batches"),
         (["--participation", 9], "--participation must be at most the number of clients 2; got 9"),
-        (["--method", "scaffold", "--batch-size", 9], "--batch-size must be at most 2"),
+        (["--method", "sgd", "--batch-size", 0], "--batch-size must be at least 1"),
         (["--checkpoint", "{table}"], "wards.csv must be a checkpoint of a run; got a damaged or foreign file: delete"),
     ],
 )

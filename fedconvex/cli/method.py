@@ -79,7 +79,8 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
     share = 1.0 if args.participation is None else args.participation
     n = problem.federation.n
     if args.penalty is not None or args.method in PROXIMAL:
-        return proximal_method(args, step, share, shown if args.method == "fista" else f"{who}, {shown}")
+        rows = rows_of(args, problem.federation)
+        return proximal_method(args, step, share, rows, shown if args.method == "fista" else f"{who}, {shown}")
     if args.method == "gd":
         return methods.GradientDescent(step_size=step), f"GradientDescent on the pooled rows, {shown}"
     if args.method == "fedsgd":
@@ -89,8 +90,8 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
         steps = args.local_steps or (args.epochs or 1) * -(-n // batch)
         method = methods.SGD(step_size=step, batch_size=batch, steps=steps)
         return method, f"SGD on the pooled rows, {steps} step{'s' * (steps > 1)} a round on {batch} rows each, {shown}"
-    rows = "all rows" if args.batch_size is None else f"{args.batch_size} rows"
-    work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share}
+    rows = rows_of(args, problem.federation)
+    work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share, "shrink": True}
     if args.epochs is not None:
         work["epochs"] = args.epochs
         local = f"{args.epochs} local epoch{'s' if args.epochs > 1 else ''} in batches of {rows}"
@@ -102,6 +103,15 @@ def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: st
         scaffold = methods.SCAFFOLD(step_size=step, server_step=server, **work)
         return scaffold, f"SCAFFOLD, {local}, {who}, {shown}{words}"
     return methods.FedAvg(step_size=step, **work), f"FedAvg, {local}, {who}, {shown}"
+
+
+def rows_of(args: argparse.Namespace, fed: Federation) -> str:
+    """Return how many rows a step takes, in words; batches shrink to smaller clients."""
+    if args.batch_size is None:
+        return "all rows"
+    small = int((fed.sizes < args.batch_size).sum())
+    clients = f"{small:,} smaller client{'s' * (small > 1)}" if small < fed.K else "every client, as all are smaller"
+    return f"{args.batch_size} rows" + (f" (all rows of {clients})" if small else "")
 
 
 def _server_step(problem: Problem, share: float | int) -> tuple[float, str]:

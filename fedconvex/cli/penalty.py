@@ -55,8 +55,8 @@ def _end(text: str) -> float:
     return float(text) if text in ("inf", "-inf") else number("--penalty box")(text)
 
 
-def proximal_method(args: argparse.Namespace, step: float, share: Any, words: str) -> tuple[Any, str]:
-    """Return the method for a problem with a penalty, and a phrase with its settings; ``words`` end that.
+def proximal_method(args: argparse.Namespace, step: float, share: Any, rows: str, words: str) -> tuple[Any, str]:
+    """Return the method for a problem with a penalty, and a phrase with its settings; rows of a step, and last words.
 
     Raises
     ------
@@ -82,6 +82,5 @@ def proximal_method(args: argparse.Namespace, step: float, share: Any, words: st
         return methods.ProximalFedSGD(step_size=step, participation=share), phrase
     steps = args.local_steps or 1
     make = methods.FedMiD if name == "fedmid" else methods.FedDualAvg
-    rows = "all rows" if args.batch_size is None else f"{args.batch_size} rows"
-    method = make(step_size=step, local_steps=steps, batch_size=args.batch_size, participation=share)
+    method = make(step_size=step, local_steps=steps, batch_size=args.batch_size, shrink=True, participation=share)
     return method, f"{make.__name__}, {steps} local step{'s' * (steps > 1)} on {rows}, {words}"

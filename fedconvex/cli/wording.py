@@ -22,7 +22,6 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^reproduce: NAME", "NAME"),
     (r"^[\w-]+: data must", "--data must"),
     (r"\b(target|client|domain|weight)=", r"--\1 "),
-    (r"use epochs= \((.*?)\) or replacement=True", r"use --epochs (\1)"),
     (r"(damaged or foreign file) \(.*\)(?=: delete)", r"\1"),
     (
         r"(text; got )Unicode\w*Error: '.*?' codec can't decode (bytes? [\w-]+) .*?(: name another with )encoding=",
@@ -35,8 +34,8 @@ _WORDS: list[tuple[str, Any]] = [
 def spoken(text: str) -> str:
     """Return a message in which no name is Python's.
 
-    >>> spoken("SCAFFOLD.batch_size must be at most 15; got 50: use epochs= (they end there) or replacement=True")
-    '--batch-size must be at most 15; got 50: use --epochs (they end there)'
+    >>> spoken("SCAFFOLD.step_size must be positive and finite; got -1")
+    '--step-size must be positive and finite; got -1'
     """
     for pattern, words in _WORDS:
         text = re.sub(pattern, words, text)

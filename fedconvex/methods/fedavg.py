@@ -43,6 +43,8 @@ class FedAvg(local_work.AveragedWork):
         Rows per step; default all rows of the client. In epochs a batch never exceeds the client.
     replacement : bool
         Draw the rows of a mini-batch with replacement.
+    shrink : bool
+        Let clients with fewer rows than batch_size take all their rows, instead of refusing them.
     participation : int, float or scheme
         Clients per round: a whole number of them (1 is one client), a share (1.0 is everybody, the default), drawn
         uniformly without replacement, or a scheme such as `ProportionalSampling`.

@@ -32,10 +32,13 @@ class LocalWork(CheckedFields):
     epochs: Count | None = None
     batch_size: Count | None = None
     replacement: Flag = False
+    shrink: Flag = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         who = type(self).__name__
+        if self.shrink and self.replacement:
+            raise bad(f"{who}.shrink", "be False where batches are drawn with replacement", "True", "they always fit")
         if self.epochs is not None and self.local_steps != 1:
             raise bad(who, "be given local_steps or epochs", "both")
         if self.batch_size is None and self.replacement:
@@ -48,8 +51,8 @@ class LocalWork(CheckedFields):
         """
         super().check_fit(problem, R)
         who, sizes = type(self).__name__, problem.federation.sizes
-        if self.batch_size is not None and self.epochs is None and not self.replacement:
-            cure = "use epochs= (batches stop at the client's size) or replacement=True"
+        if self.batch_size is not None and self.epochs is None and not (self.replacement or self.shrink):
+            cure = "use shrink=True (smaller clients take all rows), epochs= or replacement=True"
             check_batches(who, np.broadcast_to(self.batch_size, sizes.shape), problem, cure)
         given = [getattr(self, name) for name in self.schedules]
         per_step = any(isinstance(x, step_sizes.Decay) and not x.by_round for x in given)
@@ -62,6 +65,7 @@ class LocalWork(CheckedFields):
     def plan(self, sizes: np.ndarray) -> np.ndarray:
         """Return passes, rows per pass and rows per step of clients with so many rows: (*sizes.shape, 3)."""
         block = sizes if self.epochs is not None or self.batch_size is None else self.batch_size
+        block = np.minimum(block, sizes) if self.shrink else block
         batch = block if self.batch_size is None else np.minimum(self.batch_size, block)
         return plan_of(sizes, self.local_steps if self.epochs is None else self.epochs, block, batch)
 

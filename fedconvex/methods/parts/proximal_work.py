@@ -35,6 +35,8 @@ class ProximalWork(CheckedFields):
         Rows per step; default all rows of the client.
     replacement : bool
         Draw the rows of a mini-batch with replacement.
+    shrink : bool
+        Let clients with fewer rows than batch_size take all their rows, instead of refusing them.
     participation : int, float or scheme
         Clients per round, as for `FedAvg`.
     """
@@ -46,14 +48,15 @@ class ProximalWork(CheckedFields):
     local_steps: Count = 1
     batch_size: Count | None = None
     replacement: Flag = False
+    shrink: Flag = False
     participation: participation.Participation = 1.0
 
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem, or the penalty does not act on entries or groups."""
         super().check_fit(problem, R)
         who, sizes = type(self).__name__, problem.federation.sizes
-        if self.batch_size is not None and not self.replacement:
-            cure = "use a smaller batch_size or replacement=True"
+        if self.batch_size is not None and not (self.replacement or self.shrink):
+            cure = "use shrink=True (smaller clients take all rows) or replacement=True"
             local_work.check_batches(who, np.broadcast_to(self.batch_size, sizes.shape), problem, cure)
         if in_place(problem) is None:
             cure = "use ProximalFedSGD, whose server alone takes proximal steps"
@@ -64,6 +67,7 @@ class ProximalWork(CheckedFields):
         """Return what the rule makes of w (R, *model) at clients (R, m): (R, m, *model)."""
         sizes = problem.federation.sizes[clients]
         batch = sizes if self.batch_size is None else np.broadcast_to(self.batch_size, sizes.shape)
+        batch = np.minimum(batch, sizes) if self.shrink else batch
         plan = local_work.plan_of(sizes, self.local_steps, batch, batch)
         eta = step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
         out = jobs.run(
