@@ -31,6 +31,7 @@ FLOORS = [
     {"solvers"},
     {"constants"},
     {"problems", "secure"},
+    {"preprocessing"},
     {"methods", "theory"},
     {"driver"},
     {"datasets"},

@@ -128,3 +128,16 @@ def test_bad_models_and_options(solved, tmp_path, capsys):
     ):
         assert main(["predict", *argv]) == 2
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["federated", pytest.param("secure", marks=pytest.mark.slow)])
+def test_preprocessing_by_sums_gives_the_same_model(solved, tmp_path, capsys, how):
+    data = table(tmp_path / "wards.csv", SIZES)
+    options = ["--drop", DROPPED, "--impute", "indicator", "--as-category", "zip", "--rounds", "3", "--json"]
+    argv = ["solve", str(data), "--target", "ill", "--client", "ward", "--save", str(tmp_path / "m"), *options]
+    assert main([*argv, "--preprocessing", how]) == 0
+    sent = json.loads(capsys.readouterr().out)["preprocessing"]
+    assert sent["floats_up"] > 0
+    one, other = LinearModel.load(solved / "m"), LinearModel.load(tmp_path / "m")
+    np.testing.assert_allclose(other.coef, one.coef, rtol=1e-9, atol=1e-12)
+    assert other.feature_names == one.feature_names

@@ -185,6 +185,14 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     constant.add_argument(
         "--penalise-intercept", action="store_true", help="l2 and penalties hold for the constant term too"
     )
+    add(
+        "--preprocessing",
+        metavar="P",
+        type=choice("--preprocessing", ["pooled", "federated", "secure"]),
+        default="pooled",
+        help="categories, medians, means and scales from pooled rows (the default), by sums over clients, or by masked "
+        "sums; what was sent is counted",
+    )
     add("--no-standardize", action="store_true", help="take the features (and a real target) as they are")
     return group
 

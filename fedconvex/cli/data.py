@@ -40,6 +40,7 @@ class Data:
     columns: Columns
     scaling: str  # what was done to features and target, in words
     bundled: bool
+    sent: Any  # floats up and down for categories, means and scales; None where all rows were pooled for them
 
     @property
     def labels(self) -> tuple[Any, ...] | None:
@@ -212,6 +213,24 @@ def _coded(columns: Columns, frame: Frame, several: bool) -> np.ndarray:
     return 2.0 * y - 1.0 if len(columns.labels) == 2 and not several else y
 
 
+def _fitted(
+    args: argparse.Namespace, columns: Columns, frame: Frame, rows: np.ndarray, clients: np.ndarray, quadratic: bool
+) -> tuple[Columns, Any]:
+    """Return the record of training rows, from pooled rows or by sums over clients, and what the sums cost."""
+    scaled = not args.no_standardize
+    how = {"standardise": scaled, "centre": not args.no_intercept, "standardise_target": quadratic and scaled}
+    if args.preprocessing == "pooled":
+        return columns.fit(frame.take(rows), **how), None
+    from fedconvex.preprocessing import fit_federated
+    from fedconvex.secure import SecureSums
+
+    secure = SecureSums() if args.preprocessing == "secure" else None
+    found = fit_federated(
+        columns, [frame.take(rows[clients[rows] == c]) for c in np.unique(clients[rows])], secure=secure, **how
+    )
+    return found.columns, (found.floats_up, found.floats_down)
+
+
 class Raw(NamedTuple):
     """Raw rows with the roles of their columns, nothing fitted yet."""
 
@@ -246,12 +265,7 @@ def prepare(args: argparse.Namespace) -> Data:
     parts = [numbers] if args.test_size is None else numbers.split(args.test_size, args.seed)
     rows = [part.X[:, 0].astype(np.int64) for part in parts]  # a client's rows one after the other
     quadratic, centred = traits(loss).quadratic, not args.no_intercept
-    fitted = columns.fit(
-        frame.take(rows[0]),
-        standardise=not args.no_standardize,
-        centre=centred,
-        standardise_target=quadratic and not args.no_standardize,
-    )
+    fitted, sent = _fitted(args, columns, frame, rows[0], clients, quadratic)
     made = []
     for which in rows:
         some = frame.take(which)
@@ -263,7 +277,7 @@ def prepare(args: argparse.Namespace) -> Data:
     words = "features and target" if quadratic and columns.labels is None else "features"
     how = "standardised" if centred and not fitted.is_sparse else "divided by their standard deviation"
     scaling = "features as they are" if args.no_standardize else f"{words} {how}"
-    return Data(title, origin, made[0], (*made, None)[1], loss, reason, fitted, scaling, bundled)
+    return Data(title, origin, made[0], (*made, None)[1], loss, reason, fitted, scaling, bundled, sent)
 
 
 def affordable(problem: Problem) -> bool:

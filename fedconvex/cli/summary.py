@@ -115,6 +115,7 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "gap": result.gap,
         "tol": args.tol,
         "certificate": certificate(outcome.problem),
+        "preprocessing": None if data.sent is None else {"floats_up": data.sent[0], "floats_down": data.sent[1]},
         "floats_up": trace.floats_up[-1],
         "floats_down": trace.floats_down[-1],
         "seconds": trace.seconds[-1],
@@ -153,6 +154,8 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     gap = float(result.gap)
     up, down = int(trace.floats_up[-1]), int(trace.floats_down[-1])
     sent = f"{up:,} floats up, {down:,} down ({_bytes(8 * (up + down))})" if up + down else "nothing (centralised)"
+    if data.sent is not None:
+        sent += f"; before that, for categories, means and scales: {data.sent[0]:,} up, {data.sent[1]:,} down"
     lines = [
         ("Data", f"{data.title}: {rows}, {len(data.names):,} features{domains}"),
         *([("Read", data.columns.read_as)] if data.columns.read_as else []),

@@ -158,7 +158,19 @@ def _files(args: argparse.Namespace, found: Any) -> Iterator[Any]:
 
 def _alone(args: argparse.Namespace) -> None:
     """Refuse data options that have no data."""
-    names = ["target", "client", "domain", "weight", "clients", "partition", "loss", "l2", "weights", "impute"]
+    names = [
+        "target",
+        "client",
+        "domain",
+        "weight",
+        "clients",
+        "partition",
+        "loss",
+        "l2",
+        "weights",
+        "impute",
+        "preprocessing",
+    ]
     names += ["sep", "decimal", "encoding"]
     given = [name for name in names if name in vars(args).get("given", ())]
     flags = ("no_intercept", "penalise_intercept", "no_standardize", "features", "drop", "keep", "as_category")

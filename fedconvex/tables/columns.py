@@ -18,7 +18,7 @@ __all__ = ["Column", "Columns", "UnknownCategory"]
 
 FEATURES = ("number", "category")
 ROLES = (*FEATURES, "target", "client", "domain", "client and domain", "weight", "dropped")
-_MISSING = "(missing)"  # the level of missing names where gaps are indicated
+MISSING_LEVEL = "(missing)"  # the level of missing names where gaps are indicated
 _SPARSE_WIDTH, _SPARSE_SHARE = 50, 0.2  # one-hot tables wider and emptier than this are stored as CSR
 
 
@@ -57,7 +57,7 @@ class Column:
         if self.role == "category":
             return [f"{self.name}={level}" for level in self.levels or ()]
         own = [self.name] if self.role == "number" else []
-        return [*own, f"{self.name}={_MISSING}"] if self.indicator else own
+        return [*own, f"{self.name}={MISSING_LEVEL}"] if self.indicator else own
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,13 +231,21 @@ class Columns:
         ValueError
             If a column is missing or holds what it cannot hold.
         """
-        self._need(frame, [c.name for c in self.features])
+        self.check_names(frame)
         fitted = tuple(self._fitted(c, frame) if c.role in FEATURES else c for c in self.columns)
-        wide = sum(len(c.features) for c in fitted)
-        raw = sum(c.role in FEATURES for c in fitted)
-        is_sparse = frame.rows is not None or (wide > _SPARSE_WIDTH and raw <= _SPARSE_SHARE * wide)
-        made = replace(self, columns=fitted, rows=frame.n, is_sparse=is_sparse)
+        made = self.arranged(fitted, frame.n, frame.rows is not None)
         return made._scaled(frame, standardise, centre, standardise_target)
+
+    def check_names(self, frame: Frame) -> None:
+        """Raise ValueError if a frame lacks columns that features are made of."""
+        self._need(frame, [c.name for c in self.features])
+
+    def arranged(self, columns: tuple[Column, ...], rows: int, is_sparse: bool) -> Columns:
+        """Return the record with fitted columns, before means and scales; wide one-hot tables are sparse."""
+        wide = sum(len(c.features) for c in columns)
+        raw = sum(c.role in FEATURES for c in columns)
+        is_sparse = is_sparse or (wide > _SPARSE_WIDTH and raw <= _SPARSE_SHARE * wide)
+        return replace(self, columns=columns, rows=rows, is_sparse=is_sparse)
 
     def _fitted(self, c: Column, frame: Frame) -> Column:
         if c.name in frame.row_names:
@@ -250,8 +258,14 @@ class Columns:
             return replace(c, fill=middle, indicator=indicate)
         cells = frame.text(c.name)[~gaps].astype(str)
         levels, counts = np.unique(cells, return_counts=True)
-        names = levels.tolist() + ([_MISSING] if indicate and _MISSING not in levels else [])
-        fill = None if self.impute is None or not names else _MISSING if indicate else levels[np.argmax(counts)].item()
+        names = levels.tolist() + ([MISSING_LEVEL] if indicate and MISSING_LEVEL not in levels else [])
+        fill = (
+            None
+            if self.impute is None or not names
+            else MISSING_LEVEL
+            if indicate
+            else levels[np.argmax(counts)].item()
+        )
         return replace(c, levels=tuple(names), fill=fill)
 
     def _scaled(self, frame: Frame, standardise: bool, centre: bool, standardise_target: bool) -> Columns:

@@ -1,0 +1,281 @@
+"""Categories, medians, means and scales of a table whose rows stay with their clients: the server adds, no rows move.
+
+`Columns.fit` looks at all training rows at once. Here every client answers with counts and sums over its own rows, and
+the server learns their totals only (with `SecureSums`: literally). Ranges and medians are order statistics, found by
+counting how many numbers lie below thresholds: the ordered doubles are searched, sixteen at a time, so that the result
+is exact. Means and squared deviations are sums of numbers in [-1, 1], sent in two parts of fixed point.
+
+What is told beside totals: the names of categories, which become names of features (by every client, without counts),
+and, through the ranges, the smallest and the largest number of each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedconvex._check import bad, instance, wrong_type
+from fedconvex.secure import SecureSums
+from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
+from fedconvex.tables.frame import Frame
+
+__all__ = ["Preprocessing", "fit_federated"]
+
+_WAYS = 16  # thresholds per round of a search
+_KEY_WORDS, _AGREED = 4, 2  # 8-byte words of a public key, and of what says who took part
+
+
+class Preprocessing(NamedTuple):
+    """A record that was fitted by sums over clients, and what it cost."""
+
+    columns: Columns
+    rounds: int  # questions to all clients
+    floats_up: int  # 8-byte numbers from all clients
+    floats_down: int  # to all clients
+
+
+class _Draws(NamedTuple):
+    trajectory: tuple[int, ...]
+    round: int
+
+
+@dataclass
+class _Totals:
+    """Adds the answers of clients, and counts what was sent."""
+
+    secure: SecureSums | None
+    rounds: int = 0
+    up: int = 0
+    down: int = 0
+
+    def of(self, answers: Sequence[np.ndarray], asked: int = 0) -> np.ndarray:
+        """Return the sum over clients of numbers in one vector each, (L,); asked: floats of the question."""
+        flat = np.array([np.ravel(a) for a in answers], dtype=np.float64)
+        K, L = flat.shape
+        self.rounds += 1
+        if self.secure is None:
+            self.up, self.down = self.up + K * L, self.down + K * asked
+            return flat.sum(axis=0)
+        scale = 2.0**self.secure.bits
+        high = np.rint(flat * scale) / scale
+        parts = np.concatenate([high, (flat - high) * scale], axis=1)  # 2^-2 bits, in two sums of fixed point
+        draws = _Draws((0,), self.rounds)
+        masked = self.secure.mask(parts[None], np.arange(K, dtype=np.int64)[None], draws)
+        total = self.secure.total(masked)[0]
+        self.up += K * (2 * L + _KEY_WORDS + _AGREED)
+        self.down += K * (asked + K * _KEY_WORDS)
+        return np.asarray(total[:L] + total[L:] / scale)
+
+    def counts(self, answers: Sequence[np.ndarray], asked: int = 0) -> np.ndarray:
+        """Return the sum of whole numbers."""
+        return np.rint(self.of(answers, asked)).astype(np.int64)
+
+
+def fit_federated(
+    columns: Columns,
+    frames: Mapping[Any, Frame] | Sequence[Frame],
+    *,
+    secure: SecureSums | None = None,
+    standardise: bool = True,
+    centre: bool = True,
+    standardise_target: bool = False,
+) -> Preprocessing:
+    """Learn what `Columns.fit` learns, from the clients' counts and sums; equal to it up to rounding.
+
+    Parameters
+    ----------
+    columns : Columns
+        The roles of columns, as `fedconvex.tables.read_table` returns them. Categories that it lists already are
+        a vocabulary, and no names are sent.
+    frames : mapping or sequence of Frame
+        Every client's training rows.
+    secure : SecureSums, optional
+        Add masked numbers; default plain sums.
+    standardise, centre, standardise_target : bool
+        As for `Columns.fit`.
+
+    Returns
+    -------
+    Preprocessing
+        The fitted record, rounds, and floats sent (8 bytes each; names of categories count by their length).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no client, a client holds what a column cannot hold, or frames are none.
+
+    References
+    ----------
+    Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017 (the sums).
+
+    Examples
+    --------
+    >>> from fedconvex.preprocessing import fit_federated
+    >>> from fedconvex.tables import read_table
+    >>> frame, columns = read_table({"age": [60, 40, 50, 30], "sex": ["f", "m", "f", "f"], "y": [1, 0, 1, 0]}, "y")
+    >>> found = fit_federated(columns, [frame.take([0, 1]), frame.take([2, 3])])
+    >>> found.columns.center.tolist() == columns.fit(frame).center.tolist(), found.floats_up
+    (True, 3095)
+    """
+    clients = list(frames.values() if isinstance(frames, Mapping) else frames)
+    instance("fit_federated: columns", columns, Columns)
+    if not clients or not all(isinstance(f, Frame) for f in clients):
+        raise wrong_type("fit_federated: frames", "be the frames of at least one client", f"{type(frames).__name__}")
+    if secure is not None:
+        instance("fit_federated: secure", secure, SecureSums)
+        if len(clients) < 2:
+            raise bad("fit_federated: secure", "have at least two clients", "one, whose sums would be its answers")
+    for f in clients:
+        columns.check_names(f)
+    totals = _Totals(secure)
+    n = int(totals.counts([np.array([f.n]) for f in clients])[0])
+    learned = {**_numbers(columns, clients, n, totals), **_names(columns, clients, totals)}
+    fitted = tuple(learned.get(c.name, c) for c in columns.columns)
+    record = columns.arranged(fitted, n, any(f.rows is not None for f in clients))
+    record = _scaled(record, clients, totals, standardise, centre, standardise_target)
+    return Preprocessing(record, totals.rounds, totals.up, totals.down)
+
+
+# ---------------------------------------------------------------------- order statistics
+def _as_keys(x: np.ndarray) -> np.ndarray:
+    """Return doubles as uint64 in the same order."""
+    bits = np.asarray(x, dtype=np.float64).view(np.int64)
+    return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))).view(np.uint64) ^ np.uint64(2**63)
+
+
+def _as_doubles(keys: np.ndarray) -> np.ndarray:
+    bits = (np.asarray(keys, dtype=np.uint64) ^ np.uint64(2**63)).view(np.int64)
+    return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))).view(np.float64)
+
+
+def _order_statistics(held: Sequence[Sequence[np.ndarray]], ranks: np.ndarray, totals: _Totals) -> np.ndarray:
+    """Return the numbers of rank ranks[j], counted from 1, among column j of all clients, by counts of what is below.
+
+    Parameters
+    ----------
+    held : for every client the sorted numbers of every column
+    ranks : int array (J, S)
+        Several ranks per column.
+    """
+    low = np.full(ranks.shape, _as_keys(np.array([-np.finfo(float).max]))[0])
+    high = np.full(ranks.shape, _as_keys(np.array([np.finfo(float).max]))[0])
+    while (low < high).any():
+        step = np.maximum((high - low) // np.uint64(_WAYS), np.uint64(1))
+        offsets = step[..., None] * np.arange(_WAYS, dtype=np.uint64)
+        at = low[..., None] + np.minimum(offsets, (high - low)[..., None])
+        asked = _as_doubles(at)
+        answers = [
+            np.array([np.searchsorted(x, v, side="right") for x, v in zip(mine, asked, strict=True)]) for mine in held
+        ]
+        below = totals.counts(answers, asked.size).reshape(at.shape)
+        enough = below >= ranks[..., None]
+        first = np.where(enough.any(axis=-1), enough.argmax(axis=-1), _WAYS)
+        before = np.take_along_axis(at, np.maximum(first - 1, 0)[..., None], -1)[..., 0]
+        reached = np.take_along_axis(at, np.minimum(first, _WAYS - 1)[..., None], -1)[..., 0]
+        low = np.where(first > 0, before + np.uint64(1), low)
+        high = np.where(first < _WAYS, reached, high)
+    return _as_doubles(high)
+
+
+def _numbers(columns: Columns, clients: list[Frame], n: int, totals: _Totals) -> dict[str, Column]:
+    """Return the columns of numbers with what fills them."""
+    named = [c for c in columns.of_role("number") if c.name not in clients[0].row_names]
+    if not named or columns.impute is None:
+        return {}
+    gaps = totals.counts([np.array([f.missing(c.name).sum() for c in named]) for f in clients])
+    sizes = n - gaps
+    held = [[np.sort(f.numbers(c.name)[~f.missing(c.name)]) for c in named] for f in clients]
+    if columns.impute == "mode":
+        middles = [_mode([mine[j] for mine in held], totals) for j in range(len(named))]
+    else:
+        ranks = np.stack([(sizes + 1) // 2, sizes // 2 + 1], axis=1)
+        middles = _order_statistics(held, np.maximum(ranks, 1), totals).mean(axis=1).tolist()
+    out = {}
+    for c, middle, missing, size in zip(named, middles, gaps.tolist(), sizes.tolist(), strict=True):
+        indicator = columns.impute == "indicator" and missing > 0
+        out[c.name] = replace(c, fill=float(middle) if size else None, indicator=indicator)
+    return out
+
+
+def _mode(held: list[np.ndarray], totals: _Totals) -> float:
+    """Return the most frequent number; clients tell which numbers they hold."""
+    totals.up += sum(np.unique(x).size for x in held)
+    values = np.unique(np.concatenate(held))
+    counts = totals.counts([np.array([(x == v).sum() for v in values]) for x in held], values.size)
+    return float(values[np.argmax(counts)]) if values.size else 0.0
+
+
+# ---------------------------------------------------------------------- categories
+def _names(columns: Columns, clients: list[Frame], totals: _Totals) -> dict[str, Column]:
+    """Return the columns of names with their categories and what fills them."""
+    out = {}
+    for c in columns.of_role("category"):
+        held = [f.text(c.name)[~f.missing(c.name)].astype(str) for f in clients]
+        if c.levels is None:
+            told = [np.unique(cells).tolist() for cells in held]
+            totals.up += sum(-(-len(name.encode()) // 8) for names in told for name in names)
+            vocabulary = sorted(set().union(*told))
+        else:
+            vocabulary = sorted(map(str, c.levels))
+        tallies = [np.array([(cells == v).sum() for v in vocabulary] + [f.missing(c.name).sum()]) for cells, f in
+                   zip(held, clients, strict=True)]  # fmt: skip
+        counts = totals.counts(tallies, sum(-(-len(v.encode()) // 8) for v in vocabulary))
+        gaps, counts = int(counts[-1]), counts[:-1]
+        levels = [v for v, m in zip(vocabulary, counts.tolist(), strict=True) if m]
+        fill = None
+        if columns.impute == "indicator" and gaps:
+            levels, fill = [*levels, *([MISSING_LEVEL] if MISSING_LEVEL not in levels else [])], MISSING_LEVEL
+        elif columns.impute is not None and levels:
+            fill = vocabulary[int(np.argmax(counts))]
+        out[c.name] = replace(c, levels=tuple(levels), fill=fill)
+    return out
+
+
+# ---------------------------------------------------------------------- means and scales
+def _scaled(
+    record: Columns, clients: list[Frame], totals: _Totals, standardise: bool, centre: bool, standardise_target: bool
+) -> Columns:
+    """Return the record with means and scales of features and target."""
+    rows = [record.matrix(f, unknown="refuse") for f in clients]
+    d = rows[0].shape[1]
+    center, scale, target = np.zeros(d), np.ones(d), (0.0, 1.0)
+    if standardise:
+        mean, sd = _moments(rows, record.rows, totals)
+        center = mean if centre and not record.is_sparse else center
+        scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
+    if standardise_target and record.labels is None:
+        (middle,), (spread,) = _moments([record.target(f)[:, None] for f in clients], record.rows, totals)
+        target = (float(middle) if centre else 0.0, float(spread) or 1.0)
+    return replace(record, center=center, scale=scale, target_center=target[0], target_scale=target[1])
+
+
+def _moments(rows: list[Any], n: int, totals: _Totals) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of every column: sums in units of the largest number, and deviation."""
+    unit = _largest(rows, totals)
+    mean = unit * totals.of([np.ravel(_over(X, unit).sum(axis=0)) for X in rows], unit.size) / n
+    if sp.issparse(rows[0]):
+        squares = [_over(X, unit).power(2).sum(axis=0) for X in rows]
+        square = totals.of([np.ravel(s) for s in squares], mean.size) / n - (mean / unit) ** 2
+    else:
+        rows = [X - mean for X in rows]
+        unit = _largest(rows, totals)
+        square = totals.of([((X / unit) ** 2).sum(axis=0) for X in rows], mean.size) / n
+    return mean, unit * np.sqrt(np.maximum(square, 0.0))
+
+
+def _over(X: Any, unit: np.ndarray) -> Any:
+    return sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
+
+
+def _largest(rows: list[Any], totals: _Totals) -> np.ndarray:
+    """Return the largest absolute number of every column over all clients, 1 where all are 0, by counts."""
+    held = []
+    for X in rows:
+        top = abs(X).max(axis=0)
+        held.append(list(np.ravel(top.toarray() if sp.issparse(X) else top)[:, None]))
+    found = _order_statistics(held, np.full((len(held[0]), 1), len(rows)), totals)[:, 0]
+    return np.where(found > 0.0, found, 1.0)

@@ -1,0 +1,107 @@
+"""Preprocessing by sums over clients: the record of all rows at once, exactly or up to rounding, and its price."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedconvex.preprocessing import _as_doubles, _as_keys, _order_statistics, _Totals, fit_federated
+from fedconvex.secure import SecureSums
+from fedconvex.tables import read_table
+
+pytestmark = pytest.mark.anywhere
+
+
+def table(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    age = rng.integers(20, 90, n).astype(float)
+    age[rng.random(n) < 0.2] = np.nan
+    sex = np.where(rng.random(n) < 0.1, None, rng.choice(["f", "m", "x"], n))
+    columns = {"age": age, "dose": 1e6 + rng.normal(size=n), "tiny": 1e-200 * rng.normal(size=n), "sex": sex}
+    return {**columns, "ward": rng.choice(["a", "b", "c"], n), "y": rng.normal(size=n)}
+
+
+def both(impute, secure, data=None, **how):
+    frame, columns = read_table(data or table(), "y", "ward", impute=impute)
+    owners = columns.clients(frame)
+    frames = {name: frame.take(owners == name) for name in np.unique(owners).tolist()}
+    return columns.fit(frame, **how), fit_federated(columns, frames, secure=secure, **how)
+
+
+@pytest.mark.parametrize("impute", ["median", "mode", "indicator"])
+@pytest.mark.parametrize("secure", [None, SecureSums(28)])
+def test_equal_to_all_rows_at_once(impute, secure):
+    central, found = both(impute, secure, standardise_target=True)
+    assert [(c.name, c.levels, c.fill, c.indicator) for c in found.columns.columns] == [
+        (c.name, c.levels, c.fill, c.indicator) for c in central.columns
+    ]  # medians, modes and categories are exact
+    np.testing.assert_allclose(found.columns.center, central.center, rtol=1e-13, atol=1e-300)
+    np.testing.assert_allclose(found.columns.scale, central.scale, rtol=1e-11)
+    one_hot = [j for j, name in enumerate(central.feature_names) if "=" in name]
+    np.testing.assert_allclose(found.columns.scale[one_hot], central.scale[one_hot], rtol=1e-13)
+    assert found.columns.target_center == pytest.approx(central.target_center, rel=1e-12, abs=1e-14)
+    assert found.columns.target_scale == pytest.approx(central.target_scale, rel=1e-12)
+    assert found.columns.rows == central.rows == 60 and found.columns.is_sparse == central.is_sparse
+
+
+def test_a_wide_one_hot_table_is_sparse_in_both():
+    rng = np.random.default_rng(0)
+    data = {"kind": [f"k{i % 40}" for i in range(400)], "kind2": rng.choice([f"l{i}" for i in range(40)], 400)}
+    data |= {"ward": rng.choice(["a", "b"], 400), "y": rng.normal(size=400)}
+    central, found = both(None, None, data)
+    assert central.is_sparse and found.columns.is_sparse and found.columns.feature_names == central.feature_names
+    np.testing.assert_allclose(found.columns.scale, central.scale, rtol=1e-12)
+
+
+def test_doubles_are_ordered_as_keys():
+    x = np.array([-np.finfo(float).max, -1.0, -5e-324, 0.0, 5e-324, 1.0, np.finfo(float).max])
+    assert (np.diff(_as_keys(x).astype(object)) > 0).all()
+    np.testing.assert_array_equal(_as_doubles(_as_keys(x)), x)
+
+
+def test_order_statistics_are_exact():
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(size=30) * 10.0 ** rng.integers(-300, 300, 30), [2.0, 2.0, 2.0]])
+    held = [[np.sort(x[:10])], [np.sort(x[10:])]]
+    totals = _Totals(None)
+    ranks = np.arange(1, x.size + 1)
+    found = _order_statistics(held, ranks[None, :], totals)[0]
+    assert found.tolist() == np.sort(x).tolist() and totals.rounds <= 18
+
+
+def test_floats_are_counted():
+    """One count of rows, two searches for units in rounds of 16 counts, two sums; masked ones are of two parts."""
+    frame, columns = read_table({"a": [1.0, 2.0, 4.0, 3.0], "y": [0.1, 0.2, 0.3, 0.4]}, "y")
+    found = fit_federated(columns, [frame.take([0, 1]), frame.take([2, 3])])
+    searches = (found.rounds - 3) * 16
+    assert found.floats_up == 2 * (1 + searches + 1 + 1) and found.floats_down == 2 * (searches + 1 + 1)
+    masked = fit_federated(columns, [frame.take([0, 1]), frame.take([2, 3])], secure=SecureSums(28))
+    assert masked.rounds == found.rounds
+    assert masked.floats_up == 2 * found.floats_up + 2 * 6 * found.rounds
+    assert masked.floats_down == found.floats_down + 2 * 2 * 4 * found.rounds
+
+
+def test_a_known_vocabulary_sends_no_names():
+    from dataclasses import replace
+
+    frame, columns = read_table({"s": ["f", "m", "f", "m"], "y": [0.1, 0.2, 0.3, 0.4]}, "y")
+    known = replace(columns, columns=tuple(
+        replace(c, levels=("f", "m", "x")) if c.name == "s" else c for c in columns.columns
+    ))  # fmt: skip
+    frames = [frame.take([0, 1]), frame.take([2, 3])]
+    told, silent = fit_federated(columns, frames), fit_federated(known, frames)
+    assert silent.columns.feature_names == told.columns.feature_names == ("s=f", "s=m")
+    assert silent.floats_up == told.floats_up - 4 + 2  # two names of each client less, one count of each more
+
+
+def test_bad_input():
+    frame, columns = read_table({"a": [1.0, 2.0], "y": [0.1, 0.2]}, "y")
+    for frames, secure, says in (
+        ([], None, "be the frames of at least one client"),
+        ([3], None, "be the frames of at least one client"),
+        ([frame], SecureSums(28), "have at least two clients; got one"),
+        ([frame], "yes", "secure must be a SecureSums"),
+        ([read_table({"b": [1.0, 2.0], "y": [1, 0]}, "y")[0]], None, "have the columns a, in any order; got no 'a'"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=says):
+            fit_federated(columns, frames, secure=secure)
