@@ -121,6 +121,18 @@ def fit_federated(
     >>> found.columns.center.tolist() == columns.fit(frame).center.tolist(), found.floats_up
     (True, 3095)
     """
+    clients = _checked(columns, frames, secure)
+    totals = _Totals(secure)
+    n = int(totals.counts([np.array([f.n]) for f in clients])[0])
+    learned = {**_numbers(columns, clients, n, totals), **_names(columns, clients, totals)}
+    fitted = tuple(learned.get(c.name, c) for c in columns.columns)
+    record = columns.arranged(fitted, n, any(f.rows is not None for f in clients))
+    record = _scaled(record, clients, totals, standardise, centre, standardise_target)
+    return Preprocessing(record, totals.rounds, totals.up, totals.down)
+
+
+def _checked(columns: Columns, frames: Any, secure: Any) -> list[Frame]:
+    """Return the frames of the clients, which have all columns."""
     clients = list(frames.values() if isinstance(frames, Mapping) else frames)
     instance("fit_federated: columns", columns, Columns)
     if not clients or not all(isinstance(f, Frame) for f in clients):
@@ -131,13 +143,7 @@ def fit_federated(
             raise bad("fit_federated: secure", "have at least two clients", "one, whose sums would be its answers")
     for f in clients:
         columns.check_names(f)
-    totals = _Totals(secure)
-    n = int(totals.counts([np.array([f.n]) for f in clients])[0])
-    learned = {**_numbers(columns, clients, n, totals), **_names(columns, clients, totals)}
-    fitted = tuple(learned.get(c.name, c) for c in columns.columns)
-    record = columns.arranged(fitted, n, any(f.rows is not None for f in clients))
-    record = _scaled(record, clients, totals, standardise, centre, standardise_target)
-    return Preprocessing(record, totals.rounds, totals.up, totals.down)
+    return clients
 
 
 # ---------------------------------------------------------------------- order statistics
