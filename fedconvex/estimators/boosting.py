@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedconvex._check import among, real, whole
 from fedconvex.driver import run
-from fedconvex.estimators.clients import client_names
+from fedconvex.estimators.rows import checked_rows
 from fedconvex.estimators.training import seed_of
 from fedconvex.federation import Federation
 from fedconvex.losses import Exponential
@@ -77,7 +76,8 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
     Notes
     -----
     ``clients`` and ``domains`` are metadata of `fit` only: a new row's sources are what Q says. Where only one of the
-    two is given, it is both. Without either there is one source, and this is AdaBoost.
+    two is given, it is both. Without either there is one source, and this is AdaBoost. Q, and the bins of ``max_bins``,
+    come from the rows, whatever these weigh.
 
     References
     ----------
@@ -125,29 +125,29 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, clients: Any = None, domains: Any = None) -> MultiSourceBoostClassifier:
-        """Fit to rows X (n, d), two classes y (n,), the client and the domain of every row (n,), by default one.
+    def fit(
+        self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None, domains: Any = None
+    ) -> MultiSourceBoostClassifier:
+        """Fit to rows X (n, d), two classes y (n,), the client, the weight and the domain of every row (n,).
 
         Raises
         ------
         ValueError
             On NaN, other than two classes, or settings out of range.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
         rounds = whole("MultiSourceBoostClassifier.n_estimators", self.n_estimators, low=1)
         tol = real("MultiSourceBoostClassifier.tol", self.tol, low=0.0)
         among("MultiSourceBoostClassifier.loss", self.loss, ("exponential", "logistic"))
-        self.classes_, code = np.unique(y, return_inverse=True)
+        rows = checked_rows(self, X, y, domains if clients is None else clients, sample_weight, domains, sparse=False)
+        rows, self.classes_, code = rows.coded(None)
         if len(self.classes_) != 2:
             number = len(self.classes_)
             text = f"Only binary classification is supported: got {number} class{'es' if number != 1 else ''}"
             raise ValueError(text)
-        owner = self._names(domains if clients is None else clients, "client", len(y))
-        where = owner if domains is None else self._names(domains, "domain", len(y))
+        where = rows.clients if rows.domains is None else rows.domains
         self.sources_, source = np.unique(where, return_inverse=True)
-        self.source_model_ = self._fitted_q(X, source)
-        fed = Federation.from_arrays(X, 2.0 * code - 1.0, owner, where)
+        self.source_model_ = self._fitted_q(rows.X, source)
+        fed = Federation.from_arrays(rows.X, 2.0 * code - 1.0, rows.clients, where, rows.weight)
         phi = Exponential() if self.loss == "exponential" else Logistic2()
         problem, method = self._problem(fed, phi)
         every, seed = rounds if tol == 0.0 else 1, seed_of(self.random_state)
@@ -166,11 +166,6 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
             return problem, MultiBoost(smoothing=self.smoothing, own_classifiers=bool(self.own_classifiers))
         stumps = Dictionary.stumps(fed, CUTS if self.max_bins is None else self.max_bins)
         return EnsembleProblem(fed, stumps, self.source_model_, phi), self.method
-
-    def _names(self, given: Any, what: str, n: int) -> np.ndarray:
-        """Return the client or domain of every row, (n,): the same for all where none are given."""
-        who = f"MultiSourceBoostClassifier: {what}s"
-        return np.zeros(n, dtype=np.int64) if given is None else client_names(who, given, n, what)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return f(x) of every row, positive for classes_[1], (n,)."""

@@ -70,6 +70,7 @@ def checked_rows(
     domains: Any = None,
     *,
     numeric: bool = False,
+    sparse: bool = True,
 ) -> Rows:
     """Return the rows of fit, and set ``n_features_in_`` and ``feature_names_in_``.
 
@@ -79,7 +80,8 @@ def checked_rows(
         On NaN, lengths that do not agree, a row whose client is missing, or weights that are negative or all zero.
     """
     who = type(estimator).__name__
-    X, y = validate_data(estimator, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=numeric)
+    kinds = "csr" if sparse else False
+    X, y = validate_data(estimator, X, y, dtype=np.float64, accept_sparse=kinds, y_numeric=numeric)
     y = np.asarray(y, dtype=np.float64) if numeric else y
     owner = client_of(who, clients, len(y))
     area = None if domains is None else client_names(f"{who}: domains", domains, len(y), "domain")
