@@ -18,10 +18,11 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
-from fedconvex._check import bad, finite, flag, numeric, real, whole
+from fedconvex._check import among, bad, finite, flag, numeric, real, whole
 
 __all__ = [
     "AtLeastZero",
+    "BatchDraw",
     "CheckedFields",
     "Count",
     "CountPerClient",
@@ -100,6 +101,12 @@ class OneOrMore(NamedTuple):
             raise bad(who, f"be one number per {self.each} ({count})", f"{len(x)}")
 
 
+def batch_draw(who: str, x: Any) -> str:
+    """Return "uniform" or "weighted"."""
+    among(who, x, ("uniform", "weighted"))
+    return str(x)
+
+
 def share(who: str, x: Any) -> float:
     """Return a number in [0, 1)."""
     if not 0.0 <= real(who, x) < 1.0:
@@ -124,5 +131,6 @@ Inside = Annotated[float, inside]
 Count = Annotated[int, count]
 OneOrTwo = Annotated[int, partial(whole, low=1, high=2)]
 Flag = Annotated[bool, flag]
+BatchDraw = Annotated[str, batch_draw]
 PositivePerTrajectory = Annotated[Any, OneOrMore(positive, "positive numbers")]
 CountPerClient = Annotated[Any, OneOrMore(count, "whole numbers of at least 1", "client")]

@@ -274,7 +274,9 @@ class SecureSums:
         beta = total[:, size]
         average = total[:, :size] / np.where(beta > 0.0, beta, 1.0)[:, None]
         losses, counts = total[:, size + 1 : size + 1 + p], total[:, size + 1 + p :]
-        return average.reshape(-1, *shape), beta, losses, np.rint(counts)
+        whole_rows = np.rint(counts)  # unless rows carry weights
+        counts = np.where(np.abs(counts - whole_rows) <= reply.numbers.shape[1] * 2.0**-self.bits, whole_rows, counts)
+        return average.reshape(-1, *shape), beta, losses, counts
 
     def total(self, reply: Any) -> np.ndarray:
         """Return the sums over clients of what `mask` masked, (R, L).

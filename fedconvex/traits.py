@@ -26,6 +26,7 @@ class LocalSteps(NamedTuple):
     plain: bool  # w <- w - eta grad f_k(w; b), and nothing else
     fresh: bool  # batches are drawn independently of each other and are of one size
     factor: np.ndarray  # (K,) by which clients multiply step_size
+    by_weight: bool = False  # rows are drawn with probabilities of their weights, not uniformly and scaled
 
     @property
     def full(self) -> bool:

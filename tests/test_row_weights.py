@@ -26,7 +26,7 @@ from fedconvex import (
 )
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.kernels import batches
-from fedconvex.methods import MOCHA
+from fedconvex.methods import AFL, MOCHA, AgnosticFedAvg, ApproxFedAvg, SecureSums, SoftmaxFedAvg, fsvrg
 from fedconvex.penalties import L1, Box, ElasticNet
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
 from fedconvex.report import domain_differences, domain_scores
@@ -130,6 +130,22 @@ def test_methods_go_where_they_go_on_repeated_rows(name, domains):
     np.testing.assert_allclose(a.w, b.w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(a.trace.value, b.trace.value, rtol=1e-10)
     np.testing.assert_allclose(a.trace.gap, b.trace.gap, rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["AFL", "AgnosticFedAvg", "ApproxFedAvg", "SoftmaxFedAvg", "AgnosticFedAvg secure"])
+def test_only_ratios_of_weights_count(name):
+    """Domains and clients that weigh less than one row, and parts of a row under masks."""
+    methods = {
+        "AFL": AFL(step_size=0.2, domain_step_size=0.1),
+        "AgnosticFedAvg": AgnosticFedAvg(step_size=0.2, domain_step_size=0.1, local_steps=2),
+        "AgnosticFedAvg secure": AgnosticFedAvg(step_size=0.2, domain_step_size=0.1, sums=SecureSums(40)),
+        "ApproxFedAvg": ApproxFedAvg(step_size=0.2, mu=3.0, local_steps=2),
+        "SoftmaxFedAvg": SoftmaxFedAvg(step_size=0.2, mu=3.0, local_steps=2),
+    }
+    X, y, who, domain, s = rows(Logistic(), False)
+    feds = [Federation.from_arrays(X, y, who, domain, c * s) for c in (1.0, 0.013)]
+    a, b = (quiet(methods[name], Problem(fed, Logistic(), 0.1), rounds=4) for fed in feds)
+    np.testing.assert_allclose(a.w, b.w, rtol=1e-9 if "secure" in name else 1e-11)
 
 
 @pytest.mark.parametrize("name", sorted(set(CONFIGURATIONS) - set(WITHOUT_CHANCE)))
@@ -340,3 +356,17 @@ def test_compiled(loss, sparse):
     alone = Problem(a.federation.subset([1]), loss, a.l2)
     own, _ = batches_of_two.local(alone, message, np.array([[0]]), None, draws)
     np.testing.assert_array_equal(own.w[:, 0], among.w[:, 1])
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+def test_frequencies_of_features_count_weight(sparse):
+    X, y, who, _, s = rows(Logistic(), True)
+    X = X if sparse else X.toarray()
+    again = np.repeat(np.arange(y.size), s)
+    feds = (
+        Federation.from_arrays(X, y, who, sample_weight=0.7 * s),
+        Federation.from_arrays(X[again], y[again], who[again]),
+    )
+    a, b = (fsvrg.frequencies(fed, np.arange(3)) for fed in feds)
+    np.testing.assert_allclose(a, b, rtol=1e-14)
+    assert 0.0 < a.min() < 1.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, flag, raw, real, vector, whole
+from fedconvex._check import among, bad, flag, raw, real, vector, whole
 from fedconvex.constants.record import (
     AT_CENTRE,
     BOUND,
@@ -35,6 +35,7 @@ def problem_constants(
     *,
     batch_size: int | None = None,
     replacement: bool = False,
+    batch_draw: str = "uniform",
     start: Any = None,
     center: Any = None,
     radius: float | None = None,
@@ -46,25 +47,29 @@ def problem_constants(
     x0 = np.zeros(problem.size) if start is None else _flat(f"{who}: start", start, problem.size)
     c0 = best.w.ravel() if center is None else _flat(f"{who}: center", center, problem.size)
     phi = _batch_factor(who, fed, batch_size, flag(f"{who}: replacement", replacement))
+    among(f"{who}: batch_draw", batch_draw, ("uniform", "weighted"))
+    if batch_draw == "weighted" and batch_size is not None and not replacement:
+        raise bad(f"{who}: batch_draw", "be 'uniform', or come with replacement=True", "'weighted'")
+    by_weight = batch_draw == "weighted" and batch_size is not None and fed.sample_weight is not None
     grams = [_gram(problem, k) for k in range(fed.K)]
     how: dict[str, str] = {}
     v: dict[str, Any] = {"K": fed.K, "p": problem.weights}
-    v.update(_smoothness(problem, grams, how))
+    v.update(_smoothness(problem, grams, how, by_weight))
     v.update(_convexity(problem, grams, c0, radius, how))
     v.update(_optima(problem, best, x0, how))
     here = problem.client_gradients(problem.unflatten(c0)).reshape(fed.K, -1)
     v.update(_heterogeneity(problem, best, here, how))
     v["zeta"], how["zeta"] = _zeta(problem, grams, here - problem.weights @ here, radius)
-    noise = phi * problem.gradient_variance(best.w)
+    noise = phi * problem.gradient_variance(best.w, by_weight)
     v["sigma2_star_k"], v["sigma2_star"] = noise, float(problem.weights @ noise)
     how["sigma2_star_k"] = how["sigma2_star"] = how["zeta_star"]
     if radius is None and center is not None:
-        v["sigma2_k"] = phi * problem.gradient_variance(problem.unflatten(c0))
+        v["sigma2_k"] = phi * problem.gradient_variance(problem.unflatten(c0), by_weight)
         v["G2_k"] = np.sum(here**2, axis=1) + v["sigma2_k"]
         how["sigma2_k"] = how["G2_k"] = AT_CENTRE
     else:
         reach = math.inf if radius is None else radius
-        v["sigma2_k"], v["G2_k"] = _noise(problem, grams, phi, c0, reach, how)
+        v["sigma2_k"], v["G2_k"] = _noise(problem, grams, phi, c0, reach, how, by_weight)
     for name in ("sigma2", "G2"):
         v[name], how[name] = float(v[f"{name}_k"].max()), how[f"{name}_k"]
     return Constants(how=how, **v)
@@ -81,7 +86,7 @@ def _batch_factor(who: str, fed: Federation, batch_size: int | None, replacement
     return np.asarray(noise_factor(fed.sizes, np.full(fed.K, B), replacement))
 
 
-def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str]) -> dict[str, Any]:
+def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str], by_weight: bool) -> dict[str, Any]:
     """L_k, L and L_s: exact where every row is roughest at w = 0."""
     s, r = problem.traits.smoothness, problem.l2
     if not math.isfinite(s):
@@ -92,7 +97,10 @@ def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str]
     if problem.free is not None:
         how["L_s"] = BOUND
         L_k = np.array([_largest(s * S + _ridge(problem)) for S in grams])
-    L_s = float(s * _weighed(problem, problem.federation.row_norms2).max() + r)
+    rough = _weighed(problem, problem.federation.row_norms2)
+    if by_weight:  # what is drawn is the loss of a row as it is
+        rough = np.where(problem.per_row > 0.0, problem.federation.row_norms2, 0.0)
+    L_s = float(s * rough.max() + r)
     return {"L_k": L_k, "L": float(L_k.max()), "L_s": L_s}
 
 
@@ -234,6 +242,7 @@ def _noise(
     c: np.ndarray,
     radius: float,
     how: dict[str, str],
+    by_weight: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Suprema of sigma_k^2 and G_k^2 over the ball around c, or over R^d (radius inf)."""
     fed, r, loss = problem.federation, problem.l2, problem.traits
@@ -241,7 +250,7 @@ def _noise(
     how["sigma2_k"] = how["G2_k"] = BOUND_ON_BALL if math.isfinite(radius) else BOUND
     if loss.quadratic and math.isfinite(radius):
         g, H = problem.client_gradients(c).reshape(fed.K, -1), np.array(grams) + _ridge(problem)
-        parts = [_variance_quadratic(problem, k, c, grams[k]) for k in range(fed.K)]
+        parts = [_variance_quadratic(problem, k, c, grams[k], by_weight) for k in range(fed.K)]
         A, beta, const = (phi.reshape(-1, *[1] * np.ndim(v[0])) * np.array(v) for v in zip(*parts, strict=True))
         s2 = _maxima(A, beta, const, radius)
         G2 = _maxima(H @ H + A, np.einsum("kij,kj->ki", H, g) + beta, np.sum(g**2, axis=1) + const, radius)
@@ -249,14 +258,18 @@ def _noise(
     elif math.isfinite(loss.lipschitz):
         norms = np.sqrt(fed.row_norms2)
         steep = _weighed(problem, np.full(fed.n, loss.lipschitz))
+        share = np.ones(fed.n)
         if not loss.several and math.isfinite(radius):  # |slope| of a convex loss is largest at an end of the reach
             steep = _steepest(problem, fed.X @ c, radius * norms)
+        if by_weight and problem.relative_weights is not None:
+            share, s = problem.relative_weights, problem.relative_weights
+            steep = steep / np.where(s > 0.0, s, 1.0)
         # variance <= second moment, and the l2 term is not random
-        s2 = phi * np.add.reduceat((norms * steep) ** 2, fed.ptr[:-1]) / fed.sizes
+        s2 = phi * np.add.reduceat(share * (norms * steep) ** 2, fed.ptr[:-1]) / fed.sizes
         shift = r * (float(np.linalg.norm(c)) + radius) if r > 0.0 else 0.0
-        G2 = np.add.reduceat((norms * steep + shift) ** 2, fed.ptr[:-1]) / fed.sizes
+        G2 = np.add.reduceat(share * (norms * steep + shift) ** 2, fed.ptr[:-1]) / fed.sizes
     elif loss.quadratic and radius == math.inf:
-        at_zero = problem.gradient_variance(problem.unflatten(np.zeros(problem.size)))
+        at_zero = problem.gradient_variance(problem.unflatten(np.zeros(problem.size)), by_weight)
         same = np.array([_one_direction(fed, k) for k in range(fed.K)])
         s2 = np.where(phi > 0.0, np.where(same, phi * at_zero, math.inf), 0.0)
         how["sigma2_k"] = EXACT
@@ -289,12 +302,17 @@ def _steepest(problem: Objective, z: np.ndarray, reach: np.ndarray) -> np.ndarra
 
 
 def _variance_quadratic(
-    problem: Objective, k: int, c: np.ndarray, S: np.ndarray
+    problem: Objective, k: int, c: np.ndarray, S: np.ndarray, by_weight: bool
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return A, beta, const with V_k(c + d) = d'A d + 2 beta'd + const, for squared loss."""
     X, y = problem.federation.client_rows(k)
     sX = problem.weigh(k, X)
     n, q, e = X.shape[0], np.einsum("ij,ij->i", sX, sX), problem.weigh(k, X @ c - y)
+    if by_weight:  # probabilities s/n of rows as they are, in the place of 1/n of rows times s
+        q, g = np.einsum("ij,ij->i", sX, X), (X @ c - y)[:, None] * X
+        g = g - problem.weigh(k, g).mean(axis=0)
+        A, beta = (X * q[:, None]).T @ X / n - S @ S, sX.T @ np.einsum("ij,ij->i", X, g) / n
+        return 0.5 * (A + A.T), beta, float(np.mean(problem.weigh(k, np.sum(g**2, axis=1))))
     g = e[:, None] * X
     g = g - g.mean(axis=0)  # centred before it is squared
     A = (X * q[:, None]).T @ X / n - S @ S

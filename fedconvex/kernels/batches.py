@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex.draws import below
+from fedconvex.draws import below, uniform
 from fedconvex.kernels.cache import kernel, strict_part
-from fedconvex.kernels.dispatch import by_output, slope, slopes
+from fedconvex.kernels.dispatch import by_output, by_ridge, slope, slopes
 from fedconvex.kernels.rows import row_axpy, row_dot, rows_axpy, rows_dot
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+def _said(replacement):
+    return replacement
+
+
+def _by_weight(replacement):
+    return True
+
+
+again = by_ridge(
+    _said, _by_weight, "always"
+)  # whether rows may be drawn twice: as it is said, or by cumulative weights
+
+
+def _any_row(replacement, state, e, first, n):
+    return first + below(state, e, n)
+
+
+def _heavy_row(cumulative, state, e, first, n):
+    total = cumulative[first + n - 1]
+    u = uniform(state, e) * total
+    u = u if u < total else 0.0
+    low, high = first, first + n - 1
+    while low < high:
+        middle = (low + high) // 2
+        if cumulative[middle] > u:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+row = by_ridge(_any_row, _heavy_row)  # one of first, ..., first+n-1: uniformly, or by weights summed up from first on
 
 
 @kernel
 def draw_rows(state, first, n, passes, block, replacement, pool, rows, since=0):
     """Fill rows with `passes` blocks of `block` distinct rows of first, ..., first+n-1, or with independent draws.
 
+    ``replacement`` says which; cumulative weights of every client's rows (all rows,) in its place draw by weight.
+
     With ``since`` above 0, those of the passes from there on, the pool being as the earlier ones left it.
     """
     start = since * block
-    if replacement or block == 1:
+    if again(replacement) or block == 1:
         for e in range(passes * block - start):
-            rows[e] = first + below(state, start + e, n)
+            rows[e] = row(replacement, state, start + e, first, n)
     else:
         for i in range(n if since == 0 else 0):
             pool[i] = first + i

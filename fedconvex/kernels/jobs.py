@@ -18,7 +18,7 @@ import numpy as np
 
 from fedconvex.draws import BATCHES, stream
 from fedconvex.kernels import pieces
-from fedconvex.kernels.batches import list_rows
+from fedconvex.kernels.batches import again, list_rows
 from fedconvex.kernels.cache import borrowing, inner_part, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
@@ -131,7 +131,7 @@ def _begin(
     """Return a job, with w at its model, and its rows listed where they are asked for."""
     k, b = clients[r, j], tilt[min(r, tilt.shape[0] - 1), min(j, tilt.shape[1] - 1)]
     lo, n, passes, block, batch = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0], plan[r, j, 1], plan[r, j, 2]
-    full = batch == n and not replacement and not drawn
+    full = batch == n and not again(replacement) and not drawn
     state = stream(key, trajectories[r], round_, ids[k], BATCHES)
     if listed:
         list_rows(state, lo, n, full, since, passes, block, replacement, room.pool, room.rows)
@@ -178,20 +178,23 @@ def run(
     They start at W (R, m or 1, p). l2 (a number, or (p,)), ridge (R or 1,) and tilt (R or 1, m or 1, p or 0) say what
     is added to the mean of the losses: <tilt, w> + sum_j ((l2_j + ridge)/2) w_j^2. plan (R, m, 3) says how many passes
     each client makes, over blocks of how many of its rows, in batches of what size; eta (R, m or 1, steps or 1) are the
-    step sizes. Where kinds (R, m) are UNSORTED, they are overwritten. labels replace those of the problem.
+    step sizes. Where kinds (R, m) are UNSORTED, they are overwritten. labels replace those of the problem. With
+    cumulative weights of the rows for ``replacement`` rows are drawn by weight, and their losses are not weighted.
     """
     fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
     if kinds is None:
         kinds = np.full(clients.shape, next(iter(rules))) if len(rules) == 1 else np.zeros(clients.shape, np.int64)
     widest, listed, largest, seen, passes, block = sort_jobs(
-        fed.ptr, clients, plan, replacement, SINGLE in rules, kinds
+        fed.ptr, clients, plan, again(replacement), SINGLE in rules, kinds
     )
     long = float(passes) * block * clients.size * (2 * p + 64 * C + 64) > pieces.PIECE  # roughly
     if long:
         by_row, by_step = pieces.costs(fed.rows, fed.n, C, p)
         listed = max(widest, pieces.most_rows(plan, by_row, by_step))
     out = np.empty((*clients.shape, p)) if out is None else out
-    labels = problem.row_labels if labels is None else labels
+    loss, labels = problem.row_loss, problem.row_labels if labels is None else labels
+    if isinstance(replacement, np.ndarray):
+        loss, labels = problem.loss, fed.y
     width = (max(p, largest * C, C) + 7) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
     whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
     ridges = np.empty(p if np.ndim(l2) else 0)
@@ -199,7 +202,7 @@ def run(
         if seen >> kind & 1:
             for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
                 run_jobs(
-                    rule, kind, some, problem.row_loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
+                    rule, kind, some, loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
                     draws.trajectory, draws.round, clients, W, plan_, eta, replacement, out, path, C, widest, whole,
                     real, ridges, width, since,
                 )  # fmt: skip

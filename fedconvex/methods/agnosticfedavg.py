@@ -63,8 +63,8 @@ class AgnosticFedAvg(local_work.AveragedWork):
         Local step size.
     domain_step_size : float, array (R,) or `Decay`
         gamma, of the domain weights.
-    local_steps, epochs, batch_size, replacement, participation, client, server
-        As for `fedconvex.FedAvg`.
+    local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server
+        As for `fedconvex.FedAvg`; rows are drawn uniformly only.
     window : int
         r, rounds over which the rows of a domain are averaged.
     uncertainty_set : set of `fedconvex.simplex.uncertainty`
@@ -106,6 +106,7 @@ class AgnosticFedAvg(local_work.AveragedWork):
     sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     statistics = domain_weighting.statistics
+    draws_by_weight = False
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         who, R, p = "AgnosticFedAvg", len(w), domain_weighting.counts_of(problem).size
@@ -138,7 +139,7 @@ class AgnosticFedAvg(local_work.AveragedWork):
         somebody = total > 0.0
         average = np.where(somebody.reshape(-1, *[1] * (average.ndim - 1)), average, state.w)
         server, w = self.server.move(state.server, state.w, average)  # 7
-        F = losses / np.maximum(counts, 1.0)  # 7
+        F = losses / np.where(counts > 0.0, counts, 1.0)  # 7
         gamma = step_sizes.round_step_sizes(self.domain_step_size, np.arange(len(w)), state.t)
         mix = self.ascent.ascend(self.uncertainty_set, state.domain_weights, gamma[:, None] * F)  # 8
         window = np.concatenate([state.window[:, 1:], counts[:, None]], axis=1)  # 8

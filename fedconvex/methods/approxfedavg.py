@@ -60,8 +60,8 @@ class ApproxFedAvg(local_work.AveragedWork):
     ----------
     mu : float
         Sharpness of the softmax, positive.
-    step_size, local_steps, epochs, batch_size, replacement, participation, client, server
-        As for `fedconvex.FedAvg`.
+    step_size, local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server
+        As for `fedconvex.FedAvg`; rows are drawn uniformly only.
 
     Raises
     ------
@@ -80,15 +80,18 @@ class ApproxFedAvg(local_work.AveragedWork):
     mu: Positive
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
 
+    draws_by_weight = False
+
     init = averaging.init  # 1
     broadcast = averaging.broadcast  # 2
 
     def local(self, problem: Problem, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         held = domains_of(problem.federation).held[clients]
         nothing = np.zeros((len(clients), held.shape[2]))
-        means = domain_sums(problem, message.w, nothing, clients)[0] / np.maximum(held, 1)  # 3
+        mass = np.where(held > 0, held, 1)  # rows, or their weights, which may be less than 1
+        means = domain_sums(problem, message.w, nothing, clients)[0] / mass  # 3
         q = softmax(np.where(held > 0, means, -np.inf), self.mu)  # 3
-        u, beta = domain_weighting.weights_of(problem, clients, q / np.maximum(held, 1))
+        u, beta = domain_weighting.weights_of(problem, clients, q / mass)
         w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 4
         return averaging.Reply(w, w[:, :, None][:, :, :0]), memory  # 5
 
@@ -113,8 +116,8 @@ class SoftmaxFedAvg(local_work.AveragedWork):
     mu : float
         Sharpness of the softmax, positive: the objective is within log(p)/mu of the worst domain's loss, and its
         gradient has a Lipschitz constant of up to L + mu G^2, G the largest norm of a domain's gradient.
-    step_size, local_steps, epochs, batch_size, replacement, participation, client, server
-        As for `fedconvex.FedAvg`.
+    step_size, local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server
+        As for `fedconvex.FedAvg`; rows are drawn uniformly only.
 
     Raises
     ------
@@ -133,6 +136,8 @@ class SoftmaxFedAvg(local_work.AveragedWork):
 
     mu: Positive
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
+
+    draws_by_weight = False
 
     statistics = domain_weighting.statistics
     constant = ("counts",)  # of the state: no round changes it
@@ -153,7 +158,7 @@ class SoftmaxFedAvg(local_work.AveragedWork):
         total, counts = reply.beta.sum(axis=1), reply.counts.sum(axis=1)
         average = averages.over_clients(reply.beta / total[:, None], reply.w)
         server, w = self.server.move(state.server, state.w, average)  # 11
-        means = reply.losses.sum(axis=1) / np.maximum(counts, 1.0)
+        means = reply.losses.sum(axis=1) / np.where(counts > 0.0, counts, 1.0)
         return SoftmaxState(w, server, np.where(counts > 0.0, means, state.values), state.counts)  # 11
 
     def traits(self, problem: Problem) -> Traits:

@@ -45,6 +45,10 @@ class FedAvg(local_work.AveragedWork):
         Draw the rows of a mini-batch with replacement.
     shrink : bool
         Let clients with fewer rows than batch_size take all their rows, instead of refusing them.
+    batch_draw : {"uniform", "weighted"}
+        Where rows carry weights: draw them uniformly and scale their gradients, or with probabilities of their weights
+        within the client (with replacement only). Both are unbiased; by weight has the smaller variance where weights
+        spread more than gradients.
     participation : int, float or scheme
         Clients per round: a whole number of them (1 is one client), a share (1.0 is everybody, the default), drawn
         uniformly without replacement, or a scheme such as `ProportionalSampling`.

@@ -190,7 +190,7 @@ class FedProx(local_work.AveragedWork):
         mu, at least 0; an array gives every trajectory its own.
     step_size : float, array (R,) or `Decay`
         Local step size; at most 2/(L_k + mu) for full gradients. Required unless there is a solver.
-    local_steps, epochs, batch_size, replacement
+    local_steps, epochs, batch_size, replacement, batch_draw
         As for `FedAvg`.
     solver : ProximalPoint, optional
         Instead of all of the above: clients solve exactly.
@@ -246,7 +246,16 @@ class FedProx(local_work.AveragedWork):
 
     def __post_init__(self) -> None:
         if isinstance(self.solver, ProximalPoint):
-            for name in ("step_size", "local_steps", "epochs", "batch_size", "replacement", "stragglers", "client"):
+            for name in (
+                "step_size",
+                "local_steps",
+                "epochs",
+                "batch_size",
+                "replacement",
+                "batch_draw",
+                "stragglers",
+                "client",
+            ):
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                     raise bad(f"FedProx.{name}", "be left out where a solver is given", f"{getattr(self, name)!r}")
         elif self.solver is None and self.step_size is None:
@@ -316,7 +325,7 @@ class FedProx(local_work.AveragedWork):
                 draws,
                 eta,
                 plan,
-                self.replacement,
+                self.again(problem),
                 False,
                 -scale * w[:, None],
                 mu,

@@ -47,7 +47,7 @@ class FedSAM(local_work.AveragedWork):
         Local step size eta; an array gives every trajectory its own.
     rho : float, array (R,) or `Decay`
         Length of the perturbation, at least 0, in units of w.
-    local_steps, epochs, batch_size, replacement
+    local_steps, epochs, batch_size, replacement, batch_draw
         As for `FedAvg`; each step takes two gradients of its mini-batch.
     participation : int, float or scheme
         Clients per round, as for `FedAvg`.
@@ -93,7 +93,7 @@ class FedSAM(local_work.AveragedWork):
         path = np.empty((*clients.shape, tau, problem.size))
         w = jobs.run(  # 3
             {jobs.OWN: SharpnessAware(rho)}, problem, problem.ridge, message.w.reshape(len(clients), 1, -1),
-            clients, draws, eta, plan, self.replacement, path=path,
+            clients, draws, eta, plan, self.again(problem), path=path,
         )  # fmt: skip
         return Reply(problem.unflatten(w), problem.unflatten(path)), memory  # 7
 

@@ -182,12 +182,12 @@ class FSVRG(CheckedFields):
 
 
 def frequencies(fed: Federation, clients: np.ndarray) -> np.ndarray:
-    """Return the share of every client's rows with x_j != 0, (len(clients), d)."""
-    out = np.empty((clients.size, fed.d))
+    """Return the share of every client's rows, by weight, with x_j != 0, (len(clients), d)."""
+    out, s = np.empty((clients.size, fed.d)), np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
     for j, k in enumerate(clients):
-        X = fed.X[fed.ptr[k] : fed.ptr[k + 1]]
-        present = np.bincount(X.indices[X.data != 0.0], minlength=fed.d) if sp.issparse(X) else (X != 0.0).sum(axis=0)
-        out[j] = present / X.shape[0]
+        mine = slice(fed.ptr[k], fed.ptr[k + 1])
+        here = (sp.csr_array(fed.X[mine]) if fed.is_sparse else fed.X[mine]) != 0.0
+        out[j] = (here.T @ s[mine]) / fed.masses[k]
     return out
 
 

@@ -75,7 +75,7 @@ class SCAFFOLD(local_work.LocalWork):
     ----------
     step_size : float, array (R,) or `Decay`
         eta_l; an array gives every trajectory its own.
-    local_steps, epochs, batch_size, replacement
+    local_steps, epochs, batch_size, replacement, batch_draw
         As for `FedAvg`; K is the number of local steps.
     participation : int or float
         S: a number of clients or a share of them, drawn uniformly without replacement.
@@ -138,7 +138,7 @@ class SCAFFOLD(local_work.LocalWork):
         tilt, dc = np.empty(shape), np.empty(shape)
         corrections(memory.rows, slots, c, tilt)
         y, _ = descent.local_updates(
-            problem, optimizers.ClientSGD(), message.w, clients, draws, eta, plan, self.replacement, False, tilt
+            problem, optimizers.ClientSGD(), message.w, clients, draws, eta, plan, self.again(problem), False, tilt
         )  # 3, 4
         g = row_losses.gradients_of(problem, message.w, clients).reshape(shape) if self.option == 1 else tilt[..., :0]
         renew(memory.rows, slots, x, c, plan, eta, g, y.reshape(shape), dc)  # 5, 6

@@ -320,6 +320,7 @@ class Problem(Objective):
         *,
         batch_size: int | None = None,
         replacement: bool = False,
+        batch_draw: str = "uniform",
         start: Any = None,
         center: Any = None,
         radius: float | None = None,
@@ -328,8 +329,8 @@ class Problem(Objective):
 
         Parameters
         ----------
-        batch_size, replacement : int, bool
-            The mini-batches that sigma2 and G2 refer to; default full batches, whose variance is zero.
+        batch_size, replacement, batch_draw : int, bool, {"uniform", "weighted"}
+            The mini-batches that sigma2, G2 and L_s refer to; default full batches, whose variance is zero.
         start : model, optional
             w_0 of D = ‖w_0 - w*‖; default 0.
         center, radius : model, float, optional
@@ -341,6 +342,7 @@ class Problem(Objective):
             self.solve(),
             batch_size=batch_size,
             replacement=replacement,
+            batch_draw=batch_draw,
             start=start,
             center=center,
             radius=radius,

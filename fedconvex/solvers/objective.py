@@ -218,20 +218,26 @@ class Objective(WeightedRows):
         other.weights = p
         return other
 
-    def gradient_variance(self, w: Any) -> np.ndarray:
-        """V_k(w) = mean over client k's rows of ‖grad f_n(w) - grad F_k(w)‖^2, (K,)."""
+    def gradient_variance(self, w: Any, by_weight: bool = False) -> np.ndarray:
+        """V_k(w) = mean over client k's rows of ‖grad f_n(w) - grad F_k(w)‖^2, (K,).
+
+        Of rows times their relative weights, all equally likely; ``by_weight`` of rows as they are, drawn by weight.
+        """
         W, single = self.flatten(w)
         if not single:
             raise bad("Problem.gradient_variance: w", "be one model", f"{len(W)} models")
         fed = self.federation
         S = self._scores(W, 0, fed.n)
         row_losses.row_slopes(self.row_loss, S, self.row_labels)
-        out = np.empty(fed.K)
+        out, s = np.empty(fed.K), self.relative_weights if by_weight else None
+        share = np.ones(fed.n) if s is None else s
+        S = S / np.where(share > 0.0, share, 1.0)[:, None]
         for k in range(fed.K):  # mean of ‖s_i x_i' - mean‖^2, centred before it is squared
             rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
             X = fed.X[rows].toarray() if fed.is_sparse else fed.X[rows]
             centred = ((S[rows, c, None] * X) for c in range(self.n_outputs))
-            out[k] = sum(np.mean(np.sum((G - G.mean(axis=0)) ** 2, axis=1)) for G in centred)
+            p = share[rows]
+            out[k] = sum(np.mean(p * np.sum((G - (p[:, None] * G).mean(axis=0)) ** 2, axis=1)) for G in centred)
         return out
 
     def _scores(self, W: np.ndarray, lo: int, hi: int) -> np.ndarray:

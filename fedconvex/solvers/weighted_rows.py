@@ -33,6 +33,12 @@ class WeightedRows:
             return None
         return fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
 
+    @cached_property
+    def cumulative_row_weights(self) -> np.ndarray | None:
+        """Sums of the rows' relative weights from the first row of their client on, (n,); None without weights."""
+        s, ptr = self.relative_weights, self.federation.ptr
+        return None if s is None else np.concatenate([np.cumsum(part) for part in np.split(s, ptr[1:-1])])
+
     def weigh(self, k: int, rows: np.ndarray) -> np.ndarray:
         """Return numbers of client k's rows (n_k, ...) times their relative weights."""
         s, ptr = self.relative_weights, self.federation.ptr

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.draws import Draws
-from fedconvex.fields import CheckedFields, Count, Flag
+from fedconvex.fields import BatchDraw, CheckedFields, Count, Flag
 from fedconvex.kernels import descent
 from fedconvex.methods.parts import step_sizes
 from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptimizer
@@ -33,6 +33,9 @@ class LocalWork(CheckedFields):
     batch_size: Count | None = None
     replacement: Flag = False
     shrink: Flag = False
+    batch_draw: BatchDraw = "uniform"
+
+    draws_by_weight = True  # whether rows may be drawn by weight
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,6 +46,15 @@ class LocalWork(CheckedFields):
             raise bad(who, "be given local_steps or epochs", "both")
         if self.batch_size is None and self.replacement:
             raise bad(f"{who}.replacement", "come with a batch_size", "batch_size=None", "full batches are not drawn")
+        if self.batch_draw == "weighted" and not self.draws_by_weight:
+            raise bad(f"{who}.batch_draw", "be 'uniform': its rows are weighted by domain", "'weighted'")
+        if self.batch_draw == "weighted" and not self.replacement:
+            raise bad(f"{who}.batch_draw", "be 'uniform', or come with replacement=True", "'weighted'")
+
+    def again(self, problem: Problem) -> Any:
+        """Return whether rows are drawn with replacement, or by which cumulative weights of theirs."""
+        weighted = self.batch_draw == "weighted" and problem.cumulative_row_weights is not None
+        return problem.cumulative_row_weights if weighted else self.replacement
 
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories.
@@ -80,7 +92,7 @@ class LocalWork(CheckedFields):
         """Take the steps on f_k from w (R, *model) or (R, m, *model): models (R, m, *model) and their paths."""
         plan, eta = self.asked(problem, clients, draws)
         client = getattr(self, "client", ClientSGD())
-        return descent.local_updates(problem, client, w, clients, draws, eta, plan, self.replacement, shadow)
+        return descent.local_updates(problem, client, w, clients, draws, eta, plan, self.again(problem), shadow)
 
     def steps_of(self, problem: FederatedProblem, plain: bool) -> LocalSteps:
         """Return the local steps of every client, as traits; plain: w <- w - eta grad f_k(w; b), and nothing else."""
@@ -90,7 +102,8 @@ class LocalWork(CheckedFields):
         one_batch = (plan[:, 1] == plan[:, 2]) & (self.epochs is None or plan[:, 2] == sizes)
         fresh = bool((one_batch | (even & self.replacement)).all())
         counts, ones = step_sizes.step_counts(plan), np.ones(sizes.size)
-        return LocalSteps(self.step_size, counts, plan[:, 2], sizes, self.replacement, plain, fresh, ones)
+        mine = self.step_size, counts, plan[:, 2], sizes, self.replacement, plain, fresh, ones
+        return LocalSteps(*mine, self.batch_draw == "weighted")
 
 
 @dataclass(frozen=True, kw_only=True)

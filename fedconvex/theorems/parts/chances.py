@@ -47,7 +47,11 @@ def rarest_draw(s: Setting) -> Chance | None:
             again = bool(getattr(s.method, "replacement", False))
         else:
             return None
-        missed = (1.0 - 1.0 / sizes) ** B if again else np.maximum(1.0 - B / sizes, 0.0)
+        least = 1.0 / sizes
+        if t.local is not None and t.local.by_weight and fed.sample_weight is not None:
+            s = np.where(fed.sample_weight > 0.0, fed.sample_weight, np.inf)
+            least = np.minimum.reduceat(s, fed.ptr[:-1]) / fed.masses
+        missed = (1.0 - least) ** B if again else np.maximum(1.0 - B / sizes, 0.0)
         often, what = often * (1.0 - missed**steps), "a row of client {}"
     k = int(np.argmin(often))
     every = -math.expm1(s.rounds * math.log1p(-often[k])) if often[k] < 1.0 else 1.0

@@ -27,7 +27,9 @@ class Setting(NamedTuple):
         if epochs is not None:
             B = None if B is None else min(B, int(self.problem.federation.sizes.min()))
         replacement = bool(getattr(self.method, "replacement", False))
-        return self.problem.constants(batch_size=B, replacement=replacement, start=self.start, **ball)
+        draw = getattr(self.method, "batch_draw", "uniform")
+        how = {"batch_size": B, "replacement": replacement, "batch_draw": draw}
+        return self.problem.constants(**how, start=self.start, **ball)
 
 
 def is_random(s: Setting) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, flag, instance, numeric, raw, real, vector, whole, wrong_type
+from fedconvex._check import among, bad, finite, flag, instance, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.constants import noise_factor
 from fedconvex.loss_traits import traits
 from fedconvex.problems import MovingTarget, Problem
@@ -42,6 +42,8 @@ class Moments:
         B_k; default all rows.
     replacement : bool
         Draw the rows of a batch with replacement (then all n_k rows are a random batch, too).
+    batch_draw : {"uniform", "weighted"}
+        Rows are drawn uniformly and their gradients scaled, or by weight (with replacement only).
     participation : int, float, scheme, WeightMoments or Mixing
         Clients per round (a number or a share, uniform without replacement), a scheme with an attribute ``clients``
         (the same) or ``draws`` (so many draws with replacement with probabilities p_k), or moments of your own;
@@ -83,6 +85,7 @@ class Moments:
         local_steps: Any = 1,
         batch_size: Any = None,
         replacement: bool = False,
+        batch_draw: str = "uniform",
         participation: Any = None,
         step_factor: Any = None,
         server_step: float = 1.0,
@@ -108,7 +111,11 @@ class Moments:
         step = _checked_step(step_size, self.local_steps)
         beta = real("Moments.server_step", server_step, low=0.0, strict=True)
         mixing = mixing_of(participation, problem)
-        self.round = Round(LeastSquares.of(problem), mixing, phi, self.local_steps, step, factor, beta)
+        among("Moments.batch_draw", batch_draw, ("uniform", "weighted"))
+        if batch_draw == "weighted" and not replacement:
+            raise bad("Moments.batch_draw", "be 'uniform', or come with replacement=True", "'weighted'")
+        data = LeastSquares.of(problem, batch_draw == "weighted")
+        self.round = Round(data, mixing, phi, self.local_steps, step, factor, beta)
         self.w_star = self.round.data.w_star
         small = self.d <= KRON_LIMIT and self.round.constant
         self.kron = small if kron is None else flag("Moments.kron", kron)
@@ -155,6 +162,7 @@ class Moments:
             local_steps=t.local.steps,
             batch_size=t.local.batch_size,
             replacement=t.local.replacement,
+            batch_draw="weighted" if t.local.by_weight else "uniform",
             participation=weights.of_sampling(t.sampling, t.participants, problem),
             step_factor=t.local.factor,
             server_step=t.server_step,

@@ -17,6 +17,7 @@ class LeastSquares(NamedTuple):
 
     w_star: np.ndarray  # (d,)
     rows: list[tuple[np.ndarray, np.ndarray]]  # of every client X_k (n, d), weighted, and (X_k, residuals at w*) (n, D)
+    roots: list[np.ndarray]  # of every client the roots of n times the probabilities of its rows (n,)
     G: np.ndarray  # (K, D, D) means of [[x x', x residual], [0, 0]]
     ridge: np.ndarray  # (D, D) what the ridge adds to every A_n
     A: np.ndarray  # (K, D, D) Abar of every client
@@ -24,19 +25,23 @@ class LeastSquares(NamedTuple):
     slope: np.ndarray  # (d,) grad F(w*), zero but for rounding
 
     @classmethod
-    def of(cls, problem: Problem) -> LeastSquares:
-        """Read a problem with squared loss."""
+    def of(cls, problem: Problem, by_weight: bool = False) -> LeastSquares:
+        """Read a problem with squared loss, whose rows are drawn uniformly and scaled, or by weight."""
         fed, w = problem.federation, np.asarray(problem.solve().w)
         d, D = fed.d, fed.d + 1
-        rows, G, ridge = [], np.zeros((fed.K, D, D)), np.zeros((D, D))
+        rows, roots, G, ridge = [], [], np.zeros((fed.K, D, D)), np.zeros((D, D))
         for k in range(fed.K):
             X, y = fed.client_rows(k)
             U, X = np.column_stack([X, X @ w - y]), problem.weigh(k, X)
-            rows.append((X, U))
             G[k, :d] = X.T @ U / len(X)
+            likely = problem.weigh(k, np.ones(len(X))) if by_weight else np.ones(len(X))
+            roots.append(np.sqrt(likely))  # squares of rows are weighted: A_n times the root of its probability
+            rows.append((U[:, :d] * roots[k][:, None] if by_weight else X, U))
         ridge[:d] = np.reshape(problem.ridge, (-1, 1)) * np.column_stack([np.eye(d), w])
         A = G + ridge
-        return cls(w, rows, G, ridge, A, np.tensordot(problem.weights, A[:, :d, :d], 1), problem.weights @ A[:, :d, d])
+        return cls(
+            w, rows, roots, G, ridge, A, np.tensordot(problem.weights, A[:, :d, :d], 1), problem.weights @ A[:, :d, d]
+        )
 
     @property
     def d(self) -> int:
@@ -57,7 +62,7 @@ class LeastSquares(NamedTuple):
         X, U = self.rows[k]
         total = np.zeros((D * D, D * D))
         for lo in range(0, len(X), 4096):
-            A = np.tile(self.ridge, (len(X[lo : lo + 4096]), 1, 1))
+            A = self.ridge * self.roots[k][lo : lo + 4096, None, None]
             A[:, :d] += X[lo : lo + 4096, :, None] * U[lo : lo + 4096, None, :]
             V = A.reshape(-1, D * D)
             total += V.T @ V
