@@ -233,6 +233,7 @@ def agrees_with_sklearn(found, places):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled(only="half a minute of pure Python")
 def test_breast_cancer_agrees_with_sklearn():
     agrees_with_sklearn(fedconvex.compare(breast_cancer(), **QUICK), 1e-6)
 
@@ -590,3 +591,39 @@ def test_what_the_command_refuses(tmp_path, capsys, extra, message):
     file = csv_of(table(), tmp_path / "wards.csv")
     assert main(["compare", file, "--target", "ill", "--client", "ward", "--impute", "median", *extra]) == 2
     assert message in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- real data, where they are at hand
+
+
+def adult(shared_data, column, n):
+    """Rows of Adult, clients the values of a column: numbers, and the other categories one-hot."""
+    with np.load(shared_data("adult")) as z:
+        names, cats, rows = z["cat_names"].tolist(), z["x_cat_train"], np.arange(0, 32561, 32561 // n)
+        other = [cats[:, j : j + 1] == np.arange(cats[:, j].max() + 1) for j, c in enumerate(names) if c != column]
+        X = np.hstack([z["x_num_train"], *other]).astype(float)[rows]
+        owner = z[f"categories_{names.index(column)}"][cats[rows, names.index(column)]]
+        y = 2.0 * z["y_train"][rows] - 1.0
+    return Federation.from_arrays(X[:, X.std(axis=0) > 0.0], y, owner)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled(only="thousands of rows")
+@pytest.mark.parametrize("column", ["education", "native-country"])
+def test_adult_agrees_with_sklearn_and_with_the_minimax_value(shared_data, column):
+    found = fedconvex.compare(adult(shared_data, column, 2000), methods=["pooled", "afl"], rounds=20, progress=False)
+    agrees_with_sklearn(found, 1e-6)
+    afl = found["afl"]
+    worst = float(afl.fit.problem.domain_values(afl.fit.w).max())
+    exact = afl.fit.problem.solve_minimax()
+    assert exact.lower - 1e-12 <= worst <= exact.lower + max(afl.fit.gap, 1e-9)
+    assert afl.cost.trace[1].min() >= 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.compiled(only="a thousand rows")
+def test_activities_by_person_agree_with_sklearn(shared_data):
+    with np.load(shared_data("har21")) as z:
+        some = z["client"] < 5
+        X, y, person = z["X"][some][:, ::12].astype(float), z["y"][some].astype(float), z["client"][some]
+    agrees_with_sklearn(fedconvex.compare(Federation.from_arrays(X, y, person), **QUICK), 1e-6)
