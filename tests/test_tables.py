@@ -37,6 +37,12 @@ SUSPICIOUS = {
     "falling": (np.arange(N)[::-1], "numbers the rows"),
     "same": (np.ones(N), "constant: 1"),
     "maker": (["acme"] * N, "constant: 'acme'"),
+    "percent": ([f"{i}%" for i in range(N)], "numbers in another notation ('0%', ...)"),
+    "cost": ([f"{i % 20 + 1},500" for i in range(N)], "numbers in another notation ('1,500', ...)"),
+    "weight": ([f"{i % 40} kg" for i in range(N)], "numbers in another notation"),
+    "timestamp": (1_600_000_000 + RNG.integers(0, 10**6, N), "time stamps (16"),
+    "size": (RNG.choice(["XL", "L", "10-12", "36"], N), "numbers and text"),
+    "ranges": ([f"{10 * (i % 15)}-{10 * (i % 15) + 9}" for i in range(N)], None),
     "gone": ([None] * N, "no value in any row"),
     "huge": ([np.inf] + [1.0] * (N - 1), "inf in row 1"),
     "mixed": (["1", "2"] * (N // 2 - 1) + ["x", "y"], "numbers and text: 1 in row 1 and 'x' in row 59"),
@@ -255,3 +261,23 @@ def test_targets_with_gaps_and_new_classes():
     _, columns = read_table({"x": [1.0, 2.5, 3.0], "ill": ["a", "c", "c"]}, "ill")
     with pytest.raises(ValueError, match="must have the classes a, c in the column 'ill'; got b in row 1"):
         columns.target(Frame.of({"x": [1.0], "ill": ["b"]}))
+
+
+def test_codes_for_missing_cells_are_pointed_at():
+    x = np.where(np.arange(N) % 9 == 0, -999.0, PLAIN["dose"])
+    _, columns = read_table({**PLAIN, "lab": x, "floor": RNG.integers(-99, 100, N)}, "ill", "ward")
+    notes = {name: note for name, _, note in columns.listed()}
+    assert notes["lab"] == "-999 in 7 rows: a code for missing cells?" and notes["floor"] == notes["dose"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1.5,a,0\n2.5,b,1\n", "have a column 'y'; got columns 1.5, a, 0: the first line must name the columns"),
+        ("Report\n\nx,site,y\n1,2,3\n", "1 cells in every line; got 3 in line 3: the first line must name the columns"),
+    ],
+)
+def test_files_without_a_header(tmp_path, text, says):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=says):
+        read_table(tmp_path / "a.csv", "y")

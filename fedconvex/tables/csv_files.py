@@ -171,7 +171,8 @@ def _lines(who: str, reader: Any, width: int) -> Iterator[list[str]]:
     """Yield the nonempty lines of a CSV reader, each with width cells."""
     for row in reader:
         if row and len(row) != width:
-            raise bad(who, f"have {width} cells in every line", f"{len(row)} in line {reader.line_num}")
+            cure = "the first line must name the columns; a title above them is none" if width == 1 else ""
+            raise bad(who, f"have {width} cells in every line", f"{len(row)} in line {reader.line_num}", cure)
         if "\0" in "".join(row):  # NumPy drops them at the end of a cell
             raise bad(who, "have no NUL characters", f"one in line {reader.line_num}")
         if row:

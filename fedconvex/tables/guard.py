@@ -22,6 +22,8 @@ _ENOUGH = 10  # rows (of every class) below which perfect agreement may be chanc
 _AUC, _R = 0.999, 0.9999
 _SAMPLE = 4000  # rows that are looked at first
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ,]+\d{1,2}:\d{2}\S*( ?[AaPp][Mm])?)?$")
+_NOTATION = re.compile(r"[-+]?[$€£]? ?\d[\d.,' ]*( ?[%€$£]| ?[a-zA-Zµ°]{1,4})?$")  # 83%, 54,053, 12 kg
+_STAMP = re.compile(r"time|date|epoch|stamp", re.I)
 _KEY = {"id", "ids", "key", "uuid", "guid", "ssn", "mrn", "nr", "no", "num", "number", "code", "pk", "record", "serial"}
 _KEY |= {"index", "idx", "rowid", "patientid", "userid", "identifier", "nhs", "insurance"}
 _ROW_NUMBER = re.compile(r"(unnamed:.*|index|idx|row|rownum(ber)?|row_(id|number|no|nr|num)|level_0|obs|x1?|)$", re.I)
@@ -68,6 +70,8 @@ def _numbers(name: str, x: np.ndarray, frame: Frame) -> Iterator[Trouble]:
         yield Trouble(name, f"numbers the rows: {x[0]:g}, {x[1]:g}, {x[2]:g}, ...", "drop")
     elif n >= _ENOUGH and not frame.unnamed and _is_key(name) and 2 * distinct > n:
         yield Trouble(name, f"an identifier by its name: {distinct:,} different whole numbers in {n:,} rows", "drop")
+    elif n >= _ENOUGH and _STAMP.search(name) and ((x >= 1e8) & (x < 1e11) | (x >= 1e11) & (x < 1e14)).all():
+        yield Trouble(name, f"time stamps ({x[0]:.0f}, ...)", "drop")
     elif n >= _ENOUGH and _are_days(x):
         yield Trouble(name, f"dates written as numbers ({x[0]:.0f}, ...)", "drop")
 
@@ -82,6 +86,9 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     if all(map(_DATE.match, levels)):
         kind = "dates" if parsed_day(kept[0]) is not None else "dates, as text"
         yield Trouble(name, f"{kind} ({kept[0]}, ...)", "drop")
+    elif len(levels) > 12 and all(map(_NOTATION.match, levels)):
+        what = f"numbers in another notation ({kept[0]!r}, ...), to be written as plain numbers"
+        yield Trouble(name, what, "drop")
     elif len(levels) == len(kept) >= _ENOUGH:
         yield Trouble(
             name, f"an identifier: another text in each of {len(kept):,} rows ({kept[0][:30]!r}, ...)", "drop"

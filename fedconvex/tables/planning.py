@@ -12,13 +12,14 @@ import numpy as np
 
 from fedconvex._check import among, bad, flag, wrong_type
 from fedconvex.tables.columns import Column, Columns
-from fedconvex.tables.frame import Frame, as_text
+from fedconvex.tables.frame import Frame, as_text, parsed_number
 from fedconvex.tables.guard import giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
 
 __all__ = ["Wishes", "planned"]
 
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
+_CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0)  # that some write for missing cells
 _KEYS = ("target", "client", "domain", "weight")
 
 
@@ -133,7 +134,9 @@ def _resolve(frame: Frame, wishes: Wishes) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, frame.names, 1)
             listed = ", ".join(frame.names[:40]) + (", ..." if len(frame.names) > 40 else "")
-            raise bad(who, f"have a column {name!r}", f"columns {listed}", f"{near[0]!r} is near" if near else "")
+            nameless = not near and any(parsed_number(c) is not None for c in frame.names)
+            cure = f"{near[0]!r} is near" if near else "the first line must name the columns" if nameless else ""
+            raise bad(who, f"have a column {name!r}", f"columns {listed}", cure)
     features, keys = wishes.features or (), [getattr(wishes, role) for role in _KEYS]
     twice = [c for c, m in Counter(features).items() if m > 1 or c in keys]
     if twice:
@@ -185,6 +188,11 @@ def _feature(frame: Frame, name: str, asked: bool) -> Column:
 
 def _hint(x: np.ndarray) -> str:
     """Return what one may want to know of numbers: names of categories are often written as numbers."""
+    known = x[~np.isnan(x)]
+    for code in _CODES:
+        rest = known[known != code]
+        if 0 < known.size - rest.size < known.size and np.abs(rest - code).min() > np.ptp(rest):
+            return f"{code:g} in {known.size - rest.size:,} rows: a code for missing cells?"
     some = x[:1000]
     some = some[~np.isnan(some)]
     if not some.size or not (some == np.floor(some)).all() or np.unique(some).size > 12:
