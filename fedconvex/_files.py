@@ -71,8 +71,8 @@ def read_place(who: str, name: str | os.PathLike[str]) -> Path:
     if not isinstance(name, (str, os.PathLike)):
         raise wrong_type(who, "be a path", type(name).__name__)
     text = os.fspath(name)
-    if "\0" in text:
-        raise bad(who, "be a name without NUL", f"{text!r}")
+    if not text or "\0" in text:
+        raise bad(who, "be a name, without NUL", f"{text!r}")
     try:
         os.stat(text)
     except FileNotFoundError:

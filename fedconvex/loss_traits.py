@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, equal_by_type
+from fedconvex._check import among, equal_by_type, wrong_type
 
 __all__ = ["LossTraits", "declares", "traits"]
 
@@ -169,6 +169,8 @@ def traits(loss: Any) -> LossTraits:
     >>> traits(Softmax(3)).outputs, traits(Softmax(3)).task, traits(Squared()).task
     (3, 'classification', 'regression')
     """
+    if isinstance(loss, type) or not (isinstance(loss, tuple) and hasattr(loss, "value")):
+        raise wrong_type("loss", "be one of fedconvex.losses, or a NamedTuple with value and slope", f"{loss!r}")
     several = hasattr(loss, "n_classes")
     quadratic, multinomial = bool(getattr(loss, "quadratic", False)), bool(getattr(loss, "multinomial", False))
     return LossTraits(

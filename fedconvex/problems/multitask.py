@@ -419,6 +419,7 @@ class MultiTaskProblem(ClientWeights):
         rows: Any = X if sp.issparse(X) else numeric("MultiTaskProblem.scores: X", X, copy=False)
         if rows.ndim != 2 or rows.shape[1] != self.federation.d:
             raise bad("MultiTaskProblem.scores: X", f"have {self.federation.d} columns", f"shape {rows.shape}")
+        finite("MultiTaskProblem.scores: X", rows.data if sp.issparse(rows) else rows)
         if tasks is None:
             raise bad("MultiTaskProblem.scores: tasks", "name the task of every row", "none", "pass tasks=")
         mine = Ws[0][self._tasks(tasks, rows.shape[0])]

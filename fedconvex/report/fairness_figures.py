@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, flag, instance, numeric, wrong_type
+from fedconvex._check import bad, flag, instance, numeric, text, wrong_type
 from fedconvex.driver import Result
 from fedconvex.problems import Problem
 from fedconvex.report.fairness import DomainScores, domain_names, domain_scores
@@ -77,6 +77,7 @@ def _check_scores(who: str, scores: Any) -> None:
     if not isinstance(scores, Mapping) or not scores:
         raise bad(f"{who}: scores", "be a nonempty mapping of names to DomainScores", type(scores).__name__)
     for name, s in scores.items():
+        text(f"{who}: scores: a name", name)
         if not isinstance(s, DomainScores):
             raise wrong_type(
                 f"{who}: scores[{name!r}]", "come from domain_scores", type(s).__name__, "or pass problem="

@@ -45,7 +45,7 @@ def domain_losses(q: Any) -> np.ndarray:
     [0.693147, 0.693147]
     """
     q = numeric("domain_losses: q", q)
-    if (q <= 0.0).any() or (q >= 1.0).any():
+    if not ((q > 0.0) & (q < 1.0)).all():
         raise bad("domain_losses: q", "lie strictly between 0 and 1", f"{q}")
     return np.stack([-np.log1p(-q), -0.5 * np.log(q) - 0.5 * np.log1p(-q)], axis=-1)
 

@@ -35,7 +35,7 @@ INTERNAL = {
     "papers": "experiments of the literature: minutes each (test_experiments*.py)",
 }
 CALLED_BY_THE_DRIVER = {
-    *("largest_scores", "ridge_term", "ridge_terms", "moved"),
+    *("largest_scores", "row_values_and_slopes", "steep_along_free", "ridge_term", "ridge_terms", "moved"),
     *("init", "participants", "broadcast", "local", "send", "aggregate", "measure", "observe", "memory", "round"),
     *("traits", "statistics", "default_step", "translate", "check_state", "statistic", "asked", "check_fit"),
     *("move", "plain", "next", "ascend", "shares", "add", "drift", "buffers", "tilt", "traits_of_work", "check"),
@@ -447,6 +447,7 @@ def values() -> dict[str, Any]:
 
 
 REFUSED = {
+    "models.LinearModel.predict_proba": "for a classifier",
     "Problem.path": "for a problem with a penalty",
     "Problem.probabilities_of": "for a loss with probabilities",
     "problems.MovingTarget.path": "for a problem with a penalty",
@@ -508,6 +509,10 @@ def own() -> dict[str, dict[str, Any]]:
         "constants.ball_maximum": {"A": np.eye(2), "beta": two, "c": 0.5},
         "constants.noise_factor": {"n": 6, "replacement": False},
         "datasets.load": {"path": files["csv"], "target": "y"},
+        **{
+            name: {"data": files["csv"], "target": "y"}
+            for name in ("Federation.from_frame", "tables.read_frame", "tables.read_table")
+        },
         "datasets.load_npz": {"path": files["npz"]},
         "datasets.load_svmlight": {"path": files["svm"]},
         "datasets.load_table": {"path": files["csv"], "target": "y"},
@@ -734,7 +739,8 @@ def public_names() -> dict[str, Any]:
     for module in sorted(public_modules(), key=lambda m: m.__name__.count(".")):
         for name in module.__all__:
             thing = getattr(module, name)
-            if callable(thing) and getattr(thing, "__module__", "").startswith("fedconvex"):
+            error = isinstance(thing, type) and issubclass(thing, Exception)
+            if callable(thing) and not error and getattr(thing, "__module__", "").startswith("fedconvex"):
                 found.setdefault(id(thing), (f"{module.__name__}.{name}".removeprefix("fedconvex."), thing))
     return {name: thing for name, thing in found.values() if name.rpartition(".")[2] not in RECORDS}
 

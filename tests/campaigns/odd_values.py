@@ -126,12 +126,9 @@ def _arrays(good: np.ndarray) -> Iterator[tuple[str, Any]]:
         ("none", good[:0]),
         ("deeper", good[None]),
     )
-    yield from (
-        ("flat", good.ravel()),
-        ("transposed", good.T),
-        ("column", good.reshape(-1, 1)),
-        ("sparse", _sparse(good)),
-    )
+    if good.ndim > 1:
+        yield from (("flat", good.ravel()), ("transposed", good.T))
+    yield from (("column", good.reshape(-1, 1)), ("sparse", _sparse(good)))
     yield from (("masked within", np.ma.masked_array(good, np.arange(good.size).reshape(good.shape) == 0)),)
     yield from (("all zero", good * 0), ("negative", -1.0 - abs(good)), ("constant", np.ones_like(good)))
     if good.dtype.kind == "f":

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, wrong_type
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep, Schedule, Smoothness
 from fedconvex.loss_traits import traits
@@ -44,6 +44,8 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
     >>> round(method.step_size, 6), str(step)
     (1.0, '1 = 1/L (fedconvex, R1#)')
     """
+    if isinstance(method, type) or not hasattr(method, "init"):
+        raise wrong_type("method", "be an instance of a method", f"{method!r}")
     if not isinstance(getattr(method, "step_size", None), str):
         return method, None
     step = method.default_step(problem)
