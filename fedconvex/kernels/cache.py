@@ -83,8 +83,9 @@ def _cache_folder() -> str:
     if config.CACHE_DIR:
         roots = [Path(config.CACHE_DIR)]
     else:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        roots = [_PACKAGE / "__pycache__", home / "fedconvex"]
+        roots = [_PACKAGE / "__pycache__"]
+        with suppress(RuntimeError):  # a user without a home: HOME is not set, and the system does not know the number
+            roots.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedconvex")
     for root in roots:
         folder = root / f"kernels-{_digest()}"
         try:
