@@ -104,6 +104,11 @@ def flag(who: str, x: Any) -> bool:
     return bool(x)
 
 
+def maybe_flag(who: str, x: Any) -> bool | None:
+    """Return x as a bool, or None, which leaves it to the callee."""
+    return None if x is None else flag(who, x)
+
+
 def instance(who: str, x: object, *kinds: type) -> None:
     """Raise unless x is an instance of one of the kinds."""
     if not isinstance(x, kinds):

@@ -250,12 +250,12 @@ class MultiTaskProblem(ClientWeights):
         penalty : float, optional
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
         """
-        models, K = self.model_shape, self.federation.K
-        for name, a, shape in (("W", W, models), ("V", V, models), ("conjugates", conjugates, (K,))):
+        for name, a, axes in (("W", W, 2), ("V", V, 2), ("conjugates", conjugates, 1)):
+            shape = self.model_shape[:axes]
             if type(a) is not np.ndarray or a.shape != shape or a.dtype != np.float64:
                 got = f"{a.dtype}, shape {a.shape}" if isinstance(a, np.ndarray) else f"{type(a).__name__}"
                 raise bad(f"MultiTaskProblem.certificate: {name}", f"be floats of shape {shape}", got)
-        if penalty is not None and not isinstance(penalty, float):
+        if not isinstance(penalty, (float, type(None))):
             raise wrong_type("MultiTaskProblem.certificate: penalty", "be a float", f"{penalty!r}")
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
@@ -481,8 +481,7 @@ class MultiTaskProblem(ClientWeights):
         known = {label: t for t, label in enumerate(self.federation.labels.tolist())}
         given = raw("MultiTaskProblem: tasks", labels)
         if given.ndim > 1 or given.size not in (1, N) or given.dtype.kind not in "iubUS":
-            must = f"be a label, or one for each of the {N} rows"
-            raise bad("MultiTaskProblem: tasks", must, f"{given.dtype} of shape {given.shape}")
+            raise bad("MultiTaskProblem: tasks", f"be a label, or one for each of the {N} rows", f"{labels!r}")
         names = np.broadcast_to(given, N).tolist()
         missing = [v for v in names if v not in known]
         if missing:

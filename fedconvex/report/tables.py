@@ -193,8 +193,7 @@ def comparison(
         raise bad("comparison: measured", f"have {problem.loss!r} as the problem", f"{target.loss!r}")
     instance("comparison: models", models, Mapping)
     for name, given in models.items():
-        text("comparison: models: a name", name)
-        w = numeric(f"comparison: models[{name!r}]", given)
+        w = numeric(f"comparison: models[{text('comparison: models: a name', name)!r}]", given)
         several = w.ndim == len(problem.model_shape) + 1
         found = [
             {"objective": float(problem.value(v)), **_overall(target, v, score, target_scale)}

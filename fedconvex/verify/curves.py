@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, whole
+from fedconvex._check import bad, maybe_flag, whole
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import Setting, Theorem
@@ -67,10 +67,9 @@ def curve(
     times = [whole("curve: rounds", T, low=1) for T in np.ravel(np.asarray(rounds, dtype=object))]
     if not times:
         raise bad("curve: rounds", "name at least one number of rounds", "none")
-    trajectories, seed = whole("curve: trajectories", trajectories, low=2), whole("curve: seed", seed)
-    exact = None if exact is None else flag("curve: exact", exact)
+    trajectories, exact = whole("curve: trajectories", trajectories, low=2), maybe_flag("curve: exact", exact)
     check_confidence(confidence)
-    s = Setting(problem, resolved(method, problem)[0], max(times), start_of(problem, start), seed)
+    s = Setting(problem, resolved(method, problem)[0], max(times), start_of(problem, start), whole("curve: seed", seed))
     bounds = np.full(len(times), np.nan)
     for i, T in enumerate(times):
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex import _html
-from fedconvex._check import bad, finite, flag, numeric, real, whole, wrong_type
+from fedconvex._check import bad, finite, maybe_flag, numeric, real, whole, wrong_type
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
@@ -147,8 +147,7 @@ def verify(
     look = Look(precision, confidence, whole("verify: most", most, low=2))
     if isinstance(method, type):
         raise wrong_type("verify: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
-    exact = None if exact is None else flag("verify: exact", exact)
-    method, seed = resolved(method, problem)[0], whole("verify: seed", seed)
+    method, seed, exact = resolved(method, problem)[0], whole("verify: seed", seed), maybe_flag("verify: exact", exact)
     verdict = _verdict(theorem, Setting(problem, method, limit, start_of(problem, start), seed), look, exact)
     return replace(verdict, seconds=time.perf_counter() - begin)
 
