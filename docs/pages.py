@@ -54,9 +54,11 @@ def _one_line(text: str) -> str:
 
 
 def _instances(theorem: Theorem) -> list[str]:
-    """Return the names of the instances of its checks, each once."""
+    """Return the names of the instances of its checks, each once; those that a search found are counted."""
     instances: list[Instance] = [c.instance if isinstance(c, Check) else c for c in theorem.checks]
-    return list(dict.fromkeys(i.name for i in instances))
+    found = sum(i.data == "searched" for i in instances)
+    more = [f"{found} that a search found"] if found else []
+    return [*dict.fromkeys(i.name for i in instances if i.data != "searched"), *more]
 
 
 def pages() -> dict[str, str]:

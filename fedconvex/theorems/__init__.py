@@ -2,12 +2,13 @@
 
 A `Theorem` joins a bound (`theory`, which knows no method) to methods (which know no theory). Its quantity is obtained
 exactly where the moments close (squared loss) or nothing is random, and from independent trajectories otherwise, always
-through the real method.
+through the real method. What searches have found against it (`fedconvex.verify.tightest`) is data: sharp.json.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from fedconvex.theorems import (
     adaboost,
@@ -33,11 +34,14 @@ from fedconvex.theorems import (
 )
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Theorem
+from fedconvex.theorems.parts.tiny import read_sharp, with_sharp
 
 __all__ = ["THEOREMS", "Setting", "Theorem"]
 
+_FOUND = read_sharp(Path(__file__).with_name("sharp.json"))
+
 THEOREMS: Mapping[str, Theorem] = {
-    t.name: t
+    t.name: with_sharp(t, _FOUND)
     for module in (
         fedavg_convex,
         fedavg_refined,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,16 @@ import numpy as np
 from fedconvex._check import instance, real, whole
 from fedconvex.constants import Constants, default_steps
 from fedconvex.driver import iterate
+from fedconvex.federation import Federation
+from fedconvex.losses import Squared
 from fedconvex.methods import SCAFFOLD, UniformSampling
+from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, least_convexity, where_taken
 from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_logistic, unequal_hessians
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 
@@ -307,6 +311,19 @@ def _weighted_average(s: Setting, rounds: Sequence[int], seed: int, trajectories
     return np.array([scaffold_weights(c, rounds=T, **numbers) @ gaps[:T] for T in rounds])
 
 
+def _one_client(half: int) -> UniformSampling:
+    return UniformSampling(1)
+
+
+def _parabolas() -> Problem:
+    """At the optimum nothing but the controls' error counts; the second feature, all zeros, makes mu = 0."""
+    return Problem(Federation.from_clients([([[1.0, 0.0]], [(-1.0) ** k]) for k in range(120)]), Squared())
+
+
+_PARABOLAS = Instance(
+    "120 parabolas", "120 clients, F = (w - y)²/2 with y = ±1, from the optimum", "synthetic", cache(_parabolas)
+)
+
 THEOREMS = (
     Theorem(
         name="scaffold",
@@ -326,6 +343,7 @@ THEOREMS = (
             Check(unequal_hessians, least_bound_step(SCAFFOLD, local_steps=3)),
             Check(diabetes, least_bound_step(SCAFFOLD, local_steps=3)),
             Check(unequal_hessians, fixed_step(1.0, SCAFFOLD, local_steps=3)),  # too large a step
+            Check(_PARABOLAS, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, scheme=_one_client), 160),
         ),
         space=local_sgd_space(fixed_step, 1.0 / 81.0, SCAFFOLD, batches=0, rounds=(1, 2000)),
     ),

@@ -201,10 +201,10 @@ class VerificationReport:
     steps : StepChoice or None
     claims : tuple of Claim
         About the tightness table.
-    powers : mapping from theorem to Power
     about : mapping from str to str
         Versions, seed, settings of the statistics.
     seconds : float
+    powers : mapping from theorem to Power
     """
 
     findings: tuple[Finding, ...]
@@ -212,9 +212,9 @@ class VerificationReport:
     tightness: tuple[Tightness, ...] = ()
     steps: StepChoice | None = None
     claims: tuple[Claim, ...] = ()
-    powers: Mapping[str, Power] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    powers: Mapping[str, Power] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[Outcome, int]:

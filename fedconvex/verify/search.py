@@ -20,7 +20,7 @@ import numpy as np
 from fedconvex import _files
 from fedconvex._check import bad, whole
 from fedconvex.theorems import Theorem
-from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole
+from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
 from fedconvex.theory.bound import Bound
 from fedconvex.verify.checking import problem_of, setting_of
 from fedconvex.verify.monte_carlo import slack_of
@@ -112,7 +112,7 @@ def tightest(
     best = max((done[i] for i in range(len(sizes))), key=lambda r: r["share"])
     if best["tiny"] is None and isolate is not None:
         raise bad("tightest: isolate", "be a term of the bound that some candidate has", isolate)
-    tiny = None if best["tiny"] is None else _tiny(best["tiny"])
+    tiny = None if best["tiny"] is None else tiny_of(best["tiny"])
     return Tightest(best["share"], tiny, best["restart"], sum(sizes))
 
 
@@ -302,9 +302,3 @@ def _write(path: str | os.PathLike[str] | None, heading: dict[str, Any], done: d
         return
     rows = [row | {"share": row["share"] if math.isfinite(row["share"]) else None} for _, row in sorted(done.items())]
     _files.write_file(Path(path), json.dumps(heading | {"restarts": rows}, indent=1).encode())
-
-
-def _tiny(data: dict[str, Any]) -> Tiny:
-    """Return what was read from a file."""
-    lists = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    return Tiny(**lists | {"rows": tuple(map(tuple, data["rows"]))})

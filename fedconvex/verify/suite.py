@@ -46,7 +46,7 @@ def checks(
     --------
     >>> from fedconvex.verify import checks
     >>> [check.instance.data for check in checks(["weight-divergence-zhao"])]
-    ['synthetic', 'real', 'real', 'real']
+    ['synthetic', 'real', 'real', 'real', 'searched', 'searched']
     """
     theorems = () if theorems is None else items("checks: theorems", theorems)
     if instance is not None:
@@ -116,9 +116,9 @@ def verify_suite(
         tuple(rows),
         steps,
         tightness_claims(rows, steps) if rows else (),
-        {name: power_of(found) for name, found in mine.items()},
         _about(seed, precision, most),
         time.perf_counter() - began,
+        {name: power_of(found) for name, found in mine.items()},
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Problem
-from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
+from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Theorem
 
 LOSSES: Mapping[str, Callable[[], Any]] = {"squared": Squared, "logistic": Logistic, "hinge": SmoothedHinge}
 
@@ -169,13 +171,43 @@ class Sharp(NamedTuple):
     tiny: Tiny
 
 
+def with_sharp(theorem: Theorem, found: Mapping[str, Sequence[Sharp]]) -> Theorem:
+    """Return a theorem that is also checked on what searches against it have found."""
+    mine = found.get(theorem.name, ())
+    return theorem._replace(checks=(*theorem.checks, *sharp_checks(theorem.space, mine))) if mine else theorem
+
+
 def sharp_checks(space: Space, found: Sequence[Sharp]) -> tuple[Check, ...]:
     """Return the checks of what a search found."""
-    return tuple(
-        space.check(
-            s.tiny,
-            f"sharp for {s.term or 'the bound'}",
-            f"found with seed {s.seed}" if isinstance(s.seed, int) else s.seed,
-        )
-        for s in found
-    )
+    out = []
+    for i, s in enumerate(found, 1):
+        name = f"sharp {i}" + (f", {s.term}" if s.term else "")
+        out.append(space.check(s.tiny, name, f"found with seed {s.seed}" if isinstance(s.seed, int) else s.seed))
+    return tuple(out)
+
+
+def read_sharp(path: Path) -> dict[str, tuple[Sharp, ...]]:
+    """Read what searches have found, by theorem."""
+    return {
+        name: tuple(Sharp(term, share, seed, tiny_of(tiny)) for term, share, seed, tiny in rows)
+        for name, rows in json.loads(path.read_text()).items()
+    }
+
+
+def write_sharp(found: Mapping[str, Sequence[Sharp]], path: Path) -> None:
+    """Write what searches have found, an instance a line; fields that have their default are left out."""
+    blocks = []
+    for name, mine in found.items():
+        rows = [[s.term, s.share, s.seed, _told(s.tiny)] for s in mine]
+        blocks.append(f" {json.dumps(name)}: [\n" + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n ]")
+    path.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+def tiny_of(data: Mapping[str, Any]) -> Tiny:
+    """Return the tiny problem that was written as JSON."""
+    lists = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Tiny(**lists | {"rows": tuple(map(tuple, data["rows"]))})
+
+
+def _told(tiny: Tiny) -> dict[str, Any]:
+    return {k: v for k, v in tiny._asdict().items() if k not in Tiny._field_defaults or v != Tiny._field_defaults[k]}
