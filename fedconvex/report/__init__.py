@@ -1,4 +1,7 @@
-"""What a run looks like on paper: tables and plots."""
+"""What a run looks like on paper: tables and plots.
+
+Every plot takes what is drawn, a mapping of names to results or scores, then the path of a file; the rest by name.
+"""
 
 from fedconvex.report.fairness import (
     DomainDifferences,
