@@ -122,7 +122,8 @@ class Objective(WeightedRows):
 
     def ridge_term(self, w: np.ndarray) -> float:
         """Ridge term of a flat model."""
-        return 0.5 * self.l2 * float(w @ w) if np.ndim(self.ridge) == 0 else 0.5 * float(w @ (self.ridge * w))
+        one = not isinstance(self.ridge, np.ndarray)
+        return 0.5 * self.l2 * float(w @ w) if one else 0.5 * float(w @ (self.ridge * w))
 
     @cached_property
     def equal_weights(self) -> bool:
@@ -269,7 +270,7 @@ class Objective(WeightedRows):
         """Return F and its gradient at one flat model."""
         fed = self.federation
         values, g = np.empty(fed.K), np.zeros(self.size)
-        w = np.require(w, requirements=["C", "W"])  # kernels see one array type
+        w = w if w.flags.carray else np.require(w, requirements=["C", "W"])  # kernels see one array type
         y = self.row_labels
         row_losses.pooled_gradient(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g)
         g += self.ridge * w

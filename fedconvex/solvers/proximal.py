@@ -7,6 +7,7 @@ whichever are fewer. For squared loss the spectrum of the Hessian is kept, which
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -73,12 +74,13 @@ def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndar
 
     def value_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
         value, g = own.value_gradient(x)
-        return value + 0.5 * rho * float((x - v) @ (x - v)), g + rho * (x - v)
+        away = x - v
+        return value + 0.5 * rho * float(away @ away), g + rho * away
 
     h, g = value_gradient(x)
     for _ in range(200):
-        size = float(np.linalg.norm(g))
-        if not size > tol * (rho + own.l2) * (1.0 + float(np.linalg.norm(x))):
+        size = math.sqrt(g.dot(g))
+        if not size > tol * (rho + own.l2) * (1.0 + math.sqrt(x.dot(x))):
             break
         step = (_inverse(own, x, rho) if inverses is None else inverses(rho))(g)
         if not np.isfinite(step).all():
@@ -88,7 +90,7 @@ def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndar
         while t > 1e-10:
             trial = x - t * step
             h_new, g_new = value_gradient(trial)
-            if float(np.linalg.norm(g_new)) < 0.9 * size if drowned else h_new <= h - 1e-4 * t * slope:
+            if math.sqrt(g_new.dot(g_new)) < 0.9 * size if drowned else h_new <= h - 1e-4 * t * slope:
                 break
             t *= 0.0 if drowned else 0.5
         else:
