@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex._check import bad, real, whole
 from fedconvex._progress import progress_line
@@ -133,10 +133,10 @@ def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
     fits, tuned = _fitted(training, asked, work)
     results = _models(training, asked, fits, work)
     scored = _scored(training, at, asked, results, fits, tuned)
-    counts = [np.bincount(rows.client[part], minlength=rows.K) for part in (train, at)]
+    trained, tested = (np.bincount(rows.client[part], minlength=rows.K) for part in (train, at))
     notes = _notes(training, asked, fits, tuned)
     work.done()
-    return Comparison(rows, asked, tuple(scored), *counts, at, notes, time.perf_counter() - clock)
+    return Comparison(rows, asked, tuple(scored), trained, tested, at, notes, time.perf_counter() - clock)
 
 
 class _Work:

@@ -99,7 +99,8 @@ def costs_figure(found: Comparison) -> str:
         return ""
 
     def draw(axis: Any) -> None:
-        sent, gaps = [], [found.settings.gap]
+        sent: list[float] = []
+        gaps = [found.settings.gap]
         for m, (colour, marker, dash) in zip(runs, _LINES, strict=False):
             assert m.cost is not None
             _, gap, megabytes = m.cost.trace

@@ -142,7 +142,7 @@ class Tasks(Shared):
     def fit(self, data: Training, l2: float) -> Fit:
         """Solve and certify."""
         fed, scaling = data.design
-        problem = MultiTaskProblem(fed, data.rows.loss, *self.relations(data, [l2]))
+        problem = MultiTaskProblem(fed, data.rows.loss, self.relations(data, [l2])[0])
         best = problem.solve(self.accuracy, None, self.passes)
         return Fit(scaling.models(best.w, 1), l2, best.value / fed.n, best.gap / fed.n, problem, best.w)
 
