@@ -189,7 +189,7 @@ def _order_statistics(held: Sequence[Sequence[np.ndarray]], ranks: np.ndarray, t
 
 def _numbers(columns: Columns, clients: list[Frame], n: int, totals: _Totals) -> dict[str, Column]:
     """Return the columns of numbers with what fills them."""
-    named = [c for c in columns.of_role("number") if c.name not in clients[0].row_names]
+    named = [c for c in columns.of_role("number") if c.name not in clients[0].row_places]
     if not named or columns.impute is None:
         return {}
     gaps = totals.counts([np.array([f.missing(c.name).sum() for c in named]) for f in clients])

@@ -281,3 +281,25 @@ def test_files_without_a_header(tmp_path, text, says):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(ValueError, match=says):
         read_table(tmp_path / "a.csv", "y")
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_sparse_columns_that_give_the_target_away(tmp_path, real):
+    """The same of svmlight: one column is the label in disguise, the others are words."""
+    from sklearn.datasets import dump_svmlight_file
+
+    words = (RNG.random((N, 30)) < 0.1) * RNG.normal(size=(N, 30))
+    y = RNG.normal(size=N) if real else 2.0 * ILL - 1.0
+    words[:, 7] = 3.0 * y if real else 5.0 * ILL
+    words[:, 9] = y + RNG.normal(size=N)
+    dump_svmlight_file(words, y, str(tmp_path / "a.svm"), zero_based=False)
+    with pytest.raises(ColumnProblems) as caught:
+        read_table(tmp_path / "a.svm")
+    assert [t.column for t in caught.value.troubles] == ["x8"]
+    frame, columns = read_table(tmp_path / "a.svm", drop=["x8"])
+    fitted = columns.fit(frame)
+    assert "x8" not in fitted.feature_names and fitted.matrix(frame).shape == (N, 29)
+    np.testing.assert_allclose(fitted.matrix(frame).toarray(), np.delete(words, 7, axis=1), rtol=1e-14)
+    read_table(tmp_path / "a.svm", keep=["x8"])
+    (tmp_path / "b.svm").write_text("1 2:5 8:1\n")  # the last columns are 0 in all of its rows
+    assert fitted.matrix(read_frame(tmp_path / "b.svm")).toarray().tolist() == [[0.0, 5.0, *[0.0] * 27]]

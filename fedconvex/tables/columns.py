@@ -248,7 +248,7 @@ class Columns:
         return replace(self, columns=columns, rows=rows, is_sparse=is_sparse)
 
     def _fitted(self, c: Column, frame: Frame) -> Column:
-        if c.name in frame.row_names:
+        if c.name in frame.row_places:
             return c
         gaps = frame.missing(c.name)
         indicate = self.impute == "indicator" and bool(gaps.any())
@@ -300,8 +300,9 @@ class Columns:
         """
         among("Columns.matrix: unknown", unknown, ("warn", "zero", "refuse"))
         names = [c.name for c in self.features]
+        frame = frame.widened(names)
         self._need(frame, names)
-        if frame.rows is not None and set(names) <= set(frame.row_names):
+        if frame.rows is not None and frame.row_places.keys() >= set(names):
             return self._columns_of(frame)
         strange = self.unknown(frame) if unknown != "zero" else {}
         if strange:
@@ -321,13 +322,12 @@ class Columns:
         names = tuple(c.name for c in self.features)
         if frame.row_names == names:
             return frame.rows
-        place = {name: j for j, name in enumerate(frame.row_names)}
-        return sp.csr_array(frame.rows[:, [place[name] for name in names]])
+        return sp.csr_array(frame.rows[:, [frame.row_places[name] for name in names]])
 
     def _encoded(self, c: Column, frame: Frame) -> Any:
         """Return the features of one column, (n, .), one-hot as CSR."""
-        if c.name in frame.row_names:
-            return frame.rows[:, [frame.row_names.index(c.name)]]
+        if c.name in frame.row_places:
+            return frame.rows[:, [frame.row_places[c.name]]]
         gaps = frame.missing(c.name)
         if gaps.any() and c.fill is None:
             got = f"{int(gaps.sum())} missing in column {c.name!r}, the first in row {int(np.argmax(gaps)) + 1}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numbers
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,25 @@ class Frame:
     def names(self) -> tuple[str, ...]:
         """Names of all columns."""
         return (*self.cells, *self.row_names)
+
+    @cached_property
+    def row_places(self) -> dict[str, int]:
+        """Where the sparse features stand, by name."""
+        return {name: j for j, name in enumerate(self.row_names)}
+
+    def widened(self, names: Iterable[str]) -> Frame:
+        """Return sparse rows with made-up names with further columns of zeros, up to the last of some names.
+
+        svmlight files leave zeros out, so that a file of new rows may lack the last columns.
+        """
+        if self.rows is None or not self.unnamed:
+            return self
+        width = max((int(name[1:]) for name in names if re.fullmatch(r"x\d+", name)), default=0)
+        if width <= len(self.row_names):
+            return self
+        rows = self.rows
+        wide = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.shape[0], width))
+        return replace(self, rows=wide, row_names=_made(width))
 
     def take(self, rows: Any) -> Frame:
         """Return the frame of some rows, given by numbers or a mask."""

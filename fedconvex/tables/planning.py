@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex._check import among, bad, flag, wrong_type
 from fedconvex.tables.columns import Column, Columns
 from fedconvex.tables.frame import Frame, as_text, parsed_number
-from fedconvex.tables.guard import giving_away, suspicions
+from fedconvex.tables.guard import giving_away, sparse_giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
 
 __all__ = ["Wishes", "planned"]
@@ -115,10 +115,14 @@ def planned(frame: Frame, wishes: Wishes) -> Columns:
     troubles += [t for name in frame.names for t in found.get(name, ())]
     if y is not None and wishes.guard:
         settled = {t.column for t in troubles}
+        used = {c.name for c in columns if c.role == "number"} - {*wishes.keep}
         labels = target.levels if target is not None else None
         for c in columns:
             if c.role in ("number", "category") and c.name not in settled and c.name not in wishes.keep:
                 troubles += _away(frame, c, y, labels)
+        if frame.rows is not None:
+            told = sparse_giving_away(frame, y, len(labels) if labels else 0)
+            troubles += [t for t in told if t.column in used]
     if troubles:
         raise ColumnProblems(frame.origin, frame.read_as, troubles)
     if not any(c.role in ("number", "category") for c in columns):
@@ -162,7 +166,7 @@ def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Troub
         return Column(name, "dropped", "as asked")
     if wishes.features is not None and name not in wishes.features:
         return Column(name, "dropped", "not among the features")
-    if name in frame.row_names:
+    if name in frame.row_places:
         return Column(name, "number")
     if wishes.features is None and name not in wishes.keep:
         if name in frame.index:
@@ -273,5 +277,5 @@ def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | N
 
 
 def _away(frame: Frame, c: Column, y: np.ndarray, labels: Sequence[Any] | None) -> Iterator[Trouble]:
-    if c.name not in frame.row_names:
+    if c.name not in frame.row_places:
         yield from giving_away(frame, c.name, c.role == "category", y, len(labels) if labels else 0)
