@@ -149,7 +149,7 @@ def domains_of(domain: Any, names: Any, n: int) -> tuple[np.ndarray | None, np.n
     code = raw("Federation.domain", domain)
     if code.shape != (n,) or code.dtype.kind not in "iu":
         raise bad("Federation.domain", f"be {n} whole numbers, one per row", f"shape {code.shape}, dtype {code.dtype}")
-    p = int(code.max()) + 1 if names is None else len(names)
+    p = int(code.max()) + 1 if names is None else len(items("Federation.domain_labels", names))
     if code.min() < 0 or code.max() >= p:
         raise bad("Federation.domain", f"lie in 0, ..., {p - 1}", f"{code.min()}, ..., {code.max()}")
     if names is None:

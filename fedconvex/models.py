@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import __version__, losses
-from fedconvex._check import bad, finite, flag, numeric, vector, wrong_type
+from fedconvex._check import bad, finite, flag, numeric, raw, vector, wrong_type
 from fedconvex._files import check_folder, read_place, write_file
 from fedconvex.loss_traits import traits
 from fedconvex.tables.columns import Columns
@@ -107,6 +107,8 @@ class LinearModel:
             raise bad("LinearModel.feature_names", f"be {coef.shape[-1]} names", f"{len(self.feature_names)}")
         if self.clients is not None and len(set(map(str, self.clients))) != len(coef):
             raise bad("LinearModel.clients", f"be {len(coef)} different names", f"{len(self.clients)}: {self.clients}")
+        if self.columns is not None and not isinstance(self.columns, Columns):
+            raise wrong_type("LinearModel.columns", "be a record of columns", f"{self.columns!r}")
         if self.columns is not None and self.columns.feature_names != tuple(self.feature_names):
             raise bad("LinearModel.feature_names", "be those of the record of columns", "others")
         object.__setattr__(self, "coef", coef)
@@ -211,7 +213,7 @@ class LinearModel:
         rows, owners = self._rows(who, X)
         if self.clients is None:
             return _scores(rows, self.coef, self.intercept)
-        owners = owners if clients is None else np.asarray(clients)
+        owners = owners if clients is None else raw("LinearModel.decision_function: clients", clients)
         if owners is None:
             cure = "pass clients=, one name a row; a name that the model does not know gets the mean of all models"
             raise bad("LinearModel.decision_function: clients", "say whose rows they are", "nothing", cure)
@@ -228,8 +230,8 @@ class LinearModel:
 
     def unknown_clients(self, clients: Any) -> list[Any]:
         """Return the names that have no model of their own, each once."""
-        known = set(map(str, self.clients or ()))
-        return [name for name in dict.fromkeys(np.asarray(clients).tolist()) if str(name) not in known]
+        known, who = set(map(str, self.clients or ())), "LinearModel.unknown_clients: clients"
+        return [name for name in dict.fromkeys(raw(who, clients).ravel().tolist()) if str(name) not in known]
 
     def predict(self, X: Any, clients: Any = None, *, loss: Any = None) -> np.ndarray:
         """Return the class labels; for a regression the scores, or what a given loss predicts from them."""

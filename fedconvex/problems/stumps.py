@@ -98,6 +98,7 @@ class Stump(_Fields):
         if rows.ndim != 2 or rows.shape[1] <= self.feature:
             raise bad("Stump.predict: X", f"have shape (n, d) with d > {self.feature}", f"{rows.shape}")
         column = rows[:, self.feature]
+        finite("Stump.predict: X", column)
         return np.where(column <= self.threshold, self.left, self.right)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, numeric, wrong_type
+from fedconvex._check import bad, numeric, raw, wrong_type
 
 __all__ = ["Frame", "as_text", "parsed_day", "parsed_number"]
 
@@ -196,7 +196,8 @@ def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin:
         rows, called = sp.csr_array(data, dtype=np.float64), names
         called = _made(rows.shape[1]) if names is None else tuple(map(str, names))
         return cls({}, origin, unnamed=names is None, rows=rows, row_names=called)
-    objects = np.asarray(data, dtype=object) if np.asarray(data).dtype.kind in "OUS" else numeric(origin, data, False)
+    objects = raw(origin, data)
+    objects = objects.astype(object) if objects.dtype.kind in "OUS" else numeric(origin, data, False)
     if objects.ndim != 2 or 0 in objects.shape:
         raise bad(origin, "be a table: (rows, columns), with at least one of each", f"shape {objects.shape}")
     called = _made(objects.shape[1]) if names is None else tuple(map(str, names))

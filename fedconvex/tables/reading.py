@@ -6,7 +6,7 @@ from collections.abc import Collection
 from os import PathLike
 from typing import Any
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad, items, wrong_type
 from fedconvex._files import existing
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.csv_files import read_csv
@@ -69,7 +69,7 @@ def read_frame(
     """
     if not isinstance(data, (str, PathLike)):
         return Frame.of(data)
-    file, kind = existing("read_frame", data), suffix("read_frame", data)
+    file, kind, text = existing("read_frame", data), suffix("read_frame", data), items("read_frame: text", text)
     how = {"sep": sep, "decimal": decimal, "encoding": encoding}
     for name, value in how.items():
         if value is not None and (not isinstance(value, str) or not value):

@@ -235,6 +235,7 @@ def _best(gap: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float 
         return int(np.argmax(gap))
     level = np.where(gap > 0.0, noise / np.maximum(gap, 1e-300), np.inf)
     if rounds is not None and start2 is not None:
+        rounds, start2 = whole("rounds", rounds), real("start2", start2, low=0.0)
         lost = _lost(np.maximum(gap, 0.0), rounds)
         level = np.where(gap > 0.0, (1.0 - lost) * start2 + lost * np.where(gap > 0.0, level, 0.0), np.inf)
     return int(np.argmin(level))

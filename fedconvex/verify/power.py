@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from fedconvex._check import instance, items
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.theory.bound import Bound
@@ -47,7 +48,9 @@ def power(theorem: Theorem | str, instances: Sequence[Instance | Check] | None =
     True
     """
     theorem = find_theorem(theorem)
-    every = theorem.checks if instances is None else instances
+    every = theorem.checks if instances is None else items("power: instances", instances)
+    for given in every:
+        instance("power: instances", given, Instance, Check)
     suite = [c if isinstance(c, Check) else Check(c) for c in every]
     return power_of([carried_out(theorem, check, seed=seed) for check in suite])
 

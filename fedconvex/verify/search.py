@@ -19,6 +19,7 @@ import numpy as np
 
 from fedconvex import _files
 from fedconvex._check import bad, whole
+from fedconvex._files import check_file
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
 from fedconvex.theory.bound import Bound
@@ -285,7 +286,7 @@ def _moved_knob(rng: np.random.Generator, limits: Whole | Real, value: float, st
 
 def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """Return the restarts that an earlier search wrote."""
-    if path is None or not Path(path).exists():
+    if path is None or not check_file("tightest: path", path).exists():
         return {}
     data = json.loads(Path(path).read_text())
     if {k: data.get(k) for k in heading} != heading:

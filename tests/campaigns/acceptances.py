@@ -55,8 +55,21 @@ KINDS = (
     Kind(
         "unknown values of domains",
         "NaN within | inf within | -inf within | [[]NaN] | NaN | inf | -inf",
-        "methods.*.domain_weights | methods.*.v | methods.*.values | report.wilson_interval.successes",
+        "methods.*.domain_weights | methods.*.v | methods.*.values | methods.*.g | report.wilson_interval.successes",
         "membership is denied, the largest of unknown values is unknown; AgnosticFedAvg asks when it knows the domains",
+    ),
+    Kind("another matrix", "transposed | flat", "*", "of a shape that is taken; some are symmetric"),
+    Kind(
+        "duals that diverged",
+        "NaN | inf | -inf",
+        "problems.MultiTaskProblem.certificate.penalty",
+        "the certificate is then NaN or infinite, never a number",
+    ),
+    Kind(
+        "not read",
+        "*",
+        "methods.resolved.problem | models.LinearModel.*.clients",
+        "a method with a step size asks no problem, a pooled model has one answer for all clients",
     ),
     Kind(
         "several at once",

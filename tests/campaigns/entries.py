@@ -47,6 +47,7 @@ CALLED_BY_THE_DRIVER = {
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
 }
 RECORDS = {
+    *("Columns", "Column", "Frame", "Wishes", "Tightest", "Power", "Noticed"),
     "Bundled",
     "Sharing",
     "FedProxSynthetic",
@@ -612,6 +613,7 @@ def own() -> dict[str, dict[str, Any]]:
                 "project_kl_simplex",
             )
         },
+        "verify.tightest": {"budget": 2, "theorem": "fedavg-convex"},
         "verify.verify": {"theorem": "fedavg-refined"},
         "verify.curve": {"theorem": "fedavg-at-optimum", "rounds": [1, 2]},
         "verify.verify_grid": {
