@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -64,6 +65,10 @@ def verify_grid(
     verdicts = {}
     for name, several in grid.items():
         items(f"verify_grid: grid[{text('verify_grid: grid: a name', name)!r}]", several)
+    try:
+        signature(setting).bind(**dict.fromkeys(grid))
+    except TypeError as error:
+        raise wrong_type("verify_grid: setting", f"take {', '.join(grid)}", f"{setting!r} ({error})") from None
     for values in product(*grid.values()):
         problem, method, rounds = setting(**dict(zip(grid, values, strict=True)))
         verdicts[values] = verify(theorem, problem, method, rounds=rounds, **options)

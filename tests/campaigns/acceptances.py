@@ -68,8 +68,9 @@ KINDS = (
     Kind(
         "not read",
         "*",
-        "methods.resolved.problem | models.LinearModel.*.clients",
-        "a method with a step size asks no problem, a pooled model has one answer for all clients",
+        "methods.resolved.problem | models.LinearModel.*.clients | theory.complexity.rademacher.s* |Federation.columns",
+        "a method with a step size asks no problem, a pooled model has one answer for all clients, few rows have all "
+        "their signs tried; columns are kept for LinearModel, which checks them",
     ),
     Kind(
         "several at once",
