@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor
 
 from fedconvex._check import wrong_type
 from fedconvex.kernels import row_losses
@@ -40,8 +41,10 @@ MOST_ROUNDS = 200
 FLAT = 1e-3  # share of sup l'' that every row is taken to have at least at first, so that steps stay finite
 
 
-def solve_penalised(problem: Objective, tol: float | None, w: np.ndarray | None = None) -> Solution:
-    """Minimise F with its penalty, from a flat model w where one is known; see `Problem.solve`.
+def solve_penalised(
+    problem: Objective, tol: float | None, w: np.ndarray | None = None, hessian: WorkingHessian | None = None
+) -> Solution:
+    """Minimise F with its penalty, from a flat model w and a Hessian where they are known; see `Problem.solve`.
 
     Raises
     ------
@@ -54,7 +57,7 @@ def solve_penalised(problem: Objective, tol: float | None, w: np.ndarray | None 
         raise wrong_type(f"Problem.solve with a penalty and {problem.loss!r}", "have a smooth loss", "kinks", cure)
     search = _Search(problem, tol, w)
     if is_entrywise(problem.penalty) or hasattr(problem.penalty, "blocks"):
-        search.by_working_sets()
+        search.by_working_sets(hessian or WorkingHessian(problem))
     else:
         accelerate(search)
     return search.solution(begun)
@@ -72,13 +75,14 @@ class _Search:
         self.alive = np.ones(problem.size, dtype=np.bool_)
         every = np.arange(problem.size)
         self.free_entries = every[:0] if problem.free is None else np.setdiff1d(every, problem.penalised_entries)
+        self.dual: Dual | None = None  # at w, once it is known
         self.move_to(proximal_point(problem, start[None], 0.0)[0])
 
     # ------------------------------------------------------------------ where it stands
 
     def move_to(self, w: np.ndarray, Z: np.ndarray | None = None) -> None:
         """Stand at w, whose scores are Z where they are known."""
-        self.w = w
+        self.w, self.dual = w, None
         self.Z = self.scores(w) if Z is None else Z
         self.F, self.values, self.A = self.evaluate(w, self.Z)
 
@@ -87,7 +91,13 @@ class _Search:
         fed, C = self.problem.federation, self.problem.n_outputs
         W = w.reshape(C, -1)
         some = np.flatnonzero(W.any(axis=0))
-        X = fed.X if 4 * some.size > fed.d else fed.by_column[:, some]
+        X = (
+            fed.X
+            if 4 * some.size > fed.d
+            else fed.by_column[:, some]
+            if fed.is_sparse
+            else np.take(fed.X, some, axis=1)
+        )
         return np.ascontiguousarray(X @ (W if 4 * some.size > fed.d else W[:, some]).T)
 
     def evaluate(self, w: np.ndarray, Z: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -120,6 +130,7 @@ class _Search:
         self.best = max(self.best, dual.lower)
         self.gap = self.F - self.best
         self.alive &= ~zeros_for_sure(problem, dual, self.F - dual.lower, self.norms)
+        self.dual = dual
         return dual
 
     @property
@@ -129,11 +140,10 @@ class _Search:
 
     # ------------------------------------------------------------------ working sets
 
-    def by_working_sets(self) -> None:
+    def by_working_sets(self, hessian: WorkingHessian) -> None:
         """Take steps 1 to 5 until the gap is small, or shrinks no more."""
         steps = (EntrySteps if is_entrywise(self.problem.penalty) else GroupSteps)(self.problem)
-        hessian, idle, last, size = WorkingHessian(self.problem), 0, math.inf, FIRST_SET
-        F = math.inf
+        idle, last, size, F, J = 0, math.inf, FIRST_SET, math.inf, self.free_entries
         for _ in range(MOST_ROUNDS):
             before = self.gap
             self.look()  # 1, 2
@@ -146,9 +156,11 @@ class _Search:
             if found == 0.0:
                 break
             support = int(np.count_nonzero(self.w)) - self.free_entries.size
-            size = max(size, (4 if 4 * support > 3 * size else 2) * support)
+            full = J.size > 0 and support > 0.9 * J.size  # more are to come
+            size = max(size, (4 if J.size == FIRST_SET else 2) * support if full else 32 + support + support // 4)
             J = steps.chosen(self.w, np.where(self.alive | (self.w != 0.0), wrong, 0.0), size)  # 3
-            if not self._on_set(steps, hessian, J, 0.01 * found):
+            rough = full or support == 0
+            if not self._on_set(steps, hessian, J, (1e-2 if rough else 1e-4) * found, rough, slow):
                 idle += 1
 
     def bends(self) -> np.ndarray:
@@ -158,27 +170,37 @@ class _Search:
             steep = float((self.curvatures()[some] / self.c[some]).max())
         return steep * np.tile(self.norms * self.norms, self.problem.n_outputs) + self.problem.ridge
 
-    def _on_set(self, steps: Any, hessian: WorkingHessian, J: np.ndarray, goal: float) -> bool:
-        """Solve on the working set J; return whether w moved."""
+    def _on_set(
+        self, steps: Any, hessian: WorkingHessian, J: np.ndarray, goal: float, rough: bool, fresh: bool
+    ) -> bool:
+        """Solve on the working set J, roughly where more entries are to come; return whether w moved.
+
+        The gap of rescaled slopes is like the root of what is left of F, so that F has to be solved for its square.
+        """
         problem, moved = self.problem, False
         J = J if problem.free is None else np.union1d(J, self.free_entries)
         inner = None if problem.free is None else ~np.isin(J, self.free_entries)
         X, ridge = hessian.columns(J), problem.ridge if np.ndim(problem.ridge) == 0 else problem.ridge[J]
+        last = math.inf
         for _ in range(20):
             g = hessian.gradient(X, J, self.c[:, None] * self.A) + ridge * self.w[J]
-            H = hessian.matrix(X, J, self.curvatures, self.Z, self.c)
+            H = hessian.matrix(X, J, self.curvatures, self.Z, self.c, fresh)
             x = steps.minimise_all(H, self.w[J], g, J, goal, inner)  # 4
             d = x - self.w[J]
             predicted = float(g @ d) + steps.value(x, J, inner) - steps.value(self.w[J], J, inner)
-            if not predicted <= 1e-15 * (1.0 + abs(self.F)) or not self._advance(
-                J, x, hessian.scores(X, J, d), predicted
-            ):  # 5
+            if not predicted <= 1e-15 * (1.0 + abs(self.F)):
                 break
-            moved = True
-            if problem.traits.quadratic or -predicted <= 0.05 * max(
-                min(self.gap, self.F - self.problem.traits.lower_bound), self.goal
-            ):
+            if not self._advance(J, x, hessian.scores(X, J, d), predicted):  # 5
+                if fresh or problem.traits.quadratic:
+                    break
+                fresh = True
+                continue
+            fresh, last, moved = -predicted > 0.1 * last, -predicted, True
+            left = 0.05 * max(min(self.gap, self.F - self.problem.traits.lower_bound), self.goal)
+            if problem.traits.quadratic or -predicted <= (left if rough else left * left / (1.0 + abs(self.F))):
                 break
+        if moved:
+            self.move_to(self.w, hessian.scores(X, J, self.w[J]))  # without what rounding has done to the scores
         return moved
 
     def _advance(self, J: np.ndarray, x: np.ndarray, Zd: np.ndarray, predicted: float) -> bool:
@@ -189,7 +211,7 @@ class _Search:
             w[J] = x if t == 1.0 else w[J] + t * (x - w[J])
             F, values, A = self.evaluate(w, Z)
             if F <= self.F + 1e-4 * t * predicted or (-predicted <= 1e3 * noise and F <= self.F + noise):
-                self.w, self.Z, self.F, self.values, self.A = w, Z, F, values, A
+                self.w, self.Z, self.F, self.values, self.A, self.dual = w, Z, F, values, A, None
                 self.flat = max(0.1 * self.flat, 1e-12) if t == 1.0 else min(10.0 * self.flat, FLAT)
                 return True
             t *= 0.5
@@ -200,15 +222,17 @@ class _Search:
     def solution(self, begun: float) -> Solution:
         """Return where the search stands, with its certificate."""
         problem = self.problem
-        self.move_to(self.w)
-        dual = self.look()
+        if self.dual is None:
+            self.move_to(self.w)
+        dual = self.dual or self.look()
         text = f"Fenchel duality: {dual.point} as dual point"
         if not math.isfinite(self.best) or self.best <= problem.traits.lower_bound:
             text = f"F >= {self.best:g} (no dual point is known)"
         strong = problem.l2 > 0.0 or strong_convexity(problem.penalty) > 0.0
         attained = problem.traits.quadratic or ((strong or self._coercive()) and dual.bounded)
         seconds = time.perf_counter() - begun
-        unique = attained and self._unique(self.free_entries if strong else np.flatnonzero(self.alive))
+        few = self.tol is None or self.alive.sum() <= 2 * np.count_nonzero(self.w) + 64  # or it takes too long
+        unique = attained and few and self._unique(self.free_entries if strong else np.flatnonzero(self.alive))
         w, lower = problem.unflatten(self.w.copy()), self.best - 2.0 * problem.rounding(self.w, self.F)
         return Solution(w, self.F, lower, text, attained, unique, self.evaluations, seconds)
 
@@ -234,4 +258,10 @@ class _Search:
         size = np.sqrt(np.maximum(np.diag(H), 0.0))
         if size.min() <= 0.0:
             return False
-        return bool(np.linalg.eigvalsh(H / np.multiply.outer(size, size))[0] > 1e-10)
+        H /= np.multiply.outer(size, size)
+        H.flat[:: J.size + 1] -= 1e-10
+        try:  # whether the least eigenvalue exceeds 1e-10
+            cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            return False
+        return True

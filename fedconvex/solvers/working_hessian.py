@@ -13,21 +13,30 @@ from fedconvex.solvers.objective import Objective
 
 __all__ = ["WorkingHessian"]
 
+CHANGED = 0.3  # by what share curvatures may change before a Hessian is too old
+
 
 class WorkingHessian:
     """The Hessian of sum_i c_i l(x_i'w) + (l2/2)‖w‖^2 over a set J of the entries of a flat model (C d,).
 
-    For a quadratic loss it does not change with w, and what is known of it for one set serves the next.
+    For a quadratic loss it does not change with w, and what is known of it for one set serves the next. For other
+    losses of one score the Hessian at an earlier w serves as well, until steps of it make too little progress (chord
+    steps): a step then costs as much as a gradient.
     """
 
     def __init__(self, problem: Objective) -> None:
         self.problem = problem
         self.kept = np.empty(0, dtype=np.int64)  # columns whose Gram matrix is known
         self.gram = np.empty((0, 0))
+        self.taken: tuple[np.ndarray, Any] = (self.kept, None)  # the last set, and its columns
+        self.h: np.ndarray | None = None  # what rows weigh in it
 
     def columns(self, J: np.ndarray) -> Any:
         """Return the columns of X that the entries J belong to, one for each: (n, |J|)."""
-        return self.problem.federation.by_column[:, J % self.problem.federation.d]
+        X, j = self.problem.federation.by_column, J % self.problem.federation.d
+        if not np.array_equal(J, self.taken[0]):
+            self.taken = J, X[:, j] if sp.issparse(X) else np.take(X, j, axis=1)
+        return self.taken[1]
 
     def gradient(self, X: Any, J: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return sum_i A_ic x_ij for the entries (c, j) of J."""
@@ -50,24 +59,41 @@ class WorkingHessian:
         return np.ascontiguousarray(X @ W.T)
 
     def matrix(
-        self, X: Any, J: np.ndarray, curvatures: Callable[[], np.ndarray], Z: np.ndarray, c: np.ndarray
+        self,
+        X: Any,
+        J: np.ndarray,
+        curvatures: Callable[[], np.ndarray],
+        Z: np.ndarray,
+        c: np.ndarray,
+        fresh: bool = True,
     ) -> np.ndarray:
-        """Return the Hessian over J, (|J|, |J|), or a bound of it where the loss has no curvature."""
+        """Return the Hessian over J, (|J|, |J|), or a bound of it where the loss has no curvature.
+
+        Unless it is asked to be ``fresh``, it may be that of an earlier w.
+        """
         problem = self.problem
         if problem.traits.multinomial:
             H = self._multinomial(X, J, Z, c)
         elif problem.traits.several:
             outputs = J // problem.federation.d
             H = weighted_gram(X, curvatures()) * (outputs[:, None] == outputs)
-        elif problem.traits.quadratic:
-            H = self._quadratic(X, J, c)
         else:
-            H = weighted_gram(X, curvatures())
+            if problem.traits.quadratic:
+                h = c
+            else:
+                h = curvatures()
+                if not fresh and self.h is not None and float(np.abs(h - self.h).sum()) <= CHANGED * float(h.sum()):
+                    h = self.h
+            if h is not self.h:
+                self.h, self.kept = h, self.kept[:0]
+            H = self._known(X, J, h)
         H.flat[:: J.size + 1] += problem.ridge if np.ndim(problem.ridge) == 0 else problem.ridge[J]
         return H
 
-    def _quadratic(self, X: Any, J: np.ndarray, c: np.ndarray) -> np.ndarray:
+    def _known(self, X: Any, J: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Return X_J' diag(c) X_J; only columns that were not in the last set are multiplied."""
+        if np.array_equal(J, self.kept):
+            return self.gram.copy()
         known = np.isin(J, self.kept)
         if 2 * known.sum() < J.size:
             H = weighted_gram(X, c)
@@ -106,7 +132,8 @@ def weighted_gram(X: Any, h: np.ndarray) -> np.ndarray:
     if sp.issparse(X):
         A = sp.csc_array((X.data * root[X.indices], X.indices, X.indptr), shape=X.shape)
         return np.asarray((A.T @ A).toarray())
-    H = dsyrk(1.0, (X * root[:, None]).T, lower=1)
+    A = X * root[:, None]
+    H = dsyrk(1.0, A, trans=1, lower=1) if A.flags.f_contiguous else dsyrk(1.0, A.T, lower=1)
     H = H + H.T  # the upper triangle was 0
     H.flat[:: len(H) + 1] *= 0.5
     return np.ascontiguousarray(H)
