@@ -65,6 +65,7 @@ print(json.dumps([out[0, 0], sum(stats.cache_hits.values()), sum(stats.cache_mis
 """
 
 
+@pytest.mark.slow
 def test_edits_of_inlined_sources_are_seen_and_the_cache_is_reused(package):
     assert python(package, VALUES) == [2.0, 0, 1]
     files = cache_files(package)
@@ -114,6 +115,7 @@ print(json.dumps([out[0, 0], Z[0, 0]]))
 """
 
 
+@pytest.mark.slow
 def test_a_users_loss_does_not_poison_the_cache(package):
     home = package / "my_private_losses.py"
     home.write_text(USER)

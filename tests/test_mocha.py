@@ -477,8 +477,10 @@ def test_plain_alternation_is_stuck_where_annealing_is_not(rng):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize(("m", "d"), [(5, 3), (3, 6)])
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize(("m", "d"), [(5, 3), pytest.param(3, 6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "loss", [Hinge(), Squared(), *(pytest.param(x, marks=pytest.mark.slow) for x in LOSSES[1::2])], ids=repr
+)
 def test_joint_mocha_converges_to_the_joint_solution(loss, m, d, rng):
     """To 1e-8, certified in every round, also with stragglers and drops; the dual lies below."""
     for relation in (Covariance(0.3), Covariance(3.0), Covariance(0.3, 2.0)):
