@@ -61,7 +61,7 @@ CAMPAIGNS = {
     "mocha-gaps": Campaign("test_mocha:gap_trial", "gaps below the suboptimality, duals that fall", 20),
     "mocha-lipschitz": Campaign("test_mocha_theory:theorem_2_trial", "rounds above Theorem 2 of MOCHA", 20),
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
-    "mutants": Campaign("campaigns.mutants:trial", "errors planted in bounds that the suite's checks miss", 2),
+    "mutants": Campaign("campaigns.mutants:trial", "errors planted in bounds that the suite's checks miss", 1),
     "nasty": Campaign("campaigns.nasty:nasty_trial", "certificates that points in 60 digits contradict", 20),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
