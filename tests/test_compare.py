@@ -627,3 +627,19 @@ def test_activities_by_person_agree_with_sklearn(shared_data):
         some = z["client"] < 5
         X, y, person = z["X"][some][:, ::12].astype(float), z["y"][some].astype(float), z["client"][some]
     agrees_with_sklearn(fedconvex.compare(Federation.from_arrays(X, y, person), **QUICK), 1e-6)
+
+
+def test_domains_have_a_worst_of_their_own():
+    rng = np.random.default_rng(0)
+    X, rare = rng.normal(size=(160, 2)), np.arange(160) % 4 == 0
+    y = X[:, 0] * np.where(rare, -1.0, 1.0) + 0.1 * rng.normal(size=160)
+    fed = Federation.from_arrays(X, y, np.arange(160) % 2, domains=np.where(rare, "rare", "common"))
+    found = fedconvex.compare(fed, methods=["pooled"], min_rows=5, progress=False)
+    pooled = found["pooled"]
+    at = found.held[found.rows.domain[found.held] == 1]
+    scores = pooled.models.scores(found.rows.features(at)[at], found.rows.client[at])
+    error = np.mean((scores - found.rows.y[at]) ** 2)
+    assert pooled.domains[1].error.value == pytest.approx(error)
+    assert found.rows.domains[pooled.worst_domain(5)] == "rare"
+    assert "worst domain" in found.table()
+    assert "that of domain rare" in " ".join(decision._worst(found, pooled))

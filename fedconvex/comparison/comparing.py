@@ -258,6 +258,8 @@ def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits:
     own = row_errors(rows, scores["alone"], at)
     spots = [np.flatnonzero(client == k) for k in range(rows.K)]
     sizes = [s.size for s in spots]
+    code = None if rows.domain is None else rows.domain[at]
+    parts = [] if code is None else [np.flatnonzero(code == q) for q in range(len(rows.domains))]
     out = []
     for name, Z in scores.items():
         kind = RUNS[name][0] if name in RUNS else name
@@ -267,9 +269,10 @@ def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits:
         worst = worst_of([m.error for m in clients], sizes, asked.min_rows)
         whole_ = measures(rows, Z, at, asked.level)
         paired = joining(errors, own, np.zeros(at.size, int), 1, 2, asked.level)[0]
-        fit = fits.get(kind)
-        out.append(Scored(name, METHODS[name], tuned.get(kind), fit, whole_, paired, clients, joins, worst,
-                          results[name][1], results[name][0], Z))  # fmt: skip
+        domains = tuple(measures(rows, Z[s], at[s], asked.level) for s in parts)
+        models, cost = results[name]
+        found = tuned.get(kind), fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains
+        out.append(Scored(name, METHODS[name], *found))
     return out
 
 

@@ -124,15 +124,24 @@ def _cheapest(found: Comparison, m: Scored) -> list[str]:
 
 
 def _worst(found: Comparison, m: Scored) -> list[str]:
-    """Say how the worst client fares, beside the model that is fair to the worst."""
-    if m.worst is None:
+    """Say how the worst domain or client fares, beside the model that is fair to the worst."""
+    largest = _largest(found, m)
+    if not largest:
         return []
-    text = f"Its largest error is that of {found.rows.names[m.worst]}, {span(m.clients[m.worst].error)}"
+    text = f"Its largest error is that of {largest}"
     fair = next((x for x in found.methods if x.name == "afl" and x.name != m.name), None)
-    if fair is not None and fair.worst is not None:
-        text += f"; with afl the largest is that of {found.rows.names[fair.worst]}, "
-        text += f"{span(fair.clients[fair.worst].error)}, and the error of all rows {span(fair.whole.error)}"
+    if fair is not None:
+        text += f"; with afl the largest is that of {_largest(found, fair)}, "
+        text += f"and the error of all rows {span(fair.whole.error)}"
     return [text + "."]
+
+
+def _largest(found: Comparison, m: Scored) -> str:
+    """Return who has the largest error, a domain where there are any, and that error."""
+    if m.domains:
+        q = m.worst_domain(found.settings.min_rows)
+        return "" if q is None else f"domain {found.rows.domains[q]}, {span(m.domains[q].error)}"
+    return "" if m.worst is None else f"{found.rows.names[m.worst]}, {span(m.clients[m.worst].error)}"
 
 
 def listed(names: Sequence[Any], most: int = 3) -> str:

@@ -16,7 +16,7 @@ from fedconvex.comparison.page import write_page
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.scores import Measures
 from fedconvex.comparison.tables import client_rows, method_rows, shown
-from fedconvex.comparison.verdicts import Joining
+from fedconvex.comparison.verdicts import Joining, worst_of
 from fedconvex.report.tables import format_table
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class Scored(NamedTuple):
     cost: Cost | None
     models: Any  # `scores(X, client)` of rows
     scores: np.ndarray  # of the held-out rows
+    domains: tuple[Measures, ...] = ()  # where rows have domains
+
+    def worst_domain(self, least: int) -> int | None:
+        """Return the number of the domain of largest error among those with enough rows, None without such a one."""
+        return worst_of([m.error for m in self.domains], [m.rows for m in self.domains], least)
 
     @property
     def l2(self) -> float:

@@ -26,12 +26,17 @@ def method_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
     heads = ["method", found.error_name, *(["accuracy"] if classifies else ["RMSE", "R^2"])]
     heads += ["AUC"] if binary else []
     heads += ["calibration error"] if classifies else []
+    least, known = found.settings.min_rows, found.rows.domains
+    heads += ["worst domain", "its error"] if known else []
     heads += ["worst client", "its error", "clients gain", "lose", "l2", "rounds", "MB", "seconds"]
     cells = []
     for m in found.methods:
         quality = [m.whole.accuracy.value] if classifies else [m.whole.rmse.value, m.whole.r2]
         quality += [m.whole.auc.value] if binary else []
         quality += [m.whole.calibration] if classifies else []
+        if known:
+            q = m.worst_domain(least)
+            quality += ["too few rows", math.nan] if q is None else [str(known[q]), m.domains[q].error.value]
         worst: list[Any] = ["too few rows", math.nan]
         if m.worst is not None:
             worst = [str(found.rows.names[m.worst]), m.clients[m.worst].error.value]
