@@ -273,6 +273,7 @@ def test_codes_for_missing_cells_are_pointed_at():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("x/site/y\n1/2/3\n", "got columns x/site/y: it was read with commas .*; another separator is named by sep="),
         ("1.5,a,0\n2.5,b,1\n", "have a column 'y'; got columns 1.5, a, 0: the first line must name the columns"),
         ("Report\n\nx,site,y\n1,2,3\n", "1 cells in every line; got 3 in line 3: the first line must name the columns"),
     ],

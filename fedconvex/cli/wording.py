@@ -21,6 +21,7 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^theorem must", "--theorem must"),
     (r"^reproduce: NAME", "NAME"),
     (r"^[\w-]+: data must", "--data must"),
+    (r"\bby sep=", "by --sep"),
     (r"\b(target|client|domain|weight)=", r"--\1 "),
     (r"(damaged or foreign file) \(.*\)(?=: delete)", r"\1"),
     (

@@ -140,6 +140,8 @@ def _resolve(frame: Frame, wishes: Wishes) -> None:
             listed = ", ".join(frame.names[:40]) + (", ..." if len(frame.names) > 40 else "")
             nameless = not near and any(parsed_number(c) is not None for c in frame.names)
             cure = f"{near[0]!r} is near" if near else "the first line must name the columns" if nameless else ""
+            if len(frame.names) == 1 and frame.read_as:
+                cure = f"it was read with {frame.read_as}; another separator is named by sep="
             raise bad(who, f"have a column {name!r}", f"columns {listed}", cure)
     features, keys = wishes.features or (), [getattr(wishes, role) for role in _KEYS]
     twice = [c for c, m in Counter(features).items() if m > 1 or c in keys]
