@@ -126,6 +126,16 @@ def test_campaigns_are_listed(capsys):
 
 
 @pytest.mark.slow
+def test_nasty_problems_notice_a_gap_that_is_half_of_what_it_should_be(monkeypatch):
+    from fedconvex import Problem
+
+    measure = Problem.measure
+    monkeypatch.setattr(Problem, "measure", lambda self, w: measure(self, w)._replace(gap=0.5 * measure(self, w).gap))
+    rows = [attempt("nasty", 0, i) for i in range(8)]
+    assert any("gap" in row.get("error", "") and "of the model 0" in row["error"] for row in rows)
+
+
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_sample(name):

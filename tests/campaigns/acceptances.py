@@ -70,7 +70,7 @@ KINDS = (
         "*",
         "methods.resolved.problem | models.LinearModel.*.clients | theory.complexity.rademacher.s* |Federation.columns",
         "a method with a step size asks no problem, a pooled model has one answer for all clients, few rows have all "
-        "their signs tried; columns are kept for LinearModel, which checks them",
+        "their signs tried; columns are kept for LinearModel, which checks them; a stump reads one feature",
     ),
     Kind(
         "several at once",

@@ -218,9 +218,26 @@ def solve_trial(rng: np.random.Generator) -> dict:
             break
     measured = problem.measure(best.w[None])
     assert measured.gap[0] >= 0.0, kind
+    away = gap_away_from_the_optimum(problem, reference, least, kind)
     good = ended and fits(reference, u) and conditioning(fed.X, c) <= 1e8
-    out = {"target": "solve", "kind": kind, "loss": repr(loss), "certificate": best.certificate, "gap": best.gap}
+    out = {
+        "target": "solve",
+        "noticed": away,
+        "kind": kind,
+        "loss": repr(loss),
+        "certificate": best.certificate,
+        "gap": best.gap,
+    }
     return out | ({"certified": tight(best.gap, least, reference.value([mp.mpf(0)] * len(u)))} if good else {})
+
+
+def gap_away_from_the_optimum(problem: Problem, reference: Reference, least: Any, kind: str) -> float:
+    """Ask for the gap of the model 0, which rounding does not limit; return whether half of it would be noticed."""
+    start = np.zeros(problem.model_shape)
+    value, gap = (float(x[0]) for x in problem.measure(start[None]))
+    here, off = reference.value(reference.scaled(start)), problem.rounding(start, value)
+    assert not here - least > mp.mpf(gap) + off, f"{kind}: gap {gap} of the model 0, {mp.nstr(here - least, 10)}"
+    return float(math.isfinite(gap) and here - least > 0.5 * mp.mpf(gap) + off)
 
 
 def minimax_trial(rng: np.random.Generator) -> dict:
