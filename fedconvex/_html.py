@@ -48,13 +48,13 @@ def _numbers(value: Any) -> str:
 
 def of_federation(fed: Any) -> str:
     """Return the table of a federation: how many, how large, who has most and least."""
-    sizes, stored = fed.sizes, f"{'sparse' if fed.is_sparse else 'dense'}, {fed.n} x {fed.d}"
-    facts = [("clients", fed.K), ("rows", fed.n), ("features", fed.d), ("stored", stored)]
+    sizes, stored = fed.sizes, "sparse" if fed.is_sparse else "dense"
+    facts = [("clients", fed.K), ("rows", fed.n), ("features", f"{fed.d}, {stored}")]
     if fed.n_domains:
         facts.append(("domains", f"{fed.n_domains}: {', '.join(map(str, fed.domain_labels[:8].tolist()))}"))
     least, most = int(np.argmin(sizes)), int(np.argmax(sizes))
     spread = f"{sizes[least]} ({fed.labels[least]}) to {sizes[most]} ({fed.labels[most]}), median {np.median(sizes):g}"
-    facts.append(("rows of a client", spread))
+    facts.append(("rows of a client", spread if sizes[least] < sizes[most] else f"{sizes[0]} each"))
     if fed.sample_weight is not None:
         facts.append(("weights of rows", _range(fed.sample_weight)))
     return table("Federation", facts)
@@ -85,7 +85,11 @@ def of_solution(best: Any) -> str:
     """Return the table of an exact solution: value, certificate, what is known of the minimiser."""
     facts = [("objective", best.value), ("certified gap", best.gap), ("certificate", best.certificate)]
     facts.append(("minimiser", _minimiser(best)))
-    facts += [("model", " x ".join(map(str, best.w.shape))), ("iterations", best.iterations), ("seconds", best.seconds)]
+    facts += [
+        ("shape of w", " x ".join(map(str, best.w.shape))),
+        ("iterations", best.iterations),
+        ("seconds", best.seconds),
+    ]
     return table("Solution", facts)
 
 

@@ -55,6 +55,8 @@ def test_names_are_escaped_and_shown(evil):
     assert "<script>alert('x')</script>&\\u202e" in shown.facts["domains"]
     assert shown.facts["rows of a client"].startswith("2 (b) to 4 (<script>")
     assert (shown.facts["clients"], shown.facts["weights of rows"]) == ("2", "1 to 3")
+    alike = Federation.from_arrays(np.eye(4), np.ones(4), [0, 0, 1, 1])
+    assert Checked(alike._repr_html_()).facts["rows of a client"] == "2 each"
     with pytest.raises(AssertionError):  # a planted error: the parser sees what is not escaped
         Checked(evil._repr_html_().replace("&lt;", "<"))
 
