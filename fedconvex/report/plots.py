@@ -127,11 +127,10 @@ def convergence_plot(
 ) -> Any:
     """Draw the distance to the optimum, and the certified gap, over rounds, communicated floats and seconds.
 
-    The distance is the objective minus the pooled optimum of the problem; without the problem, minus the best certified
-    lower bound of all runs, from which it may be further away. Seconds are those of the rounds, of all
-    trajectories together: neither compiling nor measuring counts. Of several trajectories the median is drawn, with a
-    band from the first to the ninth decile.
-    Values that are zero or below the accuracy of the optimum have no place on a logarithmic axis and are left out.
+    The distance is the objective minus the problem's pooled optimum; without a problem, minus the best certified lower
+    bound of all runs. Seconds are those of the rounds, all trajectories together, without compiling and measuring. Of
+    several trajectories the median is drawn, with a band from the first to the ninth decile. What is not positive, or
+    below the accuracy of the optimum, is left out.
 
     Parameters
     ----------
