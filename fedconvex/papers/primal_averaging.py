@@ -105,7 +105,7 @@ def _lasso(sizes: Sizes, ones: int, strength: float, seed: int) -> tuple[Problem
 
 
 def _curve(make: Any, problem: Problem, lower: float, true: np.ndarray, sizes: Sizes, seed: int) -> Curve:
-    settings = {"local_steps": LOCAL_STEPS, "batch_size": BATCH, "participation": SAMPLED}
+    settings: dict[str, Any] = {"local_steps": LOCAL_STEPS, "batch_size": BATCH, "participation": SAMPLED}
     method, R = make(step_size=sizes.steps, **settings), len(sizes.steps)  # 2
     with np.errstate(all="ignore"):
         states = iterate(method, problem, rounds=sizes.rounds, seed=seed, trajectories=R)

@@ -34,7 +34,10 @@ class _Steps:
     def __init__(self, problem: Objective) -> None:
         self.problem, seen = problem, problem.penalised_entries
         self.seen: Any = slice(None) if seen is None else seen  # the entries that the penalty sees
-        self.free = np.zeros(problem.size, dtype=np.bool_) if seen is None else np.tile(problem.free, problem.n_outputs)
+        self.free = np.zeros(problem.size, dtype=np.bool_)
+        if seen is not None:
+            self.free[:] = True
+            self.free[seen] = False
 
     def minimise(self, H: np.ndarray, w: np.ndarray, g: np.ndarray, J: np.ndarray, goal: float) -> np.ndarray:
         """Return x = w + d; ends when no √H_jj |step| exceeds ``goal``, or rounding stops them."""

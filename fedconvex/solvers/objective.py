@@ -106,7 +106,7 @@ class Objective(WeightedRows):
     @cached_property
     def free_columns(self) -> np.ndarray:
         """The features that are free, (n, q), dense."""
-        X = self.federation.X[:, np.flatnonzero(self.free)]
+        X = self.federation.X[:, [] if self.free is None else np.flatnonzero(self.free)]
         return X.toarray() if self.federation.is_sparse else X
 
     @property

@@ -74,7 +74,8 @@ class _Search:
         self.best, self.gap, self.evaluations, self.flat = -math.inf, math.inf, 0, FLAT
         self.alive = np.ones(problem.size, dtype=np.bool_)
         every = np.arange(problem.size)
-        self.free_entries = every[:0] if problem.free is None else np.setdiff1d(every, problem.penalised_entries)
+        seen = problem.penalised_entries
+        self.free_entries = every[:0] if seen is None else np.setdiff1d(every, seen)
         self.dual: Dual | None = None  # at w, once it is known
         self.move_to(proximal_point(problem, start[None], 0.0)[0])
 
