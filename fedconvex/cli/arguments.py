@@ -17,8 +17,10 @@ __all__ = [
     "INTERRUPTED",
     "LOSSES",
     "METHODS",
+    "NAMED",
     "OK",
     "PARTITIONS",
+    "PERSONAL",
     "PROXIMAL",
     "USER",
     "Parser",
@@ -47,6 +49,22 @@ LOSSES = {
 PROXIMAL = {"proximal-fedsgd": "ProximalFedSGD", "fedmid": "FedMiD", "feddualavg": "FedDualAvg", "fista": "FISTA"}
 METHODS = {"fedavg": "FedAvg", "fedsgd": "FedSGD", "scaffold": "SCAFFOLD", "gd": "GradientDescent", "sgd": "SGD"}
 METHODS |= PROXIMAL  # those that know penalties
+NAMED = {  # built from their own fields, --set gives the rest
+    "fedprox": "FedProx",
+    "fedsam": "FedSAM",
+    "radfed": "RADFed",
+    "svrg": "SVRG",
+    "fsvrg": "FSVRG",
+    "progressive-hedging": "ProgressiveHedging",
+    "proximal-gradient": "ProximalGradient",
+    "afl": "AFL",
+    "optimistic-afl": "OptimisticAFL",
+    "agnosticfedavg": "AgnosticFedAvg",
+    "approxfedavg": "ApproxFedAvg",
+    "softmaxfedavg": "SoftmaxFedAvg",
+}
+METHODS |= NAMED
+PERSONAL = ("mocha", "cocoa", "jointmocha", "mean-regularised", "multiboost", "fedmultiboost")  # other problems
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130

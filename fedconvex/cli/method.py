@@ -10,7 +10,8 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, check_folder
-from fedconvex.cli.arguments import PROXIMAL
+from fedconvex.cli.arguments import NAMED, PROXIMAL
+from fedconvex.cli.named import check_named, named_method, with_settings
 from fedconvex.cli.penalty import proximal_method
 from fedconvex.loss_traits import traits
 
@@ -66,8 +67,17 @@ def sampled(args: argparse.Namespace, K: int) -> bool:
     return round(args.participation * K) < K
 
 
-def method_of(args: argparse.Namespace, problem: Problem, step: Any, formula: str) -> tuple[Any, str]:
+def method_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
     """Return the method and a phrase with its settings."""
+    if args.method in NAMED:
+        return named_method(args, problem)
+    asked = args.step_size, "what was asked"
+    step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
+    return with_settings(args, *_usual_method(args, problem, step, formula))
+
+
+def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula: str) -> tuple[Any, str]:
+    """Return one of the methods whose settings are options."""
     from fedconvex import methods
 
     shown = f"step size {f'{step:.4g} = ' if isinstance(step, float) else ''}{formula}"
@@ -131,6 +141,8 @@ def check_settings(args: argparse.Namespace) -> None:
         "gd": ("local_steps", "epochs", "batch_size", "participation"),
         "sgd": ("participation",),
     }
+    if args.method in NAMED:
+        check_named(args)
     for name in refused.get(args.method, ()):
         if getattr(args, name) is not None:
             cure = "use --method fedavg"

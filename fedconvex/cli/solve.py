@@ -20,16 +20,16 @@ from fedconvex.cli.arguments import (
     PROXIMAL,
     add_data,
     add_problem,
-    choice,
     count,
     number,
     participation,
 )
 from fedconvex.cli.data import Data, affordable, prepare
-from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps, step_size_of
+from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps
+from fedconvex.cli.named import method_name, setting
 from fedconvex.cli.output import say, writing
 from fedconvex.cli.penalty import penalty
-from fedconvex.cli.summary import Solved, certificate, facts, formula_of, plain, summary
+from fedconvex.cli.summary import Solved, aim_of, certificate, facts, formula_of, plain, summary
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -75,7 +75,7 @@ def add_parser(commands: Any) -> None:
     add = solve.add_argument_group("method").add_argument
     add(
         "--method",
-        type=choice("--method", list(METHODS)),
+        type=method_name,
         default="fedavg",
         metavar="M",
         help=", ".join(METHODS) + "; default fedavg with one full local step, which is exact",
@@ -90,6 +90,13 @@ def add_parser(commands: Any) -> None:
     add("--epochs", type=count("--epochs", low=1), metavar="N", help="local passes per round, instead of steps")
     add("--batch-size", type=count("--batch-size", low=1), metavar="B", help="rows per local step; default all")
     add("--participation", type=participation, metavar="P", help="clients per round: a number, or a share like 0.2")
+    add(
+        "--set",
+        action="append",
+        type=setting,
+        metavar="NAME=VALUE",
+        help="another setting of the method, as its class calls it; may be repeated",
+    )
     add("--rounds", type=count("--rounds", low=1), default=2000, metavar="N", help="most rounds; default 2000")
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
     add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="of every random choice; default 0")
@@ -99,6 +106,7 @@ def add_parser(commands: Any) -> None:
     add("--checkpoint", metavar="FILE", help="save the run there now and then, and resume it if it exists")
     add("--save", metavar="DIR", help="write model.npz, model.json and trace.csv into this folder")
     add("--plot", metavar="FILE", help="draw the convergence (.png, .pdf, .svg)")
+    add("--coefficients", action="store_true", help="print the coefficients too")
     add("--json", action="store_true", help="print one JSON object instead of the summary")
     solve.set_defaults(command=_solve)
 
@@ -115,9 +123,7 @@ def _solve(args: argparse.Namespace) -> int:
     constants = problem.constants() if affordable(problem) else None
     smooth = smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=constants is not None)
     smooth = smooth._replace(exact=smooth.exact and not free)  # L + l2 is no eigenvalue where the intercept is free
-    asked = args.step_size, "what was asked"
-    step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
-    method, phrase = method_of(args, problem, step, formula)
+    method, phrase = method_of(args, problem, smooth)
     settings = {name: getattr(args, name) for name in ("rounds", "tol", "seed", "threads", "checkpoint")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the summary says it
@@ -127,8 +133,8 @@ def _solve(args: argparse.Namespace) -> int:
     if data.test is not None:
         measured = Problem(data.test, data.loss, args.l2, penalty=args.penalty, intercept=free)
     clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, data)
-    sentence = _outlook(args, problem, smooth, step, result)
-    outcome = Solved(data, problem, constants, smooth, phrase, result, sentence, clients, models, alone)
+    sentence = _outlook(args, problem, smooth, method, result)
+    outcome = Solved(data, problem, constants, smooth, phrase, result, sentence, clients, models, alone, aim_of(method))
     args.status = DIVERGED if diverged else OK
     with writing(_written(args, outcome, type(method).__name__)) as written:
         if args.json:
@@ -138,7 +144,7 @@ def _solve(args: argparse.Namespace) -> int:
     return int(args.status)
 
 
-def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, step: Any, result: Result) -> str:
+def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, method: Any, result: Result) -> str:
     """Return why the run ended as it did, and what would help."""
     from fedconvex import Status
     from fedconvex.report import outlook
@@ -146,16 +152,18 @@ def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, ste
     fed, status = problem.federation, result.status
     several, corrected = several_steps(args, fed), args.method == "scaffold" and status is not Status.CONVERGED
     noisy = in_batches(args, fed) or (sampled(args, fed.K) and not corrected)
-    drifting = several and args.method in ("fedavg", "scaffold") and not corrected
+    drifting = several and args.method in ("fedavg", "scaffold", "fedprox", "fedsam") and not corrected
     sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
     if "client drift" in sentence:
         sentence += " --method scaffold has no drift."
     if status is Status.DIVERGED:
         sentence += f" 1/L here is {1.0 / smooth.client:.4g}"
         sentence += "." if args.step_size is None else "; leave --step-size out to take what the constants allow."
+    elif aim_of(method) != "mean":
+        return sentence
     elif status is Status.ROUND_LIMIT and problem.size <= 2000 and not _attained(problem):
         sentence = "No minimiser is known to exist without a ridge (separable data): give --l2 a positive value."
-    elif status is Status.ROUND_LIMIT and not isinstance(step, float):
+    elif status is Status.ROUND_LIMIT and problem.traits.kinked:
         sentence = "The hinge has a kink, so the gap of subgradient steps shrinks like 1/t only: "
         sentence += "--loss smoothed-hinge converges faster."
     return sentence
@@ -178,8 +186,9 @@ def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[s
         write_trace(result, folder / "trace.csv")
         yield str(folder / "trace.csv")
     if args.plot is not None:
-        title = f"{name} on {data.title}: {formula_of(outcome.problem)}"
-        convergence_plot({name: result}, args.plot, problem=outcome.problem, title=title)
+        title = f"{name} on {data.title}: {formula_of(outcome.problem, outcome.aim)}"
+        pooled = outcome.problem if outcome.aim == "mean" else None
+        convergence_plot({name: result}, args.plot, problem=pooled, title=title)
         yield args.plot
 
 
@@ -193,6 +202,8 @@ def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, da
     if problem.size <= 2000 or problem.l2 > 0.0:
         best = problem.solve() if problem.size <= 2000 else problem.solve(1e-8)
         models["pooled optimum" if best.attained else "pooled, not attained"] = best.w
+    if aim_of(method) == "worst" and problem.size <= 2000:
+        models["minimax optimum"] = problem.solve_minimax(1e-8, method.uncertainty_set).w
     if not affordable(problem):
         return (
             clients,
@@ -223,7 +234,7 @@ def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:
         "weights": args.weights,
         "standardisation": outcome.data.scaling,
         "objective": float(outcome.result.trace.value[-1]),
-        "certificate": certificate(outcome.problem),
+        "certificate": certificate(outcome.problem, outcome.aim),
         "settings": outcome.method,
         "data": outcome.data.title,
         "seed": args.seed,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-__all__ = ["Solved", "certificate", "facts", "formula_of", "plain", "summary"]
+__all__ = ["Solved", "aim_of", "certificate", "facts", "formula_of", "plain", "summary"]
 
 SHOWN_CLIENTS, SHOWN_COLUMNS = 20, 40
 
@@ -41,18 +41,32 @@ class Solved:
     clients: dict[str, np.ndarray] | None
     models: list[dict[str, Any]]
     alone: str  # why clients' own models are missing, if they are
+    aim: str = "mean"  # what was minimised: the "mean", the "worst" domain, or a "softmax" of the domains
 
 
-def certificate(problem: Problem) -> str:
-    """Where the lower bound of F* comes from."""
+def aim_of(method: Any) -> str:
+    """Return what the method minimises: the mean loss, that of the worst domain, or a softmax of the domains'."""
+    if hasattr(method, "uncertainty_set"):
+        return "worst"
+    return "softmax" if hasattr(method, "mu") and hasattr(method, "measure") else "mean"
+
+
+def certificate(problem: Problem, aim: str = "mean") -> str:
+    """Where the lower bound of the minimum comes from."""
+    if aim != "mean":
+        kind = "minimax" if aim == "worst" else "softmax"
+        exact = problem.size <= 2000 and problem.traits.curved
+        return f"the exact {kind} solution's certificate" if exact else "a bound of the loss itself"
     if problem.size <= 2000 or problem.penalty is not None:
         return problem.solve().certificate
     more = "" if problem.strong_convexity > 0.0 else ", and a bound of the intercept"
     return f"strong convexity: ‖grad F‖²/(2 l2){more}"
 
 
-def formula_of(problem: Problem) -> str:
+def formula_of(problem: Problem, aim: str = "mean") -> str:
     """Return the objective in words."""
+    if aim != "mean":
+        return {"worst": "largest over domains", "softmax": "softmax over domains"}[aim] + f" of {formula_of(problem)}"
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f"{problem.loss!r}".partition("(")[0]).lower()
     penalty = "" if problem.penalty is None else f" + {problem.penalty!r}"
     return f"{name} loss" + (f" + ({problem.l2:g}/2) ‖w‖²" if problem.l2 > 0.0 else "") + penalty
@@ -114,7 +128,9 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "objective": trace.value[-1],
         "gap": result.gap,
         "tol": args.tol,
-        "certificate": certificate(outcome.problem),
+        "certificate": certificate(outcome.problem, outcome.aim),
+        "minimised": outcome.aim,
+        "coefficients": _coefficients(outcome) if args.coefficients else None,
         "preprocessing": None if data.sent is None else {"floats_up": data.sent[0], "floats_down": data.sent[1]},
         "floats_up": trace.floats_up[-1],
         "floats_down": trace.floats_down[-1],
@@ -156,6 +172,10 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     sent = f"{up:,} floats up, {down:,} down ({_bytes(8 * (up + down))})" if up + down else "nothing (centralised)"
     if data.sent is not None:
         sent += f"; before that, for categories, means and scales: {data.sent[0]:,} up, {data.sent[1]:,} down"
+    name, less, least = (
+        ("F(w)", "F(w) - F*", "F*") if outcome.aim == "mean" else ("value", "value - minimum", "the minimum")
+    )
+    by = certificate(problem, outcome.aim)
     lines = [
         ("Data", f"{data.title}: {rows}, {len(data.names):,} features{domains}"),
         *([("Read", data.columns.read_as)] if data.columns.read_as else []),
@@ -164,18 +184,15 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
             f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}), weights "
             f"{_weights(args.weights)}{rowwise}",
         ),
-        ("Problem", f"{formula_of(problem)} ({data.reason}{labels}); {data.scaling}, {constant}"),
+        ("Problem", f"{formula_of(problem, outcome.aim)} ({data.reason}{labels}); {data.scaling}, {constant}"),
         ("Method", outcome.method),
         (
             "Status",
             f"{result.status.name} after {result.rounds:,} round{'s' * (result.rounds != 1)}, {_clock(trace.seconds)}",
         ),
         ("", outcome.sentence),
-        ("Objective", f"F(w) = {trace.value[-1]:.8g}"),
-        (
-            "Gap",
-            f"F(w) - F* <= {gap:.3g} is certified (asked: {args.tol:g}); lower bound of F* by {certificate(problem)}",
-        ),
+        ("Objective", f"{name} = {trace.value[-1]:.8g}"),
+        ("Gap", f"{less} <= {gap:.3g} is certified (asked: {args.tol:g}); lower bound of {least} by {by}"),
         ("Sent", sent),
     ]
     if problem.penalty is not None:
@@ -192,6 +209,8 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         text.append(_client_text(outcome.clients, where))
     if outcome.models:
         text.append(_model_text(outcome, where))
+    if args.coefficients:
+        text.append(_coefficient_text(outcome))
     if written:
         text.append(fill(f"Wrote {', '.join(written)}."))
     return "\n\n".join(text)
@@ -202,6 +221,25 @@ def _nonzero(outcome: Solved) -> tuple[int, int]:
     w, seen = outcome.result.w.ravel(), outcome.problem.penalised_entries
     w = w if seen is None else w[seen]
     return int(np.count_nonzero(w)), w.size
+
+
+def _coefficients(outcome: Solved) -> dict[str, Any]:
+    """Return the coefficients in the units of the data by feature, and the intercept; lists have one entry a class."""
+    model = outcome.result.model()
+    found = dict(zip(model.feature_names, model.coef.T.tolist(), strict=True))
+    return {"intercept": model.intercept.tolist(), "features": found}
+
+
+def _coefficient_text(outcome: Solved) -> str:
+    from fedconvex.report import format_table
+
+    found, labels = _coefficients(outcome), outcome.data.labels
+    several = isinstance(found["intercept"], list)
+    headers = ["feature", *(map(str, labels or ()) if several else ["coefficient"])]
+    rows = [("intercept", found["intercept"]), *found["features"].items()]
+    table = format_table(headers, [[name, *(v if several else [v])] for name, v in rows], width=fits())
+    towards = "" if labels is None or several else f", towards {labels[-1]!r}"
+    return f"Coefficients, per unit of the data{towards}:\n{table}"
 
 
 def _column_text(data: Data) -> str:

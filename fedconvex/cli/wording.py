@@ -7,10 +7,15 @@ from typing import Any
 
 __all__ = ["spoken"]
 
-_METHODS = r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent)\."
+_METHODS = (
+    r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent|Fed\w+|RADFed|F?SVRG|ProgressiveHedging|(?:Optimistic)?AFL)\."
+)
+_OPTIONS = ("step_size", "local_steps", "epochs", "batch_size", "participation")
 _WORDS: list[tuple[str, Any]] = [
     (r"^(?:read_frame|read_table|load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
-    (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-")),
+    (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-") if m[1] in _OPTIONS else f"--set {m[1]}"),
+    (r"pass Problem\(\.\.\., weights='uniform'\)", "take --weights uniform"),
+    (r"give rho a number, or the problem l2 > 0", "give --set rho=..., or --penalise-intercept with --l2 above 0"),
     (r"^partition_\w+: n_clients \* shards_per_client", "--clients times the shards of a client"),
     (r"^partition_\w+: n_clients", "--clients"),
     (r"^partition_shards: shards_per_client", "--partition shards:PER_CLIENT"),

@@ -84,19 +84,23 @@ def _scaffold(problem: Problem, local_steps: int) -> Plan:
     return Plan(SCAFFOLD(step_size=0.5 / _smoothness(problem), local_steps=local_steps), words)
 
 
-def _afl(problem: Problem, local_steps: int) -> Plan:
-    """Optimistic steps, below half the inverse of the operator's Lipschitz constant in a metric that balances players.
+def saddle_steps(problem: Problem) -> tuple[float, float, str]:
+    """Return step sizes of AFL for the model and the domain weights, and words for them.
 
-    For [[tau L, c], [c, 0]] with c = sqrt(tau sigma) b: tau = 1/(4 L) and c = 1/3 give 0.482 < 1/2.
+    Below half the inverse of the operator's Lipschitz constant in a metric that balances players: for
+    [[tau L, c], [c, 0]] with c = sqrt(tau sigma) b, tau = 1/(4 L) and c = 1/3 give 0.482 < 1/2.
     """
     domains = problem.by_domain
     L = _smoothness(domains)
     G = domains.client_gradients(np.zeros(problem.model_shape)).reshape(domains.federation.K, -1)
     b = float(np.linalg.norm(G, 2))
-    method = OptimisticAFL(step_size=0.25 / L, domain_step_size=4.0 * L / (9.0 * max(b, 1e-12) ** 2))
-    return Plan(
-        method, "optimistic steps, 1/(4 L) for the model; L of the roughest domain, its gradients' norm at zero"
-    )
+    words = "1/(4 L) for the model; L of the roughest domain, its gradients' norm at zero"
+    return 0.25 / L, 4.0 * L / (9.0 * max(b, 1e-12) ** 2), words
+
+
+def _afl(problem: Problem, local_steps: int) -> Plan:
+    step, domain_step, words = saddle_steps(problem)
+    return Plan(OptimisticAFL(step_size=step, domain_step_size=domain_step), f"optimistic steps, {words}")
 
 
 def _mocha(problem: Any, local_steps: int) -> Plan:

@@ -1,0 +1,155 @@
+"""Methods by name, with any of their settings: ``--method fedprox --set proximal_mu=0.1``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from fedconvex._check import bad
+from fedconvex.cli.arguments import METHODS, NAMED, PERSONAL, Refused, choice
+from fedconvex.loss_traits import traits
+
+if TYPE_CHECKING:
+    from fedconvex.problems import Problem
+
+__all__ = ["check_named", "method_name", "named_method", "setting", "with_settings"]
+
+_WORDS = {"true": True, "false": False, "none": None}
+_OPTIONS = ("local_steps", "epochs", "batch_size", "participation", "step_size")  # settings with an option of their own
+
+
+def method_name(text: str) -> str:
+    """Read the name of a method that fits one model for all clients."""
+    if text in PERSONAL:
+        cure = "fedconvex compare fits models per client and ensembles, and so do the estimators"
+        raise Refused(str(bad("--method", "fit one linear model for all", repr(text), cure)))
+    return choice("--method", list(METHODS))(text)
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE: a number, true, false, none, or a word."""
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not (equals and name.isidentifier() and value.strip()):
+        raise Refused(str(bad("--set", "be NAME=VALUE, such as proximal_mu=0.1", repr(text))))
+    if name in _OPTIONS:
+        raise Refused(str(bad("--set", "name a setting without an option", name, f"use --{name.replace('_', '-')}")))
+    value = value.strip()
+    if value.lower() in _WORDS:
+        return name, _WORDS[value.lower()]
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            pass
+    return name, value
+
+
+def _settings(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
+    """Return what --set gives, or raise where the method has no such setting, or it was given twice."""
+    given: dict[str, Any] = {}
+    known = [f.name for f in dataclasses.fields(cls) if f.init]
+    for name, value in args.set or ():
+        if name in given:
+            raise bad(f"--set {name}", "be given once", "it again", "keep one")
+        if name not in known:
+            rest = ", ".join(n for n in known if n not in _OPTIONS) or "none"
+            raise bad(f"--set {name}", f"name a setting of {cls.__name__} ({rest})", "another name")
+        given[name] = value
+    return given
+
+
+def with_settings(args: argparse.Namespace, method: Any, phrase: str) -> tuple[Any, str]:
+    """Return the method with what --set gives, and the phrase with it."""
+    given = _settings(args, type(method))
+    words = "".join(f", {name} {value}" for name, value in given.items())
+    return (dataclasses.replace(method, **given) if given else method), phrase + words
+
+
+def check_named(args: argparse.Namespace) -> None:
+    """Refuse options that the method does not have."""
+    from fedconvex import methods
+
+    cls = getattr(methods, NAMED[args.method])
+    known = {f.name for f in dataclasses.fields(cls) if f.init}
+    for name in _OPTIONS:
+        if getattr(args, name) is not None and name not in known:
+            option = name.replace("_", "-")
+            raise bad(f"--method {args.method}", f"come without --{option}", getattr(args, name), "leave it out")
+
+
+def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
+    """Return the method, and a phrase with its settings.
+
+    A step size that is not given is that of a theorem if there is one for the method with its settings, else 1/L of
+    the roughest client, 1/(2 L) of mini-batches; for AFL, steps of both players from their smoothness.
+
+    Raises
+    ------
+    ValueError
+        If a setting that has no default is missing, or one is out of range.
+    """
+    from fedconvex import methods
+    from fedconvex.comparison.runs import saddle_steps
+
+    cls = getattr(methods, NAMED[args.method])
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    values = _settings(args, cls)
+    values |= {n: getattr(args, n) for n in _OPTIONS if n in fields and getattr(args, n) is not None}
+    if "shrink" in fields:
+        values.setdefault("shrink", True)
+    open_ = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING} - values.keys()
+    words = ""
+    if {"step_size", "domain_step_size"} <= open_ and cls.__name__ in ("AFL", "OptimisticAFL"):
+        values["step_size"], values["domain_step_size"], words = saddle_steps(problem)
+        open_ -= values.keys()
+    missing = sorted(open_ - {"step_size"})
+    if missing:
+        needed = " ".join(f"--set {n}=..." for n in missing)
+        raise bad(f"--method {args.method}", f"be given {', '.join(missing)}", "none", needed)
+    needs_step = args.method == "fedprox" and "solver" not in values and "step_size" not in values
+    if "step_size" in open_ or needs_step:
+        values["step_size"], words = _step(cls, values, problem)
+    method = cls(**values)
+    hidden = ("shrink", "step_size", "domain_step_size") if words else ("shrink",)
+    shown = [f"{n.replace('_', ' ')} {_shown(v)}" for n, v in values.items() if n not in hidden]
+    return method, ", ".join([cls.__name__, *shown, *([words] if words else [])])
+
+
+def _shown(v: Any) -> str:
+    return f"{v:g}" if isinstance(v, float) else f"{v}"
+
+
+def _step(cls: Any, values: dict[str, Any], problem: Problem) -> tuple[Any, str]:
+    """Return a step size, and where it comes from."""
+    from fedconvex.constants import default_steps
+    from fedconvex.methods import Decay
+    from fedconvex.methods.parts.automatic_steps import resolved, smoothness
+
+    known = {f.name for f in dataclasses.fields(cls)}
+    if math.isinf(traits(problem.loss).smoothness):
+        rough = default_steps.smoothness_of(problem.federation, problem.weights, problem.loss, problem.l2, exact=False)
+        kink = default_steps.kink_step(rough, problem.l2)
+        return Decay(kink.value.scale, kink.value.shift, by_round=True), f"step size {kink.formula}"
+    if hasattr(cls, "default_step"):
+        try:
+            method, step = resolved(cls(**values, step_size="auto"), problem)
+        except ValueError:  # no theorem speaks about these settings
+            pass
+        else:
+            return method.step_size, f"step size {step}"
+    smooth, fed = smoothness(cls(**values, step_size=1.0), problem), problem.federation
+    batch = values.get("batch_size", cls.__dataclass_fields__["batch_size"].default if "batch_size" in known else None)
+    if batch is not None:
+        pooled = "inner_steps" in known  # rows are drawn from everybody's
+        of = smooth._replace(client=smooth.F) if pooled else smooth
+        step = default_steps.batch_step(of, fed.n if pooled else fed.sizes, min(batch, fed.n))
+        return step.value, f"step size {step.value:.4g} = {step.formula}"
+    mu = values.get("proximal_mu", 0.0)
+    if isinstance(mu, (int, float)) and mu > 0.0:
+        eta = 1.0 / (smooth.client + mu)
+        return eta, f"step size {eta:.4g} = 1/(L + mu), L of the roughest client"
+    step = default_steps.local_step(smooth)
+    return step.value, f"step size {step.value:.4g} = {step.formula}"
