@@ -72,6 +72,17 @@ def add_parser(commands: Any) -> None:
         "minimised by " + ", ".join(PROXIMAL),
     )
 
+    _add_method(solve)
+    add = solve.add_argument_group("output").add_argument
+    add("--checkpoint", metavar="FILE", help="save the run there now and then, and resume it if it exists")
+    add("--save", metavar="DIR", help="write model.npz, model.json and trace.csv into this folder")
+    add("--plot", metavar="FILE", help="draw the convergence (.png, .pdf, .svg)")
+    add("--coefficients", action="store_true", help="print the coefficients too")
+    add("--json", action="store_true", help="print one JSON object instead of the summary")
+    solve.set_defaults(command=_solve)
+
+
+def _add_method(solve: argparse.ArgumentParser) -> None:
     add = solve.add_argument_group("method").add_argument
     add(
         "--method",
@@ -101,14 +112,6 @@ def add_parser(commands: Any) -> None:
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
     add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="of every random choice; default 0")
     add("--threads", type=count("--threads", low=1), default=1, metavar="N", help="threads over clients; default 1")
-
-    add = solve.add_argument_group("output").add_argument
-    add("--checkpoint", metavar="FILE", help="save the run there now and then, and resume it if it exists")
-    add("--save", metavar="DIR", help="write model.npz, model.json and trace.csv into this folder")
-    add("--plot", metavar="FILE", help="draw the convergence (.png, .pdf, .svg)")
-    add("--coefficients", action="store_true", help="print the coefficients too")
-    add("--json", action="store_true", help="print one JSON object instead of the summary")
-    solve.set_defaults(command=_solve)
 
 
 def _solve(args: argparse.Namespace) -> int:

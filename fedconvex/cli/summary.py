@@ -168,10 +168,6 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         labels = f"{'; classes' if args.loss else ':'} {', '.join(shown)}"
     domains = f", {fed.n_domains} domains" if fed.n_domains else ""
     gap = float(result.gap)
-    up, down = int(trace.floats_up[-1]), int(trace.floats_down[-1])
-    sent = f"{up:,} floats up, {down:,} down ({_bytes(8 * (up + down))})" if up + down else "nothing (centralised)"
-    if data.sent is not None:
-        sent += f"; before that, for categories, means and scales: {data.sent[0]:,} up, {data.sent[1]:,} down"
     name, less, least = (
         ("F(w)", "F(w) - F*", "F*") if outcome.aim == "mean" else ("value", "value - minimum", "the minimum")
     )
@@ -193,7 +189,7 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         ("", outcome.sentence),
         ("Objective", f"{name} = {trace.value[-1]:.8g}"),
         ("Gap", f"{less} <= {gap:.3g} is certified (asked: {args.tol:g}); lower bound of {least} by {by}"),
-        ("Sent", sent),
+        ("Sent", _sent(outcome)),
     ]
     if problem.penalty is not None:
         lines.insert(-2, ("Model", "{:,} of {:,} coefficients are not zero".format(*_nonzero(outcome))))
@@ -214,6 +210,16 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     if written:
         text.append(fill(f"Wrote {', '.join(written)}."))
     return "\n\n".join(text)
+
+
+def _sent(outcome: Solved) -> str:
+    """How many floats were sent, before the rounds and in them."""
+    trace, data = outcome.result.trace, outcome.data
+    up, down = int(trace.floats_up[-1]), int(trace.floats_down[-1])
+    sent = f"{up:,} floats up, {down:,} down ({_bytes(8 * (up + down))})" if up + down else "nothing (centralised)"
+    if data.sent is not None:
+        sent += f"; before that, for categories, means and scales: {data.sent[0]:,} up, {data.sent[1]:,} down"
+    return sent
 
 
 def _nonzero(outcome: Solved) -> tuple[int, int]:
