@@ -31,7 +31,7 @@ def method_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
     heads += ["worst client", "its error", "clients gain", "lose", "l2", "rounds", "MB", "seconds"]
     cells = []
     for m in found.methods:
-        quality = [m.whole.accuracy.value] if classifies else [m.whole.rmse.value, m.whole.r2]
+        quality: list[Any] = [m.whole.accuracy.value] if classifies else [m.whole.rmse.value, m.whole.r2]
         quality += [m.whole.auc.value] if binary else []
         quality += [m.whole.calibration] if classifies else []
         if known:
