@@ -587,7 +587,7 @@ def test_sgd_with_all_rows_is_gradient_descent(problem):
     np.testing.assert_allclose(a.w, b.w, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("E", [1, 2, 5, 20])
+@pytest.mark.parametrize("E", [1, 2, 5, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weights", [None, "uniform"])
 def test_fedavg_on_quadratics_has_its_biased_fixed_point(linear, E, weights):
     """w_inf = (sum p_k C_k)^-1 sum p_k C_k w_k*, C_k = I - (I - eta H_k)^E: a client's E steps from w end at

@@ -322,7 +322,7 @@ def test_monte_carlo_through_the_driver(seed):
     assert np.max(np.abs(scores)) <= 4.0, (method, scores)
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("epochs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_epochs_with_replacement(epochs):
     """Passes of independent batches: as many steps as batches fit, which differ over clients."""
     problem = make(5, (2, 4, 6))
@@ -334,7 +334,7 @@ def test_epochs_with_replacement(epochs):
     assert np.max(np.abs(z_scores(problem, trace, t, state.w))) <= 4.0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), *range(1, 4)])
 def test_dynamic_fedavg_on_a_moving_target_through_the_driver(seed):
     Q = np.array([[0.02, 0.01], [0.01, 0.03]])
     problem = MovingTarget(make(seed, (5, 4, 3, 6), weights="uniform"), covariance=Q)
@@ -393,7 +393,7 @@ def test_plain_simulation_of_a_drifting_minimiser(rng, scheme, before):
 # ---------------------------------------------------------------- the two forms, and closed forms
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.slow) if s in (0, 4) else s for s in range(12)])
 def test_operator_and_matrix_agree(seed):
     rng = np.random.default_rng(seed)
     K, d = int(rng.integers(2, 9)), int(rng.integers(1, 13))

@@ -163,6 +163,7 @@ def test_unknown_names_are_refused():
     assert next(c.theorem for c in checks()) == "fedavg-convex"
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_findings():
     suite = checks(["fedavg-strongly-convex"])[1:2] + checks(["fedavg-convex"])[:1]
     one, two, other = (verify_suite(suite, seed=s, most=128, tightness=False, curves=True) for s in (3, 3, 4))

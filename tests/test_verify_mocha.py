@@ -87,6 +87,7 @@ def test_dropped_nodes_are_the_mean_over_all_subsets(precision):
     assert verdict.bound.value == pytest.approx(2.5 * (1 - 0.7 / 6))
 
 
+@pytest.mark.slow
 def test_the_quantities_are_those_of_a_run():
     problem, method = related_tasks.make(), MOCHA(epochs=1.0)
     trace = run(method, problem, rounds=3, tol=0, trajectories=5, seed=4).trace
