@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize
@@ -130,15 +131,36 @@ def test_labels_of_one_kind_have_no_minimiser():
 
 
 def test_several_free_coordinates():
-    """No bound of the reach: quadratic and self-concordant losses keep their certificates, others say so."""
+    """Quadratic and self-concordant losses keep their certificates, others bound the coordinates by slopes."""
     mask = np.array([True, False, False, True])
-    for loss in (Squared(), Logistic()):
+    for loss in (Squared(), Logistic(), SmoothedHinge(0.5), Hinge()):
         best = made(loss, intercept=mask).solve()
-        assert best.attained and best.value - best.lower <= 1e-10
-    best = made(SmoothedHinge(0.5), intercept=mask).solve()
-    assert best.lower == 0.0 and not best.attained
+        assert best.attained and best.value - best.lower <= 1e-9, loss
     everything = made(Logistic(), intercept=np.ones(4, bool)).solve()
     np.testing.assert_allclose(everything.w, made(Logistic(), l2=0.0, intercept=False).solve().w, rtol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [Hinge(), SmoothedHinge(0.5)], ids=repr)
+def test_several_free_coordinates_of_a_hinge(loss):
+    """The minimum of cvxpy; models below a level are within reach; labels that separate along them have no bound."""
+    mask = np.array([True, True, False, True])
+    p = made(loss, intercept=mask)
+    w, fed = cp.Variable(4), p.federation
+    m = 1.0 - cp.multiply(fed.y, np.asarray(fed.X) @ w)
+    each = cp.pos(m) if isinstance(loss, Hinge) else cp.huber(cp.pos(m), 0.5) / (2.0 * 0.5)
+    F = cp.sum(cp.multiply(p.per_row, each)) + 0.05 * cp.square(w[2])
+    cp.Problem(cp.Minimize(F)).solve("CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+    best = p.solve()
+    assert best.value == pytest.approx(float(F.value), rel=1e-8) and best.value - best.lower <= 1e-9
+    rng, reach = np.random.default_rng(0), reach_along_free(p, best.w, float(p.value(np.zeros(4))))
+    for _ in range(300):
+        v = best.w + rng.normal(size=4) * 10.0 ** rng.uniform(-1, 2)
+        if p.value(v) <= p.value(np.zeros(4)):
+            assert np.abs(v - best.w)[mask].max() <= reach < 1e4
+    X = np.column_stack([fed.y * (1.0 + rng.random(fed.n)), rng.normal(size=(fed.n, 2))])
+    apart = Problem(Federation.from_arrays(X, fed.y, [0] * fed.n), loss, 0.1, intercept=np.array([True, True, False]))
+    assert math.isinf(reach_along_free(apart, np.zeros(3), 1.0)) and apart.solve().lower <= 1e-12
 
 
 def test_equal_to_scikit_learn():

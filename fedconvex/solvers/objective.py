@@ -16,6 +16,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
+from fedconvex.solvers.free_coordinates import bounding_slopes
 from fedconvex.solvers.rank import rank_bound
 from fedconvex.solvers.weighted_rows import WeightedRows
 
@@ -126,6 +127,11 @@ class Objective(WeightedRows):
         return 0.5 * self.l2 * float(w @ w) if one else 0.5 * float(w @ (self.ridge * w))
 
     @cached_property
+    def bounding_slopes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Slopes that bound several free coordinates, by what they say."""
+        return bounding_slopes(self)
+
+    @cached_property
     def equal_weights(self) -> bool:
         """Whether all clients weigh the same."""
         return bool(np.ptp(self.weights) == 0.0)
@@ -214,7 +220,15 @@ class Objective(WeightedRows):
         p = vector(who, domain_weights, self.federation.K)
         if p.min() < 0.0 or abs(p.sum() - 1.0) > 1e-6:
             raise bad(who, "be nonnegative and sum to one", f"smallest {p.min():g}, sum {p.sum():g}")
-        for name in ("row_weights", "per_row", "equal_weights", "cumulative_weights", "rank_bound", "column_norms"):
+        for name in (
+            "row_weights",
+            "per_row",
+            "equal_weights",
+            "cumulative_weights",
+            "rank_bound",
+            "column_norms",
+            "bounding_slopes",
+        ):
             other.__dict__.pop(name, None)
         other.weights = p
         return other
