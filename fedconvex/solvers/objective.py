@@ -47,6 +47,7 @@ class Objective(WeightedRows):
     """
 
     penalty: Any = None
+    bounding_slopes = cached_property(bounding_slopes)  # where several coordinates are free
 
     def __init__(
         self,
@@ -125,11 +126,6 @@ class Objective(WeightedRows):
         """Ridge term of a flat model."""
         one = not isinstance(self.ridge, np.ndarray)
         return 0.5 * self.l2 * float(w @ w) if one else 0.5 * float(w @ (self.ridge * w))
-
-    @cached_property
-    def bounding_slopes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Slopes that bound several free coordinates, by what they say."""
-        return bounding_slopes(self)
 
     @cached_property
     def equal_weights(self) -> bool:
