@@ -230,10 +230,7 @@ class Objective(WeightedRows):
         return other
 
     def gradient_variance(self, w: Any, by_weight: bool = False) -> np.ndarray:
-        """V_k(w) = mean over client k's rows of ‖grad f_n(w) - grad F_k(w)‖^2, (K,).
-
-        Of rows times their relative weights, all equally likely; ``by_weight`` of rows as they are, drawn by weight.
-        """
+        """Mean of ‖grad f_n(w) - grad F_k(w)‖^2 over client k's rows, (K,): scaled by weight, or drawn ``by_weight``."""
         W, single = self.flatten(w)
         if not single:
             raise bad("Problem.gradient_variance: w", "be one model", f"{len(W)} models")
