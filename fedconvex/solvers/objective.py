@@ -230,7 +230,7 @@ class Objective(WeightedRows):
         return other
 
     def gradient_variance(self, w: Any, by_weight: bool = False) -> np.ndarray:
-        """Mean of ‖grad f_n(w) - grad F_k(w)‖^2 over client k's rows, (K,): scaled by weight, or drawn ``by_weight``."""
+        """Mean of ‖grad f_n(w) - grad F_k(w)‖^2 over client k's rows, (K,): scaled, or drawn ``by_weight``."""
         W, single = self.flatten(w)
         if not single:
             raise bad("Problem.gradient_variance: w", "be one model", f"{len(W)} models")
