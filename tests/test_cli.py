@@ -481,14 +481,14 @@ def test_verify_prints_a_table_and_details(capsys, monkeypatch):
     assert "fedavg-convex" not in captured.out
     assert "given: finite lambda_y >= 0 [largest" in captured.out
     assert "needs labels that are classes, got Squared()" in " ".join(captured.out.split())
-    assert captured.out.splitlines()[-1].startswith("9 checks: 6 holds, 0 VIOLATED, 0 inconclusive, 3 not applicable")
+    assert captured.out.splitlines()[-1].startswith("15 checks: 12 holds, 0 VIOLATED, 0 inconclusive, 3 not applicable")
 
 
 def test_verify_prints_json(capsys):
     facts = _json(capsys, "verify", "--theorem", "weight-divergence-zhao", "--seed", 3)
     assert facts["violated"] is False
     assert facts["about"]["seed"] == "3"
-    assert [f["outcome"] for f in facts["findings"]] == ["HOLDS", "HOLDS", "NOT_APPLICABLE", "NOT_APPLICABLE"]
+    assert [f["outcome"] for f in facts["findings"]] == ["HOLDS"] * 2 + ["NOT_APPLICABLE"] * 2 + ["HOLDS"] * 2
     assert facts["findings"][0]["bound"]["terms"]["drift"] > 0
     assert facts["findings"][2]["bound"] is None
     assert facts["tightness"] == []
@@ -508,11 +508,11 @@ def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_pat
     assert main(argv) == 1
     out = capsys.readouterr().out
     assert "VIOLATED" in out
-    assert "2 VIOLATED" in out
+    assert "4 VIOLATED" in out
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count("✗ VIOLATED") >= 5
     assert "Something is violated" in page
-    assert _json(capsys, *argv[:3], status=1)["counts"]["VIOLATED"] == 2
+    assert _json(capsys, *argv[:3], status=1)["counts"]["VIOLATED"] == 4
 
 
 def test_verify_your_own_data(capsys, table, tmp_path):

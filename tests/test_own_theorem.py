@@ -11,7 +11,7 @@ from fedconvex.cli import main
 from fedconvex.theorems.parts.tiny import Tiny
 from fedconvex.verify import Outcome, power
 from fedconvex.verify.checking import carried_out
-from fedconvex.verify.own import searched, theorems_of
+from fedconvex.verify.own_theorems import searched, theorems_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own_theorem.md").read_text()
 CODE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL).group(1)

@@ -90,7 +90,7 @@ def test_what_is_found_makes_a_check():
     found = found_by(theorem, 40, seed=1)
     assert isinstance(found, Sharp)
     (check,) = sharp_checks(theorem.space, [found])
-    assert check.instance.name == "sharp for the bound"
+    assert check.instance.name == "sharp 1"
     assert check.instance.data == "searched"
     assert power(theorem, [check]).whole.factor == pytest.approx(1.0 / found.share, rel=1e-3)
     line = Space(theorem.space.method, {"share": Real(0.1, 0.1), "local_steps": Whole(2, 2)}, rounds=(1, 1))

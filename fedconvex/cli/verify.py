@@ -108,7 +108,7 @@ def _verify(args: argparse.Namespace) -> int:
     from fedconvex._files import check_file
     from fedconvex.report.checks import as_document, as_table
     from fedconvex.verify import THEOREMS, checks, verify_suite
-    from fedconvex.verify.own import searched, theorems_of
+    from fedconvex.verify.own_theorems import searched, theorems_of
 
     for option in ("csv", "latex"):
         if getattr(args, option) is not None:

@@ -6,7 +6,7 @@ from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Readin
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.findings import Noticed, Power, VerificationReport
 from fedconvex.verify.grid import GridVerdicts, verify_grid
-from fedconvex.verify.own import own_theorem
+from fedconvex.verify.own_theorems import own_theorem
 from fedconvex.verify.power import power
 from fedconvex.verify.search import Tightest, tightest
 from fedconvex.verify.suite import Progress, checks, verify_suite
