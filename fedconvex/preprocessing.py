@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, instance, wrong_type
+from fedconvex._check import bad, instance, items, wrong_type
 from fedconvex.secure import SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
@@ -133,7 +133,7 @@ def fit_federated(
 
 def _checked(columns: Columns, frames: Any, secure: Any) -> list[Frame]:
     """Return the frames of the clients, which have all columns."""
-    clients = list(frames.values() if isinstance(frames, Mapping) else frames)
+    clients = list(frames.values() if isinstance(frames, Mapping) else items("fit_federated: frames", frames))
     instance("fit_federated: columns", columns, Columns)
     if not clients or not all(isinstance(f, Frame) for f in clients):
         raise wrong_type("fit_federated: frames", "be the frames of at least one client", f"{type(frames).__name__}")

@@ -55,7 +55,7 @@ def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
 
 def decode(total: np.ndarray, bits: int) -> np.ndarray:
     """Return the numbers that a sum of encoded ones stands for."""
-    if not isinstance(total, np.ndarray) or total.dtype != np.uint64:
+    if type(total) is not np.ndarray or total.dtype != np.uint64:
         got = f"{total.dtype}" if isinstance(total, np.ndarray) else type(total).__name__
         raise wrong_type("secure.decode: total", "be an array of uint64", got, "secure.encode makes one")
     return total.view(np.int64) * 2.0 ** -whole("secure.decode: bits", bits, high=52)

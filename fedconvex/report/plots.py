@@ -182,7 +182,7 @@ def convergence_plot(
 def _optimum(results: Mapping[str, Result], problem: Any) -> tuple[float, str]:
     """Return what objectives are compared with, and its name."""
     if problem is not None:
-        if not hasattr(problem, "solve"):
+        if isinstance(problem, type) or not hasattr(problem, "solve"):
             raise wrong_type("convergence_plot: problem", "be a problem", type(problem).__name__)
         return float(problem.solve().value), "pooled optimum"
     bounds = [np.max(np.asarray(r.trace.value - r.trace.gap), initial=-np.inf) for r in results.values()]

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from fedconvex._check import bad, numeric, vector, wrong_type
+from fedconvex._check import bad, flag, numeric, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
@@ -237,7 +237,7 @@ class Objective(WeightedRows):
         fed = self.federation
         S = self._scores(W, 0, fed.n)
         row_losses.row_slopes(self.row_loss, S, self.row_labels)
-        out, s = np.empty(fed.K), self.relative_weights if by_weight else None
+        out, s = np.empty(fed.K), self.relative_weights if flag("by_weight", by_weight) else None
         share = np.ones(fed.n) if s is None else s
         S = S / np.where(share > 0.0, share, 1.0)[:, None]
         for k in range(fed.K):  # mean of ‖s_i x_i' - mean‖^2, centred before it is squared

@@ -81,6 +81,7 @@ def own_theorem(
     def method(k: Any) -> Any:
         return fixed_step(k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
 
+    _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
     knobs: dict[str, Whole | Real] = {"share": Real(*steps), "local_steps": Whole(*local_steps)}
     knobs["batch"] = Whole(0, batches)
     every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
@@ -145,3 +146,10 @@ def _terms(theorem: Theorem) -> list[str]:
         nonzero = [name for name, v in bound.terms.items() if v]
         return nonzero if len(bound.terms) > 1 else []
     return []
+
+
+def _check_pairs(**pairs: Any) -> None:
+    """Raise unless they are pairs of numbers."""
+    for what, ends in pairs.items():
+        if not isinstance(ends, tuple) or len(ends) != 2 or not all(isinstance(x, (int, float)) for x in ends):
+            raise bad(f"own_theorem: {what}", "be a pair of numbers, the least and the largest", f"{ends!r}")

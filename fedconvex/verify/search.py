@@ -165,7 +165,7 @@ def share_of(theorem: Theorem, tiny: Tiny, isolate: str | None = None) -> float:
     if found is None:
         return -math.inf
     bound, least = found
-    if isolate is not None and isolate not in bound.terms:  # not in this setting: sampling with full participation
+    if isolate is not None and str(isolate) not in bound.terms:  # not in this setting: sampling with full participation
         return -math.inf
     share = whole_share(bound, least) if isolate is None else term_share(bound, least, isolate)
     return share if math.isfinite(share) else -math.inf

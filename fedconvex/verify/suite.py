@@ -51,6 +51,7 @@ def checks(
     theorems = () if theorems is None else items("checks: theorems", theorems)
     if instance is not None:
         kind("checks: instance", instance, Instance)
+    kind("checks: known", known, Mapping)
     for name in theorems:
         if not isinstance(name, str) or name not in known:
             raise bad("theorem", "be one of " + ", ".join(known), repr(name))

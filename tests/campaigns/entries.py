@@ -47,7 +47,19 @@ CALLED_BY_THE_DRIVER = {
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
 }
 RECORDS = {
-    *("Columns", "Column", "Frame", "Wishes", "Comparison", "Trouble", "Tightest", "Power", "Noticed"),
+    *(
+        "Columns",
+        "Column",
+        "Frame",
+        "Wishes",
+        "Comparison",
+        "Scored",
+        "Preprocessing",
+        "Trouble",
+        "Tightest",
+        "Power",
+        "Noticed",
+    ),
     "Bundled",
     "Sharing",
     "FedProxSynthetic",
