@@ -49,8 +49,8 @@ def rarest_draw(s: Setting) -> Chance | None:
             return None
         least = 1.0 / sizes
         if t.local is not None and t.local.by_weight and fed.sample_weight is not None:
-            s = np.where(fed.sample_weight > 0.0, fed.sample_weight, np.inf)
-            least = np.minimum.reduceat(s, fed.ptr[:-1]) / fed.masses
+            heavy = np.where(fed.sample_weight > 0.0, fed.sample_weight, np.inf)
+            least = np.minimum.reduceat(heavy, fed.ptr[:-1]) / fed.masses
         missed = (1.0 - least) ** B if again else np.maximum(1.0 - B / sizes, 0.0)
         often, what = often * (1.0 - missed**steps), "a row of client {}"
     k = int(np.argmin(often))

@@ -28,7 +28,7 @@ class Setting(NamedTuple):
             B = None if B is None else min(B, int(self.problem.federation.sizes.min()))
         replacement = bool(getattr(self.method, "replacement", False))
         draw = getattr(self.method, "batch_draw", "uniform")
-        how = {"batch_size": B, "replacement": replacement, "batch_draw": draw}
+        how: dict[str, Any] = {"batch_size": B, "replacement": replacement, "batch_draw": draw}
         return self.problem.constants(**how, start=self.start, **ball)
 
 
