@@ -171,11 +171,11 @@ def traits(loss: Any) -> LossTraits:
     """
     if isinstance(loss, type) or not (isinstance(loss, tuple) and hasattr(loss, "value")):
         raise wrong_type("loss", "be one of fedconvex.losses, or a NamedTuple with value and slope", f"{loss!r}")
-    several = hasattr(loss, "n_classes")
+    several, n_classes = hasattr(loss, "n_classes"), getattr(loss, "n_classes", 1)
     quadratic, multinomial = bool(getattr(loss, "quadratic", False)), bool(getattr(loss, "multinomial", False))
     return LossTraits(
         loss=loss,
-        outputs=int(loss.n_classes) if several else 1,
+        outputs=int(n_classes),
         several=several,
         task=getattr(loss, "task", "classification" if several else "regression"),
         smoothness=float(getattr(loss, "smoothness", math.inf)),

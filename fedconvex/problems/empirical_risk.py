@@ -387,7 +387,7 @@ class Problem(Objective):
         rows = self.federation.X if X is None else X if sp.issparse(X) else numeric("Problem.scores: X", X, copy=False)
         if rows.ndim != 2 or rows.shape[1] != self.federation.d:
             raise bad("Problem.scores: X", f"have {self.federation.d} columns", f"shape {rows.shape}")
-        finite("Problem.scores: X", rows.data if sp.issparse(rows) else rows)
+        finite("Problem.scores: X", np.asarray(rows.data) if sp.issparse(rows) else rows)
         Z = np.asarray(rows @ W[0].reshape(self.n_outputs, -1).T)
         return Z if len(self.model_shape) == 2 else Z[:, 0]
 
