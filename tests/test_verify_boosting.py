@@ -278,7 +278,7 @@ def test_bad_numbers_are_refused():
         boosting_progress(1.0, [-0.1])
     with pytest.raises(ValueError, match="mu must be positive"):
         smoothing_error(2, 0.0)
-    with pytest.raises(ValueError, match="step must be positive"):
+    with pytest.raises(ValueError, match=r"step must be a number in \(0, 700\]"):
         gradient_remainder([1.0], 0.0)
     with pytest.raises(ValueError, match="gamma"):
         adaboost_weak(1.5, rounds=1)
