@@ -14,7 +14,15 @@ from fedconvex.datasets import fedprox_synthetic, load, load_bundled, load_table
 from fedconvex.models import LinearModel
 from fedconvex.problems import Clustered, Covariance, MultiTaskProblem, QEnsemble, Stump, as_q, calibration_error, fit_q
 from fedconvex.problems.relations import MeanRegularised
-from fedconvex.report import client_drift, comparison, format_table, heterogeneity_table, outlook, write_trace
+from fedconvex.report import (
+    client_drift,
+    comparison,
+    fairness_plot,
+    format_table,
+    heterogeneity_table,
+    outlook,
+    write_trace,
+)
 from fedconvex.simplex import project_simplex
 from fedconvex.simplex.uncertainty import KLBall, Polytope, Simplex
 from fedconvex.solvers.minimax import solve_minimax
@@ -30,7 +38,7 @@ from fedconvex.theory.fixed_points import fedavg_filter, filtered_round
 from fedconvex.theory.round_maps import control_error
 from fedconvex.theory.saddle_constants import agnostic_constants, agnostic_steps
 from fedconvex.theory.separability import separability
-from fedconvex.verify import checks, verify_grid
+from fedconvex.verify import checks, power, tightest, verify_grid
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0]])
 FED = Federation.from_arrays(X, [1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
@@ -128,6 +136,10 @@ CASES = {
     "a huge radius": (lambda: PROBLEM.constants(radius=1e308), r"radius must be a number in \[0, 1e.150\]"),
     "a huge step": (lambda: gradient_remainder([1.0], 1e30), r"step must be a number in \(0, 700\]"),
     "ends of domains": (lambda: margin_losses([1.0, 1.0], [0, 0, 2], 1.0), "bounds must rise from 0 to 2"),
+    "search progress": (lambda: tightest("fedavg-convex", 1, progress=3), "tightest: progress must be a function"),
+    "search file": (lambda: tightest("fedavg-convex", 1, path=__file__), "tightest: path must hold a search"),
+    "power seed": (lambda: power("fedavg-convex", [], seed="x"), "power: seed must be a whole number"),
+    "fairness problem": (lambda: fairness_plot({}, problem=3), "fairness_plot: problem must be a Problem"),
 }  # fmt: skip
 
 

@@ -133,6 +133,8 @@ def fairness_plot(
     >>> [axis.get_ylabel() for axis in figure.axes]
     ['mean loss', 'accuracy']
     """
+    if problem is not None:
+        instance("fairness_plot: problem", problem, Problem)
     if problem is not None and isinstance(scores, Mapping):
         measured = lambda m: m if isinstance(m, DomainScores) else domain_scores(problem, m)  # noqa: E731
         scores = {name: measured(model) for name, model in scores.items()}

@@ -70,6 +70,9 @@ def read_frame(
     if not isinstance(data, (str, PathLike)):
         return Frame.of(data)
     file, kind, text = existing("read_frame", data), suffix("read_frame", data), items("read_frame: text", text)
+    for name in text:
+        if not isinstance(name, str):
+            raise wrong_type("read_frame: text", "name columns", repr(name))
     how = {"sep": sep, "decimal": decimal, "encoding": encoding}
     for name, value in how.items():
         if value is not None and (not isinstance(value, str) or not value):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from fedconvex._check import instance, items
+from fedconvex._check import instance, items, whole
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.theory.bound import Bound
@@ -47,7 +47,7 @@ def power(theorem: Theorem | str, instances: Sequence[Instance | Check] | None =
     >>> mild.whole.factor > 1.0
     True
     """
-    theorem = find_theorem(theorem)
+    theorem, seed = find_theorem(theorem), whole("power: seed", seed, low=0)
     every = theorem.checks if instances is None else items("power: instances", instances)
     for given in every:
         instance("power: instances", given, Instance, Check)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import _files
-from fedconvex._check import bad, whole
+from fedconvex._check import bad, function, text, whole
 from fedconvex._files import check_file
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
@@ -98,6 +98,10 @@ def tightest(
     """
     theorem, budget = find_theorem(theorem), whole("tightest: budget", budget, low=1)
     seed, processes = whole("tightest: seed", seed), whole("tightest: processes", processes, low=1)
+    if progress is not None:
+        function("tightest: progress", progress)
+    if isolate is not None:
+        text("tightest: isolate", isolate)
     if theorem.space is None:
         raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
     sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]
@@ -288,7 +292,12 @@ def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[
     """Return the restarts that an earlier search wrote."""
     if path is None or not check_file("tightest: path", path).exists():
         return {}
-    data = json.loads(Path(path).read_text())
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or not isinstance(data.get("restarts"), list):
+        raise bad("tightest: path", "hold a search, or nothing", f"the file {path}", "name another file")
     if {k: data.get(k) for k in heading} != heading:
         raise bad("tightest: path", f"hold the search {heading}", f"{ {k: data.get(k) for k in heading} }")
     return {row["restart"]: row | {"share": _number(row["share"])} for row in data["restarts"]}
