@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from fedconvex.cli import main, progress
+from fedconvex._progress import progress_line
+from fedconvex.cli import main
 from fedconvex.papers import EXPERIMENTS, Claim, Experiment, Findings
 from fedconvex.papers.style import blank
 
@@ -109,7 +110,7 @@ def test_progress_says_how_much_is_done_and_goes_when_all_is(monkeypatch):
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    tell = progress.progress_line()
+    tell = progress_line()
     tell(0.0, "starting")
     time.sleep(0.15)  # it is drawn ten times a second
     tell(0.5, "half way")
@@ -124,4 +125,4 @@ def test_progress_says_how_much_is_done_and_goes_when_all_is(monkeypatch):
 
 def test_there_is_no_progress_without_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert progress.progress_line() is None
+    assert progress_line() is None

@@ -6,7 +6,7 @@ A method that has such a step defines ``default_step(problem)``; formulas: `fedc
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
     >>> round(method.step_size, 6), str(step)
     (1.0, '1 = 1/L (fedconvex, R1#)')
     """
-    if isinstance(method, type) or not hasattr(method, "init"):
+    if isinstance(method, type) or not (hasattr(method, "init") or is_dataclass(method)):  # or a sample of rows
         raise wrong_type("method", "be an instance of a method", f"{method!r}")
     if not isinstance(getattr(method, "step_size", None), str):
         return method, None
