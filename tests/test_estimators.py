@@ -80,6 +80,7 @@ def test_one_source_is_adaboost(rng):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_q_tells_sources_apart(rng):
     X, y, domains = sources(rng)
     fresh, truth, where = sources(rng)

@@ -73,7 +73,8 @@ def test_opposed_tasks_fall_by_six_fifths_a_round(rounds):
     assert verdict.bound.value == pytest.approx(eps, rel=1e-9)
 
 
-@pytest.mark.parametrize("precision", [0.03, pytest.param(0.01, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", [0.03, 0.01])
 def test_dropped_nodes_are_the_mean_over_all_subsets(precision):
     problem, drop = twin_tasks.make(), 0.3
     expected, best = 0.0, problem.solve().value

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import _files
-from fedconvex._check import bad, function, text, whole
+from fedconvex._check import bad, function, whole
 from fedconvex._files import check_file
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
@@ -98,10 +98,7 @@ def tightest(
     """
     theorem, budget = find_theorem(theorem), whole("tightest: budget", budget, low=1)
     seed, processes = whole("tightest: seed", seed), whole("tightest: processes", processes, low=1)
-    if progress is not None:
-        function("tightest: progress", progress)
-    if isolate is not None:
-        text("tightest: isolate", isolate)
+    function("tightest: progress", progress or print)
     if theorem.space is None:
         raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
     sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]
