@@ -40,12 +40,15 @@ class Estimate(NamedTuple):
         >>> from fedconvex.comparison.scores import Estimate
         >>> Estimate(0.58812, 0.3991, 0.7771).shown(), Estimate(-0.004, -0.011, 0.003).shown("+")
         (('0.59', '0.40', '0.78'), ('-0.0040', '-0.0110', '+0.0030'))
+        >>> Estimate(-0.0301, -0.06, -0.0004).shown("+")
+        ('-0.0301', '-0.0600', '-0.0004')
         """
         half = 0.5 * (self.high - self.low)
         if not (math.isfinite(half) and half > 1e-4 * abs(self.value)):
             return tuple(f"{v:{sign}.3g}" for v in self)  # type: ignore[return-value]
         places = min(max(0, 1 - math.floor(math.log10(half))), 12)
-        return tuple(f"{v:{sign},.{places}f}" for v in self)  # type: ignore[return-value]
+        places += any(v != 0.0 and round(v, places) == 0.0 for v in (self.low, self.high))  # on which side of 0 it ends
+        return tuple(f"{v:{sign}z,.{places}f}" for v in self)  # type: ignore[return-value]
 
 
 UNKNOWN = Estimate(math.nan)
