@@ -78,7 +78,7 @@ def test_every_theorem_applies_in_two_settings_at_least(found):
     for name in THEOREMS:
         mine = [f for f in found.findings if f.theorem == name and f.outcome is not Outcome.NOT_APPLICABLE]
         assert len(mine) >= 2, name
-        assert {f.data for f in mine} == {"synthetic", "real"}, name
+        assert {f.data for f in mine} >= {"synthetic", "real"}, name
 
 
 @pytest.mark.slow

@@ -38,6 +38,8 @@ def reach_along_free(problem: Any, w: np.ndarray, F: float) -> float:
     least, free = problem.traits.lower_bound, np.flatnonzero(problem.free)
     if not math.isfinite(least) or not math.isfinite(F):
         return math.inf
+    if not free.size:
+        return 0.0
     if free.size > 1:
         margin, cost = problem.bounding_slopes
         far = float(((F + cost) / margin).max()) if (margin > 0.0).all() else math.inf

@@ -504,6 +504,7 @@ def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
     from fedconvex.report import domain_scores
     from fedconvex.secure import Party, encode
+    from fedconvex.tables import read_table
     from fedconvex.verify import checks
 
     w, keys = world(), {number: Party(number).public for number in (0, 1, 2)}
@@ -513,6 +514,8 @@ def own() -> dict[str, dict[str, Any]]:
     boosting = {"federation": w["sources"], "q": None, "loss": None}
     scores, files = {"mine": domain_scores(w["problem"], np.zeros(2))}, world_files()
     afl_run = w["agnostic"]
+    table = {"a": w["X"][:, 0], "b": w["X"][:, 1], "y": w["y"], "who": w["who"]}
+    frame, columns = read_table(table, "y", "who")
     return {
         "FedProx": {"step_size": 0.1},
         "Federation.from_clients": {"clients": [(w["X"][:9], w["y"][:9]), (w["X"][9:], w["y"][9:])]},
@@ -522,10 +525,10 @@ def own() -> dict[str, dict[str, Any]]:
         "constants.ball_maximum": {"A": np.eye(2), "beta": two, "c": 0.5},
         "constants.noise_factor": {"n": 6, "replacement": False},
         "datasets.load": {"path": files["csv"], "target": "y"},
-        **{
-            name: {"data": files["csv"], "target": "y"}
-            for name in ("Federation.from_frame", "tables.read_frame", "tables.read_table")
-        },
+        **{name: {"data": files["csv"], "target": "y"} for name in ("tables.read_frame", "tables.read_table")},
+        "Federation.from_frame": {"data": table, "target": "y", "client": "who"},
+        "compare": {"data": w["labelled"], "target": None, "client": None, "methods": ["pooled"], "folds": 2},
+        "preprocessing.fit_federated": {"columns": columns, "frames": [frame.take(range(9)), frame.take(range(9, 18))]},
         "datasets.load_npz": {"path": files["npz"]},
         "datasets.load_svmlight": {"path": files["svm"]},
         "datasets.load_table": {"path": files["csv"], "target": "y"},
