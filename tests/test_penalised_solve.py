@@ -317,3 +317,26 @@ def test_screened_entries_are_zero_in_the_solution(loss, task, penalty):
         assert not best.w[zeros].any()
         screened += int(zeros.sum())
     assert screened > 0
+
+
+def test_the_ridge_counts_in_the_bound_over_a_simplex():
+    """0 is not in the simplex, so a bound that leaves out the ridge lies below by (l2/2) min ‖w‖^2 > 0.01 here."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 5)), rng.normal(size=40)
+    problem = Problem(Federation.from_arrays(X, y, np.arange(40) % 3), Squared(), 0.1, penalty=Simplex())
+    best = problem.solve()
+    assert 0.05 * np.sum(best.w**2) > 0.01
+    assert best.gap <= 1e-9 and best.w.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_saved_model_names_its_penalty_and_predicts_the_same_bits(tmp_path):
+    from fedconvex.models import LinearModel
+
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(40, 5)), rng.normal(size=40)
+    problem = Problem(Federation.from_arrays(X, y, np.arange(40) % 3), Squared(), penalty=L1(0.1))
+    best = problem.solve()
+    best.save(tmp_path / "m")
+    loaded = LinearModel.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict(X), best.predict(X))
+    assert loaded.about["penalty"] == repr(L1(0.1))

@@ -379,6 +379,15 @@ def test_the_probability_of_the_rarest_draw():
         assert found.missed(10) == pytest.approx((1 - chance) ** 10, abs=1e-12)
 
 
+def test_the_rarest_row_of_a_batch_drawn_by_weight():
+    """Rows of weights 1, 2, 3 and 1, 1, 8: a light row of the second client has chance 1/10 in each of six draws."""
+    weights = [1, 2, 3, 1, 1, 8]
+    fed = Federation.from_arrays(np.ones((6, 1)), [1.0, -1.0] * 3, [0, 0, 0, 1, 1, 1], sample_weight=weights)
+    method = FedAvg(step_size=0.1, batch_size=3, local_steps=2, replacement=True, batch_draw="weighted")
+    found = rarest_draw(Setting(Problem(fed, Logistic(), 0.1), method, 1, np.zeros(1)))
+    assert found.probability == pytest.approx(1 - 0.9**6, rel=1e-12)
+
+
 def told(values, interval=None):
     """A theorem that says mean <= 1 of runs whose values are given."""
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import METHODS, NAMED, PERSONAL, Refused, choice
-from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
     from fedconvex.problems import Problem
@@ -93,6 +91,7 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
     """
     from fedconvex import methods
     from fedconvex.comparison.runs import saddle_steps
+    from fedconvex.methods.parts.automatic_steps import usual_step
 
     cls = getattr(methods, NAMED[args.method])
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
@@ -111,7 +110,8 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
         raise bad(f"--method {args.method}", f"be given {', '.join(missing)}", "none", needed)
     needs_step = args.method == "fedprox" and "solver" not in values and "step_size" not in values
     if "step_size" in open_ or needs_step:
-        values["step_size"], words = _step(cls, values, problem)
+        values["step_size"], source = usual_step(cls, values, problem)
+        words = f"step size {source}"
     method = cls(**values)
     hidden = ("shrink", "step_size", "domain_step_size") if words else ("shrink",)
     shown = [f"{n.replace('_', ' ')} {_shown(v)}" for n, v in values.items() if n not in hidden]
@@ -120,36 +120,3 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
 
 def _shown(v: Any) -> str:
     return f"{v:g}" if isinstance(v, float) else f"{v}"
-
-
-def _step(cls: Any, values: dict[str, Any], problem: Problem) -> tuple[Any, str]:
-    """Return a step size, and where it comes from."""
-    from fedconvex.constants import default_steps
-    from fedconvex.methods import Decay
-    from fedconvex.methods.parts.automatic_steps import resolved, smoothness
-
-    known = {f.name for f in dataclasses.fields(cls)}
-    if math.isinf(traits(problem.loss).smoothness):
-        rough = default_steps.smoothness_of(problem.federation, problem.weights, problem.loss, problem.l2, exact=False)
-        kink = default_steps.kink_step(rough, problem.l2)
-        return Decay(kink.value.scale, kink.value.shift, by_round=True), f"step size {kink.formula}"
-    if hasattr(cls, "default_step"):
-        try:
-            method, step = resolved(cls(**values, step_size="auto"), problem)
-        except ValueError:  # no theorem speaks about these settings
-            pass
-        else:
-            return method.step_size, f"step size {step}"
-    smooth, fed = smoothness(cls(**values, step_size=1.0), problem), problem.federation
-    batch = values.get("batch_size", cls.__dataclass_fields__["batch_size"].default if "batch_size" in known else None)
-    if batch is not None:
-        pooled = "inner_steps" in known  # rows are drawn from everybody's
-        of = smooth._replace(client=smooth.F) if pooled else smooth
-        step = default_steps.batch_step(of, fed.n if pooled else fed.sizes, min(batch, fed.n))
-        return step.value, f"step size {step.value:.4g} = {step.formula}"
-    mu = values.get("proximal_mu", 0.0)
-    if isinstance(mu, (int, float)) and mu > 0.0:
-        eta = 1.0 / (smooth.client + mu)
-        return eta, f"step size {eta:.4g} = 1/(L + mu), L of the roughest client"
-    step = default_steps.local_step(smooth)
-    return step.value, f"step size {step.value:.4g} = {step.formula}"

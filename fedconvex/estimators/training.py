@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,11 +13,8 @@ from sklearn.utils import check_random_state
 
 from fedconvex import methods
 from fedconvex._check import bad, flag, real, whole, wrong_type
-from fedconvex.constants import default_steps
 from fedconvex.driver import Status, Trace, run
-from fedconvex.loss_traits import traits
-from fedconvex.methods.parts.automatic_steps import smoothness
-from fedconvex.methods.parts.step_sizes import Decay
+from fedconvex.methods.parts.automatic_steps import usual_step
 
 __all__ = ["Fitted", "method_of", "seed_of", "start_of", "trained"]
 
@@ -161,18 +157,5 @@ def _automatic(who: str, cls: Any, steps: list[str], problem: Any) -> tuple[Any,
         return cls(), None
     if steps != ["step_size"]:
         raise bad(f"{who}.step_size", f"be a number for {cls.__name__}", "'auto', for which no theorem is known")
-    kink = math.isinf(traits(problem.loss).smoothness)
-    if hasattr(cls, "default_step") and not kink:
-        try:
-            step = cls(step_size="auto").default_step(problem)
-        except ValueError:  # no theorem speaks about these settings
-            pass
-        else:
-            return cls(step_size="auto"), str(step)
-    if kink:
-        fed = problem.federation
-        rough = default_steps.smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=False)
-        step = default_steps.kink_step(rough, problem.l2)
-        return cls(step_size=Decay(step.value.scale, step.value.shift, by_round=True)), str(step)
-    step = default_steps.local_step(smoothness(cls(step_size=1.0), problem))
-    return cls(step_size=step.value), f"{step.value:.4g} = {step.formula}, usual but backed by no theorem here"
+    value, source = usual_step(cls, {}, problem)
+    return cls(step_size=value), source

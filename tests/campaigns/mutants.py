@@ -1,8 +1,8 @@
-"""Planted errors: bounds whose source is changed at one place, held against what the suite's checks measured.
+"""Planted errors: bounds whose source is changed at one place, compared with what the suite's checks measured.
 
 A mutant drops or halves a term, moves an exponent by one half, an index by one, or a literal by a factor of two. Only
 those count that lower the bound somewhere: in a setting of the suite, or in one of random tiny problems. One is caught
-where the lowered bound lies below what a check measures. One that no check catches may be true: it is called *proved*
+where the lowered bound lies below what a check measures. One that no check catches may be true: it is *plausible*
 where it stays above a sharper theorem of the project in all these settings.
 
 Nothing is run but the suite's checks, once; a bound is a function of numbers.
@@ -193,7 +193,7 @@ def _compiled(functions: list[ast.FunctionDef], module: Any, name: str) -> Calla
 
 
 def judged(theorem: Theorem, mutant: Mutant) -> str:
-    """Return "same" where nothing is lowered, or "caught", "proved" or "missed"."""
+    """Return "same" where nothing is lowered, or "caught", "plausible" or "missed"."""
     lowered, above = False, theorem.name in SHARPER
     for place in places(theorem.name):
         value = value_at(mutant, place)
@@ -202,7 +202,7 @@ def judged(theorem: Theorem, mutant: Mutant) -> str:
             return "caught"
         lowered = lowered or less
         above = above and (not less or value >= _sharper(theorem.name, place) * (1.0 - 1e-9))
-    return "same" if not lowered else "proved" if above else "missed"
+    return "same" if not lowered else "plausible" if above else "missed"
 
 
 def value_at(mutant: Mutant, place: Place) -> float:
@@ -219,7 +219,7 @@ _KNOWN: dict[tuple[str, int], float] = {}
 
 
 def _sharper(name: str, place: Place) -> float:
-    """Return the sharper theorem's bound there; infinite where it does not apply, so that nothing is proved."""
+    """Return the sharper theorem's bound there; infinite where it does not apply, so that nothing passes by it."""
     key = (name, id(place))
     if key not in _KNOWN:
         try:
@@ -232,10 +232,10 @@ def _sharper(name: str, place: Place) -> float:
 def trial(rng: np.random.Generator, names: tuple[str, ...] = SEARCHED) -> dict[str, Any]:
     """Judge all mutants of one theorem; the counts are numbers, what was missed is listed."""
     name = names[int(rng.integers(len(names)))]
-    found: dict[str, list[str]] = {"caught": [], "proved": [], "missed": [], "same": []}
+    found: dict[str, list[str]] = {"caught": [], "plausible": [], "missed": [], "same": []}
     for mutant in mutants(THEOREMS[name]):
         found[judged(THEOREMS[name], mutant)].append(mutant.what)
-    counts = {verdict: len(found[verdict]) for verdict in ("caught", "proved", "missed")}
+    counts = {verdict: len(found[verdict]) for verdict in ("caught", "plausible", "missed")}
     total = counts["caught"] + counts["missed"]
     share = {"share": counts["caught"] / total} if total else {}
-    return {"theorem": name, **counts, **share, "not caught": found["missed"], "true": found["proved"]}
+    return {"theorem": name, **counts, **share, "not caught": found["missed"], "true": found["plausible"]}

@@ -6,7 +6,7 @@ A method that has such a step defines ``default_step(problem)``; formulas: `fedc
 from __future__ import annotations
 
 import math
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.problems import Problem
 from fedconvex.traits import traits_of
 
-__all__ = ["no_theorem", "of_averaging", "resolved", "smoothness"]
+__all__ = ["no_theorem", "of_averaging", "resolved", "smoothness", "usual_step"]
 
 _EIGENVALUES = 1e11  # operations spent on eigenvalues of X'X, over all clients; beyond, upper bounds do without them
 
@@ -51,6 +51,45 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
     step = method.default_step(problem)
     value = Decay(*step.value) if isinstance(step.value, Schedule) else step.value
     return replace(method, step_size=value), step
+
+
+def usual_step(cls: type, settings: dict[str, Any], problem: Problem) -> tuple[Any, str]:
+    """Return a step size for a method with these settings, and where it comes from.
+
+    That of a theorem if there is one; else decaying steps for a kink, 1/(2 L) of mini-batches, 1/(L + mu) with a
+    proximal term of weight mu, or 1/L of the roughest client, which are usual but backed by no theorem here.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range.
+    """
+    fed, known = problem.federation, {f.name: f for f in fields(cls)}
+    if math.isinf(traits(problem.loss).smoothness):
+        rough = default_steps.smoothness_of(fed, problem.weights, problem.loss, problem.l2, exact=False)
+        kink = default_steps.kink_step(rough, problem.l2)
+        return Decay(kink.value.scale, kink.value.shift, by_round=True), str(kink)
+    if hasattr(cls, "default_step"):
+        try:
+            method, step = resolved(cls(**settings, step_size="auto"), problem)
+        except ValueError:  # no theorem speaks about these settings
+            pass
+        else:
+            return method.step_size, str(step)
+    smooth = smoothness(cls(**settings, step_size=1.0), problem)
+    batch = settings.get("batch_size", known["batch_size"].default if "batch_size" in known else None)
+    mu = settings.get("proximal_mu", 0.0)
+    if batch is not None:
+        pooled = "inner_steps" in known  # rows are drawn from everybody's
+        of = smooth._replace(client=smooth.F) if pooled else smooth
+        found = default_steps.batch_step(of, fed.n if pooled else fed.sizes, min(batch, fed.n))
+        value, formula = found.value, found.formula
+    elif isinstance(mu, (int, float)) and mu > 0.0:
+        value, formula = 1.0 / (smooth.client + mu), f"1/({smooth.name} + mu)"
+    else:
+        found = default_steps.local_step(smooth)
+        value, formula = found.value, found.formula
+    return value, f"{value:.4g} = {formula}, usual but backed by no theorem here"
 
 
 def no_theorem(method: Any, why: str, cure: str = "give a step size") -> ValueError:
