@@ -30,6 +30,7 @@ _BLOCK = 1_000_000  # cells of a CSV file that are held as text at a time
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?$")
 _POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?$")
+_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}$")  # 54,053 is 54053 to some and 54.053 to others
 
 
 class _Dialect(NamedTuple):
@@ -78,8 +79,9 @@ def read_csv(
         skip = bool(first) and re.fullmatch(r"sep=(.)", first[0].strip()) is not None
         sep = sep or (first[0].strip()[4] if skip else _separator(first))
         with _opened(file, code) as stream:
-            reader = csv.reader(stream, strict=True, delimiter=sep)
-            header = [c.strip() for c in next(islice(reader, int(skip), None), [])]
+            reader = _reader(stream, sep, strict=True)
+            header = next(islice(filter(_filled, reader), int(skip), None), [])
+            header = [c.strip() for c in header]
             if not any(header):
                 raise bad(who, "start with a line that names the columns", "an empty line or file")
             names = _column_names(who, header)
@@ -119,12 +121,22 @@ def _opened(file: Path, encoding: str) -> TextIO:
     return cast(TextIO, _opener(file)(file, "rt", encoding=encoding, newline=""))
 
 
+def _reader(lines: Any, sep: str, strict: bool = False) -> Any:
+    """Return a reader of lines; blanks behind a separator are left out, since a quote may follow them."""
+    return csv.reader(lines, strict=strict, delimiter=sep, skipinitialspace=sep != " ")
+
+
+def _filled(row: list[str]) -> bool:
+    """Whether a line is not empty: a lonely cell of blanks is an empty line, too."""
+    return len(row) > 1 or bool(row and row[0].strip())
+
+
 def _separator(lines: list[str]) -> str:
     """Return what divides most of the first lines into as many cells as the header, and into most of them."""
     found = {}
     for sep in _NAMES:
         try:
-            rows = [row for row in csv.reader(lines, delimiter=sep) if row]
+            rows = [row for row in _reader(lines, sep) if _filled(row)]
         except csv.Error:
             continue
         width = len(rows[0]) if rows else 1
@@ -170,23 +182,27 @@ def _blocks(
 def _lines(who: str, reader: Any, width: int) -> Iterator[list[str]]:
     """Yield the nonempty lines of a CSV reader, each with width cells."""
     for row in reader:
-        if row and len(row) != width:
+        if not _filled(row) and width != len(row):
+            continue
+        if len(row) != width:
             cure = "the first line must name the columns; a title above them is none" if width == 1 else ""
             raise bad(who, f"have {width} cells in every line", f"{len(row)} in line {reader.line_num}", cure)
         if "\0" in "".join(row):  # NumPy drops them at the end of a cell
             raise bad(who, "have no NUL characters", f"one in line {reader.line_num}")
-        if row:
-            yield row
+        yield row
 
 
 def _decimal(columns: list[Sequence[str]]) -> str:
-    """Return "," if a column has numbers with commas only, and no column has numbers with points."""
+    """Return "," if a column has numbers with commas only, and no column has numbers with points.
+
+    Commas before three digits alone prove nothing: they may divide thousands.
+    """
     commas = points = False
     for cells in columns:
         kept = [c for c in map(str.strip, cells[:2000]) if c not in MISSING]
         points = points or any(map(_POINT.match, kept))
-        with_comma = any(map(_COMMA.match, kept))
-        commas = commas or (with_comma and all(_COMMA.match(c) or _is_number(c) for c in kept))
+        decimals = any(_COMMA.match(c) and not _GROUPS.match(c) for c in kept)
+        commas = commas or (decimals and all(_COMMA.match(c) or _is_number(c) for c in kept))
     return "," if commas and not points else "."
 
 

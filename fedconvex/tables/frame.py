@@ -15,9 +15,12 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad, numeric, raw, wrong_type
 
-__all__ = ["Frame", "as_text", "parsed_day", "parsed_number"]
+__all__ = ["Frame", "as_text", "as_written", "is_truth", "parsed_day", "parsed_number"]
 
 _ISO = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$")
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+$")
+_TRUTH = {"true": 1.0, "false": 0.0}
+EXACT = 2.0**53  # largest whole number up to which all are doubles
 _EPOCH = np.datetime64("1970-01-01", "D")
 
 
@@ -45,6 +48,8 @@ class Frame:
         Whether the names were made up: x1, x2, ...
     rows : scipy.sparse.csr_array or None
         Sparse features (n, d), named by ``row_names``.
+    written : mapping from name to array (n,)
+        Columns of numbers whose names are not those of doubles: whole numbers beyond 2^53, and "True" and "False".
 
     Examples
     --------
@@ -64,6 +69,7 @@ class Frame:
     unnamed: bool = False
     rows: Any = None
     row_names: tuple[str, ...] = ()
+    written: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -96,8 +102,10 @@ class Frame:
 
     def take(self, rows: Any) -> Frame:
         """Return the frame of some rows, given by numbers or a mask."""
-        cells = {name: column[rows] for name, column in self.cells.items()}
-        return replace(self, cells=cells, rows=None if self.rows is None else self.rows[rows])
+        cells, written = (
+            {name: column[rows] for name, column in group.items()} for group in (self.cells, self.written)
+        )
+        return replace(self, cells=cells, rows=None if self.rows is None else self.rows[rows], written=written)
 
     def missing(self, name: str) -> np.ndarray:
         """Whether each cell of a column is missing, (n,)."""
@@ -123,14 +131,16 @@ class Frame:
         for i, cell in enumerate(cells.tolist()):
             value = np.nan if cell is None else parsed_number(cell)
             value = parsed_day(cell) if value is None else value
+            value = _TRUTH.get(cell.lower()) if value is None else value
             if value is None:
-                raise bad(f"{self.origin}: column {name!r}", "hold numbers", f"{cell!r} in row {i + 1}")
+                cure = "a decimal comma is named by decimal=','" if _WITH_COMMA.match(cell) else ""
+                raise bad(f"{self.origin}: column {name!r}", "hold numbers", f"{cell!r} in row {i + 1}", cure)
             found[i] = value
         return found
 
     def text(self, name: str) -> np.ndarray:
         """Return a column as objects, str or None; the number 7 is "7"."""
-        cells = self.cells[name]
+        cells = self.written.get(name, self.cells[name])
         if cells.dtype.kind == "O":
             return cells
         gaps = self.missing(name)
@@ -159,7 +169,8 @@ class Frame:
             return _of_pandas(cls, data, origin)
         if isinstance(data, Mapping):
             pairs = [(str(name), _column(f"{origin}: column {name!r}", values)) for name, values in data.items()]
-            return _checked(cls(dict(pairs), origin), len(pairs))
+            written = {str(name): found for name, v in data.items() if (found := as_written(v)) is not None}
+            return _checked(cls(dict(pairs), origin, written=written), len(pairs))
         return _of_matrix(cls, data, names, origin)
 
 
@@ -174,10 +185,14 @@ def _checked(frame: Frame, given: int) -> Frame:
 
 def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
     """Return the columns of a DataFrame, without importing pandas; its index is no column."""
-    given, cells, categories = list(data.columns), {}, set()
+    given, cells, written, categories = list(data.columns), {}, {}, set()
     for j, name in enumerate(given):
         series = data.iloc[:, j]
         who = f"{origin}: column {str(name)!r}"
+        plain = isinstance(series.dtype, np.dtype) and series.dtype.kind != "O"
+        names = as_written(series.to_numpy() if plain else series.astype(object).to_numpy())
+        if names is not None:
+            written[str(name)] = names
         if str(series.dtype) == "category":
             categories.add(str(name))
             cells[str(name)] = _texts(series.astype(object).tolist(), series.isna().to_numpy())
@@ -188,7 +203,8 @@ def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
         else:
             cells[str(name)] = _column(who, series.astype(object).to_numpy(), series.isna().to_numpy())
     unnamed = [str(name) for name in given] == [str(j) for j in range(len(given))]
-    return _checked(cls(cells, origin, categories=frozenset(categories), unnamed=unnamed), len(given))
+    frame = cls(cells, origin, categories=frozenset(categories), unnamed=unnamed, written=written)
+    return _checked(frame, len(given))
 
 
 def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin: str) -> Frame:
@@ -221,7 +237,7 @@ def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray
     if a.dtype.kind in "MSU":
         return a.astype("datetime64[ns]") if a.dtype.kind == "M" else a.astype(str).astype(object)
     cells = a.tolist()
-    gone = np.array([c is None or c != c for c in cells]) if gaps is None else gaps
+    gone = np.array([is_gap(c) for c in cells]) if gaps is None else gaps
     kept = [c for c, gap in zip(cells, gone, strict=True) if not gap]
     if all(isinstance(c, (numbers.Real, np.bool_, Decimal)) for c in kept):
         return np.array([np.nan if gap else float(c) for c, gap in zip(cells, gone, strict=True)])
@@ -249,13 +265,38 @@ def _mixtures(frame: Frame) -> Iterator[tuple[str, str]]:
             yield name, f"{cells[i]} in row {i + 1} and {cells[j]!r} in row {j + 1}"
 
 
+def as_written(values: Any) -> np.ndarray | None:
+    """Return the names of truth values, or of whole numbers of which some are no doubles, (n,): str or None.
+
+    None for all other columns, whose names are those of their cells.
+    """
+    a = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if a.ndim != 1 or a.dtype.kind not in "biuO" or not a.size:
+        return None
+    if a.dtype.kind in "iu" and max(-int(a.min()), int(a.max())) <= EXACT:
+        return None
+    cells = [None if is_gap(c) else c for c in a.tolist()]
+    kept = [c for c in cells if c is not None]
+    truth = bool(kept) and all(isinstance(c, (bool, np.bool_)) for c in kept)
+    if not truth and not all(isinstance(c, numbers.Integral) for c in kept):
+        return None
+    if not truth and not any(abs(int(c)) > EXACT for c in kept):
+        return None
+    return np.array([None if c is None else str(c) for c in cells], dtype=object)
+
+
+def is_gap(cell: Any) -> bool:
+    """Whether a cell is missing: None, NaN, NaT, or pandas' NA, which cannot even be compared."""
+    return cell is None or type(cell).__name__ == "NAType" or bool(cell != cell)
+
+
 def as_text(value: Any) -> str:
     """Return how a value is written as a name: 7.0 as "7", dates by day.
 
     >>> as_text(7.0), as_text(0.5), as_text("07")
     ('7', '0.5', '07')
     """
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT:
         return str(int(value))
     return str(value)
 
@@ -270,6 +311,11 @@ def parsed_number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)
     except ValueError:
         return None
+
+
+def is_truth(cell: Any) -> bool:
+    """Whether a cell of text says true or false."""
+    return isinstance(cell, str) and cell.lower() in _TRUTH
 
 
 def parsed_day(cell: str) -> float | None:

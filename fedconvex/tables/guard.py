@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.tables.frame import Frame, parsed_day
+from fedconvex.tables.frame import Frame, parsed_day, parsed_number
 from fedconvex.tables.problems import Trouble
 
-__all__ = ["MOST_LEVELS", "giving_away", "sparse_giving_away", "suspicions"]
+__all__ = ["MOST_LEVELS", "giving_away", "oddly_written", "sparse_giving_away", "suspicions"]
 
 MOST_LEVELS = 50
 _ENOUGH = 10  # rows (of every class) below which perfect agreement may be chance
@@ -23,6 +23,9 @@ _AUC, _R = 0.999, 0.9999
 _SAMPLE = 4000  # rows that are looked at first
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ,]+\d{1,2}:\d{2}\S*( ?[AaPp][Mm])?)?$")
 _NOTATION = re.compile(r"[-+]?[$€£]? ?\d[\d.,' ]*( ?[%€$£]| ?[a-zA-Zµ°]{1,4})?$")  # 83%, 54,053, 12 kg
+_NUMERAL = re.compile(
+    r"[-+]?[$€£]? ?(\d{1,3}([,.' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)( ?[%€$£])?$"
+)  # no unit: 83%, 54,053
 _STAMP = re.compile(r"time|date|epoch|stamp", re.I)
 _KEY = {"id", "ids", "key", "uuid", "guid", "ssn", "mrn", "nr", "no", "num", "number", "code", "pk", "record", "serial"}
 _KEY |= {"index", "idx", "rowid", "patientid", "userid", "identifier", "nhs", "insurance"}
@@ -47,7 +50,7 @@ def suspicions(frame: Frame, name: str, is_category: bool) -> Iterator[Trouble]:
         yield from _numbers(name, kept, frame)
     elif cells.dtype.kind == "M":
         yield Trouble(name, f"dates ({str(kept[0])[:10]}, ...)", "drop")
-    elif name in frame.mixed and not is_category:
+    elif name in frame.mixed and not is_category and not oddly_written(kept.tolist()):
         yield Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False)
     else:
         yield from _names(name, kept.tolist(), is_category or name in frame.categories)
@@ -86,9 +89,8 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     if all(map(_DATE.match, levels)):
         kind = "dates" if parsed_day(kept[0]) is not None else "dates, as text"
         yield Trouble(name, f"{kind} ({kept[0]}, ...)", "drop")
-    elif len(levels) > 12 and all(map(_NOTATION.match, levels)):
-        what = f"numbers in another notation ({kept[0]!r}, ...), to be written as plain numbers"
-        yield Trouble(name, what, "drop")
+    elif oddly_written(kept):
+        yield Trouble(name, oddly_written(kept), "drop")
     elif len(levels) == len(kept) >= _ENOUGH:
         yield Trouble(
             name, f"an identifier: another text in each of {len(kept):,} rows ({kept[0][:30]!r}, ...)", "drop"
@@ -96,6 +98,17 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     elif len(levels) > MOST_LEVELS:
         what = f"text with {len(levels):,} different values ({kept[0][:30]!r}, ...): more than {MOST_LEVELS}"
         yield Trouble(name, what, "drop")
+
+
+def oddly_written(cells: list[str]) -> str:
+    """Return what to say of numbers with units, signs of percent or money, or marks between thousands; else ""."""
+    odd = {cell for cell in cells if parsed_number(cell) is None}
+    if not odd or not (all(map(_NUMERAL.match, odd)) or (len(set(cells)) > 12 and all(map(_NOTATION.match, cells)))):
+        return ""
+    shown = next(cell for cell in cells if cell in odd)
+    what = f"numbers in another notation ({shown!r}, ...), to be written as plain numbers"
+    has_comma = re.match(r"[-+]?\d+,\d+$", shown)
+    return what + ("; decimal commas are named by decimal=',' (--decimal ,)" if has_comma else "")
 
 
 def _is_key(name: str) -> bool:
@@ -116,7 +129,8 @@ def giving_away(frame: Frame, name: str, is_category: bool, y: np.ndarray, n_cla
 
     For classes: an area of 0.999 under the ROC curve, for every division of the classes in the order of their means;
     names are ordered by what they say of the target, where there are ten rows for each. For numbers: a correlation of
-    0.9999. Asked only where every class (or the table) has at least ten rows: in fewer it may be chance.
+    0.9999. Asked only where every class (or the table) has at least ten rows: in fewer it may be chance. Where cells
+    are missing, the same is asked of the gaps: days until death are missing for the living.
 
     Parameters
     ----------
@@ -128,20 +142,25 @@ def giving_away(frame: Frame, name: str, is_category: bool, y: np.ndarray, n_cla
         C, or 0 for numbers.
     """
     known = ~frame.missing(name)
-    y = y[known]
+    told = "" if known.all() else _told(known.astype(np.float64), y, n_classes)
+    if told:
+        yield Trouble(name, f"gives the target away by its gaps: whether a cell is missing has {told}", "drop")
+        return
+    x = _as_scores(frame, name, is_category, known, y[known], n_classes)
+    told = "" if x is None else _told(x, y[known], n_classes)
+    if told:
+        yield Trouble(name, f"gives the target away: alone it has {told}", "drop")
+
+
+def _told(x: np.ndarray, y: np.ndarray, n_classes: int) -> str:
+    """Return in words how well numbers tell the target, "" if they do not tell it, or if rows are few."""
     if y.size < _ENOUGH or (n_classes and np.bincount(y.astype(int), minlength=n_classes).min() < _ENOUGH):
-        return
-    x = _as_scores(frame, name, is_category, known, y, n_classes)
-    if x is None:
-        return
-    if n_classes:
-        area = _least_area(x, y.astype(int), n_classes) if _promising(x, y.astype(int), n_classes) else 0.0
-        if area >= _AUC:
-            yield Trouble(name, f"gives the target away: alone it has an AUC of {area:.4f}", "drop")
-        return
-    r = _correlation(x, y)
-    if r >= _R:
-        yield Trouble(name, f"gives the target away: |r| = {r:.6f}", "drop")
+        return ""
+    if not n_classes:
+        r = _correlation(x, y)
+        return f"|r| = {r:.6f}" if r >= _R else ""
+    area = _least_area(x, y.astype(int), n_classes) if _promising(x, y.astype(int), n_classes) else 0.0
+    return f"an AUC of {area:.4f}" if area >= _AUC else ""
 
 
 def _as_scores(

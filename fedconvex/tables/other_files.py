@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, finite, wrong_type
-from fedconvex.tables.frame import Frame
+from fedconvex.tables.frame import EXACT, Frame, as_written
 
 __all__ = ["MAX_BYTES", "plain_numbers", "read_arrays", "read_npz", "read_parquet", "read_svmlight"]
 
@@ -44,7 +44,7 @@ def read_parquet(who: str, file: Path) -> Frame:
         raise bad(who, "be a complete Parquet file", f"{type(error).__name__}: {error}") from error
     if data.num_rows == 0:
         raise bad(who, "have at least one row", "none")
-    cells, names, categories = {}, data.schema.names, set()
+    cells, names, categories, written = {}, data.schema.names, set(), {}
     if len(set(names)) < len(names):
         raise bad(who, "name every column once", f"columns {', '.join(names)}")
     for c in names:
@@ -53,7 +53,11 @@ def read_parquet(who: str, file: Path) -> Frame:
             categories.add(c)
             kind = kind.value_type
         cells[c] = _arrow_cells(pa, f"{who}: column {c!r}", data[c], kind, c in categories)
-    return Frame(cells, who, "", {}, frozenset(categories), tuple(c for c in index if c in cells))
+        whole = pa.types.is_integer(kind) and c not in categories
+        if pa.types.is_boolean(kind) or (whole and np.nanmax(np.abs(cells[c]), initial=0.0) >= EXACT):
+            written[c] = as_written(np.array(data[c].to_pylist(), dtype=object))
+    written = {c: names for c, names in written.items() if names is not None}
+    return Frame(cells, who, "", {}, frozenset(categories), tuple(c for c in index if c in cells), written=written)
 
 
 def _arrow_cells(pa: Any, who: str, cells: Any, kind: Any, is_category: bool) -> np.ndarray:
@@ -135,7 +139,7 @@ def read_npz(who: str, file: Path, most: int = MAX_BYTES, need_target: bool = Fa
 def _with_roles(who: str, X: Any, names: tuple[str, ...] | None, given: dict[str, np.ndarray]) -> Frame:
     """Return features beside columns whose role the format gives."""
     frame = Frame.of(X, names, who)
-    cells, roles, n = dict(frame.cells), {}, frame.n
+    cells, roles, n, written = dict(frame.cells), {}, frame.n, {}
     for role, v in given.items():
         v = v[:, 0] if v.ndim == 2 and v.shape[1] == 1 else v
         called = {"target": "y", "client": "clients", "domain": "domains", "weight": "sample_weight"}[role]
@@ -149,7 +153,9 @@ def _with_roles(who: str, X: Any, names: tuple[str, ...] | None, given: dict[str
         while called in frame.names:
             called += "'"
         cells[called], roles[role] = column, called
-    return Frame(cells, who, "", {}, frame.categories, (), roles, frame.unnamed, frame.rows, frame.row_names)
+        if v.dtype.kind in "iu" and (names_ := as_written(v)) is not None:
+            written[called] = names_
+    return Frame(cells, who, "", {}, frame.categories, (), roles, frame.unnamed, frame.rows, frame.row_names, written)
 
 
 def _affordable(who: str, what: str, size: int, most: int) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedconvex._check import among, bad, flag, wrong_type
 from fedconvex.tables.columns import Column, Columns
-from fedconvex.tables.frame import Frame, as_text, parsed_number
-from fedconvex.tables.guard import giving_away, sparse_giving_away, suspicions
+from fedconvex.tables.frame import Frame, as_text, is_truth, parsed_day, parsed_number
+from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, sparse_giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
 
 __all__ = ["Wishes", "planned"]
@@ -187,8 +187,9 @@ def _feature(frame: Frame, name: str, asked: bool) -> Column:
     cells, note = frame.cells[name], "as asked" if asked else ""
     if cells.dtype.kind == "f" and not asked:
         return Column(name, "number", _hint(cells))
-    if not asked and (cells.dtype.kind == "M" or _iso(frame, name)):
-        return Column(name, "number", "days since 1970-01-01")
+    if not asked and (cells.dtype.kind == "M" or _readable(frame, name)):
+        days = cells.dtype.kind == "M" or any(c is not None and parsed_day(c) is not None for c in cells.tolist())
+        return Column(name, "number", "days since 1970-01-01" if days else "")
     return Column(name, "category", note)
 
 
@@ -208,8 +209,9 @@ def _hint(x: np.ndarray) -> str:
     return f"{values.size} whole numbers: a category, if they are names" if few else ""
 
 
-def _iso(frame: Frame, name: str) -> bool:
-    if name in frame.mixed or name in frame.categories:
+def _readable(frame: Frame, name: str) -> bool:
+    """Whether text reads as numbers or ISO dates; "true" and "false" are names."""
+    if name in frame.mixed or name in frame.categories or any(map(is_truth, frame.cells[name].tolist())):
         return False
     try:
         frame.numbers(name)
@@ -248,6 +250,19 @@ def _role_troubles(frame: Frame, name: str, role: str) -> Iterator[Trouble]:
         raise bad(f"{frame.origin}: weight", "be a column of numbers", f"text in column {name!r}")
 
 
+def _class_troubles(frame: Frame, name: str) -> Iterator[Trouble]:
+    """Yield what speaks against text as classes."""
+    kept = [c for c in frame.cells[name].tolist() if c is not None]
+    odd, levels = oddly_written(kept), len(set(kept))
+    if odd:
+        yield Trouble(name, odd, "as_category", keep=False)
+    elif name in frame.mixed:
+        yield Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False)
+    elif levels > MOST_LEVELS:
+        what = f"text with {levels:,} different values ({kept[0][:30]!r}, ...), more than {MOST_LEVELS} classes"
+        yield Trouble(name, what, "as_category", keep=False)
+
+
 def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | None, list[Trouble]]:
     """Return the target as class numbers or numbers, its column, and what is wrong with it."""
     name = wishes.target
@@ -255,8 +270,8 @@ def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | N
         return None, None, []
     troubles = list(_role_troubles(frame, name, "target"))
     cells = frame.cells[name]
-    if name in frame.mixed and name not in wishes.as_category:
-        troubles.append(Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False))
+    if cells.dtype.kind == "O" and name not in wishes.as_category:
+        troubles += _class_troubles(frame, name)
     if troubles:
         return None, Column(name, "target"), troubles
     if cells.dtype.kind == "f" and name not in wishes.as_category:

@@ -1,0 +1,111 @@
+"""Tables as they come: what spreadsheets, exports and frames write in several ways must be read in one, or refused."""
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation, Logistic, Problem
+from fedconvex.tables import ColumnProblems, Frame, read_frame, read_table
+
+N = 40
+X = np.random.default_rng(0).normal(size=N)
+Y = np.array([0, 1] * (N // 2))
+
+
+def csv(tmp_path, text):
+    path = tmp_path / "odd.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+def test_commas_before_three_digits_are_refused_not_guessed(tmp_path, sep):
+    cells = ["54,053", "954", "1,200", "3,000", "2,500"] * 4
+    lines = [sep.join((f'"{v}"', str(i % 7), str(i % 2))) for i, v in enumerate(cells)]
+    path = csv(tmp_path, "\n".join([sep.join(("people", "age", "ill")), *lines]) + "\n")
+    with pytest.raises(ColumnProblems, match=r"people.*another notation.*decimal=','"):
+        read_table(path, "ill")  # 54.053 people beside 954 of them, it was
+    assert read_frame(path, decimal=",").cells["people"][:2].tolist() == [54.053, 954.0]
+    known = csv(tmp_path, f"people{sep}dose\n" + f'"54,053"{sep}"0,5"\n' * 2)  # 0,5 has no thousands
+    assert read_frame(known).cells["people"].tolist() == [54.053] * 2
+
+
+@pytest.mark.parametrize("cells", [["5%", "7%"], ["1 000", "2 500"], ["0,5", "1,5"], ["$3", "$4"]])
+def test_few_numbers_in_another_notation_are_no_categories(tmp_path, cells):
+    rows = "".join(f'"{v}",{j % 3}.5,{(i + j) % 2}\n' for j in range(10) for i, v in enumerate(cells))
+    with pytest.raises(ColumnProblems, match="'a': numbers in another notation"):
+        read_table(csv(tmp_path, "a,b,ill\n" + rows), "ill")
+    assert read_table(csv(tmp_path, "a,b,ill\n" + rows), "ill", as_category=["a"])[1].columns[0].role == "category"
+
+
+def test_quotes_behind_blanks_and_empty_lines(tmp_path):
+    text = '\n  \n"ward", "age"\n"Boston, MA", 61\n   \n"NY",  37\n\n'
+    frame = read_frame(csv(tmp_path, text))
+    assert frame.names == ("ward", "age")
+    assert (frame.cells["ward"].tolist(), frame.cells["age"].tolist()) == (["Boston, MA", "NY"], [61.0, 37.0])
+
+
+@pytest.mark.parametrize("kind", ["mapping", "pandas", "nullable", "parquet", "npz"])
+@pytest.mark.parametrize("large", [10**15, 2**53, 10**17])
+def test_whole_numbers_beyond_doubles_name_clients(tmp_path, kind, large):
+    names = np.array([large + 1, large + 2] * (N // 2))  # 2^53 + 1 and 2^53 are one double
+    table = {"x": X, "ward": names, "ill": np.repeat([0, 1], N // 2)}
+    data, given = table, {"target": "ill", "client": "ward"}
+    if kind in ("pandas", "nullable"):
+        pd = pytest.importorskip("pandas")
+        data = pd.DataFrame(table).astype({"ward": "Int64"} if kind == "nullable" else {})
+    elif kind == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        data = tmp_path / "t.parquet"
+        pq.write_table(pa.table(table), data)
+    elif kind == "npz":
+        data, given = tmp_path / "t.npz", {}
+        np.savez(data, X=X[:, None], y=table["ill"], clients=names)
+    frame, columns = read_table(data, **given)
+    assert columns.clients(frame).tolist() == names.tolist()
+    assert columns.clients(frame.take([1, 2])).tolist() == names[1:3].tolist()
+
+
+def test_truth_values_are_the_same_in_text_and_in_frames(tmp_path):
+    pd = pytest.importorskip("pandas")
+    truth = np.array([True, False, True, True] * (N // 4))
+    table = pd.DataFrame({"smoker": truth, "x": X, "ward": np.repeat([1, 2], N // 2), "ill": Y == 1})
+    path = tmp_path / "t.csv"
+    table.to_csv(path, index=False)
+    for one, other in ((table, path), (path, table)):  # trained on one, asked about the other
+        fed = Federation.from_frame(one, target="ill", client="ward", intercept=True)
+        best = Problem(fed, Logistic(), l2=0.1, intercept=True).solve()
+        assert best.decision_function(one).tolist() == best.decision_function(other).tolist()
+        assert Federation.from_frame(other, columns=fed.columns, intercept=True).y.tolist() == fed.y.tolist()
+
+
+@pytest.mark.parametrize("impute", ["median", "mode", "indicator"])
+@pytest.mark.parametrize("real", [False, True])
+def test_gaps_that_give_the_target_away(impute, real):
+    days = np.where(Y == 1, X, np.nan)  # known of those who died
+    target = Y * 3.5 + 0.1 if real else Y
+    more = {"task": "numbers"} if real else {}
+    with pytest.raises(ColumnProblems, match="'days': gives the target away by its gaps"):
+        read_table({"days": days, "x": X, "died": target}, "died", impute=impute, **more)
+    some = np.where((Y == 1) & (np.arange(N) > 10), np.nan, X)
+    assert read_table({"days": some, "x": X, "died": target}, "died", impute=impute, **more)[1].columns
+
+
+def test_targets_that_are_no_classes():
+    incomes = [f"{v},{100 + v}" for v in range(10, 10 + N)]
+    with pytest.raises(ColumnProblems, match="'income': numbers in another notation"):
+        read_table({"x": X, "income": incomes}, "income")
+    names = [f"patient {i}" for i in range(2 * N)]
+    with pytest.raises(ColumnProblems, match=r"'who': text with 80 different values.*more than 50 classes"):
+        read_table({"x": np.r_[X, X], "who": names}, "who")
+    assert len(read_table({"x": np.r_[X, X], "who": names}, "who", as_category=["who"])[1].labels) == 80
+
+
+def test_digits_as_text_are_no_days():
+    frame = Frame.of({"a": ["1", "2"] * 20, "b": ["2021-03-01", "2021-04-02"] * 20, "y": Y})
+    columns = read_table(frame, "y", keep=["b"], guard=False)[1]
+    assert [c.note for c in columns.columns][:2] == ["", "days since 1970-01-01"]
+
+
+def test_missing_values_of_pandas_in_a_mapping():
+    pd = pytest.importorskip("pandas")
+    assert Frame.of({"a": [pd.NA, 1, 2]}).cells["a"].tolist()[1:] == [1.0, 2.0]
