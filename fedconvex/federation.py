@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import _html
-from fedconvex._check import bad, finite, items, numeric, raw, real, vector, whole, wrong_type
+from fedconvex._check import bad, finite, flag, items, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.federation_input import (
     as_listed,
     client_row_weights,
@@ -283,10 +283,13 @@ class Federation:
         >>> fed.labels.tolist(), fed.y.tolist(), fed.columns.labels
         (['a', 'b'], [1.0, 1.0, -1.0], ('no', 'yes'))
         """
-        names = {"target": target, "client": client, "domain": domain, "weight": weight}
+        names, ones = (
+            {"target": target, "client": client, "domain": domain, "weight": weight},
+            flag("intercept", intercept),
+        )
         arrays, fitted = arranged(data, names, columns, choices)
         fed = replace(cls.from_arrays(**arrays), columns=fitted)
-        return fed.with_intercept() if intercept else fed
+        return fed.with_intercept() if ones else fed
 
     # ------------------------------------------------------------------ parts
     def subset(self, clients: Sequence[int] | np.ndarray) -> Federation:

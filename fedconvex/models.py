@@ -9,7 +9,10 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
+from numbers import Number
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -231,7 +234,10 @@ class LinearModel:
     def unknown_clients(self, clients: Any) -> list[Any]:
         """Return the names that have no model of their own, each once."""
         known, who = set(map(str, self.clients or ())), "LinearModel.unknown_clients: clients"
-        return [name for name in dict.fromkeys(raw(who, clients).ravel().tolist()) if str(name) not in known]
+        names = raw(who, clients).ravel().tolist()
+        if not all(isinstance(name, (str, bytes, Number, date, NoneType)) for name in names):
+            raise wrong_type(who, "be names", f"{clients!r}"[:80])
+        return [name for name in dict.fromkeys(names) if str(name) not in known]
 
     def predict(self, X: Any, clients: Any = None, *, loss: Any = None) -> np.ndarray:
         """Return the class labels; for a regression the scores, or what a given loss predicts from them."""

@@ -286,7 +286,7 @@ class GroupLasso(NamedTuple):
         """Raise unless strength >= 0, every column has a group, and every group a positive weight."""
         real("GroupLasso.strength", self.strength, low=0.0)
         if isinstance(self.groups, (int, np.integer)):
-            whole("GroupLasso.groups", self.groups, low=1)
+            whole("GroupLasso.groups", self.groups, low=1, high=d)
         elif not isinstance(self.groups, tuple) or not all(isinstance(g, (int, np.integer)) for g in self.groups):
             raise wrong_type("GroupLasso.groups", "be a whole number or a tuple of them", f"{self.groups!r}")
         elif len(self.groups) != d:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, instance, items, wrong_type
+from fedconvex._check import bad, flag, instance, items, wrong_type
 from fedconvex.secure import SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
@@ -122,12 +122,14 @@ def fit_federated(
     (True, 3095)
     """
     clients = _checked(columns, frames, secure)
+    given = {"standardise": standardise, "centre": centre, "standardise_target": standardise_target}
+    scaling = [flag(f"fit_federated: {name}", x) for name, x in given.items()]
     totals = _Totals(secure)
     n = int(totals.counts([np.array([f.n]) for f in clients])[0])
     learned = {**_numbers(columns, clients, n, totals), **_names(columns, clients, totals)}
     fitted = tuple(learned.get(c.name, c) for c in columns.columns)
     record = columns.arranged(fitted, n, any(f.rows is not None for f in clients))
-    record = _scaled(record, clients, totals, standardise, centre, standardise_target)
+    record = _scaled(record, clients, totals, *scaling)
     return Preprocessing(record, totals.rounds, totals.up, totals.down)
 
 

@@ -8,10 +8,13 @@ import datetime
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Problem, Squared, run
+from fedconvex import FedAvg, Federation, Problem, Squared, compare, run
+from fedconvex.comparison.scores import auc_of
 from fedconvex.constants import Constants
 from fedconvex.datasets import fedprox_synthetic, load, load_bundled, load_table
 from fedconvex.models import LinearModel
+from fedconvex.penalties import GroupLasso
+from fedconvex.preprocessing import fit_federated
 from fedconvex.problems import Clustered, Covariance, MultiTaskProblem, QEnsemble, Stump, as_q, calibration_error, fit_q
 from fedconvex.problems.relations import MeanRegularised
 from fedconvex.report import (
@@ -26,6 +29,7 @@ from fedconvex.report import (
 from fedconvex.simplex import project_simplex
 from fedconvex.simplex.uncertainty import KLBall, Polytope, Simplex
 from fedconvex.solvers.minimax import solve_minimax
+from fedconvex.tables import read_table
 from fedconvex.theorems import agnostic_rate, dynamic_msd, dynamic_noise, fedavg_limit, fedprox, scaffold, svrg
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theorems.boosting import gradient_remainder
@@ -38,12 +42,14 @@ from fedconvex.theory.fixed_points import fedavg_filter, filtered_round
 from fedconvex.theory.round_maps import control_error
 from fedconvex.theory.saddle_constants import agnostic_constants, agnostic_steps
 from fedconvex.theory.separability import separability
-from fedconvex.verify import checks, power, tightest, verify_grid
+from fedconvex.theory.worst_case import Bracket, ratio_table
+from fedconvex.verify import checks, own_theorem, power, tightest, verify_grid
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0]])
 FED = Federation.from_arrays(X, [1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
 PROBLEM = Problem(FED, Squared(), 0.1)
 TASKS = MultiTaskProblem(FED, Squared(), MeanRegularised(1.0, 0.5))
+BIG = Federation.from_arrays(np.ones((8, 1)), np.arange(8.0), [0] * 4 + [1] * 4)
 METHOD, RAGGED = FedAvg(step_size=0.1), [[1.0], [1.0, 2.0]]
 MODEL = LinearModel(np.ones(2), np.array(0.0), None, ("a", "b"))
 ENSEMBLE = QEnsemble([Stump(0, 0.0, -1.0, 1.0)], [0], [1.0])
@@ -139,6 +145,24 @@ CASES = {
     "search progress": (lambda: tightest("fedavg-convex", 1, progress=3), "tightest: progress must be a function"),
     "search file": (lambda: tightest("fedavg-convex", 1, path=__file__), "tightest: path must hold a search"),
     "power seed": (lambda: power("fedavg-convex", [], seed="x"), "power: seed must be a whole number"),
+    "a theorem that is none": (lambda: checks(known={"x": None}), r"checks: known\['x'\] must be a Theorem; got None"),
+    "a bound that is none": (lambda: own_theorem("x", 3), "own_theorem: bound must be a function"),
+    "a quantity that is none": (lambda: own_theorem("x", len, 3), "own_theorem: quantity must be a Quantity"),
+    "batches": (lambda: own_theorem("x", len, batches=1.5), "own_theorem: batches must be a whole number"),
+    "losses": (lambda: own_theorem("x", len, losses=("ramp",)), "own_theorem: losses must be one of 'squared'"),
+    "falsy progress": (lambda: tightest("fedavg-convex", 1, progress=()), "tightest: progress must be a function"),
+    "an intercept": (
+        lambda: Federation.from_frame({"a": [1, 2], "y": [1, 2], "k": [0, 1]}, "y", "k", intercept=np.empty(0)),
+        "intercept must be True or False",
+    ),
+    "methods": (lambda: compare(FED, methods=-1), "compare: methods must be a list; got int -1"),
+    "progress of a comparison": (lambda: compare(BIG, methods=[], progress=TWO), "progress must be True or False"),
+    "unhashable clients": (lambda: MODEL.unknown_clients({1}), "unknown_clients: clients must be names; got {1}"),
+    "names of bounds": (lambda: ratio_table({("x",): KNOWN}, Bracket(1.0, 1.0)), "name of a bound must be a string"),
+    "groups wider than a model": (
+        lambda: Problem(FED, Squared(), penalty=GroupLasso(1.0, groups=3)),
+        "GroupLasso.groups must be at most 2; got 3",
+    ),
     "fairness problem": (lambda: fairness_plot({}, problem=3), "fairness_plot: problem must be a Problem"),
 }  # fmt: skip
 
@@ -148,6 +172,22 @@ def test_refused_by_name(name):
     call, shown = CASES[name]
     with pytest.raises((TypeError, ValueError, FileNotFoundError), match=shown):
         call()
+
+
+@pytest.mark.parametrize("name", ["standardise", "centre", "standardise_target"])
+def test_flags_of_a_federated_fit(name):
+    frame, columns = read_table({"a": [1, 2, 3], "y": [1.0, 0.5, 2.0]}, "y")
+    with pytest.raises(TypeError, match=f"fit_federated: {name} must be True or False"):
+        fit_federated(columns, [frame], **{name: np.empty(0)})
+
+
+def test_intervals_of_a_level_next_to_zero():
+    """The root lies nearer than double precision tells from the estimate: brentq had no change of sign."""
+    y = np.array([-1.0, -1.0, 1.0, 1.0])
+    for level in (1e-9, 5e-324):
+        for z in ([0.1, 0.4, 0.35, 0.8], [0.1, 0.2, 0.3, 0.4]):
+            found = auc_of(y, np.array(z), level)
+            assert found.low == pytest.approx(found.value, abs=1e-7) == pytest.approx(found.high, abs=1e-7)
 
 
 def test_squares_that_overflow_are_infinite_not_errors():

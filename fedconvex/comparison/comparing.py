@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fedconvex._check import bad, real, whole
+from fedconvex._check import bad, items, maybe_flag, real, whole
 from fedconvex._progress import progress_line
 from fedconvex.comparison.baselines import base_rates, boosted
 from fedconvex.comparison.intake import intake
@@ -117,8 +117,9 @@ def compare_rows(rows: Rows, asked: Settings, progress: bool | None = None) -> C
     Linear algebra keeps to one thread: its products are small here, and threads that wait for each other on a busy
     machine took ten times as long.
     """
+    show = maybe_flag("compare: progress", progress)
     with threadpool_limits(1, "blas"):
-        return _compared(rows, asked, progress)
+        return _compared(rows, asked, show)
 
 
 def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
@@ -126,7 +127,7 @@ def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
     held = held_out(rows, asked.test_size, asked.seed)
     if not held.any():
         raise bad("compare: data", "have a client with at least 4 rows", "none, so that no rows can be held out")
-    show = progress_line() if progress is None or progress else None
+    show = None if progress is False else progress_line()
     work = _Work(asked, show)
     train, at = np.flatnonzero(~held), np.flatnonzero(held)
     training = Training(rows, rows.features(train), train)
@@ -189,11 +190,10 @@ def checked_settings(rows: Rows, methods: Any, *given: Any) -> Settings:
 
 def _chosen(rows: Rows, methods: Any) -> tuple[str, ...]:
     """Return the methods in the order of tables; what the target rules out is left out, or refused if asked for."""
-    if isinstance(methods, str):
-        methods = [methods]
+    methods = [methods] if isinstance(methods, str) else items("compare: methods", () if methods is None else methods)
     known = [m for m in METHODS if m != "base rate"]
-    for name in methods or ():
-        if name not in known:
+    for name in methods:
+        if not isinstance(name, str) or name not in known:
             raise bad("compare: methods", "be some of " + ", ".join(known), f"{name!r}")
         if _unfit(rows, name):
             raise bad(f"compare: method {name}", _unfit(rows, name), f"{rows.loss!r}", "leave it out")

@@ -157,6 +157,8 @@ def auc_of(y: np.ndarray, z: np.ndarray, level: float) -> Estimate:
         return (A - a) ** 2 - quantile**2 * V
 
     inside = min(max(A, 1e-12), 1.0 - 1e-12)  # V is zero at the ends themselves
+    if beyond(inside) >= 0.0:  # a level next to 0
+        return Estimate(A, A, A)
     low = 0.0 if A == 0.0 else float(brentq(beyond, 0.0, inside))
     high = 1.0 if A == 1.0 else float(brentq(beyond, inside, 1.0))
     return Estimate(A, low, high)

@@ -8,14 +8,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from fedconvex._check import bad
+from fedconvex._check import among, bad, function, instance, items, text, whole
 from fedconvex._files import existing
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts import instances
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.theorem import Check, Statement, local_sgd_reading
-from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Whole, sharp_checks
+from fedconvex.theorems.parts.tiny import LOSSES, Real, Sharp, Space, Whole, sharp_checks
 from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Quantity
 from fedconvex.verify.checking import problem_of, setting_of
 from fedconvex.verify.search import found_by
@@ -83,7 +83,7 @@ def own_theorem(
 
     _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
     knobs: dict[str, Whole | Real] = {"share": Real(*steps), "local_steps": Whole(*local_steps)}
-    knobs["batch"] = Whole(0, batches)
+    knobs["batch"] = Whole(0, whole("own_theorem: batches", batches))
     every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
     given: dict[str, Any] = {
         "title": name,
@@ -92,7 +92,7 @@ def own_theorem(
         "method": fixed_step(steps[1], local_steps=local_steps[1]),
         "rounds": every[-1],
         "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
-        "space": Space(method, knobs, losses=losses, rounds=rounds, weighted=True),
+        "space": Space(method, knobs, losses=_checked(name, bound, quantity, losses), rounds=rounds, weighted=True),
     }
     return Theorem(name, quantity, bound, **given | fields)
 
@@ -146,6 +146,17 @@ def _terms(theorem: Theorem) -> list[str]:
         nonzero = [name for name, v in bound.terms.items() if v]
         return nonzero if len(bound.terms) > 1 else []
     return []
+
+
+def _checked(name: Any, bound: Any, quantity: Any, losses: Any) -> tuple[str, ...]:
+    """Return the names of losses, or raise if one of the arguments is not what it should be."""
+    text("own_theorem: name", name)
+    function("own_theorem: bound", bound)
+    instance("own_theorem: quantity", quantity, Quantity)
+    losses = items("own_theorem: losses", losses)
+    for loss in losses:
+        among("own_theorem: losses", loss, tuple(LOSSES))
+    return losses
 
 
 def _check_pairs(**pairs: Any) -> None:

@@ -98,7 +98,7 @@ def tightest(
     """
     theorem, budget = find_theorem(theorem), whole("tightest: budget", budget, low=1)
     seed, processes = whole("tightest: seed", seed), whole("tightest: processes", processes, low=1)
-    function("tightest: progress", progress or print)
+    function("tightest: progress", print if progress is None else progress)
     if theorem.space is None:
         raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
     sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]

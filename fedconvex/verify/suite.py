@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from inspect import cleandoc
 
-from fedconvex._check import bad, items
+from fedconvex._check import bad, items, text
 from fedconvex._check import instance as kind
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
@@ -52,6 +52,9 @@ def checks(
     if instance is not None:
         kind("checks: instance", instance, Instance)
     kind("checks: known", known, Mapping)
+    for name, theorem in known.items():
+        text("checks: name of a theorem", name)
+        kind(f"checks: known[{name!r}]", theorem, Theorem)
     for name in theorems:
         if not isinstance(name, str) or name not in known:
             raise bad("theorem", "be one of " + ", ".join(known), repr(name))

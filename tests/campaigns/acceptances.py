@@ -109,7 +109,7 @@ KINDS = (
     Kind(
         "functions",
         "function | type | generator",
-        "problems.QEnsemble.q | methods.*.sums",
+        "problems.QEnsemble.q | methods.*.sums | verify.own_theorem.bound | verify.tightest.progress",
         "called when they are used, and what they return is checked then",
     ),
     Kind("bytes", "bytes", "secure.Party.mask.context", "what it is made for"),
@@ -124,6 +124,12 @@ KINDS = (
         "*",
         "*.who | *.words | *.title | *.name | *.names | *.about | theory.known.* | theory.require.theorem",
         "shown, not used",
+    ),
+    Kind(
+        "names that no column has",
+        "[[]'a'] | set",
+        "tables.read_frame.text",
+        "columns that are texts if the table has them; `read_table` refuses names that no column has",
     ),
     Kind(
         "arguments of one point",

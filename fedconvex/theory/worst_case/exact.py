@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, whole, wrong_type
+from fedconvex._check import bad, instance, real, text, whole, wrong_type
 from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
 from fedconvex.theory.worst_case.interpolation import Interpolant, WorstInstance
@@ -130,6 +130,7 @@ def ratio_table(bounds: Mapping[str, _Valued], worst: _Interval) -> dict[str, Ra
     if not all(isinstance(getattr(worst, name, None), (int, float)) for name in ("lower", "upper")):
         raise wrong_type("ratio_table: worst", "be a worst case, with lower and upper", f"{worst!r}")
     for name, b in bounds.items():
+        text("ratio_table: name of a bound", name)
         if not hasattr(b, "value"):
             raise wrong_type(f"ratio_table: bounds[{name!r}]", "be a Bound", f"{b!r}")
     return {
