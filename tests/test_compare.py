@@ -98,8 +98,9 @@ def test_features_are_encoded_from_training_rows_only():
     at = np.flatnonzero(~held_out(rows, 0.25, 0))
     given = rows.__class__(**{**vars(rows), "features": lambda train: seen.append(train) or fed.X})
     comparing.compare_rows(given, fedconvex.compare(fed, **QUICK).settings, progress=False)
-    assert len(seen) == 1
+    assert len(seen) == 1 + 5  # by all training rows, and by those outside each fold
     same(seen[0], at)
+    assert all(set(part) < set(at) for part in seen[1:])
 
 
 # ---------------------------------------------------------------- splits

@@ -20,7 +20,7 @@ from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.runs import RUNS, Cost, carry_out
 from fedconvex.comparison.scores import measures, row_errors
 from fedconvex.comparison.splits import fold_of, held_out
-from fedconvex.comparison.tuning import Tuned, tune
+from fedconvex.comparison.tuning import Folds, Tuned, tune
 from fedconvex.comparison.verdicts import joining, worst_of
 from fedconvex.solvers.solution import DIRECT_SIZE
 
@@ -216,13 +216,13 @@ def _kinds(methods: Sequence[str]) -> list[str]:
 
 def _fitted(data: Training, asked: Settings, work: _Work) -> tuple[dict[str, Fit], dict[str, Tuned]]:
     """Choose l2 for every kind and solve for its models."""
-    fold = fold_of(data.rows, data.train, asked.folds, asked.seed)
+    folds = Folds.of(data, fold_of(data.rows, data.train, asked.folds, asked.seed))
     fits, tuned = {}, {}
     for name in _kinds(asked.methods):
         kind = KINDS[name]
         if isinstance(kind, Worst) and data.outputs * (data.X.shape[1] + 1) > DIRECT_SIZE:
             continue
-        tuned[name] = tune(kind, data, fold, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
+        tuned[name] = tune(kind, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
         fits[name] = kind.fit(data, tuned[name].l2)
     return fits, tuned
 

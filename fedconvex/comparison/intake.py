@@ -67,9 +67,13 @@ def rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str, clients
         known = tuple(values.tolist())
     frame = frame.take(order)
 
+    encoded: dict[Any, Any] = {}  # folds that agree on categories and on what fills gaps share their features
+
     def features(train: np.ndarray) -> Any:
         fitted = columns.fit(frame.take(train), standardise=False, centre=False)
-        return fitted.matrix(frame, unknown="zero")
+        if fitted.columns not in encoded:
+            encoded[fitted.columns] = fitted.matrix(frame, unknown="zero")
+        return encoded[fitted.columns]
 
     y, loss, classes = _target(columns.target(frame), columns.labels, loss)
     listed = tuple(columns.listed())

@@ -165,9 +165,15 @@ def auc_of(y: np.ndarray, z: np.ndarray, level: float) -> Estimate:
 
 
 def calibration_bins(P: np.ndarray, hit: np.ndarray) -> list[tuple[int, float, float]]:
-    """Return (rows, mean probability, share of hits) of at most ten bins of equal counts, by probability."""
+    """Return (rows, mean probability, share of hits) of at most ten bins of equal counts, by probability.
+
+    Rows of equal probability stay in one bin: divided by the order of the rows, which may be that of the target, they
+    would make the best constant look uncalibrated.
+    """
     order = np.argsort(P, kind="stable")
-    parts = [part for part in np.array_split(order, BINS) if part.size]
+    ends = np.cumsum([part.size for part in np.array_split(order, BINS)])[:-1]
+    ends = np.searchsorted(P[order], P[order][np.maximum(ends - 1, 0)], side="right")
+    parts = [part for part in np.split(order, np.unique(ends)) if part.size]
     return [(part.size, float(P[part].mean()), float(hit[part].mean())) for part in parts]
 
 
