@@ -10,7 +10,7 @@ from fedconvex.comparison.kinds import Alone, Shared, Training
 from fedconvex.comparison.rows import rows_of
 from fedconvex.comparison.scores import calibration_bins, measures
 from fedconvex.comparison.splits import fold_of
-from fedconvex.comparison.tuning import L2S, Folds, tune
+from fedconvex.comparison.tuning import Folds, tune
 
 RNG = np.random.default_rng(0)
 
