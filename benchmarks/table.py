@@ -9,6 +9,7 @@ ORDER = [
     "local_sgd",
     "round",
     "trajectories",
+    "recording",
     "family",
     "theory",
     "participation",

@@ -390,12 +390,14 @@ def test_decaying_steps_settle(linear):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("path", ["rows", "parameters", "gradients"])
+@pytest.mark.parametrize("path", ["one call", "rows", "parameters", "gradients"])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), SmoothedHinge(0.3), Softmax(3)], ids=repr)
 def test_proximal_points_are_certified(loss, path, sparse, rng, monkeypatch):
-    """Systems in rows (6 features and more), in parameters, and by conjugate gradients."""
+    """All in one kernel; or systems in rows (6 features and more), in parameters, and by conjugate gradients."""
     if path == "gradients":
         monkeypatch.setattr(proximal, "DIRECT_SIZE", 0)
+    if path != "one call":
+        monkeypatch.setattr(proximal, "_COMPILED", 0)
     d = 12 if path == "rows" else 3
     problem = Problem(federation(rng, loss, d=d, sparse=sparse), loss, 0.01)
     clients, rho = np.array([[0, 2, 1], [3, 1, 0]]), np.array([0.05, 30.0])

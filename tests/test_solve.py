@@ -169,7 +169,7 @@ def test_chunks_of_rows_do_not_matter(monkeypatch):
     problem = random_problem(11, Logistic(), False)
     W = np.random.default_rng(3).normal(size=(4, *problem.model_shape))
     whole = problem.client_values(W)
-    monkeypatch.setattr("fedconvex.solvers.objective._CHUNK", 4 * 7)  # seven rows at a time
+    monkeypatch.setattr("fedconvex.solvers.client_means.CHUNK", 4 * 7)  # seven rows at a time
     np.testing.assert_allclose(problem.client_values(W), whole, rtol=1e-13)
 
 

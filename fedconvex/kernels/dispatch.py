@@ -10,8 +10,9 @@ import numpy as np
 from fedconvex import losses
 from fedconvex.kernels.cache import DISABLED, FASTMATH, overload, types
 
-if not DISABLED:  # exp relies on the order of its operations
+if not DISABLED:  # they rely on the order of their operations
     overload(losses.exp, {"contract"})(lambda x: losses.exp)
+    overload(losses.softplus, {"contract"})(lambda x: losses.softplus)
 
 
 def by_method(stub: Callable) -> Callable:

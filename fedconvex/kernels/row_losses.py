@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex.kernels.cache import kernel, reduction
+from fedconvex.kernels.cache import kernel, part, reduction
 from fedconvex.kernels.dispatch import by_output, curvature, slope, slopes, value
 from fedconvex.kernels.rows import row_axpy, row_dot
 
@@ -102,6 +102,71 @@ _row_values = by_output(_values_one, _values_many)
 def row_values(loss, Z, y, out):
     """out[i, r] = l of row i at model r, from the scores Z (n, R) or (n, R C)."""
     _row_values(loss, Z, y, out)
+
+
+def _totals_one(loss, Z, y, ends, out):
+    for j in range(out.shape[1]):
+        for r in range(out.shape[0]):
+            total = 0.0
+            for i in range(ends[j], ends[j + 1]):
+                total += value(loss, Z[i, r], y[i])
+            out[r, j] += total
+
+
+def _totals_many(loss, Z, y, ends, out):
+    C = loss.n_classes
+    for j in range(out.shape[1]):
+        for r in range(out.shape[0]):
+            total = 0.0
+            for i in range(ends[j], ends[j + 1]):
+                total += value(loss, Z[i, r * C : (r + 1) * C], y[i])
+            out[r, j] += total
+
+
+_totals = by_output(_totals_one, _totals_many)
+
+
+@reduction
+def client_totals(loss, Z, y, ends, out):
+    """out[r, j] += sum of l over rows ends[j]:ends[j + 1] at model r, from the scores Z (n, R) or (n, R C)."""
+    _totals(loss, Z, y, ends, out)
+
+
+@part
+def _scores(X, i, V, z):
+    d, R = V.shape
+    for r in range(R):
+        z[r] = X[i, 0] * V[0, r]
+    t = 1
+    while t + 2 < d:
+        a, b, c = X[i, t], X[i, t + 1], X[i, t + 2]
+        for r in range(R):
+            z[r] += a * V[t, r] + (b * V[t + 1, r] + c * V[t + 2, r])
+        t += 3
+    while t < d:
+        a = X[i, t]
+        for r in range(R):
+            z[r] += a * V[t, r]
+        t += 1
+
+
+@reduction
+def totals_of_many(loss, X, y, ptr, V, z, sums, out):
+    """out[r, k] = sum of l over client k's rows at model r, for dense rows and models V (d, R); z, sums: (R,) room.
+
+    The models stand side by side, so that short clients are as fast as long ones; 256 rows are summed at a time.
+    """
+    for k in range(out.shape[1]):
+        out[:, k] = 0.0
+        for lo in range(ptr[k], ptr[k + 1], 256):
+            for r in range(z.size):
+                sums[r] = 0.0
+            for i in range(lo, min(lo + 256, ptr[k + 1])):
+                _scores(X, i, V, z)
+                for r in range(z.size):
+                    sums[r] += value(loss, z[r], y[i])
+            for r in range(z.size):
+                out[r, k] += sums[r]
 
 
 def _slopes_one(loss, Z, y):

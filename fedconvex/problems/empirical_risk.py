@@ -22,6 +22,7 @@ from fedconvex.kernels.domains import domains_of
 from fedconvex.penalties import check_penalty
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights, free_mask
 from fedconvex.solvers.certificates import gaps_above, lower_at
+from fedconvex.solvers.client_means import MANY, AroundOptimum
 from fedconvex.solvers.exact import solve
 from fedconvex.solvers.free_coordinates import free_gap
 from fedconvex.solvers.minimax import Minimax, solve_minimax
@@ -107,7 +108,8 @@ class Problem(Objective):
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
         other = super().reweighted(domain_weights)
-        other.__dict__.pop("lower_bound", None)
+        for name in ("lower_bound", "_around_optimum"):
+            other.__dict__.pop(name, None)
         other._solution = None
         return other
 
@@ -167,6 +169,7 @@ class Problem(Objective):
 
         Where columns are collinear up to rounding only, F* stands for the least value over models of the solution's
         ``reach``, for models within it.
+        Of eight models or more, F of least squares is computed about the solution, without a sum over rows.
         The lower bound of F* comes from `solve`, where the problem is small enough for second-order solution (at most
         2,000 parameters) and the loss has a curvature (or smooth losses that approach it); elsewhere the gap is
         ‖grad F(w)‖^2/(2 l2) for l2 > 0, or F less a lower bound of the loss, or inf.
@@ -178,6 +181,8 @@ class Problem(Objective):
         """
         W, _ = self.flatten(w)
         if self.lower_bound is not None:
+            if self._solution is not None and self.penalty is None and self.traits.quadratic and len(W) >= MANY:
+                return self._measured_around_optimum(W)
             value, lower = self.value(self.unflatten(W)), np.full(len(W), self.lower_bound)
             if self._solution is not None and math.isfinite(self._solution.reach):
                 lower = lower_at(self, self._solution, W)
@@ -190,6 +195,17 @@ class Problem(Objective):
         else:
             gap = [free_gap(self, w, f, g, np.zeros(g.size)) for w, (f, g) in zip(W, pairs, strict=True)]
         return Measure(value, np.minimum(gap, value - self.traits.lower_bound))
+
+    def _measured_around_optimum(self, W: np.ndarray) -> Measure:
+        """Return what `measure` does, for least squares: the gaps contain what rounding may add to F(w) - F(w*)."""
+        value, off = self._around_optimum.at(W)
+        lower = lower_at(self, self.solve(), W)
+        gap = gaps_above("Problem.measure", self, value, lower, lambda r: off[r] + self.rounding(W[r], value[r]))
+        return Measure(value, gap + off)
+
+    @cached_property
+    def _around_optimum(self) -> AroundOptimum:
+        return AroundOptimum.of(self, self.flatten(self.solve().w)[0][0])
 
     @cached_property
     def lower_bound(self) -> float | None:
@@ -231,8 +247,8 @@ class Problem(Objective):
     def with_penalty(self, penalty: Any) -> Problem:
         """Return the same problem with another penalty, or with None; nothing is copied."""
         other = copy.copy(self)
-        other.__dict__.pop("lower_bound", None)
-        other.__dict__.pop("pooled", None)
+        for name in ("lower_bound", "_around_optimum", "pooled"):
+            other.__dict__.pop(name, None)
         other._solution = None
         other.penalty = other._checked(penalty)
         return other

@@ -16,6 +16,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
+from fedconvex.solvers.client_means import CHUNK, client_means
 from fedconvex.solvers.free_coordinates import bounding_slopes
 from fedconvex.solvers.rank import rank_bound
 from fedconvex.solvers.weighted_rows import WeightedRows
@@ -23,7 +24,6 @@ from fedconvex.solvers.weighted_rows import WeightedRows
 __all__ = ["Objective"]
 
 _EPS = float(np.finfo(float).eps)
-_CHUNK = 1 << 21  # scores held at once when many models are evaluated
 _WIDE = 1e9  # products up to which sums are taken in extended precision
 
 
@@ -159,7 +159,7 @@ class Objective(WeightedRows):
     def value(self, w: Any) -> Any:
         """F(w): a float, or (R,) for R models."""
         W, single = self.flatten(w)
-        out = self._client_means(W) @ self.weights + self.ridge_terms(W)
+        out = client_means(self, W) @ self.weights + self.ridge_terms(W)
         if self.penalty is not None:
             out = out + penalty_values(self, W)
         return out[0] if single else out
@@ -167,7 +167,7 @@ class Objective(WeightedRows):
     def client_values(self, w: Any) -> np.ndarray:
         """f_k(w) for every client: (K,), or (R, K)."""
         W, single = self.flatten(w)
-        out = self._client_means(W) + self.ridge_terms(W)[:, None]
+        out = client_means(self, W) + self.ridge_terms(W)[:, None]
         return out[0] if single else out
 
     def client_gradients(self, w: Any) -> np.ndarray:
@@ -255,23 +255,12 @@ class Objective(WeightedRows):
     def _row_values(self, W: np.ndarray) -> Any:
         """Yield (lo, hi, losses (hi - lo, R)) over chunks of rows."""
         fed = self.federation
-        step = max(1, _CHUNK // (len(W) * self.n_outputs))
+        step = max(1, CHUNK // (len(W) * self.n_outputs))
         for lo in range(0, fed.n, step):
             hi = min(fed.n, lo + step)
             out = np.empty((hi - lo, len(W)))
             row_losses.row_values(self.row_loss, self._scores(W, lo, hi), self.row_labels[lo:hi], out)
             yield lo, hi, out
-
-    def _client_means(self, W: np.ndarray) -> np.ndarray:
-        """Mean loss of every client at every model, (R, K)."""
-        fed = self.federation
-        out = np.zeros((len(W), fed.K))
-        for lo, hi, values in self._row_values(W):
-            first = int(np.searchsorted(fed.ptr, lo, side="right")) - 1
-            last = int(np.searchsorted(fed.ptr, hi, side="left"))
-            starts = np.maximum(fed.ptr[first:last], lo) - lo
-            out[:, first:last] += np.add.reduceat(values, starts, axis=0).T
-        return out / fed.sizes
 
     def value_gradient(self, w: np.ndarray) -> tuple[float, np.ndarray]:
         """Return F and its gradient at one flat model."""
@@ -337,7 +326,7 @@ class Objective(WeightedRows):
         if self.traits.multinomial:
             classes -= classes.mean(axis=1, keepdims=True)
         U = classes.reshape(-1, fed.d).T
-        step, largest = max(1, _CHUNK // max(U.size, fed.d)), 0.0
+        step, largest = max(1, CHUNK // max(U.size, fed.d)), 0.0
         for lo in range(0, fed.n, step):
             X = fed.X[lo : lo + step]
             X = X.toarray() if fed.is_sparse else X

@@ -1,8 +1,9 @@
 """Proximal points of the clients' objectives, exact up to a certified tolerance.
 
 h(x) = f_k(x) + (rho/2) ‖x - v‖^2 is (rho + l2)-strongly convex, hence ‖x - argmin h‖ <= ‖grad h(x)‖/(rho + l2), and
-Newton's method runs until this is small. Its linear systems are solved in the rows of the client or in the parameters,
-whichever are fewer. For squared loss the spectrum of the Hessian is kept, which serves every rho.
+Newton's method runs until this is small: of all jobs in one kernel, for dense rows of few features; else one by one,
+with linear systems in the rows of the client or in the parameters, whichever are fewer. For squared loss the Hessian or
+its spectrum is kept, which serves every rho.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ import numpy as np
 import scipy.linalg as sla
 
 from fedconvex.federation import Federation
+from fedconvex.kernels.proximal_newton import newton_jobs
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import DIRECT_SIZE
 
 __all__ = ["proximal_points"]
 
+_COMPILED = 32  # parameters up to which all jobs are done by one kernel
+_PIECE = 1 << 19  # rows times parameters of the jobs of one call
 Inverse = Callable[[np.ndarray], np.ndarray]  # g -> (grad^2 f(x) + rho I)^{-1} g
 # problems of single clients, and for squared loss their inverses by rho: kept as long as the problem of all lives
 _KEPT: WeakKeyDictionary[Objective, dict[int, tuple[Objective, Any]]] = WeakKeyDictionary()
+_HESSIANS: WeakKeyDictionary[Objective, dict[int, np.ndarray]] = WeakKeyDictionary()  # of squared loss, without l2
 
 
 def proximal_points(
@@ -58,15 +63,52 @@ def proximal_points(
     >>> proximal_points(problem, np.array([[0]]), zero, np.array([1.0]), zero, 1e-12).tolist()
     [[[2.0]]]
     """
-    kept, out = _KEPT.setdefault(problem, {}), np.empty_like(v)
-    for r, j in np.ndindex(clients.shape):
+    if problem.n_outputs == 1 and problem.size <= _COMPILED and not problem.federation.is_sparse:
+        x = start.reshape(-1, problem.size).copy()
+        which, each = clients.ravel(), np.repeat(rho, clients.shape[1])
+        failed = _in_one_call(problem, which, v.reshape(x.shape), each, x, tol)
+        jobs, out = [np.unravel_index(j, clients.shape) for j in failed], x.reshape(v.shape)
+    else:
+        jobs, out = list(np.ndindex(clients.shape)), np.empty_like(v)
+    kept = _KEPT.setdefault(problem, {})
+    for r, j in jobs:
         k = int(clients[r, j])
         if k not in kept:
             own = problem.alone(k)
             kept[k] = own, _spectral(own) if own.traits.quadratic else None
-        x = _newton(*kept[k], v[r, j].ravel(), float(rho[r]), start[r, j].ravel(), tol)
-        out[r, j] = x.reshape(problem.model_shape)
+        own, inverses = kept[k]
+        out[r, j] = _newton(own, inverses, v[r, j].ravel(), float(rho[r]), start[r, j].ravel(), tol).reshape(
+            problem.model_shape
+        )
     return out
+
+
+def _in_one_call(
+    problem: Objective, clients: np.ndarray, v: np.ndarray, rho: np.ndarray, x: np.ndarray, tol: float
+) -> np.ndarray:
+    """Overwrite x (J, p), the start, by the minimisers of J jobs; return the numbers of the jobs that failed."""
+    fed, p, J = problem.federation, problem.size, clients.size
+    ridge, found = np.broadcast_to(np.asarray(problem.ridge, dtype=float), p).copy(), np.zeros(J, dtype=bool)
+    goal, room = tol * (rho + problem.l2), np.empty((4 + p, p))
+    few = max(1, _PIECE // int(p * fed.sizes.max()))
+    for lo in range(0, J, few):  # compiled code cannot be interrupted
+        piece = slice(lo, lo + few)
+        H = _row_hessians(problem, clients[piece])
+        args = clients[piece], H, v[piece], rho[piece], goal[piece], room, x[piece], found[piece]
+        newton_jobs(problem.row_loss, fed.X, problem.row_labels, fed.ptr, ridge, *args)
+    return np.flatnonzero(~found)
+
+
+def _row_hessians(problem: Objective, clients: np.ndarray) -> np.ndarray:
+    """Return what the rows add to the Hessians of squared loss, (J, p, p); of other losses (J, 0, 0)."""
+    if not problem.traits.quadratic:
+        return np.empty((clients.size, 0, 0))
+    kept, (distinct, place) = _HESSIANS.setdefault(problem, {}), np.unique(clients, return_inverse=True)
+    for k in distinct.tolist():
+        if k not in kept:
+            X = problem.federation.client_rows(k)[0]
+            kept[k] = X.T @ problem.weigh(k, X) / len(X)
+    return np.stack([kept[k] for k in distinct.tolist()])[place]
 
 
 def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndarray, tol: float) -> np.ndarray:

@@ -1,0 +1,70 @@
+"""What is recorded of many models at once: sums in one kernel, and least squares about the solution."""
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from fedconvex import Federation, Logistic, Problem, Squared
+from fedconvex.losses import softplus
+
+
+def awkward(seed, n=30, spread=1e-7, scale=1e6):
+    """Rows with two columns that are equal up to 1e-7, a million times as large as the third."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    X[:, 1] = X[:, 0] + spread * rng.normal(size=n)
+    X[:, :2] *= scale
+    return Federation.from_arrays(X, X[:, 2] + 1e-6 * rng.normal(size=n), clients=np.arange(n) % 3)
+
+
+def exact_value(problem, w):
+    """F(w) of least squares in rational numbers."""
+    total = Fraction(0)
+    for k, p in enumerate(problem.weights):
+        X, y = problem.federation.client_rows(k)
+        squares = sum((sum(Fraction(a) * Fraction(b) for a, b in zip(x, w, strict=True)) - Fraction(t)) ** 2
+                      for x, t in zip(X.tolist(), y.tolist(), strict=True))  # fmt: skip
+        total += Fraction(float(p)) * squares / (2 * len(X))
+    return total + Fraction(problem.l2) / 2 * sum(Fraction(b) ** 2 for b in w)
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+def test_many_models_have_the_values_of_each(loss):
+    rng = np.random.default_rng(0)
+    fed = Federation.from_arrays(
+        rng.normal(size=(700, 5)), np.sign(rng.normal(size=700)), clients=np.r_[np.zeros(600), 1 + np.arange(100) % 7]
+    )
+    problem, W = Problem(fed, loss, l2=0.1), rng.normal(size=(9, 5))
+    np.testing.assert_allclose(problem.client_values(W), [problem.client_values(w) for w in W], rtol=1e-14)
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+def test_least_squares_about_the_solution_is_as_good_as_it_says(l2):
+    problem, rng = Problem(awkward(1), Squared(), l2=l2), np.random.default_rng(1)
+    best = problem.solve()
+    far = rng.normal(size=(8, 3)) * 10.0 ** np.arange(-6, 2)[:, None]
+    W = np.vstack([best.w + far, best.w + far * [1.0, -1.0, 0.0], np.tile(best.w, (2, 1))])  # along the flat direction
+    value, gap = problem.measure(W)
+    floor, optimum = problem.rounding(best.w, best.value), exact_value(problem, best.w)
+    _, off = problem._around_optimum.at(W)
+    worst, gram, H = 0.0, 0.0, problem.value_gradient_hessian(best.w)[2]
+    for r, w in enumerate(W):
+        F = exact_value(problem, w)
+        error = abs(float(Fraction(float(value[r])) - F))
+        assert error <= off[r] + floor + 8 * 2.3e-16 * value[r]
+        assert gap[r] >= float(F - optimum), "a gap below the distance from a model that is no better than the optimum"
+        D = w - best.w
+        worst = max(worst, error / (off[r] + floor))
+        gram = max(gram, abs(float(Fraction(best.value + 0.5 * float(D @ H @ D)) - F)) / (off[r] + floor))
+    assert l2 > 0.0 or gram > 10.0 * worst, "the Hessian itself would have done: nothing was tested"
+
+
+def test_softplus():
+    x = np.concatenate([np.linspace(-40, 40, 801), [-708.0, -300.0, -1e-9, 0.0, 1e-300, 300.0, 1e6]])
+    for v in x:
+        with mpmath.workdps(40):
+            exact = mpmath.log1p(mpmath.exp(mpmath.mpf(float(v))))
+            assert abs(mpmath.mpf(softplus(float(v))) / exact - 1) < 1.2e-15, v
+    assert np.isnan(softplus(np.nan)) and softplus(np.inf) == np.inf and softplus(-np.inf) < 1e-300
