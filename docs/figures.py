@@ -42,7 +42,7 @@ from fedconvex.theorems.weight_divergence import class_shares, divergence_convex
 from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
-from fedconvex.theory.worst_case import closed_form_homogeneous, uniform_bracket
+from fedconvex.theory.worst_case import Problems, UniformUpper, closed_form_homogeneous, fedavg, uniform_bracket
 
 FOLDER = Path(__file__).resolve().parent / "figures"
 TRUE = {"color": "black", "linewidth": 1.8}  # what really happens
@@ -324,10 +324,9 @@ def worst_case_figure():
     """Exact worst cases beside the bounds, over the step size and over the heterogeneity."""
     figure, (left, right) = blank(2)
     M, tau, T = 2, 2, 2
-    shape = {"clients": M, "local_steps": tau, "rounds": T}
 
     def bracket(eta, zeta):
-        return uniform_bracket(zeta=zeta, step_size=eta, L=1.0, **shape)
+        return uniform_bracket(fedavg(eta, tau, T), Problems(M, heterogeneity=UniformUpper(zeta)), "shadow")
 
     def bounds(axis, x, settings):
         for bound, name, colour, style in (

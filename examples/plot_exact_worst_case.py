@@ -9,15 +9,15 @@ How bad can FedAvg be on any convex, smooth problem? A semidefinite program know
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fedconvex.theory.worst_case import AtOptimum, worst_case
+from fedconvex.theory.worst_case import AtOptimum, Problems, fedavg, worst_case
 
 steps = np.array([0.1, 0.2, 0.35, 0.5, 0.7, 0.9])
-setting = {"clients": 2, "local_steps": 2, "rounds": 1, "L": 1.0, "D": 1.0}
 
 # %%
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for zeta, colour in ((0.0, "#0072B2"), (1.0, "#009E73"), (3.0, "#D55E00")):
-    found = [worst_case(step_size=float(s), heterogeneity=AtOptimum(zeta), **setting) for s in steps]
+    problems = Problems(clients=2, L=1.0, D=1.0, heterogeneity=AtOptimum(zeta))
+    found = [worst_case(fedavg(float(s), local_steps=2, rounds=1), problems, "shadow") for s in steps]
     ax.plot(steps, [w.upper for w in found], "o-", color=colour, label=f"ζ* = {zeta:g}")
     ax.vlines(steps, [w.lower for w in found], [w.upper for w in found], color=colour)
     print(zeta, max(w.upper - w.lower for w in found))  # both sides are certified

@@ -17,26 +17,44 @@ from fedconvex.theory.worst_case import (
     AtOptimum,
     Bracket,
     Interpolant,
+    Problems,
     Shift,
     UniformUpper,
     closed_form_homogeneous,
     exact,
+    fedavg,
     programme_size,
     ratio_table,
     solving,
-    uniform_bracket,
-    worst_case,
 )
 from fedconvex.theory.worst_case import programme as programme_module
+from fedconvex.theory.worst_case import uniform_bracket as bracket_of
+from fedconvex.theory.worst_case import worst_case as worst_case_of
 from fedconvex.theory.worst_case.certificates import feasible_point, inner_point, reach, upper_bound
 from fedconvex.theory.worst_case.interpolation import product
-from fedconvex.theory.worst_case.programme import Programme, reduced
+from fedconvex.theory.worst_case.metrics import metric_of
+from fedconvex.theory.worst_case.programme import Programme, trace
 
 pytestmark = pytest.mark.anywhere
 
 AVERAGE, LAST = SHADOW_AVERAGE, LAST_SYNCHRONISED
 TABLE = {"clients": 2, "local_steps": 2, "rounds": 1, "step_size": 0.25, "L": 1.0}
+NONE = AtOptimum(0.0)
 CLASSES = [AtOptimum, UniformUpper, Shift]
+
+
+def fedavg_in(*, clients, local_steps, rounds, step_size, L, mu=0.0, D=1.0, heterogeneity=NONE, metric=AVERAGE):
+    """FedAvg, its class and the metric."""
+    problems = Problems(clients, L=L, mu=mu, D=D, heterogeneity=heterogeneity)
+    return fedavg(step_size, local_steps, rounds), problems, metric
+
+
+def worst_case(limit=64, **setting):
+    return worst_case_of(*fedavg_in(**setting), limit=limit)
+
+
+def uniform_bracket(zeta, **setting):
+    return bracket_of(*fedavg_in(heterogeneity=UniformUpper(zeta), **setting))
 
 
 def gradient_descent(steps, step_size, metric=AVERAGE):
@@ -203,7 +221,7 @@ def test_the_bracket_is_tight_and_the_instance_attains_it(h, setting):
 
 
 def programme(h, metric=AVERAGE, eta=0.5, mu=0.0):
-    return Programme(2, 2, 2, eta, mu, h, metric)
+    return Programme(*trace(fedavg(eta, 2, 2), Problems(2, mu=mu, heterogeneity=h), metric_of(metric)[1]))
 
 
 @pytest.mark.parametrize("h", [AtOptimum(0.5), UniformUpper(0.5), Shift(0.5), AtOptimum(0.0)])
@@ -212,33 +230,36 @@ def test_certificates_hold_whatever_the_solver_says(h, mu):
     """Spoilt multipliers still bound from above; spoilt Gram matrices still give feasible points."""
     p = programme(h, mu=mu)
     inner = inner_point(p)
-    G, f, y, _ = solving.solve(p, solving.ATTEMPTS[0], inner)
+    G, f, y, w, _ = solving.solve(p, solving.ATTEMPTS[0], inner)
     best = feasible_point(p, G, f, inner)
-    true = best.value
-    assert upper_bound(p, y) == pytest.approx(true, rel=1e-5)
+    true, trace_of_G = best.value, reach(p)
+    assert upper_bound(p, y, w, trace_of_G) == pytest.approx(true, rel=1e-5)
     rng = np.random.default_rng(3)
     for size in (1e-6, 1e-3, 0.1, 1.0):
         spoilt = y + size * rng.standard_normal(len(y)) * max(1.0, y.max())
-        assert upper_bound(p, spoilt) >= true
+        assert upper_bound(p, spoilt, w, trace_of_G) >= true
         noise = rng.standard_normal(G.shape)
         point = feasible_point(p, G + size * (noise + noise.T), f + size * rng.standard_normal(len(f)), inner)
         assert p.slack(point.vectors, point.values).min() >= -1e-14
-        assert point.value <= upper_bound(p, y)
+        assert point.value <= upper_bound(p, y, w, trace_of_G)
     for factor in (0.0, 0.9, 1.1):
-        assert upper_bound(p, factor * y) >= true
+        assert upper_bound(p, factor * y, w, trace_of_G) >= true
         assert feasible_point(p, factor * G, factor * f, inner).value <= true * (1 + 1e-6)
-    assert upper_bound(p, np.full_like(y, np.nan)) == math.inf
+    assert upper_bound(p, np.full_like(y, np.nan), w, trace_of_G) == math.inf
 
 
 def test_bounds_on_trace_and_values_hold_at_the_worst_case():
     for h, eta in itertools.product([AtOptimum(0.7), UniformUpper(0.7), Shift(0.7)], [0.3, 1.5, 3.0]):
         p = programme(h, eta=eta)
         inner = inner_point(p)
-        G, f, _, _ = solving.solve(p, solving.ATTEMPTS[0], inner)
-        trace, largest = reach(p)
-        for V, values in (inner, feasible_point(p, G, f, inner)[1:]):
-            assert np.sum(V**2) <= trace
-            assert np.max(np.abs(values)) <= largest
+        found = solving.solve(p, solving.ATTEMPTS[0], inner)
+        for V, values in (inner, feasible_point(p, found.G, found.f, inner)[1:]):
+            assert np.sum(V**2) <= reach(p)
+            assert np.all(np.abs(values) <= p.heights * np.sum(V**2) * (1 + 1e-12))
+        solved = solving.TraceBound(p, inner)
+        solved.value = math.inf  # as where lengths are not known: a programme of its own
+        assert solved.upper(found) == pytest.approx(feasible_point(p, found.G, found.f, inner).value, rel=1e-5)
+        assert np.sum(V**2) <= solved.value <= 1.001 * reach(p)
 
 
 def test_the_inner_point_is_strictly_feasible():
@@ -431,22 +452,21 @@ def test_simplex_qp_meets_its_optimality_conditions():
 
 @pytest.mark.parametrize(("M", "tau", "T", "gram"), [(2, 2, 3, 28), (3, 2, 2, 36), (2, 3, 2, 32)])
 def test_sizes_of_the_theory_reference(M, tau, T, gram):
-    assert programme_size(M, tau, T, UniformUpper(1.0)).gram == gram
+    assert programme_size(fedavg(0.25, tau, T), Problems(M, heterogeneity=UniformUpper(1.0)), "shadow").gram == gram
 
 
 @pytest.mark.parametrize("h", [AtOptimum(0.0), AtOptimum(1.0), UniformUpper(1.0), Shift(1.0), Shift(0.0)])
 @pytest.mark.parametrize("metric", [AVERAGE, LAST])
 @pytest.mark.parametrize(("M", "tau", "T"), [(1, 2, 2), (2, 1, 3), (2, 3, 2), (3, 2, 1)])
 def test_announced_size_is_the_size_built(h, metric, M, tau, T):
-    m, t, n = reduced(M, tau, T, h)
-    p = Programme(m, t, n, 0.5, 0.0, h if m > 1 else AtOptimum(), metric)
-    size = programme_size(M, tau, T, h, metric)
-    assert (len(p.made), p.used, len(p.b)) == tuple(size)
+    case = fedavg(0.5, tau, T), Problems(M, heterogeneity=h), metric
+    p = Programme(*trace(*case[:2], metric_of(metric)[1]))
+    assert (len(p.made), p.count, len(p.b)) == tuple(programme_size(*case))
 
 
 def test_too_large_says_so_first(monkeypatch):
     monkeypatch.setattr(exact, "Programme", lambda *_: pytest.fail("built"))
-    with pytest.raises(ValueError, match=r"Gram matrix of 64; got .*constraints.*Shift.*limit="):
+    with pytest.raises(ValueError, match=r"Gram matrix of 64; got .*Shift.*limit="):
         worst_case(clients=10, local_steps=5, rounds=5, step_size=0.1, L=1.0, heterogeneity=UniformUpper(1.0))
 
 
@@ -462,12 +482,12 @@ def test_limit_can_be_moved():
         ({"clients": 0}, "clients must be at least 1"),
         ({"local_steps": 1.5}, "local_steps must be a whole number"),
         ({"step_size": 0.0}, "step_size must be positive"),
-        ({"L": math.inf}, "L must be positive and finite"),
+        ({"L": math.inf}, "L must be a number in"),
         ({"mu": 1.0}, "mu must be below L"),
-        ({"D": 0}, "D must be positive"),
-        ({"heterogeneity": 0.5}, "heterogeneity must be AtOptimum"),
+        ({"D": 0}, "D must be positive where"),
+        ({"heterogeneity": 0.5}, "Problems.heterogeneity must be"),
         ({"metric": STEADY_STATE_MSD}, "metric must be"),
-        ({"step_size": 1e4}, "step_size must keep"),
+        ({"step_size": 1e7}, "coefficients"),
         ({"heterogeneity": Shift(1e7)}, "zeta must be at most 1e\\+06 L D"),
         ({"limit": "big"}, "limit must be a whole number"),
     ],

@@ -20,7 +20,16 @@ from fedconvex.theorems.fedavg_convex import (
 from fedconvex.theorems.fedavg_refined import fedavg_refined, fedavg_refined_sharp
 from fedconvex.theorems.parts.setting import one_size
 from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
-from fedconvex.theory.worst_case import AtOptimum, Shift, UniformUpper, WorstCase, programme_size, worst_case
+from fedconvex.theory.worst_case import (
+    AtOptimum,
+    Problems,
+    Shift,
+    UniformUpper,
+    WorstCase,
+    fedavg,
+    programme_size,
+    worst_case,
+)
 from fedconvex.traits import traits_of
 from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
 
@@ -67,7 +76,11 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     M, scaled = p.federation.K, zeta / (L * D)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
     kind = theorem.worst_case(scaled)
-    size = programme_size(M, tau, s.rounds, kind, theorem.quantity)
+    try:
+        run = fedavg(t.local.step_size * L, tau, s.rounds)
+        size = programme_size(run, Problems(M, heterogeneity=kind), theorem.quantity)
+    except ValueError:
+        return no_worst("the programme is too large: Gram matrix of order above 1000")
     if size.gram > LARGEST:
         return no_worst(f"the programme is too large: Gram matrix of order {size.gram}, {size.constraints} constraints")
     if abs(1.0 - t.local.step_size * L) > 2.0:
@@ -91,7 +104,7 @@ def _scaled(local: bool, M: int, tau: int, T: int, eta: float, zeta: float, q: Q
 
 
 def _programme(M: int, tau: int, T: int, eta: float, h: Any, q: Quantity) -> WorstCase:
-    return worst_case(clients=M, local_steps=tau, rounds=T, step_size=eta, L=1.0, heterogeneity=h, metric=q)
+    return worst_case(fedavg(eta, tau, T), Problems(M, heterogeneity=h), q)
 
 
 def tightness_row(T: int, zeta: float) -> Tightness:

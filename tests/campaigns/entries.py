@@ -646,11 +646,11 @@ def own() -> dict[str, dict[str, Any]]:
 
 def of_theory() -> dict[str, dict[str, Any]]:
     """The same of the files of `theory` and `theorems`."""
-    from fedconvex.theory.worst_case import AtOptimum, worst_case
+    from fedconvex.theory.worst_case import Problems, fedavg, worst_case
 
     w, K, two = world(), 3, np.array([0.2, 0.3])
     work, alone = {"step_size": 0.001, "local_steps": 2}, w["alone"]
-    small = {"clients": 1, "local_steps": 1, "rounds": 1, "step_size": 0.1, "L": 1.0}
+    small = {"method": fedavg(0.1, 1, 1), "problems": Problems()}
     scaffold = {"step_size": 1e-4, "local_steps": 2}
     families = {
         "agnostic_rate": {"constants": w["saddle"], "method": w["afl"]},
@@ -705,7 +705,9 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theory.separability.dual_constants": {"problem": w["tasks"], "sigma": 2.0},
         "theory.separability.separability": {"problem": w["tasks"], "alpha": np.ones(18)},
         "theory.separability.worst_duals": {"problem": w["tasks"], "steps": 3},
-        "theory.worst_case.programme_size": {"clients": 2, "heterogeneity": AtOptimum(0.1)},
+        "theory.worst_case.programme_size": small,
+        "theory.worst_case.terms": small,
+        "theory.worst_case.uniform_bracket": small,
         "theory.worst_case.ratio_table": {"bounds": {"mine": w["bound"]}, "worst": worst_case(**small)},
         "theory.worst_case.worst_case": small,
     }

@@ -5,31 +5,76 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, text, whole, wrong_type
-from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound, Hypothesis, Quantity, require
-from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
-from fedconvex.theory.worst_case.interpolation import Interpolant, WorstInstance
-from fedconvex.theory.worst_case.programme import Programme, programme_size, reduced
+from fedconvex._check import bad, function, instance, real, text, whole, wrong_type
+from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, Quantity, require
+from fedconvex.theory.worst_case.classes import RANGE, Problems, Shift, UniformUpper
+from fedconvex.theory.worst_case.interpolation import Interpolant
+from fedconvex.theory.worst_case.metrics import Metric, metric_of
+from fedconvex.theory.worst_case.oracles import ManyOutcomesError, Method, NumericOracle, iterates
+from fedconvex.theory.worst_case.programme import CURE, Programme, Trace, grouped, trace
 from fedconvex.theory.worst_case.solving import Best, search
 
 __all__ = [
     "Bracket",
     "Ratio",
     "WorstCase",
+    "WorstInstance",
     "closed_form_homogeneous",
     "ratio_table",
+    "terms",
     "uniform_bracket",
     "worst_case",
 ]
 
+STEPS = "smaller steps or fewer of them: double precision certifies nothing useful there"
 LIMIT = 64  # largest Gram matrix that is tried unasked: seconds to two minutes
-RANGE = 1e6  # largest ratio of lengths: beyond it double precision certifies nothing useful
 EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class WorstInstance:
+    """Functions and a start that attain ``lower``: the feasible point of the programme, factorised.
+
+    Attributes
+    ----------
+    start : array (d,)
+        x^0; the optimum x* of F is 0.
+    clients : tuple of Interpolant
+        F_1, ..., F_M.
+    weights : array (M,)
+    outcomes : tuple of (probability, choices, noise)
+        Every outcome of sampling and noise that is averaged.
+    method, metric : function
+        The run they are bad for, and what is measured.
+    """
+
+    start: np.ndarray
+    clients: tuple[Interpolant, ...]
+    weights: np.ndarray
+    outcomes: tuple[tuple[float, tuple[int, ...], tuple[np.ndarray, ...]], ...]
+    method: Method
+    metric: Metric
+
+    def violation(self) -> float:
+        """Return the largest violation of an interpolation inequality over the clients."""
+        return max(F.violation() for F in self.clients)
+
+    def value(self, x: np.ndarray) -> float:
+        """F(x) = sum_i p_i F_i(x)."""
+        return float(sum(p * F.value(x) for p, F in zip(self.weights, self.clients, strict=True)))
+
+    def simulate(self) -> float:
+        """Run the method on the functions, in every outcome of sampling and noise, and return the metric."""
+        total: Any = 0.0
+        for probability, drawn, noise in self.outcomes:
+            oracle = NumericOracle(self.weights, self.start, self.clients, noise, drawn)
+            total = total + probability * np.atleast_1d(self.metric(oracle, iterates(self.method, oracle)))
+        return float(np.min(total))
 
 
 @dataclass(frozen=True)
@@ -46,7 +91,7 @@ class WorstCase:
         speaks of the class, and for `Shift` only ``lower`` speaks of the uniform class.
     quantity : Quantity
         What is bounded.
-    heterogeneity : Heterogeneity
+    problems : Problems
         The class.
     status : str
         The solver's own words; nothing relies on them.
@@ -64,7 +109,7 @@ class WorstCase:
     lower: float
     upper: float
     quantity: Quantity
-    heterogeneity: Heterogeneity
+    problems: Problems
     status: str
     solver: str
     gram_size: int
@@ -78,7 +123,7 @@ class WorstCase:
     def __str__(self) -> str:
         return (
             f"{self.value:.6g} in [{self.lower:.8g}, {self.upper:.8g}] is the worst {self.quantity.words}\n"
-            f"  class: {self.heterogeneity}\n"
+            f"  class: {self.problems}\n"
             f"  Gram matrix {self.gram_size}, {self.constraints} constraints, {self.solver} ({self.status}), "
             f"{self.seconds:.2g} s"
         )
@@ -181,34 +226,28 @@ def closed_form_homogeneous(L: float, D: float, step_size: float, local_steps: i
 
 
 def worst_case(
+    method: Method,
+    problems: Problems,
+    metric: str | Quantity | Metric = "last",
     *,
-    clients: int,
-    local_steps: int,
-    rounds: int,
-    step_size: float,
-    L: float,
-    mu: float = 0.0,
-    D: float = 1.0,
-    heterogeneity: Heterogeneity | None = None,
-    metric: Quantity = SHADOW_AVERAGE,
+    over: str = "mean",
     limit: int = LIMIT,
 ) -> WorstCase:
-    """Return the worst case of FedAvg over a class, with certificates and the functions that attain it.
+    """Return the worst case of a method over a class of problems, with certificates and the functions that attain it.
 
     Parameters
     ----------
-    clients, local_steps, rounds : int
-        M, tau, T.
-    step_size : float
-        eta > 0; steps too large to converge are allowed.
-    L, mu : float
-        Smoothness and strong convexity of every client, 0 <= mu < L.
-    D : float
-        ‖x^0 - x*‖ <= D.
-    heterogeneity : AtOptimum, UniformUpper or Shift
-        The class; AtOptimum(0) if not given.
-    metric : Quantity
-        SHADOW_AVERAGE (mean over post-update shadow iterates) or LAST_SYNCHRONISED.
+    method : function (problem) -> points
+        `fedavg`, `scaffold`, `fedprox`, ..., or one of your own: a function of an `Oracle` that returns the models
+        after every round (or one model, or `Iterates`), made of gradients, proximal points and linear combinations.
+    problems : Problems
+        The class.
+    metric : str, Quantity or function (problem, iterates) -> number or numbers
+        "last", "best", "average", "mean model", "shadow", "distance" or "gradient"; SHADOW_AVERAGE or
+        LAST_SYNCHRONISED; or a function of one's own, made of ``problem.value(x)`` and inner products ``u @ v``. Of
+        several numbers the least counts.
+    over : str
+        Where clients are sampled: "mean" for the expected value over all samples, "sequences" for the worst sequence.
     limit : int
         Largest Gram matrix to attempt.
 
@@ -217,110 +256,129 @@ def worst_case(
     ValueError
         If the Gram matrix is larger than ``limit``, before anything is built; if an argument is out of range.
     RuntimeError
-        If every solver fails.
+        If no multipliers are found: the worst case is infinite, or every solver fails.
 
     Examples
     --------
-    Two steps of equal clients, 2/7:
+    A method of one's own, local steps with a proximal pull, in a class of two clients:
 
-    >>> from fedconvex.theory.worst_case import Shift, worst_case
-    >>> w = worst_case(clients=2, local_steps=2, rounds=1, step_size=0.25, L=1.0, heterogeneity=Shift(0.0))
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, worst_case
+    >>> def averaged_prox(problem):
+    ...     x = problem.start
+    ...     for _ in range(2):
+    ...         x = problem.mean([client.prox(x, 0.5) for client in problem.clients])
+    ...     return x
+    >>> w = worst_case(averaged_prox, Problems(2, heterogeneity=AtOptimum(0.5)), "distance")
     >>> round(w.lower, 4), round(w.upper, 4), w.gram_size
-    (0.2857, 0.2857, 4)
+    (1.0206, 1.0206, 6)
     """
     began = time.perf_counter()
-    h = AtOptimum() if heterogeneity is None else heterogeneity
-    case = _checked(Case(clients, local_steps, rounds, step_size, L, mu, D, h, metric))
-    _check_size(case, limit)
-    programme = case.programme()
-    return _result(case, programme, search(programme), began)
+    function("worst_case: method", method)
+    instance("worst_case: problems", problems, Problems)
+    quantity, measured = metric_of(metric)
+    run = _within(method, problems, measured, whole("worst_case: limit", limit, low=1))
+    largest: tuple[Programme, Best] | None = None
+    for outcomes in grouped(run.outcomes, over):
+        programme = Programme(run.oracle, outcomes)
+        best = search(programme)
+        if largest is None or best.upper * programme.scale > largest[1].upper * largest[0].scale:
+            largest = programme, best
+    assert largest is not None
+    return _result(method, measured, quantity, *largest, began)
 
 
-def uniform_bracket(*, zeta: float, **setting: Any) -> Bracket:
+def _within(method: Method, problems: Problems, metric: Metric, limit: int) -> Trace:
+    """Return the run in coefficients, or raise where its programme is larger than the limit or out of proportion."""
+    try:
+        run = trace(method, problems, metric)
+    except ManyOutcomesError as error:
+        raise bad("worst_case", f"stay within a Gram matrix of {limit}", str(error), CURE) from None
+    size = run.size()
+    if size.gram > limit:
+        got = f"{size.gram}, with {size.constraints} constraints"
+        raise bad("worst_case", f"stay within a Gram matrix of {limit}", got, CURE)
+    steepest = max(float(np.max(np.abs(P.x), initial=0.0)) for points in run.oracle.points for P in points)
+    if steepest > RANGE:
+        raise bad("worst_case: method", f"keep the coefficients of its points below {RANGE:g}", f"{steepest:g}", STEPS)
+    return run
+
+
+def uniform_bracket(method: Method, problems: Problems, metric: str | Quantity | Metric = "last") -> Bracket:
     """Return an interval that holds the worst case of the uniform class: `Shift`'s lower, `UniformUpper`'s upper.
 
     Parameters
     ----------
-    zeta : float
-        Uniform heterogeneity.
-    **setting
-        The other arguments of `worst_case`.
+    method, metric
+        As for `worst_case`.
+    problems : Problems
+        Its heterogeneity gives zeta.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, UniformUpper, fedavg, uniform_bracket
+    >>> bracket = uniform_bracket(fedavg(0.25, 2, 1), Problems(2, heterogeneity=UniformUpper(0.5)), "shadow")
+    >>> round(bracket.lower, 6), round(bracket.upper, 6)
+    (0.286657, 0.286774)
     """
-    low = worst_case(heterogeneity=Shift(zeta), **setting)
-    return Bracket(low.lower, worst_case(heterogeneity=UniformUpper(zeta), **setting).upper)
+    instance("uniform_bracket: problems", problems, Problems)
+    zeta = problems.heterogeneity.zeta
+    low = worst_case(method, replace(problems, heterogeneity=Shift(zeta)), metric)
+    if zeta == 0.0:
+        return Bracket(low.lower, low.upper)
+    return Bracket(low.lower, worst_case(method, replace(problems, heterogeneity=UniformUpper(zeta)), metric).upper)
 
 
-class Case(NamedTuple):
-    """What the worst case is asked of."""
+def terms(
+    method: Method, problems: Problems, metric: str | Quantity | Metric = "last", *, limit: int = LIMIT
+) -> dict[str, WorstCase]:
+    """Return the worst case of the class, and those with one source of error alone: start, heterogeneity, noise.
 
-    clients: int
-    local_steps: int
-    rounds: int
-    step_size: float
-    L: float
-    mu: float
-    D: float
-    heterogeneity: Heterogeneity
-    metric: Quantity
+    What a bound's term of that name can at best be; in the class of "heterogeneity" and "noise" runs start at x*.
 
-    def programme(self) -> Programme:
-        """Return its programme, with L = D = 1."""
-        h = self.heterogeneity
-        M, tau, T = reduced(self.clients, self.local_steps, self.rounds, h)
-        scaled = type(h)(h.zeta / (self.L * self.D)) if M > 1 else AtOptimum()
-        return Programme(M, tau, T, self.step_size * self.L, self.mu / self.L, scaled, self.metric)
+    Parameters
+    ----------
+    method, problems, metric, limit
+        As for `worst_case`.
 
-
-def _checked(case: Case) -> Case:
-    """Return the case with its numbers checked and converted."""
-    who, h = "worst_case", case.heterogeneity
-    M, tau, T = (whole(f"{who}: {n}", getattr(case, n), low=1) for n in ("clients", "local_steps", "rounds"))
-    eta, L, D = (real(f"{who}: {n}", getattr(case, n), low=0.0, strict=True) for n in ("step_size", "L", "D"))
-    L, D = real(f"{who}: L", L, low=1e-100, high=1e100), real(f"{who}: D", D, low=1e-100, high=1e100)
-    mu = real(f"{who}: mu", case.mu, low=0.0)
-    if mu >= L:
-        raise bad(f"{who}: mu", f"be below L = {L:g}", mu)
-    if abs(1.0 - eta * L) > RANGE ** (1.0 / (tau * T)):
-        raise bad(f"{who}: step_size", f"keep |1 - step_size L|^(local_steps rounds) below {RANGE:g}", eta)
-    if not isinstance(h, (AtOptimum, UniformUpper, Shift)):
-        raise wrong_type(f"{who}: heterogeneity", "be AtOptimum, UniformUpper or Shift", h)
-    if h.zeta > RANGE * L * D:
-        raise bad(f"{who}: zeta", f"be at most {RANGE:g} L D", h.zeta, "a larger D keeps upper valid")
-    if not any(case.metric is metric for metric in (SHADOW_AVERAGE, LAST_SYNCHRONISED)):
-        raise bad(f"{who}: metric", "be SHADOW_AVERAGE or LAST_SYNCHRONISED", case.metric)
-    return Case(M, tau, T, eta, L, mu, D, h, case.metric)
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, fedavg, terms
+    >>> found = terms(fedavg(0.25, 2, 1), Problems(2, heterogeneity=AtOptimum(0.5)))
+    >>> {name: round(w.upper, 4) for name, w in found.items()}
+    {'all': 0.2517, 'start': 0.25, 'heterogeneity': 0.0001}
+    """
+    instance("terms: problems", problems, Problems)
+    sizes = {"start": problems.D, "heterogeneity": problems.heterogeneity.zeta, "noise": problems.sigma}
+    found = {"all": worst_case(method, problems, metric, limit=limit)}
+    for name, size in sizes.items():
+        if size > 0.0:
+            found[name] = worst_case(method, problems.only(name), metric, limit=limit)
+    return found
 
 
-def _check_size(case: Case, limit: int) -> None:
-    """Raise if the Gram matrix is larger than the limit, before anything is built."""
-    size = programme_size(case.clients, case.local_steps, case.rounds, case.heterogeneity, case.metric)
-    if size.gram > whole("worst_case: limit", limit, low=1):
-        raise bad(
-            "worst_case",
-            f"stay within a Gram matrix of {limit}",
-            f"{size.gram}, with {size.constraints} constraints",
-            "take fewer clients (2 and 3 gave the same values wherever compared), local steps or rounds, Shift instead "
-            "of UniformUpper, or pass limit= and wait: time grows like the sixth power",
-        )
-
-
-def _result(case: Case, programme: Programme, best: Best, began: float) -> WorstCase:
-    """Return the result in the units of the case."""
-    L, D, unit, point = case.L, case.D, case.L * case.D**2, best.point
-    data = programme.extract(point.vectors, point.values)
-    functions = [Interpolant(L, case.mu, D * x, L * D * g, unit * f) for x, g, f in data]
-    clients = tuple(functions * (case.clients // len(functions)))
-    run = case.local_steps, case.rounds, case.step_size, case.metric
+def _result(
+    method: Method, metric: Metric, quantity: Quantity, programme: Programme, best: Best, began: float
+) -> WorstCase:
+    """Return the result in the units of the class."""
+    p, unit, point = programme.problems, programme.scale, best.point
+    L, u, V = p.L, p.length, point.vectors
+    functions = [Interpolant(L, p.mu, x, g, f) for x, g, f in programme.extract(V, point.values)]
+    total = sum(o.drawn.probability for o in programme.outcomes)
+    outcomes = tuple(
+        (o.drawn.probability / total, o.drawn.taken, tuple(L * u * V[:, j] for j in o.noise))
+        for o in programme.outcomes
+    )
+    start = u * V[:, 0] if p.D > 0.0 else np.zeros(len(V))
     return WorstCase(
         value=unit * min(max(best.objective, point.value), best.upper),
         lower=unit * point.value,
         upper=unit * best.upper * (1.0 + 4.0 * EPS),
-        quantity=case.metric,
-        heterogeneity=case.heterogeneity,
+        quantity=quantity,
+        problems=p,
         status=best.status,
         solver=best.solver,
         gram_size=programme.gram,
         constraints=len(programme.b),
         seconds=time.perf_counter() - began,
-        instance=WorstInstance(D * point.vectors[:, 0], clients, *run),
+        instance=WorstInstance(start, tuple(functions), p.p, outcomes, method, metric),
     )

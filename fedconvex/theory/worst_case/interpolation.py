@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex.simplex.uncertainty import minimise_over_simplex
-from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 
-__all__ = ["Interpolant", "WorstInstance"]
+__all__ = ["Interpolant"]
 
 
 class Point(NamedTuple):
@@ -91,52 +90,26 @@ class Interpolant:
         """Gradient of F at x, (d,)."""
         return self._at(x)[1]
 
-    def _at(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """Return argmin_y F(y) + ‖y - x‖^2/(2 step), (d,).
+
+        Minimised over y first, what is left over the simplex is (l/A) (mu + 1/step)/2 ‖z - x/(1 + step mu)‖^2 + c'w
+        with z = sum_j w_j z_j, A = l + mu + 1/step, and y = (l z + x/step)/A.
+        """
+        ell, pull = self.L - self.mu, 1.0 / step
+        z, c = self._pieces()
+        A = ell + self.mu + pull
+        w = minimise_over_simplex(math.sqrt(ell * (self.mu + pull) / A) * (z - x / (1.0 + step * self.mu)), c)
+        return np.asarray((ell * (w @ z) + pull * x) / A)
+
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """z_j, (m, d), and c_j, (m,)."""
         ell, dh = self.L - self.mu, self.g - self.mu * self.x
-        z = self.x - dh / ell
         c = self.f - 0.5 * self.mu * np.sum(self.x**2, axis=1) - np.sum(dh**2, axis=1) / (2.0 * ell)
+        return self.x - dh / ell, c
+
+    def _at(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        ell, (z, c) = self.L - self.mu, self._pieces()
         w = minimise_over_simplex(math.sqrt(ell) * (z - x), c)
         r = x - w @ z
         return float(0.5 * ell * r @ r + w @ c + 0.5 * self.mu * x @ x), ell * r + self.mu * x
-
-
-@dataclass(frozen=True)
-class WorstInstance:
-    """Functions and a start that attain ``lower``: the feasible point of the programme, factorised.
-
-    Attributes
-    ----------
-    start : array (d,)
-        x^0; the optimum x* of the mean is 0.
-    clients : tuple of Interpolant
-        F_1, ..., F_M.
-    local_steps, rounds, step_size, quantity
-        The run they are bad for.
-    """
-
-    start: np.ndarray
-    clients: tuple[Interpolant, ...]
-    local_steps: int
-    rounds: int
-    step_size: float
-    quantity: Quantity
-
-    def violation(self) -> float:
-        """Return the largest violation of an interpolation inequality over the clients."""
-        return max(F.violation() for F in self.clients)
-
-    def value(self, x: np.ndarray) -> float:
-        """F(x) = (1/M) sum_i F_i(x)."""
-        return float(np.mean([F.value(x) for F in self.clients]))
-
-    def simulate(self) -> float:
-        """Run FedAvg on the functions and return the quantity, with F(x*) = F(0)."""
-        x, shadow = self.start, []
-        for _ in range(self.rounds):
-            local = [x] * len(self.clients)
-            for _ in range(self.local_steps):
-                local = [y - self.step_size * F.gradient(y) for F, y in zip(self.clients, local, strict=True)]
-                x = np.mean(local, axis=0)
-                shadow.append(x)
-        points = shadow if self.quantity is SHADOW_AVERAGE else shadow[-1:]
-        return float(np.mean([self.value(y) for y in points])) - self.value(np.zeros_like(x))

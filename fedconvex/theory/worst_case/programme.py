@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import instance, whole
-from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
-from fedconvex.theory.worst_case.heterogeneity import AtOptimum, Heterogeneity, Shift, UniformUpper
+from fedconvex._check import among, bad, instance
+from fedconvex.theory.bound import Quantity
+from fedconvex.theory.worst_case.classes import Arbitrary, AtOptimum, Problems
+from fedconvex.theory.worst_case.expressions import Scalar
 from fedconvex.theory.worst_case.interpolation import Point, interpolation, product
+from fedconvex.theory.worst_case.metrics import Metric, metric_of
+from fedconvex.theory.worst_case.oracles import (
+    Drawn,
+    ManyOutcomesError,
+    Method,
+    NeedsClientsError,
+    SymbolicOracle,
+    iterates,
+)
 
 __all__ = ["Programme", "Size", "programme_size"]
 
@@ -22,123 +33,130 @@ class Size(NamedTuple):
     constraints: int
 
 
-def reduced(clients: int, local_steps: int, rounds: int, h: Heterogeneity) -> tuple[int, int, int]:
-    """Return (M, tau, T) of the programme: (1, 1, tau T) where FedAvg is gradient descent."""
-    if clients == 1 or local_steps == 1 or (h.zeta == 0.0 and not isinstance(h, AtOptimum)):
-        return 1, 1, local_steps * rounds
-    return clients, local_steps, rounds
+class Outcome(NamedTuple):
+    """One outcome of sampling and noise: choices, vectors of noise in the order of calls, what is measured."""
+
+    drawn: Drawn
+    noise: tuple[int, ...]
+    measured: tuple[Scalar, ...]
 
 
-def programme_size(
-    clients: int,
-    local_steps: int,
-    rounds: int,
-    heterogeneity: Heterogeneity,
-    metric: Quantity = SHADOW_AVERAGE,
-) -> Size:
+class Trace(NamedTuple):
+    """A method run on a problem that is not known yet."""
+
+    oracle: SymbolicOracle
+    outcomes: tuple[Outcome, ...]
+
+    def size(self) -> Size:
+        """Size of the programme of all outcomes together."""
+        oracle, h = self.oracle, self.oracle.problems.heterogeneity
+        pairs = sum(len(points) * (len(points) - 1) for points in oracle.points)
+        squares = int(oracle.problems.D > 0.0) + len(oracle.noises())
+        if any(len(g) for g in oracle.at_optimum):
+            squares += 0 if isinstance(h, Arbitrary) else 1 if isinstance(h, AtOptimum) else len(oracle.p)
+        if oracle.everywhere:
+            squares += (len(oracle.points[0]) - 1) * len(oracle.p)
+        return Size(len(oracle.made), oracle.count, pairs + squares)
+
+
+def trace(method: Method, problems: Problems, metric: Metric) -> Trace:
+    """Run the method in coefficients; on F alone, if the method asks for nothing else."""
+    for pooled in (True, False):
+        oracle, outcomes = SymbolicOracle(problems, pooled), []
+
+        def measured(oracle: SymbolicOracle = oracle) -> Any:
+            return metric(oracle, iterates(method, oracle))
+
+        try:
+            for drawn, found in oracle.outcomes(measured):
+                scalars = tuple(found) if isinstance(found, (list, tuple)) else (found,)
+                if not scalars or not all(isinstance(s, Scalar) for s in scalars):
+                    raise bad("worst_case: metric", "be made of function values and inner products", found)
+                outcomes.append(Outcome(drawn, tuple(oracle.log), scalars))
+        except NeedsClientsError:
+            continue
+        return Trace(oracle, tuple(outcomes))
+    raise AssertionError("unreachable")
+
+
+def programme_size(method: Method, problems: Problems, metric: str | Quantity | Metric = "last") -> Size:
     """Return the size of the programme that `worst_case` would solve, without building it.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 1,000 vectors, or more than 4,096 outcomes of sampling and noise.
 
     Examples
     --------
-    >>> from fedconvex.theory.worst_case import UniformUpper, programme_size
-    >>> programme_size(3, 2, 2, UniformUpper(1.0))
+    >>> from fedconvex.theory.worst_case import Problems, UniformUpper, fedavg, programme_size
+    >>> programme_size(fedavg(0.25, 2, 2), Problems(3, heterogeneity=UniformUpper(1.0)), "shadow")
     Size(gram=36, values=33, constraints=433)
     """
-    instance("programme_size: heterogeneity", heterogeneity, Heterogeneity)
-    who = "programme_size"
-    instance(f"{who}: metric", metric, Quantity)
-    M, tau, T = reduced(
-        whole(f"{who}: clients", clients, low=1),
-        whole(f"{who}: local_steps", local_steps, low=1),
-        whole(f"{who}: rounds", rounds, low=1),
-        heterogeneity,
-    )
-    zeta = heterogeneity.zeta if M > 1 else 0.0
-    shadow = T * (tau - 1) if metric is SHADOW_AVERAGE else 0
-    own = T * (tau - 1)  # points of one client alone
-    optima = M - 1 if zeta > 0.0 else 0
-    if M == 1 or isinstance(heterogeneity, AtOptimum):
-        per_client = T + 1 + shadow + (own if M > 1 else 0)
-        return Size(1 + optima + M * per_client, M * per_client, M * per_client * (per_client + 1) + 1 + (zeta > 0.0))
-    points = T + 1 + shadow + M * own
-    pairs = points * (points + 1)
-    if isinstance(heterogeneity, Shift):
-        return Size(1 + optima + points, points, pairs + M + 1)
-    return Size(1 + optima + M * points, M * points, M * pairs + M * (points + 1) + 1)
+    instance("programme_size: problems", problems, Problems)
+    try:
+        return trace(method, problems, metric_of(metric)[1]).size()
+    except ManyOutcomesError as error:
+        raise bad("programme_size", "count at most 1000 vectors and 4096 outcomes", str(error), CURE) from None
+
+
+CURE = (
+    "take fewer clients (2 and 3 gave the same values wherever compared), local steps or rounds, Shift instead of "
+    "UniformUpper, or pass limit= and wait: time grows like the sixth power"
+)
+
+
+def grouped(outcomes: Sequence[Outcome], over: str) -> list[list[Outcome]]:
+    """Return the outcomes that are averaged: all of them, or those of each sequence of samples."""
+    among("worst_case: over", over, ("mean", "sequences"))
+    groups: dict[Any, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome.drawn.sampled if over == "sequences" else None, []).append(outcome)
+    return list(groups.values())
 
 
 class Programme:
-    """maximise c'f subject to <A_j, G> + a_j'f <= b_j and G >= 0, with L = D = 1 and x* = 0.
+    """maximise min_s <C_s, G> + c_s'f subject to <A_j, G> + a_j'f <= b_j and G >= 0.
 
-    The basis of the Gram matrix is x^0, then grad F_i(x*) (or b_i) for i < M - 1, then the evaluated gradients in the
-    order of evaluation; ``made`` says what each basis vector is.
+    The basis of the Gram matrix is x^0, then grad F_i(x*) (or b_i) for i < M - 1, then the evaluated gradients of the
+    centred functions in the order of evaluation; ``made`` says what each basis vector is. Lengths are in units of
+    ``problems.length``, gradients in units of L times that; the objective in units of ``scale``.
     """
 
-    def __init__(
-        self,
-        M: int,
-        tau: int,
-        T: int,
-        eta: float,
-        mu: float,
-        h: Heterogeneity,
-        metric: Quantity,
-    ) -> None:
-        self.M, self.eta, self.mu, self.h = M, eta, mu, h
-        self.zeta = h.zeta if M > 1 else 0.0
-        self.gram, self.count, _ = programme_size(M, tau, T, h, metric)
-        self.functions = 1 if isinstance(h, Shift) else M
-        self.made: list[tuple[str, int, np.ndarray]] = []  # kind, function, coefficients of the point
-        self.used = 0  # function values
-        self._known: dict[tuple[int, bytes], Point] = {}
-        zero, none = np.zeros(self.gram), np.zeros(self.count)
-        start = self._vector("start", 0, zero)
-        free = [self._vector("optimum", i, zero) for i in range(M - 1)] if self.zeta > 0.0 else [zero] * (M - 1)
-        self.at_optimum = [*free, zero - sum(free)]  # grad F_i(x*); of a Shift b_i
-        first = [zero] if isinstance(h, Shift) else self.at_optimum
-        self.points: list[list[Point]] = [[Point(zero, g, none)] for g in first]
-        self.depth = {zero.tobytes(): 0, start.tobytes(): 0}  # number of steps that led to a point
-        shadow = self._run(start, tau, T, metric)
-        judged = shadow if metric is SHADOW_AVERAGE else shadow[-1:]
-        self.c = np.mean([self._point(i, y).f for y in judged for i in range(self.functions)], axis=0)
-        self._constrain(start)
+    def __init__(self, oracle: SymbolicOracle, outcomes: Sequence[Outcome]) -> None:
+        self.oracle, self.outcomes, self.problems = oracle, tuple(outcomes), oracle.problems
+        self.mu = oracle.problems.mu / oracle.problems.L
+        self.made, self.gram, self.count = oracle.made, len(oracle.made), oracle.count
+        self.at_optimum = [self._wide(g) for g in oracle.at_optimum]
+        self.points = [
+            [Point(self._wide(x), self._wide(g), self._wide(f, self.count)) for x, g, f in points]
+            for points in oracle.points
+        ]
+        self.heights = np.zeros(self.count)  # 0 <= f_v <= ‖x_v‖^2/2 <= heights_v trace(G)
+        for points in self.points:
+            for P in points[1:]:
+                self.heights[int(np.argmax(P.f))] = 0.5 * float(P.x @ P.x)
+        self._objectives()
+        self._constrain()
 
-    def _run(self, x: np.ndarray, tau: int, T: int, metric: Quantity) -> list[np.ndarray]:
-        """Run FedAvg from x in coefficients, evaluating what it needs; return the shadow iterates."""
-        shadow = []
-        for t in range(T):
-            local = [x] * self.M
-            for k in range(tau):
-                local = [y - self.eta * self._gradient(i, y) for i, y in enumerate(local)]
-                x = np.mean(local, axis=0)
-                for y in (x, *local):
-                    self.depth.setdefault(y.tobytes(), t * tau + k + 1)
-                shadow.append(x)
-                if metric is SHADOW_AVERAGE or k == tau - 1:
-                    for i in range(self.M):
-                        self._gradient(i, x)
-        return shadow
+    def _wide(self, a: np.ndarray, size: int | None = None) -> np.ndarray:
+        return np.concatenate([a, np.zeros((self.gram if size is None else size) - len(a))])
 
-    def _vector(self, kind: str, function: int, x: np.ndarray) -> np.ndarray:
-        self.made.append((kind, function, x))
-        return np.eye(1, self.gram, len(self.made) - 1)[0]
+    def _objectives(self) -> None:
+        total = sum(o.drawn.probability for o in self.outcomes)
+        means = [
+            sum(o.drawn.probability / total * s for o, s in zip(self.outcomes, column, strict=True))
+            for column in zip(*(o.measured for o in self.outcomes), strict=True)
+        ]
+        self.C, self.c = np.zeros((len(means), self.gram, self.gram)), np.zeros((len(means), self.count))
+        for s, scalar in enumerate(means):
+            n, m = len(scalar.quadratic), len(scalar.values)
+            self.C[s, :n, :n], self.c[s, :m] = scalar.quadratic, scalar.values
+        size = max(float(np.max(np.abs(part), initial=0.0)) for part in (self.C, self.c))
+        self.scale = (size or 1.0) * self.problems.length**2
+        self.C, self.c = self.C / (size or 1.0), self.c / (size or 1.0)
 
-    def _point(self, i: int, x: np.ndarray) -> Point:
-        """Evaluate function i at x, once; in the uniform class every function is evaluated wherever one is."""
-        key = x.tobytes()
-        if (i, key) not in self._known:
-            for j in range(self.functions) if isinstance(self.h, UniformUpper) else [i]:
-                point = Point(x, self._vector("gradient", j, x), np.eye(1, self.count, self.used)[0])
-                self.used += 1
-                self.points[j].append(point)
-                self._known[j, key] = point
-        return self._known[i, key]
-
-    def _gradient(self, i: int, x: np.ndarray) -> np.ndarray:
-        """grad F_i(x) of client i."""
-        return self._point(0, x).g + self.at_optimum[i] if isinstance(self.h, Shift) else self._point(i, x).g
-
-    def _constrain(self, start: np.ndarray) -> None:
+    def _constrain(self) -> None:
         A: list[np.ndarray] = []
         a: list[np.ndarray] = []
         b: list[float] = []
@@ -155,38 +173,52 @@ class Programme:
                     A.append(left)
                     a.append(right)
                     b.append(0.0)
-        for vectors, bound in self._squares(start):
-            A.append(np.sum([product(v, v) for v in vectors], axis=0))
+        squares = self._squares()
+        if isinstance(self.problems.heterogeneity, Arbitrary):
+            free = [i for i, m in enumerate(self.made) if m.kind == "optimum"]
+            if free and not any(np.any(part[..., free]) for part in (np.array(A), self.C)):  # nothing depends on them
+                squares.append((list(zip(self.oracle.p.tolist(), self.at_optimum, strict=True)), 1.0))
+        for vectors, bound in squares:
+            A.append(np.sum([p * product(v, v) for p, v in vectors], axis=0))
             a.append(none)
             b.append(bound)
         self.A, self.a, self.b = np.array(A), np.array(a), np.array(b)
 
-    def _squares(self, start: np.ndarray) -> list[tuple[list[np.ndarray], float]]:
-        """Return (vectors, bound) for every sum of squared norms that is bounded: the start and the heterogeneity."""
-        squares = [([start], 1.0)]
-        if self.zeta > 0.0 and isinstance(self.h, AtOptimum):
-            squares.append((self.at_optimum, self.M * self.zeta**2))
-        elif self.zeta > 0.0 and isinstance(self.h, Shift):
-            squares += [([v], self.zeta**2) for v in self.at_optimum]
-        elif self.zeta > 0.0:
-            for same in zip(*self.points, strict=True):
-                mean = np.mean([P.g for P in same], axis=0)
-                squares += [([P.g - mean], self.zeta**2) for P in same]
+    def _squares(self) -> list[tuple[list[tuple[float, np.ndarray]], float]]:
+        """Return (weights and vectors, bound) for every sum of squared norms that is bounded."""
+        h, p, unit = self.problems.heterogeneity, self.oracle.p, self.problems.length
+        squares = [([(1.0, self._wide(self.oracle.start.over))], (self.problems.D / unit) ** 2)]
+        squares = squares if self.problems.D > 0.0 else []
+        slope = self.problems.L * unit
+        squares += [([(1.0, self._wide(e))], (self.problems.sigma / slope) ** 2) for e in self.oracle.noises()]
+        zeta2 = (h.zeta / slope) ** 2
+        if any(len(g) for g in self.oracle.at_optimum):
+            if isinstance(h, AtOptimum):
+                squares.append((list(zip(p.tolist(), self.at_optimum, strict=True)), zeta2))
+            elif not isinstance(h, Arbitrary):
+                squares += [([(1.0, g)], zeta2) for g in self.at_optimum]
+        if self.oracle.everywhere:
+            for same in list(zip(*self.points, strict=True))[1:]:
+                slopes = [P.g + g for P, g in zip(same, self.at_optimum, strict=True)]
+                mean = np.average(slopes, axis=0, weights=p)
+                squares += [([(1.0, g - mean)], zeta2) for g in slopes]
         return squares
+
+    def value(self, V: np.ndarray, f: np.ndarray) -> float:
+        """min_s <C_s, V'V> + c_s'f."""
+        return float(np.min(np.einsum("skl,kl->s", self.C, V.T @ V) + self.c @ f))
 
     def slack(self, V: np.ndarray, f: np.ndarray) -> np.ndarray:
         """b_j - <A_j, V'V> - a_j'f."""
         return self.b - np.einsum("jkl,kl->j", self.A, V.T @ V) - self.a @ f
 
     def extract(self, V: np.ndarray, f: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Return points, gradients and values of every client."""
-        out = []
-        for i in range(self.M):
-            points = self.points[0 if isinstance(self.h, Shift) else i]
-            x = np.array([V @ P.x for P in points])
+        """Return points, gradients and values of every client, in the units of the problem."""
+        out, L, u = [], self.problems.L, self.problems.length
+        for i in range(self.problems.clients):
+            j = min(i, len(self.at_optimum) - 1)  # one function for all, where the method asked for F alone
+            points = self.points[min(j, len(self.points) - 1)]
+            x, b = np.array([V @ P.x for P in points]), V @ self.at_optimum[j]
             g, values = np.array([V @ P.g for P in points]), np.array([P.f @ f for P in points])
-            if isinstance(self.h, Shift):
-                b = V @ self.at_optimum[i]
-                g, values = g + b, values + x @ b
-            out.append((x, g, values))
+            out.append((u * x, L * u * (g + b), L * u**2 * (values + x @ b)))
         return out

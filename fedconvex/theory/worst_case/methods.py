@@ -1,0 +1,219 @@
+"""Methods as pseudo-code over the points of a problem that is not known yet.
+
+Each function returns a method: a function of an `Oracle` that returns the models after each round. A method of one's
+own is written in the same way.
+
+Source
+------
+McMahan et al. (2017) for FedAvg; Karimireddy et al. (2020), Algorithm 1, for SCAFFOLD; Li et al. (2020), Algorithm 2,
+for FedProx; Mitra et al. (2021), Algorithm 1, for FedLin; Rockafellar and Wets (1991) for progressive hedging; Polyak
+(1964) for the heavy ball.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedconvex._check import bad, real, whole
+from fedconvex.theory.worst_case.oracles import Client, Iterates, Method, Oracle
+
+__all__ = ["fedavg", "fedlin", "fedprox", "gradient_descent", "heavy_ball", "hedging", "scaffold"]
+
+
+def _size(who: str, step: Any) -> float:
+    return real(who, step, low=0.0, strict=True)
+
+
+def gradient_descent(step_size: float, rounds: int) -> Method:
+    """x <- x - step_size grad F(x): gradient descent, and FedSGD with full gradients."""
+    return fedavg(step_size, 1, rounds)
+
+
+def heavy_ball(step_size: float, momentum: float, rounds: int) -> Method:
+    """x^{t+1} = x^t - step_size grad F(x^t) + momentum (x^t - x^{t-1}), x^{-1} = x^0."""
+    eta, beta = _size("heavy_ball: step_size", step_size), real("heavy_ball: momentum", momentum)
+    T = whole("heavy_ball: rounds", rounds, low=1)
+
+    def method(problem: Oracle) -> list[Any]:
+        x = [problem.start, problem.start]
+        for _ in range(T):
+            x.append(x[-1] - eta * problem.gradient(x[-1]) + beta * (x[-1] - x[-2]))
+        return x[2:]
+
+    return method
+
+
+def fedavg(step_size: float, local_steps: int, rounds: int, sampled: int | None = None, noisy: bool = False) -> Method:
+    """Local gradient steps, then the mean: FedAvg; with ``sampled`` clients in every round, with noisy gradients.
+
+    Parameters
+    ----------
+    step_size : float
+    local_steps, rounds : int
+    sampled : int, optional
+        Clients per round, drawn uniformly; everybody if not given.
+    noisy : bool
+        Whether gradients carry the noise of the class.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, fedavg, worst_case
+    >>> found = worst_case(fedavg(0.25, 2, 1), Problems(2, heterogeneity=AtOptimum(0.5)), "shadow")
+    >>> round(found.value, 6)
+    0.286852
+    """
+    eta, tau = _size("fedavg: step_size", step_size), whole("fedavg: local_steps", local_steps, low=1)
+    T = whole("fedavg: rounds", rounds, low=1)
+    number = None if sampled is None else whole("fedavg: sampled", sampled, low=1)
+
+    def method(problem: Oracle) -> Iterates:
+        x, out = problem.start, Iterates([], [])
+        for _ in range(T):
+            if tau == 1 and number is None and not noisy:
+                x = x - eta * problem.gradient(x)
+                out.shadow.append(x)
+            else:
+                clients = _participants(problem, number)
+                y = [x] * len(clients)
+                for _ in range(tau):
+                    y = [
+                        z - eta * (c.noisy_gradient(z) if noisy else c.gradient(z))
+                        for c, z in zip(clients, y, strict=True)
+                    ]
+                    x = problem.mean(y, clients)
+                    out.shadow.append(x)
+            out.rounds.append(x)
+        return out
+
+    return method
+
+
+def _participants(problem: Oracle, sampled: int | None) -> Sequence[Client]:
+    return problem.clients if sampled is None else problem.sample(sampled)
+
+
+def scaffold(
+    step_size: float,
+    local_steps: int,
+    rounds: int,
+    *,
+    option: int = 2,
+    server_step: float = 1.0,
+    sampled: int | None = None,
+    first_controls: str = "zero",
+) -> Method:
+    """SCAFFOLD, option I or II, with c_i = 0 at first or c_i = grad F_i(x^0) ("gradients").
+
+    Parameters
+    ----------
+    step_size : float
+    local_steps, rounds : int
+    option : int
+        1 or 2: c_i <- grad F_i(x), or c_i - c + (x - y_i)/(local_steps step_size).
+    server_step : float
+    sampled : int, optional
+        Clients per round, drawn uniformly; everybody if not given.
+    first_controls : str
+        "zero" or "gradients".
+    """
+    eta, eta_g = _size("scaffold: step_size", step_size), _size("scaffold: server_step", server_step)
+    K, T = whole("scaffold: local_steps", local_steps, low=1), whole("scaffold: rounds", rounds, low=1)
+    option = whole("scaffold: option", option, low=1, high=2)
+    number = None if sampled is None else whole("scaffold: sampled", sampled, low=1)
+    if first_controls not in ("zero", "gradients"):
+        raise bad("scaffold: first_controls", 'be "zero" or "gradients"', first_controls)
+
+    def method(problem: Oracle) -> list[Any]:
+        x, out = problem.start, []
+        known = first_controls == "gradients"
+        c_i = {c.index: c.gradient(x) if known else 0.0 * x for c in problem.clients}
+        for _ in range(T):
+            x, c_i = scaffold_round(problem, _participants(problem, number), x, c_i, eta, K, option, eta_g)
+            out.append(x)
+        return out
+
+    return method
+
+
+def scaffold_round(
+    problem: Oracle,
+    clients: Sequence[Client],
+    x: Any,
+    c_i: dict[int, Any],
+    eta: float,
+    K: int,
+    option: int,
+    eta_g: float,
+) -> tuple[Any, dict[int, Any]]:
+    """Return the server's model and all control variates after a round."""
+    c = sum(float(p) * c_i[i] for i, p in enumerate(problem.p))
+    share, moved, new = len(problem.p) / len(clients), 0.0 * x, dict(c_i)
+    for client in clients:
+        y, i = x, client.index
+        for _ in range(K):
+            y = y - eta * (client.gradient(y) - c_i[i] + c)
+        new[i] = client.gradient(x) if option == 1 else c_i[i] - c + (x - y) / (K * eta)
+        moved = moved + share * client.weight * (y - x)
+    return x + eta_g * moved, new
+
+
+def fedlin(step_size: float, local_steps: int, rounds: int) -> Method:
+    """Corrected local steps y_i <- y_i - step_size (grad F_i(y_i) - grad F_i(x) + grad F(x)): FedLin."""
+    eta, tau = _size("fedlin: step_size", step_size), whole("fedlin: local_steps", local_steps, low=1)
+    T = whole("fedlin: rounds", rounds, low=1)
+
+    def method(problem: Oracle) -> list[Any]:
+        out = [problem.start]
+        for _ in range(T):
+            x, y = out[-1], []
+            full = problem.gradient(x)
+            for client in problem.clients:
+                z = x
+                for _ in range(tau):
+                    z = z - eta * (client.gradient(z) - client.gradient(x) + full)
+                y.append(z)
+            out.append(problem.mean(y))
+        return out[1:]
+
+    return method
+
+
+def fedprox(proximal_mu: float, rounds: int, sampled: int | None = None) -> Method:
+    """FedProx with exact local minimisers: x <- mean over clients of argmin F_i + (proximal_mu/2)‖. - x‖^2."""
+    step = 1.0 / _size("fedprox: proximal_mu", proximal_mu)
+    T = whole("fedprox: rounds", rounds, low=1)
+    number = None if sampled is None else whole("fedprox: sampled", sampled, low=1)
+
+    def method(problem: Oracle) -> list[Any]:
+        out = [problem.start]
+        for _ in range(T):
+            clients = _participants(problem, number)
+            out.append(problem.mean([c.prox(out[-1], step) for c in clients], clients))
+        return out[1:]
+
+    return method
+
+
+def hedging(rho: float, rounds: int, sampled: int | None = None) -> Method:
+    """Progressive hedging from x^0 with y_k = 0, exact; with ``sampled`` clients from the second round on.
+
+    The iterates are z, the server's model after each round.
+    """
+    rho = _size("hedging: rho", rho)
+    T = whole("hedging: rounds", rounds, low=1)
+    number = None if sampled is None else whole("hedging: sampled", sampled, low=1)
+
+    def method(problem: Oracle) -> list[Any]:
+        z = problem.start
+        v = dict.fromkeys(range(len(problem.p)), z)  # v_k = x_k + y_k/rho, whose mean is z
+        out = []
+        for t in range(T):
+            for client in problem.clients if t == 0 else _participants(problem, number):
+                i = client.index
+                v[i] = v[i] + client.prox(2.0 * z - v[i], 1.0 / rho) - z
+            z = sum(float(p) * v[i] for i, p in enumerate(problem.p))
+            out.append(z)
+        return out
+
+    return method
