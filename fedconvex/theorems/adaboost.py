@@ -21,7 +21,6 @@ from fedconvex.theorems.parts.boosting_runs import (
     path_of,
     problem_of,
     shown,
-    tolerance,
 )
 from fedconvex.theorems.parts.scope import OF_ENSEMBLES
 from fedconvex.theorems.parts.setting import Setting
@@ -154,7 +153,6 @@ _ABOUT: dict[str, Any] = {
     "quantity": ENSEMBLE_LOSS,
     "exact": along(loss_after),
     "kind": BoostingProblem,
-    "tolerance": lambda s, value: tolerance(s),
     "shown": shown,
     "statement": STATEMENT,
     "method": line_search(),

@@ -20,13 +20,14 @@ from fedconvex.theorems.parts.boosting_runs import (
     boosts,
     line_search,
     loss_after,
+    loss_rounding,
     one_by_one,
     path_of,
     problem_of,
     shown,
-    tolerance,
     value_of,
 )
+from fedconvex.theorems.parts.rounding import UNIT
 from fedconvex.theorems.parts.scope import OF_ENSEMBLES
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.sources import (
@@ -284,9 +285,17 @@ def _remainder(s: Setting, path: Path, T: int) -> float:
     return float(np.abs(moved - F - STEP * gradient.T).max())
 
 
+def _remainder_rounding(s: Setting, path: Path, T: int) -> float:
+    """F_k is computed before and after a step h, its derivative from slopes, which margins move by their curvature."""
+    p, kind = problem_of(s), traits(problem_of(s).loss)
+    F, each = float(p.losses_of(path.margins[T])[0].max()), loss_rounding(s, path, T)
+    slope = max(float(kind.slope_bound(F)), 1e-300)
+    bend = max(1.0, kind.curvature_below(F) / slope)
+    return each * (3.0 + math.exp(STEP) + STEP * bend) + UNIT * STEP * slope
+
+
 _ABOUT: dict[str, Any] = {
     "kind": BoostingProblem,
-    "tolerance": lambda s, value: tolerance(s),
     "shown": shown,
     "statement": STATEMENT,
 }
@@ -355,7 +364,7 @@ THEOREMS = (
         quantity=TAYLOR_REMAINDER,
         bound=gradient_remainder,
         read=_read_gradient,
-        exact=along(_remainder),
+        exact=along(_remainder, _remainder_rounding),
         says="Errors give derivatives: a step h along a coordinate changes F_k by h dF_k up to h²/2 times its bend.",
         loose="Attained up to e^h for classifiers without doubt (Q = 1); else by squares of Q h.",
         method=line_search(smoothing=20.0),

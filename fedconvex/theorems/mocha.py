@@ -17,12 +17,13 @@ from fedconvex.theorems.parts.dual_methods import (
     accuracy,
     constants_of,
     dual_steps,
+    dual_tolerance,
     dual_value,
     first_state,
     gap_parts,
+    gap_tolerance,
     share_asked,
     shown,
-    tolerance,
 )
 from fedconvex.theorems.parts.instances import breast_cancer
 from fedconvex.theorems.parts.quantities import Exact, Sample, values_along
@@ -387,7 +388,6 @@ def _read(s: Setting) -> Reading:
 
 _ABOUT: dict[str, Any] = {
     "kind": MultiTaskProblem,
-    "tolerance": lambda s, value: tolerance(s),
     "shown": shown,
     "statement": STATEMENT,
     "adapt": as_tasks,
@@ -403,6 +403,7 @@ THEOREMS = (
         bound=mocha_smooth,
         read=_read,
         sample=_suboptimality,
+        tolerance=lambda s, value: dual_tolerance(s),
         exact=_exact(_suboptimality),
         says="Smooth losses: the dual suboptimality shrinks by 1 - (1 - Theta) s a round, however unequal nodes work.",
         loose="A factor of 2 in the rate at best (one row per task); typical rounds beat Theta, the largest measured.",
@@ -428,6 +429,7 @@ THEOREMS = (
         bound=mocha_gap_rate,
         read=_read,
         sample=_gap,
+        tolerance=lambda s, value: gap_tolerance(s),
         exact=_exact(_gap),
         says="The duality gap is at most 1/s times the dual suboptimality, hence shrinks as fast.",
         loose="As Theorem 1, and the gap is rarely 1/s times the suboptimality.",
@@ -442,6 +444,7 @@ THEOREMS = (
         bound=mocha_lipschitz,
         read=_read,
         sample=_suboptimality,
+        tolerance=lambda s, value: dual_tolerance(s),
         exact=_exact(_suboptimality),
         says="For Lipschitz losses the dual suboptimality falls by halves down to 2C, then like 4C/h.",
         loose="A factor of 2 in the first round at best; later it falls like 1/h only, where coordinates stand still.",

@@ -6,6 +6,7 @@ before and after, not from what the method says of it.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.driver import iterate
+from fedconvex.loss_traits import traits
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import BoostingProblem, StumpProblem
+from fedconvex.theorems.parts.rounding import UNIT, Found
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule
 from fedconvex.theory.bound import Hypothesis, Quantity, require
@@ -67,12 +70,31 @@ def value_of(s: Setting, margins: np.ndarray) -> float:
     return float(F.max()) if mu is None or len(F) == 1 else float(np.logaddexp.reduce(mu * F) / mu)
 
 
-def along(quantity: Callable[[Setting, Path, int], float]) -> Callable[[Setting, Sequence[int]], np.ndarray]:
-    """Return the quantity of the one run that there is."""
+def loss_rounding(s: Setting, path: Path, T: int) -> float:
+    """Return how far a computed loss after T rounds may be off: by its sum, and by the margins that it is made of.
 
-    def exact(s: Setting, rounds: Sequence[int]) -> np.ndarray:
+    A margin is a sum of steps times numbers in [-1, 1], and is off by eps of the steps' sizes.
+    """
+    p = problem_of(s)
+    F = float(p.losses_of(path.margins[T])[0].max())
+    reach = sum(float(np.abs(a).sum()) for a in (path.alpha[0], path.steps[:T], path.alpha[T]))
+    smoothed = 0.0 if s.method.smoothing is None else math.log(len(p.vertices)) / float(s.method.smoothing)
+    return UNIT * (F + float(traits(p.loss).slope_bound(F)) * reach + smoothed)
+
+
+def all_losses(s: Setting, path: Path, T: int) -> float:
+    """Return how far sums and differences of the losses up to round T may be off."""
+    return 4.0 * sum(loss_rounding(s, path, t) for t in range(T + 1))
+
+
+def along(
+    quantity: Callable[[Setting, Path, int], float], off: Callable[[Setting, Path, int], float] = all_losses
+) -> Callable[[Setting, Sequence[int]], Found]:
+    """Return the quantity of the one run that there is, and its rounding."""
+
+    def exact(s: Setting, rounds: Sequence[int]) -> Found:
         path = path_of(s, max(rounds))
-        return np.array([quantity(s, path, T) for T in rounds])
+        return Found(np.array([quantity(s, path, T) for T in rounds]), np.array([off(s, path, T) for T in rounds]))
 
     return exact
 
@@ -93,13 +115,6 @@ def one_by_one(s: Setting) -> Hypothesis:
     """Return the hypothesis that a round changes one coordinate, so that its direction is seen in the margins."""
     every = getattr(s.method, "corrective", None)
     return Hypothesis("one coordinate a round", f"corrective={every}", every is None)
-
-
-def tolerance(s: Setting) -> float:
-    """Return the rounding of sums of n terms that start at 1 for alpha = 0, and do not grow."""
-    p = problem_of(s)
-    margins = p.margins(s.start) if s.start.size else np.zeros(p.data.n)
-    return 1e-13 * (1.0 + value_of(s, margins))
 
 
 def shown(s: Setting) -> dict[str, tuple[float, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 from fedconvex.driver import iterate
 from fedconvex.methods import MOCHA
 from fedconvex.problems import MultiTaskProblem
+from fedconvex.theorems.parts.dual_rounding import dual_rounding, gap_rounding, sizes_of
 from fedconvex.theorems.parts.setting import Setting, participants
 from fedconvex.theorems.parts.theorem import MethodRule
 from fedconvex.theory.bound import Hypothesis, require
@@ -47,7 +48,7 @@ def accuracy(s: Setting) -> tuple[float, float, tuple[Hypothesis, ...]]:
     """
     m = s.method
     looking = replace(m, certify=True) if hasattr(m, "certify") else m
-    nothing, idle, largest, before = tolerance(s), 0.0, 0.0, None
+    nothing, idle, largest, before = dual_rounding(sizes_of(s, sigma_of(s))) / s.problem.federation.K, 0.0, 0.0, None
     runs = iterate(looking, s.problem, rounds=s.rounds, seed=s.seed + _OTHERS, trajectories=LOOKS, start=s.start)
     for _, state in runs:
         if before is not None:
@@ -88,13 +89,23 @@ def constants_of(s: Setting) -> DualConstants:
         Hypothesis("a fixed relationship", f"{p.relation!r}", not p.relation.learned),
         Hypothesis(f"row spaces of at most {LARGEST:,} dimensions together", f"{order:,}", order <= LARGEST),
     )
-    return dual_constants(p, float(first_state(s).sigma[0]))
+    return dual_constants(p, sigma_of(s))
 
 
-def tolerance(s: Setting) -> float:
-    """How far double precision and the exact solution may move the quantities."""
-    best = s.problem.solve()
-    return 1e-11 * (1.0 + abs(best.value)) + 2.0 * best.gap
+def sigma_of(s: Setting) -> float:
+    """Return the method's sigma'."""
+    return float(first_state(s).sigma[0])
+
+
+def dual_tolerance(s: Setting) -> float:
+    """How far rounding, the exact solution, and nodes that count as done may move D(alpha^h) - min D."""
+    return dual_rounding(sizes_of(s, sigma_of(s))) * (1.0 + s.rounds) + 2.0 * float(s.problem.solve().gap)
+
+
+def gap_tolerance(s: Setting) -> float:
+    """How far they may move the duality gap, which is bounded by 1/s times the dual suboptimality."""
+    c = constants_of(s)
+    return float(gap_rounding(sizes_of(s, c.sigma)).sum()) + dual_tolerance(s) * (1.0 + c.sigma * c.sigma_max / c.mu)
 
 
 def shown(s: Setting) -> dict[str, tuple[float, str]]:
