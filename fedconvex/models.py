@@ -23,7 +23,7 @@ from fedconvex._check import bad, finite, flag, numeric, raw, vector, wrong_type
 from fedconvex._files import check_folder, read_place, write_file
 from fedconvex.loss_traits import traits
 from fedconvex.tables.columns import Columns
-from fedconvex.tables.frame import Frame
+from fedconvex.tables.frame import Frame, as_text, is_gap
 from fedconvex.tables.reading import read_frame
 from fedconvex.tables.records import described, restored
 
@@ -222,8 +222,12 @@ class LinearModel:
             raise bad("LinearModel.decision_function: clients", "say whose rows they are", "nothing", cure)
         if owners.shape != (rows.shape[0],):
             raise bad("LinearModel.decision_function: clients", f"be {rows.shape[0]} names", f"shape {owners.shape}")
-        place = {str(name): k for k, name in enumerate(self.clients)}
-        who_is = np.array([place.get(str(name), -1) for name in owners.tolist()])
+        gaps = [i for i, name in enumerate(owners.tolist()) if is_gap(name)]
+        if gaps:
+            got = f"{len(gaps)} missing, the first in row {gaps[0] + 1}"
+            raise bad("LinearModel.decision_function: clients", "name the client of every row", got)
+        place = {as_text(name): k for k, name in enumerate(self.clients)}
+        who_is = np.array([place.get(as_text(name), -1) for name in owners.tolist()])
         out = np.empty((rows.shape[0], *self.coef.shape[1:-1]))
         for k in np.unique(who_is).tolist():
             mine = who_is == k
@@ -233,11 +237,11 @@ class LinearModel:
 
     def unknown_clients(self, clients: Any) -> list[Any]:
         """Return the names that have no model of their own, each once."""
-        known, who = set(map(str, self.clients or ())), "LinearModel.unknown_clients: clients"
+        known, who = set(map(as_text, self.clients or ())), "LinearModel.unknown_clients: clients"
         names = raw(who, clients).ravel().tolist()
         if not all(isinstance(name, (str, bytes, Number, date, NoneType)) for name in names):
             raise wrong_type(who, "be names", f"{clients!r}"[:80])
-        return [name for name in dict.fromkeys(names) if str(name) not in known]
+        return [name for name in dict.fromkeys(names) if as_text(name) not in known]
 
     def predict(self, X: Any, clients: Any = None, *, loss: Any = None) -> np.ndarray:
         """Return the class labels; for a regression the scores, or what a given loss predicts from them."""

@@ -351,6 +351,18 @@ def test_weights_are_repeated_rows(loss, rng):
         np.testing.assert_allclose(models(balanced), models(peer), atol=1e-9)
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_equal_weights_are_repeated_rows_of_a_sum(loss, rng):
+    """Beside a sum over rows the relationship weighs half as much where every row counts twice."""
+    X, y, clients = tasks(rng, 3, 10, 3, regression=loss == "squared")
+    how = {"relation": "mean", "lam": 1.0, "normalisation": "sum", "tol": 1e-9}
+    mine = estimator(loss, **how).fit(X, y, clients, np.full(len(y), 2.0))
+    twice = np.tile(np.arange(len(y)), 2)
+    np.testing.assert_allclose(
+        models(mine), models(estimator(loss, **how).fit(X[twice], y[twice], clients[twice])), atol=1e-6
+    )
+
+
 # ---------------------------------------------------------------- scikit-learn's tools
 
 

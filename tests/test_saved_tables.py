@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, run
+from fedconvex.cli import main
 from fedconvex.models import LinearModel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 from fedconvex.tables import UnknownCategory, read_table
@@ -121,6 +122,18 @@ def test_a_model_per_client(tmp_path):
     with pytest.raises(ValueError, match="say whose rows they are; got nothing: pass clients="):
         model.predict(frame.drop(columns="ward"))
     assert model.to_frame().shape == (6, 3) and list(model.to_frame().columns) == ["north", "south", "west"]
+    with pytest.raises(ValueError, match="must name the client of every row; got 1 missing, the first in row 2"):
+        model.predict(frame, clients=["north", None] + ["west"] * (len(frame) - 2))
+    rows = frame.assign(ward=["north", None] + ["west"] * (len(frame) - 2))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    assert main(["predict", str(tmp_path), str(tmp_path / "rows.csv")]) == 2  # "None" was an unknown client, it was
+
+
+def test_whole_numbers_name_clients_however_they_are_held():
+    model = LinearModel(np.array([[1.0], [2.0]]), np.zeros(2), None, ("x",), clients=(1, 2))
+    for names in ([2, 1, 3], [2.0, 1.0, 3.0], ["2", "1", "3"]):
+        assert model.predict(np.ones((3, 1)), names).tolist() == [2.0, 1.0, 1.5]
+        assert len(model.unknown_clients(names)) == 1
 
 
 FIELDS = ["loss", "l2", "penalty", "method", "gap", "certificate", "data", "digest", "version", "classes", "clients"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem
+from fedconvex.cli import main
 from fedconvex.tables import ColumnProblems, Frame, read_frame, read_table
 
 N = 40
@@ -98,6 +99,20 @@ def test_targets_that_are_no_classes():
     with pytest.raises(ColumnProblems, match=r"'who': text with 80 different values.*more than 50 classes"):
         read_table({"x": np.r_[X, X], "who": names}, "who")
     assert len(read_table({"x": np.r_[X, X], "who": names}, "who", as_category=["who"])[1].labels) == 80
+
+
+def test_targets_of_one_value_and_columns_called_like_options(tmp_path, capsys):
+    rows = "".join(f"{x},a,{i % 2},b\n" for i, x in enumerate(X))
+    path = csv(tmp_path, "l2,--keep,ward,ill\n" + rows)
+    for command in ("solve", "compare"):
+        assert main([command, str(path), "--target", "ill", "--client", "ward", "--keep=--keep"]) == 2
+        assert "target must take at least two values" in capsys.readouterr().err
+    path = csv(tmp_path, "-x,--drop,ward,ill\n" + rows.replace(",b", ",1"))
+    assert main(["solve", str(path), "--target=-x", "--client", "ward"]) == 2
+    assert "settled by: --drop=--drop,ill" in capsys.readouterr().err
+    cells = "".join(f'"{i},5",1.5,{i % 2},{i % 3}\n' for i in range(20))
+    assert main(["solve", str(csv(tmp_path, "a,b,ward,ill\n" + cells)), "--target", "ill", "--client", "ward"]) == 2
+    assert "decimal commas are named by --decimal ," in capsys.readouterr().err
 
 
 def test_digits_as_text_are_no_days():

@@ -115,7 +115,7 @@ def _silence() -> None:
 
 def _one_line(error: BaseException) -> str:
     if hasattr(error, "command_line"):  # several lines, one a column
-        return str(error.command_line)
+        return "\n".join(map(spoken, str(error.command_line).splitlines()))
     if isinstance(error, MemoryError):
         return "the data must fit into memory; got a MemoryError: take fewer rows or a sparse format"
     if isinstance(error, OSError) and error.strerror:

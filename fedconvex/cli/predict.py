@@ -94,6 +94,10 @@ def _clients(args: argparse.Namespace, model: LinearModel, frame: Frame) -> np.n
         raise bad(
             frame.origin, f"have the client column {name!r}", f"columns {listed}", "name another with --client COL"
         )
+    gaps = frame.missing(name)
+    if gaps.any():
+        got = f"{int(gaps.sum())} missing, the first in row {int(np.argmax(gaps)) + 1}"
+        raise bad(frame.origin, f"name the client of every row in the column {name!r}", got)
     return frame.text(name).astype(str)
 
 

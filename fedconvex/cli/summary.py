@@ -173,7 +173,7 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     )
     by = certificate(problem, outcome.aim)
     lines = [
-        ("Data", f"{data.title}: {rows}, {len(data.names):,} features{domains}"),
+        ("Data", f"{data.title}: {rows}, {len(data.names):,} feature{'s' * (len(data.names) > 1)}{domains}"),
         *([("Read", data.columns.read_as)] if data.columns.read_as else []),
         (
             "Clients",

@@ -27,6 +27,7 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^reproduce: NAME", "NAME"),
     (r"^[\w-]+: data must", "--data must"),
     (r"\bby sep=", "by --sep"),
+    (r"\bby decimal=','", "by --decimal ,"),
     (r"\b(target|client|domain|weight)=", r"--\1 "),
     (r"(damaged or foreign file) \(.*\)(?=: delete)", r"\1"),
     (

@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     y: np.ndarray  # (n,)
     clients: np.ndarray  # (n,) names
     domains: np.ndarray | None  # (n,) names
-    weight: np.ndarray | None  # (n,) positive, or None where all are equal
+    weight: np.ndarray | None  # (n,) positive, or None where all are one
 
     def federation(self, target: np.ndarray, intercept: bool) -> Federation:
         """Return the federation of these rows with numeric labels, its last column ones if there is an intercept."""
@@ -95,7 +95,7 @@ def checked_rows(
         raise bad(f"{who}: sample_weight", "be positive for at least one row", "zeros only")
     rows = Rows(X, y, owner, area, weight)
     rows = rows if some.all() else rows.some(some)
-    return rows._replace(weight=None) if np.ptp(weight[some]) == 0.0 else rows
+    return rows._replace(weight=None) if (weight[some] == 1.0).all() else rows
 
 
 def client_of(who: str, clients: Any, n: int) -> np.ndarray:

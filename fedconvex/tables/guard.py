@@ -108,7 +108,7 @@ def oddly_written(cells: list[str]) -> str:
     shown = next(cell for cell in cells if cell in odd)
     what = f"numbers in another notation ({shown!r}, ...), to be written as plain numbers"
     has_comma = re.match(r"[-+]?\d+,\d+$", shown)
-    return what + ("; decimal commas are named by decimal=',' (--decimal ,)" if has_comma else "")
+    return what + ("; decimal commas are named by decimal=','" if has_comma else "")
 
 
 def _is_key(name: str) -> bool:
@@ -154,13 +154,19 @@ def giving_away(frame: Frame, name: str, is_category: bool, y: np.ndarray, n_cla
 
 def _told(x: np.ndarray, y: np.ndarray, n_classes: int) -> str:
     """Return in words how well numbers tell the target, "" if they do not tell it, or if rows are few."""
-    if y.size < _ENOUGH or (n_classes and np.bincount(y.astype(int), minlength=n_classes).min() < _ENOUGH):
+    if _too_few(y, n_classes):
         return ""
     if not n_classes:
         r = _correlation(x, y)
         return f"|r| = {r:.6f}" if r >= _R else ""
     area = _least_area(x, y.astype(int), n_classes) if _promising(x, y.astype(int), n_classes) else 0.0
     return f"an AUC of {area:.4f}" if area >= _AUC else ""
+
+
+def _too_few(y: np.ndarray, n_classes: int) -> bool:
+    """Whether there are fewer than ten rows, of the table or of a class, or one class only."""
+    sizes = np.bincount(y.astype(int), minlength=n_classes) if n_classes else [y.size]
+    return n_classes == 1 or min(sizes) < _ENOUGH
 
 
 def _as_scores(
@@ -213,8 +219,8 @@ def sparse_giving_away(frame: Frame, y: np.ndarray, n_classes: int) -> Iterator[
 
     A column that is 0 in more than a tenth of the rows of two classes has an area below 0.995, and is not looked at.
     """
-    X, n = frame.rows.tocsc(), y.size
-    if n < _ENOUGH or (n_classes and np.bincount(y.astype(int), minlength=n_classes).min() < _ENOUGH):
+    X = frame.rows.tocsc()
+    if _too_few(y, n_classes):
         return
     if n_classes:
         filled = np.zeros((X.shape[1], n_classes))

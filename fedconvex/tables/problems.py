@@ -98,5 +98,6 @@ def _options(cures: dict[str, list[str]]) -> str:
     for name, values in cures.items():
         plain = [v for v in values if "," not in v]
         for value in ([",".join(plain)] if plain else []) + [v for v in values if "," in v]:
-            words += [f"--{name.replace('_', '-')}", shlex.quote(value)]
+            option = f"--{name.replace('_', '-')}"  # a column called like an option is tied to its own by "="
+            words += [f"{option}={shlex.quote(value)}"] if value.startswith("-") else [option, shlex.quote(value)]
     return " ".join(words)
