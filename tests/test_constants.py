@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Constants, Federation, Hinge, Logistic, Problem, Softmax, Squared
+from fedconvex import Constants, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
 from fedconvex.constants import (
     AT_CENTRE,
     BOUND,
@@ -162,6 +162,17 @@ def test_equal_hessians_have_a_finite_zeta_everywhere():
     b = np.array([fed.X[i:j].T @ fed.y[i:j] / (j - i) for i, j in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)])
     assert c.zeta == pytest.approx(np.linalg.norm(b - b.mean(0), axis=1).max(), rel=1e-10)
     assert c.how["zeta"] == EXACT
+
+
+def test_rows_that_clients_share_do_not_count_as_heterogeneity():
+    """Rows w and -(c + e) w of one client, w and c w of the other: w cancels, the others' slopes span c + e and c."""
+    c, e = 0.01, 0.0002
+    X, who = np.array([[1.0], [-(c + e)], [1.0], [c]]), [0, 0, 1, 1]
+    problem = Problem(Federation.from_arrays(X, np.ones(4), who), SmoothedHinge())
+    zeta = problem.constants().zeta
+    assert zeta == pytest.approx((2 * c + e) / 4, rel=1e-12)
+    grid = problem.client_gradients(np.array([[-0.5], [0.0], [0.5]]))
+    assert zeta == pytest.approx(np.abs(grid[:, 0] - grid[:, 1]).max() / 2, rel=1e-12)  # attained at w = 0
 
 
 def test_logistic_constants():

@@ -1,9 +1,11 @@
 """Errors planted in the source of bounds: what counts as one, and that the suite's checks catch them."""
 
 import ast
+import math
+from dataclasses import replace
 
 import pytest
-from campaigns.mutants import Mutant, changes, judged, mutants
+from campaigns.mutants import Mutant, changes, judged, looseness, mutants
 
 from fedconvex.theorems import THEOREMS
 
@@ -22,6 +24,23 @@ def test_changes_of_an_expression():
     assert told("18.0") == ["9.0", "36.0"]
     assert told("{'noise': x}") == ["the term 'noise' times 0", "the term 'noise' times 0.5"]
     assert told("x * y") == told("0.0") == []
+
+
+def test_exact_worst_cases_excuse_a_mutant_or_do_not():
+    """Half the drift of (15) stays above all exact worst cases, and no start term at all below some."""
+    theorem = THEOREMS["fedavg-convex"]
+
+    def planted(**factors):
+        def bound(**run):
+            true = theorem.bound(**run)
+            terms = {k: factors.get(k.replace(" ", "_"), 1.0) * v for k, v in true.terms.items()}
+            return replace(true, terms=terms, value=math.nan)
+
+        return Mutant("planted", bound)
+
+    assert looseness(theorem, planted(heterogeneity_drift=0.5))[0] > 4.0
+    assert looseness(theorem, planted(start=0.0)) is None
+    assert looseness(theorem, planted()) is None  # lowers nothing
 
 
 @pytest.mark.slow

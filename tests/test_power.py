@@ -92,7 +92,9 @@ def test_power_stands_in_table_and_document():
     document = json.loads(json.dumps(as_document(report), allow_nan=False))
     found = document["theorems"]["fedavg-bias"]["power"]
     assert found["whole"] == pytest.approx(report.powers["fedavg-bias"].whole.factor)
-    assert set(found) == {"whole", "terms", "hypotheses", "noticed_by", "smallest_constant"}
+    assert set(found) == {
+        "whole", "terms", "hypotheses", "noticed_by", "smallest_constant", "established", "looseness",
+    }  # fmt: skip
     assert found["terms"] == {"drift": pytest.approx(found["whole"], rel=1e-6)}
     assert f"smallest errors noticed: the bound ÷ {found['whole']:.3g}" in as_table(report)
     least = min(f.verdict.ratio for f in report.findings if f.theorem == "fedavg-bias" and f.verdict.bound is not None)

@@ -10,6 +10,7 @@ from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, sharp_checks
 from fedconvex.verify import Outcome, power, tightest, verify
 from fedconvex.verify.checking import carried_out, problem_of, setting_of
+from fedconvex.verify.findings import Noticed, Power
 from fedconvex.verify.search import changed, drawn, found_by, share_of
 
 # F = (1/2) mean over (h_k = 1, 4) of h_k (w - t_k)^2, from w*: the two parabolas that attain the bias for mu = h_1
@@ -36,6 +37,34 @@ def test_shares_are_those_of_verdicts():
     assert share == pytest.approx(1.0 / finding.verdict.ratio, rel=1e-6)
     assert power(theorem, [check]).whole.factor == pytest.approx(1.0 / share)
     assert finding.worst.words == "the instance was searched for"
+
+
+# clients mean l(w), l(-(c + e) w) and l(w), l(c w): F' = min((w - 1)/2, 0) + g, apart by zeta = c/2
+KINKS = Tiny(
+    ((1.0,), (-0.0618,), (1.0,), (0.05,)),
+    (1.0,) * 4,
+    (2, 2),
+    (0.0,),
+    60,
+    {"share": 0.998, "local_steps": 2, "batch_size": 0},
+    loss="hinge",
+)
+
+
+def test_two_opposed_kinks_press_on_the_drift():
+    """Known by hand for small steps: 1/3.5 of the term (`test_planted_drift_constant_four_times_too_small`)."""
+    theorem = THEOREMS["fedavg-refined-sharp"]
+    assert share_of(theorem, KINKS, "heterogeneity drift") > 0.27
+    assert share_of(theorem, KINKS.scaled(1e-3), "heterogeneity drift") > 0.27  # in other units, and the bound 1e-6
+
+
+def test_power_is_established_or_not():
+    """By a factor of 3, or of 1.5 times what the bound is loose on its class."""
+    mild = Power(Noticed(4.0, "here"), {}, {}, 0.25)
+    assert not mild.established
+    assert mild._replace(looseness=3.0).established
+    assert mild._replace(whole=Noticed(2.9, "here")).established
+    assert not mild._replace(whole=None, looseness=100.0).established
 
 
 def test_only_exact_values_count():

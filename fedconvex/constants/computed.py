@@ -28,6 +28,8 @@ from fedconvex.solvers.solution import Solution
 
 __all__ = ["problem_constants"]
 
+GROUPED = 100_000  # entries up to which equal rows are looked for: sorting them costs more than a pass
+
 
 def problem_constants(
     problem: Objective,
@@ -222,10 +224,7 @@ def _zeta(
         )
     if not math.isfinite(loss.lipschitz):
         return math.inf, INFINITE if radius is None else UNKNOWN
-    lengths = _weighed(problem, np.sqrt(fed.row_norms2))
-    norms = loss.lipschitz * np.add.reduceat(lengths, fed.ptr[:-1]) / fed.sizes
-    others = np.array([np.delete(norms, k).max() for k in range(fed.K)])
-    everywhere = float(((1.0 - p) * (norms + others)).max())
+    everywhere = _spread_of_slopes(problem)
     if radius is None or not math.isfinite(loss.smoothness):
         return everywhere, BOUND
     mean = np.einsum("k,kij->ij", p, np.array(grams))
@@ -233,6 +232,37 @@ def _zeta(
     spread = loss.smoothness * np.maximum([_largest(S) for S in grams], _largest(mean))
     near = float((centre + radius * spread).max())
     return (near, BOUND_ON_BALL) if near < everywhere else (everywhere, BOUND)
+
+
+def _spread_of_slopes(problem: Objective) -> float:
+    """Return a bound of max_k sup_w ‖grad F_k - grad F‖ from the range of every row's slope.
+
+    The deviation is sum_r v_kr l'_r x_r with v_kr = share of row r in client k less its share in F. Slopes lie within
+    h_r of m_r: at most ‖sum_r v_kr m_r x_r‖ + sum_r |v_kr| h_r ‖x_r‖. Rows that several clients hold are counted once.
+    """
+    fed, p, loss = problem.federation, problem.weights, problem.traits
+    share = _weighed(problem, np.ones(fed.n)) / np.repeat(fed.sizes, fed.sizes)
+    if loss.several:
+        middle, half = np.zeros(fed.n), np.full(fed.n, loss.lipschitz)
+    else:
+        low, high = loss.slope_range(fed.y)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+    length = half * np.sqrt(fed.row_norms2)
+    centres = np.array([_rows_sum(fed, k, share * middle) for k in range(fed.K)])
+    far = np.linalg.norm(centres - p @ centres, axis=1)
+    if fed.is_sparse or fed.n * fed.d > GROUPED:
+        lengths = np.add.reduceat(share * length, fed.ptr[:-1])
+        return float((far + (1.0 - 2.0 * p) * lengths + p @ lengths).max())
+    _, first, group = np.unique(np.column_stack([fed.X, fed.y]), axis=0, return_index=True, return_inverse=True)
+    shares = np.zeros((fed.K, len(first)))
+    np.add.at(shares, (np.repeat(np.arange(fed.K), fed.sizes), group.ravel()), share)
+    return float((far + np.abs(shares - p @ shares) @ length[first]).max())
+
+
+def _rows_sum(fed: Federation, k: int, factor: np.ndarray) -> np.ndarray:
+    """Return the sum of client k's rows times their factors, (d,)."""
+    rows = slice(int(fed.ptr[k]), int(fed.ptr[k + 1]))
+    return np.asarray(fed.X[rows].T @ factor[rows]).ravel()
 
 
 def _noise(

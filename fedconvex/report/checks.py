@@ -101,9 +101,16 @@ def _power_lines(power: Power | None, width: int) -> list[str]:
     parts = {"the bound": power.whole} | (dict(power.terms) if len(power.terms) > 1 else {})
     text = ", ".join(f"{name} ÷ {_short(n.factor)}" if n else f"{name} not at all" for name, n in parts.items())
     lines = _fold(f"smallest errors noticed: {text}", width, "  ") if power.terms else []
+    if power.terms and not power.established:
+        lines += _fold(f"power not established: {tightest_ratio(power)}", width, "  ")
     if power.constant is not None and power.constant > 1.0:
         lines += _fold(f"the bound would have to be {power.constant:.4g} times as large", width, "  ")
     return lines
+
+
+def tightest_ratio(power: Power) -> str:
+    """Return in words how close to the bound anything came."""
+    return "nothing measured presses on it" if power.constant is None else f"tightest ratio found {power.constant:.3g}"
 
 
 def _cells(f: Finding, columns: Sequence[tuple[str, int]]) -> list[str]:
@@ -217,7 +224,7 @@ def _power(power: Power | None) -> dict[str, Any] | None:
         terms, hypotheses = ({name: part(n) if n else None for name, n in group.items()} for group in groups)
         return {"whole": part(power.whole) if power.whole else None, "terms": terms, "hypotheses": hypotheses}
 
-    found = {"smallest_constant": power.constant}
+    found = {"smallest_constant": power.constant, "established": power.established, "looseness": power.looseness}
     return each(lambda n: n.factor) | found | {"noticed_by": each(lambda n: n.setting)}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedconvex import _files
 from fedconvex._files import write_file
+from fedconvex.report.checks import tightest_ratio
 from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
 from fedconvex.theory.bound import Bound
 from fedconvex.verify import Outcome
@@ -163,6 +164,8 @@ def _powers(power: Power) -> list[list[Any]]:
     """Return rows of the table of the smallest errors that are noticed."""
     parts = [("The bound", power.whole), *power.terms.items()]
     rows = [[name, f"÷ {_number(n.factor)}" if n else "none", n.setting if n else "–"] for name, n in parts]
+    if not power.established:
+        rows[0][1:] = [f"{rows[0][1]}: power not established", tightest_ratio(power)]
     for text, n in power.hypotheses.items():
         got = f"exceeded {_number(n.factor)} times" if n else "bound holds without it"
         rows.append([f"needs {text}", got, n.setting if n else "–"])

@@ -311,7 +311,11 @@ def tuned_step(**settings: Any) -> MethodRule:
     return MethodRule("(16)", make, True)
 
 
-BOUNDED: dict[str, Any] = {"designs": ("equal", "alike"), "losses": ("squared", "logistic", "hinge")}
+BOUNDED: dict[str, Any] = {
+    "designs": ("equal", "alike", "shared"),
+    "losses": ("squared", "logistic", "hinge"),
+    "rounds": (1, 400),
+}
 SPACE = local_sgd_space(fixed_step, 0.25, **BOUNDED)
 
 WITHIN_REACH = (  # of exact worst cases: (M, tau, T) = (2, 2, 1..3), (2, 3, 2), (3, 2, 2), and equal clients

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import numpy as np
 from fedconvex._check import real
 from fedconvex.constants import Constants
 from fedconvex.constants import noise_factor as batch_noise_factor
+from fedconvex.federation import Federation
+from fedconvex.losses import SmoothedHinge
 from fedconvex.methods import UniformSampling
+from fedconvex.problems import Problem
 from fedconvex.theorems.fedavg_convex import BOUNDED, WITHIN_REACH
 from fedconvex.theorems.parts.assumptions import client_noise, client_weights, local_work, where_taken
 from fedconvex.theorems.parts.instances import (
@@ -28,7 +32,7 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem, local_sgd_reading
+from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem, local_sgd_reading
 from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, known, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
@@ -331,6 +335,26 @@ def _below(eta: float, L: float, *, strict: bool) -> Hypothesis:
 # ---------------------------------------------------------------- read off a setting
 
 
+def _from_optimum(problem: Problem) -> np.ndarray:
+    return np.asarray(problem.solve().w)
+
+
+def _noisy_kinks(unit: float) -> Problem:
+    """16 equal clients of four rows: where a slope ends, noise of local steps moves the mean of the models."""
+    rows = unit * np.array([[1.0], [-0.3], [-0.3], [-0.3]])
+    return Problem(Federation.from_clients([(rows, np.ones(4))] * 16), SmoothedHinge())
+
+
+_NOISY_KINKS = tuple(
+    Check(
+        Instance(f"noisy kinks{more}", "16 equal clients, one feature, smoothed hinge, from the optimum", "synthetic",
+                 cache(partial(_noisy_kinks, unit))),
+        fixed_step(0.1, local_steps=256, batch_size=1), 5, _from_optimum,
+    )
+    for unit, more in ((1.0, ""), (1e-3, ", features in thousands"))
+)  # fmt: skip
+
+
 def _read_optimum(s: Setting) -> Reading:
     local = plain_local_sgd("R2", s)
     phi = float(np.max(batch_noise_factor(local.sizes, local.batch_size, local.replacement)))
@@ -355,6 +379,7 @@ _WHERE_UNIFORM = (
     breast_cancer_by_size,
     Check(mean_estimation, fixed_step(0.5, local_steps=3, batch_size=2)),
     *WITHIN_REACH,
+    *_NOISY_KINKS,
 )
 _OPTIMUM: dict[str, Any] = {
     "quantity": SHADOW_AVERAGE,
@@ -364,7 +389,14 @@ _OPTIMUM: dict[str, Any] = {
     "method": least_bound_step(local_steps=3, batch_size=4),
     "rounds": 50,
     "worst_case": AtOptimum,
-    "space": local_sgd_space(fixed_step, 0.999, weighted=True, losses=("squared", "squared", "hinge")),
+    "space": local_sgd_space(
+        fixed_step,
+        0.999,
+        weighted=True,
+        losses=("squared", "squared", "hinge"),
+        designs=("any", "equal", "alike", "shared"),
+        rounds=(1, 400),
+    ),
 }
 _WHERE_OPTIMUM = (
     unequal_hessians,

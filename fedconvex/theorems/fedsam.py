@@ -263,7 +263,7 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": s.constants(), **numbers})
 
 
-_RADII: dict[str, Any] = {"batches": 0, "more": {"rho": Real(1e-3, 3.0)}}
+_RADII: dict[str, Any] = {"batches": 0, "more": {"rho": Real(1e-4, 10.0)}, "weighted": True, "rounds": (1, 400)}
 
 THEOREMS = (
     Theorem(
@@ -276,7 +276,9 @@ THEOREMS = (
         says="Perturbed gradients of radius rho cost a floor of L rho²/2 and a little more drift.",
         loose="The floor is attained in the limit of small steps; up to 0.7 of the bound was seen elsewhere.",
         method=least_bound_step(FedSAM, local_steps=3, rho=0.05),
-        space=local_sgd_space(fixed_step, 0.999, FedSAM, designs=("equal",), **_RADII),
+        space=local_sgd_space(
+            fixed_step, 0.999, FedSAM, designs=("equal", "shared"), losses=("squared", "hinge"), **_RADII
+        ),
         rounds=20,
         checks=(
             equal_hessians,
@@ -297,7 +299,9 @@ THEOREMS = (
         loose="The factors of Young's inequality, and steps of order 1/(L tau).",
         method=least_bound_step(FedSAM, local_steps=3, rho=0.05),
         rounds=20,
-        space=local_sgd_space(fixed_step, 0.999, FedSAM, **_RADII),
+        space=local_sgd_space(
+            fixed_step, 0.999, FedSAM, designs=("any", "equal", "shared"), losses=("squared", "hinge"), **_RADII
+        ),
         checks=(unequal_hessians, shifted_logistic, breast_cancer, diabetes),
     ),
 )

@@ -159,6 +159,12 @@ class Power(NamedTuple):
     terms: Mapping[str, Noticed | None]  # one term of it, divided by a factor
     hypotheses: Mapping[str, Noticed | None]  # how far the quantity exceeds the bound where one fails and is dropped
     constant: float | None = None  # the largest share of the bound that was found: times this, it still holds
+    looseness: float | None = None  # the least bound over exact worst case of its class, where that is known
+
+    @property
+    def established(self) -> bool:
+        """Whether an error of the bound by a factor of 3, or by 1.5 times what it is loose anyway, is noticed."""
+        return self.whole is not None and self.whole.factor <= max(3.0, 1.5 * (self.looseness or 0.0))
 
 
 class Tightness(NamedTuple):

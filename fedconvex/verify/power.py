@@ -61,6 +61,7 @@ def power_of(findings: Iterable[Finding]) -> Power:
     terms: dict[str, Noticed | None] = {}
     hypotheses: dict[str, Noticed | None] = {}
     constant: float | None = None
+    looseness = math.inf
     for f in findings:
         for text, factor in f.dropped.items():
             hypotheses[text] = _worse(hypotheses.get(text), factor, f.setting, largest=True)
@@ -68,6 +69,8 @@ def power_of(findings: Iterable[Finding]) -> Power:
         if bound is None or f.outcome not in (Outcome.HOLDS, Outcome.VIOLATED):
             continue
         least = noticed_below(f)
+        if f.worst.known and f.worst.upper > 0.0:
+            looseness = min(looseness, f.worst.ratio(bound))
         share = whole_share(bound, least) if bound.value > 0.0 else -math.inf
         constant = share if math.isfinite(share) and share > (constant or 0.0) else constant
         if f.outcome is Outcome.VIOLATED:
@@ -75,7 +78,7 @@ def power_of(findings: Iterable[Finding]) -> Power:
         whole = _worse(whole, _factor(whole_share(bound, least)), f.setting)
         for name in bound.terms:
             terms[name] = _worse(terms.get(name), _factor(term_share(bound, least, name)), f.setting)
-    return Power(whole, terms, hypotheses, constant)
+    return Power(whole, terms, hypotheses, constant, looseness if math.isfinite(looseness) else None)
 
 
 def _worse(found: Noticed | None, factor: float, setting: str, largest: bool = False) -> Noticed | None:

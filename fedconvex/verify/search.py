@@ -210,6 +210,8 @@ def drawn(rng: np.random.Generator, space: Space) -> Tiny:
     y = rng.normal(size=(K, n)) * 10.0 ** rng.choice([0.0, -1.0, 1.0])
     y = np.round(y) if rng.random() < 0.3 else y
     y = np.where(up, 1.0, -1.0) if loss != "squared" else y
+    if design == "shared":
+        X, y, n = _shared(rng, K, d)
     offset = np.zeros(d) if rng.random() < 0.5 else rng.normal(size=d) * 10.0 ** rng.uniform(-2.0, 1.0)
     weights = None
     if space.weighted and K > 1 and rng.random() < 0.5:
@@ -227,9 +229,17 @@ def drawn(rng: np.random.Generator, space: Space) -> Tiny:
     )
 
 
+def _shared(rng: np.random.Generator, K: int, d: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return a row for all clients and a short one of each client's own, and labels."""
+    X, y = np.repeat(rng.normal(size=(1, 1, d)), 2 * K, axis=0).reshape(K, 2, d), np.ones((K, 2))
+    X[:, 1] *= (10.0 ** rng.uniform(-2.5, 0.0) * rng.choice([-1.0, 1.0], size=K))[:, None]
+    return X, y, 2
+
+
 def _knob(rng: np.random.Generator, limits: Whole | Real) -> float:
     if isinstance(limits, Whole):
-        return int(rng.integers(limits.low, limits.high + 1))
+        low, high = max(limits.low, 0.5), limits.high + 1
+        return max(limits.low, int(low * (high / low) ** rng.random()))  # small ones as often as large ones
     edge = rng.random()  # limits are sharp more often than what lies between
     value = limits.high if edge < 0.3 else limits.low * (limits.high / limits.low) ** rng.random()
     return rounded(value)
@@ -276,7 +286,8 @@ def _moved_rows(rng: np.random.Generator, tiny: Tiny, step: float) -> tuple[tupl
 
 def _moved_knob(rng: np.random.Generator, limits: Whole | Real, value: float, step: float) -> float:
     if isinstance(limits, Whole):
-        return int(np.clip(value + rng.choice([-2, -1, 1, 2]), limits.low, limits.high))
+        new = value + rng.choice([-2, -1, 1, 2]) if rng.random() < 0.5 else value * rng.choice([0.5, 0.7, 1.5, 2.0])
+        return int(np.clip(round(new), limits.low, limits.high))
     if rng.random() < 0.2:
         return rounded(limits.high)
     return rounded(np.clip(value * 10.0 ** (step * rng.normal()), limits.low, limits.high))

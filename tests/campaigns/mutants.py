@@ -1,9 +1,15 @@
 """Planted errors: bounds whose source is changed at one place, compared with what the suite's checks measured.
 
-A mutant drops or halves a term, moves an exponent by one half, an index by one, or a literal by a factor of two. Only
-those count that lower the bound somewhere: in a setting of the suite, or in one of random tiny problems. One is caught
-where the lowered bound lies below what a check measures. One that no check catches may be true: it is *plausible*
-where it stays above a sharper theorem of the project in all these settings.
+A mutant drops or halves a term, moves an exponent by one half, an index by one, or a literal by a factor of two.
+
+same       it lowers the bound nowhere: in no check of the suite, and in none of `RANDOM` tiny problems of the theorem's
+           space. It is no error, and does not count.
+caught     the lowered bound lies below what a check measures.
+free       it changes what the theorem leaves free to choose (`FREE`): the statement holds for it.
+plausible  no check catches it, and it stays above a sharper theorem of the project (`SHARPER`) in all these settings.
+loose      no check catches it, and it stays above the exact worst case at all settings of `exact_worst` where it lowers
+           the bound: no problem with those constants can show it. The theorem is loose by bound/worst case there.
+missed     none of these.
 
 Nothing is run but the suite's checks, once; a bound is a function of numbers.
 """
@@ -15,19 +21,19 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.theorem import Check, Reading
-from fedconvex.theory.bound import Bound
+from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.verify.checking import carried_out, problem_of, setting_of
 from fedconvex.verify.power import noticed_below
 from fedconvex.verify.search import drawn
 from fedconvex.verify.verdicts import Outcome
+from tests.campaigns.exact_worst import worst_places
 
 __all__ = ["SHARPER", "Mutant", "Place", "judged", "mutants", "places", "trial", "value_at"]
 
@@ -43,9 +49,13 @@ SHARPER = {  # a theorem that proves more under the same hypotheses
     "fedprox": "fedprox-sharp",
     "weight-divergence-zhao": "weight-divergence-convex",
 }
+FREE = {  # lines of the source that choose what a theorem leaves free
+    "ts = np.logspace(": "any t in (0, 1) gives a valid bound, so that the grid costs tightness only",
+}
 SILENT = ("require", "Hypothesis", "known", "real", "whole", "vector", "numeric", "bad", "where_taken", "replace")
 COUNTS = ("tau", "T", "E", "K", "M", "N", "S", "r", "m", "s", "k", "t")
 
+RANDOM = 40  # tiny problems in which a mutant may lower the bound
 SEARCHED = tuple(t.name for t in THEOREMS.values() if t.space is not None)
 
 
@@ -54,6 +64,7 @@ class Mutant(NamedTuple):
 
     what: str
     bound: Callable[..., Bound]
+    line: str = ""  # of the source
 
 
 class Place(NamedTuple):
@@ -69,25 +80,35 @@ class Place(NamedTuple):
 # ---------------------------------------------------------------- where bounds are asked
 
 
-@cache
-def places(name: str, random: int = 40) -> tuple[Place, ...]:
+_PLACES: dict[tuple[str, int], tuple[Place, ...]] = {}
+
+
+def places(theorem: Theorem) -> tuple[Place, ...]:
     """Return the checks of a theorem in which it applies, and random tiny problems."""
-    theorem, out = THEOREMS[name], []
+    key = (theorem.name, len(theorem.checks))
+    if key not in _PLACES:
+        _PLACES[key] = (*_checked(theorem), *_random(theorem, RANDOM))
+    return _PLACES[key]
+
+
+def _checked(theorem: Theorem) -> Iterator[Place]:
     for item in theorem.checks:
         check = item if isinstance(item, Check) else Check(item)
         found = carried_out(theorem, check)
         if found.verdict.bound is not None and found.verdict.outcome is Outcome.HOLDS:
             s = setting_of(theorem, check, problem_of(theorem, check.instance))
-            out.append(_place(theorem, s, noticed_below(found), found.setting))
+            yield _place(theorem, s, noticed_below(found), found.setting)
+
+
+def _random(theorem: Theorem, number: int) -> Iterator[Place]:
     rng = np.random.default_rng(0)
-    for _ in range(random if theorem.space is not None else 0):
+    for _ in range(number if theorem.space is not None else 0):
         check = theorem.space.check(drawn(rng, theorem.space))
         try:
             s = setting_of(theorem, check, problem_of(theorem, check.instance))
-            out.append(_place(theorem, s, -math.inf, "a random tiny problem"))
+            yield _place(theorem, s, -math.inf, "a random tiny problem")
         except (ArithmeticError, ValueError):
             continue
-    return tuple(out)
 
 
 def _place(theorem: Theorem, s: Setting, least: float, name: str) -> Place:
@@ -102,7 +123,8 @@ def _place(theorem: Theorem, s: Setting, least: float, name: str) -> Place:
 def mutants(theorem: Theorem) -> Iterator[Mutant]:
     """Yield the bound of a theorem with its source changed at one place."""
     module = sys.modules[theorem.bound.__module__]
-    tree = ast.parse(inspect.getsource(module))
+    source = inspect.getsource(module)
+    tree, lines = ast.parse(source), source.splitlines()
     every = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     used = _reached(every, theorem.bound.__name__)
     for name in used:
@@ -112,7 +134,8 @@ def mutants(theorem: Theorem) -> Iterator[Mutant]:
                 _replace(changed, list(_arithmetic(changed))[i], new)
                 functions = [changed if other == name else every[other] for other in used]
                 bound = _compiled(functions, module, theorem.bound.__name__)
-                yield Mutant(f"{name}, line {node.lineno}: {ast.unparse(node)} -> {what}", bound)
+                words = f"{name}, line {node.lineno}: {ast.unparse(node)} -> {what}"
+                yield Mutant(words, bound, lines[node.lineno - 1])
 
 
 def _reached(every: dict[str, ast.FunctionDef], name: str) -> list[str]:
@@ -193,23 +216,44 @@ def _compiled(functions: list[ast.FunctionDef], module: Any, name: str) -> Calla
 
 
 def judged(theorem: Theorem, mutant: Mutant) -> str:
-    """Return "same" where nothing is lowered, or "caught", "plausible" or "missed"."""
+    """Return "same", "caught", "free", "plausible", "loose" or "missed"."""
     lowered, above = False, theorem.name in SHARPER
-    for place in places(theorem.name):
-        value = value_at(mutant, place)
+    for place in places(theorem):
+        value = value_at(mutant, place.arguments)
         less = value < place.value - 1e-9 * abs(place.value)
         if less and value < place.least:
             return "caught"
         lowered = lowered or less
         above = above and (not less or value >= _sharper(theorem.name, place) * (1.0 - 1e-9))
-    return "same" if not lowered else "plausible" if above else "missed"
+    if not lowered:
+        return "same"
+    if any(text in mutant.line for text in FREE):
+        return "free"
+    return "plausible" if above else "missed" if looseness(theorem, mutant) is None else "loose"
 
 
-def value_at(mutant: Mutant, place: Place) -> float:
+def looseness(theorem: Theorem, mutant: Mutant) -> tuple[float, str] | None:
+    """Return the least bound/worst case where a mutant lowers the bound, with the setting; None if it may be wrong."""
+    found: list[tuple[float, str]] = []
+    for place in worst_places(theorem):
+        try:
+            true = theorem.bound(**place.arguments).value
+        except AssumptionError:
+            continue
+        value = value_at(mutant, place.arguments)
+        if value >= true * (1.0 - 1e-9):
+            continue
+        if value < place.upper:
+            return None
+        found.append((true / place.upper, place.words))
+    return min(found, default=None)
+
+
+def value_at(mutant: Mutant, arguments: Mapping[str, Any]) -> float:
     """Return the mutant's bound, infinite where it is none: an error is no wrong theorem."""
     try:
         with np.errstate(all="ignore"):
-            value = float(mutant.bound(**place.arguments).value)
+            value = float(mutant.bound(**arguments).value)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return math.inf
     return math.inf if math.isnan(value) else value
@@ -229,13 +273,20 @@ def _sharper(name: str, place: Place) -> float:
     return _KNOWN[key]
 
 
+KINDS = ("caught", "free", "plausible", "loose", "missed")
+
+
 def trial(rng: np.random.Generator, names: tuple[str, ...] = SEARCHED) -> dict[str, Any]:
-    """Judge all mutants of one theorem; the counts are numbers, what was missed is listed."""
+    """Judge all mutants of one theorem; the counts are numbers, what was not caught is listed."""
     name = names[int(rng.integers(len(names)))]
-    found: dict[str, list[str]] = {"caught": [], "plausible": [], "missed": [], "same": []}
-    for mutant in mutants(THEOREMS[name]):
-        found[judged(THEOREMS[name], mutant)].append(mutant.what)
-    counts = {verdict: len(found[verdict]) for verdict in ("caught", "plausible", "missed")}
+    theorem, found = THEOREMS[name], {kind: [] for kind in ("same", *KINDS)}
+    for mutant in mutants(theorem):
+        verdict = judged(theorem, mutant)
+        factor = looseness(theorem, mutant) if verdict == "loose" else None
+        found[verdict].append(
+            mutant.what if factor is None else f"{mutant.what}: loose by {factor[0]:.3g} at {factor[1]}"
+        )
+    counts = {kind: len(found[kind]) for kind in KINDS}
     total = counts["caught"] + counts["missed"]
     share = {"share": counts["caught"] / total} if total else {}
-    return {"theorem": name, **counts, **share, "not caught": found["missed"], "true": found["plausible"]}
+    return {"theorem": name, **counts, **share, **{f"which are {kind}": found[kind] for kind in KINDS[1:]}}

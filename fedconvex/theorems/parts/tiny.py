@@ -61,6 +61,19 @@ class Tiny(NamedTuple):
         """Return the model that a run starts at."""
         return np.asarray(problem.solve().w + np.array(self.offset))
 
+    def scaled(self, features: float, labels: float = 1.0) -> Tiny:
+        """Return the problem in other units, for methods whose numbers have none.
+
+        Features are multiplied by the one factor, and labels by the other where they are numbers.
+        """
+        labels = labels if self.loss == "squared" else 1.0
+        return self._replace(
+            rows=tuple(tuple(float(f"{features * x:.6g}") for x in row) for row in self.rows),
+            labels=tuple(float(f"{labels * y:.6g}") for y in self.labels),
+            offset=tuple(float(f"{labels / features * x:.6g}") for x in self.offset),
+            l2=float(f"{features**2 * self.l2:.6g}"),
+        )
+
 
 class Whole(NamedTuple):
     """Whole numbers from low to high."""
@@ -87,7 +100,8 @@ class Space(NamedTuple):
         Between which limits they lie.
     designs : tuple of str
         Features: "any"; "equal", the same rows for all clients, hence equal Hessians; "alike", the same row everywhere
-        up to its sign, so that the noise of a mini-batch is bounded as well; "classes", copies of one row per class.
+        up to its sign, so that the noise of a mini-batch is bounded as well; "classes", copies of one row per class;
+        "shared", one row for all, and a short one of each client's own, nearly a linear function.
     losses : tuple of str
     rounds : tuple of int
         Fewest and most rounds.
@@ -119,10 +133,11 @@ def local_sgd_space(
     top: float | None = None,
     *settings: Any,
     batches: int = 2,
+    most: int = 64,
     more: Mapping[str, Whole | Real] = NO_MORE,
     **space: Any,
 ) -> Space:
-    """Return the space of FedAvg, or of a method like it, with 1 to 6 local steps on all rows or some of them.
+    """Return the space of FedAvg, or of a method like it, with 1 to 64 local steps on all rows or some of them.
 
     Parameters
     ----------
@@ -134,13 +149,15 @@ def local_sgd_space(
         Further arguments of ``rule``.
     batches : int
         Rows of the largest mini-batch; with 0 all rows are taken.
+    most : int
+        Local steps at most.
     more : mapping from str to Whole or Real
         Further numbers of the method, by name.
     **space
         Fields of `Space`.
     """
     knobs: dict[str, Whole | Real] = {} if top is None else {"share": Real(0.02 * top, top)}
-    knobs |= {"local_steps": Whole(1, 6)} | ({"batch_size": Whole(0, batches)} if batches else {}) | dict(more)
+    knobs |= {"local_steps": Whole(1, most)} | ({"batch_size": Whole(0, batches)} if batches else {}) | dict(more)
 
     def method(k: Mapping[str, Any]) -> MethodRule:
         work = {name: value for name, value in k.items() if name != "share"}

@@ -1,0 +1,77 @@
+"""Sharp instances that are derived rather than found: families of tiny problems, each with where it comes from.
+
+`sharpest` adds them to what it draws. Steps are shares of 1/L, so that the same numbers serve every theorem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fedconvex.theorems.parts.tiny import Sharp, Space, Tiny
+
+__all__ = ["UNITS", "families"]
+
+UNITS = ((1.0, 1.0), (1e3, 1.0), (1e-3, 1.0), (1.0, 1e4), (1.0, 1e-4), (1e-3, 1e4), (1e3, 1e-4))  # features, labels
+
+OTHERS = {"scheme": 0, "participation": 4, "rho": 1e-4}  # numbers of some methods only
+
+
+def families(space: Space, found: Iterable[Sharp] = ()) -> Iterator[tuple[int | str, Tiny]]:
+    """Yield derived instances, and those found for other theorems, that a space's method can run on; with origins."""
+    others = ((s.seed, s.tiny) for s in found)
+    for words, tiny in (*others, *_opposed_kinks(), *_long_slopes(), *_parabolas_with_noise(), *_opposed_balls()):
+        if tiny.loss not in space.losses or not set(space.knobs) <= set(tiny.knobs):
+            continue
+        if all(tiny.knobs[k] <= limits.high for k, limits in space.knobs.items()):
+            yield words, tiny._replace(knobs={k: tiny.knobs[k] for k in space.knobs})
+
+
+def _opposed_kinks() -> Iterator[tuple[str, Tiny]]:
+    """Two clients F -+ zeta w with F' = min(L (w - 1), 0) + g: they settle where drift balances the gentle slope g.
+
+    Rows 1 and -(c + e) of one client, 1 and c of the other, smoothed hinge: L = 1/2, zeta = c/2. g = eta L zeta/7 is
+    best for two steps, 0.144 eta tau L zeta/2 for many (`test_planted_drift_constant_four_times_too_small`).
+    """
+    for share, tau, T, c in (
+        (0.1, 2, 400, 0.01), (0.24, 2, 300, 0.02), (0.998, 2, 200, 0.05), (0.02, 50, 60, 0.01), (0.05, 20, 100, 0.01),
+        (0.1, 8, 200, 0.02), (0.24, 3, 200, 0.02), (0.24, 6, 200, 0.02), (0.06, 3, 300, 0.02), (0.02, 6, 400, 0.01),
+    ):  # fmt: skip
+        gentle = 0.072 * tau if tau < 4 else 0.11 * tau
+        e = float(f"{c + 2.0 * share * gentle * c - c * c:.4g}") - c
+        rows = ((1.0,), (float(f"{-(c + e):.6g}"),), (1.0,), (c,))
+        knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
+        yield "two opposed kinks", Tiny(rows, (1.0,) * 4, (2, 2), (0.0,), T, knobs, loss="hinge")
+
+
+def _long_slopes() -> Iterator[tuple[str, Tiny]]:
+    """One client with a quadratic that turns into a gentle slope of the length of the run (Drori and Teboulle 2014)."""
+    for share, tau, T in ((0.24, 64, 1), (0.24, 8, 1), (0.998, 64, 1), (0.998, 8, 1), (0.998, 1, 2), (0.998, 1, 40)):
+        for slope in (0.02, 0.08):
+            length = float(f"{1.1 * share * tau * T * slope:.4g}")
+            knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
+            yield "a long slope", Tiny(((1.0,), (-slope,)), (1.0, 1.0), (2,), (length,), T, knobs, loss="hinge")
+
+
+def _parabolas_with_noise() -> Iterator[tuple[str, Tiny]]:
+    """F = w^2/2 for every client, and rows that pull to either side: nothing but noise from the optimum."""
+    for clients in (1, 4, 16):
+        for share, tau, T in (
+            (0.998, 1, 1),
+            (0.998, 1, 40),
+            (0.24, 1, 60),
+            (0.05, 1, 400),
+            (0.998, 2, 20),
+            (0.24, 4, 60),
+        ):
+            rows, labels = ((1.0,),) * (2 * clients), (1.0, -1.0) * clients
+            knobs = {"share": share, "local_steps": tau, "batch_size": 1, **OTHERS}
+            words = "equal parabolas with noise"
+            yield words, Tiny(rows, labels, (2,) * clients, (0.0,), T, knobs)
+
+
+def _opposed_balls() -> Iterator[tuple[str, Tiny]]:
+    """x^2/2 of weight 0.99 against a nearly linear client: radii point apart, and the models settle at x* - rho."""
+    for share, T, rho in ((0.02, 400, 0.1), (0.1, 200, 0.1), (0.02, 400, 10.0), (0.02, 400, 1e-3)):
+        rows, labels = ((1.0,), (0.05,)), (0.0, float(f"{1.2 * rho * 0.99 / (0.01 * 0.05):.4g}"))
+        knobs = {"share": share, "local_steps": 1, "batch_size": 0, **OTHERS, "rho": rho}
+        yield "two opposed balls", Tiny(rows, labels, (1, 1), (0.0,), T, knobs, weights=(0.99, 0.01))
