@@ -30,8 +30,10 @@ class Fitted:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "problem": None}
 
-    def model(self, trajectory: int | None = None) -> LinearModel:
+    def model(self, trajectory: int | None = None) -> Any:
         """Return the model in the units of the data, which takes raw rows if the federation came from a table.
+
+        A `LinearModel`, one for all or one per client; of boosting an `EnsembleModel`.
 
         Parameters
         ----------
@@ -55,6 +57,8 @@ class Fitted:
         who, problem, w = f"{type(self).__name__}.model", self.problem, np.asarray(self.w)
         if problem is None:
             raise bad(who, "know its problem", "one that was unpickled or made by hand", "save models with .save")
+        if hasattr(type(problem), "_fitted_model"):  # an ensemble, which its problem knows to build
+            return problem._fitted_model(getattr(self, "state", w), self._about(trajectory), trajectory or 0)
         shape = getattr(problem, "model_shape", w.shape)
         if w.ndim == len(shape) + 1:
             if trajectory is None or not 0 <= trajectory < len(w):
@@ -75,7 +79,7 @@ class Fitted:
         return self.model().decision_function(X, clients)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model into a folder (model.npz and model.json), which is made if need be; `LinearModel.load`."""
+        """Write the model into a folder (model.npz and model.json), which is made if need be; its class reads it."""
         self.model().save(check_folder(f"{type(self).__name__}.save: folder", folder))
 
     def to_frame(self) -> Any:

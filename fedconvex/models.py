@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import ast
-import io
-import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from numbers import Number
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex import __version__, losses
+from fedconvex import losses
 from fedconvex._check import bad, finite, flag, numeric, raw, vector, wrong_type
-from fedconvex._files import check_folder, read_place, write_file
+from fedconvex._files import check_folder
+from fedconvex._model_files import feature_matrix, read_model, write_model
 from fedconvex.loss_traits import traits
 from fedconvex.tables.columns import Columns
-from fedconvex.tables.frame import Frame, as_text, is_gap
-from fedconvex.tables.reading import read_frame
-from fedconvex.tables.records import described, restored
+from fedconvex.tables.frame import as_text, is_gap
 
 __all__ = ["LinearModel"]
 
-_FORMAT = "fedconvex model 2"
 _BLOCK = 4_000_000  # products of rows and weights that are held at a time
-# what a saved model says of itself beside the model, and the types that it may have; null where it is not known
-_ABOUT: dict[str, tuple[type, ...]] = {
-    "loss": (str,),
-    "l2": (int, float),
-    "penalty": (str,),
-    "method": (str,),
-    "gap": (int, float),
-    "certificate": (str,),
-    "data": (str,),
-    "digest": (str,),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,32 +148,6 @@ class LinearModel:
         return cls(factor * coef, np.asarray(shift + factor * offset), **rest)
 
     # ------------------------------------------------------------------ rows
-    def _rows(self, who: str, X: Any) -> tuple[Any, Any]:
-        """Return the features (n, d) of rows, and their clients where the rows name them."""
-        if self.columns is None:
-            return self._features(who, X), None
-        names = tuple(c.name for c in self.columns.features)
-        text = self.columns.text
-        plain = not (isinstance(X, (str, os.PathLike, Mapping, Frame)) or hasattr(X, "columns"))
-        if plain and np.shape(X)[1:] == self.coef.shape[-1:] != (len(names),):
-            return self._features(who, X), None  # more features than columns: they are encoded already
-        frame = Frame.of(X, names, "the rows") if plain else read_frame(X, text=text)
-        owner = self.columns.name_of("client")
-        named = self.clients is not None and owner in frame.names
-        return self.columns.matrix(frame), self.columns.clients(frame) if named else None
-
-    def _features(self, who: str, X: Any) -> Any:
-        given = getattr(X, "columns", None)
-        if given is not None and [str(c) for c in given] != list(self.feature_names):
-            names = [str(c) for c in given]
-            cure = f"pass X[{list(self.feature_names)!r}]" if set(self.feature_names) <= set(names) else ""
-            raise bad(who, f"have the columns {', '.join(self.feature_names)}, in this order", ", ".join(names), cure)
-        rows = sp.csr_array(X) if sp.issparse(X) else numeric(who, X, copy=False)
-        if rows.ndim != 2 or rows.shape[1] != self.coef.shape[-1]:
-            raise bad(who, f"have {self.coef.shape[-1]} columns", f"shape {rows.shape}")
-        finite(who, np.asarray(rows.data) if sp.issparse(rows) else rows)  # type: ignore[union-attr]
-        return rows
-
     def decision_function(self, X: Any, clients: Any = None) -> np.ndarray:
         """Return the scores ``X @ coef.T + intercept``: (n,), or (n, C).
 
@@ -213,9 +170,12 @@ class LinearModel:
             If a category occurs that no training row had; its one-hot columns are zero.
         """
         who = "LinearModel.decision_function: X"
-        rows, owners = self._rows(who, X)
+        rows, frame = feature_matrix(who, X, self.columns, self.feature_names)
         if self.clients is None:
             return _scores(rows, self.coef, self.intercept)
+        owners = None
+        if frame is not None and self.columns is not None and self.columns.name_of("client") in frame.names:
+            owners = self.columns.clients(frame)
         owners = owners if clients is None else raw("LinearModel.decision_function: clients", clients)
         if owners is None:
             cure = "pass clients=, one name a row; a name that the model does not know gets the mean of all models"
@@ -298,20 +258,9 @@ class LinearModel:
     def save(self, folder: str | os.PathLike[str], **arrays: np.ndarray) -> None:
         """Write model.npz (coef, intercept, further arrays) and model.json into a folder, which is made if need be."""
         place = check_folder("LinearModel.save: folder", folder)
-        buffer, table = io.BytesIO(), None
-        if self.columns is not None:
-            table = described(self.columns)
-            arrays = {"center": self.columns.center, "scale": self.columns.scale, **arrays}  # type: ignore[dict-item]
-        np.savez(buffer, allow_pickle=False, coef=self.coef, intercept=self.intercept, **arrays)
-        description = {"format": _FORMAT, "version": __version__, **dict.fromkeys(_ABOUT), **self.about}
-        description |= {"classes": _listed(self.classes), "clients": _listed(self.clients), "unknown_client": "mean"}
-        description |= {"feature_names": list(self.feature_names), "table": table}
-        try:
-            text = json.dumps(description, indent=2, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise bad("LinearModel.save: about", "hold what JSON can hold", f"{error}") from None
-        write_file(place / "model.npz", buffer.getvalue())
-        write_file(place / "model.json", text.encode() + b"\n")
+        own = {"coef": self.coef, "intercept": self.intercept, **arrays}
+        names = {"classes": self.classes, "clients": self.clients, "feature_names": self.feature_names}
+        write_model("LinearModel.save", place, "linear", own, names, self.about, self.columns)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> LinearModel:
@@ -324,25 +273,11 @@ class LinearModel:
         FileNotFoundError
             If a file is missing.
         """
-        place = read_place("LinearModel.load: folder", folder)
-        numbers, description = place / "model.npz", place / "model.json"
-        for file in (numbers, description):
-            if not file.is_file():
-                raise FileNotFoundError(f"LinearModel.load: folder must hold {file.name}; got {folder}")
-        who = f"LinearModel.load: {description}"
-        about = _description(who, description)
-        wanted = ("coef", "intercept", *(("center", "scale") if about["table"] is not None else ()))
-        arrays = _arrays(f"LinearModel.load: {numbers}", numbers, wanted)
-        columns = about["table"]
-        if columns is not None:
-            columns = restored(who, columns, arrays["center"], arrays["scale"])
-        labels, clients = (None if about[k] is None else tuple(about[k]) for k in ("classes", "clients"))
-        rest = {k: v for k, v in about.items() if k not in _OWN and not (k in _ABOUT and v is None)}
-        names = tuple(about["feature_names"])
-        return cls(arrays["coef"], arrays["intercept"], labels, names, rest, columns, clients)
-
-
-_OWN = ("format", "classes", "clients", "unknown_client", "feature_names", "table")
+        found = read_model("LinearModel.load", folder, "linear", ("coef", "intercept"))
+        arrays, labels, clients = found.arrays, found.classes, found.clients
+        return cls(
+            arrays["coef"], arrays["intercept"], labels, found.feature_names, found.about, found.columns, clients
+        )
 
 
 def _scores(rows: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
@@ -357,54 +292,6 @@ def _scores(rows: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
         for c, w in enumerate(W):
             out[lo : lo + step, c] = (block * w).sum(axis=1)
     return (out[:, 0] if coef.ndim == 1 else out) + intercept
-
-
-def _listed(names: Any) -> list[Any] | None:
-    return None if names is None else [v.item() if isinstance(v, np.generic) else v for v in names]
-
-
-def _description(who: str, file: Path) -> dict[str, Any]:
-    """Return the description of a model with every field that it must have."""
-    try:
-        about = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise bad(who, "be complete JSON", f"{error}") from None
-    if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        got = about.get("format", "no format") if isinstance(about, dict) else type(about).__name__
-        raise bad(who, f"have the format {_FORMAT!r}", got, "train and save the model again")
-    missing = [k for k in (*_OWN, *_ABOUT, "version") if k not in about]
-    if missing:
-        raise bad(who, "hold every field of a model", f"no {', '.join(missing)}")
-    for name, kinds in _ABOUT.items():
-        value = about[name]
-        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
-            raise bad(f"{who}: {name}", f"be {' or '.join(k.__name__ for k in kinds)}, or null", f"{value!r}")
-        if isinstance(value, (int, float)) and not (math.isfinite(value) and (value >= 0 or name == "gap")):
-            raise bad(f"{who}: {name}", "be a finite number" + (" of at least 0" if name == "l2" else ""), f"{value!r}")
-    for name, kinds in (("classes", (str, int, float)), ("clients", (str, int, float)), ("feature_names", (str,))):
-        value = about[name]
-        listed = isinstance(value, list) and all(isinstance(v, kinds) for v in value)
-        if not (listed or (value is None and name != "feature_names")):
-            raise bad(
-                f"{who}: {name}", "be a list of names" + ("" if name == "feature_names" else " or null"), f"{value!r}"
-            )
-    if about["unknown_client"] != "mean":
-        raise bad(f"{who}: unknown_client", "be 'mean'", f"{about['unknown_client']!r}")
-    return about
-
-
-def _arrays(who: str, file: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return arrays of numbers of an npz file, read without pickle."""
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in names}
-        wrong = [f"{name} of {a.dtype}" for name, a in arrays.items() if a.dtype != np.float64]
-        if wrong:
-            raise ValueError(", ".join(wrong))
-    except Exception as error:  # whatever a damaged or foreign file makes its readers raise
-        must = f"hold the float64 arrays {', '.join(names)}, without pickle"
-        raise bad(who, must, f"{type(error).__name__}: {error}") from None
-    return arrays
 
 
 def _loss_of(text: Any) -> Any:

@@ -24,7 +24,7 @@ FLOORS = [
     {"kernels.cache", "_check", "_lazy"},
     {"loss_traits", "_files", "_html", "_progress"},
     {"federation_input", "roster", "tables"},
-    {"losses", "simplex", "federation", "draws", "traits", "fields"},
+    {"losses", "simplex", "federation", "draws", "traits", "fields", "_model_files"},
     {"penalties", "models"},
     {"fitted"},
     {"kernels"},

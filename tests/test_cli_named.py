@@ -81,7 +81,6 @@ def test_coefficients_are_those_of_the_saved_model(capsys, tmp_path):
         (["--method", "fedavg", "--set", "shado=true"], "--set shado must name a setting of FedAvg"),
         (["--method", "fedsam", "--set", "rho=-1"], "--set rho must be nonnegative and finite; got -1"),
         (["--method", "fedsam", "--set", "rho=1", "--set", "rho=2"], "--set rho must be given once"),
-        (["--method", "mocha"], "--method must fit one linear model for all; got 'mocha': fedconvex compare"),
         (["--method", "fedprox", "--set", "proximal_mu=x"], "--set proximal_mu must be"),
     ],
 )

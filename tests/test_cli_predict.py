@@ -89,7 +89,7 @@ def test_predictions_are_those_of_python_bit_for_bit(solved, capsys):
     assert [[float(r["P(no)"]), float(r["P(yes)"])] for r in rows] == model.predict_proba(new).tolist()
     assert model.feature_names[:3] == ("age", "age=(missing)", "dose, mg") and "zip=01" in model.feature_names
     about = json.loads((solved / "m" / "model.json").read_text())
-    assert about["format"] == "fedconvex model 2" and about["gap"] is not None and len(about["digest"]) == 32
+    assert about["format"] == "fedconvex model 3" and about["gap"] is not None and len(about["digest"]) == 32
     assert {c["name"]: c["role"] for c in about["table"]["columns"]}["patient_id"] == "dropped"
 
 
@@ -120,7 +120,7 @@ def test_wrong_rows_are_refused_by_name(solved, tmp_path, capsys, change, says):
 def test_bad_models_and_options(solved, tmp_path, capsys):
     new = table(tmp_path / "new.csv", [4, 3, 2], seed=1)
     for argv, says in (
-        ([str(tmp_path), str(new)], "folder must hold model.npz"),
+        ([str(tmp_path), str(new)], "MODEL: folder must hold model.json"),
         ([str(solved / "m"), str(tmp_path / "none.csv")], "must be an existing file"),
         ([str(solved / "m"), str(new), "--client", "ward"], "--client must be given for a model per client"),
         ([str(solved / "m"), str(new), "--out", str(tmp_path / "no" / "p.csv")], "--out must be a file in an existing"),

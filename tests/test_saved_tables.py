@@ -137,7 +137,7 @@ def test_whole_numbers_name_clients_however_they_are_held():
 
 
 FIELDS = ["loss", "l2", "penalty", "method", "gap", "certificate", "data", "digest", "version", "classes", "clients"]
-FIELDS += ["feature_names", "table", "unknown_client", "format"]
+FIELDS += ["feature_names", "table", "unknown_client", "format", "kind"]
 
 
 @pytest.mark.parametrize("field", FIELDS)

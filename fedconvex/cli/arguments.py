@@ -12,6 +12,7 @@ from fedconvex._check import bad, real, whole
 __all__ = [
     "CRASHED",
     "DIVERGED",
+    "ENSEMBLES",
     "FAILED",
     "INCONCLUSIVE",
     "INTERRUPTED",
@@ -63,8 +64,9 @@ NAMED = {  # built from their own fields, --set gives the rest
     "approxfedavg": "ApproxFedAvg",
     "softmaxfedavg": "SoftmaxFedAvg",
 }
-METHODS |= NAMED
-PERSONAL = ("mocha", "cocoa", "jointmocha", "mean-regularised", "multiboost", "fedmultiboost")  # other problems
+PERSONAL = {"mocha": "MOCHA", "cocoa": "CoCoA", "jointmocha": "JointMOCHA", "mean-regularised": "MOCHA"}  # per client
+ENSEMBLES = {"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"}
+METHODS |= NAMED | PERSONAL | ENSEMBLES
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130

@@ -7,22 +7,19 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import METHODS, NAMED, PERSONAL, Refused, choice
+from fedconvex.cli.arguments import METHODS, Refused, choice
 
 if TYPE_CHECKING:
     from fedconvex.problems import Problem
 
-__all__ = ["check_named", "method_name", "named_method", "setting", "with_settings"]
+__all__ = ["check_named", "method_name", "named_method", "named_settings", "setting", "with_settings", "worded"]
 
 _WORDS = {"true": True, "false": False, "none": None}
 _OPTIONS = ("local_steps", "epochs", "batch_size", "participation", "step_size")  # settings with an option of their own
 
 
 def method_name(text: str) -> str:
-    """Read the name of a method that fits one model for all clients."""
-    if text in PERSONAL:
-        cure = "fedconvex compare fits models per client and ensembles, and so do the estimators"
-        raise Refused(str(bad("--method", "fit one linear model for all", repr(text), cure)))
+    """Read the name of a method."""
     return choice("--method", list(METHODS))(text)
 
 
@@ -45,10 +42,25 @@ def setting(text: str) -> tuple[str, Any]:
     return name, value
 
 
+def class_of(name: str) -> Any:
+    """Return the class of a method."""
+    from fedconvex import methods
+
+    return getattr(methods, METHODS[name])
+
+
+def _fields(cls: Any) -> dict[str, Any]:
+    """Return the fields of a method by name; those of a field that says what nodes do stand in its place."""
+    from fedconvex.methods import NodeWork
+
+    found = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    return found | {f.name: f for f in dataclasses.fields(NodeWork)} if found.pop("work", None) else found
+
+
 def _settings(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
     """Return what --set gives, or raise where the method has no such setting, or it was given twice."""
     given: dict[str, Any] = {}
-    known = [f.name for f in dataclasses.fields(cls) if f.init]
+    known = _fields(cls)
     for name, value in args.set or ():
         if name in given:
             raise bad(f"--set {name}", "be given once", "it again", "keep one")
@@ -57,6 +69,19 @@ def _settings(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
             raise bad(f"--set {name}", f"name a setting of {cls.__name__} ({rest})", "another name")
         given[name] = value
     return given
+
+
+def named_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return all settings of the method that were given, by options or by --set."""
+    cls = class_of(args.method)
+    return _settings(args, cls) | {
+        n: getattr(args, n) for n in _OPTIONS if n in _fields(cls) and getattr(args, n) is not None
+    }
+
+
+def worded(values: dict[str, Any]) -> list[str]:
+    """Return settings in words."""
+    return [f"{n.replace('_', ' ')} {_shown(v)}" for n, v in values.items()]
 
 
 def with_settings(args: argparse.Namespace, method: Any, phrase: str) -> tuple[Any, str]:
@@ -68,10 +93,7 @@ def with_settings(args: argparse.Namespace, method: Any, phrase: str) -> tuple[A
 
 def check_named(args: argparse.Namespace) -> None:
     """Refuse options that the method does not have."""
-    from fedconvex import methods
-
-    cls = getattr(methods, NAMED[args.method])
-    known = {f.name for f in dataclasses.fields(cls) if f.init}
+    known = _fields(class_of(args.method))
     for name in _OPTIONS:
         if getattr(args, name) is not None and name not in known:
             option = name.replace("_", "-")
@@ -89,14 +111,11 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
     ValueError
         If a setting that has no default is missing, or one is out of range.
     """
-    from fedconvex import methods
     from fedconvex.comparison.runs import saddle_steps
     from fedconvex.methods.parts.automatic_steps import usual_step
 
-    cls = getattr(methods, NAMED[args.method])
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
-    values = _settings(args, cls)
-    values |= {n: getattr(args, n) for n in _OPTIONS if n in fields and getattr(args, n) is not None}
+    cls = class_of(args.method)
+    fields, values = _fields(cls), named_settings(args)
     if "shrink" in fields:
         values.setdefault("shrink", True)
     open_ = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING} - values.keys()
@@ -114,7 +133,7 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
         words = f"step size {source}"
     method = cls(**values)
     hidden = ("shrink", "step_size", "domain_step_size") if words else ("shrink",)
-    shown = [f"{n.replace('_', ' ')} {_shown(v)}" for n, v in values.items() if n not in hidden]
+    shown = worded({n: v for n, v in values.items() if n not in hidden})
     return method, ", ".join([cls.__name__, *shown, *([words] if words else [])])
 
 

@@ -14,14 +14,15 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, write_file
-from fedconvex.cli.arguments import OK, add_reading
+from fedconvex.cli.arguments import OK, add_reading, choice
 from fedconvex.cli.output import say
 
 if TYPE_CHECKING:
-    from fedconvex.models import LinearModel
     from fedconvex.tables import Frame
 
 __all__ = ["add_parser"]
+
+NOBODY = "(no client)"
 
 
 def add_parser(commands: Any) -> None:
@@ -36,7 +37,8 @@ def add_parser(commands: Any) -> None:
             columns that the model does not use are ignored, and missing ones are named and refused.
 
             A category that no training row had counts as none of them (its one-hot columns are zero), and a client
-            without a model of its own gets the mean of all models; both are said."""),
+            without a model of its own gets the mean of all models, unless --unknown refuse; both are said. Models for
+            all clients, and ensembles, ask for no client."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex solve wards.csv --target ill --client ward --save model
@@ -48,6 +50,8 @@ def add_parser(commands: Any) -> None:
     add = predict.add_argument_group("rows").add_argument
     add_reading(add)
     add("--client", metavar="COL", help="column with the client, for a model per client; default as in training")
+    add("--unknown", metavar="RULE", type=choice("--unknown", ["mean", "refuse"]),
+        help="clients without a model of their own: mean, of all models (the default), or refuse")  # fmt: skip
     add = predict.add_argument_group("output").add_argument
     add("--proba", action="store_true", help="write the probability of every class too")
     add("--out", metavar="FILE", help="write a CSV file there; default to the terminal")
@@ -55,13 +59,11 @@ def add_parser(commands: Any) -> None:
 
 
 def _predict(args: argparse.Namespace) -> int:
-    from fedconvex.models import LinearModel
     from fedconvex.tables import read_frame
 
     if args.out is not None:
         check_file("--out", args.out)
-    folder = Path(args.model)
-    model = LinearModel.load(folder.parent if folder.name in ("model.json", "model.npz") else folder)
+    model = _model(Path(args.model))
     if model.columns is None:
         raise bad(args.model, "be a model of a table", "one of arrays without names", "predict with it in Python")
     text = model.columns.text | ({args.client} if args.client is not None else set())
@@ -81,28 +83,48 @@ def _predict(args: argparse.Namespace) -> int:
     return OK
 
 
-def _clients(args: argparse.Namespace, model: LinearModel, frame: Frame) -> np.ndarray | None:
+def _model(folder: Path) -> Any:
+    """Return the model of a folder, whatever kind it is."""
+    from fedconvex._model_files import kind_of
+    from fedconvex.models import LinearModel
+    from fedconvex.problems import EnsembleModel
+
+    folder = folder.parent if folder.name in ("model.json", "model.npz") else folder
+    kind = kind_of("MODEL", folder)
+    return EnsembleModel.load(folder) if kind == "ensemble" else LinearModel.load(folder)
+
+
+def _clients(args: argparse.Namespace, model: Any, frame: Frame) -> np.ndarray | None:
     """Return whose rows they are, for a model per client."""
     if model.clients is None:
-        if args.client is not None:
-            raise bad("--client", "be given for a model per client", f"{args.client} for one model of all")
+        for option in ("client", "unknown"):
+            if getattr(args, option) is not None:
+                got = f"{getattr(args, option)} for one model of all"
+                raise bad(f"--{option}", "be given for a model per client", got)
         return None
-    assert model.columns is not None
     name = model.columns.name_of("client") if args.client is None else args.client
-    if name is None or name not in frame.names:
-        listed = ", ".join(frame.names)
-        raise bad(
-            frame.origin, f"have the client column {name!r}", f"columns {listed}", "name another with --client COL"
-        )
-    gaps = frame.missing(name)
-    if gaps.any():
-        got = f"{int(gaps.sum())} missing, the first in row {int(np.argmax(gaps)) + 1}"
-        raise bad(frame.origin, f"name the client of every row in the column {name!r}", got)
-    return frame.text(name).astype(str)
+    if name in frame.names:
+        gaps = frame.missing(name)
+        if gaps.any():
+            got = f"{int(gaps.sum())} missing, the first in row {int(np.argmax(gaps)) + 1}"
+            raise bad(frame.origin, f"name the client of every row in the column {name!r}", got)
+        clients = frame.text(name).astype(str)
+    elif args.client is None and args.unknown == "mean":
+        clients = np.full(frame.n, NOBODY)  # nobody's name: the mean of all models, as was asked
+    else:
+        column = "a column with the client" if name is None else f"the client column {name!r}"
+        cure = "name another with --client COL, or take --unknown mean: the mean of all models for every row"
+        raise bad(frame.origin, f"have {column}", f"columns {', '.join(frame.names)}", cure)
+    strange = model.unknown_clients(clients)
+    if strange and args.unknown == "refuse":
+        listed = ", ".join(map(str, strange[:10])) + (", ..." if len(strange) > 10 else "")
+        cure = "leave these rows out, or take --unknown mean"
+        raise bad(frame.origin, "have rows of clients with a model only (--unknown refuse)", listed, cure)
+    return clients
 
 
 def _columns(
-    args: argparse.Namespace, model: LinearModel, frame: Frame, clients: np.ndarray | None
+    args: argparse.Namespace, model: Any, frame: Frame, clients: np.ndarray | None
 ) -> tuple[list[str], list[list[Any]]]:
     """Return header and columns of what is written; numbers are written so that they are read back bit for bit."""
     header, columns = ["row", "prediction"], [list(range(1, frame.n + 1)), model.predict(frame, clients).tolist()]
@@ -113,14 +135,15 @@ def _columns(
     return header, columns
 
 
-def _notes(model: LinearModel, frame: Frame, clients: np.ndarray | None) -> None:
+def _notes(model: Any, frame: Frame, clients: np.ndarray | None) -> None:
     """Say what was ignored, and which clients got the mean of all models."""
-    assert model.columns is not None
     known = {c.name for c in model.columns.columns}
     ignored = [name for name in frame.names if name not in known]
     if ignored:
         say(f"fedconvex: note: ignored what the model does not know: {', '.join(ignored)}", sys.stderr)
     strange = [] if clients is None else model.unknown_clients(clients)
-    if strange:
+    if strange == [NOBODY]:
+        say("fedconvex: note: the mean of all models stands for every row", sys.stderr)
+    elif strange:
         shown = ", ".join(map(str, strange[:10])) + (", ..." if len(strange) > 10 else "")
         say(f"fedconvex: note: the mean of all models stands for unknown clients: {shown}", sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import textwrap
 import warnings
 from collections.abc import Iterator
@@ -15,11 +16,14 @@ import numpy as np
 
 from fedconvex.cli.arguments import (
     DIVERGED,
+    ENSEMBLES,
     METHODS,
     OK,
+    PERSONAL,
     PROXIMAL,
     add_data,
     add_problem,
+    choice,
     count,
     number,
     participation,
@@ -29,12 +33,24 @@ from fedconvex.cli.method import check_settings, in_batches, method_of, sampled,
 from fedconvex.cli.named import method_name, setting
 from fedconvex.cli.output import say, writing
 from fedconvex.cli.penalty import penalty
-from fedconvex.cli.summary import Solved, aim_of, certificate, facts, formula_of, plain, summary
+from fedconvex.cli.personal import RELATIONS, own_model
+from fedconvex.cli.summary import (
+    About,
+    Solved,
+    aim_of,
+    certificate,
+    facts,
+    formula_of,
+    intercept_words,
+    listed_coefficients,
+    plain,
+    summary,
+    value_words,
+)
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
     from fedconvex.driver import Result
-    from fedconvex.models import LinearModel
     from fedconvex.problems import Problem
 
 __all__ = ["add_parser"]
@@ -108,7 +124,23 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="another setting of the method, as its class calls it; may be repeated",
     )
-    add("--rounds", type=count("--rounds", low=1), default=2000, metavar="N", help="most rounds; default 2000")
+    add(
+        "--relation",
+        type=choice("--relation", list(RELATIONS)),
+        metavar="R",
+        help="of models per client: learned (default of mocha, jointmocha), mean (of the others), none",
+    )
+    add("--q", type=choice("--q", ["maxent", "uniform"]), metavar="Q",
+        help="which source a row is like, for ensembles: maxent (fitted, the default) or uniform")  # fmt: skip
+    add("--cuts", type=count("--cuts", low=1), metavar="N",
+        help="thresholds per feature of an ensemble's stumps; default all, 16 a source with fedmultiboost")  # fmt: skip
+    add(
+        "--rounds",
+        type=count("--rounds", low=1),
+        default=2000,
+        metavar="N",
+        help="most rounds; default 2000 (100 stumps with multiboost)",
+    )
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
     add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="of every random choice; default 0")
     add("--threads", type=count("--threads", low=1), default=1, metavar="N", help="threads over clients; default 1")
@@ -116,6 +148,24 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
 
 def _solve(args: argparse.Namespace) -> int:
     check_settings(args)
+    if args.method in PERSONAL:
+        from fedconvex.cli.personal import solved
+    elif args.method in ENSEMBLES:
+        from fedconvex.cli.ensembles import solved
+    else:
+        solved = _one_model
+    outcome = solved(args)
+    args.status = DIVERGED if outcome.result.status.name == "DIVERGED" else OK
+    with writing(_written(args, outcome)) as written:
+        if args.json:
+            print(json.dumps(plain(facts(args, outcome)), allow_nan=False))
+        else:
+            say(summary(args, outcome, written))
+    return int(args.status)
+
+
+def _one_model(args: argparse.Namespace) -> Solved:
+    """Fit one linear model for all clients."""
     from fedconvex import DivergenceWarning, Problem, Status, run
     from fedconvex.constants.default_steps import smoothness_of
 
@@ -137,14 +187,11 @@ def _solve(args: argparse.Namespace) -> int:
         measured = Problem(data.test, data.loss, args.l2, penalty=args.penalty, intercept=free)
     clients, models, alone = (None, [], "") if diverged else _compare(problem, measured, result.w, method, data)
     sentence = _outlook(args, problem, smooth, method, result)
-    outcome = Solved(data, problem, constants, smooth, phrase, result, sentence, clients, models, alone, aim_of(method))
-    args.status = DIVERGED if diverged else OK
-    with writing(_written(args, outcome, type(method).__name__)) as written:
-        if args.json:
-            print(json.dumps(plain(facts(args, outcome)), allow_nan=False))
-        else:
-            say(summary(args, outcome, written))
-    return int(args.status)
+    aim = aim_of(method)
+    intercept = intercept_words(args, problem.free is not None)
+    about = About(formula_of(problem, aim), certificate(problem, aim), aim, value_words(aim), intercept)
+    outcome = Solved(data, problem, constants, smooth, phrase, result, sentence, clients, models, alone, about)
+    return replace(outcome, listed=listed_coefficients(outcome)) if args.coefficients else outcome
 
 
 def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, method: Any, result: Result) -> str:
@@ -176,7 +223,7 @@ def _attained(problem: Problem) -> bool:
     return problem.traits.quadratic or problem.solve().attained
 
 
-def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[str]:
+def _written(args: argparse.Namespace, outcome: Solved) -> Iterator[str]:
     """Write what was asked for, and yield the names of the files."""
     from fedconvex.report import convergence_plot, write_trace
 
@@ -184,13 +231,15 @@ def _written(args: argparse.Namespace, outcome: Solved, name: str) -> Iterator[s
     if args.save is not None:
         folder = Path(args.save)
         if args.status != DIVERGED:
-            _model(args, outcome).save(folder, w=result.w)
+            more = {"w": result.w} if outcome.about.minimised != "ensemble" else {}
+            _model(args, outcome).save(folder, **more)
             yield from (str(folder / "model.npz"), str(folder / "model.json"))
         write_trace(result, folder / "trace.csv")
         yield str(folder / "trace.csv")
     if args.plot is not None:
-        title = f"{name} on {data.title}: {formula_of(outcome.problem, outcome.aim)}"
-        pooled = outcome.problem if outcome.aim == "mean" else None
+        name = (result.method or args.method).partition("(")[0]
+        title = f"{name} on {data.title}: {outcome.about.formula}"
+        pooled = outcome.problem if outcome.about.minimised == "mean" else None
         convergence_plot({name: result}, args.plot, problem=pooled, title=title)
         yield args.plot
 
@@ -214,7 +263,7 @@ def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, da
             "the clients' own models were left out: too large a problem",
         )
     chosen = np.unique(np.linspace(0, fed.K - 1, min(fed.K, MOST_ALONE)).astype(int))
-    own = [_own_model(problem.client(int(k))) for k in chosen]
+    own = [own_model(problem.client(int(k))) for k in chosen]
     models["each client alone"] = np.array([w for w, _ in own])
     some = [f"alone: {chosen.size} of {fed.K} clients, evenly spaced"] if chosen.size < fed.K else []
     if any(helped for _, helped in own):
@@ -222,24 +271,18 @@ def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, da
     return clients, comparison(problem, models, unit, measured), "; ".join(some)
 
 
-def _own_model(alone: Problem) -> tuple[np.ndarray, bool]:
-    """Return a client's own optimum; with the intercept penalised, and True, where it would grow without bound."""
-    best = alone.solve()
-    if best.attained or alone.free is None:
-        return best.w, False
-    return type(alone)(alone.federation, alone.loss, alone.l2, penalty=alone.penalty).solve().w, True
-
-
-def _model(args: argparse.Namespace, outcome: Solved) -> LinearModel:
+def _model(args: argparse.Namespace, outcome: Solved) -> Any:
     """Return the model with what the command knows of it."""
     made = outcome.result.model()
     about = {
         "weights": args.weights,
         "standardisation": outcome.data.scaling,
         "objective": float(outcome.result.trace.value[-1]),
-        "certificate": certificate(outcome.problem, outcome.aim),
+        "certificate": outcome.about.certificate,
+        "gap": float(outcome.result.gap) if math.isfinite(outcome.result.gap) else None,
         "settings": outcome.method,
         "data": outcome.data.title,
         "seed": args.seed,
+        **dict(outcome.about.facts),
     }
     return replace(made, about={**made.about, **about})

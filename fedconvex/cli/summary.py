@@ -6,8 +6,8 @@ import argparse
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,24 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-__all__ = ["Solved", "aim_of", "certificate", "facts", "formula_of", "plain", "summary"]
+__all__ = [
+    "About", "Solved", "aim_of", "certificate", "facts", "formula_of", "intercept_words", "listed_coefficients",
+    "measured_clients", "plain", "summary", "value_words",
+]  # fmt: skip
 
 SHOWN_CLIENTS, SHOWN_COLUMNS = 20, 40
+
+
+class About(NamedTuple):
+    """What was minimised, in words."""
+
+    formula: str  # the objective
+    certificate: str  # where the lower bound of the minimum comes from
+    minimised: str  # "mean", "worst", "softmax", "models per client" or "ensemble"
+    names: tuple[str, str, str]  # of the objective, of the gap, of the minimum
+    intercept: str | None  # in words; None without one
+    lines: tuple[tuple[str, str], ...] = ()  # further lines of the summary
+    facts: tuple[tuple[str, Any], ...] = ()  # further facts
 
 
 @dataclass(frozen=True)
@@ -32,16 +47,17 @@ class Solved:
     """All that a summary says."""
 
     data: Data
-    problem: Problem
+    problem: Any
     constants: Constants | None
-    smooth: Smoothness
+    smooth: Smoothness | None  # None where nothing is said of constants
     method: str
     result: Result
     sentence: str
     clients: dict[str, np.ndarray] | None
     models: list[dict[str, Any]]
     alone: str  # why clients' own models are missing, if they are
-    aim: str = "mean"  # what was minimised: the "mean", the "worst" domain, or a "softmax" of the domains
+    about: About
+    listed: Any = field(default=None)  # heads, rows and facts that --coefficients prints
 
 
 def aim_of(method: Any) -> str:
@@ -49,6 +65,16 @@ def aim_of(method: Any) -> str:
     if hasattr(method, "uncertainty_set"):
         return "worst"
     return "softmax" if hasattr(method, "mu") and hasattr(method, "measure") else "mean"
+
+
+def value_words(aim: str) -> tuple[str, str, str]:
+    """Return what the objective, the gap and the minimum are called."""
+    return ("F(w)", "F(w) - F*", "F*") if aim == "mean" else ("value", "value - minimum", "the minimum")
+
+
+def intercept_words(args: argparse.Namespace, free: bool) -> str | None:
+    """Return how the intercept is penalised, in words; None without one."""
+    return None if args.no_intercept else "free" if free else "penalised"
 
 
 def certificate(problem: Problem, aim: str = "mean") -> str:
@@ -75,6 +101,8 @@ def formula_of(problem: Problem, aim: str = "mean") -> str:
 def _constant_rows(outcome: Solved) -> list[tuple[str, Any, str, str]]:
     """Name, value, how it was obtained, meaning."""
     smooth, c = outcome.smooth, outcome.constants
+    if smooth is None:
+        return []
     if c is None:
         how = "rigorous bound"
         return [
@@ -100,8 +128,8 @@ def _constant_rows(outcome: Solved) -> list[tuple[str, Any, str, str]]:
 
 def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
     """Return the summary as data."""
-    data, result, fed, trace = outcome.data, outcome.result, outcome.problem.federation, outcome.result.trace
-    clients = outcome.clients
+    data, result, fed, trace = outcome.data, outcome.result, outcome.data.train, outcome.result.trace
+    clients, about = outcome.clients, outcome.about
     return {
         "version": __version__,
         "data": data.title,
@@ -116,8 +144,8 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "classes": data.labels,
         "l2": args.l2,
         "penalty": None if args.penalty is None else repr(args.penalty),
-        "nonzero": _nonzero(outcome)[0],
-        "intercept": None if args.no_intercept else "penalised" if outcome.problem.free is None else "free",
+        "nonzero": _nonzero(outcome)[0] if about.minimised in ("mean", "worst", "softmax") else None,
+        "intercept": about.intercept,
         "weights": args.weights,
         "sample_weight": fed.sample_weight is not None,
         "constants": {n: {"value": v, "how": how} for n, v, how, _ in _constant_rows(outcome)},
@@ -128,9 +156,9 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "objective": trace.value[-1],
         "gap": result.gap,
         "tol": args.tol,
-        "certificate": certificate(outcome.problem, outcome.aim),
-        "minimised": outcome.aim,
-        "coefficients": _coefficients(outcome) if args.coefficients else None,
+        "certificate": about.certificate,
+        "minimised": about.minimised,
+        "coefficients": outcome.listed[2] if args.coefficients else None,
         "preprocessing": None if data.sent is None else {"floats_up": data.sent[0], "floats_down": data.sent[1]},
         "floats_up": trace.floats_up[-1],
         "floats_down": trace.floats_down[-1],
@@ -138,6 +166,7 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "measured_on": "training rows" if data.test is None else "held-out rows",
         "per_client": None if clients is None else {name: column.tolist() for name, column in clients.items()},
         "models": outcome.models,
+        **dict(about.facts),
     }
 
 
@@ -155,32 +184,10 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     """Return the summary as text."""
     from fedconvex.report import format_table
 
-    data, problem, result = outcome.data, outcome.problem, outcome.result
-    fed, trace = problem.federation, result.trace
-    sizes = f"{fed.sizes.min()}" if fed.sizes.min() == fed.sizes.max() else f"{fed.sizes.min()} to {fed.sizes.max()}"
-    rowwise = "" if fed.sample_weight is None else f", rows weighted by {args.weight or 'sample_weight'}"
-    penalised = " (free)" if problem.free is not None else " (penalised like the rest)"
-    constant = "no intercept" if args.no_intercept else f"an intercept{penalised}"
-    rows = f"{fed.n:,} rows" if data.test is None else f"{fed.n:,} training and {data.test.n:,} held-out rows"
-    labels = ""
-    if data.labels is not None:
-        shown = [*map(str, data.labels[:6]), *(["..."] if len(data.labels) > 6 else [])]
-        labels = f"{'; classes' if args.loss else ':'} {', '.join(shown)}"
-    domains = f", {fed.n_domains} domains" if fed.n_domains else ""
-    gap = float(result.gap)
-    name, less, least = (
-        ("F(w)", "F(w) - F*", "F*") if outcome.aim == "mean" else ("value", "value - minimum", "the minimum")
-    )
-    by = certificate(problem, outcome.aim)
+    data, result, about = outcome.data, outcome.result, outcome.about
+    trace, gap, (name, less, least) = result.trace, float(result.gap), about.names
     lines = [
-        ("Data", f"{data.title}: {rows}, {len(data.names):,} feature{'s' * (len(data.names) > 1)}{domains}"),
-        *([("Read", data.columns.read_as)] if data.columns.read_as else []),
-        (
-            "Clients",
-            f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}), weights "
-            f"{_weights(args.weights)}{rowwise}",
-        ),
-        ("Problem", f"{formula_of(problem, outcome.aim)} ({data.reason}{labels}); {data.scaling}, {constant}"),
+        *_data_lines(args, outcome),
         ("Method", outcome.method),
         (
             "Status",
@@ -188,28 +195,57 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
         ),
         ("", outcome.sentence),
         ("Objective", f"{name} = {trace.value[-1]:.8g}"),
-        ("Gap", f"{less} <= {gap:.3g} is certified (asked: {args.tol:g}); lower bound of {least} by {by}"),
+        *about.lines,
+        (
+            "Gap",
+            f"{less} <= {gap:.3g} is certified (asked: {args.tol:g}); lower bound of {least} by {about.certificate}",
+        ),
         ("Sent", _sent(outcome)),
     ]
-    if problem.penalty is not None:
+    if args.penalty is not None:
         lines.insert(-2, ("Model", "{:,} of {:,} coefficients are not zero".format(*_nonzero(outcome))))
     if not math.isfinite(gap) or outcome.clients is None:
         lines[-2] = ("Gap", "nothing is certified")
     text = ["\n".join(_paragraph(name, body) for name, body in lines)]
     if not data.bundled:
         text.append(_column_text(data))
-    headers = ["constant", "value", "obtained", "meaning"]
-    text.append(format_table(headers, _constant_rows(outcome), width=fits()))
+    constants = _constant_rows(outcome)
+    if constants:
+        text.append(format_table(["constant", "value", "obtained", "meaning"], constants, width=fits()))
     where = "training rows" if data.test is None else "held-out rows"
     if outcome.clients is not None:
         text.append(_client_text(outcome.clients, where))
     if outcome.models:
         text.append(_model_text(outcome, where))
     if args.coefficients:
-        text.append(_coefficient_text(outcome))
+        title, (heads, rows), _ = outcome.listed
+        text.append(f"{title}:\n{format_table(heads, rows, width=fits())}")
     if written:
         text.append(fill(f"Wrote {', '.join(written)}."))
     return "\n\n".join(text)
+
+
+def _data_lines(args: argparse.Namespace, outcome: Solved) -> list[tuple[str, str]]:
+    """Return the lines on rows, clients and the problem."""
+    data, fed, about = outcome.data, outcome.data.train, outcome.about
+    sizes = f"{fed.sizes.min()}" if fed.sizes.min() == fed.sizes.max() else f"{fed.sizes.min()} to {fed.sizes.max()}"
+    rowwise = "" if fed.sample_weight is None else f", rows weighted by {args.weight or 'sample_weight'}"
+    how = {"free": " (free)", "penalised": " (penalised like the rest)"}
+    constant = "no intercept" if about.intercept is None else f"an intercept{how[about.intercept]}"
+    rows = f"{fed.n:,} rows" if data.test is None else f"{fed.n:,} training and {data.test.n:,} held-out rows"
+    labels = ""
+    if data.labels is not None:
+        shown = [*map(str, data.labels[:6]), *(["..."] if len(data.labels) > 6 else [])]
+        labels = f"{'; classes' if args.loss else ':'} {', '.join(shown)}"
+    domains = f", {fed.n_domains} domains" if fed.n_domains else ""
+    weights = "" if about.minimised == "ensemble" else f", weights {_weights(args.weights)}"
+    scaled = data.scaling if about.minimised == "ensemble" else f"{data.scaling}, {constant}"
+    return [
+        ("Data", f"{data.title}: {rows}, {len(data.names):,} feature{'s' * (len(data.names) > 1)}{domains}"),
+        *([("Read", data.columns.read_as)] if data.columns.read_as else []),
+        ("Clients", f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}){weights}{rowwise}"),
+        ("Problem", f"{about.formula} ({data.reason}{labels}); {scaled}"),
+    ]
 
 
 def _sent(outcome: Solved) -> str:
@@ -229,23 +265,45 @@ def _nonzero(outcome: Solved) -> tuple[int, int]:
     return int(np.count_nonzero(w)), w.size
 
 
-def _coefficients(outcome: Solved) -> dict[str, Any]:
-    """Return the coefficients in the units of the data by feature, and the intercept; lists have one entry a class."""
-    model = outcome.result.model()
-    found = dict(zip(model.feature_names, model.coef.T.tolist(), strict=True))
-    return {"intercept": model.intercept.tolist(), "features": found}
-
-
-def _coefficient_text(outcome: Solved) -> str:
-    from fedconvex.report import format_table
-
-    found, labels = _coefficients(outcome), outcome.data.labels
+def listed_coefficients(outcome: Solved) -> tuple[str, tuple[list[str], list[list[Any]]], dict[str, Any]]:
+    """Return title, table and facts of the coefficients in the units of the data; lists have one entry a class."""
+    model, labels = outcome.result.model(), outcome.data.labels
+    values = dict(zip(model.feature_names, model.coef.T.tolist(), strict=True))
+    found = {"intercept": model.intercept.tolist(), "features": values}
     several = isinstance(found["intercept"], list)
-    headers = ["feature", *(map(str, labels or ()) if several else ["coefficient"])]
-    rows = [("intercept", found["intercept"]), *found["features"].items()]
-    table = format_table(headers, [[name, *(v if several else [v])] for name, v in rows], width=fits())
+    heads = ["feature", *(map(str, labels or ()) if several else ["coefficient"])]
+    rows = [[name, *(v if several else [v])] for name, v in [("intercept", found["intercept"]), *values.items()]]
     towards = "" if labels is None or several else f", towards {labels[-1]!r}"
-    return f"Coefficients, per unit of the data{towards}:\n{table}"
+    return f"Coefficients, per unit of the data{towards}", (heads, rows), found
+
+
+def measured_clients(fed: Any, loss: Any, scores: np.ndarray, unit: float) -> dict[str, np.ndarray]:
+    """Return what `fedconvex.report.per_client_metrics` does, from the scores of all rows, (n,).
+
+    Parameters
+    ----------
+    fed : Federation
+    loss : loss of one score
+    scores : array (n,)
+    unit : float
+        Of the target.
+    """
+    from fedconvex.kernels import row_losses
+
+    errors = np.empty((fed.n, 1))
+    row_losses.row_values(loss, np.ascontiguousarray(scores[:, None]), fed.y, errors)
+    weight = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
+
+    def means(v: np.ndarray) -> np.ndarray:
+        return np.asarray(np.add.reduceat(weight * v, fed.ptr[:-1]) / fed.masses)
+
+    out = {"client": fed.labels, "rows": fed.sizes, "loss": means(errors[:, 0])}
+    guess = traits(loss).predict(scores)
+    if traits(loss).task == "classification":
+        return out | {"accuracy": means((guess == fed.y).astype(float))}
+    error, spread = means((guess - fed.y) ** 2), means((fed.y - np.repeat(means(fed.y), fed.sizes)) ** 2)
+    r2 = 1.0 - np.divide(error, spread, out=np.full(fed.K, np.nan), where=spread > 0.0)
+    return out | {"rmse": unit * np.sqrt(error), "r2": r2}
 
 
 def _column_text(data: Data) -> str:
@@ -282,6 +340,8 @@ def _model_text(outcome: Solved, where: str) -> str:
     score = "accuracy" if "accuracy" in rows[0] else "rmse"
     keys = ["model", "objective", "loss", score, "worst_loss", f"worst_{score}"]
     headers = ["model", "objective F", "loss", score, "worst client's loss", f"worst client's {score}"]
+    if all(row["objective"] is None for row in rows):  # they minimise different objectives
+        del keys[1], headers[1]
     table = format_table(headers, [[row[key] for key in keys] for row in rows], width=fits())
     note = "\n" + fill(f"({outcome.alone})") if outcome.alone else ""
     return f"Compared, on everybody's {where}:\n{table}{note}"

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.dictionaries import Dictionary
     from fedconvex.problems.empirical_risk import Problem
     from fedconvex.problems.ensemble import EnsembleProblem
+    from fedconvex.problems.ensemble_model import EnsembleModel
     from fedconvex.problems.moving import MovingTarget
     from fedconvex.problems.multitask import MultiTaskProblem
     from fedconvex.problems.predictors import QEnsemble, Scores, Tree
@@ -24,6 +25,7 @@ __all__ = [
     "Clustered",
     "Covariance",
     "Dictionary",
+    "EnsembleModel",
     "EnsembleProblem",
     "FederatedProblem",
     "Independent",

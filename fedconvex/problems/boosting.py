@@ -34,7 +34,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,9 @@ from fedconvex.problems.stumps import Stump
 from fedconvex.solvers.certificates import gaps_above
 from fedconvex.solvers.factor import EPS
 from fedconvex.solvers.worst_domain import WorstDomain, corrected, losses_of_domains
+
+if TYPE_CHECKING:
+    from fedconvex.problems.ensemble_model import EnsembleModel
 
 __all__ = ["BoostingProblem", "Logistic2", "Pick"]
 
@@ -161,6 +164,26 @@ class BoostingProblem(ClientWeights):
         """
         among(f"{type(self).__name__}.statistic: name", name, ("client_domain",))
         return list(self.client_domains)
+
+    def _fitted_model(self, state: Any, about: dict[str, Any], trajectory: int = 0) -> EnsembleModel:
+        """Return the ensemble of a state, or of alpha, as a model of raw rows.
+
+        Parameters
+        ----------
+        state : state of a boosting method, or alpha
+        about : dict
+            What a saved model says of itself; the loss, the data and Q are added.
+        trajectory : int
+        """
+        from fedconvex.problems.ensemble_model import EnsembleModel
+
+        fed, columns = self.data, self.data.columns
+        names = tuple(f"x{j + 1}" for j in range(fed.d)) if columns is None else columns.feature_names
+        labels = (-1, 1) if columns is None else columns.labels
+        origin = {"data": "arrays" if columns is None else columns.origin, "digest": fed.digest}
+        more = {"loss": repr(self.loss), **origin, "clients_trained": fed.K, "rows": fed.n}
+        more["intercept"] = fed.d == len(names) + 1
+        return EnsembleModel(self.ensemble(state, trajectory), labels, names, {**more, **about}, columns)
 
     # ------------------------------------------------------------------ values
     def objective(self, F: np.ndarray) -> Any:

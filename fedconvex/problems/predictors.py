@@ -16,7 +16,7 @@ from fedconvex._files import check_file, existing, write_file
 from fedconvex.problems.source_probabilities import MAPS, MaximumEntropyQ, as_q
 from fedconvex.problems.stumps import Stump
 
-__all__ = ["QEnsemble", "Scores", "Tree"]
+__all__ = ["QEnsemble", "Scores", "Tree", "arrays_of", "ensemble_of"]
 
 
 class Tree(NamedTuple):
@@ -192,30 +192,8 @@ class QEnsemble:
         TypeError
             If a member or Q is code of somebody else, which only pickle could store.
         """
-        file = check_file("QEnsemble.save: path", path)
-        arrays: dict[str, np.ndarray] = {"alpha": self.alpha, "sources": self.sources, "names": self.names}
-        kinds = []
-        for t, h in enumerate(self.members):
-            if not isinstance(h, (Stump, Tree)):
-                cure = "keep its alpha and retrain it, or use stumps or Dictionary.trees"
-                raise wrong_type("QEnsemble.save: members", "be stumps or trees", type(h).__name__, cure)
-            kinds.append(isinstance(h, Tree))
-            if isinstance(h, Tree):
-                arrays |= {f"tree{t}/{name}": v for name, v in h._asdict().items()}
-        stumps = [h for h in self.members if isinstance(h, Stump)]
-        arrays["stumps"] = np.array([tuple(h) for h in stumps], dtype=float).reshape(-1, 4)
-        about: dict[str, Any] = {"format": 1, "n_sources": self.p, "trees": kinds, "q": None}
-        if self.q is False:
-            about["q"] = "numbers"
-        elif self.q is not None:
-            if not isinstance(self.q, MaximumEntropyQ) or callable(self.q.features):
-                cure = "use fit_q with named features, or pass q= when predicting"
-                raise wrong_type("QEnsemble.save: q", "be constant or of fit_q", type(self.q).__name__, cure)
-            arrays |= {"q/v": self.q.v, "q/center": self.q.center, "q/scale": self.q.scale}
-            about["q"] = {"features": self.q.features, "temperature": self.q.temperature, "l2": self.q.l2}
-        arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **arrays)
+        file, content = check_file("QEnsemble.save: path", path), io.BytesIO()
+        np.savez(content, allow_pickle=False, **arrays_of(self, "QEnsemble.save"))  # type: ignore[arg-type]
         write_file(file, content.getvalue())
 
     @classmethod
@@ -230,27 +208,62 @@ class QEnsemble:
         file = existing("QEnsemble.load", path)
         try:
             with np.load(file, allow_pickle=False) as stored:
-                a = dict(stored)
-            about = json.loads(a["about"].tobytes())
-            q: Any = None
-            if about["q"] == "numbers":
-                q = False
-            elif about["q"] is not None:
-                among("QEnsemble.load: features", about["q"]["features"], MAPS)
-                kind, T, l2 = (about["q"][name] for name in ("features", "temperature", "l2"))
-                q = MaximumEntropyQ(a["q/v"], a["q/center"], a["q/scale"], kind, float(T), float(l2), {})
-            rows = iter(a["stumps"])
-            members: list[Any] = []
-            for t, is_tree in enumerate(about["trees"]):
-                if is_tree:
-                    members.append(_sound(Tree(*(a[f"tree{t}/{name}"] for name in Tree._fields))))
-                else:
-                    j, c, left, right = next(rows).tolist()
-                    members.append(Stump(int(j), c, left, right))
-            return cls(members, a["sources"], a["alpha"], q, int(about["n_sources"]), a["names"])
+                return ensemble_of(dict(stored))
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
             raise bad(f"QEnsemble.load: {path}", "be written by QEnsemble.save", got) from None
+
+
+def arrays_of(ensemble: QEnsemble, who: str) -> dict[str, np.ndarray]:
+    """Return all that makes the ensemble as arrays, without objects; `ensemble_of` reads them.
+
+    Raises
+    ------
+    TypeError
+        As `QEnsemble.save`.
+    """
+    arrays: dict[str, np.ndarray] = {"alpha": ensemble.alpha, "sources": ensemble.sources, "names": ensemble.names}
+    kinds = []
+    for t, h in enumerate(ensemble.members):
+        if not isinstance(h, (Stump, Tree)):
+            cure = "keep its alpha and retrain it, or use stumps or Dictionary.trees"
+            raise wrong_type(f"{who}: members", "be stumps or trees", type(h).__name__, cure)
+        kinds.append(isinstance(h, Tree))
+        if isinstance(h, Tree):
+            arrays |= {f"tree{t}/{name}": v for name, v in h._asdict().items()}
+    stumps = [h for h in ensemble.members if isinstance(h, Stump)]
+    arrays["stumps"] = np.array([tuple(h) for h in stumps], dtype=float).reshape(-1, 4)
+    about: dict[str, Any] = {"format": 1, "n_sources": ensemble.p, "trees": kinds, "q": None}
+    if ensemble.q is False:
+        about["q"] = "numbers"
+    elif ensemble.q is not None:
+        if not isinstance(ensemble.q, MaximumEntropyQ) or callable(ensemble.q.features):
+            cure = "use fit_q with named features, or pass q= when predicting"
+            raise wrong_type(f"{who}: q", "be constant or of fit_q", type(ensemble.q).__name__, cure)
+        arrays |= {"q/v": ensemble.q.v, "q/center": ensemble.q.center, "q/scale": ensemble.q.scale}
+        about["q"] = {"features": ensemble.q.features, "temperature": ensemble.q.temperature, "l2": ensemble.q.l2}
+    return arrays | {"about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}
+
+
+def ensemble_of(a: dict[str, np.ndarray]) -> QEnsemble:
+    """Return the ensemble that `arrays_of` described; whatever is missing or wrong raises."""
+    about = json.loads(a["about"].tobytes())
+    q: Any = None
+    if about["q"] == "numbers":
+        q = False
+    elif about["q"] is not None:
+        among("QEnsemble: features", about["q"]["features"], MAPS)
+        kind, T, l2 = (about["q"][name] for name in ("features", "temperature", "l2"))
+        q = MaximumEntropyQ(a["q/v"], a["q/center"], a["q/scale"], kind, float(T), float(l2), {})
+    rows = iter(a["stumps"])
+    members: list[Any] = []
+    for t, is_tree in enumerate(about["trees"]):
+        if is_tree:
+            members.append(_sound(Tree(*(a[f"tree{t}/{name}"] for name in Tree._fields))))
+        else:
+            j, c, left, right = next(rows).tolist()
+            members.append(Stump(int(j), c, left, right))
+    return QEnsemble(members, a["sources"], a["alpha"], q, int(about["n_sources"]), a["names"])
 
 
 class Scores(NamedTuple):

@@ -187,6 +187,7 @@ def world() -> dict[str, Any]:
         Binned,
         Covariance,
         Dictionary,
+        EnsembleModel,
         EnsembleProblem,
         MeanRegularised,
         MovingTarget,
@@ -237,6 +238,7 @@ def world() -> dict[str, Any]:
         "moving": MovingTarget(problem, 0.1),
         "linear_model": LinearModel(np.ones(2), np.array(0.0), None, ("a", "b")),
         "q_ensemble": QEnsemble([Stump(0, 0.0, -1.0, 1.0)], [0], [1.0]),
+        "ensemble_model": EnsembleModel(QEnsemble([Stump(0, 0.0, -1.0, 1.0)], [0], [1.0]), (0, 1), ("a", "b")),
         "stump": Stump(0, 0.0, -1.0, 1.0),
         "simplex": Simplex(),
         "point": Point([0.5, 0.5]),
@@ -484,6 +486,7 @@ OBJECTS = {
     "methods.KLBall": "kl",
     "methods.Polytope": "polytope",
     "models.LinearModel": "linear_model",
+    "problems.EnsembleModel": "ensemble_model",
     "theory.Moments": "moments",
 }
 REST = {
@@ -587,6 +590,9 @@ def own() -> dict[str, dict[str, Any]]:
         "problems.MultiTaskProblem": {"federation": w["labelled"], "loss": w["logistic_loss"]},
         **{f"problems.MultiTaskProblem.{name}": {"X": w["X"], "tasks": w["who"]} for name in ("scores", "predict")},
         "problems.QEnsemble": {"members": [w["stump"]], "sources": [0], "alpha": [1.0], "q": None},
+        "problems.EnsembleModel": {"ensemble": w["q_ensemble"], "classes": (0, 1), "feature_names": ("a", "b")},
+        "problems.EnsembleModel.load": {"folder": files["boosted"]},
+        "problems.EnsembleModel.save": {"folder": files["folder"]},
         "problems.QEnsemble.load": {"path": files["ensemble"]},
         "problems.QEnsemble.save": {"path": files["new"]},
         **{
@@ -725,6 +731,7 @@ def world_files() -> dict[str, str]:
     os.mkdir(at["model"])
     os.mkdir(at["folder"])
     w["linear_model"].save(at["model"])
+    w["ensemble_model"].save(at["boosted"])
     w["q_ensemble"].save(at["ensemble"])
     return at
 
@@ -733,6 +740,7 @@ FILES = {
     "csv": "a.csv",
     "npz": "a.npz",
     "svm": "a.svm",
+    "boosted": "boosted",
     "model": "model",
     "ensemble": "q.npz",
     "new": "new",
