@@ -80,7 +80,7 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
         run = fedavg(t.local.step_size * L, tau, s.rounds)
         size = programme_size(run, Problems(M, heterogeneity=kind), theorem.quantity)
     except ValueError:
-        return no_worst("the programme is too large: Gram matrix of order above 1000")
+        return no_worst("the programme is too large: Gram matrix of order above 300")
     if size.gram > LARGEST:
         return no_worst(f"the programme is too large: Gram matrix of order {size.gram}, {size.constraints} constraints")
     if abs(1.0 - t.local.step_size * L) > 2.0:

@@ -17,7 +17,7 @@ from fedconvex.theory.worst_case.interpolation import Interpolant, Point
 __all__ = ["Client", "Iterates", "NumericOracle", "Oracle", "SymbolicOracle"]
 
 OUTCOMES = 4096  # outcomes of sampling and noise that are followed at most
-VECTORS = 1000  # vectors at which counting stops
+VECTORS = 300  # vectors at which counting stops
 
 
 class Iterates(NamedTuple):
@@ -207,7 +207,7 @@ class SymbolicOracle(Oracle):
 
     def length(self, x: np.ndarray) -> float:
         """Return a bound on the norm of a vector: the triangle inequality, or the contraction of a gradient step."""
-        bound = float(sum(abs(a) * r for a, r in zip(x.tolist(), self.lengths, strict=False) if a != 0.0))
+        bound = float(sum(abs(x[j]) * self.lengths[j] for j in np.flatnonzero(x)))
         made = self.made[len(x) - 1] if len(x) else None
         if made is not None and made.kind == "gradient":
             step, own = -float(x[-1]), Vector(self.at_optimum[made.client])
@@ -256,6 +256,12 @@ class SymbolicOracle(Oracle):
         if self.pooled:
             raise NeedsClientsError
         return super().clients
+
+    def mean(self, points: Sequence[Any], clients: Sequence[Client] | None = None) -> Any:
+        """Return the mean of one point per client, by weight."""
+        if self.pooled:
+            raise NeedsClientsError
+        return super().mean(points, clients)
 
     def gradient(self, x: Any) -> Vector:
         """grad F(x)."""

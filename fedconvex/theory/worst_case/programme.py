@@ -85,7 +85,7 @@ def programme_size(method: Method, problems: Problems, metric: str | Quantity | 
     Raises
     ------
     ValueError
-        If there are more than 1,000 vectors, or more than 4,096 outcomes of sampling and noise.
+        If there are more than 300 vectors, or more than 4,096 outcomes of sampling and noise.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def programme_size(method: Method, problems: Problems, metric: str | Quantity | 
     try:
         return trace(method, problems, metric_of(metric)[1]).size()
     except ManyOutcomesError as error:
-        raise bad("programme_size", "count at most 1000 vectors and 4096 outcomes", str(error), CURE) from None
+        raise bad("programme_size", "count at most 300 vectors and 4096 outcomes", str(error), CURE) from None
 
 
 CURE = (
