@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fedconvex.kernels import dispatch, row_losses
+from fedconvex.kernels import batches, dispatch, row_losses
 from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
 
 EPS = np.finfo(float).eps
@@ -349,6 +349,18 @@ def test_compiled_softmax_equals_python(rng):
 
 
 # ---------------------------------------------------------------- labels, equality
+
+
+def test_batches_have_the_slopes_of_their_rows(rng):
+    """Up to three rows are left over from groups of eight, or a group is filled up; nothing is written beyond it."""
+    X, y = rng.normal(size=(40, 3)), rng.choice([-1.0, 1.0], 40)
+    w = rng.normal(size=3)
+    for size in range(1, 26):
+        rows, c, t = rng.permutation(40)[:size], np.full(40, np.nan), np.full(40, np.nan)
+        batches.batch_slopes(Logistic(), X, y, rows, 0.5, w, c, t)
+        expected = [0.5 * Logistic().slope(X[i] @ w, y[i]) for i in rows]
+        np.testing.assert_allclose(c[:size], expected, rtol=1e-14)
+        assert np.isnan(c[size + (8 - size % 8 if size % 8 > 3 else 0) :]).all()
 
 
 @pytest.mark.parametrize("loss", SIGNS, ids=name)

@@ -78,11 +78,22 @@ def list_rows(state, first, n, full, since, until, block, replacement, pool, row
         draw_rows(state, first, n, until, block, replacement, pool, rows, since)
 
 
+@strict_part
+def _filled(size, c, t):
+    """Size, or a multiple of eight with copies of row 0 up to there: eight slopes at once cost less than four alone."""
+    if size % 8 < 4:
+        return size
+    whole = (size + 7) // 8 * 8
+    for b in range(size, whole):
+        c[b], t[b] = c[0], t[0]
+    return whole
+
+
 def _slopes_of_one(loss, X, y, rows, scale, w, c, t):
     rows_dot(X, rows, w, c)
     for b in range(rows.size):
         t[b] = y[np.uint64(rows[b])]
-    for b in range(rows.size):
+    for b in range(_filled(rows.size, c, t)):
         c[b] = scale * slope(loss, c[b], t[b])
 
 
@@ -118,6 +129,6 @@ def _add_many(loss, X, rows, c, out):
 
 batch_slopes = by_output(
     _slopes_of_one, _slopes_of_many, _slopes_of_weighted
-)  # c_b = scale * slope(s) of row b; t scratch
+)  # c_b = scale * slope(s) of row b; t scratch; both have room for a multiple of eight rows
 
 batch_add = by_output(_add_one, _add_many)  # out += sum_b c_b x_b

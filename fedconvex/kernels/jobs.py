@@ -61,9 +61,9 @@ class Scratch(NamedTuple):
     g: np.ndarray  # (p,)
     m: np.ndarray  # (p,), zeros at first
     v: np.ndarray  # (p,), zeros at first
-    c: np.ndarray  # (C batch,) or more
-    c0: np.ndarray  # (C batch,) or more
-    t: np.ndarray  # (batch,) or more
+    c: np.ndarray  # (C batch,) or more: rounded up to a multiple of eight
+    c0: np.ndarray  # (C batch,) or more, likewise
+    t: np.ndarray  # (batch,) or more, likewise
 
 
 step = by_rule("step")
