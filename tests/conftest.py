@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -15,6 +16,7 @@ UNCOMPILED = os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0")  # in all 
 if WORKER:  # before NumPy and Numba are imported
     os.environ["NUMBA_DISABLE_JIT"] = str(int(workers.kind_of_worker(WORKER) == workers.INTERPRETED))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as many processes as cores: threads would wait for each other
+    sys.dont_write_bytecode = False  # workers share what one of them has compiled: see `workers.prepare`
 
 import numpy as np
 import pytest
@@ -61,6 +63,23 @@ def pytest_unconfigure(config):
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     node.workerinput["kinds"] = node.config.stash[KINDS]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    if WORKER and session.config.args_source is session.config.ArgsSource.TESTPATHS:  # all files are collected
+        workers.prepare(WORKER, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+
+
+def pytest_itemcollected(item):
+    """What `slow_unless` does not name is slow: of a cross-product, the default tier keeps a few."""
+    marks = [mark.kwargs for mark in item.iter_markers("slow_unless")]
+    if marks and not any(all(_named(item.callspec.params[k], v) for k, v in kept.items()) for kept in marks):
+        item.add_marker(pytest.mark.slow)
+
+
+def _named(value, kept):
+    return value in kept if isinstance(kept, list) else value == kept
 
 
 @pytest.hookimpl(trylast=True)

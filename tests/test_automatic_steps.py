@@ -172,9 +172,8 @@ def test_checkpoints_are_those_of_the_number(logistic, tmp_path):
 
 
 def with_steps():
-    return [
-        c for name, c in vars(methods).items() if inspect.isclass(c) and (hasattr(c, "local") or hasattr(c, "round"))
-    ]
+    public = [getattr(methods, name) for name in methods.__all__]
+    return [c for c in public if inspect.isclass(c) and (hasattr(c, "local") or hasattr(c, "round"))]
 
 
 @pytest.mark.parametrize("method", with_steps(), ids=lambda c: c.__name__)

@@ -12,30 +12,49 @@ enough for compiling to pay, carry the mark `compiled`. Tests marked `anywhere` 
 
 from __future__ import annotations
 
+import compileall
+import importlib
 import json
 import os
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 COMPILED, INTERPRETED, ANYWHERE = "compiled", "interpreted", "anywhere"
-MOST = 8  # worker processes: every one of them imports the package and collects all tests
+FEWEST, MOST = 3, 8  # worker processes: every one of them imports the package and collects all tests
 CHUNK = 20  # tests of one file that are handed out together
 
 
 def count() -> int:
-    """Worker processes of ``-n auto``: one of each kind at least."""
+    """Worker processes of ``-n auto``: on two cores one that compiles and two that do not, which take twice as long."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(2, min(MOST, cores))
+    return max(FEWEST, min(MOST, cores))
 
 
 def kind_of_worker(worker: str) -> str:
-    """Of the workers gw0, gw1, ... those with an even number compile, unless NUMBA_DISABLE_JIT decides for all."""
+    """Of the workers gw0, gw1, ... every third one compiles, unless NUMBA_DISABLE_JIT decides for all."""
     choice = os.environ.get("NUMBA_DISABLE_JIT", "")
     if choice:
         return COMPILED if choice == "0" else INTERPRETED
-    return INTERPRETED if int(worker.removeprefix("gw")) % 2 else COMPILED
+    return INTERPRETED if number(worker) % 3 else COMPILED
+
+
+def number(worker: str) -> int:
+    """0 for gw0, 1 for gw1, ..."""
+    return int(worker.removeprefix("gw"))
+
+
+def prepare(worker: str, workers: int) -> None:
+    """Byte-compile a share of all files: the rewriting of assertions takes ten seconds, and every worker needs all."""
+    root, mine = Path(__file__).resolve().parents[1], slice(number(worker), None, workers)
+    for path in sorted((root / "fedconvex").rglob("*.py"))[mine]:
+        compileall.compile_file(path, quiet=2)
+    for path in sorted((root / "tests").glob("test_*.py"))[mine]:
+        with suppress(Exception, pytest.skip.Exception):  # told when tests are collected
+            importlib.import_module(f"tests.{path.stem}")
 
 
 def kind_of_test(item) -> str:
