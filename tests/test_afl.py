@@ -134,6 +134,7 @@ def test_stochastic_gradients_are_unbiased(sampling, replacement, loss):
         assert (np.abs(found.mean(axis=0) - true) <= 4.5 * error).all()
 
 
+@pytest.mark.slow
 def test_weighted_sampling_asks_one_domain_and_is_counted():
     """One domain a client: one client sends |W| numbers, one sends its p losses, both receive; nobody else sends."""
     problem = make(3, by_client=True)
@@ -185,6 +186,7 @@ SETS = [Simplex(), Polytope([[1.0, 0.0, 0.0]], [0.2]), KLBall([0.5, 0.25, 0.25],
 
 
 @pytest.mark.parametrize("sets", SETS, ids=lambda s: type(s).__name__)
+@pytest.mark.slow_unless(sets=[s for s in SETS if not isinstance(s, KLBall)])
 def test_both_converge_to_the_exact_solution(sets):
     problem = make(5)
     best = solve_minimax(problem, uncertainty_set=sets)

@@ -144,6 +144,7 @@ def coverage(seed, trials=1500):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("delta", [0.05, 0.4])
+@pytest.mark.slow_unless(seed=0)
 def test_vertex_bound_covers(seed, delta):
     _, m, true, empirical, per_domain = coverage(seed)
     R = per_domain.max(axis=2).mean(axis=0)
@@ -298,6 +299,7 @@ def rate_trial(rng, batch=2):
 
 
 @pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.slow_unless(batch=2)
 def test_the_rate_holds_over_many_problems(batch, rng):
     assert max(rate_trial(rng, batch)["share"] for _ in range(60 if batch is None else 12)) > 0.01
 

@@ -212,6 +212,7 @@ def test_threads_give_the_same_bits(name):
 
 @pytest.mark.parametrize("by_client", [False, True], ids=["data partition", "client partition"])
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=str)
+@pytest.mark.slow_unless(by_client=False)
 def test_single_full_steps_converge_to_the_exact_solution(loss, by_client):
     problem = make(3, loss, l2=0.2, by_client=by_client)
     best = problem.solve_minimax()

@@ -152,6 +152,7 @@ def margin_trial(rng, rounds=60):
     return {"share": float(worst / bound.value), "needed": bool(worst > bound.value - bound.terms["complexity"])}
 
 
+@pytest.mark.slow
 def test_the_margin_bound_covers(rng):
     """Without the complexity it would often be below the true error."""
     assert sum(margin_trial(rng)["needed"] for _ in range(6)) >= 3

@@ -55,6 +55,7 @@ def solve(capsys, *options):
 
 
 @pytest.mark.parametrize("method", ["", *PROXIMAL])
+@pytest.mark.slow_unless(method=["", "proximal-fedsgd"])
 def test_methods_with_proximal_steps_are_run(capsys, method):
     status, out = solve(capsys, "--json", "--rounds", "30", *(["--method", method] if method else []))
     assert status == 0

@@ -127,6 +127,8 @@ def test_ball_maximum_against_search_and_hard_case():
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.slow_unless(loss=Logistic(), sparse=False)
+@pytest.mark.slow_unless(loss=Squared(), sparse=True)
 def test_suprema_over_a_ball_are_not_exceeded(loss, sparse):
     for seed in range(4):
         problem = make(seed, loss, sparse, weights="uniform" if seed % 2 else None)

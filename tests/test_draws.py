@@ -159,6 +159,7 @@ def test_coordinates_are_not_interchangeable():
 
 
 @pytest.mark.parametrize(("K", "m"), [(6, 2), (6, 3), (6, 5), (5, 5), (9, 6), (30, 2), (40, 12), (40, 13)])
+@pytest.mark.slow_unless(K=[5, 6, 9, 30])
 def test_choose_is_uniform_over_subsets(K, m):
     """Both branches (m^2 > 4 K shuffles): exact subset frequencies if they are few, else members and pairs."""
     N = 6000

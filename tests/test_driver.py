@@ -648,6 +648,7 @@ def kill_trial(rng, rounds=20_000, kills=5):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked from a warm process")
+@pytest.mark.slow
 def test_killed_three_times(rng):
     kill_trial(rng, rounds=1500, kills=3)
 

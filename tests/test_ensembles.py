@@ -264,6 +264,7 @@ def test_bad_ensembles():
     assert Tree._fields == ("feature", "threshold", "left", "right", "value")
 
 
+@pytest.mark.slow
 def test_baselines_of_convex_combinations(rng):
     """AdaBoost per source, combined uniformly, optimally and with Q: each objective at most the one before."""
     fed = problem(rng)

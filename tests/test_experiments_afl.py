@@ -237,6 +237,7 @@ def small_truth(small):
 
 
 @pytest.mark.parametrize("name", [name for name in agnostic_adult.methods() if name != "FedAvg"])
+@pytest.mark.slow_unless(name=["AFL", "AFL, mini-batches"])
 def test_adult_certified_gap_bounds_the_true_one(name, small_truth):
     problem, truth = small_truth
     trace = run(agnostic_adult.methods()[name], problem, rounds=30, tol=0.0, seed=2, progress=False).trace
@@ -245,6 +246,7 @@ def test_adult_certified_gap_bounds_the_true_one(name, small_truth):
     assert problem.solve_minimax().value == pytest.approx(truth, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_adult_claims_can_fail(small):
     people = agnostic_adult.load_people(small)._replace(official=True)
     problem = Problem(people.train, Logistic(), agnostic_adult.L2)

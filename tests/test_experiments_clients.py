@@ -133,6 +133,7 @@ def test_clients_quick_holds(clients, tmp_path):
     assert len(findings.tables["outcomes"]) == 2 * 3 * 2 * 3  # divisions, seeds, models, clients
 
 
+@pytest.mark.slow
 def test_exact_models_against_scikit_learn():
     """Pooled: the same minimum. AFL: at its domain weights the worst client's objective, a saddle point."""
     data = clients_data.load_splits(splits=1, block=2)
@@ -164,6 +165,7 @@ def test_floats_are_those_of_the_messages(clients):
     assert floats["AgnosticFedAvg, 5 steps"] == 3 * 350
 
 
+@pytest.mark.slow
 def test_descent_curve_by_hand(clients):
     data = clients_data.load_splits(splits=3, block=2)
     division = clients_data.DIVISIONS[3]

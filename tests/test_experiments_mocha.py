@@ -38,6 +38,7 @@ def people(rng, m=3, rows=12, d=4, noise=0.3):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("d", [4, 20])  # more rows than features in every task, and fewer
+@pytest.mark.slow_unless(d=4)
 def test_paths_hold_the_optimum_of_cvxpy(kind, d, rng):
     """lower <= optimum <= value, and the value is the objective of the page, with sums and norms spelt out."""
     cp = pytest.importorskip("cvxpy")

@@ -264,6 +264,7 @@ def test_exact_solutions_on_quadratics_have_their_fixed_point(linear, weights, m
     assert np.linalg.norm(found - problem.solve().w) > 1e-3 / mu  # biased indeed
 
 
+@pytest.mark.slow_unless(problem="linear")
 def test_many_steps_approach_the_exact_solution(problem):
     exact = run(FedProx(proximal_mu=1.0, solver=ProximalPoint()), problem, rounds=3, tol=0).w
     far = run(FedProx(proximal_mu=1.0, step_size=0.2, local_steps=400), problem, rounds=3, tol=0).w

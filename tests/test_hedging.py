@@ -192,6 +192,7 @@ def test_fixed_point_is_the_minimiser(loss, weights, rng):
 
 
 @pytest.mark.compiled
+@pytest.mark.slow
 def test_converges_without_strong_convexity(rng):
     """l2 = 0 and clients with fewer rows than features, dense and sparse: every rho > 0 will do."""
     pairs = [(rng.normal(size=(2, 3)), rng.normal(size=2)) for _ in range(4)]
@@ -234,6 +235,7 @@ def contraction_trial(rng, loss=None):
 
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+@pytest.mark.slow_unless(loss=Squared())
 def test_contraction_of_the_splitting_variables(loss, rng):
     assert max(contraction_trial(rng, loss)["share"] for _ in range(8)) > 0.9  # and the factor is of use
 
@@ -248,6 +250,7 @@ def test_the_rule_is_the_geometric_mean():
 
 
 @pytest.mark.parametrize("rho", [0.3, 1.0, 4.0])
+@pytest.mark.slow_unless(rho=4.0)
 def test_linear_rate_is_the_spectral_radius(rho, rng):
     """Labels zero make a round linear: its map of (z, y_1, ..., y_K), built in NumPy, and 30 rounds along it."""
     K, d = 4, 3
@@ -286,6 +289,7 @@ def test_linear_rate_is_the_spectral_radius(rho, rng):
 
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+@pytest.mark.slow_unless(loss=Squared())
 def test_sampled_clients_reach_the_minimiser(loss, rng):
     problem = Problem(federation(rng, loss), loss, 0.2, weights_of(rng, 4))
     method = ProgressiveHedging(participation=2)
@@ -415,6 +419,7 @@ def test_proximal_points_are_certified(loss, path, sparse, rng, monkeypatch):
 # ---------------------------------------------------------------- trajectories, checkpoints, moving targets
 
 
+@pytest.mark.slow_unless(problem=["linear", "logistic"])
 def test_every_trajectory_has_its_own_penalty(problem):
     for extra in ({}, {"local_steps": 2, "step_size": 0.2}):
         both = run(ProgressiveHedging(rho=(0.3, 2.0), **extra), problem, rounds=6, tol=0, trajectories=2)

@@ -455,6 +455,7 @@ def radfed_runs(rng, problem, eta, E, B, m, S, T, runs):
 
 
 @pytest.mark.parametrize(("m", "S", "B"), [(1, 2, 4), (2, 3, 4), (4, 2, 4), (3, 2, 1)])
+@pytest.mark.slow_unless(m=3)
 def test_radfed_moments_by_simulation(rng, m, S, B):
     problem = random_problem(rng, K=4, d=2, rows=4, l2=0.1)
     eta, E, T, runs = 0.3 / top(problem), 2, 3, 20_000
@@ -468,6 +469,7 @@ def test_radfed_moments_by_simulation(rng, m, S, B):
     assert np.abs(z).max() < 4.5
 
 
+@pytest.mark.slow
 def test_radfed_moments_by_the_driver(rng):
     """2,000 trajectories of the real method; one round here is S of its rounds."""
     problem = Problem(federation(rng, K=4, d=2, rows=4), Squared(), l2=0.1, weights="uniform")

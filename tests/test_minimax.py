@@ -85,6 +85,7 @@ CASES = [
 
 @pytest.mark.parametrize(("loss", "l2", "sparse"), CASES)
 @pytest.mark.parametrize("p", [1, 2, 5])
+@pytest.mark.slow_unless(p=2)
 def test_value_against_cvxpy(loss, l2, sparse, p):
     for seed in range(2):
         problem = make(seed, 120, 4, p, loss, l2, sparse=sparse)
@@ -99,6 +100,7 @@ def test_value_against_cvxpy(loss, l2, sparse, p):
         assert np.all(best.domain_weights * worst <= 1e-10)  # complementary slackness
 
 
+@pytest.mark.slow
 def test_certificate_over_many_problems():
     """The certified interval is small, and no point near the solution lies below its lower end."""
     rng = np.random.default_rng(5)
@@ -152,6 +154,7 @@ SETS = [
 
 @pytest.mark.parametrize("sets", SETS, ids=str)
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=str)
+@pytest.mark.slow_unless(loss=Logistic())
 def test_other_sets_of_mixtures_against_cvxpy(sets, loss):
     """Value, certificate, and both halves of the saddle: the mixture is in Lambda and attains the maximum at w."""
     for seed in range(2):

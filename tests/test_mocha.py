@@ -184,6 +184,7 @@ def test_state_is_that_of_the_dual_variables(rng):
 
 @each_loss
 @pytest.mark.parametrize("normalisation", ["sum", "mean"])
+@pytest.mark.slow_unless(normalisation="mean")
 def test_gap_falls_below_1e9_and_the_primal_is_right(loss, normalisation, rng):
     for relation in (MeanRegularised(1.0, 0.5), Covariance(0.3, 2.0, np.diag([0.1, 0.2, 0.3, 0.4]))):
         for sparse in (False, True):
@@ -219,6 +220,7 @@ def test_one_task_is_liblinear(rng):
             np.testing.assert_allclose(found.w, w, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_limits_reproduce_local_and_global_models(rng):
     for loss in LOSSES:
         fed = federation(rng, loss)
@@ -276,6 +278,7 @@ def test_drops_up_to_90_percent_still_converge(rng):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
+@pytest.mark.slow_unless(loss=Hinge())
 def test_a_node_that_is_always_dropped_is_named(loss, rng):
     """The others solve their part to a certified end; what is left of the gap is that node's."""
     for missing in range(4):
@@ -360,6 +363,7 @@ def subproblem(problem, t, w, rho, alpha, a):
 
 
 @pytest.mark.parametrize("loss", [Squared(), SmoothedHinge(0.5)], ids=repr)
+@pytest.mark.slow_unless(loss=Squared())
 def test_theta_is_bounded_by_what_is_reported(loss, rng):
     """The true theta_t, from an exact solution of the subproblem, is at most the certified one, which is on target."""
     problem = MultiTaskProblem(federation(rng, loss, 3, 2), loss, MeanRegularised(1.0, 0.4))
@@ -448,6 +452,7 @@ def test_less_accuracy_takes_more_rounds_and_fewer_steps_each(rng):
     ],
     ids=repr,
 )
+@pytest.mark.slow_unless(loss=Hinge())
 def test_learned_omega_is_certified_jointly(loss, m, d, rng):
     """The gap bounds the suboptimality of W and Omega together, and becomes small, for d < m and d > m."""
     for relation in (Covariance(0.3), Covariance(0.3, 2.0)):
@@ -564,6 +569,7 @@ def test_minibatch_sdca_equals_plain_numpy(loss, rng):
         np.testing.assert_allclose(state.w[0], M @ V, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_minibatch_sdca_keeps_its_promise_in_expectation(rng):
     """Takac et al. (2013): with the safe beta the mean dual objective increases; tied rows and beta = 1 overshoot."""
     X = np.tile([[1.0, 0.2]], (6, 1)) + 0.01 * rng.normal(size=(6, 2))
@@ -577,6 +583,7 @@ def test_minibatch_sdca_keeps_its_promise_in_expectation(rng):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+@pytest.mark.slow_unless(loss=Squared())
 def test_minibatch_sgd_equals_gradient_descent_on_full_batches(loss, rng):
     problem = MultiTaskProblem(federation(rng, loss), loss, MeanRegularised(1.0, 0.4), "mean")
     W, eta = np.zeros((4, 3)), Decay(1.0, 4.0)

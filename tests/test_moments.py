@@ -426,6 +426,7 @@ def test_operator_and_matrix_agree(seed):
 
 @pytest.mark.parametrize("kron", [True, False], ids=["kron", "operator"])
 @pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@pytest.mark.slow_unless(before=False)
 def test_steady_state_is_the_end_of_a_long_run(kron, before):
     problem = make(4, (6, 5, 8), 3, weights="uniform")
     moments = Moments(problem, step_size=0.15, local_steps=(2, 1, 3), batch_size=2, participation=2, kron=kron)

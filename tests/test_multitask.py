@@ -305,6 +305,7 @@ def test_gap_is_a_sum_over_tasks(loss, rng):
 
 @each_loss
 @both_normalisations
+@pytest.mark.slow_unless(normalisation="mean")
 def test_fixed_solutions_equal_cvxpy(loss, normalisation, rng):
     for relation in FIXED:
         problem = MultiTaskProblem(federation(rng, loss), loss, relation, normalisation)
@@ -332,6 +333,7 @@ def test_dual_ascent_equals_newton(loss, rng, monkeypatch):
 
 @each_loss
 @pytest.mark.parametrize(("m", "d"), [(5, 3), (3, 6)])
+@pytest.mark.slow_unless(m=5)
 def test_joint_solutions_equal_cvxpy(loss, m, d, rng):
     """Over W and Omega together, for fewer and more features than tasks: the nuclear norm squared."""
     for relation in (Covariance(0.3), Covariance(2.0), Covariance(0.3, 2.0)):

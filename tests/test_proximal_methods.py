@@ -178,6 +178,7 @@ def test_groups_are_shortened_in_local_steps():
 # ---------------------------------------------------------------- the curse of primal averaging
 
 
+@pytest.mark.slow
 def test_fedmid_is_dense_where_feddualavg_is_sparse():
     """Clients see disjoint columns: local models keep their own, and the average has what nobody would keep."""
     rng = np.random.default_rng(0)

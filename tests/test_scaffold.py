@@ -248,6 +248,7 @@ def one_round(method, problem, z):
 
 
 @pytest.mark.parametrize("seed", range(10))
+@pytest.mark.slow_unless(seed=[0, 1])
 def test_measured_rate_is_the_spectral_radius(seed):
     """With labels 0 rounds are linear: far out, z_{t+2} = a z_t + b z_{t+1}, and r^2 = a + b r for the dominant r."""
     rng = np.random.default_rng(seed)
@@ -337,6 +338,7 @@ def test_checkpoints_hold_the_controls(linear, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux only")
+@pytest.mark.slow
 def test_clients_never_sampled_cost_nothing():
     """40,000 clients of one row, d = 100 (32 MB), 20 sampled in each of 20 rounds: far below the data's size."""
     code = """

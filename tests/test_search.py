@@ -77,6 +77,7 @@ def test_only_exact_values_count():
     assert verify(theorem, s.problem, s.method, rounds=2, start=s.start, most=2).trajectories > 0  # it applies
 
 
+@pytest.mark.slow
 def test_found_again_and_resumed(tmp_path):
     """What was stopped after a restart goes on with the next; a file of another search is refused."""
     whole = tightest("dynamic-gradient-noise", 230, seed=3, path=tmp_path / "a.json")

@@ -162,6 +162,7 @@ def test_gradient_differences_shrink_by_the_same_factor(rng):
         np.testing.assert_allclose(ratio, s, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_weight_divergence_falls():
     """Two equal clients with one class each, all of G for both: the divergence falls faster than its bound's factor s.
 

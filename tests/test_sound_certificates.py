@@ -190,6 +190,8 @@ NEARLY = ("standardised", "centred", "a hundred times", "other units", "shares",
     [*itertools.product([Squared(), Logistic()], NEARLY), (Exponential(), "shares"), (Softmax(3), "standardised")],
     ids=str,
 )
+@pytest.mark.slow_unless(name="shares")
+@pytest.mark.slow_unless(loss=Softmax(3))
 def test_columns_that_rounding_made_independent_are_certified_within_reach(loss, name):
     X = nearly_collinear(name, 1100)
     rng = np.random.default_rng(9)
@@ -211,6 +213,7 @@ def test_columns_that_rounding_made_independent_are_certified_within_reach(loss,
 
 
 @pytest.mark.parametrize("name", NEARLY)
+@pytest.mark.slow_unless(name=["shares", "sums", "other units", "a hundred times"])
 def test_no_ridge_solution_within_reach_lies_below_the_bound(name):
     """Along the path of ridge solutions, in 50 digits, F falls towards its infimum; what lies within reach may not."""
     X = nearly_collinear(name, 25)

@@ -100,6 +100,7 @@ def weights(rng, p, n, alike=True):
 
 @pytest.mark.parametrize("levels", [0, 3])
 @pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.slow_unless(p=[1, 2])
 def test_bounds_spare_scans_and_change_no_bit(levels, p, rng, monkeypatch):
     """The same stumps and edges as from scanning every cut of every feature."""
     X, _ = data(6, 400, 7, levels)

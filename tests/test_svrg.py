@@ -121,6 +121,7 @@ def test_the_minimiser_is_left_alone(problem):
     assert np.linalg.norm(moved - best) > 1e-2
 
 
+@pytest.mark.slow_unless(problem="linear")
 def test_the_noise_of_a_stage_vanishes_with_the_distance(problem, rng):
     """It is proportional to the distance from the minimiser; and the first step of a stage has none at all."""
     best, R, direction = problem.solve().w, 400, rng.normal(size=problem.model_shape)

@@ -94,6 +94,7 @@ def mixed(seed, loss=None, l2=0.1, n=24, d=2, p=3):
 
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(3)])
 @pytest.mark.parametrize("l2", [0.0, 0.1])
+@pytest.mark.slow_unless(l2=0.1)
 def test_least_value_over_a_ball(loss, l2):
     """Beside a general solver; from inside the ball, from its edge; sparse rows and many mixtures at once."""
     rng = np.random.default_rng(1)
@@ -216,6 +217,7 @@ MIXTURES = [None, KLBall([0.5, 0.3, 0.2], 0.1), Polytope([[1.0, 0.0, 0.0]], [0.5
 
 
 @pytest.mark.parametrize("uncertainty_set", MIXTURES)
+@pytest.mark.slow_unless(uncertainty_set=None)
 def test_rates_hold(uncertainty_set):
     how = {} if uncertainty_set is None else {"uncertainty_set": uncertainty_set}
     drawn = {"batch_size": 2, "sampling": WeightedSampling(2)}
@@ -420,6 +422,7 @@ def test_a_class_by_brute_force():
 # ---------------------------------------------------------------- samples: the bounds
 
 
+@pytest.mark.slow
 def test_generalisation_bounds_hold():
     kinds = (
         (three_small_domains.make(), Ball(1.0)),

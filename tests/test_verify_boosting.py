@@ -56,6 +56,7 @@ def mirrored(p=2):
 
 @each_loss
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow_unless(seed=0)
 def test_all_hold_on_random_dictionaries(loss, seed):
     problem = instance(seed, p=1 + seed % 3, loss=loss)
     for mu in (None, 1.0, 30.0):

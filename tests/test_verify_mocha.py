@@ -137,6 +137,7 @@ def test_nodes_that_work_in_vain_count():
     assert verdict.outcome is Outcome.HOLDS
 
 
+@pytest.mark.slow
 def test_curves_and_grids():
     line = curve("mocha-smooth", twin_tasks.make(), EXACT, rounds=[1, 2, 8])
     assert line.exact

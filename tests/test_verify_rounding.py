@@ -261,6 +261,7 @@ def test_the_filter_is_what_local_steps_do():
 
 @pytest.mark.parametrize("l2", [0.1, 1e3, 1e6, 1e9])
 @pytest.mark.parametrize("rounds", [1, 5, 10, 20, 40, 80])
+@pytest.mark.slow_unless(rounds=[1, 10])
 def test_hedging_with_large_penalties(l2, rounds):
     """Clients solve up to tol (1 + ‖x‖), which at l2 = 1e6 is more than the bound after 40 rounds."""
     verdict = verify("hedging", squares(l2=l2), ProgressiveHedging(), rounds=rounds)
@@ -278,6 +279,7 @@ def test_hedging_with_large_penalties(l2, rounds):
 
 
 @pytest.mark.parametrize("participation", [1.0, 3, ProportionalSampling(3), ProportionalSampling(9)])
+@pytest.mark.slow_unless(participation=[1.0, 3, ProportionalSampling(3)])
 def test_fedprox_on_least_squares_is_exact_for_all_samplings(participation):
     problem = squares(5, K=5)
     method = FedProx(proximal_mu=60.0, solver=ProximalPoint(), participation=participation)
