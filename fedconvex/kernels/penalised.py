@@ -44,13 +44,13 @@ def entry_proxes(penalty, V, a, out):
 
 
 @kernel
-def dual_scales(penalty, u, e, out):
+def dual_scales(penalty, u, e, common, out):
     """out[j] = the largest s <= 1, to the last bits, for which P* is finite at s (u_j - e_j) and s (u_j + e_j).
 
-    0 where it is below 1e-12: there the domain ends at 0.
+    0 where it is below 1e-12: there the domain ends at 0. With ``common``, the largest for all entries up to j.
     """
     for j in range(u.size):
-        out[j] = 1.0
+        out[j] = out[j - 1] if common and j > 0 else 1.0
         for side in range(2):
             t = u[j] + (e[j] if side else -e[j])
             if conjugate(penalty, out[j] * t) < math.inf:

@@ -27,6 +27,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.penalised import penalty_values, proximal_point
 from fedconvex.penalties import is_entrywise, strong_convexity
 from fedconvex.solvers.accelerated import accelerate
+from fedconvex.solvers.column_steps import ColumnModel, epochs_that_pay
 from fedconvex.solvers.model_steps import EntrySteps, GroupSteps
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.penalty_gap import Dual, dual_bound, zeros_for_sure
@@ -34,56 +35,74 @@ from fedconvex.solvers.slopes import Slopes
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 from fedconvex.solvers.working_hessian import WorkingHessian
 
-__all__ = ["solve_penalised"]
+__all__ = ["Search", "solve_penalised"]
 
 FIRST_SET = 256  # entries of the first working set
 MOST_ROUNDS = 200
 FLAT = 1e-3  # share of sup l'' that every row is taken to have at least at first, so that steps stay finite
 
 
-def solve_penalised(
-    problem: Objective, tol: float | None, w: np.ndarray | None = None, hessian: WorkingHessian | None = None
-) -> Solution:
-    """Minimise F with its penalty, from a flat model w and a Hessian where they are known; see `Problem.solve`.
+def solve_penalised(problem: Objective, tol: float | None) -> Solution:
+    """Minimise F with its penalty; see `Problem.solve`, and `Search` for what is raised."""
+    return Search(problem, tol).solved()
+
+
+class Search:
+    """Where the search stands: a model, its scores, losses, slopes and gradient.
+
+    Parameters
+    ----------
+    problem : Objective
+        With a penalty.
+    tol : float, optional
+        The gap that is asked for, relative to 1 + |F|.
+    before : Search, optional
+        One with another strength of the penalty that has ended: this one starts where it stands.
 
     Raises
     ------
     TypeError
         For losses with kinks, or without a bounded curvature or one that is known.
     """
-    kind, begun = problem.traits, time.perf_counter()
-    if not kind.curved and not math.isfinite(kind.smoothness):
-        cure = "use SmoothedHinge(gamma)" if kind.kinked else "declare its smoothness, or a curvature"
-        raise wrong_type(f"Problem.solve with a penalty and {problem.loss!r}", "have a smooth loss", "kinks", cure)
-    search = _Search(problem, tol, w)
-    if is_entrywise(problem.penalty) or hasattr(problem.penalty, "blocks"):
-        search.by_working_sets(hessian or WorkingHessian(problem))
-    else:
-        accelerate(search)
-    return search.solution(begun)
 
-
-class _Search:
-    """Where the search stands: a model, its scores, losses, slopes and gradient."""
-
-    def __init__(self, problem: Objective, tol: float | None, w: np.ndarray | None) -> None:
+    def __init__(self, problem: Objective, tol: float | None, before: Search | None = None) -> None:
+        kind, self.begun = problem.traits, time.perf_counter()
+        if not kind.curved and not math.isfinite(kind.smoothness):
+            cure = "use SmoothedHinge(gamma)" if kind.kinked else "declare its smoothness, or a curvature"
+            raise wrong_type(f"Problem.solve with a penalty and {problem.loss!r}", "have a smooth loss", "kinks", cure)
         self.problem, self.tol = problem, tol
         self.c = problem.per_row
         self.norms = problem.column_norms
-        start = np.zeros(problem.size) if w is None else np.array(w, dtype=np.float64).ravel()
         self.best, self.gap, self.evaluations, self.flat = -math.inf, math.inf, 0, FLAT
         self.alive = np.ones(problem.size, dtype=np.bool_)
         every = np.arange(problem.size)
         seen = problem.penalised_entries
         self.free_entries = every[:0] if seen is None else np.setdiff1d(every, seen)
+        self.stiff = False  # whether coordinate steps on columns of X made too little progress
         self.dual: Dual | None = None  # at w, once it is known
-        self.move_to(proximal_point(problem, start[None], 0.0)[0])
+        self.u: np.ndarray | None = None  # less the gradient of the losses at w, once it is known
+        self.hessian = WorkingHessian(problem) if before is None else before.hessian
+        start = np.zeros(problem.size) if before is None else before.w
+        w = proximal_point(problem, start[None], 0.0)[0]
+        if before is None or not np.array_equal(w, start):
+            self.move_to(w)
+        else:
+            self.w, self.Z, self.values, self.A, self.u = w, before.Z, before.values, before.A, before.u
+            self.F = self.value(w, self.values)
+
+    def solved(self) -> Solution:
+        """Minimise, and return where the search ends."""
+        if is_entrywise(self.problem.penalty) or hasattr(self.problem.penalty, "blocks"):
+            self.by_working_sets()
+        else:
+            accelerate(self)
+        return self.solution()
 
     # ------------------------------------------------------------------ where it stands
 
     def move_to(self, w: np.ndarray, Z: np.ndarray | None = None) -> None:
         """Stand at w, whose scores are Z where they are known."""
-        self.w, self.dual = w, None
+        self.w, self.dual, self.u = w, None, None
         self.Z = self.scores(w) if Z is None else Z
         self.F, self.values, self.A = self.evaluate(w, self.Z)
 
@@ -108,9 +127,12 @@ class _Search:
         row_losses.row_values(problem.loss, Z, y, values)
         row_losses.row_slopes(problem.loss, A, y)
         self.evaluations += 1
-        ridge = problem.ridge_term(w)
-        P = float(penalty_values(problem, w[None])[0])
-        return float(self.c @ values[:, 0]) + ridge + P, values[:, 0], A
+        return self.value(w, values[:, 0]), values[:, 0], A
+
+    def value(self, w: np.ndarray, values: np.ndarray) -> float:
+        """Return F at w, where the losses are ``values``."""
+        P = float(penalty_values(self.problem, w[None])[0])
+        return float(self.c @ values) + self.problem.ridge_term(w) + P
 
     def curvatures(self) -> np.ndarray:
         """Return c l'' of every row, (n,), or its bound where the loss has no curvature."""
@@ -125,8 +147,9 @@ class _Search:
     def look(self) -> Dual:
         """Find the full gradient and the gap, and screen."""
         problem = self.problem
-        G = problem.federation.by_column.T @ (self.c[:, None] * self.A)
-        self.u = -np.ascontiguousarray(G.T).ravel()
+        if self.u is None:
+            G = problem.federation.by_column.T @ (self.c[:, None] * self.A)
+            self.u = -np.ascontiguousarray(G.T).ravel()
         dual = dual_bound(problem, self.c, Slopes(self.Z, self.values, self.A, self.u), self.norms, self.w)
         self.best = max(self.best, dual.lower)
         self.gap = self.F - self.best
@@ -141,13 +164,14 @@ class _Search:
 
     # ------------------------------------------------------------------ working sets
 
-    def by_working_sets(self, hessian: WorkingHessian) -> None:
+    def by_working_sets(self) -> None:
         """Take steps 1 to 5 until the gap is small, or shrinks no more."""
         steps = (EntrySteps if is_entrywise(self.problem.penalty) else GroupSteps)(self.problem)
         idle, last, size, F, J = 0, math.inf, FIRST_SET, math.inf, self.free_entries
         for _ in range(MOST_ROUNDS):
             before = self.gap
             self.look()  # 1, 2
+            assert self.u is not None
             if self.gap <= self.goal or idle >= 3:
                 break
             wrong = steps.violations(self.w, self.problem.ridge * self.w - self.u, self.bends())
@@ -161,7 +185,7 @@ class _Search:
             size = max(size, (4 if J.size == FIRST_SET else 2) * support if full else 32 + support + support // 4)
             J = steps.chosen(self.w, np.where(self.alive | (self.w != 0.0), wrong, 0.0), size)  # 3
             rough = full or support == 0
-            if not self._on_set(steps, hessian, J, (1e-2 if rough else 1e-4) * found, rough, slow):
+            if not self._on_set(steps, J, (1e-2 if rough else 1e-4) * found, rough, slow):
                 idle += 1
 
     def bends(self) -> np.ndarray:
@@ -171,22 +195,19 @@ class _Search:
             steep = float((self.curvatures()[some] / self.c[some]).max())
         return steep * np.tile(self.norms * self.norms, self.problem.n_outputs) + self.problem.ridge
 
-    def _on_set(
-        self, steps: Any, hessian: WorkingHessian, J: np.ndarray, goal: float, rough: bool, fresh: bool
-    ) -> bool:
+    def _on_set(self, steps: Any, J: np.ndarray, goal: float, rough: bool, fresh: bool) -> bool:
         """Solve on the working set J, roughly where more entries are to come; return whether w moved.
 
         The gap of rescaled slopes is like the root of what is left of F, so that F has to be solved for its square.
         """
-        problem, moved = self.problem, False
+        problem, hessian, moved = self.problem, self.hessian, False
         J = J if problem.free is None else np.union1d(J, self.free_entries)
         inner = None if problem.free is None else ~np.isin(J, self.free_entries)
         X, ridge = hessian.columns(J), problem.ridge if np.ndim(problem.ridge) == 0 else problem.ridge[J]
         last = math.inf
         for _ in range(20):
             g = hessian.gradient(X, J, self.c[:, None] * self.A) + ridge * self.w[J]
-            H = hessian.matrix(X, J, self.curvatures, self.Z, self.c, fresh)
-            x = steps.minimise_all(H, self.w[J], g, J, goal, inner)  # 4
+            x = self._minimised(steps, X, J, g, goal, inner, fresh)  # 4
             d = x - self.w[J]
             predicted = float(g @ d) + steps.value(x, J, inner) - steps.value(self.w[J], J, inner)
             if not predicted <= 1e-15 * (1.0 + abs(self.F)):
@@ -204,6 +225,20 @@ class _Search:
             self.move_to(self.w, hessian.scores(X, J, self.w[J]))  # without what rounding has done to the scores
         return moved
 
+    def _minimised(
+        self, steps: Any, X: Any, J: np.ndarray, g: np.ndarray, goal: float, inner: np.ndarray | None, fresh: bool
+    ) -> np.ndarray:
+        """Return x = w + d that minimises the quadratic model over J, up to ``goal``."""
+        problem, most = self.problem, 0 if self.stiff or self.problem.traits.several else epochs_that_pay(X)
+        if most == 0 or not is_entrywise(problem.penalty):
+            H = self.hessian.matrix(X, J, self.curvatures, self.Z, self.c, fresh)
+            return np.asarray(steps.minimise_all(H, self.w[J], g, J, goal, inner))
+        h = self.c if problem.traits.quadratic else self.curvatures()
+        ridge = np.broadcast_to(problem.ridge, problem.size)[J]
+        model = ColumnModel(problem.penalty, X, h, ridge, steps.free[J], self.w[J], g)
+        self.stiff = not model.minimise(goal, 0.0 if problem.traits.quadratic else 0.05, most)
+        return model.x
+
     def _advance(self, J: np.ndarray, x: np.ndarray, Zd: np.ndarray, predicted: float) -> bool:
         """Move towards x as far as F falls; where that drowns in rounding, all the way if F does not rise."""
         noise, t = 4e-15 * (1.0 + abs(self.F)), 1.0
@@ -212,7 +247,7 @@ class _Search:
             w[J] = x if t == 1.0 else w[J] + t * (x - w[J])
             F, values, A = self.evaluate(w, Z)
             if F <= self.F + 1e-4 * t * predicted or (-predicted <= 1e3 * noise and F <= self.F + noise):
-                self.w, self.Z, self.F, self.values, self.A, self.dual = w, Z, F, values, A, None
+                self.w, self.Z, self.F, self.values, self.A, self.dual, self.u = w, Z, F, values, A, None, None
                 self.flat = max(0.1 * self.flat, 1e-12) if t == 1.0 else min(10.0 * self.flat, FLAT)
                 return True
             t *= 0.5
@@ -220,7 +255,7 @@ class _Search:
 
     # ------------------------------------------------------------------ the result
 
-    def solution(self, begun: float) -> Solution:
+    def solution(self) -> Solution:
         """Return where the search stands, with its certificate."""
         problem = self.problem
         if self.dual is None:
@@ -231,8 +266,8 @@ class _Search:
             text = f"F >= {self.best:g} (no dual point is known)"
         strong = problem.l2 > 0.0 or strong_convexity(problem.penalty) > 0.0
         attained = problem.traits.quadratic or ((strong or self._coercive()) and dual.bounded)
-        seconds = time.perf_counter() - begun
-        few = self.tol is None or self.alive.sum() <= 2 * np.count_nonzero(self.w) + 64  # or it takes too long
+        seconds = time.perf_counter() - self.begun
+        few = self.tol is None or self.alive.sum() <= FIRST_SET  # a Hessian takes longer than the rest
         unique = attained and few and self._unique(self.free_entries if strong else np.flatnonzero(self.alive))
         w, lower = problem.unflatten(self.w.copy()), self.best - 2.0 * problem.rounding(self.w, self.F)
         return Solution(w, self.F, lower, text, attained, unique, self.evaluations, seconds)

@@ -180,10 +180,13 @@ def _errors(problem: Objective, c: np.ndarray, at: Slopes, norms: np.ndarray) ->
     return _seen(problem, np.multiply.outer(sizes, norms).ravel())
 
 
-def _scales(penalty: Any, u: np.ndarray, e: np.ndarray) -> np.ndarray:
-    """Return the largest s <= 1 of every entry that takes u, as far off as e, into the domain of P*."""
+def _scales(penalty: Any, u: np.ndarray, e: np.ndarray, common: bool = False) -> np.ndarray:
+    """Return the largest s <= 1 of every entry that takes u, as far off as e, into the domain of P*.
+
+    Where they are to have one in ``common``, it is the last.
+    """
     out = np.empty(u.size)
-    penalised.dual_scales(penalty, u, e, out)
+    penalised.dual_scales(penalty, u, e, common, out)
     return np.where(out < 1.0, out * (1.0 - 4.0 * EPS), out)  # products with u and e are rounded apart
 
 
@@ -191,7 +194,7 @@ def _scale(problem: Objective, u: np.ndarray, e: np.ndarray) -> float:
     """Return the largest s <= 1 that takes u, as far off as e, into the domain of P*."""
     penalty, shape = problem.penalty, (1, problem.n_outputs, -1)
     if is_entrywise(penalty):
-        return float(_scales(penalty, u, e).min())
+        return float(_scales(penalty, u, e, True)[-1])
     if hasattr(penalty, "dual_scale"):
         return float(penalty.dual_scale(u.reshape(shape), e.reshape(shape)))
     return 1.0

@@ -10,9 +10,8 @@ import numpy as np
 from fedconvex._check import bad, real, vector, whole, wrong_type
 from fedconvex.kernels.penalised import proximal_point
 from fedconvex.penalties import Box
-from fedconvex.solvers.penalised import solve_penalised
+from fedconvex.solvers.penalised import Search
 from fedconvex.solvers.solution import Solution
-from fedconvex.solvers.working_hessian import WorkingHessian
 
 __all__ = ["PenaltyPath", "largest_strength", "penalty_path"]
 
@@ -60,12 +59,12 @@ def penalty_path(problem: Any, strengths: Any, count: int, least: float, tol: fl
         chosen = vector(f"{who}: strengths", strengths)
         if chosen.size == 0 or (np.diff(chosen) >= 0.0).any() or chosen[-1] < 0.0:
             raise bad(f"{who}: strengths", "be nonnegative and decrease", f"{strengths!r}")
-    w, found, hessian = None, [], WorkingHessian(problem)
+    search, found = None, []
     assert problem.column_norms.size  # computed once, for all strengths
     for strength in chosen:
         one = problem.with_penalty(problem.penalty._replace(strength=float(strength)))
-        found.append(solve_penalised(one, tol, w, hessian))
-        w = found[-1].w
+        search = Search(one, tol, search)
+        found.append(search.solved())
     return PenaltyPath(chosen, tuple(found))
 
 

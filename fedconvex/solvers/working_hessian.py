@@ -32,11 +32,22 @@ class WorkingHessian:
         self.h: np.ndarray | None = None  # what rows weigh in it
 
     def columns(self, J: np.ndarray) -> Any:
-        """Return the columns of X that the entries J belong to, one for each: (n, |J|)."""
+        """Return the columns of X that the entries J belong to, one for each: (n, |J|), columns contiguous."""
         X, j = self.problem.federation.by_column, J % self.problem.federation.d
-        if not np.array_equal(J, self.taken[0]):
-            self.taken = J, X[:, j] if sp.issparse(X) else np.take(X, j, axis=1)
+        if not np.array_equal(j, self.taken[0]):
+            self.taken = j, X[:, j] if sp.issparse(X) else self._gathered(X, j)
         return self.taken[1]
+
+    def _gathered(self, X: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return the columns j of rows that are contiguous; those of the last set are copied from there."""
+        place, (before, kept) = np.full(X.shape[1], -1), self.taken
+        place[before] = np.arange(before.size)
+        out, new = np.empty((j.size, len(X))), np.flatnonzero(place[j] < 0)
+        if new.size < j.size:
+            np.take(kept.T, np.maximum(place[j], 0), axis=0, out=out, mode="clip")
+        for lo in range(0, len(X) if new.size else 0, 64):  # a block of rows stays in cache
+            out[new, lo : lo + 64] = X[lo : lo + 64, j[new]].T
+        return out.T
 
     def gradient(self, X: Any, J: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return sum_i A_ic x_ij for the entries (c, j) of J."""
