@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["LocalSteps", "ProblemTraits", "Traits", "not_sent", "problem_traits", "sent_apart", "traits_of"]
+__all__ = ["Controls", "LocalSteps", "ProblemTraits", "Traits", "not_sent", "problem_traits", "sent_apart", "traits_of"]
 
 
 class LocalSteps(NamedTuple):
@@ -39,6 +39,13 @@ class LocalSteps(NamedTuple):
         return int(self.steps[0]) if (self.steps == self.steps[0]).all() else None
 
 
+class Controls(NamedTuple):
+    """Control variates of clients, started at zero: steps along g - c_k + c, c = sum_k p_k c_k."""
+
+    option: int  # c_k^+ is 1: the full gradient at the server's model, 2: the mean of the gradients of the local steps
+    server_step: float  # beta of w <- w + beta (K/m) sum over the m participants of p_k (w_k - w)
+
+
 class Traits(NamedTuple):
     """What is known of a method's rounds on a problem; the defaults say that nothing is.
 
@@ -58,6 +65,10 @@ class Traits(NamedTuple):
     sampling: str = "other"  # everyone, uniform (different clients), proportional (draws with probabilities p_k), other
     participants: int = 0  # clients, or draws, in a round
     drawn: tuple[str, ...] = ("something",)  # what is random: clients, batches, stragglers, domains, rows, ...
+    proximal: Any = (
+        None  # mu: clients add (mu/2) ‖. - w‖^2, w the model they were sent; solved exactly if local is None
+    )
+    controls: Controls | None = None
 
     @property
     def averages(self) -> bool:

@@ -366,6 +366,8 @@ class FedProx(local_work.AveragedWork):
         averaged = self.stragglers is None or not self.stragglers.drop
         late = ("stragglers",) if self.stragglers is not None and self.stragglers.share > 0.0 else ()
         found = self.averaging_traits(problem, *late, plain=plain, averaged=averaged)
+        if smooth and self.stragglers is None and self.client.plain() and isinstance(self.proximal_mu, float):
+            found = found._replace(proximal=self.proximal_mu)
         return found if self.solver is None else found._replace(local=None)
 
     def translate(self, state: State, shift: np.ndarray) -> State:

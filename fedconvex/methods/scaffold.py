@@ -38,7 +38,7 @@ from fedconvex.kernels import client_rows, descent, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Problem
-from fedconvex.traits import Traits
+from fedconvex.traits import Controls, Traits
 
 __all__ = ["SCAFFOLD"]
 
@@ -151,7 +151,9 @@ class SCAFFOLD(local_work.LocalWork):
         return State(w, c, state.p)
 
     def traits(self, problem: Problem) -> Traits:
-        return participation.traits_of_sampling(self.participation, problem, local=self.steps_of(problem, plain=False))
+        local = self.steps_of(problem, plain=False)
+        t = participation.traits_of_sampling(self.participation, problem, local=local)
+        return t._replace(controls=Controls(self.option, float(self.server_step)))
 
     def default_step(self, problem: Problem) -> DefaultStep:
         t = self.traits(problem)

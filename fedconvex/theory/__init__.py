@@ -4,6 +4,16 @@ The theorems stand in `fedconvex.theorems`, a file each: ``from fedconvex.theore
 """
 
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
-from fedconvex.theory.moments import Moments, WeightMoments
+from fedconvex.theory.moments import Moments, StackedMoments, WeightMoments
 
-__all__ = ["AssumptionError", "Bound", "Hypothesis", "Moments", "Quantity", "WeightMoments", "known", "require"]
+__all__ = [
+    "AssumptionError",
+    "Bound",
+    "Hypothesis",
+    "Moments",
+    "Quantity",
+    "StackedMoments",
+    "WeightMoments",
+    "known",
+    "require",
+]

@@ -180,7 +180,7 @@ class Entry(NamedTuple):
 def world() -> dict[str, Any]:
     """Small problems of each kind, and what is made from them."""
     from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Softmax, Squared, run
-    from fedconvex.methods import AFL, KLBall, MultiBoost, Point, Polytope, Simplex
+    from fedconvex.methods import AFL, SCAFFOLD, KLBall, MultiBoost, Point, Polytope, Simplex
     from fedconvex.models import LinearModel
     from fedconvex.penalties import L1
     from fedconvex.problems import (
@@ -200,7 +200,7 @@ def world() -> dict[str, Any]:
     from fedconvex.report import heterogeneity_trace
     from fedconvex.secure import Party
     from fedconvex.theorems.parts.tracking import tracking_constants
-    from fedconvex.theory import Moments, saddle_constants, separability
+    from fedconvex.theory import Moments, StackedMoments, saddle_constants, separability
     from fedconvex.theory.fixed_points import spread
     from fedconvex.theory.worst_case import closed_form_homogeneous
 
@@ -246,6 +246,8 @@ def world() -> dict[str, Any]:
         "polytope": Polytope([[1.0, 0.0]], [0.7]),
         "covariance": Covariance(0.3, 2.0),
         "moments": Moments.of(FedAvg(step_size=0.1), problem),
+        "scaffold": (scaffold := SCAFFOLD(step_size=0.1)),
+        "stacked": StackedMoments(scaffold, problem),
         "saddle": saddle_constants.agnostic_constants(problem, radius=1.0),
         "dual": separability.dual_constants(tasks),
         "spread": spread(problem),
@@ -488,6 +490,7 @@ OBJECTS = {
     "models.LinearModel": "linear_model",
     "problems.EnsembleModel": "ensemble_model",
     "theory.Moments": "moments",
+    "theory.StackedMoments": "stacked",
 }
 REST = {
     "models.LinearModel.from_standardised": ("classes", "feature_names"),
@@ -701,6 +704,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
             "local_steps": 2,
         },
         "theory.agnostic_example.hull_distance": {"target": np.array([0.4, 0.6]), "domains": np.eye(2)},
+        "theory.StackedMoments": {"method": w["scaffold"]},
         "theory.boosting.edges": {"problem": w["ensemble"], "alpha": np.full(20, 0.1)},
         "theory.boosting.margin_losses": {"margins": np.linspace(-1, 1, 18)},
         "theory.complexity.rademacher": {"signs": 16},

@@ -42,7 +42,8 @@ nothing larger than d x d is ever formed.
 
 from fedconvex.theory.moments.engine import Moments
 from fedconvex.theory.moments.incremental import incremental_noise2
-from fedconvex.theory.moments.rounding import Moved, moved
+from fedconvex.theory.moments.rounding import Moved, moved, moved_stacked
+from fedconvex.theory.moments.stacked import StackedMoments
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState
 from fedconvex.theory.moments.weights import Mixing, WeightMoments
 
@@ -53,8 +54,10 @@ __all__ = [
     "Moments",
     "Moved",
     "ShadowTrace",
+    "StackedMoments",
     "SteadyState",
     "WeightMoments",
     "incremental_noise2",
     "moved",
+    "moved_stacked",
 ]

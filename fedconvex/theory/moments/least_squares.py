@@ -56,6 +56,12 @@ class LeastSquares(NamedTuple):
             return math.inf, math.inf
         return 0.5 * float(np.sum(self.H * S)) + float(self.slope @ m), float(np.trace(S))
 
+    def row_noise(self, k: int, Z: np.ndarray) -> np.ndarray:
+        """mean_n A_n Z A_n' - Abar Z Abar', the covariance (d, d) of the gradient of one row of client k."""
+        (X, U), G = self.rows[k], self.G[k, : self.d]
+        q = np.einsum("ij,ij->i", U @ Z, U)  # (x'e + residual)^2, expected
+        return np.asarray(X.T @ (q[:, None] * X) / len(X) - G @ Z @ G.T)
+
     def row_squares(self, k: int) -> np.ndarray:
         """Mean over client k's rows of kron(A_n, A_n)."""
         d, D = self.d, self.d + 1

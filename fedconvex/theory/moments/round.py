@@ -52,9 +52,7 @@ class Round:
 
     def noise(self, k: int, Z: np.ndarray) -> np.ndarray:
         """phi (mean_n A_n Z A_n' - Abar Z Abar'), the covariance (d, d) of a mini-batch gradient; the ridge cancels."""
-        (X, U), G = self.data.rows[k], self.data.G[k, : self.d]
-        q = np.einsum("ij,ij->i", U @ Z, U)  # (x'e + residual)^2, expected
-        return self.phi[k] * (X.T @ (q[:, None] * X) / len(X) - G @ Z @ G.T)
+        return self.phi[k] * self.data.row_noise(k, Z)
 
     def gradient(self, k: int, Z: np.ndarray) -> tuple[float, float]:
         """E‖g_k‖^2 and E‖g_k - grad F_k‖^2."""

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from fedconvex.problems import Problem
     from fedconvex.theory.moments.engine import Moments
+    from fedconvex.theory.moments.least_squares import LeastSquares
+    from fedconvex.theory.moments.stacked import StackedMoments
 
-__all__ = ["Moved", "moved"]
+__all__ = ["Moved", "moved", "moved_stacked"]
 
 UNIT = 8.0 * float(np.finfo(float).eps)
 
@@ -30,13 +33,7 @@ class Moved(NamedTuple):
 def moved(moments: Moments, deviation: np.ndarray) -> Moved:
     """Return how far rounding may move the moments at times 0, 1, ..., where E‖e‖^2 is ``deviation`` (T,)."""
     data, d, T = moments.round.data, moments.d, len(deviation)
-    noise2, off = np.empty(moments.K), np.empty(moments.K)
-    for k, (X, U) in enumerate(data.rows):
-        norms, r = np.sqrt(np.einsum("ij,ij->i", X, X)), np.abs(U[:, -1])
-        noise2[k] = np.sum(data.A[k, :d, d] ** 2) + moments.round.phi[k] * np.mean((norms * r) ** 2)
-        length = float(np.linalg.norm(data.w_star))
-        off[k] = UNIT * float(np.mean(norms * (2.0 * norms * length + r)) + moments.problem.l2 * length)
-    off += float(np.linalg.norm(data.slope))
+    noise2, off = at_optimum(data, moments.problem, moments.round.phi)
     constant = moments.round.steps(0).sum(axis=0)
     steps = np.array([constant if moments.round.constant else moments.round.steps(t).sum(axis=0) for t in range(T)])
     deviation = np.maximum(deviation, 0.0)  # negative through rounding
@@ -44,5 +41,35 @@ def moved(moments: Moments, deviation: np.ndarray) -> Moved:
     count = UNIT * (d + 1) * float(moments.local_steps.max() + 1)
     second, push = count * np.cumsum(beside), np.cumsum(np.max(steps * off, axis=1))
     length, top = np.sqrt(deviation), float(np.linalg.norm(data.H, 2))
+    value = 0.5 * top * (second + push**2) + (top * push + off.max()) * length
+    return Moved(value, second + 2.0 * length * push + push**2)
+
+
+def at_optimum(data: LeastSquares, problem: Problem, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return E‖g_k‖^2 at w* and how far the mean gradients there may be off, (K,) each."""
+    d, noise2, off = data.d, np.empty(len(phi)), np.empty(len(phi))
+    length = float(np.linalg.norm(data.w_star))
+    for k, (X, U) in enumerate(data.rows):
+        norms, r = np.sqrt(np.einsum("ij,ij->i", X, X)), np.abs(U[:, -1])
+        noise2[k] = np.sum(data.A[k, :d, d] ** 2) + phi[k] * np.mean((norms * r) ** 2)
+        off[k] = UNIT * float(np.mean(norms * (2.0 * norms * length + r)) + problem.l2 * length)
+    return noise2, off + float(np.linalg.norm(data.slope))
+
+
+def moved_stacked(moments: StackedMoments, deviation: np.ndarray, sizes: np.ndarray) -> Moved:
+    """Return the same for control variates and proximal terms.
+
+    ``sizes`` (T,) are E‖x - w*‖^2 + h^2 sum_k E‖c_k‖^2, h the length of a round. What rounding adds to one round is a
+    few eps of this, and of the gradients' moments at w*; errors are taken to grow by no more than the number of clients
+    per participant, the ratio of the weights in which SCAFFOLD's analysis measures controls and model.
+    """
+    phi = np.array([job.phi for job in moments.jobs])
+    noise2, off = at_optimum(moments.data, moments.problem, phi)
+    spread, h = float(len(phi) / (len(phi) * moments.mixing.mean).sum()), moments.length
+    count = UNIT * moments.D * float(max(len(job.maps) for job in moments.jobs)) * spread
+    sizes = np.maximum(sizes, 0.0)
+    beside = sizes + np.append(sizes[1:], 0.0) + h**2 * float(noise2.max())
+    second, push = count * np.cumsum(beside), spread * h * off.max() * np.arange(1.0, len(sizes) + 1.0)
+    length, top = np.sqrt(np.maximum(deviation, 0.0)), float(np.linalg.norm(moments.data.H, 2))
     value = 0.5 * top * (second + push**2) + (top * push + off.max()) * length
     return Moved(value, second + 2.0 * length * push + push**2)
