@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from fedconvex.report import best_step_plot
 from fedconvex.theory.worst_case import (
     Arbitrary,
     AtOptimum,
@@ -16,9 +17,11 @@ from fedconvex.theory.worst_case import (
     Problems,
     Shift,
     UniformUpper,
+    best_step,
     fedavg,
     fedlin,
     fedprox,
+    fitted_exponent,
     gradient_descent,
     heavy_ball,
     hedging,
@@ -413,3 +416,38 @@ def test_too_large_says_so_first():
 def test_bad_classes(arguments, message):
     with pytest.raises(ValueError, match=message):
         Problems(2, **arguments)
+
+
+# -------------------------------------------------------------------------------------------------- steps and exponents
+
+
+def test_the_best_step_of_gradient_descent():
+    """One step: max(1/(2(2 eta + 1)), (1 - eta)^2/2), least at eta = 3/2 (Drori and Teboulle 2014)."""
+    best = best_step(
+        lambda eta: gradient_descent(eta / 4, 1), Problems(L=4.0, D=2.0), steps=[0.5, 1.0, 1.8], recommended=0.25
+    )
+    assert best.step == pytest.approx(1.5, abs=0.05)
+    assert best.worst.upper == pytest.approx(
+        16 * max(1 / (2 * (2 * best.step + 1)), (1 - best.step) ** 2 / 2), rel=1e-6
+    )
+    assert best.worst_there.upper == pytest.approx(16 / 3, rel=1e-6)
+    assert best.loss == pytest.approx(best.worst_there.upper / best.worst.upper, rel=1e-5)
+    assert list(best.steps) == sorted(best.steps)
+    assert best.worst.upper == best.upper.min()
+    assert "recommended 0.25" in str(best)
+    figure = best_step_plot(best)
+    assert "0.25" in figure.axes[0].get_legend().get_texts()[2].get_text()
+
+
+def test_exponents():
+    exact = {T: 1 / (2 * (2 * T + 1)) for T in (1, 2, 4)}
+    found = fitted_exponent({T: worst_case(gradient_descent(1.0, T), Problems()) for T in exact})
+    assert found.value == pytest.approx(fitted_exponent(exact).value, abs=1e-5)
+    assert found.low < -0.85 < found.high
+    assert found.local[0] == pytest.approx(math.log(3 / 5) / math.log(2), abs=1e-5)
+    assert fitted_exponent({1: 1.0, 2: 2.0}).high == math.inf
+    for wrong in ({1: 1.0}, {1: 1.0, 2: 0.0}, {0: 1.0, 2: 1.0}, {"a": 1.0, "b": 2.0}):
+        with pytest.raises((ValueError, TypeError), match="fitted_exponent: worst"):
+            fitted_exponent(wrong)
+    with pytest.raises(ValueError, match="positive and increasing"):
+        best_step(lambda eta: gradient_descent(eta, 1), Problems(), steps=[1.0, 0.5])

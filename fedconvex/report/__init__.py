@@ -23,7 +23,7 @@ from fedconvex.report.heterogeneity import (
     loss_spread,
     weight_divergence,
 )
-from fedconvex.report.plots import convergence_plot
+from fedconvex.report.plots import best_step_plot, convergence_plot
 from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "DomainScores",
     "Drift",
     "LossSpread",
+    "best_step_plot",
     "client_drift",
     "comparison",
     "convergence_plot",

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, printable, text, wrong_type
+from fedconvex._check import bad, instance, printable, text, wrong_type
 from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result
+from fedconvex.theory.worst_case import BestStep
 
 __all__ = [
     "COLOURS",
     "MARKERS",
+    "best_step_plot",
     "check_plot_path",
     "check_results",
     "convergence_plot",
@@ -176,6 +178,55 @@ def convergence_plot(
         _run(drawn, labels, result, best, number, len(results) > 1)
     _set_axes(drawn)
     drawn[0].legend(frameon=False, fontsize=8)
+    return finished(figure, file, title)
+
+
+def best_step_plot(
+    best: BestStep, path: str | os.PathLike[str] | None = None, *, axes: Any = None, title: str = ""
+) -> Any:
+    """Draw the exact worst case over the step, with the best step and the one that a theorem recommends.
+
+    Parameters
+    ----------
+    best : BestStep
+    path : path, optional
+        Save the figure there; the suffix says in which format.
+    axes : matplotlib axes, optional
+        Draw into these.
+    title : str
+        Above the figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed: ``pip install "fedconvex[report]"``.
+    ValueError, TypeError
+        If best is no BestStep, or no figure can be saved under the path.
+
+    Examples
+    --------
+    >>> from fedconvex.report import best_step_plot
+    >>> from fedconvex.theory.worst_case import Problems, best_step, gradient_descent
+    >>> best = best_step(lambda eta: gradient_descent(eta, 1), Problems(), steps=[1.0, 1.5, 1.9], refinements=0)
+    >>> best_step_plot(best).axes[0].get_xlabel()
+    'step size'
+    """
+    instance("best_step_plot: best", best, BestStep)
+    file = check_plot_path(path)
+    figure, (axis, *_) = panels((1, 1), (6.4, 4.0), axes)
+    axis.fill_between(best.steps, best.lower, best.upper, color="0.7", linewidth=0)
+    axis.plot(best.steps, best.upper, color="black", linewidth=1.4, label="exact worst case")
+    axis.plot(best.step, best.worst.upper, COLOURS[0], marker="o", linestyle="", label=f"best step {best.step:.3g}")
+    if best.worst_there is not None:
+        label = f"recommended {best.recommended:.3g}: {best.loss:.3g} times as much"
+        axis.plot(best.recommended, best.worst_there.upper, COLOURS[1], marker="s", linestyle="", label=label)
+    axis.set(xlabel="step size", ylabel=best.worst.quantity.axis, xscale="log", yscale="log")
+    light_grid(axis)
+    axis.legend(frameon=False, fontsize=8)
     return finished(figure, file, title)
 
 

@@ -26,6 +26,7 @@ from fedconvex.theory.worst_case import (
     Shift,
     UniformUpper,
     WorstCase,
+    best_step,
     fedavg,
     programme_size,
     worst_case,
@@ -131,39 +132,30 @@ def step_choice() -> StepChoice:
     """Minimise the exact worst case over the step, by a scan and a golden section, beside (15)."""
     M, tau, T, zeta = _CASE
     c = Constants(L=1.0, D=1.0, sigma2=0.0, zeta=zeta, K=M)
-
-    def worst(eta: float) -> float:
-        return _programme(M, tau, T, eta, UniformUpper(zeta), SHADOW_AVERAGE).upper
-
-    best_15 = fedavg_convex_best_step(c, local_steps=tau, rounds=T)
-    steps = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.5]
-    values = [worst(eta) for eta in steps]
-    j = int(np.argmin(values))
-    low, high, golden = steps[max(j - 1, 0)], steps[min(j + 1, len(steps) - 1)], (math.sqrt(5.0) - 1.0) / 2.0
-    tried = dict(zip(steps, values, strict=True))
-    for _ in range(6):
-        for eta in (high - golden * (high - low), low + golden * (high - low)):
-            if eta not in tried:
-                tried[eta] = worst(eta)
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, right) if tried[left] <= tried[right] else (left, high)
-    tried[best_15] = worst(best_15)
-    order = np.array(sorted(tried))
     at = {"local_steps": tau, "rounds": T}
+    best_15 = fedavg_convex_best_step(c, **at)
+    found = best_step(
+        lambda eta: fedavg(eta, tau, T),
+        Problems(M, heterogeneity=UniformUpper(zeta)),
+        SHADOW_AVERAGE,
+        steps=[0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.5],
+        recommended=best_15,
+    )
+    assert found.worst_there is not None
 
     def bounded(bound: Callable[..., Any], top: float) -> np.ndarray:
-        return np.array([bound(c, step_size=e, **at).value if e <= top else math.nan for e in order.tolist()])
+        values = [bound(c, step_size=e, **at).value if e <= top else math.nan for e in found.steps.tolist()]
+        return np.array(values)
 
-    best = min(tried, key=tried.__getitem__)
     return StepChoice(
         f"M = {M}, tau = {tau}, T = {T}, zeta = {zeta:g}",
-        order,
-        np.array([tried[e] for e in order.tolist()]),
+        found.steps,
+        found.upper,
         bounded(fedavg_convex, 0.25),
         bounded(fedavg_refined_sharp, 1.0),
-        (best, tried[best]),
+        (found.step, found.worst.upper),
         (best_15, fedavg_convex(c, step_size=best_15, **at).value),
-        tried[best_15],
+        found.worst_there.upper,
     )
 
 

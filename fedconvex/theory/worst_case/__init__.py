@@ -73,12 +73,15 @@ from fedconvex.theory.worst_case.methods import (
 )
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Oracle
 from fedconvex.theory.worst_case.programme import Size, programme_size
+from fedconvex.theory.worst_case.steps import BestStep, Exponent, best_step, fitted_exponent
 
 __all__ = [
     "Arbitrary",
     "AtOptimum",
+    "BestStep",
     "Bracket",
     "Client",
+    "Exponent",
     "Heterogeneity",
     "Interpolant",
     "Iterates",
@@ -90,10 +93,12 @@ __all__ = [
     "UniformUpper",
     "WorstCase",
     "WorstInstance",
+    "best_step",
     "closed_form_homogeneous",
     "fedavg",
     "fedlin",
     "fedprox",
+    "fitted_exponent",
     "gradient_descent",
     "heavy_ball",
     "hedging",
