@@ -8,9 +8,10 @@ from fedconvex.comparison.designs import Models
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import Alone, Shared, Training
 from fedconvex.comparison.rows import rows_of
-from fedconvex.comparison.scores import calibration_bins, measures
+from fedconvex.comparison.scores import calibration_bins, label_variance, measures
 from fedconvex.comparison.splits import fold_of
 from fedconvex.comparison.tuning import Folds, tune
+from fedconvex.comparison.verdicts import joining
 
 RNG = np.random.default_rng(0)
 
@@ -65,3 +66,44 @@ def test_equal_probabilities_stay_in_one_bin():
     rows = rows_of(fed)
     scores = np.full(400, np.log(0.25 / 0.75))
     assert measures(rows, scores, np.arange(400), 0.95).calibration < 1e-12
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_variance_over_labels_is_that_of_drawn_labels(classes):
+    n, C = 6, 1 if classes == 2 else classes
+    fed = Federation.from_arrays(
+        np.zeros((n, 1)), np.arange(n) % classes * (2.0 if C == 1 else 1.0) - (C == 1), [0, 1] * 3
+    )
+    rows = rows_of(fed)
+    Z, own = (RNG.normal(size=(n, C)).squeeze(), 3.0 * RNG.normal(size=(n, C)).squeeze())
+
+    def log_probabilities(scores):
+        S = np.column_stack([np.zeros(n), scores]) if C == 1 else scores
+        return S - np.logaddexp.reduce(S, axis=1, keepdims=True)
+
+    a, b = log_probabilities(Z), log_probabilities(own)
+    share = 0.5 * (np.exp(a) + np.exp(b))
+    first, second = (share * (b - a)).sum(axis=1), (share * (b - a) ** 2).sum(axis=1)
+    np.testing.assert_allclose(label_variance(rows, Z, own), second - first**2, rtol=1e-9)
+
+
+def test_verdicts_of_few_rows_hold_together_as_often_as_they_say():
+    """Twenty clients, two fixed models, the second too sure; the true differences are known, labels drawn 200 times."""
+    rng, K, m = np.random.default_rng(0), 20, 20
+    z = 1.5 * rng.normal(size=(K, m))
+    joint, own = 0.8 * z, 2.5 * z + rng.normal(size=(K, m))
+    p = 1.0 / (1.0 + np.exp(-z))
+    client, labels = np.repeat(np.arange(K), m), np.resize([-1.0, 1.0], K * m)
+    rows = rows_of(Federation.from_arrays(np.zeros((K * m, 1)), labels, client))
+    at_one, at_zero = (np.logaddexp(0.0, -s * joint) - np.logaddexp(0.0, -s * own) for s in (1.0, -1.0))
+    true = (p * at_one + (1.0 - p) * at_zero).mean(axis=1)
+    doubt = label_variance(rows, joint.ravel(), own.ravel())
+    held = {}
+    for name, given in (("plain", None), ("doubted", doubt)):
+        held[name] = 0
+        draws = np.random.default_rng(1)
+        for _ in range(200):
+            d = np.where(draws.random((K, m)) < p, at_one, at_zero).ravel()
+            found = joining(d, np.zeros(K * m), client, K, 10, 0.95, given)
+            held[name] += all(j.difference.low <= t <= j.difference.high for j, t in zip(found, true, strict=True))
+    assert held["plain"] < 170 and held["doubted"] >= 190

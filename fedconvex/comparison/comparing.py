@@ -18,7 +18,7 @@ from fedconvex.comparison.kinds import KINDS, Fit, Tasks, Training, Worst
 from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.runs import RUNS, Cost, carry_out
-from fedconvex.comparison.scores import measures, row_errors
+from fedconvex.comparison.scores import label_variance, measures, row_errors
 from fedconvex.comparison.splits import fold_of, held_out
 from fedconvex.comparison.tuning import Folds, Tuned, tune
 from fedconvex.comparison.verdicts import joining, worst_of
@@ -265,10 +265,11 @@ def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits:
         kind = RUNS[name][0] if name in RUNS else name
         errors = row_errors(rows, Z, at)
         clients = tuple(measures(rows, Z[s], at[s], asked.level) for s in spots)
-        joins = tuple(joining(errors, own, client, rows.K, asked.min_rows, asked.level))
+        doubt = label_variance(rows, Z, scores["alone"])
+        joins = tuple(joining(errors, own, client, rows.K, asked.min_rows, asked.level, doubt))
         worst = worst_of([m.error for m in clients], sizes, asked.min_rows)
         whole_ = measures(rows, Z, at, asked.level)
-        paired = joining(errors, own, np.zeros(at.size, int), 1, 2, asked.level)[0]
+        paired = joining(errors, own, np.zeros(at.size, int), 1, 2, asked.level, doubt)[0]
         domains = tuple(measures(rows, Z[s], at[s], asked.level) for s in parts)
         models, cost = results[name]
         found = tuned.get(kind), fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains

@@ -15,9 +15,20 @@ from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.report.fairness import wilson_interval
 
-__all__ = ["Estimate", "Measures", "auc_of", "calibration_bins", "mean_of", "measures", "row_errors", "row_losses_of"]
+__all__ = [
+    "Estimate",
+    "Measures",
+    "auc_of",
+    "calibration_bins",
+    "label_variance",
+    "mean_of",
+    "measures",
+    "row_errors",
+    "row_losses_of",
+]
 
 BINS = 10
+_DOUBTS = 20  # rows that a variance known beforehand counts for
 
 
 class Estimate(NamedTuple):
@@ -68,12 +79,17 @@ class Measures(NamedTuple):
     r2: float
 
 
+def losses_at(loss: Any, Z: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the losses of scores Z (m,) or (m, C) at labels y, (m,)."""
+    out = np.empty((y.size, 1))
+    S = Z[:, None] if Z.ndim == 1 else Z
+    row_losses.row_values(loss, np.ascontiguousarray(S), y, out)
+    return out[:, 0]
+
+
 def row_losses_of(rows: Rows, Z: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Return the loss of rows with scores Z, (m,)."""
-    out = np.empty((at.size, 1))
-    S = Z[:, None] if Z.ndim == 1 else Z
-    row_losses.row_values(rows.loss, np.ascontiguousarray(S), rows.y[at], out)
-    return out[:, 0]
+    return losses_at(rows.loss, Z, rows.y[at])
 
 
 def row_errors(rows: Rows, Z: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -116,14 +132,42 @@ def measures(rows: Rows, Z: np.ndarray, at: np.ndarray, level: float) -> Measure
     return Measures(at.size, float(hit.mean()), error, accuracy, auc_of(y, Z, level), bias, off, UNKNOWN, math.nan)
 
 
-def mean_of(v: np.ndarray, level: float) -> Estimate:
-    """Return the mean of independent numbers with its interval by Student's t; no interval for a single one."""
+def label_variance(rows: Rows, Z: np.ndarray, own: np.ndarray) -> np.ndarray | None:
+    """Return the variance of the difference of two models' losses over the label of every row, (m,).
+
+    Labels are drawn with the mean of the probabilities that both models give them. None for a real target.
+
+    Parameters
+    ----------
+    rows : Rows
+    Z, own : array (m,) or (m, C)
+        Scores of the models.
+    """
+    if not rows.classifies:
+        return None
+    P = sum(np.asarray(rows.loss.probabilities(scores)) for scores in (Z, own)) / 2.0
+    P = P if P.ndim == 2 else np.column_stack([1.0 - P, P])
+    labels = [-1.0, 1.0] if rows.binary else range(P.shape[1])
+    y = [np.full(len(P), float(label)) for label in labels]
+    D = np.column_stack([losses_at(rows.loss, Z, v) - losses_at(rows.loss, own, v) for v in y])
+    return np.asarray((P * (D - (P * D).sum(axis=1, keepdims=True)) ** 2).sum(axis=1))
+
+
+def mean_of(v: np.ndarray, level: float, doubt: np.ndarray | None = None) -> Estimate:
+    """Return the mean of independent numbers with its interval by Student's t; no interval for a single one.
+
+    ``doubt`` holds variances of the numbers that are known otherwise: their mean counts as `_DOUBTS` more rows where
+    it is larger than the variance of the numbers themselves.
+    """
     if v.size == 0:
         return UNKNOWN
     mean = float(v.mean())
     if v.size == 1:
         return Estimate(mean)
-    half = float(stdtrit(v.size - 1, 0.5 + 0.5 * level)) * float(v.std(ddof=1)) / math.sqrt(v.size)
+    square = float(v.var(ddof=1))
+    if doubt is not None:
+        square = max(square, (v.size * square + _DOUBTS * float(doubt.mean())) / (v.size + _DOUBTS))
+    half = float(stdtrit(v.size - 1, 0.5 + 0.5 * level)) * math.sqrt(square / v.size)
     return Estimate(mean, mean - half, mean + half)
 
 

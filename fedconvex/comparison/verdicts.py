@@ -30,7 +30,9 @@ class Joining(NamedTuple):
     outcome: Outcome
 
 
-def joining(errors: np.ndarray, own: np.ndarray, client: np.ndarray, K: int, least: int, level: float) -> list[Joining]:
+def joining(
+    errors: np.ndarray, own: np.ndarray, client: np.ndarray, K: int, least: int, level: float, doubt: Any = None
+) -> list[Joining]:
     """Return for every client what it gains or loses.
 
     Parameters
@@ -43,6 +45,16 @@ def joining(errors: np.ndarray, own: np.ndarray, client: np.ndarray, K: int, lea
         Rows below which nothing is said.
     level : float
         Of all intervals together: those of J clients are of level 1 - (1 - level)/J each (Bonferroni).
+    doubt : array (m,), optional
+        Variance of the difference over the labels that a row may have: `scores.label_variance`.
+
+    Notes
+    -----
+    Differences of log losses are skewed: a model that is too sure is a little better in most rows and much worse in
+    few, and a sample without any of these has next to no variance. Student's intervals of 10 to 50 rows of 10 to 20
+    clients, which should all hold in 95 % of the samples, did so in 64 % to 96 %. What a row would have lost with
+    another label is known, however: the mean of ``doubt`` counts as the variance of twenty more rows, and they all held
+    in 94 % or more.
 
     Examples
     --------
@@ -59,7 +71,7 @@ def joining(errors: np.ndarray, own: np.ndarray, client: np.ndarray, K: int, lea
     out = []
     for k in range(K):
         mine = client == k
-        found = mean_of(errors[mine] - own[mine], each)
+        found = mean_of(errors[mine] - own[mine], each, None if doubt is None else doubt[mine])
         if counts[k] < least:
             out.append(Joining(Estimate(found.value), Outcome.FEW))
         elif found.high < 0.0:
