@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from fedconvex import datasets
@@ -10,6 +12,7 @@ from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import instance
 from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.parts.theorem import Instance
 
 
 @instance("three domains", "3 domains over 4 clients, logistic loss")
@@ -33,6 +36,26 @@ def opposite_labels() -> Problem:
 def one_row() -> Problem:
     """From one end of the ball a single step leaves the gap 2RG, which the rate for any steps says."""
     return Problem(Federation.from_arrays([[0.01]], [1.0], [0]), Logistic())
+
+
+@instance("one steep line", "one row of one small feature with a large label, squared loss: nearly linear on [-1, 1]")
+def one_steep_row() -> Problem:
+    """As `one_row`, with a slope of 100."""
+    return Problem(Federation.from_arrays([[0.01]], [1e4], [0]), Squared())
+
+
+def flat_domains(p: int, unit: float) -> Instance:
+    """Return p domains of one row whose losses hardly depend on the model: unit²/2 of the first, 0 of the others.
+
+    From equal weights one step of the domain weights costs what the rate for any steps says.
+    """
+
+    def make() -> Problem:
+        labels = [unit] + [0.0] * (p - 1)
+        return Problem(Federation.from_arrays(np.full((p, 1), 1e-6 * unit), labels, np.arange(p)), Squared())
+
+    words = f"{p} domains of constant loss, {0.5 * unit**2:g} in one of them and 0 elsewhere"
+    return Instance(f"{p} flat domains" + (f", unit {unit:g}" if unit != 1.0 else ""), words, "synthetic", cache(make))
 
 
 @instance("two urns", "2 domains, labels +1 and -1 equally often, squared loss")
