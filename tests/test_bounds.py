@@ -40,6 +40,7 @@ from fedconvex.theorems.fedavg_strongly_convex import (
     fedavg_schedule,
     fedavg_scheme_one,
     fedavg_scheme_two,
+    fedavg_step_by_step,
     fedavg_strongly_convex,
 )
 from fedconvex.theorems.parts.tracking import TrackingConstants, client_moments, tracking_constants
@@ -386,6 +387,31 @@ def test_strongly_convex_bound_by_hand():
     assert fedavg_schedule(c, local_steps=100).shift == 100.0
 
 
+def test_step_by_step_by_hand_and_never_above_li():
+    """gamma = 32: steps 1/8, 4/33 of L = 2, mu = 1/2; the drift of the second is that of one step."""
+    c = Constants(L=2.0, mu=0.5, Gamma=0.1, D=3.0, sigma2_k=np.array([1.0, 4.0]), G2=5.0, K=2)
+    first, eta, G = (1 - 1 / 16) ** 2 * 9 + 1.25 / 64, 4 / 33, math.sqrt(5.0)
+    near = ((1 - 2 / 33) * math.sqrt(first) + 2 * eta * G / 8) ** 2
+    far = (1 - 2 / 33) * first + eta**2 * 1.2 + 2 * 5 / 64
+    second = min(near, far) + eta**2 * 1.25
+    assert fedavg_step_by_step(c, local_steps=2, rounds=1).value == pytest.approx(second)  # times L/2 = 1
+    one = fedavg_step_by_step(c, local_steps=2, rounds=1, scheme="proportional", participants=2)
+    assert one.value == pytest.approx(second + (1 / 8 + eta) ** 2 * 5 / 2)
+    assert fedavg_step_by_step(c, local_steps=2, rounds=1, scheme="uniform", participants=2).value == pytest.approx(
+        second
+    )
+    with pytest.raises(AssumptionError, match="all devices, or scheme I or II"):
+        fedavg_step_by_step(c, local_steps=2, rounds=1, scheme="other")
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        L, E, r = 10 ** rng.uniform(-2, 2), int(rng.integers(1, 9)), int(rng.integers(1, 30))
+        c = Constants(L=L, mu=L * 10 ** rng.uniform(-2, 0), Gamma=rng.exponential(), D=rng.exponential(),
+                      sigma2=rng.exponential(), G2=rng.exponential(), K=4)  # fmt: skip
+        li = fedavg_scheme_one(c, local_steps=E, rounds=r, participants=2).value
+        sharp = fedavg_step_by_step(c, local_steps=E, rounds=r, scheme="proportional", participants=2).value
+        assert sharp <= li * (1 + 1e-12)
+
+
 # ---------------------------------------------------------------- hypotheses
 
 
@@ -614,6 +640,10 @@ def decaying_steps(rng, tally, E, N, B, scheme):
                 check(fedavg_scheme_one, c, ends[r, j], tally, local_steps=E, rounds=r, participants=K)
             else:
                 check(fedavg_scheme_two, c, ends[r, j], tally, local_steps=E, rounds=r, participants=K)
+        names = {"full": "everyone", "one": "proportional", "two": "uniform"}
+        for r in (1, 2, T):
+            sharp = {"local_steps": E, "rounds": r, "scheme": names[scheme], "participants": K}
+            check(fedavg_step_by_step, c, ends[r, j], tally, **sharp)
 
 
 EXACT_INSTANCES = [

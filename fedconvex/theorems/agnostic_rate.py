@@ -477,7 +477,7 @@ THEOREMS = (
         bound=agnostic_rate_entropic,
         read=_reader("the rate of AFL, entropic steps", EntropicStep),
         says="Entropic steps of the domain weights pay log p in the place of the number of domains.",
-        loose="The largest losses on the ball count, and noise by its range: 4 to 20 times on data, 1.1 on flat domains.",
+        loose="The largest losses on the ball count, and noise by its range: 4 to 20 times; 1.1 on flat domains.",
         method=saddle_steps(ascent=EntropicStep()),
         checks=(
             *_WHERE,

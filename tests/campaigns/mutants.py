@@ -42,6 +42,7 @@ SHARPER = {  # a theorem that proves more under the same hypotheses
     "fedavg-convex-tuned": "fedavg-convex",
     "fedavg-refined": "fedavg-refined-sharp",
     "fedavg-at-optimum": "fedavg-at-optimum-sharp",
+    "fedavg-strongly-convex": "fedavg-strongly-convex-sharp",
     "dynamic-gradient-noise": "dynamic-gradient-noise-sharp",
     "dynamic-incremental-noise": "dynamic-incremental-noise-at",
     "dynamic-msd-paper": "dynamic-msd-refined",
