@@ -68,19 +68,21 @@ class ColumnModel:
         w: np.ndarray,
         g: np.ndarray,
     ) -> None:
-        self.penalty, self.h, self.ridge, self.free, self.w, self.g = penalty, h, ridge, free, w, g
+        self.penalty, self.ridge, self.free, self.w, self.g = penalty, ridge, free, w, g
+        root = np.sqrt(h)
         if sp.issparse(X):
-            self.X: Any = CSR(X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False))
-            self.bend = sp.csc_array((X.data * X.data, X.indices, X.indptr), shape=X.shape).T @ h + ridge
+            places = X.indices.astype(np.int32, copy=False)
+            self.X: Any = CSR(X.data * root[places], places, X.indptr.astype(np.int64, copy=False))
+            squares = np.add.reduceat(np.append(self.X.data**2, 0.0), X.indptr[:-1]) * (np.diff(X.indptr) > 0)
         else:
-            self.X = np.ascontiguousarray(X.T)
-            self.bend = np.einsum("ji,ji->j", self.X * h, self.X) + ridge
-        self.inverse = np.divide(1.0, h, out=np.zeros_like(h), where=h > 0.0)
+            self.X = X.T * root
+            squares = np.einsum("ji,ji->j", self.X, self.X)
+        self.bend = squares + ridge
         self.x, self.v = w.copy(), np.zeros(h.size)
 
     def epoch(self, places: np.ndarray) -> float:
         """Take a step for each of the places; return the largest √H_jj |step|."""
-        args = (self.penalty, self.X, self.h, self.bend, self.ridge, self.free, self.w, self.g, places, self.x, self.v)
+        args = (self.penalty, self.X, self.bend, self.ridge, self.free, self.w, self.g, places, self.x, self.v)
         return float(column_epoch(*args))
 
     def minimise(self, goal: float, share: float, most: int) -> bool:
@@ -137,7 +139,7 @@ class ColumnModel:
             self.x, self.v = x, v
 
     def value(self, x: np.ndarray, v: np.ndarray) -> float:
-        """Return the model's value at x, less that of the smooth part at w."""
+        """Return the model's value at x, whose v is given, less that of the smooth part at w."""
         d, P = x - self.w, np.empty(1)
         entry_values(self.penalty, np.ascontiguousarray(x[~self.free])[None], P)
-        return float(self.g @ d + 0.5 * (v @ (self.inverse * v)) + 0.5 * (d @ (self.ridge * d)) + P[0])
+        return float(self.g @ d + 0.5 * (v @ v) + 0.5 * (d @ (self.ridge * d)) + P[0])

@@ -65,6 +65,12 @@ class Search:
         For losses with kinks, or without a bounded curvature or one that is known.
     """
 
+    hessian: WorkingHessian
+    w: np.ndarray
+    Z: np.ndarray
+    values: np.ndarray
+    A: np.ndarray
+
     def __init__(self, problem: Objective, tol: float | None, before: Search | None = None) -> None:
         kind, self.begun = problem.traits, time.perf_counter()
         if not kind.curved and not math.isfinite(kind.smoothness):
