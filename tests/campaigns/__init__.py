@@ -63,6 +63,7 @@ CAMPAIGNS = {
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
     "mutants": Campaign("campaigns.mutants:trial", "errors planted in bounds that the suite's checks miss", 1),
     "nasty": Campaign("campaigns.nasty:nasty_trial", "certificates that points in 60 digits contradict", 20),
+    "planted": Campaign("campaigns.planted:trial", "errors planted in sources that no test notices", 1),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
