@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, flag, instance, items, wrong_type
-from fedconvex.secure import SecureSums
+from fedconvex.secure import Circle, SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
 
@@ -51,6 +51,7 @@ class _Totals:
     rounds: int = 0
     up: int = 0
     down: int = 0
+    circle: Circle | None = None  # the clients, once they have agreed on keys
 
     def of(self, answers: Sequence[np.ndarray], asked: int = 0) -> np.ndarray:
         """Return the sum over clients of numbers in one vector each, (L,); asked: floats of the question."""
@@ -64,10 +65,12 @@ class _Totals:
         high = np.rint(flat * scale) / scale
         parts = np.concatenate([high, (flat - high) * scale], axis=1)  # 2^-2 bits, in two sums of fixed point
         draws = _Draws((0,), self.rounds)
-        masked = self.secure.mask(parts[None], np.arange(K, dtype=np.int64)[None], draws)
-        total = self.secure.total(masked)[0]
-        self.up += K * (2 * L + _KEY_WORDS + _AGREED)
-        self.down += K * (asked + K * _KEY_WORDS)
+        ids = np.arange(K, dtype=np.int64)
+        if self.circle is None:  # keys are exchanged once; the number of the sum is what masks differ by
+            self.circle = Circle.of(ids)
+            self.up, self.down = self.up + K * _KEY_WORDS, self.down + K * K * _KEY_WORDS
+        total = self.secure.total(self.secure.mask(parts[None], ids[None], draws, [self.circle]))[0]
+        self.up, self.down = self.up + K * (2 * L + _AGREED), self.down + K * asked
         return np.asarray(total[:L] + total[L:] / scale)
 
     def counts(self, answers: Sequence[np.ndarray], asked: int = 0) -> np.ndarray:

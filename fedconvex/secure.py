@@ -16,7 +16,7 @@ server (it then learns the sum of the others).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ import numpy as np
 from fedconvex._check import bad, equal_by_type, instance, numeric, whole, wrong_type
 from fedconvex.kernels import averages
 
-__all__ = ["Party", "PlainSums", "SecureSums", "agreement", "as_sums", "decode", "encode", "sum_of"]
+__all__ = ["Circle", "Party", "PlainSums", "SecureSums", "agreement", "as_sums", "decode", "encode", "sum_of"]
 
 
 def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
@@ -101,6 +101,7 @@ class Party:
         self.number = whole("Party.number", number)
         self._secret = X25519PrivateKey.generate()
         self._masked: set[bytes] = set()
+        self._shared: dict[bytes, bytes] = {}  # what was agreed upon with whoever has a public key
         self.public = self._secret.public_key().public_bytes_raw()
 
     def mask(self, vector: np.ndarray, everybody: Mapping[int, bytes], context: bytes) -> np.ndarray:
@@ -137,17 +138,23 @@ class Party:
         return out
 
     def _stream(self, public: bytes, low: int, high: int, context: bytes, size: int) -> np.ndarray:
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        shared = self._secret.exchange(X25519PublicKey.from_public_bytes(public))
         info = b"fedconvex pairwise mask %d %d " % (low, high) + context
-        key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)
+        key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(self._agreed(public))
         zeros = bytes(8 * size)
         return np.frombuffer(Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(zeros), dtype="<u8")
+
+    def _agreed(self, public: bytes) -> bytes:
+        """Return the secret shared with whoever has a public key: agreed upon once, for all contexts."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+        if public not in self._shared:
+            self._shared[public] = self._secret.exchange(X25519PublicKey.from_public_bytes(public))
+        return self._shared[public]
 
 
 def sum_of(masked: Mapping[int, np.ndarray], everybody: Any) -> np.ndarray:
@@ -170,6 +177,27 @@ def sum_of(masked: Mapping[int, np.ndarray], everybody: Any) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- how a method's server learns its sums
+
+
+class Circle(NamedTuple):
+    """Clients that have exchanged public keys once; their masks differ from context to context."""
+
+    parties: tuple[Party, ...]
+    everybody: dict[int, bytes]
+
+    @classmethod
+    def of(cls, ids: np.ndarray) -> Circle:
+        """Return the clients (m,) of one process with fresh keys.
+
+        Raises
+        ------
+        ValueError
+            If a client occurs twice: its masks would cancel.
+        """
+        if np.unique(ids).size != len(ids):
+            raise bad("SecureSums", "mask every client once", f"{ids.tolist()}", "draw without replacement")
+        parties = tuple(Party(int(k)) for k in ids)
+        return cls(parties, {party.number: party.public for party in parties})
 
 
 class Masked(NamedTuple):
@@ -218,7 +246,8 @@ def as_sums(who: str, x: Any) -> Any:
 class SecureSums:
     """The server adds masked vectors and learns the sums only, up to 2^-bits per client in every number.
 
-    Keys are fresh in every round, and count as communication. A round with a single client is refused: its sum would be
+    Keys are fresh in every round, and count as communication; clients that stay the same for many sums, as in
+    preprocessing, may agree once. A round with a single client is refused: its sum would be
     its answer. In one process `send` plays all clients; over a network each is a `Party`, and the server relays keys.
 
     Parameters
@@ -250,16 +279,23 @@ class SecureSums:
         flat = np.concatenate([weighted.reshape(R, m, -1), reply.beta[:, :, None], reply.losses, reply.counts], axis=2)
         return self.mask(flat, ids, draws)
 
-    def mask(self, flat: np.ndarray, ids: np.ndarray, draws: Any) -> Masked:
-        """Return the masked vectors of all clients (R, m) of a round, one of L numbers each: flat (R, m, L)."""
+    def mask(self, flat: np.ndarray, ids: np.ndarray, draws: Any, circles: Sequence[Circle] | None = None) -> Masked:
+        """Return the masked vectors of all clients (R, m) of a round, one of L numbers each: flat (R, m, L).
+
+        Parameters
+        ----------
+        flat : array (R, m, L)
+        ids : int array (R, m)
+        draws : Draws
+            Their trajectory and round are the context: with circles no two sums may have the same.
+        circles : sequence of R `Circle`, optional
+            Clients that have agreed on keys already; default fresh keys.
+        """
         R, m = ids.shape
         numbers, keys = np.empty(flat.shape, dtype=np.uint64), np.empty((R, m, 4), dtype=np.uint64)
         agreed = np.full((R, m, 2), m, dtype=np.int64)
         for r in range(R):
-            if np.unique(ids[r]).size != m:
-                raise bad("SecureSums", "mask every client once", f"{ids[r].tolist()}", "draw without replacement")
-            parties = [Party(int(k)) for k in ids[r]]
-            everybody = {party.number: party.public for party in parties}
+            parties, everybody = Circle.of(ids[r]) if circles is None else circles[r]
             agreed[r, :, 1] = int.from_bytes(agreement(everybody), "little", signed=True)
             context = b"trajectory %d round %d" % (int(draws.trajectory[r]), int(draws.round))
             for j, party in enumerate(parties):

@@ -77,8 +77,43 @@ def test_floats_are_counted():
     assert found.floats_up == 2 * (1 + searches + 1 + 1) and found.floats_down == 2 * (searches + 1 + 1)
     masked = fit_federated(columns, [frame.take([0, 1]), frame.take([2, 3])], secure=SecureSums(28))
     assert masked.rounds == found.rounds
-    assert masked.floats_up == 2 * found.floats_up + 2 * 6 * found.rounds
-    assert masked.floats_down == found.floats_down + 2 * 2 * 4 * found.rounds
+    assert masked.floats_up == 2 * found.floats_up + 2 * (4 + 2 * found.rounds)  # keys once, an agreement every time
+    assert masked.floats_down == found.floats_down + 2 * 2 * 4
+
+
+def test_clients_agree_on_keys_once_and_never_mask_twice_alike(monkeypatch):
+    """A party for every client of the fit; the same numbers look different in every sum, and no context comes twice."""
+    from fedconvex import secure
+
+    made, sent, mask = [], [], secure.Party.mask
+    monkeypatch.setattr(
+        secure.Party, "__init__", lambda self, k, plain=secure.Party.__init__: (made.append(k), plain(self, k))[1]
+    )
+    monkeypatch.setattr(
+        secure.Party,
+        "mask",
+        lambda self, v, e, c: (sent.append((self.number, c, v, mask(self, v, e, c)))) or sent[-1][3],
+    )
+    frame, columns = read_table({"a": [1.0, 2.0, 4.0, 3.0, 5.0, 0.0], "y": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}, "y")
+    found = fit_federated(columns, [frame.take([0, 1]), frame.take([2, 3]), frame.take([4, 5])], secure=SecureSums(28))
+    assert sorted(made) == [0, 1, 2] and len(sent) == 3 * found.rounds
+    assert len({(number, context) for number, context, *_ in sent}) == len(sent)
+    masks = [(out - plain)[:2].tobytes() for _, _, plain, out in sent]
+    assert len(set(masks)) == len(masks)
+
+
+def test_a_sum_in_a_context_that_was_used_is_refused():
+    from fedconvex.preprocessing import _Draws
+    from fedconvex.secure import Circle
+
+    ids, sums = np.arange(3), SecureSums(28)
+    circle = [Circle.of(ids)]
+    first = sums.mask(np.ones((1, 3, 2)), ids[None], _Draws((0,), 1), circle)
+    assert sums.total(first).tolist() == [[3.0, 3.0]]
+    with pytest.raises(ValueError, match=r"mask: context must be used once; got b'trajectory 0 round 1' again"):
+        sums.mask(np.zeros((1, 3, 2)), ids[None], _Draws((0,), 1), circle)
+    with pytest.raises(ValueError, match="SecureSums must mask every client once"):
+        Circle.of(np.array([1, 1]))
 
 
 def test_a_known_vocabulary_sends_no_names():

@@ -14,10 +14,10 @@ from fedconvex._check import bad, items, maybe_flag, real, whole
 from fedconvex._progress import progress_line
 from fedconvex.comparison.baselines import base_rates, boosted
 from fedconvex.comparison.intake import intake
-from fedconvex.comparison.kinds import KINDS, Fit, Tasks, Training, Worst
+from fedconvex.comparison.kinds import KINDS, Fit, Rounds, Tasks, Training, Worst
 from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.rows import Rows
-from fedconvex.comparison.runs import RUNS, Cost, carry_out
+from fedconvex.comparison.runs import OWN_L2, RUNS, Cost, carry_out
 from fedconvex.comparison.scores import label_variance, measures, row_errors
 from fedconvex.comparison.splits import fold_of, held_out
 from fedconvex.comparison.tuning import Folds, Tuned, tune
@@ -40,7 +40,8 @@ METHODS = {  # what each computes, in the order of tables; the first stands for 
     "alone": "every client by itself",
 }
 DEFAULT = tuple(m for m in METHODS if m != "boosting")
-_EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}  # of tuning; a run counts 1
+_EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}
+_EFFORT |= dict.fromkeys(OWN_L2, 2.0)  # of tuning; a run counts 1
 
 
 class Settings(NamedTuple):
@@ -77,7 +78,8 @@ def compare(
     test_size : float
         Share of every client's rows that is held out before anything is fitted, never fewer than 2.
     folds : int
-        Of the cross-validation that chooses l2 among 13 values, for every kind of model by itself.
+        Of the cross-validation that chooses l2 among 13 values, for every kind of model, and every method whose local
+        steps drift, by itself.
     local_steps, rounds : int
         Full gradient steps a round, where a method has local steps; most rounds.
     gap : float
@@ -132,7 +134,7 @@ def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
     train, at = np.flatnonzero(~held), np.flatnonzero(held)
     training = Training(rows, rows.features(train), train)
     fits, tuned = _fitted(training, asked, work)
-    results = _models(training, asked, fits, work)
+    results = _models(training, asked, fits, tuned, work)
     scored = _scored(training, at, asked, results, fits, tuned)
     trained, tested = (np.bincount(rows.client[part], minlength=rows.K) for part in (train, at))
     notes = _notes(training, asked, fits, tuned)
@@ -144,8 +146,8 @@ class _Work:
     """How much is done, as a share that only grows."""
 
     def __init__(self, asked: Settings, show: Callable[[float, str], None] | None) -> None:
-        kinds = _kinds(asked.methods)
-        self.total = sum(_EFFORT[k] for k in kinds) + len(asked.methods)
+        tuned = [*_kinds(asked.methods), *(m for m in asked.methods if m in OWN_L2)]
+        self.total = sum(_EFFORT[k] for k in tuned) + len(asked.methods)
         self.before, self.show = 0.0, show
 
     def tell(self, what: str, effort: float) -> Callable[[float], None]:
@@ -224,10 +226,15 @@ def _fitted(data: Training, asked: Settings, work: _Work) -> tuple[dict[str, Fit
             continue
         tuned[name] = tune(kind, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
         fits[name] = kind.fit(data, tuned[name].l2)
+    for name in (m for m in asked.methods if m in OWN_L2):
+        own = Rounds(name, asked.gap, asked.rounds, asked.local_steps, asked.seed)
+        tuned[name] = tune(own, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
     return fits, tuned
 
 
-def _models(data: Training, asked: Settings, fits: dict[str, Fit], work: _Work) -> dict[str, tuple[Any, Cost | None]]:
+def _models(
+    data: Training, asked: Settings, fits: dict[str, Fit], tuned: dict[str, Tuned], work: _Work
+) -> dict[str, tuple[Any, Cost | None]]:
     """Return what every method predicts with, and what it cost."""
     out: dict[str, tuple[Any, Cost | None]] = {}
     for name in asked.methods:
@@ -238,10 +245,13 @@ def _models(data: Training, asked: Settings, fits: dict[str, Fit], work: _Work) 
             out[name] = boosted(data), None
         elif name in RUNS and RUNS[name][0] in fits:
             kind = RUNS[name][0]
-            result, cost = carry_out(name, fits[kind].problem, asked.gap, asked.rounds, asked.local_steps, asked.seed)
+            problem = data.problem(tuned[name].l2) if name in OWN_L2 else fits[kind].problem
+            given = (asked.gap, asked.rounds, asked.local_steps, asked.seed)
+            result, cost = carry_out(name, problem, *given)
             exact = kind == name  # AFL and tied models are reported at their optimum
             lost = not np.isfinite(result.w).all()
-            mine = fits[kind].models if exact else data.design.scaling.models(np.nan_to_num(result.w), data.outputs)
+            left = np.nan_to_num(result.w)
+            mine = fits[kind].models if exact else data.design.scaling.models(left, data.outputs)
             out[name] = (None if lost and not exact else mine), cost
         elif name in fits:
             out[name] = fits[name].models, None
@@ -272,7 +282,8 @@ def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits:
         paired = joining(errors, own, np.zeros(at.size, int), 1, 2, asked.level, doubt)[0]
         domains = tuple(measures(rows, Z[s], at[s], asked.level) for s in parts)
         models, cost = results[name]
-        found = tuned.get(kind), fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains
+        grounds = tuned.get(name, tuned.get(kind))
+        found = grounds, fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains
         out.append(Scored(name, METHODS[name], *found))
     return out
 

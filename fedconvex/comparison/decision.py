@@ -32,12 +32,12 @@ def _kind(m: Scored) -> str:
 
 
 def _tuned(found: Comparison) -> list[Scored]:
-    """Return the methods with an l2 of their own kind; of those that aim at one optimum the first."""
-    out: list[Scored] = []
+    """Return one method for every kind of models with an l2: of those that aim at one optimum the first."""
+    out: dict[str, Scored] = {}
     for m in found.methods:
-        if m.tuned is not None and all(m.tuned is not other.tuned for other in out):
-            out.append(m)
-    return out
+        if m.tuned is not None:
+            out.setdefault(_kind(m), m)
+    return list(out.values())
 
 
 def chosen(found: Comparison) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,11 +20,12 @@ from fedconvex.comparison.designs import Design, Models, design, whole_classes
 from fedconvex.comparison.near_mean import near_mean_path
 from fedconvex.comparison.paths import ACCURACY, shared_path, task_path, worst_path
 from fedconvex.comparison.rows import Rows
+from fedconvex.comparison.runs import shortened
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
 from fedconvex.problems.relations import Relation
 
-__all__ = ["KINDS", "Alone", "Fit", "Tasks", "Training", "learned", "near_mean"]
+__all__ = ["KINDS", "Alone", "Fit", "Rounds", "Tasks", "Training", "learned", "near_mean"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,7 @@ class Training:
     rows: Rows
     X: Any
     train: np.ndarray
+    problems: dict[float, Problem] = field(default_factory=dict)
 
     @cached_property
     def design(self) -> Design:
@@ -56,8 +58,10 @@ class Training:
         return whole_classes(self.rows, mine.federation.y)
 
     def problem(self, l2: float) -> Problem:
-        """Return the pooled problem."""
-        return Problem(self.design.federation, self.rows.loss, l2, intercept=self.free(self.design))
+        """Return the pooled problem; asked again for the same l2 it is the same, with what was found out about it."""
+        if l2 not in self.problems:
+            self.problems[l2] = Problem(self.design.federation, self.rows.loss, l2, intercept=self.free(self.design))
+        return self.problems[l2]
 
 
 class Fit(NamedTuple):
@@ -91,6 +95,23 @@ class Shared:
         best = problem.solve()
         models = data.design.scaling.models(best.w, data.outputs)
         return Fit(models, l2, best.value, best.gap_within, problem, best.w)
+
+
+@dataclass(frozen=True)
+class Rounds(Shared):
+    """One model for all clients, as a federated method leaves it: near the minimum, or where its local steps drift."""
+
+    name: str  # of the method
+    gap: float
+    rounds: int
+    local_steps: int
+    seed: int
+
+    def path(self, data: Training, l2s: Sequence[float]) -> Iterator[Models]:
+        """Yield models for decreasing l2, each run from zero, for where it stops short depends on where it starts."""
+        for l2 in l2s:
+            w = shortened(self.name, data.problem(l2), self.gap, self.rounds, self.local_steps, self.seed)
+            yield data.design.scaling.models(w, data.outputs)
 
 
 @dataclass(frozen=True)

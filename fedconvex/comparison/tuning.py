@@ -30,13 +30,14 @@ class Folds(NamedTuple):
     """The folds of the training rows, the same for every kind of model."""
 
     fold: np.ndarray  # (n_train,) -1 is always trained on
-    X: dict[int, Any]  # features of all rows, encoded by the rows outside a fold
+    inner: dict[int, Training]  # the rows outside a fold, by which features are encoded
 
     @classmethod
     def of(cls, data: Training, fold: np.ndarray) -> Folds:
         """Return the folds with their features."""
         parts = np.unique(fold[fold >= 0]).tolist()
-        return cls(fold, {part: data.rows.features(data.train[fold != part]) for part in parts})
+        outside = {part: data.train[fold != part] for part in parts}
+        return cls(fold, {part: Training(data.rows, data.rows.features(t), t) for part, t in outside.items()})
 
 
 def tune(kind: Any, data: Training, folds: Folds, least: int, tell: Callable[[float], None], l2s: Any = L2S) -> Tuned:
@@ -73,10 +74,9 @@ def tune(kind: Any, data: Training, folds: Folds, least: int, tell: Callable[[fl
     for i, part in enumerate(parts.tolist()):
         out = np.flatnonzero(fold == part)
         held = train[out]
-        X = folds.X[part]
-        inner = Training(rows, X, train[fold != part])
+        inner = folds.inner[part]
         for j, models in enumerate(kind.path(inner, l2s)):
-            losses[j, out] = row_losses_of(rows, models.scores(X[held], rows.client[held]), held)
+            losses[j, out] = row_losses_of(rows, models.scores(inner.X[held], rows.client[held]), held)
             tell((i + (j + 1.0) / len(l2s)) / parts.size)
     known = np.flatnonzero(fold >= 0)
     if not known.size:
