@@ -17,10 +17,10 @@ import pandas as pd
 import fedconvex
 
 rng = np.random.default_rng(0)
-hospital = np.repeat(["East", "North", "South", "West"], [160, 60, 60, 160])
-age, dose, smoker = rng.normal(60, 10, 440), rng.normal(5, 2, 440), rng.choice(["yes", "no"], 440)
+hospital = np.repeat(["East", "North", "South", "West"], [320, 120, 120, 320])
+age, dose, smoker = rng.normal(60, 10, 880), rng.normal(5, 2, 880), rng.choice(["yes", "no"], 880)
 risk = 0.08 * (age - 60) + (smoker == "yes") - 0.5 + 0.8 * (dose - 5) * np.where(hospital == "West", -1, 1)
-ill = np.where(risk + rng.logistic(size=440) > 0, "ill", "well")
+ill = np.where(risk + rng.logistic(size=880) > 0, "ill", "well")
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -47,5 +47,5 @@ ax.legend(frameon=False, title="model")
 plt.show()
 
 # %%
-# In West the dose acts the other way round, which spoils one model for all: East and North clearly lose by it. A
+# In West the dose acts the other way round, which spoils one model for all: every hospital clearly loses by it. A
 # model for each hospital, drawn towards their mean, is as good as staying alone or better.

@@ -203,7 +203,7 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     constant = group.add_mutually_exclusive_group()
     constant.add_argument("--no-intercept", action="store_true", help="no constant term (and no centring)")
     constant.add_argument(
-        "--penalise-intercept", action="store_true", help="l2 and penalties hold for the constant term too"
+        "--penalise-intercept", action="store_true", help="l2 and penalties apply to the constant term too"
     )
     add(
         "--preprocessing",
@@ -224,20 +224,20 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     add("--features", **several, help="columns to use; default all but target, client, domain and weight")
     add("--drop", **several, help="columns to leave out")
     add("--keep", **several, help="columns to use although they look like dates, identifiers, ...; dates become days")
-    add("--as-category", **several, help="columns of names, even if they look like numbers")
+    add("--as-category", **several, help="columns to take as categories, even if they look like numbers")
     add(
         "--impute",
         metavar="HOW",
         type=choice("--impute", ["median", "mode", "indicator"]),
         help="fill missing cells: median (of numbers; the most frequent name), mode, or indicator (median, and a "
-        "feature that says so); default: refuse them",
+        "feature that marks the gaps); default: refuse them",
     )
     add_reading(add)
 
 
 def add_reading(add: Any) -> None:
     """Add the options that say how a CSV file is read."""
-    add("--sep", metavar="C", type=separator, help="between cells: a character, tab, ...; default detected")
+    add("--sep", metavar="C", type=separator, help="what separates cells: a character, or tab; default detected")
     add("--decimal", metavar="C", type=choice("--decimal", [".", ","]), help="decimal mark; default detected")
     add("--encoding", metavar="E", help="of a CSV file, such as cp1252; default UTF-8")
 

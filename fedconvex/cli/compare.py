@@ -57,14 +57,20 @@ def add_parser(commands: Any) -> None:
     add("--loss", type=choice("--loss", [k for k in LOSSES if k in KNOWN]), metavar="LOSS", help=", ".join(KNOWN))
     add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=0.25,
         help="share of every client's rows that is held out; default 0.25")  # fmt: skip
-    add("--folds", metavar="K", type=count("--folds", low=2), default=5, help="of the cross-validation; default 5")
-    add("--local-steps", metavar="N", type=count("--local-steps", low=1), default=5, help="a round; default 5")
-    add("--rounds", metavar="N", type=count("--rounds", low=1), default=500, help="most rounds; default 500")
+    add("--folds", metavar="K", type=count("--folds", low=2), default=5, help="folds to validate on; default 5")
+    add(
+        "--local-steps",
+        metavar="N",
+        type=count("--local-steps", low=1),
+        default=5,
+        help="local steps a round; default 5",
+    )
+    add("--rounds", metavar="N", type=count("--rounds", low=1), default=500, help="at most so many rounds; default 500")
     add("--gap", metavar="G", type=number("--gap", low=0.0, strict=True), default=1e-3,
         help="distance from the optimum to which rounds and bytes are counted; default 0.001")  # fmt: skip
     add("--min-rows", metavar="N", type=count("--min-rows", low=2), default=10,
         help="held-out rows below which nothing is said about a client; default 10")  # fmt: skip
-    add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="of every random choice; default 0")
+    add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="seed of every random choice; default 0")
     add = compare.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page, index.html, into this folder")
     add("--json", action="store_true", help="print one JSON object instead of the tables")

@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     names = commands.add_parser(
         "list",
         allow_abbrev=False,
-        help="what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
+        help="list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
     )
     names.set_defaults(command=_list, checkpoint=None)
 

@@ -37,8 +37,8 @@ def add_parser(commands: Any) -> None:
             columns that the model does not use are ignored, and missing ones are named and refused.
 
             A category that no training row had counts as none of them (its one-hot columns are zero), and a client
-            without a model of its own gets the mean of all models, unless --unknown refuse; both are said. Models for
-            all clients, and ensembles, ask for no client."""),
+            without a model of its own gets the mean of all models, unless --unknown refuse; both are reported. Models
+            for all clients, and ensembles, need no client."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex solve wards.csv --target ill --client ward --save model

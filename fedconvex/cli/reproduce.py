@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
         "reproduce",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="run an experiment of the literature again, beside the theory, and check what it claims",
+        help="run an experiment from the literature again, beside the theory, and check its claims",
         description=textwrap.dedent("""\
             Run an experiment of the literature and write its figures (SVG, PNG), tables (CSV) and claims.json.
 
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
     add("--data", metavar="FILE", help="data of the experiment, if it takes any")
     add("--out", metavar="DIR", help="folder to write to; default reproduce-NAME")
     add("--quick", action="store_true", help="a smaller version")
-    add("--seed", type=count("--seed", low=0), metavar="S", help="of every random choice; default 0")
+    add("--seed", type=count("--seed", low=0), metavar="S", help="seed of every random choice; default 0")
     parser.set_defaults(command=_reproduce, checkpoint=None)
 
 

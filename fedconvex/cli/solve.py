@@ -90,7 +90,7 @@ def add_parser(commands: Any) -> None:
 
     _add_method(solve)
     add = solve.add_argument_group("output").add_argument
-    add("--checkpoint", metavar="FILE", help="save the run there now and then, and resume it if it exists")
+    add("--checkpoint", metavar="FILE", help="save the run there from time to time, and resume it if it exists")
     add("--save", metavar="DIR", help="write model.npz, model.json and trace.csv into this folder")
     add("--plot", metavar="FILE", help="draw the convergence (.png, .pdf, .svg)")
     add("--coefficients", action="store_true", help="print the coefficients too")
@@ -139,10 +139,10 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
         type=count("--rounds", low=1),
         default=2000,
         metavar="N",
-        help="most rounds; default 2000 (100 stumps with multiboost)",
+        help="at most so many rounds; default 2000 (100 stumps with multiboost)",
     )
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
-    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="of every random choice; default 0")
+    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
     add("--threads", type=count("--threads", low=1), default=1, metavar="N", help="threads over clients; default 1")
 
 

@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
         "verify",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="hold published theorems against runs and against the exact worst case",
+        help="check published theorems against what runs do, and against the exact worst case",
         description=textwrap.dedent("""\
             Check the hypotheses of convergence theorems, obtain exactly or by Monte Carlo what they bound, and compare:
             with the bound, and with the exact worst case over all problems with the same constants.
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
     add_data(verify, "data (with --problem)")
     add_problem(verify)
     add = verify.add_argument_group("statistics").add_argument
-    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="of every random choice; default 0")
+    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
     add(
         "--trajectories",
         type=count("--trajectories", low=2),

@@ -67,7 +67,7 @@ def _sentences(found: Comparison, joint: Any) -> dict[str, str]:
     out = {
         "clients": f"With {joint.name}, {gains or 'none'} of {found.rows.K} clients clearly {_have(gains)} a lower {e} "
         f"than with a model of their own, and {loses or 'none'} a higher one"
-        + (f"; of {few} nothing can be said." if few else "."),
+        + (f"; about {few} nothing can be said." if few else "."),
         "tuning": f"{joint.name} has its least loss in cross-validation at l2 = {joint.l2:.2g}; circles mark what "
         "was chosen: by afl for its worst domain, and by every client alone for itself.",
     }
