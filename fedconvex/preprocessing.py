@@ -204,11 +204,12 @@ def _numbers(columns: Columns, clients: list[Frame], n: int, totals: _Totals) ->
         middles = [_mode([mine[j] for mine in held], totals) for j in range(len(named))]
     else:
         ranks = np.stack([(sizes + 1) // 2, sizes // 2 + 1], axis=1)
-        middles = _order_statistics(held, np.maximum(ranks, 1), totals).mean(axis=1).tolist()
+        found = _order_statistics(held, np.maximum(ranks, 1), totals)
+        middles = np.where(sizes[:, None] > 0, found, 0.0).mean(axis=1).tolist()
     out = {}
     for c, middle, missing, size in zip(named, middles, gaps.tolist(), sizes.tolist(), strict=True):
         indicator = columns.impute == "indicator" and missing > 0
-        out[c.name] = replace(c, fill=float(middle) if size else None, indicator=indicator)
+        out[c.name] = replace(c, fill=float(middle) if size else 0.0, indicator=indicator)
     return out
 
 
@@ -238,9 +239,9 @@ def _names(columns: Columns, clients: list[Frame], totals: _Totals) -> dict[str,
         gaps, counts = int(counts[-1]), counts[:-1]
         levels = [v for v, m in zip(vocabulary, counts.tolist(), strict=True) if m]
         fill = None
-        if columns.impute == "indicator" and gaps:
+        if columns.impute is not None and ((columns.impute == "indicator" and gaps) or not levels):
             levels, fill = [*levels, *([MISSING_LEVEL] if MISSING_LEVEL not in levels else [])], MISSING_LEVEL
-        elif columns.impute is not None and levels:
+        elif columns.impute is not None:
             fill = vocabulary[int(np.argmax(counts))]
         out[c.name] = replace(c, levels=tuple(levels), fill=fill)
     return out

@@ -5,6 +5,7 @@ import pytest
 
 from fedconvex import Federation, Logistic, Problem
 from fedconvex.cli import main
+from fedconvex.preprocessing import fit_federated
 from fedconvex.tables import ColumnProblems, Frame, read_frame, read_table
 
 N = 40
@@ -113,6 +114,21 @@ def test_targets_of_one_value_and_columns_called_like_options(tmp_path, capsys):
     cells = "".join(f'"{i},5",1.5,{i % 2},{i % 3}\n' for i in range(20))
     assert main(["solve", str(csv(tmp_path, "a,b,ward,ill\n" + cells)), "--target", "ill", "--client", "ward"]) == 2
     assert "decimal commas are named by --decimal ," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("impute", ["median", "mode", "indicator"])
+def test_columns_without_a_value_in_the_training_rows(impute):
+    """All known cells may be among the rows that are held out, or in one fold."""
+    rare, names = np.full(N, np.nan), np.array([None] * N, dtype=object)
+    rare[3], names[5] = 1.5, "u"
+    rare[4], names[6] = 2.5, "v"
+    table = {"x": X, "rare": rare, "names": names, "ward": np.repeat(["a", "b"], N // 2), "ill": Y}
+    frame, columns = read_table(table, "ill", "ward", impute=impute)
+    train = frame.take(np.arange(10, N))
+    fitted = columns.fit(train)
+    assert fitted.matrix(train).shape[0] == N - 10 and np.isfinite(fitted.standardised(fitted.matrix(train))).all()
+    parts = [train.take(np.arange(10)), train.take(np.arange(10, N - 10))]
+    assert fit_federated(columns, parts).columns.columns == fitted.columns
 
 
 def test_digits_as_text_are_no_days():

@@ -144,7 +144,7 @@ class Columns:
         for c in self.columns:
             words = [c.note] if c.note else []
             if c.role == "category" and c.levels is not None:
-                words.insert(0, f"{len(c.levels)} values")
+                words.insert(0, f"{len(c.levels)} value{'s' * (len(c.levels) != 1)}")
             if c.fill is not None:
                 shown = f"{c.fill:g}" if isinstance(c.fill, float) else repr(c.fill)
                 words.append(f"missing cells become {shown}" + (" and are indicated" if c.indicator else ""))
@@ -254,18 +254,15 @@ class Columns:
         indicate = self.impute == "indicator" and bool(gaps.any())
         if c.role == "number":
             x = frame.numbers(c.name)[~gaps]
-            middle = None if self.impute is None or not x.size else _middle(x, self.impute)
+            middle = None if self.impute is None else _middle(x, self.impute) if x.size else 0.0
             return replace(c, fill=middle, indicator=indicate)
         cells = frame.text(c.name)[~gaps].astype(str)
         levels, counts = np.unique(cells, return_counts=True)
-        names = levels.tolist() + ([MISSING_LEVEL] if indicate and MISSING_LEVEL not in levels else [])
-        fill = (
-            None
-            if self.impute is None or not names
-            else MISSING_LEVEL
-            if indicate
-            else levels[np.argmax(counts)].item()
-        )
+        names, fill = levels.tolist(), None
+        if self.impute is not None and (indicate or not names):  # all may be missing in these rows
+            names, fill = [*names, *([] if MISSING_LEVEL in names else [MISSING_LEVEL])], MISSING_LEVEL
+        elif self.impute is not None:
+            fill = levels[np.argmax(counts)].item()
         return replace(c, levels=tuple(names), fill=fill)
 
     def _scaled(self, frame: Frame, standardise: bool, centre: bool, standardise_target: bool) -> Columns:
