@@ -1,5 +1,10 @@
 """Coordinate steps through the columns of X: against steps on the Hessian, certified, and what ends or refuses them."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,6 +18,7 @@ from fedconvex.solvers.model_steps import EntrySteps
 from fedconvex.solvers.penalised import Search
 from fedconvex.solvers.penalty_gap import _scales
 
+ROOT = Path(__file__).resolve().parents[1]
 PENALTIES = [L1(0.05), ElasticNet(0.05, 0.5), NonNegative(0.02), Box(-0.1, 0.2)]
 
 
@@ -150,3 +156,19 @@ def test_the_common_scale_is_the_least_of_all():
     each, common = _scales(L1(1.0), u, e), _scales(L1(1.0), u, e, True)
     assert common[-1] == pytest.approx(each.min(), rel=4e-16)
     assert common[-1] * (2.0 + 1e-9) <= 1.0
+
+
+# ---------------------------------------------------------------- the benchmark
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_on_small_sizes():
+    """Every row has a time that was measured at the goal, or says why there is none."""
+    command = [sys.executable, "bench_penalties.py", "small", "sparse lasso"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "0"}
+    done = subprocess.run(command, cwd=ROOT / "benchmarks", env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "sparse lasso, path of 20, fedconvex, certified: (F - F*)/(1 + F*)" in done.stdout
+    lines = [line for line in done.stdout.splitlines() if line.startswith("sparse lasso")]
+    assert len(lines) >= 6
+    assert all("tol " in line or "not installed" in line or "no answer" in line for line in lines)

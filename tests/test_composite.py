@@ -119,7 +119,7 @@ PENALTIES = {
     "positive": lambda s, d: NonNegative(s),
     "nonnegative": lambda s, d: NonNegative(),
     "box": lambda s, d: Box(-0.3, 0.5),
-    "groups": lambda s, d: GroupLasso(s, 2),
+    "groups": lambda s, d: GroupLasso(s, min(2, d)),
     "simplex": lambda s, d: Simplex(),
 }
 LOSSES = {"squared": Squared(), "logistic": Logistic(), "hinge": SmoothedHinge(0.5), "softmax": Softmax(3)}
@@ -152,7 +152,7 @@ def random_problem(rng):
     strength = top * 10.0 ** rng.uniform(-3.0, 0.0)
     l2 = float(rng.choice([0.0, 0.0, 1e-6, 0.1]))
     shares = "uniform" if weights is not None or rng.random() < 0.5 else None
-    penalty = PENALTIES[kind](strength, d)
+    penalty = PENALTIES[kind](strength, free.count(False))
     return Problem(fed, LOSSES[loss], l2, shares, penalty, intercept=free), kind, loss
 
 

@@ -34,7 +34,7 @@ class Solution(Fitted):
         False where F has no minimiser as far as can be told (separable data without l2): then w is only a point of low
         value.
     unique : bool
-        Whether the minimiser is the only one (F strictly convex at w).
+        Whether the minimiser is proved to be the only one (F strictly convex at w).
     iterations : int
         Gradient evaluations.
     seconds : float
