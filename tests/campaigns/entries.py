@@ -655,7 +655,7 @@ def own() -> dict[str, dict[str, Any]]:
 
 def of_theory() -> dict[str, dict[str, Any]]:
     """The same of the files of `theory` and `theorems`."""
-    from fedconvex.theory.worst_case import Problems, best_step, fedavg, worst_case
+    from fedconvex.theory.worst_case import Problems, best_step, fedavg, gradient_descent_round, worst_case
 
     w, K, two = world(), 3, np.array([0.2, 0.3])
     work, alone = {"step_size": 0.001, "local_steps": 2}, w["alone"]
@@ -718,6 +718,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theory.worst_case.programme_size": small,
         "report.best_step_plot": {"best": best_step(lambda eta: fedavg(eta, 1, 1), Problems(), steps=[0.5, 1.0])},
         "theory.worst_case.best_step": small | {"method": lambda eta: fedavg(eta, 1, 1), "steps": [0.5, 1.0]},
+        "theory.worst_case.contraction": {"round": gradient_descent_round(0.5), "problems": Problems(mu=0.5)},
         "theory.worst_case.fitted_exponent": {"worst": {1: 2.0, 2: 1.0}},
         "theory.worst_case.terms": small,
         "theory.worst_case.uniform_bracket": small,

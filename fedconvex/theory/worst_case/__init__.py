@@ -65,14 +65,20 @@ from fedconvex.theory.worst_case.interpolation import Interpolant
 from fedconvex.theory.worst_case.methods import (
     fedavg,
     fedlin,
+    fedlin_round,
     fedprox,
+    fedprox_round,
     gradient_descent,
+    gradient_descent_round,
     heavy_ball,
     hedging,
+    hedging_round,
     scaffold,
+    scaffold_round,
 )
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Oracle
 from fedconvex.theory.worst_case.programme import Size, programme_size
+from fedconvex.theory.worst_case.rates import Rate, Round, contraction
 from fedconvex.theory.worst_case.steps import BestStep, Exponent, best_step, fitted_exponent
 
 __all__ = [
@@ -87,7 +93,9 @@ __all__ = [
     "Iterates",
     "Oracle",
     "Problems",
+    "Rate",
     "Ratio",
+    "Round",
     "Shift",
     "Size",
     "UniformUpper",
@@ -95,16 +103,22 @@ __all__ = [
     "WorstInstance",
     "best_step",
     "closed_form_homogeneous",
+    "contraction",
     "fedavg",
     "fedlin",
+    "fedlin_round",
     "fedprox",
+    "fedprox_round",
     "fitted_exponent",
     "gradient_descent",
+    "gradient_descent_round",
     "heavy_ball",
     "hedging",
+    "hedging_round",
     "programme_size",
     "ratio_table",
     "scaffold",
+    "scaffold_round",
     "terms",
     "uniform_bracket",
     "worst_case",

@@ -17,8 +17,22 @@ from typing import Any
 
 from fedconvex._check import bad, real, whole
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Method, Oracle
+from fedconvex.theory.worst_case.rates import Round
 
-__all__ = ["fedavg", "fedlin", "fedprox", "gradient_descent", "heavy_ball", "hedging", "scaffold"]
+__all__ = [
+    "fedavg",
+    "fedlin",
+    "fedlin_round",
+    "fedprox",
+    "fedprox_round",
+    "gradient_descent",
+    "gradient_descent_round",
+    "heavy_ball",
+    "hedging",
+    "hedging_round",
+    "scaffold",
+    "scaffold_round",
+]
 
 
 def _size(who: str, step: Any) -> float:
@@ -129,14 +143,14 @@ def scaffold(
         known = first_controls == "gradients"
         c_i = {c.index: c.gradient(x) if known else 0.0 * x for c in problem.clients}
         for _ in range(T):
-            x, c_i = scaffold_round(problem, _participants(problem, number), x, c_i, eta, K, option, eta_g)
+            x, c_i = _scaffold_round(problem, _participants(problem, number), x, c_i, eta, K, option, eta_g)
             out.append(x)
         return out
 
     return method
 
 
-def scaffold_round(
+def _scaffold_round(
     problem: Oracle,
     clients: Sequence[Client],
     x: Any,
@@ -166,17 +180,20 @@ def fedlin(step_size: float, local_steps: int, rounds: int) -> Method:
     def method(problem: Oracle) -> list[Any]:
         out = [problem.start]
         for _ in range(T):
-            x, y = out[-1], []
-            full = problem.gradient(x)
-            for client in problem.clients:
-                z = x
-                for _ in range(tau):
-                    z = z - eta * (client.gradient(z) - client.gradient(x) + full)
-                y.append(z)
-            out.append(problem.mean(y))
+            out.append(_fedlin_round(problem, out[-1], eta, tau))
         return out[1:]
 
     return method
+
+
+def _fedlin_round(problem: Oracle, x: Any, eta: float, tau: int) -> Any:
+    full, y = problem.gradient(x), []
+    for client in problem.clients:
+        z = x
+        for _ in range(tau):
+            z = z - eta * (client.gradient(z) - client.gradient(x) + full)
+        y.append(z)
+    return problem.mean(y)
 
 
 def fedprox(proximal_mu: float, rounds: int, sampled: int | None = None) -> Method:
@@ -217,3 +234,74 @@ def hedging(rho: float, rounds: int, sampled: int | None = None) -> Method:
         return out
 
     return method
+
+
+def gradient_descent_round(step_size: float, momentum: float = 0.0) -> Round:
+    """Return a step of gradient descent; with momentum, of the heavy ball: states x^t, and x^{t-1}."""
+    eta, beta = (
+        _size("gradient_descent_round: step_size", step_size),
+        real("gradient_descent_round: momentum", momentum),
+    )
+
+    def plain(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        return [s[0] - eta * problem.gradient(s[0])]
+
+    def heavy(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        return [s[0] - eta * problem.gradient(s[0]) + beta * (s[0] - s[1]), s[0]]
+
+    return Round(heavy, shared=2) if beta else Round(plain)
+
+
+def fedprox_round(proximal_mu: float, sampled: int | None = None) -> Round:
+    """Return a round of FedProx with exact local minimisers: state x; the rate is that to its own fixed point."""
+    step = 1.0 / _size("fedprox_round: proximal_mu", proximal_mu)
+
+    def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        clients = _participants(problem, sampled)
+        return [problem.mean([c.prox(s[0], step) for c in clients], clients)]
+
+    return Round(update, observed=0)
+
+
+def hedging_round(rho: float, sampled: int | None = None) -> Round:
+    """Return a round of progressive hedging: states v_k = x_k + y_k/rho, of which the server keeps the mean."""
+    rho = _size("hedging_round: rho", rho)
+
+    def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        z, new = problem.mean(s), list(s)
+        for c in _participants(problem, sampled):
+            new[c.index] = s[c.index] + c.prox(2.0 * z - s[c.index], 1.0 / rho) - z
+        return new
+
+    return Round(update, shared=0, per_client=1, observed=0)
+
+
+def fedlin_round(step_size: float, local_steps: int, momentum: float = 0.0) -> Round:
+    """Corrected local steps from x, then the mean; with momentum at the server: states x^t, and x^{t-1}."""
+    eta, beta = _size("fedlin_round: step_size", step_size), real("fedlin_round: momentum", momentum)
+    tau = whole("fedlin_round: local_steps", local_steps, low=1)
+
+    def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        x = _fedlin_round(problem, s[0], eta, tau)
+        return [x + beta * (s[0] - s[1]), s[0]] if beta else [x]
+
+    return Round(update, shared=2 if beta else 1)
+
+
+def scaffold_round(
+    step_size: float, local_steps: int, option: int = 2, server_step: float = 1.0, sampled: int | None = None
+) -> Round:
+    """Return a round of SCAFFOLD: states x, then c_i of every client."""
+    eta, eta_g = _size("scaffold_round: step_size", step_size), _size("scaffold_round: server_step", server_step)
+    K, option = (
+        whole("scaffold_round: local_steps", local_steps, low=1),
+        whole("scaffold_round: option", option, low=1, high=2),
+    )
+
+    def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        controls = dict(enumerate(s[1:]))
+        clients = _participants(problem, sampled)
+        x, c_i = _scaffold_round(problem, clients, s[0], controls, eta, K, option, eta_g)
+        return [x, *c_i.values()]
+
+    return Round(update, per_client=1)

@@ -82,7 +82,7 @@ def best_step(
     steps : sequence of float, optional
         The scan; by default ten steps from 0.05/L to 2/L.
     recommended : float, optional
-        The step that a theorem asks for: its worst case is found as well.
+        The step that a theorem asks for, whose worst case is found as well.
     refinements : int
         Number of golden sections; each shrinks the interval to 0.62 of its length.
 
@@ -100,14 +100,13 @@ def best_step(
     >>> round(best.step, 2), round(best.worst.upper, 4), round(best.loss, 3)
     (1.5, 0.125, 1.333)
     """
-    who = "best_step"
-    function(f"{who}: method", method)
-    instance(f"{who}: problems", problems, Problems)
-    scan = np.geomspace(0.05, 2.0, 10) / problems.L if steps is None else vector(f"{who}: steps", steps)
+    function("best_step: method", method)
+    instance("best_step: problems", problems, Problems)
+    scan = np.geomspace(0.05, 2.0, 10) / problems.L if steps is None else vector("best_step: steps", steps)
     if not (scan.size and scan[0] > 0.0 and np.all(np.diff(scan) > 0.0)):
-        raise bad(f"{who}: steps", "be positive and increasing", scan.tolist())
-    more = [] if recommended is None else [real(f"{who}: recommended", recommended, low=0.0, strict=True)]
-    refinements = whole(f"{who}: refinements", refinements)
+        raise bad("best_step: steps", "be positive and increasing", scan.tolist())
+    more = [] if recommended is None else [real("best_step: recommended", recommended, low=0.0, strict=True)]
+    refinements = whole("best_step: refinements", refinements)
     tried: dict[float, WorstCase] = {}
 
     def worst(eta: float) -> float:
@@ -119,8 +118,9 @@ def best_step(
     for eta in more:
         worst(eta)
     best, order = min(tried, key=lambda eta: tried[eta].upper), sorted(tried)
-    ends = (np.array([getattr(tried[eta], end) for eta in order]) for end in ("lower", "upper"))
-    return BestStep(best, tried[best], *((more[0], tried[more[0]]) if more else (None, None)), np.array(order), *ends)
+    lower, upper = (np.array([getattr(tried[eta], end) for eta in order]) for end in ("lower", "upper"))
+    there = tried[more[0]] if more else None
+    return BestStep(best, tried[best], recommended, there, np.array(order), lower, upper)
 
 
 def _search(worst: Callable[[float], float], scan: list[float], refinements: int) -> None:
