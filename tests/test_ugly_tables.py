@@ -131,6 +131,29 @@ def test_columns_without_a_value_in_the_training_rows(impute):
     assert fit_federated(columns, parts).columns.columns == fitted.columns
 
 
+def test_dates_and_numbers_are_not_mistaken_for_each_other():
+    pd = pytest.importorskip("pandas")
+    days = pd.date_range("2020-01-01", periods=N).to_numpy()
+    table = pd.DataFrame({"dose": X, "day": days, "ward": np.repeat(["a", "b"], N // 2), "ill": Y})
+    fed = Federation.from_frame(table, "ill", "ward", keep=["day"], intercept=True)
+    model = Problem(fed, Logistic(), l2=0.1, intercept=True).solve()
+    same = model.decision_function(table.assign(day=[str(day)[:10] for day in days]))
+    assert same.tolist() == model.decision_function(table).tolist()
+    with pytest.raises(ValueError, match="column 'dose' must hold numbers, as in training; got dates"):
+        model.predict(table.assign(dose=days))
+    with pytest.raises(ValueError, match="column 'day' must hold dates, as in training; got numbers"):
+        model.predict(table.assign(day=43831.0))
+
+
+def test_names_are_read_without_blanks_from_frames_as_from_files(tmp_path):
+    rows = "".join(f"{x}, {s} ,a\n" for x, s in zip(X, ["f", "m", "", "m"] * (N // 4), strict=True))
+    read = read_frame(csv(tmp_path, "x,sex,ward\n" + rows))
+    cells = [line.split(",")[1] for line in rows.splitlines()]
+    for given in (cells, np.array(cells)):
+        assert Frame.of({"sex": given}).cells["sex"].tolist() == read.cells["sex"].tolist()
+    assert read.missing("sex").sum() == N // 4
+
+
 def test_digits_as_text_are_no_days():
     frame = Frame.of({"a": ["1", "2"] * 20, "b": ["2021-03-01", "2021-04-02"] * 20, "y": Y})
     columns = read_table(frame, "y", keep=["b"], guard=False)[1]

@@ -42,6 +42,8 @@ class Column:
         What stands for a missing cell; None where a missing cell is refused.
     indicator : bool
         Whether a further feature says which cells are missing.
+    dates : bool
+        Whether its numbers are days since 1970-01-01, of dates.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Column:
     levels: tuple[Any, ...] | None = None
     fill: Any = None
     indicator: bool = False
+    dates: bool = False
 
     @property
     def features(self) -> list[str]:
@@ -332,6 +335,9 @@ class Columns:
             raise bad(frame.origin, "have no missing values", got, cure)
         if c.role == "number":
             x = np.where(gaps, 0.0 if c.fill is None else c.fill, frame.numbers(c.name))
+            if not gaps.all() and frame.has_dates(c.name) != c.dates:
+                kinds = ("numbers", "dates") if frame.has_dates(c.name) else ("dates", "numbers")
+                raise bad(f"{frame.origin}: column {c.name!r}", f"hold {kinds[0]}, as in training", kinds[1])
             if not np.isfinite(x).all():
                 i = int(np.argmin(np.isfinite(x)))
                 raise bad(f"{frame.origin}: column {c.name!r}", "be finite", f"{x[i]:g} in row {i + 1}")

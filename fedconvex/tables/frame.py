@@ -138,6 +138,13 @@ class Frame:
             found[i] = value
         return found
 
+    def has_dates(self, name: str) -> bool:
+        """Whether a column holds dates, by their type or as ISO text."""
+        cells = self.cells[name]
+        if cells.dtype.kind != "O":
+            return cells.dtype.kind == "M"
+        return any(c is not None and parsed_day(c) is not None for c in cells.tolist())
+
     def text(self, name: str) -> np.ndarray:
         """Return a column as objects, str or None; the number 7 is "7"."""
         cells = self.written.get(name, self.cells[name])
@@ -235,7 +242,7 @@ def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
     if a.dtype.kind in "MSU":
-        return a.astype("datetime64[ns]") if a.dtype.kind == "M" else a.astype(str).astype(object)
+        return a.astype("datetime64[ns]") if a.dtype.kind == "M" else _texts(a.astype(str).tolist(), [False] * a.size)
     cells = a.tolist()
     gone = np.array([is_gap(c) for c in cells]) if gaps is None else gaps
     kept = [c for c, gap in zip(cells, gone, strict=True) if not gap]
@@ -249,8 +256,11 @@ def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray
     return _texts(cells, gone)
 
 
-def _texts(cells: list[Any], gaps: np.ndarray) -> np.ndarray:
-    return np.array([None if gap else as_text(c) for c, gap in zip(cells, gaps, strict=True)], dtype=object)
+def _texts(cells: list[Any], gaps: Any) -> np.ndarray:
+    """Return names without blanks around them, as they are read from files; blanks alone are a missing cell."""
+    return np.array(
+        [None if gap else as_text(c).strip() or None for c, gap in zip(cells, gaps, strict=True)], dtype=object
+    )
 
 
 def _mixtures(frame: Frame) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedconvex._check import among, bad, flag, wrong_type
 from fedconvex.tables.columns import Column, Columns
-from fedconvex.tables.frame import Frame, as_text, is_truth, parsed_day, parsed_number
+from fedconvex.tables.frame import Frame, as_text, is_truth, parsed_number
 from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, sparse_giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
 
@@ -188,8 +188,8 @@ def _feature(frame: Frame, name: str, asked: bool) -> Column:
     if cells.dtype.kind == "f" and not asked:
         return Column(name, "number", _hint(cells))
     if not asked and (cells.dtype.kind == "M" or _readable(frame, name)):
-        days = cells.dtype.kind == "M" or any(c is not None and parsed_day(c) is not None for c in cells.tolist())
-        return Column(name, "number", "days since 1970-01-01" if days else "")
+        dates = frame.has_dates(name)
+        return Column(name, "number", "days since 1970-01-01" if dates else "", dates=dates)
     return Column(name, "category", note)
 
 

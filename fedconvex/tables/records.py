@@ -29,6 +29,7 @@ _COLUMN: dict[str, tuple[type, ...]] = {
     "levels": (list, tuple, type(None)),
     "fill": (str, int, float, type(None)),
     "indicator": (bool,),
+    "dates": (bool,),
 }
 
 
