@@ -31,7 +31,7 @@ class WorstDomain:
         """Minimise the largest domain objective over the set of domain weights."""
         sets = Simplex() if self.uncertainty_set is None else self.uncertainty_set
         start = start_of(self, lambda: self._packed(problem.model_shape), problem.model_shape)  # type: ignore[attr-defined]
-        exact = lambda: problem.solve_minimax(1.0, sets)  # noqa: E731  # the gap is judged below
+        exact = lambda: problem.solve_minimax(1.0, sets, start)  # noqa: E731  # the gap is judged below
         return trained(self, problem, exact, scale=scale, start=start, fitting=self._fitting)
 
     def _fitting(self, method: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -10,13 +11,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedconvex._check import among, real, whole
-from fedconvex.driver import run
-from fedconvex.estimators.rows import checked_rows
+from fedconvex.driver import Trace, run
+from fedconvex.estimators.rows import Rows, checked_rows
 from fedconvex.estimators.training import seed_of
 from fedconvex.federation import Federation
 from fedconvex.losses import Exponential
 from fedconvex.methods import MultiBoost
-from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem, fit_q
+from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, QEnsemble, StumpProblem, fit_q
 from fedconvex.problems.boosting import BoostingProblem
 
 __all__ = ["MultiSourceBoostClassifier"]
@@ -44,6 +45,8 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         Without smoothing: only stumps of the worst sources, as printed in the paper.
     criterion : {"error", "gini"}
         What a stump is chosen by.
+    class_weight : dict, "balanced" or None
+        Factors of the weights of rows, by class; "balanced" makes both classes weigh the same.
     max_bins : int, optional
         Search histograms of so many bins (at most 255) instead of every cut.
     method : "solve" or method
@@ -109,6 +112,7 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         own_classifiers: bool = False,
         criterion: str = "error",
         max_bins: int | None = None,
+        class_weight: Any = None,
         method: Any = "solve",
         tol: float = 0.0,
         random_state: Any = 0,
@@ -121,6 +125,7 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         self.own_classifiers = own_classifiers
         self.criterion = criterion
         self.max_bins = max_bins
+        self.class_weight = class_weight
         self.method = method
         self.tol = tol
         self.random_state = random_state
@@ -133,19 +138,24 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            On NaN, other than two classes, or settings out of range.
+            On NaN, more than two classes, or settings out of range.
+
+        Warns
+        -----
+        UserWarning
+            If all labels are the same: that class is predicted everywhere.
         """
         rounds = whole("MultiSourceBoostClassifier.n_estimators", self.n_estimators, low=1)
         tol = real("MultiSourceBoostClassifier.tol", self.tol, low=0.0)
         among("MultiSourceBoostClassifier.loss", self.loss, ("exponential", "logistic"))
         rows = checked_rows(self, X, y, domains if clients is None else clients, sample_weight, domains, sparse=False)
-        rows, self.classes_, code = rows.coded(None)
-        if len(self.classes_) != 2:
-            number = len(self.classes_)
-            text = f"Only binary classification is supported: got {number} class{'es' if number != 1 else ''}"
-            raise ValueError(text)
-        where = rows.clients if rows.domains is None else rows.domains
+        rows, classes, code = rows.coded(self.class_weight)
+        if len(classes) > 2:
+            raise ValueError(f"Only binary classification is supported: got {len(classes)} classes")
+        where, self.classes_ = rows.clients if rows.domains is None else rows.domains, classes
         self.sources_, source = np.unique(where, return_inverse=True)
+        if len(classes) == 1:
+            return self._constant(rows)
         self.source_model_ = self._fitted_q(rows.X, source)
         fed = Federation.from_arrays(rows.X, 2.0 * code - 1.0, rows.clients, where, rows.weight)
         phi = Exponential() if self.loss == "exponential" else Logistic2()
@@ -156,6 +166,16 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         self.worst_loss_, self.gap_ = float(result.trace.value[-1]), float(result.gap)
         self.clients_, self.n_clients_ = np.asarray(fed.labels), fed.K
         self.n_iter_, self.trace_ = max(1, result.rounds), result.trace
+        return self
+
+    def _constant(self, rows: Rows) -> MultiSourceBoostClassifier:
+        """Set the attributes of a model that knows one class."""
+        name = self.classes_.tolist()[0]
+        warnings.warn(f"{type(self).__name__}: all labels are {name!r}, which is predicted for every row", stacklevel=3)
+        self.source_model_, self.ensemble_ = None, QEnsemble([], [], [], None, len(self.sources_), self.sources_)
+        self.clients_ = np.unique(rows.clients)
+        self.n_clients_, self.worst_loss_, self.gap_, self.n_iter_ = len(self.clients_), 0.0, 0.0, 1
+        self.trace_ = Trace()
         return self
 
     def _problem(self, fed: Federation, phi: Any) -> tuple[BoostingProblem, Any]:
@@ -174,12 +194,19 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of every row, (n,)."""
-        f = self.decision_function(X)
-        return self.classes_[(f >= 0.0).astype(int)]
+        return self._labels(self.decision_function(X))
+
+    def _labels(self, f: np.ndarray) -> np.ndarray:
+        return self.classes_[np.minimum((f >= 0.0).astype(int), len(self.classes_) - 1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return 1/(1 + exp(-2 f)), or 1/(1 + exp(-f)) for the logistic loss, of both classes, (n, 2)."""
+        """Return 1/(1 + exp(-2 f)), or 1/(1 + exp(-f)) for the logistic loss, of both classes, (n, 2).
+
+        Ones, (n, 1), where all labels were the same.
+        """
         f = self.decision_function(X) * (2.0 if self.loss == "exponential" else 1.0)
+        if len(self.classes_) == 1:
+            return np.ones((len(f), 1))
         one = 0.5 * (1.0 + np.tanh(0.5 * f))
         return np.column_stack([1.0 - one, one])
 
@@ -187,7 +214,7 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
         """Yield the classes of every row after 1, 2, ... stumps."""
         rows = self._rows(X)
         for f in self.ensemble_.staged_decision_function(rows):
-            yield self.classes_[(f >= 0.0).astype(int)]
+            yield self._labels(f)
 
     def domain_errors(self, X: Any, y: Any, domains: Any) -> dict[Any, float]:
         """Return the share of wrong rows in every domain."""

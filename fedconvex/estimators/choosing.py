@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from fedconvex._check import bad, vector, whole
+from fedconvex._check import among, bad, vector, whole
 from fedconvex.estimators.clients import folds, scores_of
 from fedconvex.estimators.rows import Rows
-from fedconvex.problems import MultiTaskProblem
+from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
+from fedconvex.problems.relations import Relation
 from fedconvex.solvers import Solution
 
-__all__ = ["LAMS", "Choice", "chosen_lam", "solved"]
+__all__ = ["LAMS", "Choice", "chosen_lam", "relation_of", "solved"]
+
+RELATIONS = ("joint", "mean", "local", "global")
 
 LAMS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as in Smith et al. (2017)
 
@@ -24,6 +27,32 @@ class Choice(NamedTuple):
 
     lam: float
     results: dict[str, np.ndarray]  # as GridSearchCV.cv_results_
+
+
+def relation_of(who: str, kind: Any, lam: float | None, m: int) -> Relation:
+    """Return R for m clients, by its name, as it is, or by a function of lam.
+
+    Raises
+    ------
+    ValueError
+        If lam is missing, there is no such name, or the function returns something else.
+    """
+    if isinstance(kind, Relation):
+        return kind
+    if lam is None:
+        raise bad(f"{who}.lam", "be a number or 'cv'", "None", "None goes with a relationship object only")
+    if callable(kind):
+        found = kind(lam)
+        if not isinstance(found, Relation):
+            raise bad(f"{who}.relation", "return a relationship", f"{found!r}")
+        return found
+    among(f"{who}.relation", kind, RELATIONS)
+    return {
+        "joint": Covariance(0.5 * lam) if m > 1 else Independent(lam),
+        "mean": MeanRegularised(0.5 * lam * m / (m + 1.0), 0.5 * lam / (m + 1.0)),
+        "local": Independent(lam),
+        "global": Pooled(lam),
+    }[kind]
 
 
 def solved(problem: MultiTaskProblem, tol: float, start: Solution | None, passes: int) -> Solution:

@@ -62,7 +62,8 @@ class LinearFit(BaseEstimator):
     def _minimise(self, problem: Problem, scale: float) -> Fitted:
         """Train, from the last fit on if there is a warm start."""
         start = start_of(self, lambda: self._packed(problem.model_shape), problem.model_shape)
-        return trained(self, problem, problem.solve, scale=scale, start=start, fitting=self._fitting)
+        exact = lambda: problem.solve(start=start)  # noqa: E731
+        return trained(self, problem, exact, scale=scale, start=start, fitting=self._fitting)
 
     def _fitting(self, method: Any) -> Any:
         """Return the method, or raise if it minimises something else."""
@@ -215,7 +216,7 @@ class FederatedLogisticRegression(LinearClassifier):
     client_weights : {"size", "uniform"}
         p_k: the client's share of all rows (of their weights), or 1/K.
     warm_start : bool
-        Federated methods start at the model of the last fit. "solve" needs no start.
+        Start at the model of the last fit, if that has the same shape; for "solve" with a smooth loss, too.
     random_state : int, RandomState or None
         Seed of whatever a method draws; None for another one in every fit.
 

@@ -13,19 +13,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from fedconvex._check import among, bad, real, whole
-from fedconvex.estimators.choosing import chosen_lam, solved
+from fedconvex._check import among, bad, flag, real, whole
+from fedconvex.estimators.choosing import chosen_lam, relation_of, solved
 from fedconvex.estimators.clients import client_names, scores_of
 from fedconvex.estimators.rows import Rows, checked_rows, feature_rows, intercept_wanted
 from fedconvex.estimators.training import trained
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
-from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
+from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.relations import Relation
+from fedconvex.solvers import Solution
 
 __all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor"]
-
-RELATIONS = ("joint", "mean", "local", "global")
 
 
 class MultiTaskFit(BaseEstimator):
@@ -52,6 +51,7 @@ class MultiTaskFit(BaseEstimator):
         tol: float = 1e-4,
         max_iter: int = 10_000,
         unknown: str = "mean",
+        warm_start: bool = False,
         random_state: Any = 0,
     ) -> None:
         self.loss = loss
@@ -66,6 +66,7 @@ class MultiTaskFit(BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.unknown = unknown
+        self.warm_start = warm_start
         self.random_state = random_state
 
     # ------------------------------------------------------------------ fitting
@@ -77,15 +78,27 @@ class MultiTaskFit(BaseEstimator):
         passes, tol = whole(f"{who}.max_iter", self.max_iter, low=1), real(f"{who}.tol", self.tol, low=0.0, strict=True)
         m = len(np.unique(rows.clients))
         lam = self._chosen(rows, target, strata, m)
-        problem = self._problem(rows, target, self._relation(lam, m))
-        zero, exact = float(problem.value(np.zeros(problem.model_shape))), lambda: solved(problem, tol, None, passes)
-        fit = trained(self, problem, exact, scale=zero, fitting=lambda method: method)
+        problem = self._problem(rows, target, relation_of(type(self).__name__, self.relation, lam, m))
+        zero, last = float(problem.value(np.zeros(problem.model_shape))), self._last(problem)
+        exact = lambda: solved(problem, tol, last, passes)  # noqa: E731
+        start = None if last is None else last.w
+        fit = trained(self, problem, exact, scale=zero, start=start, fitting=lambda method: method)
+        duals = getattr(fit.state, "alpha", None)
+        self._solution = Solution(fit.w, fit.value, fit.value - fit.gap, "", True, False, fit.n_iter, 0.0, duals)
         d = rows.X.shape[1]
         self.coef_, self.intercept_ = fit.w[:, :d].copy(), fit.w[:, d:].sum(axis=1)
         self.clients_, self.n_clients_, self.lam_ = np.asarray(problem.federation.labels), m, lam
         self.objective_, self.gap_, self.n_iter_ = fit.value, fit.gap, fit.n_iter
         self.trace_, self.step_size_ = fit.trace, fit.step_size
         self.relationship_ = _covariance(problem, fit.w)
+
+    def _last(self, problem: MultiTaskProblem) -> Solution | None:
+        """Return the last fit if there is a warm start and it was of as many clients, features and rows, else None."""
+        last = getattr(self, "_solution", None)
+        if not flag(f"{type(self).__name__}.warm_start", self.warm_start) or last is None:
+            return None
+        same = last.alpha is None or last.alpha.shape == (problem.federation.n,)
+        return last if same and last.w.shape == problem.model_shape else None
 
     def _problem(self, rows: Rows, target: np.ndarray, relation: Relation) -> MultiTaskProblem:
         """Return the multi-task problem of checked rows with numeric labels."""
@@ -102,30 +115,10 @@ class MultiTaskFit(BaseEstimator):
         if fixed:
             cure = "pass a function of lam that returns a relationship"
             raise bad(f"{who}.lam", "be a number for a given relationship", "'cv'", cure)
-        problem_of = lambda some, y, lam: self._problem(some, y, self._relation(lam, m))  # noqa: E731
+        problem_of = lambda some, y, lam: self._problem(some, y, relation_of(who, self.relation, lam, m))  # noqa: E731
         choice = chosen_lam(self, rows, target, strata, problem_of, self._good)
         self.cv_results_ = choice.results
         return choice.lam
-
-    def _relation(self, lam: float | None, m: int) -> Relation:
-        """Return R for m clients."""
-        who, kind = type(self).__name__, self.relation
-        if isinstance(kind, Relation):
-            return kind
-        if lam is None:
-            raise bad(f"{who}.lam", "be a number or 'cv'", "None", "None goes with a relationship object only")
-        if callable(kind):
-            found = kind(lam)
-            if not isinstance(found, Relation):
-                raise bad(f"{who}.relation", "return a relationship", f"{found!r}")
-            return found
-        among(f"{who}.relation", kind, RELATIONS)
-        return {
-            "joint": Covariance(0.5 * lam) if m > 1 else Independent(lam),
-            "mean": MeanRegularised(0.5 * lam * m / (m + 1.0), 0.5 * lam / (m + 1.0)),
-            "local": Independent(lam),
-            "global": Pooled(lam),
-        }[kind]
 
     def _loss(self) -> Any:
         who = type(self).__name__
@@ -236,6 +229,9 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
         directly instead.
     unknown : {"mean", "error"}
         Rows of clients that were not there at fit: use the mean of all models, or raise.
+    warm_start : bool
+        Start at the last fit, if it was of as many clients, features and rows; refused by methods whose models follow
+        from dual variables ("mocha", "cocoa").
     random_state : int, RandomState or None
         Folds of the cross-validation, and seed of a federated method.
 
@@ -322,6 +318,7 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
         tol: float = 1e-4,
         max_iter: int = 10_000,
         unknown: str = "mean",
+        warm_start: bool = False,
         random_state: Any = 0,
     ) -> None:
         super().__init__(
@@ -337,6 +334,7 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
             tol=tol,
             max_iter=max_iter,
             unknown=unknown,
+            warm_start=warm_start,
             random_state=random_state,
         )
         self.class_weight = class_weight
@@ -399,7 +397,8 @@ class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
     ----------
     loss : {"squared"} or loss
         Or an object with a conjugate and a dual step.
-    relation, lam, lams, cv, normalisation, fit_intercept, method, step_size, tol, max_iter, unknown, random_state
+    relation, lam, lams, cv, normalisation, fit_intercept, method, step_size, tol, max_iter, unknown,
+    warm_start, random_state
         As for `FederatedMultiTaskClassifier`. Cross-validation compares the mean over clients of the squared error.
 
     Attributes
@@ -448,6 +447,7 @@ class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
         tol: float = 1e-4,
         max_iter: int = 10_000,
         unknown: str = "mean",
+        warm_start: bool = False,
         random_state: Any = 0,
     ) -> None:
         super().__init__(
@@ -463,6 +463,7 @@ class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
             tol=tol,
             max_iter=max_iter,
             unknown=unknown,
+            warm_start=warm_start,
             random_state=random_state,
         )
 

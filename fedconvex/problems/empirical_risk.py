@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import _html
-from fedconvex._check import among, bad, finite, numeric, real, wrong_type
+from fedconvex._check import among, array, bad, finite, numeric, real, wrong_type
 from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
@@ -218,7 +218,7 @@ class Problem(Objective):
         return float(self.solve().lower) if (kind.curved or kind.kinked) and certified and self.size <= 2000 else None
 
     # ------------------------------------------------------------------ exact solution and constants
-    def solve(self, tol: float | None = None) -> Solution:
+    def solve(self, tol: float | None = None, start: Any = None) -> Solution:
         """Minimise F over all rows and certify the result.
 
         Parameters
@@ -226,6 +226,9 @@ class Problem(Objective):
         tol : float, optional
             Stop as soon as F(w) - F* <= tol (1 + |F*|) is certified. Default: go on until rounding stops the progress;
             that solution is kept and later calls return it.
+        start : model, optional
+            Where Newton's method begins, such as the minimiser for another l2; for smooth losses without a penalty
+            (others have starts of their own). The solution is the same up to rounding.
 
         Returns
         -------
@@ -239,10 +242,14 @@ class Problem(Objective):
         """
         if tol is not None:
             tol = real("Problem.solve: tol", tol, low=0.0, strict=True)
-        minimise = solve if self.penalty is None else solve_penalised
-        if self._solution is None and tol is None:
-            self._solution = replace(minimise(self, None), problem=self)
-        return self._solution or replace(minimise(self, tol), problem=self)
+        w = None if start is None else array("Problem.solve: start", start, self.model_shape).ravel()
+        if self._solution is None:
+            found = solve(self, tol, w) if self.penalty is None else solve_penalised(self, tol)
+            found = replace(found, problem=self)
+            if tol is not None or w is not None:
+                return found
+            self._solution = found
+        return self._solution
 
     def with_penalty(self, penalty: Any) -> Problem:
         """Return the same problem with another penalty, or with None; nothing is copied."""
@@ -292,7 +299,7 @@ class Problem(Objective):
         """
         return penalty_path(self, strengths, count, least, tol)
 
-    def solve_minimax(self, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
+    def solve_minimax(self, tol: float = 1e-10, uncertainty_set: Any = None, start: Any = None) -> Minimax:
         """Minimise max_k F_k(w) over the domains k, the agnostic objective, and certify the result.
 
         Parameters
@@ -302,6 +309,8 @@ class Problem(Objective):
         uncertainty_set : uncertainty set, optional
             Of `fedconvex.simplex.uncertainty`; default the whole simplex, the worst domain. Without domains, clients
             are domains.
+        start : model, optional
+            Where the search begins, as for `solve`.
 
         Returns
         -------
@@ -329,7 +338,8 @@ class Problem(Objective):
         """
         if self.penalty is not None:
             raise wrong_type("Problem.solve_minimax", "be asked without a penalty", f"{self.penalty!r}", "use l2")
-        return solve_minimax(self, tol, uncertainty_set)
+        w = None if start is None else array("Problem.solve_minimax: start", start, self.model_shape).ravel()
+        return solve_minimax(self, tol, uncertainty_set, w)
 
     def constants(
         self,

@@ -22,14 +22,16 @@ from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 __all__ = ["solve"]
 
 
-def solve(problem: Objective, tol: float | None) -> Solution:
-    """Minimise F; see `Problem.solve`."""
+def solve(problem: Objective, tol: float | None, w: np.ndarray | None = None) -> Solution:
+    """Minimise F, from a flat model if one is given; see `Problem.solve`."""
     start, kinked = time.perf_counter(), problem.traits.kinked
     if kinked and problem.l2 == 0.0:
         must, cure = "have l2 > 0 (without it nothing certifies the optimum)", "pass a small l2, for example 1e-6"
         raise bad(f"Problem.solve with {problem.loss!r}", must, "l2 = 0", cure)
     if kinked:
         return smoothing(problem, tol, start)
+    if w is not None:
+        return minimise(problem, w, tol, start)
     w = np.zeros(problem.size)
     some = problem.federation.n >= 16 * 8 * problem.size and bool((problem.per_row > 0.0).all())
     if problem.l2 > 0.0 and problem.size <= DIRECT_SIZE and some:

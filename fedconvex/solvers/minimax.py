@@ -94,7 +94,9 @@ class Minimax:
         return self.value - self.lower_within
 
 
-def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any = None) -> Minimax:
+def solve_minimax(
+    problem: Objective, tol: float = 1e-10, uncertainty_set: Any = None, start: np.ndarray | None = None
+) -> Minimax:
     """Minimise max over lambda in Lambda of sum lambda_k F_k(w) over the domains, and certify the result.
 
     Parameters
@@ -105,6 +107,8 @@ def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any =
         The certified gap that is asked for, times 1 + |value|; a warning says where it is missed.
     uncertainty_set : set of `fedconvex.simplex.uncertainty`, optional
         Lambda; default the simplex.
+    start : array (size,), optional
+        A flat model to begin at; default zero.
 
     Raises
     ------
@@ -128,9 +132,9 @@ def solve_minimax(problem: Objective, tol: float = 1e-10, uncertainty_set: Any =
     domains, tol, begin = _prepared(who, problem, tol)
     check_set(who, sets, domains.federation.K)
     if not isinstance(sets, KLBall):
-        w, mix, iterations = saddle_point(domains, sets)
+        w, mix, iterations = saddle_point(domains, sets, start)
     else:
-        w, mix, iterations = saddle_point(domains, Simplex())
+        w, mix, iterations = saddle_point(domains, Simplex(), start)
         if not sets.contains(mix, 1e-12):
             w, mix, more = _newton(domains, lambda F: _ball_envelope(sets, F), w)
             iterations += more
