@@ -147,6 +147,7 @@ RECORDS = {
     "UniformSampling",
     "first_state",
     "moved",
+    "moved_stacked",
     "measure",
     "observe",
     "participants",
