@@ -30,8 +30,8 @@ from fedconvex.theorems.parts.rounding import Found
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
-from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import local_sgd_space
+from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import Whole, local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.moments import StackedMoments
 
@@ -336,11 +336,36 @@ def _one_client(half: int) -> UniformSampling:
 
 def _parabolas() -> Problem:
     """At the optimum nothing but the controls' error counts; the second feature, all zeros, makes mu = 0."""
-    return Problem(Federation.from_clients([([[1.0, 0.0]], [(-1.0) ** k]) for k in range(120)]), Squared())
+    return Problem(Federation.from_clients([([[1.0, 0.0]], [(-1.0) ** k]) for k in range(40)]), Squared())
 
 
+def _noisy_parabola() -> Problem:
+    """From the optimum of one client nothing is left but the noise of its mini-batches."""
+    return Problem(Federation.from_clients([([[1.0, 0.0], [1.0, 0.0]], [1.0, -1.0])]), Squared())
+
+
+_NOISY = Instance(
+    "one noisy parabola", "one client, F = w²/2 from rows that pull to either side", "synthetic", cache(_noisy_parabola)
+)
 _PARABOLAS = Instance(
-    "120 parabolas", "120 clients, F = (w - y)²/2 with y = ±1, from the optimum", "synthetic", cache(_parabolas)
+    "40 parabolas", "40 clients, F = (w - y)²/2 with y = ±1, from the optimum", "synthetic", cache(_parabolas)
+)
+
+
+def _sampled_step(share: float, sampled: int = 0, **settings: Any) -> MethodRule:
+    """Return SCAFFOLD with the step share/L of every client, or of so many sampled ones."""
+    scheme = settings if sampled == 0 else settings | {"scheme": lambda half: UniformSampling(sampled)}
+    return fixed_step(share, SCAFFOLD, **scheme)
+
+
+_SPACE = local_sgd_space(
+    _sampled_step,
+    1.0 / 81.0,
+    batches=1,
+    most=8,
+    rounds=(1, 400),
+    losses=("squared", "hinge"),
+    more={"sampled": Whole(0, 2), "copies": Whole(1, 30)},
 )
 
 THEOREMS = (
@@ -364,8 +389,9 @@ THEOREMS = (
             Check(mean_estimation, least_bound_step(SCAFFOLD, local_steps=3, batch_size=2, scheme=UniformSampling)),
             Check(diabetes, least_bound_step(SCAFFOLD, local_steps=3)),
             Check(unequal_hessians, fixed_step(1.0, SCAFFOLD, local_steps=3)),  # too large a step
-            Check(_PARABOLAS, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, scheme=_one_client), 160),
+            Check(_PARABOLAS, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, scheme=_one_client), 200),
+            Check(_NOISY, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, batch_size=1), 60),
         ),
-        space=local_sgd_space(fixed_step, 1.0 / 81.0, SCAFFOLD, batches=0, rounds=(1, 2000)),
+        space=_SPACE,
     ),
 )

@@ -9,9 +9,17 @@ import numpy as np
 from fedconvex._check import real, whole
 from fedconvex.constants import Constants, default_steps
 from fedconvex.constants import noise_factor as batch_noise_factor
+from fedconvex.federation import Federation
+from fedconvex.losses import Squared
 from fedconvex.methods import SVRG
 from fedconvex.problems import Problem
-from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer_copied, diabetes, unequal_hessians
+from fedconvex.theorems.parts.instances import (
+    alike_logistic,
+    breast_cancer_copied,
+    diabetes,
+    instance,
+    unequal_hessians,
+)
 from fedconvex.theorems.parts.rules import fixed_step, smoothness
 from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, stationary
@@ -216,6 +224,17 @@ def best_epochs() -> MethodRule:
     return MethodRule("that of the least factor", make)
 
 
+@instance("one parabola", "one row, F = w²/2")
+def _one_parabola() -> Problem:
+    """Equal curvature everywhere: nothing of the factor is wasted but a half."""
+    return Problem(Federation.from_arrays([[1.0]], [0.0], [0]), Squared())
+
+
+def _short_epochs(share: float, m: int) -> MethodRule:
+    """Return SVRG with given steps."""
+    return MethodRule(f"{share:g}/L", lambda *_: SVRG(step_size=share, inner_steps=m))
+
+
 THEOREMS = (
     Theorem(
         name="svrg",
@@ -231,6 +250,8 @@ THEOREMS = (
             unequal_hessians,
             alike_logistic,
             breast_cancer_copied,
+            Check(_one_parabola, _short_epochs(0.01, 200), 1, 1.0),
+            Check(_one_parabola, _short_epochs(0.1, 40), 2, 100.0),
             Check(diabetes, fixed_step(0.25)),  # another method
         ),
     ),

@@ -11,15 +11,33 @@ from fedconvex.theorems.parts.tiny import Sharp, Space, Tiny
 
 __all__ = ["UNITS", "families"]
 
-UNITS = ((1.0, 1.0), (1e3, 1.0), (1e-3, 1.0), (1.0, 1e4), (1.0, 1e-4), (1e-3, 1e4), (1e3, 1e-4))  # features, labels
+UNITS = (
+    (1.0, 1.0),
+    (1e6, 1.0),
+    (1e-6, 1.0),
+    (1e3, 1.0),
+    (1e-3, 1.0),
+    (1.0, 1e4),
+    (1.0, 1e-4),
+    (1e-3, 1e4),
+    (1e3, 1e-4),
+)  # features, labels
 
-OTHERS = {"scheme": 0, "participation": 4, "rho": 1e-4}  # numbers of some methods only
+OTHERS = {"scheme": 0, "participation": 4, "rho": 1e-4, "sampled": 0, "copies": 1}  # numbers of some methods only
 
 
 def families(space: Space, found: Iterable[Sharp] = ()) -> Iterator[tuple[int | str, Tiny]]:
     """Yield derived instances, and those found for other theorems, that a space's method can run on; with origins."""
     others = ((s.seed, s.tiny) for s in found)
-    for words, tiny in (*others, *_opposed_kinks(), *_long_slopes(), *_parabolas_with_noise(), *_opposed_balls()):
+    for words, tiny in (
+        *others,
+        *_opposed_kinks(),
+        *_long_slopes(),
+        *_parabolas_with_noise(),
+        *_opposed_balls(),
+        *_forgotten_controls(),
+        *_halves(),
+    ):
         if tiny.loss not in space.losses or not set(space.knobs) <= set(tiny.knobs):
             continue
         if all(tiny.knobs[k] <= limits.high for k, limits in space.knobs.items()):
@@ -45,7 +63,15 @@ def _opposed_kinks() -> Iterator[tuple[str, Tiny]]:
 
 def _long_slopes() -> Iterator[tuple[str, Tiny]]:
     """One client with a quadratic that turns into a gentle slope of the length of the run (Drori and Teboulle 2014)."""
-    for share, tau, T in ((0.24, 64, 1), (0.24, 8, 1), (0.998, 64, 1), (0.998, 8, 1), (0.998, 1, 2), (0.998, 1, 40)):
+    for share, tau, T in (
+        (0.24, 64, 1),
+        (0.24, 8, 1),
+        (0.998, 64, 1),
+        (0.998, 8, 1),
+        (0.998, 1, 2),
+        (0.998, 1, 40),
+        (0.0123, 1, 1000),
+    ):
         for slope in (0.02, 0.08):
             length = float(f"{1.1 * share * tau * T * slope:.4g}")
             knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
@@ -75,3 +101,22 @@ def _opposed_balls() -> Iterator[tuple[str, Tiny]]:
         rows, labels = ((1.0,), (0.05,)), (0.0, float(f"{1.2 * rho * 0.99 / (0.01 * 0.05):.4g}"))
         knobs = {"share": share, "local_steps": 1, "batch_size": 0, **OTHERS, "rho": rho}
         yield "two opposed balls", Tiny(rows, labels, (1, 1), (0.0,), T, knobs, weights=(0.99, 0.01))
+
+
+def _forgotten_controls() -> Iterator[tuple[str, Tiny]]:
+    """Parabolas with minimisers -1 and 1, one of them in a round: the controls of the others are old.
+
+    The second feature, all zeros, makes mu = 0 (`test_planted_scaffold_without_client_sampling`).
+    """
+    for copies, T in ((10, 60), (10, 200)):
+        knobs = {"share": 0.0123, "local_steps": 1, "batch_size": 0, **OTHERS, "sampled": 1, "copies": copies}
+        yield "parabolas, one client in a round", Tiny(((1.0, 0.0),) * 2, (1.0, -1.0), (1, 1), (0.0, 0.0), T, knobs)
+
+
+def _halves() -> Iterator[tuple[str, Tiny]]:
+    """Parabolas with minimisers -1 and 1 from the optimum, where all gradients are equally long: sampling is exact."""
+    for clients in (4, 6):
+        for scheme in (1, 2):
+            knobs = {"share": 0.1, "local_steps": 1, "batch_size": 0, **OTHERS, "scheme": scheme, "participation": 2}
+            rows, labels = ((1.0,),) * clients, (1.0, -1.0) * (clients // 2)
+            yield "opposed parabolas, sampled", Tiny(rows, labels, (1,) * clients, (0.0,), 1, knobs)

@@ -51,11 +51,14 @@ class Tiny(NamedTuple):
     loss: str = "squared"
 
     def problem(self) -> Problem:
-        """Make the problem."""
-        who = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        weights: Any = "uniform" if self.weights is None else np.array(self.weights) / math.fsum(self.weights)
-        fed = Federation.from_arrays(np.array(self.rows, dtype=float), np.array(self.labels, dtype=float), who)
-        return Problem(fed, LOSSES[self.loss](), self.l2, weights)
+        """Make the problem; the number "copies", where a space has it, says how often every client is there."""
+        copies = int(self.knobs.get("copies", 1))
+        rows, labels = np.array(self.rows * copies, dtype=float), np.array(self.labels * copies, dtype=float)
+        weights: Any = "uniform"
+        if self.weights is not None:
+            weights = np.array(self.weights * copies) / (copies * math.fsum(self.weights))
+        who = np.repeat(np.arange(copies * len(self.sizes)), self.sizes * copies)
+        return Problem(Federation.from_arrays(rows, labels, who), LOSSES[self.loss](), self.l2, weights)
 
     def start(self, problem: Any) -> np.ndarray:
         """Return the model that a run starts at."""
@@ -160,7 +163,7 @@ def local_sgd_space(
     knobs |= {"local_steps": Whole(1, most)} | ({"batch_size": Whole(0, batches)} if batches else {}) | dict(more)
 
     def method(k: Mapping[str, Any]) -> MethodRule:
-        work = {name: value for name, value in k.items() if name != "share"}
+        work = {name: value for name, value in k.items() if name not in ("share", "copies")}
         if "batch_size" in work:
             work["batch_size"] = work["batch_size"] or None
         return rule(*(() if top is None else (k["share"],)), *settings, **work)
