@@ -96,7 +96,7 @@ def of_solution(best: Any) -> str:
 def _minimiser(best: Any) -> str:
     if not best.attained:
         return "none is known to exist"
-    return "unique" if best.unique else "one of several"
+    return "unique" if best.unique else "not proved to be the only one"
 
 
 def of_result(result: Any) -> str:

@@ -340,7 +340,8 @@ class Objective(WeightedRows):
         fed, c = self.federation, self.per_row
         if fed.is_sparse:
             X = fed.by_column
-            weighted = np.append(c[X.indices] * X.data**2, 0.0)
+            weighted = np.zeros(X.nnz + 1)
+            np.multiply(c[X.indices], X.data**2, out=weighted[:-1])
             squares = np.add.reduceat(weighted, X.indptr[:-1]) * (np.diff(X.indptr) > 0)
         else:
             parts = ((c[lo : lo + 256], fed.X[lo : lo + 256]) for lo in range(0, fed.n, 256))
