@@ -39,6 +39,35 @@ def test_few_numbers_in_another_notation_are_no_categories(tmp_path, cells):
     assert read_table(csv(tmp_path, "a,b,ill\n" + rows), "ill", as_category=["a"])[1].columns[0].role == "category"
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "how", "found", "cure"),
+    [
+        ("dose;note;ill", "{i},5;{i}.5 ml;{y}", {"drop": ["note"]}, None, None),  # detected: no number has a point
+        ("dose;age;ill", "{i},5;{i}.5;{y}", {}, "decimal commas ('0,5', ...), while 'age' has decimal points", "drop"),
+        ("dose;age;ill", "{i},5;{i}.5;{y}", {"drop": ["age"]}, "decimal commas ('0,5', ...)", "decimal"),
+        ("dose;age;ill", "{i}{mark}5;{j};{y}", {}, "decimal points in one column ('0,5', '1.5'", "drop"),
+    ],
+)  # fmt: skip
+def test_decimal_commas_beside_points_are_named_where_that_helps(tmp_path, header, row, how, found, cure):
+    lines = [row.format(i=i, j=i % 3, y=i % 2, mark=",."[i % 2]) for i in range(24)]
+    path = csv(tmp_path, "\n".join([header, *lines]) + "\n")
+    if found is None:
+        assert read_table(path, "ill", **how)[0].cells["dose"][0] == 0.5
+        return
+    with pytest.raises(ColumnProblems) as caught:
+        read_table(path, "ill", **how)
+    mine = next(t for t in caught.value.troubles if t.column == "dose")
+    assert found in mine.what and mine.option == cure, mine
+    if cure == "decimal":
+        assert "--decimal ," in caught.value.command_line and "decimal=','" in str(caught.value)
+        assert read_table(path, "ill", decimal=",", **how)[0].cells["dose"].tolist() == [i + 0.5 for i in range(24)]
+
+
+def test_decimal_commas_of_a_frame_are_to_be_written_otherwise():
+    with pytest.raises(ColumnProblems, match=r"decimal commas \('0,5', ...\), to be written as plain numbers"):
+        read_table({"dose": [f"{i},5" for i in range(20)], "ill": [0, 1] * 10}, "ill")
+
+
 def test_quotes_behind_blanks_and_empty_lines(tmp_path):
     text = '\n  \n"ward", "age"\n"Boston, MA", 61\n   \n"NY",  37\n\n'
     frame = read_frame(csv(tmp_path, text))
@@ -113,7 +142,7 @@ def test_targets_of_one_value_and_columns_called_like_options(tmp_path, capsys):
     assert "settled by: --drop=--drop,ill" in capsys.readouterr().err
     cells = "".join(f'"{i},5",1.5,{i % 2},{i % 3}\n' for i in range(20))
     assert main(["solve", str(csv(tmp_path, "a,b,ward,ill\n" + cells)), "--target", "ill", "--client", "ward"]) == 2
-    assert "decimal commas are named by --decimal ," in capsys.readouterr().err
+    assert "settled by: --decimal , --drop b" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("impute", ["median", "mode", "indicator"])

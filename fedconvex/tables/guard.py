@@ -7,7 +7,7 @@ away would all be learned without complaint, and the model would be wrong where 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,15 @@ _NOTATION = re.compile(r"[-+]?[$€£]? ?\d[\d.,' ]*( ?[%€$£]| ?[a-zA-Zµ°]{
 _NUMERAL = re.compile(
     r"[-+]?[$€£]? ?(\d{1,3}([,.' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)( ?[%€$£])?$"
 )  # no unit: 83%, 54,053
+_COMMA = re.compile(r"[-+]?\d*,\d+$")
+_GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+$")  # thousands to some
 _STAMP = re.compile(r"time|date|epoch|stamp", re.I)
 _KEY = {"id", "ids", "key", "uuid", "guid", "ssn", "mrn", "nr", "no", "num", "number", "code", "pk", "record", "serial"}
 _KEY |= {"index", "idx", "rowid", "patientid", "userid", "identifier", "nhs", "insurance"}
 _ROW_NUMBER = re.compile(r"(unnamed:.*|index|idx|row|rownum(ber)?|row_(id|number|no|nr|num)|level_0|obs|x1?|)$", re.I)
 
 
-def suspicions(frame: Frame, name: str, is_category: bool) -> Iterator[Trouble]:
+def suspicions(frame: Frame, name: str, is_category: bool, used: Collection[str] = ()) -> Iterator[Trouble]:
     """Yield what speaks against a column as a feature, by its own cells; the first reason is enough.
 
     Parameters
@@ -41,6 +43,8 @@ def suspicions(frame: Frame, name: str, is_category: bool) -> Iterator[Trouble]:
     name : str
     is_category : bool
         Whether it was said to hold names.
+    used : names
+        Columns that are not left out.
     """
     cells, gaps = frame.cells[name], frame.missing(name)
     kept = cells[~gaps]
@@ -50,6 +54,8 @@ def suspicions(frame: Frame, name: str, is_category: bool) -> Iterator[Trouble]:
         yield from _numbers(name, kept, frame)
     elif cells.dtype.kind == "M":
         yield Trouble(name, f"dates ({str(kept[0])[:10]}, ...)", "drop")
+    elif not is_category and _decimal_commas(kept.tolist()):
+        yield _comma_trouble(frame, name, kept.tolist(), used)
     elif name in frame.mixed and not is_category and not oddly_written(kept.tolist()):
         yield Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False)
     else:
@@ -109,6 +115,40 @@ def oddly_written(cells: list[str]) -> str:
     what = f"numbers in another notation ({shown!r}, ...), to be written as plain numbers"
     has_comma = re.match(r"[-+]?\d+,\d+$", shown)
     return what + ("; decimal commas are named by decimal=','" if has_comma else "")
+
+
+def _decimal_commas(cells: list[Any]) -> list[str]:
+    """Return the cells with decimal commas where all that are no plain numbers have them; [] if they may be thousands.
+
+    Examples
+    --------
+    >>> from fedconvex.tables.guard import _decimal_commas
+    >>> _decimal_commas(["0,5", "2", "1.5"]), _decimal_commas(["1,500", "2,250"]), _decimal_commas(["0,5", "f"])
+    (['0,5'], [], [])
+    """
+    odd = [cell for cell in cells if parsed_number(cell) is None]
+    if not all(isinstance(cell, str) and _COMMA.match(cell) for cell in odd) or all(map(_GROUPS.match, odd)):
+        return []
+    return odd
+
+
+def _comma_trouble(frame: Frame, name: str, cells: list[Any], used: Collection[str]) -> Trouble:
+    """Say what to do with decimal commas: name them, if no column that is used has numbers with points."""
+    comma, what = _decimal_commas(cells)[0], "numbers in another notation: decimal commas"
+    mine = [cell for cell in cells if isinstance(cell, str) and "." in cell]
+    if mine:
+        return Trouble(
+            name, f"{what} and decimal points in one column ({comma!r}, {mine[0]!r}, ...)", "drop", keep=False
+        )
+    for other in used:
+        x = frame.cells.get(other)
+        parts = x[np.isfinite(x) & (x != np.floor(x))] if x is not None and x.dtype.kind == "f" else np.zeros(0)
+        if parts.size and np.unique(x[~np.isnan(x)]).size > 1:  # what is constant is left out anyway
+            why = f"while {other!r} has decimal points ({parts[0]:g}, ...): one mark is needed for the whole file"
+            return Trouble(name, f"{what} ({comma!r}, ...), {why}", "drop")
+    if not frame.read_as:
+        return Trouble(name, f"{what} ({comma!r}, ...), to be written as plain numbers", "drop")
+    return Trouble(name, f"{what} ({comma!r}, ...)", "decimal", ",")
 
 
 def _is_key(name: str) -> bool:

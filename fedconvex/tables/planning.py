@@ -223,7 +223,8 @@ def _readable(frame: Frame, name: str) -> bool:
 # ---------------------------------------------------------------------- what is wrong
 def _troubles(frame: Frame, name: str, wishes: Wishes, asked: bool, by_default: bool) -> Iterator[Trouble]:
     """Yield what is wrong with a feature: with its cells always, with its meaning where the guard is on."""
-    all_found = list(suspicions(frame, name, asked))
+    used = [c for c in wishes.features or frame.names if c not in wishes.drop]
+    all_found = list(suspicions(frame, name, asked, used))
     must = [t for t in all_found if not t.keep or frame.cells[name].dtype.kind == "M"]
     said = all_found if wishes.guard else must
     if by_default and name.startswith("Unnamed: ") and not said:
