@@ -722,7 +722,6 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theory.worst_case.contraction": {"round": gradient_descent_round(0.5), "problems": Problems(mu=0.5)},
         "theory.worst_case.fitted_exponent": {"worst": {1: 2.0, 2: 1.0}},
         "theory.worst_case.terms": small,
-        "theory.worst_case.uniform_bracket": small,
         "theory.worst_case.ratio_table": {"bounds": {"mine": w["bound"]}, "worst": worst_case(**small)},
         "theory.worst_case.worst_case": small,
     }

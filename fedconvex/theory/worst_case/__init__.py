@@ -61,6 +61,14 @@ from fedconvex.theory.worst_case.exact import (
     uniform_bracket,
     worst_case,
 )
+from fedconvex.theory.worst_case.hard_instances import (
+    HardInstance,
+    communication_bound,
+    crossing,
+    drifting,
+    drifting_slowly,
+    hard_instances,
+)
 from fedconvex.theory.worst_case.interpolation import Interpolant
 from fedconvex.theory.worst_case.methods import (
     fedavg,
@@ -88,6 +96,7 @@ __all__ = [
     "Bracket",
     "Client",
     "Exponent",
+    "HardInstance",
     "Heterogeneity",
     "Interpolant",
     "Iterates",
@@ -103,7 +112,11 @@ __all__ = [
     "WorstInstance",
     "best_step",
     "closed_form_homogeneous",
+    "communication_bound",
     "contraction",
+    "crossing",
+    "drifting",
+    "drifting_slowly",
     "fedavg",
     "fedlin",
     "fedlin_round",
@@ -112,6 +125,7 @@ __all__ = [
     "fitted_exponent",
     "gradient_descent",
     "gradient_descent_round",
+    "hard_instances",
     "heavy_ball",
     "hedging",
     "hedging_round",
