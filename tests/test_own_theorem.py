@@ -78,6 +78,7 @@ def test_search_against_it_makes_checks(file):
     [
         ("x = 1", "--theorem-file must define a Theorem; got none"),
         ("x = 1/0", "--theorem-file must be a file of Python that runs; got line 1: division by zero"),
+        ("import sys\nsys.exit(0)", "--theorem-file must be a file of Python that runs; got line 2: SystemExit(0)"),
         ("x = (", "--theorem-file must be a file of Python that runs; got '(' was never closed"),
         (CODE + "\nother = own_theorem('nesterov', bound)", "--theorem-file must define theorems of different names"),
     ],

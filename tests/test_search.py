@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,6 +92,31 @@ def test_found_again_and_resumed(tmp_path):
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
     with pytest.raises(ValueError, match="tightest: path must hold the search"):
         tightest("dynamic-gradient-noise", 230, seed=4, path=tmp_path / "a.json")
+
+
+def test_a_theorem_that_was_edited_is_searched_anew(tmp_path):
+    """Of the same name, with twice the bound or another quantity: neither a file nor what is kept may answer for it."""
+    theorem, path = THEOREMS["fedavg-bias"], tmp_path / "search.json"
+    tightest(theorem, 20, path=path)
+
+    def doubled(*args, **kwargs):
+        bound = theorem.bound(*args, **kwargs)
+        return replace(bound, terms={k: 2.0 * v for k, v in bound.terms.items()}, value=math.nan)
+
+    edited = theorem._replace(bound=doubled)
+    with pytest.raises(
+        ValueError, match="must hold what a search against fedavg-bias as it is now finds; got the share"
+    ):
+        tightest(edited, 20, path=path)
+    assert share_of(edited, PARABOLAS) == pytest.approx(0.5 * share_of(theorem, PARABOLAS))
+    none = theorem._replace(read=lambda s: 1 / 0)
+    assert share_of(none, PARABOLAS) == -math.inf  # the same name and bound, and what was kept of the other
+    with pytest.raises(ValueError, match="processes must be 1 for a theorem that is none of the package's"):
+        tightest(edited, 400, processes=2)
+    for rows in ([{}], [{"restart": 0, "share": 2.0, "evaluated": 20, "tiny": {"rows": 3}}], [3]):
+        path.write_text(json.dumps({"theorem": theorem.name, "isolate": None, "seed": 0, "restarts": rows}))
+        with pytest.raises(ValueError, match="tightest: path must hold"):
+            tightest(theorem, 20, path=path)
 
 
 def test_what_cannot_be_searched():

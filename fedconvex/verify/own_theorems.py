@@ -108,10 +108,14 @@ def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
     file = existing("--theorem-file", path)
     try:
         names = runpy.run_path(str(file))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the file is the user's, and may raise anything
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
         where = f"line {lines[-1]}: " if lines else ""
-        raise bad("--theorem-file", "be a file of Python that runs", f"{where}{error}") from None
+        raise bad(
+            "--theorem-file",
+            "be a file of Python that runs",
+            f"{where}{error!r}" if isinstance(error, SystemExit) else f"{where}{error}",
+        ) from None
     found = [value for value in names.values() if isinstance(value, Theorem)]
     if not found:
         cure = "define one, for example with fedconvex.verify.own_theorem"

@@ -20,7 +20,7 @@ import numpy as np
 from fedconvex import _files
 from fedconvex._check import bad, function, whole
 from fedconvex._files import check_file
-from fedconvex.theorems import Theorem
+from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
 from fedconvex.theory.bound import Bound
 from fedconvex.verify.checking import problem_of, setting_of
@@ -101,9 +101,13 @@ def tightest(
     function("tightest: progress", print if progress is None else progress)
     if theorem.space is None:
         raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
+    if processes > 1 and THEOREMS.get(theorem.name) is not theorem:
+        must = "be 1 for a theorem that is none of the package's: other processes do not know it"
+        raise bad("tightest: processes", must, processes)
     sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]
     heading = {"theorem": theorem.name, "isolate": isolate, "seed": seed}
     done = _read(path, heading)
+    _check_rows(theorem, isolate, path, done)
     todo = [(theorem, isolate, seed, i, n) for i, n in enumerate(sizes) if done.get(i, {}).get("evaluated") != n]
     for row in _restarts(todo, processes):
         done[row["restart"]] = row
@@ -157,12 +161,12 @@ def _restart(job: tuple[Any, ...]) -> dict[str, Any]:
 
 def share_of(theorem: Theorem, tiny: Tiny, isolate: str | None = None) -> float:
     """Return the share of the bound, or of a term, that is attained exactly; minus infinity where nothing is."""
-    key = (theorem.name, theorem.bound, json.dumps(tiny._asdict()))
+    key = (id(theorem), json.dumps(tiny._asdict()))
     if key not in _SEEN:
         if len(_SEEN) > 10_000:
             _SEEN.clear()
-        _SEEN[key] = _least(theorem, tiny)
-    found = _SEEN[key]
+        _SEEN[key] = theorem, _least(theorem, tiny)
+    found = _SEEN[key][1]
     if found is None:
         return -math.inf
     bound, least = found
@@ -172,7 +176,8 @@ def share_of(theorem: Theorem, tiny: Tiny, isolate: str | None = None) -> float:
     return share if math.isfinite(share) else -math.inf
 
 
-_SEEN: dict[Hashable, tuple[Bound, float] | None] = {}  # random candidates are the same for the bound and its terms
+# random candidates are the same for the bound and its terms; a theorem that is kept shares its number with no other
+_SEEN: dict[Hashable, tuple[Theorem, tuple[Bound, float] | None]] = {}
 
 
 def _least(theorem: Theorem, tiny: Tiny) -> tuple[Bound, float] | None:
@@ -308,11 +313,25 @@ def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[
         raise bad("tightest: path", "hold a search, or nothing", f"the file {path}", "name another file")
     if {k: data.get(k) for k in heading} != heading:
         raise bad("tightest: path", f"hold the search {heading}", f"{ {k: data.get(k) for k in heading} }")
-    return {row["restart"]: row | {"share": _number(row["share"])} for row in data["restarts"]}
+    try:
+        rows = [row | {"share": -math.inf if row["share"] is None else float(row["share"])} for row in data["restarts"]]
+        return {row["restart"]: row for row in rows if {*row} >= {"tiny", "evaluated"}}
+    except (KeyError, TypeError, ValueError) as error:
+        raise bad("tightest: path", "hold restarts of a search", f"{error!r} in {path}", "name another file") from None
 
 
-def _number(x: float | None) -> float:
-    return -math.inf if x is None else x
+def _check_rows(theorem: Theorem, isolate: str | None, path: Any, done: dict[int, dict[str, Any]]) -> None:
+    """Raise unless what a file says was found is found again: the theorem may have been edited since."""
+    for row in done.values():
+        if row["tiny"] is None:
+            continue
+        try:
+            share = share_of(theorem, tiny_of(row["tiny"]), isolate)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            share = math.nan
+        if not math.isclose(share, row["share"], rel_tol=1e-6, abs_tol=1e-9):
+            must = f"hold what a search against {theorem.name} as it is now finds"
+            raise bad("tightest: path", must, f"the share {row['share']:g}, now {share:g}", f"delete {path}")
 
 
 def _write(path: str | os.PathLike[str] | None, heading: dict[str, Any], done: dict[int, dict[str, Any]]) -> None:
