@@ -101,13 +101,9 @@ def tightest(
     function("tightest: progress", print if progress is None else progress)
     if theorem.space is None:
         raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
-    if processes > 1 and THEOREMS.get(theorem.name) is not theorem:
-        must = "be 1 for a theorem that is none of the package's: other processes do not know it"
-        raise bad("tightest: processes", must, processes)
     sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]
     heading = {"theorem": theorem.name, "isolate": isolate, "seed": seed}
-    done = _read(path, heading)
-    _check_rows(theorem, isolate, path, done)
+    done = _checked_rows(theorem, isolate, path, _read(path, heading))
     todo = [(theorem, isolate, seed, i, n) for i, n in enumerate(sizes) if done.get(i, {}).get("evaluated") != n]
     for row in _restarts(todo, processes):
         done[row["restart"]] = row
@@ -135,6 +131,9 @@ def _restarts(todo: list[tuple[Any, ...]], processes: int) -> Iterator[dict[str,
     if processes == 1 or len(todo) < 2:
         yield from map(_restart, todo)
         return
+    if any(THEOREMS.get(theorem.name) is not theorem for theorem, *_ in todo):
+        must = "be 1 for a theorem that is none of the package's: other processes do not know it"
+        raise bad("tightest: processes", must, processes)
     todo = [(theorem.name, *rest) for theorem, *rest in todo]
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(_restart, todo)
@@ -320,8 +319,8 @@ def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[
         raise bad("tightest: path", "hold restarts of a search", f"{error!r} in {path}", "name another file") from None
 
 
-def _check_rows(theorem: Theorem, isolate: str | None, path: Any, done: dict[int, dict[str, Any]]) -> None:
-    """Raise unless what a file says was found is found again: the theorem may have been edited since."""
+def _checked_rows(theorem: Theorem, isolate: str | None, path: Any, done: dict[int, Any]) -> dict[int, Any]:
+    """Return the restarts, or raise unless what a file says was found is found again: the theorem may have been edited since."""
     for row in done.values():
         if row["tiny"] is None:
             continue
@@ -332,6 +331,7 @@ def _check_rows(theorem: Theorem, isolate: str | None, path: Any, done: dict[int
         if not math.isclose(share, row["share"], rel_tol=1e-6, abs_tol=1e-9):
             must = f"hold what a search against {theorem.name} as it is now finds"
             raise bad("tightest: path", must, f"the share {row['share']:g}, now {share:g}", f"delete {path}")
+    return done
 
 
 def _write(path: str | os.PathLike[str] | None, heading: dict[str, Any], done: dict[int, dict[str, Any]]) -> None:
