@@ -320,7 +320,7 @@ def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[
 
 
 def _checked_rows(theorem: Theorem, isolate: str | None, path: Any, done: dict[int, Any]) -> dict[int, Any]:
-    """Return the restarts, or raise unless what a file says was found is found again: the theorem may have been edited since."""
+    """Return the restarts, if what a file says was found is found again: the theorem may have been edited since."""
     for row in done.values():
         if row["tiny"] is None:
             continue
