@@ -60,7 +60,7 @@ def proximal_points(
     >>> from fedconvex.solvers.proximal import proximal_points
     >>> problem = Problem(Federation.from_clients([([[1.0]], [4.0])]), Squared())
     >>> zero = np.zeros((1, 1, 1))
-    >>> proximal_points(problem, np.array([[0]]), zero, np.array([1.0]), zero, 1e-12).tolist()
+    >>> proximal_points(problem, np.array([[0]]), zero, np.array([1.0]), zero, 1e-12).round(12).tolist()
     [[[2.0]]]
     """
     if problem.n_outputs == 1 and problem.size <= _COMPILED and not problem.federation.is_sparse:
