@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.compiler_lock import global_compiler_lock
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, Softmax, Squared, iterate
 from fedconvex.kernels import jobs, pieces
@@ -31,6 +33,7 @@ from fedconvex.methods import (
     MiniBatchSDCA,
 )
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
+from fedconvex.simplex import euclidean, project_simplex
 
 # every kind of job, and whatever a job carries from one pass to the next: the shuffled pool, steps, momenta, paths
 METHODS = {
@@ -219,3 +222,40 @@ def test_ctrl_c_in_an_endless_round(settings, tmp_path):
     assert time.perf_counter() - began < 10.0
     assert "interrupted" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+def test_projections_of_many_rows_are_cut(boxed, monkeypatch):
+    """A million rows took a second in one call; rows are independent, so that no bit depends on the pieces."""
+    v = np.random.default_rng(0).normal(size=(23, 6))
+    cap = {"cap": np.linspace(0.3, 0.9, 23)[:, None] * np.ones(6), "weights": np.linspace(0.5, 2.0, 6)} if boxed else {}
+    whole = project_simplex(v, **cap)
+    name, sizes = "_box_rows" if boxed else "project_rows", []
+    project = getattr(euclidean, name)
+    monkeypatch.setattr(euclidean, "PIECE", 30)
+    monkeypatch.setattr(euclidean, name, lambda rows, *rest: [sizes.append(len(rows)), project(rows, *rest)])
+    assert project_simplex(v, **cap).tobytes() == whole.tobytes()
+    assert sizes == [5, 5, 5, 5, 3]
+
+
+def test_ctrl_c_in_a_callback_of_the_compiler_is_not_lost(monkeypatch):
+    """Python prints and drops what is raised in a callback of LLVM: a search went on for ever."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @ctypes.CFUNCTYPE(None)
+    def callback():
+        signal.raise_signal(signal.SIGINT)
+
+    try:
+        with pytest.raises(KeyboardInterrupt), global_compiler_lock:
+            with global_compiler_lock:
+                callback()
+            reached = True
+        assert reached  # the innermost lock does not interrupt what compiles around it
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with global_compiler_lock:
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -20,6 +20,8 @@ import hashlib
 import io
 import os
 import shutil
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -201,6 +203,38 @@ class _Stopwatch(event.Listener):
 _STOPWATCH = _Stopwatch()
 if not DISABLED:
     event.register("numba:compiler_lock", _STOPWATCH)
+
+
+class _Hearing(event.Listener):
+    """Ctrl-C while kernels are compiled or read: Python drops what it raises in a callback of LLVM, and we raise it."""
+
+    depth, heard, before = 0, False, None
+
+    def on_start(self, _: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.depth += 1
+            if self.depth == 1:
+                self.heard, self.before = False, signal.getsignal(signal.SIGINT)
+                if callable(self.before):
+                    signal.signal(signal.SIGINT, self._hear)
+
+    def on_end(self, _: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.depth -= 1
+            if self.depth == 0 and callable(self.before):
+                signal.signal(signal.SIGINT, self.before)
+                if self.heard:
+                    raise KeyboardInterrupt
+
+    def _hear(self, number: int, frame: Any) -> None:
+        try:
+            self.before(number, frame)  # type: ignore[misc]
+        except KeyboardInterrupt:
+            self.heard = True
+            raise
+
+
+event.register("numba:compiler_lock", _Hearing())
 
 
 def compile_seconds() -> float:

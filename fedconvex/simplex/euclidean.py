@@ -37,6 +37,7 @@ BLOCK = 8 if DISABLED else 128  # entries per plain sum (in lanes, where compile
 SAMPLE = 4096  # entries of the sample at most, a sixteenth of all at most
 LARGE = 512  # rows from this size on are sampled
 FEASIBLE = 16 * EPS  # a nonnegative row whose sum is s up to this is its own projection
+PIECE = 1_000_000  # entries that are projected at once: Ctrl-C is heard between two such pieces
 _MASK = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
@@ -385,10 +386,14 @@ def project_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf, weights: Any 
         inputs.room(who, w * u, s)
     if s == 0.0:
         out[...] = 0.0
-    elif w is None:
-        project_rows(rows, s, out.reshape(rows.shape))
-    else:
-        _box_rows(rows, w, u, s, out.reshape(rows.shape))
+    found = out.reshape(rows.shape)
+    step = max(1, PIECE // rows.shape[1])
+    for i in range(0, len(rows) if s > 0.0 else 0, step):
+        some = slice(i, i + step)
+        if w is None:
+            project_rows(rows[some], s, found[some])
+        else:
+            _box_rows(rows[some], *(c if len(c) == 1 else c[some] for c in (w, u)), s, found[some])
     return out
 
 

@@ -56,6 +56,7 @@ CAMPAIGNS = {
     "free-intercepts": Campaign("test_free_intercept:certificate_trial", "lower bounds above the minimum", 30),
     "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 60),
     "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),
+    "interrupts": Campaign("campaigns.interrupts:trial", "work that is deaf to Ctrl-C", 1),
     "kills": Campaign("campaigns.damage:kill_trial", "bits that a kill changes, or files that it leaves", 2),
     "margin-bound": Campaign("test_boosting_theory:margin_trial", "true errors above the margin bound", 10),
     "mocha-gaps": Campaign("test_mocha:gap_trial", "gaps below the suboptimality, duals that fall", 20),

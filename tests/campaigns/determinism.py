@@ -94,7 +94,7 @@ def differences(name: str, kind: str, seed: int, d: int, broken_off: int) -> Ite
         if name not in BOOSTING:
             yield "CSR rows", measured(one), measured(go(make(csr=True)))
         first = {k: v[:1] if k == "state/w" else v[:, 0] for k, v in measured(one).items()}
-        yield "alone", first, measured(go(make(), trajectories=1))
+        yield "alone", *as_far(first, measured(go(make(), trajectories=1)))
     with threadpool_limits(2, "blas"):
         yield "two BLAS threads", one, go(make())
 
@@ -113,6 +113,15 @@ def outcome(
 def measured(result: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The models, values and gaps of a result."""
     return {k: result[k] for k in ("state/w", "trace/value", "trace/gap")}
+
+
+def as_far(first: dict, alone: dict) -> tuple[dict, dict]:
+    """Return the rounds of both: a run ends once all its trajectories have diverged, one alone sooner than several."""
+    n, values = len(alone["trace/value"]), alone["trace/value"]
+    if n == len(first["trace/value"]):
+        return first, alone
+    assert values[-1] > 1e9 * (1.0 + abs(values[0])), values  # nothing else ends it, tol being 0
+    return {k: alone[k] if k == "state/w" else v[:n] for k, v in first.items()}, alone
 
 
 def apart(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
