@@ -224,6 +224,7 @@ def test_single_full_steps_converge_to_the_exact_solution(loss, by_client):
 
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=str)
+@pytest.mark.slow_unless(loss=Logistic())
 def test_certified_gap_is_an_upper_bound_along_the_trace(loss):
     """Of max F_i(w) minus its minimum, by scipy on the epigraph min s, F_i(w) <= s; with drift and sampling, too."""
     for seed in range(3):

@@ -196,9 +196,11 @@ def case(request):
 
 
 def cases(names):
-    """Parametrise by configuration and kind of problem."""
+    """Parametrise by configuration and kind of problem; variants of a method on softmax problems are slow."""
     pairs = [(kind, name) for name in names for kind in kinds(name)]
-    return pytest.mark.parametrize("case", pairs, ids=[f"{kind}-{name}" for kind, name in pairs], indirect=True)
+    marks = [pytest.mark.slow if kind == "softmax" and " " in name else () for kind, name in pairs]
+    params = [pytest.param(p, marks=m, id=f"{p[0]}-{p[1]}") for p, m in zip(pairs, marks, strict=True)]
+    return pytest.mark.parametrize("case", params, indirect=True)
 
 
 def test_every_exported_method_is_in_the_table():
@@ -397,6 +399,7 @@ def test_the_gap_by_strong_convexity_is_attained():
 
 
 @pytest.mark.parametrize("name", [n for n in CONFIGURATIONS if n not in SAMPLED])
+@pytest.mark.slow_unless(problem=["linear", "logistic"])
 def test_client_order_is_irrelevant(problem, name, rng):
     fed = problem.federation
     pairs = [(fed.X[a:b], fed.y[a:b]) for a, b in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)]
@@ -409,6 +412,7 @@ def test_client_order_is_irrelevant(problem, name, rng):
 
 
 @pytest.mark.parametrize("name", [n for n in FEDERATED if n in CONFIGURATIONS])
+@pytest.mark.slow_unless(problem=["linear", "logistic"])
 def test_client_order_changes_no_bit(problem, name, rng):
     """Clients are listed and drawn by key: whoever is sampled, and in whatever order they were given.
 

@@ -56,6 +56,7 @@ def test_q_is_that_of_scikit_learn(rng):
     np.testing.assert_allclose(fit_q(X, domain, l2=0.05, calibrate=False)(X), peer.predict_proba(psi), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_cross_validation_chooses_the_least_held_out_loss(rng):
     X, domain = points(rng, 150)
     q = fit_q(X, domain, seed=1)

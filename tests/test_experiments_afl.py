@@ -34,6 +34,7 @@ def toy(compiled_kernels):
     return EXPERIMENTS["afl-toy"].run(quick=True, progress=tell), heard
 
 
+@pytest.mark.slow
 def test_toy_holds(toy, tmp_path):
     findings, heard = toy
     assert findings.holds, summary(findings)

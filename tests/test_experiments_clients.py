@@ -317,6 +317,7 @@ def fashion(compiled_kernels, tmp_path_factory):
     return findings, said, file
 
 
+@pytest.mark.slow
 def test_fashion_runs_quickly(fashion, tmp_path):
     findings, said, file = fashion
     assert said == sorted(said)

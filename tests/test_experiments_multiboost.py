@@ -363,6 +363,7 @@ def test_quick_version(quick, tmp_path):
     assert held["MultiBoost: the worst domain's test error is not above that of any baseline"]
 
 
+@pytest.mark.slow
 def test_tables_agree(quick):
     tables = quick[0].tables
     means = {(r["method"], r["quantity"], r["domain"]): r["mean"] for r in tables["domains"]}

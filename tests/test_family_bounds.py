@@ -602,6 +602,7 @@ def squares(rng, K, d, l2):
     return Problem(Federation.from_clients(clients), Squared(), l2=l2, weights=p / p.sum())
 
 
+@pytest.mark.slow
 def test_hedging_contracts_in_the_weighted_norm(rng):
     """300 federations: the p-norm of the exact round map, all starts at once, is at most the factor."""
     worst = 0.0

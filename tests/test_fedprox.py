@@ -331,6 +331,7 @@ def passes_done(share, E, R, t, K=4):
     return plan[..., 0], late
 
 
+@pytest.mark.slow
 def test_stragglers_have_their_frequencies():
     """Late with probability share; 1, ..., E - 1 passes equally likely; independent. 4.5 standard errors."""
     share, E, R = 0.3, 5, 20_000

@@ -466,6 +466,7 @@ def test_learned_omega_is_certified_jointly(loss, m, d, rng):
 
 
 @pytest.mark.compiled
+@pytest.mark.slow
 def test_plain_alternation_is_stuck_where_annealing_is_not(rng):
     """With d < m and Omega from W W' alone the models never leave the span of an early W."""
     worst = []

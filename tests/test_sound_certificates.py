@@ -295,14 +295,6 @@ NAMES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("loss", [Squared(), Logistic(), Exponential()], ids=str)
-def test_the_gap_by_strong_convexity_is_attained_where_rows_are_zero(loss):
-    """F = a constant + (l2/2) ‖w‖², so that F(w) - F* = (l2/2) ‖w‖² = ‖grad F‖²/(2 l2)."""
-    w = np.array([1.0, -2.0, 0.5])
-    problem = Problem(Federation.from_arrays(np.zeros((6, 3)), np.tile([-1.0, 1.0], 3), np.arange(6) % 2), loss, l2=0.3)
-    assert 1.0 <= problem.measure(w).gap[0] / (0.15 * w @ w) <= 1.0 + 1e-12
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_exactly_collinear_columns_keep_their_certificate(name):
     X = collinear(name)

@@ -105,6 +105,7 @@ def test_fedprox():
 
 
 @pytest.mark.parametrize("tau, rounds", [(3, 2), *(pytest.param(t, 8, marks=pytest.mark.slow) for t in (1, 3))])
+@pytest.mark.slow
 def test_fedsam_on_a_curved_problem(tau, rounds):
     problem = logistic()
     method = FedSAM(step_size=0.1 / float(problem.constants().L), rho=0.05, local_steps=tau)

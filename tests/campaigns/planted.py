@@ -72,7 +72,7 @@ PLANTS = (
     Plant(
         "certified gaps by strong convexity are half of what they must be", "solvers/certificates.py",
         "gap = min(size**2 / (2.0 * problem.l2), F - least)", "gap = min(size**2 / (4.0 * problem.l2), F - least)",
-        "test_sound_certificates::test_the_gap_by_strong_convexity_is_attained_where_rows_are_zero",
+        "test_contract::test_the_gap_by_strong_convexity_is_attained",
     ),
     Plant(
         "lower bounds of a minimax value are 1e-6 too high", "solvers/minimax.py",
