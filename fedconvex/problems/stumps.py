@@ -213,20 +213,21 @@ class Presorted(_Table):
 
     def __init__(self, X: Any) -> None:
         self.columns = _columns("Presorted.X", X)
-        self.order = np.argsort(self.columns, axis=1, kind="stable").astype(np.uint32)
+        self.order = np.empty(self.columns.shape, dtype=np.uint32)
+        for order, column in zip(self.order, self.columns, strict=True):  # one by one: Ctrl-C is heard in between
+            order[:] = np.argsort(column, kind="stable")
         self._finish()
 
     def _finish(self) -> None:
         """Group the rows for the bounds, and mark positions that no cut follows, the next value being equal."""
-        rows, n = self.order.astype(np.int64), self.order.shape[1]
-        values = np.take_along_axis(self.columns, rows, axis=1)
-        last = np.ones(self.order.shape, dtype=np.bool_)
-        last[:, :-1] = values[:, 1:] <= values[:, :-1]
+        n = self.order.shape[1]
         angle = np.arcsin(np.sqrt((np.arange(n) + 0.5) / n)) * 2.0 / np.pi  # short bins at the ends: see `gini_gain`
         self.code, bins = np.empty(self.order.shape, dtype=np.uint8), (angle * HALF).astype(np.uint8)
-        np.put_along_axis(self.code, rows, bins[None], axis=1)
         self.starts = np.searchsorted(bins, np.arange(HALF + 1))
-        self.order |= last.astype(np.uint32) << np.uint32(31)
+        for order, column, code in zip(self.order, self.columns, self.code, strict=True):
+            code[order], values, last = bins, column[order], np.ones(n, dtype=np.bool_)
+            last[:-1] = values[1:] <= values[:-1]
+            order |= last.astype(np.uint32) << np.uint32(31)
 
     def rows(self, lo: int, hi: int) -> Presorted:
         """Return the same structure for rows lo:hi alone, without sorting again."""
