@@ -42,7 +42,23 @@ from fedconvex.theorems.weight_divergence import class_shares, divergence_convex
 from fedconvex.theory.agnostic_example import domain_losses, uniform_excess
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
-from fedconvex.theory.worst_case import Problems, UniformUpper, closed_form_homogeneous, fedavg, uniform_bracket
+from fedconvex.theory.worst_case import (
+    AtOptimum,
+    Problems,
+    UniformUpper,
+    closed_form_homogeneous,
+    contraction,
+    fedavg,
+    fedlin,
+    fedlin_round,
+    fedprox_round,
+    hard_instances,
+    hedging_round,
+    scaffold,
+    scaffold_round,
+    uniform_bracket,
+    worst_case,
+)
 
 FOLDER = Path(__file__).resolve().parent / "figures"
 TRUE = {"color": "black", "linewidth": 1.8}  # what really happens
@@ -407,6 +423,40 @@ def agnostic_generalisation_figure():
     return figure
 
 
+def worst_case_methods_figure():
+    """Exact worst cases of three methods over the step, with hard instances; least factors per round."""
+    figure, (left, right) = blank(2)
+    problems, eta = Problems(2, heterogeneity=AtOptimum(1.0)), np.geomspace(0.1, 1.5, 16)
+    for make, name, colour, style in (
+        (fedavg, "FedAvg", COLOURS[1], "-"),
+        (scaffold, "SCAFFOLD, first c = 0", COLOURS[0], DASHED),
+        (fedlin, "FedLin", COLOURS[2], (0, (6, 2, 1, 2))),
+    ):
+        worst = [worst_case(make(float(e), 2, 2), problems, "last").upper for e in eta]
+        left.plot(eta, worst, color=colour, linestyle=style, linewidth=1.6, label=name)
+    run = {"local_steps": 2, "rounds": 2}
+    hard = [hard_instances(1.0, 1.0, 1.0, step_size=float(e), **run)[0].value for e in eta]
+    left.plot(eta, hard, color=COLOURS[1], linestyle=DOTTED, label="FedAvg on its hardest instance")
+    two = Problems(2, mu=0.1)
+    for make, name, colour, top in (
+        (lambda e: scaffold_round(e, 2), "SCAFFOLD, step η", COLOURS[0], 1.9),
+        (lambda e: fedlin_round(e, 2), "FedLin, step η", COLOURS[2], 1.9),
+        (lambda e: hedging_round(1 / e), "hedging, ρ = 1/η", COLOURS[3], 20.0),
+        (lambda e: fedprox_round(1 / e), "FedProx, proximal μ = 1/η", COLOURS[4], 20.0),
+    ):
+        steps = np.geomspace(0.05, top, 24)
+        found = [contraction(make(float(e)), two, tolerance=1e-3) for e in steps]
+        right.plot(steps, [r.upper if r.upper < 1 else np.nan for r in found], color=colour, label=name)
+        right.plot(steps, [r.lower for r in found], color="black", linestyle=DOTTED, linewidth=1)
+    words = "worst $F(x^T) - F(x^*)$ / ($L D^2$)", "factor of squared distances per round"
+    finish((left, right), ("step size $\\eta L$", "$\\eta L$"), words)
+    left.set_title("M = τ = T = 2, ζ* = LD", fontsize=9, loc="left")
+    right.set_title("M = τ = 2, μ = L/10; dotted: quadratics", fontsize=9, loc="left")
+    right.set_yscale("linear")
+    right.set_ylim(0.0, 1.05)
+    return figure
+
+
 FIGURES = {
     f.__name__.removesuffix("_figure"): f
     for f in (
@@ -416,6 +466,7 @@ FIGURES = {
         dynamic_msd_figure,
         weight_divergence_figure,
         worst_case_figure,
+        worst_case_methods_figure,
         agnostic_generalisation_figure,
     )
 }

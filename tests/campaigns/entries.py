@@ -47,6 +47,13 @@ CALLED_BY_THE_DRIVER = {
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
 }
 RECORDS = {
+    "BestStep",
+    "Client",
+    "Exponent",
+    "HardInstance",
+    "Iterates",
+    "Oracle",
+    "Rate",
     *(
         "Columns",
         "Column",
@@ -159,7 +166,6 @@ RECORDS = {
     "fetch_mnist",
     "exact_worst",
     "verify_suite",
-    "uniform_bracket",
     "AdaptiveProximal",
     "ProximalPoint",
     "Stragglers",
@@ -720,8 +726,10 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "report.best_step_plot": {"best": best_step(lambda eta: fedavg(eta, 1, 1), Problems(), steps=[0.5, 1.0])},
         "theory.worst_case.best_step": small | {"method": lambda eta: fedavg(eta, 1, 1), "steps": [0.5, 1.0]},
         "theory.worst_case.contraction": {"round": gradient_descent_round(0.5), "problems": Problems(mu=0.5)},
+        "theory.worst_case.heavy_ball": {"momentum": 0.5},
         "theory.worst_case.fitted_exponent": {"worst": {1: 2.0, 2: 1.0}},
         "theory.worst_case.terms": small,
+        "theory.worst_case.uniform_bracket": small,
         "theory.worst_case.ratio_table": {"bounds": {"mine": w["bound"]}, "worst": worst_case(**small)},
         "theory.worst_case.worst_case": small,
     }

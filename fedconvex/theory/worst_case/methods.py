@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedconvex._check import bad, real, whole
+from fedconvex._check import bad, flag, real, whole
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Method, Oracle
 from fedconvex.theory.worst_case.rates import Round
 
@@ -80,6 +80,7 @@ def fedavg(step_size: float, local_steps: int, rounds: int, sampled: int | None 
     eta, tau = _size("fedavg: step_size", step_size), whole("fedavg: local_steps", local_steps, low=1)
     T = whole("fedavg: rounds", rounds, low=1)
     number = None if sampled is None else whole("fedavg: sampled", sampled, low=1)
+    noisy = flag("fedavg: noisy", noisy)
 
     def method(problem: Oracle) -> Iterates:
         x, out = problem.start, Iterates([], [])
