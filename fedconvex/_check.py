@@ -22,6 +22,7 @@ def wrong_type(who: str, must: str, got: object, cure: str = "") -> TypeError:
 
 
 def _message(who: str, must: str, got: object, cure: str) -> str:
+    got = got.item() if isinstance(got, np.generic) else got  # -1.0, not np.float64(-1.0)
     shown = got if isinstance(got, str) else repr(got)
     shown = shown if len(shown) <= 200 else shown[:197] + "..."
     return f"{who} must {must}; got {shown}" + (f": {cure}" if cure else "")

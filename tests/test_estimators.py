@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedconvex import FedAvg, Hinge, SmoothedHinge, Squared
 from fedconvex.estimators import (
+    FederatedLogisticRegression,
     FederatedMultiTaskClassifier,
     FederatedMultiTaskRegressor,
     MultiSourceBoostClassifier,
@@ -347,6 +348,23 @@ def test_weights_are_repeated_rows(loss, rng):
         share = np.where(y == "yes", 0.5 / np.mean(y == "yes"), 0.5 / np.mean(y == "no"))
         peer = estimator(loss, relation="mean", tol=1e-9).fit(X, y, clients, share)
         np.testing.assert_allclose(models(balanced), models(peer), atol=1e-9)
+
+
+def test_clients_are_known_by_name_however_it_is_held(rng):
+    X, y, letters = tasks(rng, 3, 10, 3)
+    clients = np.unique(letters, return_inverse=True)[1]
+    model = FederatedMultiTaskClassifier(unknown="error").fit(X, y, clients)
+    for names in (clients.astype(float), clients.astype(str)):
+        assert model.decision_function(X, names).tolist() == model.decision_function(X, clients).tolist()
+
+
+@pytest.mark.parametrize("estimator", [FederatedMultiTaskClassifier, FederatedLogisticRegression])
+def test_missing_labels_and_negative_weights(estimator, rng):
+    X, y, _ = tasks(rng, 3, 10, 3)
+    with pytest.raises(ValueError, match="y must have no missing label"):
+        estimator().fit(X, np.where(np.arange(len(y)) == 3, None, y))
+    with pytest.raises(ValueError, match=r"sample_weight must be nonnegative; got -1.0$"):
+        estimator().fit(X, y, sample_weight=np.full(len(y), -1.0))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])

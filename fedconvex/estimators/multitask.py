@@ -23,6 +23,7 @@ from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.relations import Relation
 from fedconvex.solvers import Solution
+from fedconvex.tables.frame import as_text
 
 __all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor"]
 
@@ -137,9 +138,9 @@ class MultiTaskFit(BaseEstimator):
         X, who = feature_rows(self, X), type(self).__name__
         code, several = np.full(X.shape[0], -1), len(self.clients_) > 1
         if clients is not None:
-            known = {name: t for t, name in enumerate(self.clients_.tolist())}
+            known = {as_text(name): t for t, name in enumerate(self.clients_.tolist())}  # 2, 2.0 and "2" are one client
             names = client_names(f"{who}: clients", clients, X.shape[0]).tolist()
-            code = np.array([known.get(name, -1) for name in names], dtype=np.int64)
+            code = np.array([known.get(as_text(name), -1) for name in names], dtype=np.int64)
             if (code < 0).any() and self.unknown != "mean":
                 cure = "unknown='mean' uses the mean of all models"
                 raise bad(f"{who}: clients", "be among those of fit", f"{names[int(code.argmin())]!r}", cure)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from fedconvex._check import bad, flag, vector
 from fedconvex.estimators.clients import client_names
 from fedconvex.federation import Federation
+from fedconvex.tables.frame import is_gap
 
 __all__ = ["Rows", "checked_rows", "client_of", "feature_rows", "with_class_weight"]
 
@@ -83,6 +84,8 @@ def checked_rows(
     kinds = "csr" if sparse else False
     X, y = validate_data(estimator, X, y, dtype=np.float64, accept_sparse=kinds, y_numeric=numeric)
     y = np.asarray(y, dtype=np.float64) if numeric else y
+    if not numeric and np.asarray(y).dtype.kind == "O" and any(map(is_gap, np.asarray(y).tolist())):
+        raise bad(f"{who}: y", "have no missing label", "None or NaN", "leave these rows out")
     owner = client_of(who, clients, len(y))
     area = None if domains is None else client_names(f"{who}: domains", domains, len(y), "domain")
     if sample_weight is None:
