@@ -19,9 +19,11 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,14 +282,98 @@ KINDS = ("caught", "free", "plausible", "loose", "missed")
 def trial(rng: np.random.Generator, names: tuple[str, ...] = SEARCHED) -> dict[str, Any]:
     """Judge all mutants of one theorem; the counts are numbers, what was not caught is listed."""
     name = names[int(rng.integers(len(names)))]
-    theorem, found = THEOREMS[name], {kind: [] for kind in ("same", *KINDS)}
-    for mutant in mutants(theorem):
-        verdict = judged(theorem, mutant)
-        factor = looseness(theorem, mutant) if verdict == "loose" else None
-        found[verdict].append(
-            mutant.what if factor is None else f"{mutant.what}: loose by {factor[0]:.3g} at {factor[1]}"
-        )
-    counts = {kind: len(found[kind]) for kind in KINDS}
-    total = counts["caught"] + counts["missed"]
-    share = {"share": counts["caught"] / total} if total else {}
-    return {"theorem": name, **counts, **share, **{f"which are {kind}": found[kind] for kind in KINDS[1:]}}
+    return {"theorem": name} | record(THEOREMS[name], verdicts_of(THEOREMS[name]))
+
+
+def verdicts_of(theorem: Theorem) -> list[tuple[Mutant, str]]:
+    """Judge all mutants of a theorem."""
+    return [(mutant, judged(theorem, mutant)) for mutant in mutants(theorem)]
+
+
+def record(theorem: Theorem, verdicts: Sequence[tuple[Mutant, str]]) -> dict[str, Any]:
+    """Return counts, the share that is caught of those that are caught or missed, and the others with their reason."""
+    out: dict[str, Any] = {kind: sum(v == kind for _, v in verdicts) for kind in KINDS}
+    if out["caught"] + out["missed"]:
+        out["share"] = out["caught"] / (out["caught"] + out["missed"])
+    for mutant, verdict in verdicts:
+        if verdict in KINDS[1:]:
+            out.setdefault(f"which are {verdict}", []).append(mutant.what + _reason(theorem, mutant, verdict))
+    return out
+
+
+def _reason(theorem: Theorem, mutant: Mutant, verdict: str) -> str:
+    """Return why no instance can show a mutant, as far as that is known."""
+    if verdict == "free":
+        return ": " + next(why for text, why in FREE.items() if text in mutant.line)
+    if verdict == "plausible":
+        return f": not below {SHARPER[theorem.name]}"
+    found = looseness(theorem, mutant) if verdict == "loose" else None
+    return "" if found is None else f": the theorem is loose by {found[0]:.3g} at {found[1]}"
+
+
+# ---------------------------------------------------------------- the page
+
+
+def page(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return docs/mutants.md: a table by theorem, and all mutants that no check catches, with the reason."""
+    heads = ("theorem", *KINDS, "caught of caught and missed")
+    total = {kind: sum(r[kind] for r in records.values()) for kind in KINDS}
+    rows = [(name, *(str(r[kind]) for kind in KINDS), _percent(r)) for name, r in records.items()]
+    rows.append(("**all**", *(str(total[kind]) for kind in KINDS), _percent(total)))
+    lines = ["# Planted errors, by theorem", "", *TEXT.strip().splitlines(), ""]
+    lines += ["| " + " | ".join(row) + " |" for row in (heads, ("---",) * len(heads), *rows)]
+    for name, r in records.items():
+        listed = [(kind, what) for kind in KINDS[1:] for what in r.get(f"which are {kind}", ())]
+        if listed:
+            lines += ["", f"## {name}", "", *(f"* {kind}: `{_short(what)}`{_after(what)}" for kind, what in listed)]
+    return "\n".join(lines) + "\n"
+
+
+TEXT = """
+Written by `python -m tests.campaigns.mutants`; what the words mean stands at the top of `tests/campaigns/mutants.py`
+and in [power.md](power.md). Mutants that lower a bound nowhere are left out.
+"""
+
+
+def _percent(r: Mapping[str, Any]) -> str:
+    judged_ones = r["caught"] + r["missed"]
+    return f"{r['caught'] / judged_ones:.0%}" if judged_ones else "–"
+
+
+def _parts(what: str) -> tuple[str, str]:
+    for mark in (": the theorem is loose", ": not below", *(f": {why}" for why in FREE.values())):
+        head, sep, tail = what.partition(mark)
+        if sep:
+            return head, sep + tail
+    return what, ""
+
+
+def _short(what: str) -> str:
+    """Return a mutant without the text of a whole table of terms."""
+    head = _parts(what)[0]
+    before, brace, after = head.partition("{")
+    return before + "{...}" + after.rpartition("}")[2] if brace else head
+
+
+def _after(what: str) -> str:
+    return _parts(what)[1]
+
+
+RECORDS, PAGE = Path(__file__).with_name("mutants.json"), Path(__file__).parents[2] / "docs" / "mutants.md"
+
+
+def main(names: list[str]) -> int:
+    """Judge the mutants of some theorems, or of all, and write the page."""
+    records = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
+    for name in names or THEOREMS:
+        theorem = THEOREMS[name]
+        records[name] = record(theorem, verdicts_of(theorem))
+        ordered = {name: records[name] for name in THEOREMS if name in records}
+        RECORDS.write_text(json.dumps(ordered, indent=1) + "\n")
+        PAGE.write_text(page(ordered))
+        print(name, {kind: records[name][kind] for kind in KINDS}, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
