@@ -214,9 +214,12 @@ def drawn(rng: np.random.Generator, space: Space) -> Tiny:
     y = rng.normal(size=(K, n)) * 10.0 ** rng.choice([0.0, -1.0, 1.0])
     y = np.round(y) if rng.random() < 0.3 else y
     y = np.where(up, 1.0, -1.0) if loss != "squared" else y
-    if design == "shared":
-        X, y, n = _shared(rng, K, d)
+    linear = design == "shared" and loss != "squared"
+    if linear:
+        X, y = _shared(rng, d)
+        K, n = X.shape[:2]
     offset = np.zeros(d) if rng.random() < 0.5 else rng.normal(size=d) * 10.0 ** rng.uniform(-2.0, 1.0)
+    ridged = 0.3 if loss == "squared" else 0.1 if linear else 0.7
     weights = None
     if space.weighted and K > 1 and rng.random() < 0.5:
         weights = tuple(map(rounded, 10.0 ** rng.uniform(-1.0, 0.0, size=K)))
@@ -227,17 +230,19 @@ def drawn(rng: np.random.Generator, space: Space) -> Tiny:
         tuple(map(rounded, offset)),
         round(math.exp(rng.uniform(math.log(space.rounds[0]), math.log(space.rounds[1])))),
         {name: _knob(rng, limits) for name, limits in space.knobs.items()},
-        rounded(10.0 ** rng.uniform(-2.0, 0.5)) if rng.random() < (0.3 if loss == "squared" else 0.7) else 0.0,
+        rounded(10.0 ** rng.uniform(-2.0, 0.5)) if rng.random() < ridged else 0.0,
         weights,
         loss,
     )
 
 
-def _shared(rng: np.random.Generator, K: int, d: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return a row for all clients and a short one of each client's own, and labels."""
+def _shared(rng: np.random.Generator, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a row for all clients and a short one of each client's own, of either sign in turn, and labels."""
+    K = int(rng.integers(2, 5))
     X, y = np.repeat(rng.normal(size=(1, 1, d)), 2 * K, axis=0).reshape(K, 2, d), np.ones((K, 2))
-    X[:, 1] *= (10.0 ** rng.uniform(-2.5, 0.0) * rng.choice([-1.0, 1.0], size=K))[:, None]
-    return X, y, 2
+    lengths = 10.0 ** rng.uniform(-2.5, -0.5) * (1.0 + 0.2 * rng.random(K))
+    X[:, 1] *= (lengths * np.where(np.arange(K) % 2, 1.0, -1.0))[:, None]
+    return X, y
 
 
 def _knob(rng: np.random.Generator, limits: Whole | Real) -> float:
@@ -284,7 +289,8 @@ def _moved_rows(rng: np.random.Generator, tiny: Tiny, step: float) -> tuple[tupl
     X = np.array(tiny.rows)
     i, j = int(rng.integers(X.shape[0])), int(rng.integers(X.shape[1]))
     same = (X == X[i]).all(axis=1) if rng.random() < 0.9 else np.arange(len(X)) == i
-    X[same, j] = 0.0 if rng.random() < 0.05 else X[i, j] + step * rng.normal() * (0.3 + abs(X[i, j]))
+    size = abs(X[i, j]) + (0.3 if rng.random() < 0.5 else 0.0)  # a short row stays short half of the time
+    X[same, j] = 0.0 if rng.random() < 0.05 else X[i, j] + step * rng.normal() * size
     return tuple(tuple(map(rounded, row)) for row in X)
 
 

@@ -137,7 +137,7 @@ def chosen(theorem: Theorem, pool: list[Candidate], effort: Effort, far: float =
         best = max(pool, key=lambda c, t=term: c.share(t))
         if best.share(term) > far and all(best is not c for _, c in out):
             out.append((term, best))
-    missed: list[Mutant] = [m for m in mutants(theorem) if judged(theorem, m) in ("missed", "plausible")]
+    missed: list[Mutant] = [m for m in mutants(theorem) if judged(theorem, m) in ("missed", "plausible", "loose")]
     catches = [{m.what for m in missed if _catches(m, c)} for c in pool]
     left = {m.what for m in missed}
     for _, c in out:
