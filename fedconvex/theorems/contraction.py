@@ -22,6 +22,7 @@ from fedconvex.theorems.parts.instances import (
     diabetes,
     mean_estimation,
     shifted_logistic,
+    two_logistic_clients,
     unequal_hessians,
     uneven_logistic,
 )
@@ -39,6 +40,7 @@ from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement
 from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
 from fedconvex.theory.moments import Moments
+from fedconvex.theory.worst_case import AtOptimum
 from fedconvex.traits import traits_of
 
 __all__ = ["STATEMENT", "THEOREMS", "fedavg_contraction", "scaffold_contraction", "scaffold_factor"]
@@ -377,7 +379,13 @@ def _parabola() -> Problem:
 
 _TWO = Instance("two parabolas", "(w - 1)²/2 and (0.99 w + 1)²/2: nearly equal curvature", "synthetic", _parabolas)
 _ONE = Instance("one parabola", "(w - 1)²/2", "synthetic", _parabola)
-_SHARED: dict[str, Any] = {"quantity": LAST_SYNCHRONISED, "statement": STATEMENT, "rounds": 30}
+_SHARED: dict[str, Any] = {
+    "quantity": LAST_SYNCHRONISED,
+    "statement": STATEMENT,
+    "rounds": 30,
+    "worst_case": AtOptimum,
+    "strongly_convex": True,
+}
 
 THEOREMS = (
     Theorem(
@@ -395,6 +403,7 @@ THEOREMS = (
             Check(unequal_hessians, decaying_step(local_steps=3, batch_size=4)),
             Check(diabetes, decaying_step(local_steps=3, batch_size=4)),
             Check(_ONE, fixed_step(0.5, local_steps=2), 3),
+            Check(two_logistic_clients, fixed_step(0.5, local_steps=2), 2),
             Check(_TWO, fixed_step(0.05, local_steps=4), 300, _optimum),
             Check(mean_estimation, fixed_step(0.5, local_steps=3, batch_size=2), 20, _optimum),
             Check(unequal_hessians, fixed_step(0.5, local_steps=3, scheme=UniformSampling)),  # not all clients
@@ -415,6 +424,7 @@ THEOREMS = (
             shifted_logistic,
             Check(uneven_logistic, fixed_step(0.1, SCAFFOLD, local_steps=3)),
             Check(_ONE, fixed_step(0.5, SCAFFOLD, local_steps=2), 3),
+            Check(two_logistic_clients, fixed_step(0.5, SCAFFOLD, local_steps=2), 2),
             Check(_TWO, fixed_step(0.3, SCAFFOLD, local_steps=4), 2, _optimum),
             Check(unequal_hessians, fixed_step(2.5, SCAFFOLD, local_steps=3)),  # too long a step
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from fedconvex.theory.worst_case import (
     best_step,
     fedavg,
     programme_size,
+    scaffold,
     worst_case,
 )
-from fedconvex.traits import traits_of
+from fedconvex.traits import Traits, traits_of
 from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
 
 __all__ = ["LARGEST", "ROWS", "exact_worst", "no_worst", "step_choice", "tightness_claims", "tightness_row"]
@@ -59,10 +60,10 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     (0.287, 0.287)
     """
     p, t = s.problem, traits_of(s.method, s.problem)
-    if theorem.worst_case is None or t.local is None or not (t.local.plain and t.averages and one_size(t.local)):
+    run = None if theorem.worst_case is None else _run_of(t, s.rounds)
+    if run is None:
         return no_worst("no programme for this quantity")
-    tau = t.local.equal_steps
-    if not t.deterministic or tau is None:
+    if not t.deterministic or t.local is None or t.local.equal_steps is None:
         return no_worst("the programme is for runs without randomness")
     if not isinstance(t.local.step_size, float):
         return no_worst("the programme is for constant steps")
@@ -74,38 +75,82 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     zeta = float((c.zeta_star if local else c.zeta) or 0.0)
     if not (0.0 < L < math.inf and D > 0.0 and zeta < 1e6 * L * D):
         return no_worst("the programme is for 0 < L, 0 < D and moderate zeta")
-    M, scaled = p.federation.K, zeta / (L * D)
+    if abs(1.0 - t.local.step_size * L) > 2.0:
+        return no_worst("the programme is for step_size <= 3/L")
+    mu = float(np.min(c.mu_k)) if theorem.strongly_convex and c.mu_k is not None else 0.0
+    if not mu < (1.0 - 1e-9) * L:
+        return no_worst("the programme is for mu < L")
+    scaled = zeta / (L * D)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
-    kind = theorem.worst_case(scaled)
+    case = _Case(run[0], (t.local.step_size * L, *run[1:]), p.federation.K, mu / L, theorem.quantity)
     try:
-        run = fedavg(t.local.step_size * L, tau, s.rounds)
-        size = programme_size(run, Problems(M, heterogeneity=kind), theorem.quantity)
+        size = programme_size(case.method, case.problems(theorem.worst_case(scaled)), case.quantity)
     except ValueError:
         return no_worst("the programme is too large: Gram matrix of order above 300")
     if size.gram > LARGEST:
         return no_worst(f"the programme is too large: Gram matrix of order {size.gram}, {size.constraints} constraints")
-    if abs(1.0 - t.local.step_size * L) > 2.0:
-        return no_worst("the programme is for step_size <= 3/L")
-    lower, upper = _scaled(local, M, tau, s.rounds, t.local.step_size * L, scaled, theorem.quantity)
-    unit = L * D**2
+    lower, upper = _scaled(local, case, scaled)
+    unit, convex = L * D**2, f"{mu:.4g}-strongly convex" if mu > 0.0 else "convex"
     text = "‖grad F_i(x*)‖ <= zeta_* in quadratic mean" if local else "‖grad F_i - grad F‖ <= zeta everywhere"
-    words = f"all {M} convex L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, {'zeta_*' if local else 'zeta'} = "
-    return WorstCaseInterval(lower * unit, upper * unit, f"{words}{zeta:.4g}, in any dimension")
+    words = f"all {case.clients} {convex} L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, "
+    return WorstCaseInterval(
+        lower * unit, upper * unit, f"{words}{'zeta_*' if local else 'zeta'} = {zeta:.4g}, in any dimension"
+    )
+
+
+def _run_of(t: Traits, rounds: int) -> tuple[Any, ...] | None:
+    """Return the programme's method and its arguments behind the step size, or None where there is none."""
+    local = t.local
+    if local is None or not one_size(local):
+        return None
+    if local.plain and t.averages:
+        return _fedavg, local.equal_steps, rounds
+    if t.controls is not None and t.everyone:
+        return _scaffold, local.equal_steps, rounds, t.controls.option, t.controls.server_step
+    return None
+
+
+def _fedavg(eta: float, tau: int, T: int) -> Any:
+    return fedavg(eta, tau, T)
+
+
+def _scaffold(eta: float, tau: int, T: int, option: int, eta_g: float) -> Any:
+    return scaffold(step_size=eta, local_steps=tau, rounds=T, option=option, server_step=eta_g)
+
+
+class _Case(NamedTuple):
+    """A programme for L = D = 1."""
+
+    kind: Callable[..., Any]
+    arguments: tuple[Any, ...]  # of the method
+    clients: int
+    mu: float
+    quantity: Quantity
+
+    @property
+    def method(self) -> Any:
+        return self.kind(*self.arguments)
+
+    def problems(self, h: Any) -> Problems:
+        return Problems(self.clients, mu=self.mu, heterogeneity=h)
+
+    def solved(self, h: Any) -> WorstCase:
+        return worst_case(self.method, self.problems(h), self.quantity)
 
 
 @cache
-def _scaled(local: bool, M: int, tau: int, T: int, eta: float, zeta: float, q: Quantity) -> tuple[float, float]:
+def _scaled(local: bool, case: _Case, zeta: float) -> tuple[float, float]:
     """Return the interval for L = D = 1."""
     if local:
-        found = _programme(M, tau, T, eta, AtOptimum(zeta), q)
+        found = case.solved(AtOptimum(zeta))
         return found.lower, found.upper
-    low = _programme(M, tau, T, eta, Shift(zeta), q)
-    high = low if zeta == 0.0 else _programme(M, tau, T, eta, UniformUpper(zeta), q)
+    low = case.solved(Shift(zeta))
+    high = low if zeta == 0.0 else case.solved(UniformUpper(zeta))
     return low.lower, high.upper
 
 
 def _programme(M: int, tau: int, T: int, eta: float, h: Any, q: Quantity) -> WorstCase:
-    return worst_case(fedavg(eta, tau, T), Problems(M, heterogeneity=h), q)
+    return _Case(_fedavg, (eta, tau, T), M, 0.0, q).solved(h)
 
 
 def tightness_row(T: int, zeta: float) -> Tightness:

@@ -168,6 +168,8 @@ class Theorem(NamedTuple):
         What a problem of your own, with one model for all clients, is turned into.
     worst_case : type, optional
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
+    strongly_convex : bool
+        Whether the clients of that class are strongly convex, with the setting's mu; default convex.
     space : Space, optional
         Where `tightest` looks for instances (`fedconvex.theorems.parts.tiny`).
     """
@@ -194,6 +196,7 @@ class Theorem(NamedTuple):
     start: float = 0.0
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
+    strongly_convex: bool = False
     space: Any = None
 
     @property
