@@ -522,6 +522,14 @@ def test_the_page_is_whole_by_itself_and_escapes_names(tmp_path):
     assert "too few rows to say" in text
 
 
+def test_names_in_figures_keep_what_tells_them_apart():
+    from fedconvex.comparison.figures import _short
+
+    names = [f"Hospital of Saint Anna No. {k}" for k in range(30)]
+    assert len({_short(name) for name in names}) == 30 and all(len(_short(name)) <= 16 for name in names)
+    assert _short("north") == "north" and _short("a$b") == r"a\$b"
+
+
 def test_a_page_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="--report"):

@@ -28,8 +28,9 @@ _LINES = [("measured", "o", "-"), ("bound", "s", "--"), ("worst", "^", ":"), ("f
 
 
 def _short(name: Any, most: int = 16) -> str:
+    """Return a name that fits: long ones are cut in the middle, for what tells them apart is often at the end."""
     text = str(name).replace("$", r"\$")  # a dollar begins a formula
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= most else text[: most // 2 - 1] + "…" + text[-(most // 2) :]
 
 
 def shown_clients(found: Comparison) -> list[int]:
@@ -61,11 +62,11 @@ def clients_figure(found: Comparison) -> str:
         axis.axvline(0.0, color=INK, linewidth=0.8)
         axis.set_yticks(range(len(order)), [f"{_short(found.rows.names[k])} ({found.test_rows[k]})" for k in order])
         axis.set_ylim(-0.7, len(order) - 0.3)
-        axis.set_xlabel(f"{found.error_name}, {m.name} less alone (below 0: gains)")
+        axis.set_xlabel(f"difference of {found.error_name}\n(below 0: gains)")
         axis.grid(axis="y", visible=False)
 
     counts = ", ".join(f"{n} {o.value}" for o in Outcome if (n := sum(j.outcome is o for j in m.joins)))
-    return as_svg(draw, "clients", f"By client: {counts}.", (4.4, 1.1 + 0.2 * max(len(order), 3)), 2)
+    return as_svg(draw, "clients", f"By client: {counts}.", (4.4, 1.25 + 0.2 * max(len(order), 3)), 2)
 
 
 def errors_figure(found: Comparison) -> str:
@@ -162,7 +163,7 @@ def tuning_figure(found: Comparison) -> str:
                 axis.plot(tuned.l2, chosen, marker="o", markersize=10, markerfacecolor="none", color=INK)
         log_axis(axis.xaxis, np.array(next(iter(curves.values())).l2s))
         axis.set_xlabel("l2, weight of the ridge per row")
-        axis.set_ylabel(f"{found.error_name if found.rows.classifies else 'half the squared error'}, left-out folds")
+        axis.set_ylabel(f"{found.error_name if found.rows.classifies else 'half squared error'}, left-out folds")
 
     parts = ", ".join(f"{n} {np.median(t.l2):.2g}" for n, t in curves.items())
     return as_svg(draw, "tuning", f"Loss in cross-validation over l2; chosen: {parts}.")

@@ -76,8 +76,8 @@ def _sentences(found: Comparison, joint: Any) -> dict[str, str]:
     fair = [m for m in found.methods if m.worst is not None]
     if fair:
         m = min(fair, key=lambda m: m.clients[m.worst].error.value if m.worst is not None else 0.0)
-        least = m.clients[m.worst].error.value if m.worst is not None else 0.0
-        out["errors"] += f"; the worst client is best off with {m.name}, at {least:.3g}"
+        least = "" if m.worst is None else m.clients[m.worst].error.shown()[0]
+        out["errors"] += f"; the worst client is best off with {m.name}, at {least}"
     out["errors"] += "."
     reached = [m for m in found.methods if m.cost is not None and m.cost.reached]
     gap = found.settings.gap

@@ -56,7 +56,7 @@ class Estimate(NamedTuple):
         """
         half = 0.5 * (self.high - self.low)
         if not (math.isfinite(half) and half > 1e-4 * abs(self.value)):
-            return tuple(f"{v:{sign}.3g}" for v in self)  # type: ignore[return-value]
+            return tuple(f"{v:{sign},.0f}" if 1e3 <= abs(v) < 1e12 else f"{v:{sign}.3g}" for v in self)  # type: ignore[return-value]
         places = min(max(0, 1 - math.floor(math.log10(half))), 12)
         places += any(v != 0.0 and round(v, places) == 0.0 for v in (self.low, self.high))  # on which side of 0 it ends
         return tuple(f"{v:{sign}z,.{places}f}" for v in self)  # type: ignore[return-value]
