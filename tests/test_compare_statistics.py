@@ -48,11 +48,11 @@ def test_what_fills_gaps_in_a_fold_comes_from_its_own_training_rows():
     fold = fold_of(rows, train, 5, 0)
     folds = Folds.of(data, fold)
     assert data.X.shape == (n, 4)
-    for part, X in folds.X.items():
+    for part, X in ((part, inner.X) for part, inner in folds.inner.items()):
         own = np.nanmedian(x[fold != part])
         assert (X[np.isnan(x), 0] == own).all()
         assert X.shape[1] == (3 if fold[3] == part else 4)  # x, f, m, and "other" where the fold has seen it
-    assert len({id(X) for X in folds.X.values()}) > 1
+    assert len({id(inner.X) for inner in folds.inner.values()}) > 1
 
 
 def test_equal_probabilities_stay_in_one_bin():
