@@ -87,7 +87,7 @@ class FedDualAvg(proximal_work.ProximalWork):
     >>> from fedconvex.methods import FedDualAvg
     >>> from fedconvex.penalties import L1
     >>> problem = Problem(linear_federation(seed=0).federation, Squared(), penalty=L1(0.1))
-    >>> bool(run(FedDualAvg(step_size=0.05, local_steps=4), problem, rounds=200).gap < 0.1)
+    >>> bool(run(FedDualAvg(step_size=0.05, local_steps=4), problem, rounds=40).gap < 0.1)
     True
     """
 
