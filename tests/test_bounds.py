@@ -14,6 +14,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.constants import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import Decay
+from fedconvex.theorems import dynamic_msd
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step
 from fedconvex.theorems.dynamic_noise import (
     gradient_noise,
@@ -732,6 +733,13 @@ def test_fixed_steps_leave_a_bias():
         q * c @ w for q, c, w in zip(p, C, w_k, strict=True)
     ))  # fmt: skip
     np.testing.assert_allclose(limit - w_star, predicted, rtol=0.05)
+
+
+def test_factors_without_contraction_are_passed_over_in_silence():
+    """noise/gap is asked for where 1 - lambda > 0 only: it overflowed elsewhere, and a verification warned of it."""
+    gap, noise = np.array([-1.0, 0.0, 0.5, 0.25]), np.array([1e9, 1e9, 2.0, 0.5])
+    with np.errstate(all="raise"):
+        assert dynamic_msd._best(gap, noise, None, None) == 3
 
 
 # ---------------------------------------------------------------- planted errors

@@ -233,7 +233,7 @@ def _best(gap: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float 
     """Return where lam^i start2 + (1 - lam^i) noise/gap, lam = 1 - gap, or its limit, is least; else where lam is."""
     if not gap.max() > 0.0:
         return int(np.argmax(gap))
-    level = np.where(gap > 0.0, noise / np.maximum(gap, 1e-300), np.inf)
+    level = np.divide(noise, gap, out=np.full_like(gap, np.inf), where=gap > 0.0)
     if rounds is not None and start2 is not None:
         rounds, start2 = whole("rounds", rounds), real("start2", start2, low=0.0)
         lost = _lost(np.maximum(gap, 0.0), rounds)
