@@ -197,6 +197,13 @@ class Logistic(NamedTuple):
         e = math.exp(-abs(t))
         return y * ((1.0 if t > 0.0 else e) / (1.0 + e) - u)
 
+    def scale_slope_range(self, low, high, y):
+        """Return inf and sup of z l'(z, y) = -h(y z) over [low, high]: h(t) = t/(1 + e^t) rises up to t = 1.2785."""
+        ends = np.sort(np.stack([y * low, y * high]), axis=0)
+        h = ends / (1.0 + np.exp(np.minimum(ends, 700.0)))
+        inside = (ends[0] <= 1.278464542761074) & (ends[1] >= 1.278464542761074)
+        return -np.where(inside, 0.278464542761074, h.max(axis=0)), -h.min(axis=0)
+
     def slope_range(self, y):
         """Slopes lie between 0 and -y."""
         return np.minimum(-y, 0.0), np.maximum(-y, 0.0)

@@ -47,6 +47,7 @@ from fedconvex.methods import (
     FedMultiBoost,
     FedProx,
     FedSAM,
+    IRMv1,
     JointMOCHA,
     MiniBatchSDCA,
     MiniBatchSGD,
@@ -66,7 +67,15 @@ from fedconvex.methods import (
     Stragglers,
     UniformSampling,
 )
-from fedconvex.problems import Covariance, Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, StumpProblem
+from fedconvex.problems import (
+    Covariance,
+    Dictionary,
+    EnsembleProblem,
+    InvariantProblem,
+    MeanRegularised,
+    MultiTaskProblem,
+    StumpProblem,
+)
 from fedconvex.solvers.certificates import bounded_gap
 
 CONFIGURATIONS = {
@@ -151,7 +160,8 @@ BOOSTING = {  # ensembles: problems with sources
     "FedMultiBoost": FedMultiBoost(step_size=0.4),
     "FedMultiBoost sampled": FedMultiBoost(step_size=0.4, clients_per_domain=1, classifiers=3),
 }
-EVERY = CONFIGURATIONS | NODES | BOOSTING
+INVARIANT = {"IRMv1": IRMv1(step_size=0.01)}  # environments
+EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT
 ONE_MODEL, TASKS = ("linear", "logistic", "softmax"), ("tasks", "sparse tasks", "learned tasks")
 AT_RANDOM = (SGD, SVRG, RADFed)  # random even if everybody takes part
 SAMPLED = [
@@ -167,6 +177,8 @@ def kinds(name):
         return ONE_MODEL
     if name in NODES:  # only MOCHA takes relationships that are given and those that are learned
         return {"MOCHA": TASKS, "JointMOCHA": TASKS[2:]}.get(name.split()[0], TASKS[:2])
+    if name in INVARIANT:
+        return ("environments",)
     return ("classifiers",) if name.startswith("Fed") else ("classifiers", "stumps")
 
 
@@ -182,6 +194,9 @@ def made(kind):
             pairs.append((sp.csr_array(X) if kind == "sparse tasks" else X, y))
         relation = Covariance(0.3, 2.0) if kind == "learned tasks" else MeanRegularised(1.0, 0.4)
         return MultiTaskProblem(Federation.from_clients(pairs), Logistic(), relation, "mean")
+    if kind == "environments":
+        X, y, who = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) // 10
+        return InvariantProblem(Federation.from_arrays(X, y, who, domains=who // 2), Squared(), 0.5)
     X, domain = rng.normal(size=(90, 3)).round(1), np.arange(90) % 3
     y = np.where(X[:, 1] + X[:, 2] * (domain - 0.5) + 0.5 * rng.normal(size=90) > 0, 1.0, -1.0)
     fed = Federation.from_arrays(X, y, 100 * domain + rng.integers(0, 3, 90), domain)
@@ -487,6 +502,9 @@ def test_clients_touch_only_their_own_rows(case, rng):
         data = Federation(X, y, fed.ptr)
         if one_model:
             return Problem(data, problem.loss, problem.l2)
+        if name in INVARIANT:
+            parts = Federation(X, y, fed.ptr, fed.labels, fed.domain, fed.domain_labels, fed.ids)
+            return InvariantProblem(parts, problem.loss, problem.penalty_weight)
         return MultiTaskProblem(data, problem.loss, problem.relation, problem.normalisation)
 
     draws, mine = Draws(key_from_seed(0), np.arange(1), 1), built()

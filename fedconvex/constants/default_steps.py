@@ -8,6 +8,7 @@ function            step                                    theorem
 `batch_step`        1/(2 L), L of mini-batches              Gower et al., ICML 2019, Prop. 3.8 and Theorem 3.1
 `decaying_step`     2/(mu (gamma + t))                      Li et al., ICLR 2020, Theorems 1-3
 `control_step`      min{1/(81 L), S/(15 N mu)}/(K eta_g)    Karimireddy et al., ICML 2020, Lemma 15
+`invariant_step`    1/L of the quartic where it is <= J(0)  fedconvex, below
 `reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
 =================== ======================================= ============================================================
 
@@ -34,6 +35,7 @@ __all__ = [
     "decaying_step",
     "descent_step",
     "expected_smoothness",
+    "invariant_step",
     "kink_step",
     "local_step",
     "reduction_step",
@@ -265,3 +267,19 @@ def reduction_step(L: float, L_row: float, mu: float, inner_steps: int, noise_fa
     )
     value = A / (a * A + math.sqrt(a**2 * A**2 + c * A))
     return DefaultStep(value, "A/(a A + sqrt(a^2 A^2 + 2 phi L_s A)), A = 1/(mu m)", "Johnson, Zhang 2013, Theorem 1")
+
+
+def invariant_step(environments: Any) -> DefaultStep:
+    """1/L for IRMv1 with squared loss, L = ‖sum_e S_e‖ (1 + 4 sqrt(lam J_0)) + 2 lam sum_e ‖S_e‖ q_e, J_0 = J(0).
+
+    Derived here. Where J <= J_0, |g_e| <= sqrt(J_0/lam), and the mean of (x'w - y)^2 is at most 2 J_0 in every
+    environment, so that ‖2 S_e w - b_e‖^2 = ‖E x (2 x'w - y)‖^2 <= ‖S_e‖ q_e with q_e = (2 sqrt(2 J_0) + sqrt(c_e))^2.
+    Hess J = sum_e (1 + 4 lam g_e) S_e + 2 lam sum_e (2 S_e w - b_e)(2 S_e w - b_e)' has norm at most L there. A step of
+    at most 1/L from such a w never leaves: along it J falls for as long as it has not left.
+    """
+    S, c, lam = environments.S, environments.c, environments.lam
+    J = float(c.sum()) / 2.0
+    sizes = np.linalg.norm(S, 2, axis=(1, 2))
+    bend = 2.0 * lam * float(sizes @ (2.0 * math.sqrt(2.0 * J) + np.sqrt(c)) ** 2)
+    L = float(np.linalg.norm(S.sum(axis=0), 2)) * (1.0 + 4.0 * math.sqrt(lam * J)) + bend
+    return DefaultStep(1.0 / L, "1/L where J <= J(0)", "fedconvex, constants.default_steps.invariant_step")

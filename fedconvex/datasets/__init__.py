@@ -6,6 +6,12 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.datasets.bundled import Bundled, fetch_adult, fetch_mnist, load_bundled
+    from fedconvex.datasets.invariant import (
+        chain_federation,
+        chain_moments,
+        coloured_federation,
+        federation_of_moments,
+    )
     from fedconvex.datasets.loaders import load, load_npz, load_svmlight
     from fedconvex.datasets.partition import (
         partition_dirichlet,
@@ -32,6 +38,10 @@ __all__ = [
     "LogisticFederation",
     "Sharing",
     "Table",
+    "chain_federation",
+    "chain_moments",
+    "coloured_federation",
+    "federation_of_moments",
     "fedprox_synthetic",
     "fetch_adult",
     "fetch_mnist",

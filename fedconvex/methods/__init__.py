@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.fedsam import FedSAM
     from fedconvex.methods.fedsgd import FedSGD
     from fedconvex.methods.fsvrg import FSVRG
+    from fedconvex.methods.irmv1 import IRMv1
     from fedconvex.methods.jointmocha import JointMOCHA
     from fedconvex.methods.minibatchsdca import MiniBatchSDCA
     from fedconvex.methods.minibatchsgd import MiniBatchSGD
@@ -75,6 +76,7 @@ __all__ = [
     "FedSAM",
     "FedSGD",
     "GradientDescent",
+    "IRMv1",
     "JointMOCHA",
     "KLBall",
     "MiniBatchSDCA",

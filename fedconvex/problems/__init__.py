@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.empirical_risk import Problem
     from fedconvex.problems.ensemble import EnsembleProblem
     from fedconvex.problems.ensemble_model import EnsembleModel
+    from fedconvex.problems.invariant import InvariantProblem, InvariantSubset
     from fedconvex.problems.moving import MovingTarget
     from fedconvex.problems.multitask import MultiTaskProblem
     from fedconvex.problems.predictors import QEnsemble, Scores, Tree
@@ -29,6 +30,8 @@ __all__ = [
     "EnsembleProblem",
     "FederatedProblem",
     "Independent",
+    "InvariantProblem",
+    "InvariantSubset",
     "Logistic2",
     "MaximumEntropyQ",
     "MeanRegularised",

@@ -20,6 +20,7 @@ from fedconvex.roster import Roster
 
 __all__ = [
     "ENSEMBLE",
+    "INVARIANT_MODEL",
     "MODEL_PER_TASK",
     "ONE_MODEL",
     "ClientWeights",
@@ -34,6 +35,7 @@ __all__ = [
 
 # what is learned: a method says for which of them it is made, by ``learns``
 ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
+INVARIANT_MODEL = "one model that serves all environments alike"
 
 
 class Measure(NamedTuple):
@@ -46,7 +48,7 @@ class Measure(NamedTuple):
 class FederatedProblem(Protocol):
     """What methods may ask of a problem on the server's side; clients' work and measuring need the rows too."""
 
-    learns: str  # ONE_MODEL, MODEL_PER_TASK or ENSEMBLE
+    learns: str  # ONE_MODEL, MODEL_PER_TASK, ENSEMBLE or INVARIANT_MODEL
     loss: Any
     l2: float
     weights: np.ndarray  # (K,) p_k

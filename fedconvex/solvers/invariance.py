@@ -1,0 +1,266 @@
+"""IRMv1 with squared loss: a quartic in the model, its minima, and bounds that hold globally.
+
+Environments e = 1, ..., E have second moments S_e = E xx', b_e = E xy, c_e = E y^2. The risk of a model v there is
+R^e(v) = (v'S_e v - 2 b_e'v + c_e)/2, and g_e(v) = v'S_e v - b_e'v is its slope in a scalar w at w = 1, of R^e(w v).
+IRMv1 minimises J(v) = sum_e R^e(v) + lam sum_e g_e(v)^2 (Arjovsky, Bottou, Gulrajani, Lopez-Paz, "Invariant risk
+minimization", 2019, Section 3), which is not convex. Three bounds of its minimum from below:
+
+* with t_e in the place of g_e(v), and multipliers 1/2 - mu_e of t_e = g_e(v), the Lagrangian dual is
+  D(mu) = sum_e [c_e/2 - (1/2 - mu_e)^2/(4 lam)] - h'M^{-1}h/4, h = sum_e (1/2 + mu_e) b_e, M = sum_e mu_e S_e,
+  for every mu with M >= 0;
+* mu_e = 1/2 + 2 lam g_e(v) makes M that of v, and J(v) - D(mu) = grad J(v)' M^{-1} grad J(v)/4 wherever M > 0: a
+  critical point with M(v) > 0 is the only global minimiser, and any v with M(v) > 0 knows how far it is from one;
+* the moment relaxation of order two: the largest gamma for which J - gamma is a sum of squares (Lasserre 2001), exact
+  for two features, where nonnegative quartics are sums of squares (Hilbert 1888).
+
+All derived here, but for the cited names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+__all__ = [
+    "Environments",
+    "best_dual_bound",
+    "distinct",
+    "dual_bound",
+    "least_points",
+    "moment_bound",
+    "multiplier_matrix",
+    "shortfall",
+]
+
+_EPS = float(np.finfo(np.float64).eps)
+DEFINITE = 1e-10  # eigenvalues below this share of the largest may be zero up to rounding
+
+
+class Environments(NamedTuple):
+    """Second moments of the environments, and the weight of the penalty."""
+
+    S: np.ndarray  # (E, d, d)
+    b: np.ndarray  # (E, d)
+    c: np.ndarray  # (E,)
+    lam: float
+    terms: float = 0.0  # summands of each moment, for rounding
+
+    def risks(self, v: np.ndarray) -> np.ndarray:
+        """R^e(v), (E,)."""
+        return 0.5 * (self.S @ v @ v - 2.0 * self.b @ v + self.c)
+
+    def scale_slopes(self, v: np.ndarray) -> np.ndarray:
+        """g_e(v), (E,)."""
+        return self.S @ v @ v - self.b @ v
+
+    def value(self, v: np.ndarray) -> float:
+        """J(v)."""
+        g = self.scale_slopes(v)
+        return float(self.risks(v).sum() + self.lam * (g @ g))
+
+    def gradient(self, v: np.ndarray) -> np.ndarray:
+        """sum_e S_e v - b_e + 2 lam g_e(v) (2 S_e v - b_e), (d,)."""
+        Sv, g = self.S @ v, self.scale_slopes(v)
+        return (Sv - self.b).sum(axis=0) + 2.0 * self.lam * g @ (2.0 * Sv - self.b)
+
+    def hessian(self, v: np.ndarray) -> np.ndarray:
+        """2 M(v) + 2 lam sum_e (2 S_e v - b_e)(2 S_e v - b_e)', (d, d)."""
+        a = 2.0 * self.S @ v - self.b
+        return 2.0 * multiplier_matrix(self, v) + 2.0 * self.lam * a.T @ a
+
+    def rounding(self, v: np.ndarray) -> float:
+        """Return what rounding may add to J(v): eps times the number of summands times their magnitudes."""
+        a = np.abs(v)
+        q, t = np.abs(self.S) @ a @ a, np.abs(self.b) @ a
+        sizes = float((0.5 * q + t + 0.5 * np.abs(self.c)).sum() + self.lam * ((q + t) ** 2).sum())
+        return 2.0 * _EPS * (8.0 + v.size + math.sqrt(self.terms)) * sizes
+
+    def pooled(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return the minimiser of sum_e R^e, its Hessian (d, d) and the least value."""
+        S, b = self.S.sum(axis=0), self.b.sum(axis=0)
+        v = np.linalg.lstsq(S, b, rcond=None)[0]
+        return v, S, float(self.risks(v).sum())
+
+    def box(self, value: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return centre and half-widths (d,) of a box that holds every v with J(v) <= value; infinite if none does.
+
+        There sum_e R^e(v) <= value, an ellipsoid.
+        """
+        v, S, least = self.pooled()
+        lam = np.linalg.eigvalsh(S)
+        if lam[0] <= DEFINITE * lam[-1]:
+            return v, np.full(v.size, np.inf)
+        room = max(value - least, 0.0) + self.rounding(v)
+        return v, np.sqrt(2.0 * room * np.diag(np.linalg.inv(S)))
+
+
+def multiplier_matrix(problem: Environments, v: np.ndarray) -> np.ndarray:
+    """M(v) = sum_e (1/2 + 2 lam g_e(v)) S_e, (d, d)."""
+    return np.einsum("e,eij->ij", 0.5 + 2.0 * problem.lam * problem.scale_slopes(v), problem.S)
+
+
+def shortfall(problem: Environments, v: np.ndarray) -> float:
+    """Return a bound of J(v) - min J: grad J' M(v)^{-1} grad J/4 where M(v) > 0, else inf.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.solvers.invariance import Environments, shortfall
+    >>> one = Environments(np.eye(1)[None], np.array([[1.0]]), np.array([1.0]), lam=20.0)
+    >>> float(one.value(np.array([1.2]))) <= shortfall(one, np.array([1.2])), shortfall(one, np.array([0.1]))
+    (True, inf)
+    """
+    lam, V = np.linalg.eigh(multiplier_matrix(problem, v))
+    if not lam[0] > DEFINITE * np.abs(lam).max():
+        return math.inf
+    return float(((V.T @ problem.gradient(v)) ** 2 / lam).sum()) / 4.0
+
+
+def dual_bound(problem: Environments, mu: np.ndarray) -> float:
+    """Return D(mu), which is at most min J; -inf where M is not positive definite beyond rounding."""
+    M = np.einsum("e,eij->ij", mu, problem.S)
+    h = (0.5 + mu) @ problem.b
+    lam, V = np.linalg.eigh(M)
+    if not lam[0] > DEFINITE * np.abs(lam).max():
+        return -math.inf
+    cost = np.where(mu == 0.5, 0.0, (0.5 - mu) ** 2 / (4.0 * problem.lam)) if problem.lam else np.zeros(mu.size)
+    if problem.lam == 0.0 and (mu != 0.5).any():
+        return -math.inf
+    last = float(((V.T @ h) ** 2 / lam).sum()) / 4.0
+    terms = (float(problem.c.sum()) / 2.0, float(cost.sum()), last)
+    off = _EPS * (8.0 + len(M) + math.sqrt(problem.terms)) * (sum(map(abs, terms)) + last * np.abs(lam).max() / lam[0])
+    return terms[0] - terms[1] - terms[2] - off
+
+
+def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
+    """Return the largest D(mu) found by a semidefinite programme of E + 1 numbers, and its mu (E,).
+
+    The programme's answer is not believed: mu is moved until M > 0, and D(mu) is computed from it.
+    """
+    import cvxpy as cp
+
+    S, b, lam = problem.S, problem.b, problem.lam
+    E, d = b.shape
+    half = np.full(E, 0.5)
+    plain = dual_bound(problem, half)
+    if lam == 0.0:
+        return plain, half
+    scale = np.sqrt(np.einsum("eii->i", S))  # columns of one size
+    T, u = S / np.outer(scale, scale), b / scale
+    mu, s = cp.Variable(E), cp.Variable()
+    h = u.T @ (half + mu)
+    M = sum(mu[e] * T[e] for e in range(E))
+    block = cp.bmat(
+        [
+            [M, cp.reshape(h, (d, 1), order="C") / 2.0],
+            [cp.reshape(h, (1, d), order="C") / 2.0, cp.reshape(s, (1, 1), order="C")],
+        ]
+    )
+    cp.Problem(cp.Maximize(-cp.sum_squares(half - mu) / (4.0 * lam) - s), [block >> 0]).solve(solver=cp.CLARABEL)
+    if mu.value is None:
+        return plain, half
+    found = [(plain, half)]
+    for shift in (0.0, *10.0 ** np.arange(-12.0, 0.0)):
+        moved = (1.0 - shift) * mu.value + shift * half
+        found.append((dual_bound(problem, moved), moved))
+    return max(found, key=lambda pair: pair[0])
+
+
+def moment_bound(problem: Environments, value: float) -> float:
+    """Return a lower bound of min J from the moment relaxation of order two; -inf where no box holds the minimiser.
+
+    J - gamma = z'Gz + r with z the monomials of degree at most two in features scaled to the box of `Environments.box`,
+    G >= 0 after its negative eigenvalues are cut, and r what is left; gamma - sum |r| is returned.
+
+    Parameters
+    ----------
+    problem : Environments
+    value : float
+        J at some point: minimisers lie no higher.
+    """
+    import cvxpy as cp
+
+    v, half = problem.box(value)
+    reach = np.abs(v) + half
+    if not np.isfinite(reach).all() or not (reach > 0.0).all():
+        return -math.inf
+    Q, powers = _gram(problem, reach)
+    size = max(float(np.abs(Q).max()), np.finfo(float).tiny)
+    index = {p: i for i, p in enumerate(sorted({tuple(np.add(p, q)) for p in powers for q in powers}))}
+    at = np.array([[index[tuple(np.add(p, q))] for q in powers] for p in powers])
+    N, start = len(powers), index[tuple([0] * v.size)]
+    A = np.zeros((len(index), N * N))
+    A[at.ravel(), np.arange(N * N)] = 1.0
+    G, gamma = cp.Variable((N, N), PSD=True), cp.Variable()
+    unit = np.zeros(len(index))
+    unit[start] = 1.0
+    target = A @ (Q / size).ravel()
+    cp.Problem(cp.Maximize(gamma), [A @ cp.vec(G, order="C") == target - gamma * unit]).solve(solver=cp.CLARABEL)
+    if G.value is None or gamma.value is None:
+        return -math.inf
+    best = float(np.asarray(gamma.value))
+    lam, V = np.linalg.eigh(0.5 * (G.value + G.value.T))
+    kept = (V * np.maximum(lam, 0.0)) @ V.T
+    left = target - best * unit - A @ kept.ravel()
+    off = _EPS * (8.0 + N + math.sqrt(problem.terms)) * float(np.abs(A @ np.abs(Q / size).ravel()).sum())
+    return size * (best - float(np.abs(left).sum()) - off)
+
+
+def _gram(problem: Environments, reach: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+    """Return Q with J = z'Qz, (N, N), and the powers of the monomials z of the scaled features, v = reach u."""
+    d = reach.size
+    pairs = list(itertools.combinations_with_replacement(range(d), 2))
+    one = [tuple(int(i == j) for i in range(d)) for j in range(d)]
+    powers = [tuple([0] * d), *one, *(tuple(np.add(one[i], one[j])) for i, j in pairs)]
+    S, b = problem.S * np.outer(reach, reach), problem.b * reach
+    quadratic = np.array([[(1.0 if i == j else 2.0) * Se[i, j] for i, j in pairs] for Se in S])
+    g = np.concatenate([np.zeros((len(b), 1)), -b, quadratic], axis=1)  # g_e in z
+    R = np.concatenate([0.5 * problem.c[:, None], -b, 0.5 * quadratic], axis=1).sum(axis=0)
+    Q = problem.lam * g.T @ g
+    Q[0] += 0.5 * R
+    Q[:, 0] += 0.5 * R
+    return Q, powers
+
+
+def least_points(problem: Environments, starts: np.ndarray) -> list[np.ndarray]:
+    """Return the distinct local minimisers of J that Newton's method with a trust region finds, lowest first.
+
+    Parameters
+    ----------
+    problem : Environments
+    starts : array (m, d)
+    """
+    size = 1.0 + abs(problem.value(starts[0]))
+    J: Any = lambda v: problem.value(v) / size  # noqa: E731
+    found = []
+    for v in starts:
+        best = minimize(
+            J, v, jac=lambda v: problem.gradient(v) / size, hess=lambda v: problem.hessian(v) / size,
+            method="trust-exact", options={"gtol": 1e-13, "maxiter": 500},
+        ).x  # fmt: skip
+        H = problem.hessian(best)
+        lam = np.linalg.eigvalsh(H)
+        if lam[0] > 0.0:  # no saddle; the last digits by Newton's method
+            for _ in range(3):
+                step = np.linalg.solve(problem.hessian(best), problem.gradient(best))
+                if not np.isfinite(step).all() or problem.value(best - step) > problem.value(best) + problem.rounding(
+                    best
+                ):
+                    break
+                best = best - step
+        if lam[0] >= -1e-9 * np.abs(lam).max():
+            found.append(best)
+    return distinct(found, problem.value)
+
+
+def distinct(points: list[np.ndarray], value: Any) -> list[np.ndarray]:
+    """Return points that differ by more than 1e-6 of their size, lowest value first."""
+    kept: list[np.ndarray] = []
+    for v in sorted(points, key=value):
+        if all(np.abs(v - u).max() > 1e-6 * (1.0 + np.abs(u).max()) for u in kept):
+            kept.append(v)
+    return kept

@@ -1,0 +1,259 @@
+"""IRMv1: values, certificates and the federated method, against closed forms, enumeration and grids."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation, FedSGD, Hinge, Logistic, Softmax, Squared, run
+from fedconvex.datasets import chain_federation, chain_moments, coloured_federation, federation_of_moments
+from fedconvex.methods import IRMv1
+from fedconvex.problems import InvariantProblem
+from fedconvex.solvers.invariance import (
+    Environments,
+    best_dual_bound,
+    dual_bound,
+    least_points,
+    moment_bound,
+    multiplier_matrix,
+    shortfall,
+)
+
+
+def _chain(lam: float) -> InvariantProblem:
+    return InvariantProblem(federation_of_moments(*chain_moments((0.2, 2.0))), Squared(), lam)
+
+
+def _random(seed: int, d: int, E: int, lam: float) -> Environments:
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((E, d, d))
+    S = A @ A.transpose(0, 2, 1) / d + 0.1 * np.eye(d)
+    v = rng.standard_normal(d) * np.where(np.arange(d) < d // 2, 1.0, 0.0) + (
+        rng.standard_normal((E, d)) * np.where(np.arange(d) < d // 2, 0.0, 0.6)
+    )
+    b = np.einsum("eij,ej->ei", S, v)
+    return Environments(S, b, np.einsum("ei,ei->e", b, v) + 0.5, lam)
+
+
+def _least(p: Environments, starts: int = 20, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    center, half = p.box(p.value(p.pooled()[0]))
+    return least_points(p, np.vstack([center, center + half * rng.uniform(-1.0, 1.0, (starts, center.size))]))
+
+
+# minimisers of the population of the chain model, computed by a dense grid and Newton's method elsewhere; each is
+# checked here by its gradient, its value and the certificate
+CHAIN = [
+    (0.01, 0.3372, 0.6703, 0.672453),
+    (0.1, 0.3702, 0.6641, 0.695417),
+    (1.0, 0.5048, 0.5679, 0.823973),
+    (10.0, 0.7299, 0.3603, 1.154625),
+    (100.0, 0.8765, 0.1916, 1.507635),
+    (1e4, 0.9755, 0.0455, 1.886218),
+]
+
+
+@pytest.mark.parametrize(("lam", "x", "z", "value"), CHAIN)
+def test_chain(lam, x, z, value):
+    """The population of the chain: minimiser, value, and the certificate that no other point is lower."""
+    best = _chain(lam).solve()
+    np.testing.assert_allclose(best.w, [x, z], atol=6e-5)
+    assert best.value == pytest.approx(value, abs=6e-7)
+    assert best.certificate == "M(w) > 0" and best.unique and best.value - best.lower <= 1e-11 + 2e-12 * lam
+    grid = np.stack(np.meshgrid(np.linspace(-3, 3, 121), np.linspace(-3, 3, 121)), -1).reshape(-1, 2)
+    assert _chain(lam).value(grid).min() >= best.lower
+
+
+def test_second_minimum_is_shown_and_not_certified():
+    """At lam = 10 the chain has a second local minimum, where M is indefinite: it must never be certified."""
+    problem = _chain(10.0)
+    first, second = problem.minima()
+    np.testing.assert_allclose(second, [-0.4125, 0.3287], atol=6e-5)
+    assert problem.value(second) == pytest.approx(5.900247, abs=1e-6)
+    p = problem.environments
+    assert np.linalg.eigvalsh(multiplier_matrix(p, second))[0] < 0.0 and shortfall(p, second) == np.inf
+    assert np.linalg.eigvalsh(multiplier_matrix(p, first))[0] > 0.0
+    gap = problem.measure(second[None]).gap[0]
+    assert gap >= problem.value(second) - problem.value(first) - 1e-9
+
+
+@pytest.mark.parametrize(("lam", "value"), [(1.0, 0.439412), (10.0, 0.465175), (100.0, 0.566250), (1e4, 0.744545)])
+def test_coloured(lam, value):
+    """The coloured binary model's values; towards lam = inf the colour is given up, (.5, 0) of risk .75."""
+    best = InvariantProblem(coloured_federation(), Squared(), lam).solve()
+    assert best.value == pytest.approx(value, abs=6e-7) and best.gap <= 1e-6
+    pooled = InvariantProblem(coloured_federation(), Squared(), 0.0).solve()
+    np.testing.assert_allclose(pooled.w, [0.290598, 0.598291], atol=1e-6)
+
+
+def test_values_and_gradients_from_rows():
+    """Values, slopes and gradients of squared and logistic loss by finite differences and by the definition."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 3)), np.where(rng.random(30) < 0.5, 1.0, -1.0)
+    fed = Federation.from_arrays(X, y, np.arange(30) // 5, domains=np.arange(30) // 15)
+    for loss in (Squared(), Logistic()):
+        problem, w = InvariantProblem(fed, loss, 0.7), rng.standard_normal(3)
+        h = 1e-6
+
+        def risks(v, loss=loss):
+            values = np.array([loss.value(z, t) for z, t in zip(X @ v, y, strict=True)])
+            return values[:15].mean(), values[15:].mean()
+
+        g = [(up - down) / (2 * h) for up, down in zip(risks((1 + h) * w), risks((1 - h) * w), strict=True)]
+        np.testing.assert_allclose(problem.scale_slopes(w), g, rtol=1e-8, atol=1e-9)
+        assert problem.value(w) == pytest.approx(sum(risks(w)) + 0.7 * sum(x * x for x in g), rel=1e-8)
+        slope = [(problem.value(w + h * e) - problem.value(w - h * e)) / (2 * h) for e in np.eye(3)]
+        np.testing.assert_allclose(problem.gradient(w), slope, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(problem.gradient(np.stack([w, 2 * w]))[0], problem.gradient(w), rtol=1e-13)
+    p = InvariantProblem(fed, Squared(), 0.7).environments
+    assert p.value(w) == pytest.approx(InvariantProblem(fed, Squared(), 0.7).value(w), rel=1e-13)
+
+
+def test_weak_duality_and_identity():
+    """D(mu) <= J everywhere, and J(v) - D(mu(v)) = grad J' M^-1 grad J/4 where M(v) > 0; a planted half is seen."""
+    rng, seen = np.random.default_rng(1), 0
+    for seed in range(40):
+        p = _random(seed, 1 + seed % 5, 1 + seed % 3, float(rng.choice([0.1, 1.0, 10.0])))
+        v = rng.standard_normal(p.b.shape[1])
+        mu = rng.uniform(0.05, 2.0, len(p.c))
+        assert dual_bound(p, mu) <= p.value(v)
+        if shortfall(p, v) < np.inf:
+            seen += 1
+            D = dual_bound(p, 0.5 + 2.0 * p.lam * p.scale_slopes(v))
+            assert p.value(v) - D == pytest.approx(shortfall(p, v), rel=1e-8, abs=1e-10)
+            assert abs(p.value(v) - D - 0.5 * shortfall(p, v)) > 1e-3 * shortfall(p, v) or shortfall(p, v) < 1e-9
+    assert seen >= 10
+
+
+def _check_bounds(seed: int, d: int) -> str:
+    p = _random(seed, d, 2 + seed % 2, 10.0)
+    points = _least(p)
+    J = p.value(points[0])
+    dual, moments = best_dual_bound(p)[0], moment_bound(p, J)
+    assert dual <= J + 1e-9 * (1 + abs(J)) and moments <= J + 1e-9 * (1 + abs(J)), f"seed {seed}"
+    assert moments >= J - 1e-4 * (1.0 + abs(J)) or d > 2, f"seed {seed}: exact for two features"
+    if shortfall(p, points[0]) < 1e-9:
+        assert abs(moments - J) <= 1e-4 * (1 + abs(J)) and abs(dual - J) <= 1e-5 * (1 + abs(J)), f"seed {seed}"
+        for other in points[1:]:
+            assert shortfall(p, other) > p.value(other) - J - 1e-9  # a planted local minimum is never certified
+        return "M(v) >= 0"
+    return "decided" if moments >= J - 1e-4 * (1.0 + abs(J)) else "undecided"
+
+
+def test_bounds_below_every_minimum():
+    """Dual and moment bounds lie below the lowest minimum found, and reach it where M(v) >= 0, or d = 2."""
+    kinds = [_check_bounds(seed, 2 + seed % 2) for seed in range(4)]
+    assert "M(v) >= 0" in kinds
+
+
+@pytest.mark.slow
+def test_bounds_on_random_instances():
+    """The same on 40 instances with up to five features; the undecided ones are counted."""
+    kinds = [_check_bounds(seed, 2 + seed % 4) for seed in range(4, 44)]
+    assert kinds.count("M(v) >= 0") >= 20 and kinds.count("undecided") <= 4, kinds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("penalty_weight", [0.0, 10.0])
+def test_logistic_boxes(penalty_weight):
+    """Coloured model, logistic loss: without penalty naive Bayes exactly; lower bounds lie below a grid's values."""
+    problem = InvariantProblem(coloured_federation(), Logistic(), penalty_weight)
+    found = problem.boxes(tol=5e-2, boxes=2000)
+    grid = np.stack(np.meshgrid(np.linspace(-4, 4, 81), np.linspace(-4, 4, 81)), -1).reshape(-1, 2)
+    assert found.value - 5.1e-2 <= found.lower <= min(problem.value(grid).min(), found.value)
+    if penalty_weight == 0.0:
+        np.testing.assert_allclose(problem.minima()[0], [np.log(3.0), np.log(17.0 / 3.0)], rtol=1e-5)
+        assert found.value == pytest.approx(0.708926, abs=1e-6)
+    else:
+        np.testing.assert_allclose(problem.minima()[0], [1.28842, 1.56918], atol=1e-4)
+        assert found.value == pytest.approx(0.763458, abs=1e-6)
+
+
+def test_invariant_subsets():
+    """Chain: the cause alone, of value 2.02; coloured: shape alone, v = .5 of value .75; samples within a tolerance."""
+    exact = _chain(1.0).subsets(tol=1e-9)
+    assert [s.features for s in exact] == [(0,), ()]
+    assert exact[0].w == pytest.approx([1.0, 0.0]) and exact[0].risk == pytest.approx(2.02)
+    coloured = InvariantProblem(coloured_federation(), Squared()).subsets(tol=1e-9)
+    assert coloured[0].features == (0,) and coloured[0].w[0] == pytest.approx(0.5)
+    assert coloured[0].risk == pytest.approx(0.75)
+    drawn = InvariantProblem(chain_federation((0.2, 2.0), rows=4000, pairs=1, seed=3), Squared())
+    assert drawn.subsets(tol=0.01)[0].features == (0,)
+    assert all(s.disagreement > 0.05 for s in drawn.subsets(tol=1e9) if 1 in s.features)
+
+
+def _problem(sparse: bool = False) -> InvariantProblem:
+    import scipy.sparse as sp
+
+    fed = chain_federation((0.5, 1.0, 2.0), rows=12, pairs=2, seed=0)
+    X = sp.csr_array(fed.X) if sparse else fed.X
+    who = np.repeat(np.arange(6), 6)
+    return InvariantProblem(Federation.from_arrays(X, fed.y, who, domains=who // 2), Squared(), 0.1)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_method_is_gradient_descent(sparse):
+    """Rounds are gradient steps on J, clients sharing environments; 2d floats up, d down; threads and parts equal."""
+    problem = _problem(sparse)
+    result = run(IRMv1(step_size=[1e-3, 2e-3]), problem, rounds=5, tol=0, trajectories=2, threads=1)
+    w = np.zeros((2, 4))
+    for _ in range(5):
+        w = w - np.array([[1e-3], [2e-3]]) * problem.gradient(w)
+    np.testing.assert_allclose(result.w, w, rtol=1e-12)
+    assert result.trace.floats_up[-1] == 5 * 6 * 8 and result.trace.floats_down[-1] == 5 * 6 * 4
+    again = run(IRMv1(step_size=[1e-3, 2e-3]), problem, rounds=5, tol=0, trajectories=2, threads=3)
+    assert np.array_equal(result.w, again.w)
+
+
+def test_automatic_step_falls_and_certifies():
+    """With the automatic step J falls in every round, the gap is never below the truth, and ends small."""
+    for lam in (0.1, 10.0, 1e3):
+        problem = InvariantProblem(coloured_federation(), Squared(), lam)
+        result = run(IRMv1(step_size="auto"), problem, rounds=100, tol=1e-9)
+        values = result.trace.value
+        assert (np.diff(values) <= 1e-12).all()
+        true = values - problem.solve().lower
+        assert (result.trace.gap >= true - 1e-9).all()
+    step = IRMv1(step_size="auto").default_step(_problem()).value
+    with pytest.warns(RuntimeWarning, match="diverged"):
+        result = run(IRMv1(step_size=1000.0 * step), _problem(), rounds=60, tol=0)
+    assert result.status.name == "DIVERGED"
+
+
+def test_checkpoint(tmp_path):
+    """A run resumes bit for bit, and not with another penalty weight."""
+    problem, method = _problem(), IRMv1(step_size=1e-3)
+    whole = run(method, problem, rounds=6, tol=0)
+    run(method, problem, rounds=3, tol=0, checkpoint=tmp_path / "c")
+    resumed = run(method, problem, rounds=6, tol=0, checkpoint=tmp_path / "c")
+    assert np.array_equal(whole.w, resumed.w)
+    other = InvariantProblem(problem.federation, Squared(), 0.2)
+    with pytest.raises(ValueError, match="problem"):
+        run(method, other, rounds=8, tol=0, checkpoint=tmp_path / "c")
+
+
+def test_refusals():
+    """What cannot be posed is refused by name."""
+    problem = _problem()
+    fed = Federation.from_arrays(np.eye(4), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1], domains=[0, 1, 0, 1])
+    with pytest.raises(ValueError, match="clients of one environment each"):
+        InvariantProblem(fed, Squared())
+    with pytest.raises(TypeError, match="one output"):
+        InvariantProblem(Federation.from_arrays(np.eye(4), [0, 1, 2, 0], [0, 0, 1, 1]), Softmax(3))
+    with pytest.raises(TypeError):
+        InvariantProblem(Federation.from_arrays(np.eye(4), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1]), Hinge())
+    with pytest.raises(TypeError, match="InvariantProblem"):
+        run(FedSGD(step_size=0.1), problem, rounds=1)
+    with pytest.raises(TypeError, match="wrap it: InvariantProblem"):
+        run(IRMv1(step_size=0.1), problem.risk, rounds=1)
+    with pytest.raises(ValueError, match="penalty_weight"):
+        InvariantProblem(problem.federation, Squared(), -1.0)
+    with pytest.raises(ValueError, match="at most 16 features"):
+        wide = chain_federation(rows=30, pairs=9)
+        InvariantProblem(wide, Squared()).subsets()
+    with pytest.raises(ValueError, match="positive semidefinite"):
+        federation_of_moments([[[1.0]]], [[2.0]], [1.0])
+    with pytest.raises(ValueError, match="backed by a theorem"):
+        labels = np.where(problem.federation.y > 0, 1.0, -1.0)
+        fed = Federation.from_arrays(problem.federation.X, labels, np.repeat(np.arange(6), 6))
+        run(IRMv1(step_size="auto"), InvariantProblem(fed, Logistic()), rounds=1)
