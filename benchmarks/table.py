@@ -19,6 +19,7 @@ ORDER = [
     "solve",
     "start",
 ]
+APART = ["penalties"]  # longer than all others together: `run_all.py` leaves them out
 
 
 def tables(result):
@@ -43,7 +44,7 @@ def tables(result):
 def main():
     folder = Path(__file__).resolve().parent / "results"
     found = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    for name in [n for n in ORDER if n in found]:
+    for name in [n for n in (*ORDER, *APART) if n in found]:
         environment = found[name]["environment"]
         print("\n".join(tables(found[name])))
         shown = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
