@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from fedconvex.constants import Constants
 from fedconvex.theorems.fedavg_refined import fedavg_at_optimum
 from fedconvex.theory.worst_case import (
+    Problems,
+    Shift,
     communication_bound,
     crossing,
     drifting,
@@ -18,6 +21,7 @@ from fedconvex.theory.worst_case import (
     fedavg,
     fitted_exponent,
     hard_instances,
+    noise_bias,
     worst_case,
 )
 
@@ -96,6 +100,32 @@ def test_the_drift_is_that_of_the_refined_theorem():
     eta, tau = 1e-4, 5
     moved = math.sqrt(4 * drifting(1.0, 0.0, 1.0, step_size=eta, local_steps=tau, rounds=1).value)
     assert moved == pytest.approx(eta**2 * tau * (tau - 1) / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(("eta", "tau"), [(0.5, 2), (1.0, 2), (0.5, 3)])
+def test_noise_biases_local_steps(eta, tau):
+    """f(E y) <= E F(mean of two clients), by all outcomes, <= the exact worst case of such noise (two steps)."""
+    L, sigma = 2.0, 0.7
+    value = noise_bias(L, sigma, step_size=eta / L, local_steps=tau)
+    ends = []
+    for signs in itertools.product((1, -1), repeat=tau):
+        y = 0.0
+        for sign in signs:
+            y -= eta / L * ((L if y > 0 else L / 2) * y + sign * sigma)
+        ends.append(y)
+    means = [(a + b) / 2 for a in ends for b in ends]
+    expected = np.mean([(L if x > 0 else L / 2) * x**2 / 2 for x in means])
+    assert 0 < value <= expected
+    assert value == pytest.approx(L / 4 * np.mean(ends) ** 2, rel=1e-12)
+    if tau == 2:
+        problems = Problems(2, L=L, D=0.0, sigma=sigma, heterogeneity=Shift(0.0))
+        assert expected <= worst_case(fedavg(eta / L, tau, 1, noisy=True), problems).upper
+
+
+def test_one_local_step_is_not_biased():
+    assert noise_bias(1.0, 1.0, step_size=0.5, local_steps=1) == 0.0
+    with pytest.raises(ValueError, match="local_steps"):
+        noise_bias(1.0, 1.0, step_size=0.5, local_steps=17)
 
 
 def test_bad_runs():

@@ -68,6 +68,7 @@ from fedconvex.theory.worst_case.hard_instances import (
     drifting,
     drifting_slowly,
     hard_instances,
+    noise_bias,
 )
 from fedconvex.theory.worst_case.interpolation import Interpolant
 from fedconvex.theory.worst_case.methods import (
@@ -129,6 +130,7 @@ __all__ = [
     "heavy_ball",
     "hedging",
     "hedging_round",
+    "noise_bias",
     "programme_size",
     "ratio_table",
     "scaffold",

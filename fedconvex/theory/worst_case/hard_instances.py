@@ -45,7 +45,15 @@ import numpy as np
 from fedconvex._check import among, bad, real, whole
 from fedconvex.theory.worst_case.classes import AtOptimum, Problems
 
-__all__ = ["HardInstance", "communication_bound", "crossing", "drifting", "drifting_slowly", "hard_instances"]
+__all__ = [
+    "HardInstance",
+    "communication_bound",
+    "crossing",
+    "drifting",
+    "drifting_slowly",
+    "hard_instances",
+    "noise_bias",
+]
 
 
 @dataclass(frozen=True)
@@ -193,6 +201,41 @@ def drifting_slowly(
     source = "order of Woodworth et al. (2020), Glasgow et al. (2022); instance and constant derived here"
     problems = Problems(2, L=L, D=D, heterogeneity=AtOptimum(zeta))
     return HardInstance("drifting slowly", source, H, b, np.array([0.0, D]), eta, tau, T, value, problems)
+
+
+def noise_bias(L: float, sigma: float, *, step_size: float, local_steps: int) -> float:
+    """Return f(E y) after one round from the optimum of f(x) = L x^2/2 for x >= 0, L x^2/4 for x < 0, noise ± sigma.
+
+    Noise has mean 0 and the clients are equal, and yet local steps are biased towards the flat side, because the
+    curvature differs: E y is the mean over all 2^tau signs. By Jensen's inequality E F(mean of the clients) >= f(E y)
+    for every number of clients: averaging does not help. With two steps E y = -eta^2 L sigma/4.
+
+    Parameters
+    ----------
+    L, sigma : float
+    step_size : float
+        Below 2/L.
+    local_steps : int
+        At most 16: all outcomes are followed.
+
+    Source
+    ------
+    Iterate bias: Woodworth et al. (ICML 2020) and Glasgow, Yuan and Ma (AISTATS 2022), whose lower bounds for equal
+    clients rest on curvature that changes at the optimum. This instance and its value are the project's own.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import noise_bias
+    >>> noise_bias(1.0, 1.0, step_size=0.5, local_steps=2) == 0.25 * (0.5**2 / 4) ** 2
+    True
+    """
+    L, _, eta, tau, _ = _run("noise_bias", L, 0.0, step_size, local_steps, 1)
+    tau, sigma = whole("noise_bias: local_steps", tau, low=1, high=16), real("noise_bias: sigma", sigma, low=0.0)
+    y = np.zeros(1)
+    for _ in range(tau):
+        y = np.concatenate([y - eta * (np.where(y >= 0.0, L, 0.5 * L) * y + sign * sigma) for sign in (1.0, -1.0)])
+    mean = float(y.mean())
+    return 0.5 * (L if mean >= 0.0 else 0.5 * L) * mean**2
 
 
 def communication_bound(L: float, D: float, rounds: int) -> float:
