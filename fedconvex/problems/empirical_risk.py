@@ -200,7 +200,7 @@ class Problem(Objective):
         """Return what `measure` does, for least squares: the gaps contain what rounding may add to F(w) - F(w*)."""
         value, off = self._around_optimum.at(W)
         lower = lower_at(self, self.solve(), W)
-        gap = gaps_above("Problem.measure", self, value, lower, lambda r: off[r] + self.rounding(W[r], value[r]))
+        gap = gaps_above("Problem.measure", self, value, lower, lambda r: off[r] + self.rounding(W[r], float(value[r])))
         return Measure(value, gap + off)
 
     @cached_property

@@ -61,7 +61,7 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     """
     p, t = s.problem, traits_of(s.method, s.problem)
     run = None if theorem.worst_case is None else _run_of(t, s.rounds)
-    if run is None:
+    if run is None or theorem.worst_case is None:
         return no_worst("no programme for this quantity")
     if not t.deterministic or t.local is None or t.local.equal_steps is None:
         return no_worst("the programme is for runs without randomness")
