@@ -145,7 +145,7 @@ def label_variance(rows: Rows, Z: np.ndarray, own: np.ndarray) -> np.ndarray | N
     """
     if not rows.classifies:
         return None
-    P = sum(np.asarray(rows.loss.probabilities(scores)) for scores in (Z, own)) / 2.0
+    P = 0.5 * (np.asarray(rows.loss.probabilities(Z)) + np.asarray(rows.loss.probabilities(own)))
     P = P if P.ndim == 2 else np.column_stack([1.0 - P, P])
     labels = [-1.0, 1.0] if rows.binary else range(P.shape[1])
     y = [np.full(len(P), float(label)) for label in labels]

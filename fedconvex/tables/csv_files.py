@@ -80,8 +80,7 @@ def read_csv(
         sep = sep or (first[0].strip()[4] if skip else _separator(first))
         with _opened(file, code) as stream:
             reader = _reader(stream, sep, strict=True)
-            header = next(islice(filter(_filled, reader), int(skip), None), [])
-            header = [c.strip() for c in header]
+            header = [c.strip() for c in next(islice(filter(_filled, reader), int(skip), None), list[str]())]
             if not any(header):
                 raise bad(who, "start with a line that names the columns", "an empty line or file")
             names = _column_names(who, header)

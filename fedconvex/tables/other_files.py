@@ -44,7 +44,8 @@ def read_parquet(who: str, file: Path) -> Frame:
         raise bad(who, "be a complete Parquet file", f"{type(error).__name__}: {error}") from error
     if data.num_rows == 0:
         raise bad(who, "have at least one row", "none")
-    cells, names, categories, written = {}, data.schema.names, set(), {}
+    cells, names, categories = {}, data.schema.names, set()
+    written: dict[str, np.ndarray] = {}
     if len(set(names)) < len(names):
         raise bad(who, "name every column once", f"columns {', '.join(names)}")
     for c in names:
@@ -55,8 +56,8 @@ def read_parquet(who: str, file: Path) -> Frame:
         cells[c] = _arrow_cells(pa, f"{who}: column {c!r}", data[c], kind, c in categories)
         whole = pa.types.is_integer(kind) and c not in categories
         if pa.types.is_boolean(kind) or (whole and np.nanmax(np.abs(cells[c]), initial=0.0) >= EXACT):
-            written[c] = as_written(np.array(data[c].to_pylist(), dtype=object))
-    written = {c: names for c, names in written.items() if names is not None}
+            found = as_written(np.array(data[c].to_pylist(), dtype=object))
+            written |= {} if found is None else {c: found}
     return Frame(cells, who, "", {}, frozenset(categories), tuple(c for c in index if c in cells), written=written)
 
 
