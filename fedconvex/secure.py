@@ -96,7 +96,11 @@ class Party:
     """
 
     def __init__(self, number: int) -> None:
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+        try:
+            from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+        except ModuleNotFoundError as error:
+            text = 'secure sums must have cryptography: pip install "fedconvex[secure]"'
+            raise ModuleNotFoundError(text) from error
 
         self.number = whole("Party.number", number)
         self._secret = X25519PrivateKey.generate()

@@ -102,6 +102,16 @@ def test_clients_agree_on_keys_once_and_never_mask_twice_alike(monkeypatch):
     assert len(set(masks)) == len(masks)
 
 
+def test_without_cryptography_the_extra_is_named(monkeypatch):
+    import sys
+
+    from fedconvex.secure import Party
+
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.x25519", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "fedconvex\[secure\]"'):
+        Party(1)
+
+
 def test_a_sum_in_a_context_that_was_used_is_refused():
     from fedconvex.preprocessing import _Draws
     from fedconvex.secure import Circle

@@ -140,9 +140,9 @@ def _comma_trouble(frame: Frame, name: str, cells: list[Any], used: Collection[s
         return Trouble(
             name, f"{what} and decimal points in one column ({comma!r}, {mine[0]!r}, ...)", "drop", keep=False
         )
-    for other in used:
-        x = frame.cells.get(other)
-        parts = x[np.isfinite(x) & (x != np.floor(x))] if x is not None and x.dtype.kind == "f" else np.zeros(0)
+    for other in (c for c in used if c in frame.cells and frame.cells[c].dtype.kind == "f"):
+        x = frame.cells[other]
+        parts = x[np.isfinite(x) & (x != np.floor(x))]
         if parts.size and np.unique(x[~np.isnan(x)]).size > 1:  # what is constant is left out anyway
             why = f"while {other!r} has decimal points ({parts[0]:g}, ...): one mark is needed for the whole file"
             return Trouble(name, f"{what} ({comma!r}, ...), {why}", "drop")
