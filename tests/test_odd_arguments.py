@@ -42,7 +42,15 @@ from fedconvex.theory.fixed_points import fedavg_filter, filtered_round
 from fedconvex.theory.round_maps import control_error
 from fedconvex.theory.saddle_constants import agnostic_constants, agnostic_steps
 from fedconvex.theory.separability import separability
-from fedconvex.theory.worst_case import Bracket, ratio_table
+from fedconvex.theory.worst_case import (
+    Bracket,
+    Problems,
+    drifting,
+    fedavg,
+    fedprox_round,
+    programme_size,
+    ratio_table,
+)
 from fedconvex.verify import checks, own_theorem, power, tightest, verify_grid
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0]])
@@ -50,6 +58,7 @@ FED = Federation.from_arrays(X, [1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
 PROBLEM = Problem(FED, Squared(), 0.1)
 TASKS = MultiTaskProblem(FED, Squared(), MeanRegularised(1.0, 0.5))
 BIG = Federation.from_arrays(np.ones((8, 1)), np.arange(8.0), [0] * 4 + [1] * 4)
+DOMAINS = Problem(Federation.from_arrays(X, [1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1], [0, 1, 0, 1]), Squared(), 0.1)
 METHOD, RAGGED = FedAvg(step_size=0.1), [[1.0], [1.0, 2.0]]
 MODEL = LinearModel(np.ones(2), np.array(0.0), None, ("a", "b"))
 ENSEMBLE = QEnsemble([Stump(0, 0.0, -1.0, 1.0)], [0], [1.0])
@@ -158,6 +167,20 @@ CASES = {
     "methods": (lambda: compare(FED, methods=-1), "compare: methods must be a list; got int -1"),
     "progress of a comparison": (lambda: compare(BIG, methods=[], progress=TWO), "progress must be True or False"),
     "unhashable clients": (lambda: MODEL.unknown_clients({1}), "unknown_clients: clients must be names; got {1}"),
+    "a metric that is a class": (
+        lambda: programme_size(fedavg(0.1, 1, 1), Problems(2), int),
+        "worst_case: metric must be a name, a Quantity or a function",
+    ),
+    "a method that is none": (lambda: programme_size((), Problems(2)), "a method of the worst case must be a function"),
+    "sampled clients": (lambda: fedprox_round(1.0, sampled=1.5), "fedprox_round: sampled must be a whole number"),
+    "steps without digits": (
+        lambda: drifting(5e-324, 1.0, 1.0, step_size=0.1, local_steps=2, rounds=1),
+        "drifting: step_size must be at least",
+    ),
+    "a start of several models": (
+        lambda: solve_minimax(DOMAINS, start=np.zeros((1, 2))),
+        r"Problem.solve_minimax: start must have shape \(2,\)",
+    ),
     "names of bounds": (lambda: ratio_table({("x",): KNOWN}, Bracket(1.0, 1.0)), "name of a bound must be a string"),
     "groups wider than a model": (
         lambda: Problem(FED, Squared(), penalty=GroupLasso(1.0, groups=3)),

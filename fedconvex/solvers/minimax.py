@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real
+from fedconvex._check import array, bad, instance, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
@@ -131,6 +131,7 @@ def solve_minimax(
     who, sets = "Problem.solve_minimax", Simplex() if uncertainty_set is None else uncertainty_set
     domains, tol, begin = _prepared(who, problem, tol)
     check_set(who, sets, domains.federation.K)
+    start = None if start is None else array(f"{who}: start", start, (domains.size,))
     if not isinstance(sets, KLBall):
         w, mix, iterations = saddle_point(domains, sets, start)
     else:

@@ -334,7 +334,7 @@ def _distance(g: _Given, E: int, share: float) -> float:
 
 def _known_scheme(scheme: str) -> Hypothesis:
     schemes = ("everyone", "proportional", "uniform")
-    return Hypothesis("all devices, or scheme I or II", f"{scheme!r}", scheme in schemes)
+    return Hypothesis("all devices, or scheme I or II", f"{scheme!r}", isinstance(scheme, str) and scheme in schemes)
 
 
 def _larger(terms: Sequence[float]) -> float:

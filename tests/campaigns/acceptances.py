@@ -68,8 +68,8 @@ KINDS = (
     Kind(
         "not read",
         "*",
-        "methods.resolved.problem | models.LinearModel.*.clients | theory.complexity.rademacher.s* |"
-        "Federation.columns | problems.Stump.predict.X",
+        "methods.resolved.problem | models.LinearModel.*.clients | problems.EnsembleModel.*.clients |"
+        "theory.complexity.rademacher.s* | Federation.columns | problems.Stump.predict.X",
         "a method with a step size asks no problem, a pooled model has one answer for all clients, few rows have all "
         "their signs tried; columns are kept for LinearModel, which checks them; a stump reads one feature",
     ),

@@ -170,6 +170,8 @@ RECORDS = {
     "ProximalPoint",
     "Stragglers",
     "Clock",
+    "Round",
+    "Circle",
     "Bound",
 }
 """Classes without a check of their own: records that functions return, protocols, and settings that a method checks."""

@@ -106,7 +106,9 @@ def _run(who: str, L: float, D: float, step_size: float, tau: int, T: int) -> tu
     L, step_size = (real(f"{who}: {n}", v, low=0.0, strict=True) for n, v in (("L", L), ("step_size", step_size)))
     if step_size >= 2.0 / L:
         raise bad(f"{who}: step_size", f"be below 2/L = {2.0 / L:g}", step_size)
-    D = real(f"{who}: D", D, low=0.0)
+    if step_size * L < 1e-12:  # 1 - (1 - eta L)^tau has no digits left
+        raise bad(f"{who}: step_size", f"be at least 1e-12/L = {1e-12 / L:g}", step_size)
+    D = real(f"{who}: D", D, low=0.0, high=1e150)
     return L, D, step_size, whole(f"{who}: local_steps", tau, low=1), whole(f"{who}: rounds", T, low=1)
 
 
@@ -164,7 +166,7 @@ def crossing(L: float, D: float, *, step_size: float, local_steps: int, rounds: 
     True
     """
     L, D, eta, tau, T = _run("crossing", L, D, step_size, local_steps, rounds)
-    D = real("crossing: D", D, low=0.0, strict=True)
+    D = real("crossing: D", D, low=0.0, high=1e150, strict=True)
     s2 = 1.0 / (2.0 * (2 * T + 1))
     a = np.array([[math.sqrt(s2), math.sqrt(1.0 - s2)], [math.sqrt(s2), -math.sqrt(1.0 - s2)]])
     x = D * (1.0 - (1.0 - (1.0 - eta * L) ** tau) * s2) ** T
@@ -192,7 +194,7 @@ def drifting_slowly(
     [0.224, 0.028, 0.325]
     """
     L, D, eta, tau, T = _run("drifting_slowly", L, D, step_size, local_steps, rounds)
-    D = real("drifting_slowly: D", D, low=0.0, strict=True)
+    D = real("drifting_slowly: D", D, low=0.0, high=1e150, strict=True)
     zeta = real("drifting_slowly: zeta", zeta, low=0.0)
     x, m = _drifted(L, 0.0, zeta, eta, tau, T), min(L, 1.0 / (eta * (2 * tau * T + 1)))
     value = L * x * x / 4.0 + 0.5 * m * (D * (1.0 - eta * m) ** (tau * T)) ** 2

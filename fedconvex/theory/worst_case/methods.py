@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedconvex._check import bad, flag, real, whole
+from fedconvex._check import among, flag, real, whole
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Method, Oracle
 from fedconvex.theory.worst_case.rates import Round
 
@@ -79,7 +79,7 @@ def fedavg(step_size: float, local_steps: int, rounds: int, sampled: int | None 
     """
     eta, tau = _size("fedavg: step_size", step_size), whole("fedavg: local_steps", local_steps, low=1)
     T = whole("fedavg: rounds", rounds, low=1)
-    number = None if sampled is None else whole("fedavg: sampled", sampled, low=1)
+    number = _sampled("fedavg", sampled)
     noisy = flag("fedavg: noisy", noisy)
 
     def method(problem: Oracle) -> Iterates:
@@ -102,6 +102,11 @@ def fedavg(step_size: float, local_steps: int, rounds: int, sampled: int | None 
         return out
 
     return method
+
+
+def _sampled(who: str, sampled: int | None) -> int | None:
+    """Return how many clients are sampled, or None for all."""
+    return None if sampled is None else whole(f"{who}: sampled", sampled, low=1)
 
 
 def _participants(problem: Oracle, sampled: int | None) -> Sequence[Client]:
@@ -135,9 +140,8 @@ def scaffold(
     eta, eta_g = _size("scaffold: step_size", step_size), _size("scaffold: server_step", server_step)
     K, T = whole("scaffold: local_steps", local_steps, low=1), whole("scaffold: rounds", rounds, low=1)
     option = whole("scaffold: option", option, low=1, high=2)
-    number = None if sampled is None else whole("scaffold: sampled", sampled, low=1)
-    if first_controls not in ("zero", "gradients"):
-        raise bad("scaffold: first_controls", 'be "zero" or "gradients"', first_controls)
+    number = _sampled("scaffold", sampled)
+    among("scaffold: first_controls", first_controls, ("zero", "gradients"))
 
     def method(problem: Oracle) -> list[Any]:
         x, out = problem.start, []
@@ -201,7 +205,7 @@ def fedprox(proximal_mu: float, rounds: int, sampled: int | None = None) -> Meth
     """FedProx with exact local minimisers: x <- mean over clients of argmin F_i + (proximal_mu/2)‖. - x‖^2."""
     step = 1.0 / _size("fedprox: proximal_mu", proximal_mu)
     T = whole("fedprox: rounds", rounds, low=1)
-    number = None if sampled is None else whole("fedprox: sampled", sampled, low=1)
+    number = _sampled("fedprox", sampled)
 
     def method(problem: Oracle) -> list[Any]:
         out = [problem.start]
@@ -220,7 +224,7 @@ def hedging(rho: float, rounds: int, sampled: int | None = None) -> Method:
     """
     rho = _size("hedging: rho", rho)
     T = whole("hedging: rounds", rounds, low=1)
-    number = None if sampled is None else whole("hedging: sampled", sampled, low=1)
+    number = _sampled("hedging", sampled)
 
     def method(problem: Oracle) -> list[Any]:
         z = problem.start
@@ -255,10 +259,10 @@ def gradient_descent_round(step_size: float, momentum: float = 0.0) -> Round:
 
 def fedprox_round(proximal_mu: float, sampled: int | None = None) -> Round:
     """Return a round of FedProx with exact local minimisers: state x; the rate is that to its own fixed point."""
-    step = 1.0 / _size("fedprox_round: proximal_mu", proximal_mu)
+    step, number = 1.0 / _size("fedprox_round: proximal_mu", proximal_mu), _sampled("fedprox_round", sampled)
 
     def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
-        clients = _participants(problem, sampled)
+        clients = _participants(problem, number)
         return [problem.mean([c.prox(s[0], step) for c in clients], clients)]
 
     return Round(update, observed=0)
@@ -266,11 +270,11 @@ def fedprox_round(proximal_mu: float, sampled: int | None = None) -> Round:
 
 def hedging_round(rho: float, sampled: int | None = None) -> Round:
     """Return a round of progressive hedging: states v_k = x_k + y_k/rho, of which the server keeps the mean."""
-    rho = _size("hedging_round: rho", rho)
+    rho, number = _size("hedging_round: rho", rho), _sampled("hedging_round", sampled)
 
     def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
         z, new = problem.mean(s), list(s)
-        for c in _participants(problem, sampled):
+        for c in _participants(problem, number):
             new[c.index] = s[c.index] + c.prox(2.0 * z - s[c.index], 1.0 / rho) - z
         return new
 
@@ -299,9 +303,11 @@ def scaffold_round(
         whole("scaffold_round: option", option, low=1, high=2),
     )
 
+    number = _sampled("scaffold_round", sampled)
+
     def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
         controls = dict(enumerate(s[1:]))
-        clients = _participants(problem, sampled)
+        clients = _participants(problem, number)
         x, c_i = _scaffold_round(problem, clients, s[0], controls, eta, K, option, eta_g)
         return [x, *c_i.values()]
 

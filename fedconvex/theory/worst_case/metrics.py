@@ -81,7 +81,7 @@ def metric_of(metric: str | Quantity | Metric) -> tuple[Quantity, Metric]:
             if quantity is metric:
                 return quantity, function
         raise bad("worst_case: metric", "be SHADOW_AVERAGE, LAST_SYNCHRONISED or a name", metric.words)
-    if not callable(metric):
+    if isinstance(metric, type) or not callable(metric):
         raise wrong_type("worst_case: metric", "be a name, a Quantity or a function (problem, iterates)", metric)
     words = (metric.__doc__ or "").strip().split("\n")[0] or getattr(metric, "__name__", "a metric")
     return Quantity(words, words), metric

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, whole, wrong_type
+from fedconvex._check import bad, function, instance, real, whole, wrong_type
 from fedconvex.theory.worst_case.classes import AtOptimum, Problems, Shift, UniformUpper, largest_at_optimum
 from fedconvex.theory.worst_case.expressions import Scalar, Vector
 from fedconvex.theory.worst_case.interpolation import Interpolant, Point
@@ -359,6 +359,7 @@ class NumericOracle(Oracle):
 
 def iterates(method: Method, oracle: Oracle) -> Iterates:
     """Run a method and return its iterates, whatever it returned them as."""
+    function("a method of the worst case", method)
     found = method(oracle)
     if isinstance(found, (Vector, np.ndarray)):
         return Iterates([found])
