@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedconvex._check import bad, wrong_type
 
@@ -20,6 +25,16 @@ def write_file(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def npz(arrays: Mapping[str, Any]) -> bytes:
+    """Return the content of an npz file without pickles: NumPy 2.1 takes ``savez(allow_pickle=)`` for an array."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(values), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _temporary(path: Path) -> Path:

@@ -5,7 +5,6 @@ Also what all models do with rows: raw rows of a table become features by the re
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -18,7 +17,7 @@ import scipy.sparse as sp
 
 from fedconvex import __version__
 from fedconvex._check import bad, finite, numeric
-from fedconvex._files import read_place, write_file
+from fedconvex._files import npz, read_place, write_file
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
@@ -80,18 +79,17 @@ def write_model(
         Everything else that JSON can hold.
     columns : Columns or None
     """
-    buffer, table = io.BytesIO(), None
+    table = None
     if columns is not None:
         table = described(columns)
         arrays = {"center": columns.center, "scale": columns.scale, **arrays}  # type: ignore[dict-item]
-    np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
     description = {"format": _FORMAT, "kind": kind, "version": __version__, **dict.fromkeys(_ABOUT), **about}
     description |= {k: _listed(v) for k, v in names.items()} | {"unknown_client": "mean", "table": table}
     try:
         text = json.dumps(description, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise bad(f"{who}: about", "hold what JSON can hold", f"{error}") from None
-    write_file(place / "model.npz", buffer.getvalue())
+    write_file(place / "model.npz", npz(arrays))
     write_file(place / "model.json", text.encode() + b"\n")
 
 

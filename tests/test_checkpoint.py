@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedconvex import SCAFFOLD, FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
+from fedconvex._files import npz
 from fedconvex.driver import checkpoint
 from fedconvex.methods import AFL, MOCHA, AdaptiveProximal, FedMultiBoost, FedProx, MultiBoost, ServerAdam
 from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem
@@ -42,7 +43,7 @@ def rewrite(path, change):
     about["digest"] = checkpoint._digest(arrays, about["round"], about["floats"])
     arrays["description"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     with open(path, "wb") as f:
-        np.savez(f, allow_pickle=False, **arrays)
+        f.write(npz(arrays))
 
 
 def boosting():
@@ -186,7 +187,7 @@ def test_any_changed_array_is_noticed(linear, tmp_path):
             continue
         changed[name].reshape(-1).view(np.uint8)[0] ^= 1
         with open(path, "wb") as f:
-            np.savez(f, allow_pickle=False, **changed)
+            f.write(npz(changed))
         with pytest.raises(ValueError, match="digest"):
             run(METHODS["SCAFFOLD"], linear, rounds=5, tol=0, checkpoint=path)
     path.write_bytes(good)

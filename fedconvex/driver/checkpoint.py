@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import numpy as np
 
 import fedconvex
 from fedconvex._check import bad, wrong_type
+from fedconvex._files import npz
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.rounds import Engine
 from fedconvex.problems import MovingTarget
@@ -106,12 +106,11 @@ class Checkpoint:
         floats = list(self.engine.done)
         about = {"about": self.about, "round": t, "floats": floats, "digest": _digest(arrays, t, floats)}
         arrays["description"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
+        content = npz(arrays)
         temporary = self._temporary()
         try:
             with open(temporary, "wb") as f:
-                f.write(buffer.getvalue())
+                f.write(content)
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(temporary, self.path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from fedconvex import _html
 from fedconvex._check import among, array, bad, finite, items, numeric, raw, vector, whole, wrong_type
-from fedconvex._files import check_file, existing, write_file
+from fedconvex._files import check_file, existing, npz, write_file
 from fedconvex.problems.source_probabilities import MAPS, MaximumEntropyQ, as_q
 from fedconvex.problems.stumps import Stump
 
@@ -192,9 +191,8 @@ class QEnsemble:
         TypeError
             If a member or Q is code of somebody else, which only pickle could store.
         """
-        file, content = check_file("QEnsemble.save: path", path), io.BytesIO()
-        np.savez(content, allow_pickle=False, **arrays_of(self, "QEnsemble.save"))  # type: ignore[arg-type]
-        write_file(file, content.getvalue())
+        file = check_file("QEnsemble.save: path", path)
+        write_file(file, npz(arrays_of(self, "QEnsemble.save")))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> QEnsemble:
