@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedconvex
@@ -45,13 +46,13 @@ os.access = lambda *args, **kwargs: False
 """
 
 
-def python(code, *options, folder, compiled=False):
+def python(code, *options, folder, compiled=False, seconds=120):
     """Standard output of a new process that runs code."""
     env = os.environ | {"PYTHONPATH": str(HERE), "NUMBA_DISABLE_JIT": str(int(not compiled))}
     file = folder / "work.py"
     file.write_text(code)
     done = subprocess.run(
-        [sys.executable, *options, str(file)], env=env, capture_output=True, text=True, cwd=folder, timeout=120
+        [sys.executable, *options, str(file)], env=env, capture_output=True, text=True, cwd=folder, timeout=seconds
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -85,6 +86,42 @@ def test_the_command_line_without_asserts_and_docstrings(option, tmp_path):
     assert rows[0] == rows[1] != []
     listed = python(code.format(["list"]), option, folder=tmp_path)
     assert all(name in listed for name in ("SmoothedHinge", "SCAFFOLD", "fedavg-convex", "diabetes"))
+
+
+COMMANDS = (
+    ["solve", "d.csv", "--target", "y", "--client", "c", "--rounds", "4", "--save", "model"],
+    ["predict", "model", "d.csv", "--proba"],
+    ["compare", "d.csv", "--target", "y", "--client", "c", "--methods", "pooled", "--folds", "2"],
+    ["verify", "--theorem", "fedavg-convex", "mocha-smooth", "--problem", "d.csv", "--target", "y", "--client", "c"],
+)
+SAYS = """
+import re, sys
+from contextlib import redirect_stdout
+from io import StringIO
+from fedconvex.cli import main
+for command in {commands}:
+    with redirect_stdout(StringIO()) as said:
+        status = main(command)
+    text = said.getvalue()
+    if command[0] == 'compare':
+        text = re.sub(r'(?m) \\d[0-9.e-]*$', ' TIME', text)  # seconds are the last column
+    print(status, re.sub(r'(\\d+:)+\\d+|\\d[0-9.e+-]* ?s\\b|"(python|seconds|date)": [^,]*', 'TIME', text))
+"""
+
+
+def test_commands_say_the_same_without_asserts_and_docstrings(tmp_path):
+    """Solve, predict, compare and verify: not a character differs but for seconds."""
+    rows = [f"{np.sin(i):.3f},{np.cos(3 * i):.3f},{'yes' if np.sin(7 * i) > -0.2 else 'no'},{'uvw'[i % 3]}"
+            for i in range(60)]  # fmt: skip
+    said = []
+    for options in ((), ("-OO",)):
+        folder = tmp_path / f"python{''.join(options)}"
+        folder.mkdir()
+        (folder / "d.csv").write_text("\n".join(["a,b,y,c", *rows]) + "\n")
+        said.append(python(SAYS.format(commands=COMMANDS), *options, folder=folder, compiled=True, seconds=400))
+    assert said[0] == said[1]
+    assert [line[0] for line in said[0].splitlines() if line[:2] in {f"{i} " for i in range(9)}].count("0") >= 4
+    assert all(word in said[0] for word in ("FedAvg", "pooled"))
 
 
 @pytest.mark.compiled(only="where nothing is compiled, nothing is cached")

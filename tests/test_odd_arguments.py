@@ -33,6 +33,7 @@ from fedconvex.tables import read_table
 from fedconvex.theorems import agnostic_rate, dynamic_msd, dynamic_noise, fedavg_limit, fedprox, scaffold, svrg
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theorems.boosting import gradient_remainder
+from fedconvex.theorems.parts.assumptions import client_weights
 from fedconvex.theorems.parts.instances import own
 from fedconvex.theorems.weight_divergence import class_shares, divergence
 from fedconvex.theory import Moments
@@ -181,6 +182,7 @@ CASES = {
         lambda: solve_minimax(DOMAINS, start=np.zeros((1, 2))),
         r"Problem.solve_minimax: start must have shape \(2,\)",
     ),
+    "constants that are none": (lambda: client_weights("a theorem", 3), "a theorem: constants must be a Constants"),
     "names of bounds": (lambda: ratio_table({("x",): KNOWN}, Bracket(1.0, 1.0)), "name of a bound must be a string"),
     "groups wider than a model": (
         lambda: Problem(FED, Squared(), penalty=GroupLasso(1.0, groups=3)),

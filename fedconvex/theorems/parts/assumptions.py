@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex._check import real, whole
+from fedconvex._check import instance, real, whole
 from fedconvex.constants import BOUND, EXACT, Constants
 from fedconvex.theory.bound import AssumptionError, Hypothesis, known
 
 
 def client_weights(theorem: str, constants: Constants) -> np.ndarray:
     """Return the weights p_k, 1/K each where only the number of clients is given."""
+    instance(f"{theorem}: constants", constants, Constants)
     if constants.p is not None:
         return np.asarray(constants.p, dtype=float)
     (K,) = known(theorem, constants, "K")
