@@ -140,7 +140,7 @@ def test_svmlight_stays_sparse(capsys, tmp_path):
     from sklearn.datasets import dump_svmlight_file
 
     rng = np.random.default_rng(0)
-    X = sp.random_array((80, 30), density=0.1, rng=rng, format="csr")
+    X = sp.random_array((80, 30), density=0.1, random_state=rng, format="csr")
     dump_svmlight_file(X, np.where(np.arange(80) % 2, 1, -1), str(tmp_path / "a.svm"), zero_based=False)
     facts = _json(capsys, "solve", tmp_path / "a.svm", "--clients", 4, "--partition", "iid", *FAST)
     assert (facts["clients"], facts["rows"], facts["features"]) == (4, 80, 30)

@@ -196,7 +196,7 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
 @pytest.mark.parametrize("suffix", [".svm", ".svmlight", ".libsvm", ".txt", ".txt.gz", ".txt.bz2", ".svm.bz2"])
 @pytest.mark.parametrize("zero_based", [True, False])
 def test_svmlight(tmp_path, suffix, zero_based):
-    X = sp.random_array((20, 7), density=0.4, rng=np.random.default_rng(1)).toarray()
+    X = sp.random_array((20, 7), density=0.4, random_state=np.random.default_rng(1)).toarray()
     X[0, [0, 6]] = 1.0, 2.0  # the first and the last column occur
     y = np.where(np.arange(20) % 3, 1.0, -1.0)
     path = tmp_path / f"a{suffix}"
@@ -230,7 +230,7 @@ def test_npz_dense_aliases_and_extras(tmp_path):
 
 
 def test_npz_sparse_as_scipy_writes_it(tmp_path):
-    X = sp.random_array((6, 9), density=0.3, rng=np.random.default_rng(2), format="csr")
+    X = sp.random_array((6, 9), density=0.3, random_state=np.random.default_rng(2), format="csr")
     sp.save_npz(tmp_path / "x.npz", X)
     with np.load(tmp_path / "x.npz") as stored:
         np.savez(tmp_path / "xy.npz", y=np.arange(6), **stored)
