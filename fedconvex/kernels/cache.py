@@ -208,7 +208,8 @@ if not DISABLED:
 class _Hearing(event.Listener):
     """Ctrl-C while kernels are compiled or read: Python drops what it raises in a callback of LLVM, and we raise it."""
 
-    depth, heard, before = 0, False, None
+    depth, heard = 0, False
+    before: Any = None
 
     def on_start(self, _: Any) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -228,7 +229,7 @@ class _Hearing(event.Listener):
 
     def _hear(self, number: int, frame: Any) -> None:
         try:
-            self.before(number, frame)  # type: ignore[misc]
+            self.before(number, frame)
         except KeyboardInterrupt:
             self.heard = True
             raise

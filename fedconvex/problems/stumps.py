@@ -213,7 +213,7 @@ class Presorted(_Table):
 
     def __init__(self, X: Any) -> None:
         self.columns = _columns("Presorted.X", X)
-        self.order = np.empty(self.columns.shape, dtype=np.uint32)
+        self.order: np.ndarray = np.empty(self.columns.shape, dtype=np.uint32)
         for order, column in zip(self.order, self.columns, strict=True):  # one by one: Ctrl-C is heard in between
             order[:] = np.argsort(column, kind="stable")
         self._finish()

@@ -390,7 +390,7 @@ def project_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf, weights: Any 
     step = max(1, PIECE // rows.shape[1])
     for i in range(0, len(rows) if s > 0.0 else 0, step):
         some = slice(i, i + step)
-        if w is None:
+        if w is None or u is None:
             project_rows(rows[some], s, found[some])
         else:
             _box_rows(rows[some], *(c if len(c) == 1 else c[some] for c in (w, u)), s, found[some])

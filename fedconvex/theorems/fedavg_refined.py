@@ -372,7 +372,7 @@ _UNIFORM: dict[str, Any] = {
     "worst_case": UniformUpper,
     "space": local_sgd_space(fixed_step, 0.999, weighted=True, **BOUNDED),
 }
-_WHERE_UNIFORM = (
+_WHERE_UNIFORM: tuple[Instance | Check, ...] = (
     shifted_logistic,
     uneven_logistic,
     breast_cancer,

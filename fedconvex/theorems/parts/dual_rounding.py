@@ -86,5 +86,6 @@ def gap_rounding(z: Sizes) -> np.ndarray:
 def _steps(s: Setting) -> np.ndarray:
     """Return the most coordinate steps of every node in a round, (m,)."""
     m: Any = s.method
-    work = (m if isinstance(m, NodeWork) else NodeWork(theta=m.theta, max_epochs=m.max_epochs)).asked(s.problem, 0)
+    problem: Any = s.problem
+    work = (m if isinstance(m, NodeWork) else NodeWork(theta=m.theta, max_epochs=m.max_epochs)).asked(problem, 0)
     return np.asarray(work.steps * work.most, dtype=float)
