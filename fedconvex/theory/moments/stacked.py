@@ -73,7 +73,7 @@ class StackedMoments:
     >>> from fedconvex.theory.moments import StackedMoments
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])]), Squared())
     >>> StackedMoments(SCAFFOLD(step_size=0.5, participation=1), problem).run(rounds=2).deviation
-    array([4.    , 1.25  , 0.5625])
+    array([4.   , 1.25 , 0.625])
     """
 
     def __init__(self, method: Any, problem: Problem) -> None:
