@@ -379,7 +379,8 @@ def project_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf, weights: Any 
     a, s = inputs.rows(f"{who}: v", v), inputs.scale(who, scale)
     out, rows = np.empty_like(a), a.reshape(-1, a.shape[-1])
     if inputs.number(who, cap) and inputs.number(who, weights) and cap == np.inf and weights == 1.0:
-        w = u = None
+        w: Any = None
+        u: Any = None
     else:
         inputs.moderate(f"{who}: v", a)
         w, u = inputs.weights(who, weights, a.shape), inputs.caps(who, cap, a.shape)
