@@ -521,6 +521,7 @@ def own() -> dict[str, dict[str, Any]]:
     from fedconvex.report import domain_scores
     from fedconvex.secure import Party, encode
     from fedconvex.tables import read_table
+    from fedconvex.theorems.fedavg_convex import fedavg_convex
     from fedconvex.verify import checks
 
     w, keys = world(), {number: Party(number).public for number in (0, 1, 2)}
@@ -650,6 +651,7 @@ def own() -> dict[str, dict[str, Any]]:
             )
         },
         "verify.tightest": {"budget": 2, "theorem": "fedavg-convex"},
+        "verify.own_theorem": {"bound": fedavg_convex},
         "verify.verify": {"theorem": "fedavg-refined"},
         "verify.curve": {"theorem": "fedavg-at-optimum", "rounds": [1, 2]},
         "verify.verify_grid": {
