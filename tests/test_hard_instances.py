@@ -131,7 +131,7 @@ def test_one_local_step_is_not_biased():
 def test_bad_runs():
     with pytest.raises(ValueError, match="step_size must be below 2/L"):
         crossing(1.0, 1.0, step_size=2.0, local_steps=1, rounds=1)
-    with pytest.raises(ValueError, match="D must be positive"):
+    with pytest.raises(ValueError, match=r"D must be a number in \(0, "):
         drifting_slowly(1.0, 0.0, 1.0, step_size=0.1, local_steps=1, rounds=1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         crossing(1.0, 1.0, step_size=0.1, local_steps=1, rounds=1).value = 0.0

@@ -233,3 +233,22 @@ def test_ensembles_are_written_whole_or_not_at_all(tmp_path):
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["q.npz"]
     assert QEnsemble.load(path).alpha.tolist() == [1.0]
+
+
+def test_ensemble_models_have_two_labels_and_different_names():
+    from fedconvex.problems import EnsembleModel, QEnsemble, Stump
+
+    f = QEnsemble([Stump(0, 1.5, -1.0, 1.0)], [0], [0.5])
+    for classes in (([1], [2, 3]), (None, "a"), (float("nan"), 1.0), ("a", "a")):
+        with pytest.raises(ValueError, match=r"EnsembleModel\.classes must be two different labels"):
+            EnsembleModel(f, classes, ("x",))
+    with pytest.raises(ValueError, match=r"EnsembleModel\.feature_names must be different names"):
+        EnsembleModel(f, (0, 1), ("x", "x"))
+
+
+def test_compare_says_why_rows_may_not_weigh_differently():
+    rng = np.random.default_rng(0)
+    X, y, who = rng.normal(size=(40, 2)), np.tile([-1.0, 1.0], 20), np.repeat([0, 1], 20)
+    fed = Federation.from_arrays(X, y, who, sample_weight=rng.uniform(0.5, 2.0, 40))
+    with pytest.raises(ValueError, match="intervals count rows, and weights do not say how many rows one stands for"):
+        compare(fed)

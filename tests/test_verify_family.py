@@ -56,7 +56,8 @@ def test_scaffold(make):
         method = SCAFFOLD(step_size=eta, local_steps=3, participation=participation, server_step=server)
         for rounds in (1, 6):
             verdict = holds("scaffold", problem, method, rounds)
-            assert (verdict.trajectories == 0) == (participation == 1.0)
+            exact = participation == 1.0 or make is squares  # least squares: exact moments of sampled clients too
+            assert (verdict.trajectories == 0) == exact
     batches = SCAFFOLD(step_size=eta, local_steps=3, batch_size=2)
     holds("scaffold", logistic(), batches, 4)
     refuses("scaffold", squares(), batches, "finite sigma2")

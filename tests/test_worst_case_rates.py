@@ -102,7 +102,7 @@ def test_own_round_and_divergence():
     assert contraction(lambda problem, s: [s[0] - 2.5 * problem.gradient(s[0])], Problems(mu=MU)).upper == math.inf
     own = contraction(lambda problem, s: [s[0] - problem.gradient(s[0])], Problems(mu=MU))
     assert own.upper == pytest.approx(0.81, rel=2e-5)
-    with pytest.raises(TypeError, match="return 1 states"):
+    with pytest.raises(TypeError, match="return a list of 1 states"):
         contraction(lambda problem, s: [s[0], s[0]], Problems(mu=MU))
     with pytest.raises(ValueError, match="Gram matrix of 3"):
         contraction(fedlin_round(0.3, 2), TWO, limit=3)
@@ -166,6 +166,8 @@ def test_rounds_name_what_is_wrong():
         (lambda: fedlin_round(0.1, 0), "local_steps must be"),
         (lambda: hedging_round(-1.0), "rho must be positive"),
         (lambda: contraction("gd", TWO), "contraction: round"),
+        (lambda: contraction(lambda problem, s: 3.0, Problems(mu=0.2)), "contraction: round must return a list"),
+        (lambda: contraction(lambda problem, s: ["x"], Problems(mu=0.2)), "a list of 1 states, points each"),
         (lambda: contraction(Round(lambda problem, s: s), 3), "contraction: problems"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

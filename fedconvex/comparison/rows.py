@@ -107,7 +107,10 @@ def rows_of(federation: Federation, loss: Any = None, title: str = "the federati
     ValueError
         With fewer than two clients, row weights, or a target of one value.
     """
-    federation.need_equal_rows("compare")
+    if federation.sample_weight is not None:
+        why = "intervals count rows, and weights do not say how many rows one stands for"
+        cure = f"drop the weights, or repeat rows: {why}"
+        raise bad("compare: data", "have rows of equal weight", "sample_weight", cure)
     order = np.argsort(federation.labels, kind="stable")
     ptr = federation.ptr
     rows = np.concatenate([np.arange(ptr[k], ptr[k + 1]) for k in order])

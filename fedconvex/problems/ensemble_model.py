@@ -63,9 +63,13 @@ class EnsembleModel:
             raise wrong_type("EnsembleModel.ensemble", "be a QEnsemble", type(self.ensemble).__name__)
         if not isinstance(self.classes, (tuple, list)) or len(self.classes) != 2:
             raise bad("EnsembleModel.classes", "be two labels", f"{self.classes!r}")
+        if not all(_is_label(label) for label in self.classes) or self.classes[0] == self.classes[1]:
+            raise bad("EnsembleModel.classes", "be two different labels, texts or numbers", f"{self.classes!r}")
         listed = isinstance(self.feature_names, (tuple, list)) and len(self.feature_names) > 0
         if not listed or not all(isinstance(name, str) for name in self.feature_names):
             raise bad("EnsembleModel.feature_names", "be names, at least one", f"{self.feature_names!r}")
+        if len(set(self.feature_names)) < len(self.feature_names):
+            raise bad("EnsembleModel.feature_names", "be different names", f"{self.feature_names!r}")
         if not isinstance(self.about, Mapping):
             raise wrong_type("EnsembleModel.about", "be a mapping", f"{self.about!r}")
         if self.clients is not None:
@@ -149,3 +153,8 @@ def _last_feature(ensemble: QEnsemble) -> int:
     """Return the largest number of a feature that members ask for, -1 if they ask for none."""
     asked = [max(h.feature.tolist()) if isinstance(h, Tree) else getattr(h, "feature", -1) for h in ensemble.members]
     return max([-1, *asked])
+
+
+def _is_label(label: Any) -> bool:
+    """Whether a label is a text or a number that equals itself."""
+    return isinstance(label, (str, bytes, bool, int, float, np.generic)) and bool(label == label)

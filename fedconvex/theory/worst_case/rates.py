@@ -203,11 +203,16 @@ def _after(round: Round, oracle: Oracle, states: Sequence[Any], h: int) -> tuple
 
 def _applied(round: Round, oracle: Oracle, states: Sequence[Any], h: int) -> list[Any]:
     for _ in range(h):
-        new = list(round.update(oracle, tuple(states)))
-        if len(new) != len(states):
-            raise wrong_type("contraction: round", f"return {len(states)} states", f"{len(new)}")
-        states = new
+        found = round.update(oracle, tuple(states))
+        if not isinstance(found, (list, tuple)) or len(found) != len(states) or not all(map(_is_point, found)):
+            got = f"{len(found)} things" if isinstance(found, (list, tuple)) else type(found).__name__
+            raise wrong_type("contraction: round", f"return a list of {len(states)} states, points each", got)
+        states = found
     return list(states)
+
+
+def _is_point(x: Any) -> bool:
+    return isinstance(x, Vector) or (isinstance(x, np.ndarray) and x.dtype.kind in "fi")
 
 
 def _observed(round: Round, oracle: Any, states: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
