@@ -408,6 +408,7 @@ PAGES = {  # of the figures
     "dynamic_msd": "dynamic_msd",
     "weight_divergence": "weight_divergence",
     "worst_case": "worst_case",
+    "worst_case_methods": "worst_case",
     "agnostic_generalisation": "agnostic_generalisation",
 }
 needs_docs = pytest.mark.skipif(not (DOCS / "figures.py").exists(), reason="no docs beside the tests")

@@ -422,6 +422,7 @@ THEOREMS = (
         checks=(
             unequal_hessians,
             shifted_logistic,
+            diabetes,
             Check(uneven_logistic, fixed_step(0.1, SCAFFOLD, local_steps=3)),
             Check(_ONE, fixed_step(0.5, SCAFFOLD, local_steps=2), 3),
             Check(two_logistic_clients, fixed_step(0.5, SCAFFOLD, local_steps=2), 2),

@@ -143,4 +143,4 @@ def _arrays(good: np.ndarray) -> Iterator[tuple[str, Any]]:
 
 
 def _sparse(a: np.ndarray) -> Any:
-    return sp.csr_array(np.atleast_2d(a))
+    return sp.csr_array(np.atleast_2d(a) if a.ndim <= 2 else a.reshape(len(a), -1))
