@@ -257,3 +257,31 @@ def test_refusals():
         labels = np.where(problem.federation.y > 0, 1.0, -1.0)
         fed = Federation.from_arrays(problem.federation.X, labels, np.repeat(np.arange(6), 6))
         run(IRMv1(step_size="auto"), InvariantProblem(fed, Logistic()), rounds=1)
+
+
+def _squared(X, y, lam: float = 1.0, **more) -> InvariantProblem:
+    return InvariantProblem(Federation.from_arrays(X, y, np.arange(len(y)) % 2, **more), Squared(), lam)
+
+
+@pytest.mark.parametrize("lam", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["small", "close"])
+def test_nearly_collinear_columns_are_not_certified_away(kind, lam):
+    """A column that second moments cannot resolve may explain everything: min J < 1e-10, and lower is no higher."""
+    rng = np.random.default_rng(0)
+    y, x = rng.standard_normal(20), rng.standard_normal(20)
+    X = np.column_stack([x, 1e-9 * y + (x if kind == "close" else 0.0)])
+    problem = _squared(X, y, lam)
+    planted = np.array([-1e9 if kind == "close" else 0.0, 1e9])
+    assert problem.value(planted) < 1e-10
+    best = problem.solve()
+    assert best.lower <= problem.value(planted)
+    assert problem.measure(np.zeros((1, 2))).gap[0] >= problem.value(np.zeros(2)) - problem.value(planted)
+    if kind == "small":
+        assert best.value < 1e-10
+
+
+def test_separable_logistic_keeps_the_bound_of_the_risks():
+    """Without a minimiser no box holds it; lower is then that of the risks alone, not -inf."""
+    X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [2.0, 0.0]])
+    best = InvariantProblem(Federation.from_arrays(X, np.ones(4), [0, 1, 0, 1]), Logistic(), 1.0).solve()
+    assert 0.0 <= best.lower <= 0.6931472 and np.isfinite(best.gap)

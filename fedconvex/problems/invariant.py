@@ -218,9 +218,10 @@ class InvariantProblem(ClientWeights):
         """Return a lower bound of min J, where it comes from, and whether w is shown to be the only minimiser."""
         value, d = float(self.value(w)), self.federation.d
         if not self.traits.quadratic:
+            found = float("-inf"), "none"
             if d <= 2 and hasattr(self.loss, "scale_slope_range"):
-                return self.boxes().lower, "branch and bound over boxes", False
-            return float(self.risk.by_domain.solve().lower) * self.n_environments, "the risks alone", False
+                found = float(self.boxes().lower), "branch and bound over boxes"
+            return (*max(found, (self._risks_alone(), "the risks alone")), False)
         p = self.environments
         near = invariance.shortfall(p, w)
         if near < np.inf:
@@ -230,8 +231,12 @@ class InvariantProblem(ClientWeights):
             bounds.append((invariance.best_dual_bound(p)[0], "Lagrangian dual"))
         if d <= _SMALL["moments"]:
             bounds.append((invariance.moment_bound(p, p.value(w)), "moment relaxation of order two"))
-        bounds.append((p.pooled()[2] - p.rounding(w), "the risks alone"))
+        bounds.append((self._risks_alone(), "the risks alone"))
         return (*max(bounds), False)
+
+    def _risks_alone(self) -> float:
+        """Return a lower bound of sum_e R^e from the rows: moments do not show what nearly collinear columns can do."""
+        return float(self.risk.by_domain.solve().lower) * self.n_environments
 
     def boxes(self, tol: float = 1e-4, boxes: int = 20000) -> Boxes:
         """Bound min J by branch and bound over boxes, for at most two features.
@@ -263,7 +268,7 @@ class InvariantProblem(ClientWeights):
         if self.traits.quadratic:
             p = self.environments
             pooled = p.pooled()[0]
-            own = [np.linalg.lstsq(S, b, rcond=None)[0] for S, b in zip(p.S, p.b, strict=True)]
+            own = [invariance.least_squares(S, b) for S, b in zip(p.S, p.b, strict=True)]
             center, half = p.box(p.value(pooled))
             half = np.where(np.isfinite(half), half, 1.0 + np.abs(center))
             near_zero = 1e-3 * rng.standard_normal((2, d))
@@ -309,8 +314,8 @@ def _of_subset(p: Environments, A: tuple[int, ...]) -> InvariantSubset:
     if not at:
         return InvariantSubset(A, w, float(p.risks(w).sum()), 0.0)
     S, b = p.S[:, at][:, :, at], p.b[:, at]
-    w[at] = np.linalg.lstsq(S.sum(axis=0), b.sum(axis=0), rcond=None)[0]
-    own = [np.linalg.lstsq(Se, be, rcond=None)[0] for Se, be in zip(S, b, strict=True)]
+    w[at] = invariance.least_squares(S.sum(axis=0), b.sum(axis=0))
+    own = [invariance.least_squares(Se, be) for Se, be in zip(S, b, strict=True)]
     off = [w[at] - v for v in own]  # R^e(w) - min R^e = off' S_e off/2
     worst = max(float(o @ Se @ o) / 2.0 for o, Se in zip(off, S, strict=True))
     return InvariantSubset(A, w, float(p.risks(w).sum()), worst)

@@ -31,6 +31,7 @@ __all__ = [
     "distinct",
     "dual_bound",
     "least_points",
+    "least_squares",
     "moment_bound",
     "multiplier_matrix",
     "shortfall",
@@ -80,9 +81,9 @@ class Environments(NamedTuple):
         return 2.0 * _EPS * (8.0 + v.size + math.sqrt(self.terms)) * sizes
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the minimiser of sum_e R^e, its Hessian (d, d) and the least value."""
+        """Return a minimiser of sum_e R^e, its Hessian (d, d) and its value; what S cannot resolve stays out."""
         S, b = self.S.sum(axis=0), self.b.sum(axis=0)
-        v = np.linalg.lstsq(S, b, rcond=None)[0]
+        v = least_squares(S, b)
         return v, S, float(self.risks(v).sum())
 
     def box(self, value: float) -> tuple[np.ndarray, np.ndarray]:
@@ -96,6 +97,13 @@ class Environments(NamedTuple):
             return v, np.full(v.size, np.inf)
         room = max(value - least, 0.0) + self.rounding(v)
         return v, np.sqrt(2.0 * room * np.diag(np.linalg.inv(S)))
+
+
+def least_squares(S: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a minimiser of v'S v/2 - b'v whatever the units of the features, (d,)."""
+    size = np.sqrt(np.diag(S))
+    unit = np.divide(1.0, size, out=np.zeros(size.size), where=size > 0.0)
+    return unit * np.linalg.lstsq(S * np.outer(unit, unit), unit * b, rcond=None)[0]
 
 
 def multiplier_matrix(problem: Environments, v: np.ndarray) -> np.ndarray:
