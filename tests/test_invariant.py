@@ -285,3 +285,18 @@ def test_separable_logistic_keeps_the_bound_of_the_risks():
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [2.0, 0.0]])
     best = InvariantProblem(Federation.from_arrays(X, np.ones(4), [0, 1, 0, 1]), Logistic(), 1.0).solve()
     assert 0.0 <= best.lower <= 0.6931472 and np.isfinite(best.gap)
+
+
+def test_collinear_and_empty_columns():
+    """A sum of columns, a column of zeros, nothing but zeros: solved, and nothing false is certified."""
+    rng = np.random.default_rng(0)
+    y, X = rng.standard_normal(20), rng.standard_normal((20, 2))
+    plain = _squared(X, y).solve()
+    several = _squared(np.column_stack([X, X.sum(axis=1)]), y).solve()
+    assert several.value == pytest.approx(plain.value, rel=1e-6) and several.lower <= plain.value
+    empty = _squared(np.column_stack([X, np.zeros(20)]), y).solve()
+    assert empty.value == pytest.approx(plain.value, rel=1e-9) and empty.gap <= 1e-5
+    nothing = _squared(np.zeros((20, 2)), y).solve()
+    assert nothing.gap <= 1e-12 * nothing.value
+    with pytest.raises(ValueError, match="no curvature"):
+        IRMv1(step_size="auto").default_step(_squared(np.zeros((20, 2)), y))

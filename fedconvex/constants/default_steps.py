@@ -282,4 +282,4 @@ def invariant_step(environments: Any) -> DefaultStep:
     sizes = np.linalg.norm(S, 2, axis=(1, 2))
     bend = 2.0 * lam * float(sizes @ (2.0 * math.sqrt(2.0 * J) + np.sqrt(c)) ** 2)
     L = float(np.linalg.norm(S.sum(axis=0), 2)) * (1.0 + 4.0 * math.sqrt(lam * J)) + bend
-    return DefaultStep(1.0 / L, "1/L where J <= J(0)", "fedconvex, constants.default_steps.invariant_step")
+    return DefaultStep(_inverse(L), "1/L where J <= J(0)", "fedconvex, constants.default_steps.invariant_step")

@@ -151,9 +151,14 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
     """
     import cvxpy as cp
 
+    seen = np.einsum("eii->i", problem.S) > 0.0  # features that are 0 everywhere change nothing
+    if not seen.all():
+        problem = problem._replace(S=problem.S[:, seen][:, :, seen], b=problem.b[:, seen])
     S, b, lam = problem.S, problem.b, problem.lam
     E, d = b.shape
     half = np.full(E, 0.5)
+    if d == 0:
+        return 0.5 * float(problem.c.sum()) * (1.0 - _EPS * (8.0 + math.sqrt(problem.terms))), half
     plain = dual_bound(problem, half)
     if lam == 0.0:
         return plain, half
@@ -168,14 +173,25 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
             [cp.reshape(h, (1, d), order="C") / 2.0, cp.reshape(s, (1, 1), order="C")],
         ]
     )
-    cp.Problem(cp.Maximize(-cp.sum_squares(half - mu) / (4.0 * lam) - s), [block >> 0]).solve(solver=cp.CLARABEL)
-    if mu.value is None:
+    programme = cp.Problem(cp.Maximize(-cp.sum_squares(half - mu) / (4.0 * lam) - s), [block >> 0])
+    if not _solved(programme) or mu.value is None:
         return plain, half
     found = [(plain, half)]
     for shift in (0.0, *10.0 ** np.arange(-12.0, 0.0)):
         moved = (1.0 - shift) * mu.value + shift * half
         found.append((dual_bound(problem, moved), moved))
     return max(found, key=lambda pair: pair[0])
+
+
+def _solved(programme: Any) -> bool:
+    """Solve a semidefinite programme; False where the solver gives up."""
+    import cvxpy as cp
+
+    try:
+        programme.solve(solver=cp.CLARABEL)
+    except (cp.SolverError, ValueError, ArithmeticError):  # ValueError: coefficients that overflow
+        return False
+    return True
 
 
 def moment_bound(problem: Environments, value: float) -> float:
@@ -207,14 +223,15 @@ def moment_bound(problem: Environments, value: float) -> float:
     unit = np.zeros(len(index))
     unit[start] = 1.0
     target = A @ (Q / size).ravel()
-    cp.Problem(cp.Maximize(gamma), [A @ cp.vec(G, order="C") == target - gamma * unit]).solve(solver=cp.CLARABEL)
-    if G.value is None or gamma.value is None:
+    programme = cp.Problem(cp.Maximize(gamma), [A @ cp.vec(G, order="C") == target - gamma * unit])
+    if not _solved(programme) or G.value is None or gamma.value is None:
         return -math.inf
     best = float(np.asarray(gamma.value))
     lam, V = np.linalg.eigh(0.5 * (G.value + G.value.T))
     kept = (V * np.maximum(lam, 0.0)) @ V.T
     left = target - best * unit - A @ kept.ravel()
-    off = _EPS * (8.0 + N + math.sqrt(problem.terms)) * float(np.abs(A @ np.abs(Q / size).ravel()).sum())
+    sizes = np.abs(Q / size) + np.abs(V) * np.abs(lam) @ np.abs(V).T
+    off = _EPS * (8.0 + N + math.sqrt(problem.terms)) * float((A @ sizes.ravel()).sum())
     return size * (best - float(np.abs(left).sum()) - off)
 
 
@@ -252,7 +269,7 @@ def least_points(problem: Environments, starts: np.ndarray) -> list[np.ndarray]:
         ).x  # fmt: skip
         H = problem.hessian(best)
         lam = np.linalg.eigvalsh(H)
-        if lam[0] > 0.0:  # no saddle; the last digits by Newton's method
+        if lam[0] > 4.0 * _EPS * lam.size * lam[-1]:  # no saddle, and not flat; the last digits by Newton's method
             for _ in range(3):
                 step = np.linalg.solve(problem.hessian(best), problem.gradient(best))
                 if not np.isfinite(step).all() or problem.value(best - step) > problem.value(best) + problem.rounding(
