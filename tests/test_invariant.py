@@ -300,3 +300,23 @@ def test_collinear_and_empty_columns():
     assert nothing.gap <= 1e-12 * nothing.value
     with pytest.raises(ValueError, match="no curvature"):
         IRMv1(step_size="auto").default_step(_squared(np.zeros((20, 2)), y))
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "lam", "match"),
+    [
+        (1e150, 1.0, 1.0, "features must be at most"),
+        (1e-162, 1.0, 1.0, "features must be 0, or at least"),
+        (1.0, 1e90, 1.0, "targets must be at most"),
+        (1.0, 1.0, 1e300, "penalty_weight must be at most"),
+    ],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_leaves_double_precision_is_refused(size, target, lam, match, sparse):
+    """Moments that overflow or lose their digits below the smallest normal number are refused by name."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    X, y = size * np.abs(rng.standard_normal((6, 2))), target * rng.standard_normal(6)
+    with pytest.raises(ValueError, match=match):
+        _squared(sp.csr_array(X) if sparse else X, y, lam).solve()

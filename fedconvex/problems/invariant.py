@@ -150,6 +150,8 @@ class InvariantProblem(ClientWeights):
         ------
         TypeError
             For another loss.
+        ValueError
+            If features, targets or the weight of the penalty are so large or small that J leaves double precision.
         """
         if not self.traits.quadratic:
             raise wrong_type("InvariantProblem.environments: loss", "be quadratic", f"{self.loss!r}")
@@ -161,8 +163,26 @@ class InvariantProblem(ClientWeights):
             mine = code == e
             X = fed.X[mine].toarray() if fed.is_sparse else fed.X[mine]
             y, s = fed.y[mine], weight[mine] / counts[e]
-            S[e], b[e], c[e] = X.T @ (X * s[:, None]), X.T @ (s * y), s @ (y * y)
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+                S[e], b[e], c[e] = X.T @ (X * s[:, None]), X.T @ (s * y), s @ (y * y)
+        self._check_range(np.einsum("eii->i", S), float(c.sum()))
         return Environments(S, b, c, self.penalty_weight, float(fed.n))
+
+    def _check_range(self, squares: np.ndarray, c: float) -> None:
+        """Refuse second moments, summed over environments, that leave no room for products of them."""
+        fed, most = self.federation, 1e120
+        X = fed.X if fed.sample_weight is None else fed.X[fed.sample_weight > 0.0]
+        seen = np.asarray((X != 0.0).sum(axis=0)).ravel() > 0
+        high, low = float(squares.max(initial=0.0)), float(squares[seen].min(initial=1.0))
+        cure = "scale the features, the targets or the penalty"
+        for name, x in (("mean squares of features", high), ("mean squares of targets", c)):
+            if not x <= most:
+                raise bad(f"InvariantProblem: {name}", "be at most 1e120", f"{x:g}", cure)
+        if low < 1e-250:
+            raise bad("InvariantProblem: mean squares of features", "be 0, or at least 1e-250", f"{low:g}", cure)
+        if not self.penalty_weight <= most / (1.0 + high) / (1.0 + c):
+            must = "be at most 1e120 / (1 + E x_j^2) / (1 + E y^2)"
+            raise bad("InvariantProblem.penalty_weight", must, f"{self.penalty_weight:g}", cure)
 
     # ---------------------------------------------------------------- certificates
 
