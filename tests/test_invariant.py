@@ -320,3 +320,9 @@ def test_what_leaves_double_precision_is_refused(size, target, lam, match, spars
     X, y = size * np.abs(rng.standard_normal((6, 2))), target * rng.standard_normal(6)
     with pytest.raises(ValueError, match=match):
         _squared(sp.csr_array(X) if sparse else X, y, lam).solve()
+
+
+def test_starting_points_are_heard():
+    """Another number of starting points is another search."""
+    problem = _chain(10.0)
+    assert problem.solve(0) is problem.solve(0) and problem.solve(0) is not problem.solve(3)

@@ -97,7 +97,7 @@ class InvariantProblem(ClientWeights):
         self.n_environments = int(counts.size)
         self.environment_of = np.argmax(held, axis=1)  # (K,)
         self.shares = held.max(axis=1) / counts[self.environment_of]  # (K,) of the environment's rows
-        self._solution: Solution | None = None
+        self._solutions: dict[int, Solution] = {}  # by the number of starting points
 
     @property
     def model_shape(self) -> tuple[int, ...]:
@@ -222,17 +222,17 @@ class InvariantProblem(ClientWeights):
         is that of the risks alone, and the gap says so.
         """
         whole("InvariantProblem.solve: starts", starts, low=0)
-        if self._solution is None:
+        if starts not in self._solutions:
             began = time.perf_counter()
             points = self.minima(starts)
             w = points[0] if points else np.zeros(self.model_shape)
             lower, source, unique = self._lower(w)
             value = float(self.value(w))
-            lower = min(lower, value)
+            lower = float(min(lower, value))
             attained = value - lower <= 1e-6 * (1.0 + abs(value))
             spent = time.perf_counter() - began
-            self._solution = Solution(w, value, lower, source, attained, unique, 0, spent, problem=self)
-        return self._solution
+            self._solutions[starts] = Solution(w, value, lower, source, attained, unique, 0, spent, problem=self)
+        return self._solutions[starts]
 
     def _lower(self, w: np.ndarray) -> tuple[float, str, bool]:
         """Return a lower bound of min J, where it comes from, and whether w is shown to be the only minimiser."""
