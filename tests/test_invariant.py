@@ -326,3 +326,13 @@ def test_starting_points_are_heard():
     """Another number of starting points is another search."""
     problem = _chain(10.0)
     assert problem.solve(0) is problem.solve(0) and problem.solve(0) is not problem.solve(3)
+
+
+def test_dual_bound_knows_what_cancels():
+    """Multipliers of both signs, environments that are equal: what their difference loses is not certified."""
+    A = np.random.default_rng(0).standard_normal((5, 3))
+    S, v = A.T @ A / 5, np.array([3.0, -1.0, 2.0])
+    p = Environments(np.stack([S, S]), np.stack([S @ v, S @ v]), np.full(2, v @ S @ v), lam=1e40)
+    for size in 10.0 ** np.arange(0, 15):
+        assert dual_bound(p, np.array([1.0 + size, -size])) <= p.risks(v).sum() + p.rounding(np.zeros(3)), size
+    assert dual_bound(p, np.array([2.0, -1.0])) >= -1e-10

@@ -133,14 +133,17 @@ def dual_bound(problem: Environments, mu: np.ndarray) -> float:
     M = np.einsum("e,eij->ij", mu, problem.S)
     h = (0.5 + mu) @ problem.b
     lam, V = np.linalg.eigh(M)
-    if not lam[0] > DEFINITE * np.abs(lam).max():
+    top = float(np.abs(mu) @ np.abs(problem.S).sum(axis=2).max(axis=1))  # multipliers of both signs may cancel
+    if not lam[0] > DEFINITE * top:
         return -math.inf
     cost = np.where(mu == 0.5, 0.0, (0.5 - mu) ** 2 / (4.0 * problem.lam)) if problem.lam else np.zeros(mu.size)
     if problem.lam == 0.0 and (mu != 0.5).any():
         return -math.inf
     last = float(((V.T @ h) ** 2 / lam).sum()) / 4.0
     terms = (float(problem.c.sum()) / 2.0, float(cost.sum()), last)
-    off = _EPS * (8.0 + len(M) + math.sqrt(problem.terms)) * (sum(map(abs, terms)) + last * np.abs(lam).max() / lam[0])
+    unit = _EPS * (8.0 + len(M) + len(mu) + math.sqrt(problem.terms))
+    slip = unit * float(np.linalg.norm(np.abs(0.5 + mu) @ np.abs(problem.b))) / math.sqrt(lam[0])  # of M^{-1/2} h
+    off = unit * (sum(map(abs, terms)) + 2.0 * last * top / lam[0]) + slip * (math.sqrt(last) + 0.25 * slip)
     return terms[0] - terms[1] - terms[2] - off
 
 
