@@ -336,3 +336,10 @@ def test_dual_bound_knows_what_cancels():
     for size in 10.0 ** np.arange(0, 15):
         assert dual_bound(p, np.array([1.0 + size, -size])) <= p.risks(v).sum() + p.rounding(np.zeros(3)), size
     assert dual_bound(p, np.array([2.0, -1.0])) >= -1e-10
+
+
+def test_no_minimiser_is_unique_before_it_is_certified():
+    """At lam = 1e16 rounding of J leaves a gap above 1e-6: neither attained nor unique."""
+    rng = np.random.default_rng(0)
+    best = _squared(rng.standard_normal((20, 2)), rng.standard_normal(20), 1e16).solve()
+    assert best.gap > 1e-6 * (1.0 + best.value) and not best.attained and not best.unique

@@ -212,14 +212,14 @@ class InvariantProblem(ClientWeights):
         Returns
         -------
         Solution
-            ``attained`` says that w is certified as a global minimiser, ``unique`` that M(w) > 0 makes it the only one;
-            ``certificate`` where ``lower`` comes from.
+            ``attained`` says that w is certified as a global minimiser, up to 1e-6 (1 + |J|), ``unique`` that M(w) > 0
+            beside: a critical point there is the only minimiser; ``certificate`` where ``lower`` comes from.
 
         Notes
         -----
         Squared loss: M(w) > 0; else the better of the dual bound (up to 300 features) and the moment relaxation of
-        order two (up to 6). Losses with a ``scale_slope_range`` and at most two features: branch and bound. Else lower
-        is that of the risks alone, and the gap says so.
+        order two (up to 6). Losses with a ``scale_slope_range`` and at most two features: branch and bound. Where these
+        say less, as for columns that are collinear up to rounding, lower is that of the risks alone.
         """
         whole("InvariantProblem.solve: starts", starts, low=0)
         if starts not in self._solutions:
@@ -231,7 +231,9 @@ class InvariantProblem(ClientWeights):
             lower = float(min(lower, value))
             attained = value - lower <= 1e-6 * (1.0 + abs(value))
             spent = time.perf_counter() - began
-            self._solutions[starts] = Solution(w, value, lower, source, attained, unique, 0, spent, problem=self)
+            self._solutions[starts] = Solution(
+                w, value, lower, source, attained, attained and unique, 0, spent, problem=self
+            )
         return self._solutions[starts]
 
     def _lower(self, w: np.ndarray) -> tuple[float, str, bool]:
@@ -267,6 +269,11 @@ class InvariantProblem(ClientWeights):
             Stop once value - lower is at most that.
         boxes : int
             Stop after so many.
+
+        Returns
+        -------
+        Boxes
+            ``lower`` is -inf where no box holds the minimisers: separable rows, or collinear columns.
 
         Raises
         ------
