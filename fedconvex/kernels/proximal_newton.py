@@ -74,11 +74,15 @@ def _dot(a, b):
 
 @part
 def _newton(loss, X, y, lo, hi, ridge, known, v, rho, tol, room, x):
-    """Overwrite x by the minimiser; False where a Hessian is not positive in double precision."""
+    """Overwrite x by the minimiser, NaN where h overflows; False where a Hessian is not positive up to rounding."""
     g, new, trial, u, H = room[0], room[1], room[2], room[3], room[4:]
     h = _value_gradient(loss, X, y, lo, hi, ridge, v, rho, x, g)
     for _ in range(200):
         size = math.sqrt(_dot(g, g))
+        if not (size < math.inf and h < math.inf):
+            for a in range(x.size):
+                x[a] = math.nan
+            return True
         if not size > tol * (1.0 + math.sqrt(_dot(x, x))):
             return True
         _hessian(loss, X, y, lo, hi, ridge, known, rho, x, H)

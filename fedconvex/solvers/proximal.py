@@ -122,11 +122,13 @@ def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndar
     h, g = value_gradient(x)
     for _ in range(200):
         size = math.sqrt(g.dot(g))
+        if not (size < math.inf and h < math.inf):
+            return np.full_like(x, np.nan)  # overflow: the driver calls it divergence
         if not size > tol * (rho + own.l2) * (1.0 + math.sqrt(x.dot(x))):
             break
         step = (_inverse(own, x, rho) if inverses is None else inverses(rho))(g)
         if not np.isfinite(step).all():
-            return np.full_like(x, np.nan)  # overflow: the driver calls it divergence
+            return np.full_like(x, np.nan)
         slope, t = float(g @ step), 1.0
         drowned = slope <= 1e-11 * (1.0 + abs(h))
         while t > 1e-10:

@@ -1,0 +1,22 @@
+"""Proximal points of clients at the ends of double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation, Logistic, Problem, Squared
+from fedconvex.solvers import proximal
+
+
+@pytest.mark.parametrize("compiled", [32, 0])
+@pytest.mark.parametrize("loss", [Squared(), Logistic()])
+@pytest.mark.parametrize("center", [np.nan, np.inf, -1e200])
+def test_overflow_is_not_an_answer(compiled, loss, center, monkeypatch):
+    """A center that is not finite, or whose square is not, gives NaN, which runs call divergence, and not the start."""
+    monkeypatch.setattr(proximal, "_COMPILED", compiled)
+    problem = Problem(Federation.from_clients([([[1.0, 0.0], [2.0, 1.0]], [1.0, -1.0])]), loss)
+    v, start = np.full((1, 1, 2), center), np.zeros((1, 1, 2))
+    with np.errstate(all="ignore"):
+        x = proximal.proximal_points(problem, np.array([[0]]), v, np.array([1.0]), start, 1e-12)
+    assert np.isnan(x).all()
