@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from fedconvex.solvers.invariance import (
     multiplier_matrix,
     shortfall,
 )
+from fedconvex.solvers.invariance_boxes import least_in_boxes
 
 
 def _chain(lam: float) -> InvariantProblem:
@@ -343,3 +346,33 @@ def test_no_minimiser_is_unique_before_it_is_certified():
     rng = np.random.default_rng(0)
     best = _squared(rng.standard_normal((20, 2)), rng.standard_normal(20), 1e16).solve()
     assert best.gap > 1e-6 * (1.0 + best.value) and not best.attained and not best.unique
+
+
+class _Shifted(NamedTuple):
+    """Logistic loss less one: negative where it is small, and without a check of labels."""
+
+    def value(self, z, y):
+        return np.log1p(np.exp(-y * z)) - 1.0
+
+    def slope(self, z, y):
+        return -y / (1.0 + np.exp(y * z))
+
+    def curvature(self, z, y):
+        t = np.exp(-abs(z))
+        return t / ((1.0 + t) * (1.0 + t))
+
+    def scale_slope_range(self, low, high, y):
+        return Logistic().scale_slope_range(low, high, y)
+
+
+def test_boxes_of_losses_below_zero():
+    """Risks of a loss without a lower bound may be negative: nothing cuts the bounds of boxes at zero."""
+    X, y = np.array([[1.0], [1.0], [1.0], [1.0]] * 2), np.array([1.0, 1.0, 1.0, -1.0] * 2)
+    fed = Federation.from_arrays(X, y, np.arange(8) // 4)
+    bounds = [InvariantProblem(fed, loss, 1.0) for loss in (Logistic(), _Shifted())]
+    pooled = bounds[0].risk.by_domain.solve()
+    bounds[1].risk.by_domain._solution = pooled  # what solves it is not the matter
+    w, low = pooled.w, bounds[0].value(pooled.w) - 2.0
+    assert bounds[1].value(w) == pytest.approx(low) and low < -0.5
+    found = least_in_boxes(bounds[1], w, 1e-3, 2000)
+    assert low - 1e-3 - 1e-9 <= found.lower <= low

@@ -28,4 +28,5 @@ class ScaleSlope(NamedTuple):
 
     def check_labels(self, y: np.ndarray) -> None:
         """Accept what the loss accepts."""
-        self.loss.check_labels(y)
+        if hasattr(self.loss, "check_labels"):
+            self.loss.check_labels(y)

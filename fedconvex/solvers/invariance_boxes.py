@@ -87,7 +87,7 @@ def _tangents(problem: Any, rows: _Rows, centers: np.ndarray, halves: np.ndarray
     row_losses.row_values(problem.loss, slopes, rows.y, values)
     row_losses.row_slopes(problem.loss, slopes, rows.y)
     G = (slopes.T * s) @ rows.X
-    return np.maximum(s @ values - np.abs(G * halves).sum(axis=1), 0.0), Z
+    return np.maximum(s @ values - np.abs(G * halves).sum(axis=1), s.sum() * problem.traits.lower_bound), Z
 
 
 def _lower(problem: Any, rows: _Rows, centers: np.ndarray, halves: np.ndarray) -> np.ndarray:
