@@ -133,6 +133,15 @@ def test_scaffold_beyond_its_step():
     assert scaffold_factor(Constants(L=1.0, mu=1e-3), step_size=0.1, local_steps=10) > 1.0
 
 
+def test_factor_of_parabolas_of_one_curvature():
+    """e and D shrink apart, by |1 - eta_g (1 - q^tau)| and by 1 - (1 - q^tau)/(tau eta): the larger one stays."""
+    constants = Constants(L=1.0, mu=1.0)
+    assert scaffold_factor(constants, step_size=1.0, local_steps=1) == 0.0  # one step to the optimum
+    for eta, tau, eta_g, factor in ((0.5, 2, 1 / 3, 0.75), (0.5, 2, 1.0, 0.25), (0.5, 1, 1.0, 0.5), (1.0, 4, 1.0, 0.75)):
+        found = scaffold_factor(constants, step_size=eta, local_steps=tau, server_step=eta_g)
+        assert found == pytest.approx(factor, rel=1e-9)
+
+
 def test_steps_too_long_are_refused():
     constants = Constants(L=1.0, mu=0.5, D=1.0, sigma2=0.0, zeta_star=1.0, K=2)
     for bound in (fedavg_contraction, scaffold_contraction):

@@ -258,14 +258,14 @@ def scaffold_factor(constants: Constants, *, step_size: float, local_steps: int,
     """
     eta, tau, L, mu, _ = _controlled(constants, step_size, local_steps)
     eta_g = real("server_step", server_step, low=0.0, strict=True)
-    e, d, factor = 1.0, L, 1.0
+    e, d, factor = 0.5, 0.5 * L, math.nan
     for _ in range(2000):
         before = factor
         e, d = _controlled_round(e, d, eta, tau, L, mu, eta_g)
         factor = e + d / L
-        e, d = e / factor, d / factor
-        if abs(factor - before) <= 1e-13 * factor:
+        if factor == 0.0 or abs(factor - before) <= 1e-13 * factor:
             break
+        e, d = e / factor, d / factor
     return factor
 
 
