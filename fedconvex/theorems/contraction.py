@@ -88,8 +88,8 @@ This project. What they sharpen: Li et al. (ICLR 2020), Theorem 1; Karimireddy e
 """,
     differs="""
 S1 and Li et al.: no bound G^2 of the gradients, no Gamma, steps up to 2/(L + mu) instead of 1/(4 L), any schedule.
-S2 and Karimireddy et al.: no step condition 1/(81 L), the factor 1 - mu h + O(h^2) instead of 1 - mu h/2, unequal
-weights; but full participation and full gradients only.
+S2 and Karimireddy et al.: no step condition 1/(81 L), the factor (1 - mu h + O(h^2))^2 of F - F* instead of
+1 - mu h/2, unequal weights; but full participation and full gradients only.
 """,
     meaning="""
 **S1.** One step with a gradient of curvature between μ and L is the step of the parabola c‖·‖²/2, and a rest that is at
@@ -98,9 +98,11 @@ most l times as long as the distance. Parabolas of one curvature have no drift, 
 is the bias M that noise leaves in curved functions. With a constant step the bound settles at (L/2)(Bζ_*/(1-P) + ...)²,
 with η of order 1/t it falls like 1/t.
 
-**S2.** No heterogeneity in the limit: e and D go to zero together, or not at all. `scaffold_factor` is the factor of a
-round in the long run. It is below 1 for h = τη_gη up to about 1/(L(2κ)^{1/2}): for κ = 10 at h = 1/L (0.936 for τ = 3),
-for κ = 100 at 0.3/L (0.998), where 1/(81L) gives 0.99994. Beyond that it is above 1 and proves nothing.
+**S2.** No heterogeneity in the limit: e and D go to zero together, or not at all. `scaffold_factor` is the factor by
+which the *distance* shrinks in a round in the long run, that of F - F* is its square. With η_g = 1 and κ ≥ 10 it is
+below 1 for h = τη up to about 3.5/(Lκ^{1/2}), whatever τ is: for κ = 10 at h = 1/L (0.936 for τ = 3), for κ = 100 at
+0.3/L (0.998, squared 0.996; 1 - μh/2 at 1/(81L), for F - F*, is 0.99994). For τ = 1 it is below 1 at all steps, with
+η_g > 1 at longer h = τη_gη than with η_g = 1. Where it is above 1, S2 proves nothing.
 """,
     proof="""
 **A lemma.** g(x) = ∇F_i(x) - cx is l-Lipschitz: ∇F_i - μ id is the gradient of a convex (L-μ)-smooth function, hence
@@ -118,7 +120,8 @@ noise from x, z without noise from x*.
    adds at most η²σ_i²: Var y ≤ Vσ_i².
 4. Bias of noise, zero if g is affine: m⁺ - ŷ⁺ = (1-ηc)(m - ŷ) - η E[g(y) - g(ŷ)], and E‖y - ŷ‖ ≤ (Var y + ‖m -
    ŷ‖²)^{1/2}: ‖m - ŷ‖ ≤ Mσ_i,
-   as the map is homogeneous in σ_i.
+   as the map is homogeneous in σ_i. If σ_i² bounds the variance in the mean over x only, the same recursions bound (E
+   Var y)^{1/2} and (E‖m - ŷ‖²)^{1/2}, by Minkowski's inequality in each step, and 5 needs no more.
 5. x⁺ - x* = Σ p_i(y_i - m_i) + Σ p_i(m_i - ŷ_i) + Σ p_i(ŷ_i - z_i) + b. Given x the first sum has mean zero and,
    clients being independent, mean square at most V Σ p_i²σ_i²; the others are at most M Σ p_iσ_i, Pd, Bζ_*. So E‖x⁺ -
    x*‖² ≤ E(Pd + k)² + v with k = Bζ_* + M Σ p_iσ_i, v = V Σ p_i²σ_i², and by Minkowski's inequality (E(Pd +
