@@ -12,6 +12,7 @@ from fedconvex.methods import Decay
 from fedconvex.theorems import contraction
 from fedconvex.theorems.contraction import fedavg_contraction, scaffold_contraction, scaffold_factor
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule, fedavg_strongly_convex
+from fedconvex.theorems.parts.instances import shifted_logistic
 from fedconvex.theorems.scaffold import scaffold_best_step
 from fedconvex.theory import AssumptionError, Moments
 
@@ -148,6 +149,14 @@ def test_steps_too_long_are_refused():
         bound(constants, step_size=4.0 / 3.0, local_steps=2, rounds=2)
         with pytest.raises(AssumptionError, match="2/"):
             bound(constants, step_size=1.34, local_steps=2, rounds=2)
+
+
+def test_where_a_curvature_was_taken_is_among_the_hypotheses():
+    problem = shifted_logistic.make()
+    c = replace(problem.constants(radius=1.0), D=1.0, zeta_star=1.0, sigma2=0.0, sigma2_k=None)
+    for bound in (fedavg_contraction, scaffold_contraction):
+        texts = [str(h) for h in bound(c, step_size=0.5, local_steps=2, rounds=2).requires]
+        assert any(text.startswith("mu_k covers the run") for text in texts)
 
 
 @pytest.mark.slow

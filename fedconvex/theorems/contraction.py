@@ -281,7 +281,9 @@ def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[
     convex = Hypothesis(
         "every F_k mu-strongly convex, 0 < mu <= L", f"mu = {mu:g}, L = {L:g}", 0 < mu <= L * (1 + 1e-12)
     )
-    return float(L), min(mu, float(L)), require(theorem, convex, Hypothesis("every F_k L-smooth", f"L = {L:g}"))
+    smooth = Hypothesis("every F_k L-smooth", f"L = {L:g}")
+    where = where_taken(constants, "mu_k" if constants.mu_k is not None else "mu")
+    return float(L), min(mu, float(L)), require(theorem, convex, smooth, *where)
 
 
 def _short(eta: float, L: float, mu: float) -> Hypothesis:
