@@ -108,6 +108,17 @@ def test_own_round_and_divergence():
         contraction(fedlin_round(0.3, 2), TWO, limit=3)
 
 
+def test_steps_after_which_no_quadratic_of_the_corners_is_left():
+    """Steps 1/L and 1/mu: curvatures mu and L are at the optimum after both, so that bisection starts at 0."""
+
+    def both(problem, s):
+        x = s[0] - problem.gradient(s[0])
+        return [x - 2.0 * problem.gradient(x)]
+
+    found = contraction(both, Problems(mu=0.5), tolerance=1e-3)
+    assert found.lower == 0.0 and 0.125**2 <= found.upper <= 0.25 * 1.01  # curvature 3/4; |1 - h| |1 - 2 h'| <= 1/2
+
+
 def test_a_spoilt_lyapunov_function_is_refused():
     """Of a factor below the least one nothing passes, and spoilt multipliers fail the check."""
     step = rates._traced(gradient_descent_round(0.5), Problems(mu=MU), 1)

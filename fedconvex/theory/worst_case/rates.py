@@ -49,6 +49,7 @@ from fedconvex.theory.worst_case.oracles import NeedsClientsError, Oracle, Symbo
 __all__ = ["Rate", "Round", "contraction"]
 
 EPS = float(np.finfo(float).eps)
+LEAST = 1e-12  # factor below which nothing is looked for: the geometric mean of 0 and anything is 0
 ATTEMPTS = ((1e-10, 1e-8), (1e-8, 1e-6), (1e-7, 1e-5))  # tolerance of the solver, least eigenvalue that is asked for
 
 
@@ -152,7 +153,7 @@ def contraction(
     found = search.at(lower**h * (1.0 + tolerance)) if lower < 1.0 else None
     low, high = lower, lower * (1.0 + tolerance)
     if found is None and lower < 1.0:
-        low, high = high, 1.0
+        low, high = max(high, LEAST), 1.0
         found = search.at(1.0 - 1e-7)
         while found is not None and high > low * (1.0 + tolerance):
             middle = math.sqrt(low * high)
