@@ -358,15 +358,16 @@ def _read_scaffold(s: Setting) -> Reading:
     is_method("S2", m, SCAFFOLD)
     stationary("S2", s.problem)
     local = traits_of(m, s.problem).local
-    full = local is not None and local.full and local.fresh
+    assert local is not None
+    full = local.full and local.fresh
     require(
         "S2",
         full_participation(s),
         Hypothesis("option II", f"option {m.option}", m.option == 2),
         Hypothesis("full gradients", f"batch_size={m.batch_size}, epochs={m.epochs}", full),
     )
-    eta = one_number("S2", "step size", m.step_size)
-    numbers = {"step_size": eta, "local_steps": m.local_steps, "server_step": float(m.server_step)}
+    eta, tau = one_number("S2", "step size", m.step_size), int(local.steps[0])  # of epochs, as many as they are
+    numbers = {"step_size": eta, "local_steps": tau, "server_step": float(m.server_step)}
     return Reading({"constants": s.constants(), "rounds": s.rounds, **numbers})
 
 
