@@ -85,10 +85,12 @@ class WorstCase:
     ----------
     value : float
         The solver's optimal value, moved into [lower, upper] if it lies outside: an estimate without guarantee.
+        Infinite if ``upper`` is.
     lower, upper : float
         Certified: a feasible point attains ``lower``, and multipliers prove that no feasible point exceeds ``upper``.
         Both speak of the programme. For `AtOptimum` and `Shift` that is the class; for `UniformUpper` only ``upper``
-        speaks of the class, and for `Shift` only ``lower`` speaks of the uniform class.
+        speaks of the class, and for `Shift` only ``lower`` speaks of the uniform class. ``upper`` is infinite if no
+        multipliers prove a bound: the worst case is infinite, or the solvers do not come near enough.
     quantity : Quantity
         What is bounded.
     problems : Problems
@@ -256,7 +258,7 @@ def worst_case(
     ValueError
         If the Gram matrix is larger than ``limit``, before anything is built; if an argument is out of range.
     RuntimeError
-        If no multipliers are found: the worst case is infinite, or every solver fails.
+        If every solver gives up, as some do where the worst case is infinite; else ``upper`` is infinite there.
 
     Examples
     --------
@@ -370,7 +372,7 @@ def _result(
     )
     start = u * V[:, 0] if p.D > 0.0 else np.zeros(len(V))
     return WorstCase(
-        value=unit * min(max(best.objective, point.value), best.upper),
+        value=unit * min(max(best.objective, point.value), best.upper) if best.upper < math.inf else math.inf,
         lower=unit * point.value,
         upper=unit * best.upper * (1.0 + 4.0 * EPS),
         quantity=quantity,
