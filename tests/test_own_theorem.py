@@ -9,9 +9,10 @@ import pytest
 
 from fedconvex.cli import main
 from fedconvex.theorems.parts.tiny import Tiny
+from fedconvex.theory.worst_case import Arbitrary, AtOptimum, UniformUpper
 from fedconvex.verify import Outcome, power
 from fedconvex.verify.checking import carried_out
-from fedconvex.verify.own_theorems import searched, theorems_of
+from fedconvex.verify.own_theorems import own_theorem, searched, theorems_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own_theorem.md").read_text()
 CODE, LOCAL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -121,3 +122,11 @@ def test_files_that_define_no_theorem(tmp_path, capsys, code, message):
 def test_a_file_that_is_not_there(tmp_path, capsys):
     assert main(["verify", "--theorem-file", str(tmp_path / "none.py")]) == 2
     assert "--theorem-file" in capsys.readouterr().err
+
+
+def test_the_class_of_exact_worst_cases_is_named_at_once():
+    """Its name in quotes, or a class without a programme of its own, was found out only when a verdict asked."""
+    for wrong in ("AtOptimum", 3, Arbitrary, AtOptimum(1.0)):
+        with pytest.raises(ValueError, match="worst_case must be the class AtOptimum or UniformUpper"):
+            own_theorem("any", print, worst_case=wrong)
+    assert own_theorem("any", print, worst_case=UniformUpper).worst_case is UniformUpper

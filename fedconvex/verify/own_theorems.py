@@ -17,6 +17,7 @@ from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.theorem import Check, Statement, local_sgd_reading
 from fedconvex.theorems.parts.tiny import LOSSES, Real, Sharp, Space, Whole, sharp_checks
 from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Quantity
+from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 from fedconvex.verify.checking import problem_of, setting_of
 from fedconvex.verify.search import found_by
 
@@ -64,7 +65,8 @@ def own_theorem(
     batches : int
         Rows of the largest mini-batch in the search, 0 for full batches only.
     losses : tuple of str
-        What the search takes: "squared", "logistic", "hinge" (smoothed). Further fields are those of `Theorem`.
+        What the search takes: "squared", "logistic", "hinge" (smoothed). Further fields are those of `Theorem`; with
+        ``worst_case`` a bound that asks for mu needs ``strongly_convex=True``, or it is held against mu = 0.
 
     Examples
     --------
@@ -82,6 +84,7 @@ def own_theorem(
         return fixed_step(k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
 
     _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
+    _check_class(fields.get("worst_case"))
     knobs: dict[str, Whole | Real] = {"share": Real(*steps), "local_steps": Whole(*local_steps)}
     knobs["batch"] = Whole(0, whole("own_theorem: batches", batches))
     every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
@@ -161,6 +164,11 @@ def _checked(name: Any, bound: Any, quantity: Any, losses: Any) -> tuple[str, ..
     for loss in losses:
         among("own_theorem: losses", loss, tuple(LOSSES))
     return losses
+
+
+def _check_class(kind: Any) -> None:
+    if kind is not None and kind is not AtOptimum and kind is not UniformUpper:
+        raise bad("own_theorem: worst_case", "be the class AtOptimum or UniformUpper", f"{kind!r}")
 
 
 def _check_pairs(**pairs: Any) -> None:
