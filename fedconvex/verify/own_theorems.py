@@ -79,10 +79,6 @@ def own_theorem(
     >>> power(descent, descent.checks[9:10]).whole.factor > 1.0
     True
     """
-
-    def method(k: Any) -> Any:
-        return fixed_step(k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
-
     _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
     _check_class(fields.get("worst_case"))
     knobs: dict[str, Whole | Real] = {"share": Real(*steps), "local_steps": Whole(*local_steps)}
@@ -95,9 +91,14 @@ def own_theorem(
         "method": fixed_step(steps[1], local_steps=local_steps[1]),
         "rounds": every[-1],
         "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
-        "space": Space(method, knobs, losses=_checked(name, bound, quantity, losses), rounds=rounds, weighted=True),
+        "space": Space(_method, knobs, losses=_checked(name, bound, quantity, losses), rounds=rounds, weighted=True),
     }
     return Theorem(name, quantity, bound, **given | fields)
+
+
+def _method(k: Any) -> Any:
+    """FedAvg of the knobs of a search."""
+    return fixed_step(k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
 
 
 def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
