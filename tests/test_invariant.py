@@ -376,3 +376,8 @@ def test_boxes_of_losses_below_zero():
     assert bounds[1].value(w) == pytest.approx(low) and low < -0.5
     found = least_in_boxes(bounds[1], w, 1e-3, 2000)
     assert low - 1e-3 - 1e-9 <= found.lower <= low
+
+
+def test_models_without_a_value_have_no_finite_gap():
+    measured = _chain(1.0).measure(np.array([[np.nan, 0.0], [0.0, 0.0]]))
+    assert measured.gap[0] == np.inf and np.isfinite(measured.gap[1])

@@ -198,7 +198,7 @@ class InvariantProblem(ClientWeights):
         if self.traits.quadratic:
             near = [invariance.shortfall(self.environments, v) + self.environments.rounding(v) for v in W]
             gap = np.minimum(gap, near)
-        return Measure(value, np.maximum(gap, 0.0))
+        return Measure(value, np.where(np.isnan(gap), np.inf, np.maximum(gap, 0.0)))
 
     def solve(self, starts: int = 20) -> Solution:
         """Return the lowest local minimum found, and a certified lower bound of min J.
