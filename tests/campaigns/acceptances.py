@@ -96,7 +96,7 @@ KINDS = (
         "names of any kind",
         "strings within | objects within | dates | complex values | too large | text* | [[]'a'] | pairs",
         "Federation.from_arrays.* | datasets.partition_*.y | problems.QEnsemble.errors.domain | Federation.ids |"
-        "problems.Clustered.clusters | datasets.load_table.*",
+        "problems.Clustered.clusters | datasets.load_table.* | problems.EnsembleModel.feature_names",
         "clients, domains, classes and clusters are called by numbers, texts or dates",
     ),
     Kind("large counts", "too large", "*.sizes | *.sources | secure.decode.total", "whole numbers in range"),

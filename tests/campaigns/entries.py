@@ -51,6 +51,7 @@ RECORDS = {
     "Client",
     "Exponent",
     "HardInstance",
+    "InvariantSubset",
     "Iterates",
     "Oracle",
     "Rate",
