@@ -102,6 +102,20 @@ def test_search_against_it_makes_checks(file):
     assert searched(theorem, 0) == ()
 
 
+@pytest.mark.slow
+def test_searches_against_the_theorems_of_the_suite(capsys):
+    """--search makes checks beside the suite's own; --thorough searches unless told not to; own data are no place."""
+    asked = ["verify", "--json", "--theorem", "weight-divergence-convex"]
+    found = []
+    for more in ([], ["--search", "12"], ["--thorough", "--search", "0", "--trajectories", "8"]):
+        assert main([*asked, *more]) == 0
+        found.append([f["setting"].partition(", ")[0] for f in json.loads(capsys.readouterr().out)["findings"]])
+    assert found[1][: len(found[0])] == found[0] == found[2]
+    assert found[1][len(found[0])] == "searched 1"
+    assert main([*asked, "--search", "5", "--problem", "breast-cancer"]) == 2
+    assert "--search must be without --problem" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedconvex._check import bad
 from fedconvex._progress import progress_line
@@ -18,6 +18,8 @@ from fedconvex.cli.output import say, width, writing
 from fedconvex.cli.summary import formula_of
 
 if TYPE_CHECKING:
+    from fedconvex.theorems import Theorem
+    from fedconvex.theorems.parts.theorem import Check
     from fedconvex.verify import Instance
 
 __all__ = ["add_parser"]
@@ -42,6 +44,7 @@ def add_parser(commands: Any) -> None:
               fedconvex verify --theorem fedavg-refined fedavg-convex
               fedconvex verify --problem wards.csv --target ill --client ward --report out
               fedconvex verify --json > findings.json
+              fedconvex verify --thorough --report out
               fedconvex verify --theorem-file mine.py --search 2000 --report out --latex mine.tex
 
             names of theorems: fedconvex list"""),
@@ -61,17 +64,15 @@ def add_parser(commands: Any) -> None:
     add(
         "--trajectories",
         type=count("--trajectories", low=2),
-        default=4096,
         metavar="N",
-        help="most independent runs of a check; default 4096",
+        help="most independent runs of a check; default 4096, with --thorough 16384",
     )
     add(
         "--precision",
         type=number("--precision", low=0.0, strict=True),
-        default=0.02,
         metavar="P",
         help="half width of the confidence interval, as a share of the mean, at which runs stop being added; "
-        "default 0.02",
+        "default 0.02, with --thorough 0.01",
     )
     add = verify.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page with all figures to DIR/index.html")
@@ -92,13 +93,39 @@ def _add_theorems(verify: Any) -> None:
     verify.add_argument(
         "--search",
         type=count("--search", low=0),
-        default=400,
         metavar="N",
-        help="tiny problems tried against each term of a theorem of your own; default 400",
+        help="tiny problems tried against the bound and each of its terms; default 400 with --theorem-file, 600 with "
+        "--thorough, else none",
+    )
+    verify.add_argument(
+        "--thorough",
+        action="store_true",
+        help="search against every theorem, and narrower intervals: some ten minutes for the whole suite",
     )
 
 
+class _Effort(NamedTuple):
+    """What is done unless the user says otherwise."""
+
+    search: int
+    trajectories: int
+    precision: float
+
+
+QUICK, OWN, THOROUGH = _Effort(0, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
+
+
+def _effort(args: argparse.Namespace) -> _Effort:
+    """Return what is done: what was asked for, and defaults."""
+    usual = THOROUGH if args.thorough else QUICK if args.theorem_file is None else OWN
+    given = {name: getattr(args, name) for name in _Effort._fields if getattr(args, name) is not None}
+    if args.data is not None and given.get("search"):
+        raise bad("--search", "be without --problem: a search makes its own problems", given["search"], "leave one out")
+    return usual._replace(**given) if args.data is None else usual._replace(**given | {"search": 0})
+
+
 def _verify(args: argparse.Namespace) -> int:
+    effort = _effort(args)
     if args.data is None:
         _alone(args)
     if args.report is not None:
@@ -108,7 +135,7 @@ def _verify(args: argparse.Namespace) -> int:
     from fedconvex._files import check_file
     from fedconvex.report.checks import as_document, as_table
     from fedconvex.verify import THEOREMS, checks, verify_suite
-    from fedconvex.verify.own_theorems import searched, theorems_of
+    from fedconvex.verify.own_theorems import theorems_of
 
     for option in ("csv", "latex"):
         if getattr(args, option) is not None:
@@ -117,13 +144,12 @@ def _verify(args: argparse.Namespace) -> int:
     known = theorems_of(args.theorem_file) if mine else THEOREMS
     checks(args.theorem, None, known)  # refuses unknown names before data are read
     suite = checks(args.theorem, None if args.data is None else _own(args), known)
-    for name in dict.fromkeys(check.theorem for check in suite) if mine and args.data is None else ():
-        suite += [replace(c, theorem=name) for c in searched(known[name], args.search, args.seed, progress_line())]
+    suite += _searched(suite, known, effort.search, args.seed)
     found = verify_suite(
         suite,
         seed=args.seed,
-        precision=args.precision,
-        most=args.trajectories,
+        precision=effort.precision,
+        most=effort.trajectories,
         curves=args.report is not None,
         tightness=args.data is None and args.theorem is None and not mine,
         theorems=known,
@@ -138,6 +164,20 @@ def _verify(args: argparse.Namespace) -> int:
         for file in files:
             say(f"Wrote {file}.", sys.stderr if args.json else sys.stdout)
     return int(args.status)
+
+
+def _searched(suite: Sequence[Check], known: Mapping[str, Theorem], budget: int, seed: int) -> list[Check]:
+    """Return checks on what searches against the theorems of a suite find."""
+    from fedconvex.verify.own_theorems import searched
+
+    names = [name for name in dict.fromkeys(check.theorem for check in suite) if budget and known[name].space]
+    line, out = progress_line() if names else None, []
+    for i, name in enumerate(names):
+        tell = None if line is None else lambda share, doing, i=i: line((i + share) / len(names), doing)
+        out += [replace(c, theorem=name) for c in searched(known[name], budget, seed, tell)]
+    if line is not None:
+        line(1.0, "done")
+    return out
 
 
 def _files(args: argparse.Namespace, found: Any) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from fedconvex.theorems.parts.tiny import LOSSES, Real, Sharp, Space, Whole, sha
 from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Quantity
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 from fedconvex.verify.checking import problem_of, setting_of
-from fedconvex.verify.search import found_by
+from fedconvex.verify.search import NoSuchTerm, found_by
 
 __all__ = ["own_theorem", "searched", "theorems_of"]
 
@@ -138,9 +138,12 @@ def searched(theorem: Theorem, budget: int, seed: int = 0, progress: Any = None)
     for i, term in enumerate(terms):
         if progress is not None:
             progress(i / len(terms), f"searching against {term or theorem.name}")
-        found = found_by(theorem, budget, isolate=term or None, seed=seed)
+        try:
+            found = found_by(theorem, budget, isolate=term or None, seed=seed)
+        except NoSuchTerm:  # a setting of the checks has it, no candidate of the space
+            continue
         out += [found] if isinstance(found, Sharp) and all(found.tiny != other.tiny for other in out) else []
-    return sharp_checks(theorem.space, out)
+    return sharp_checks(theorem.space, out, "searched")
 
 
 def _terms(theorem: Theorem) -> list[str]:

@@ -34,6 +34,10 @@ ROUND = 200  # candidates of a restart
 FIRST = 100  # of them random: the same for the bound and for all its terms
 
 
+class NoSuchTerm(ValueError):
+    """No candidate of a search has the term that was to be isolated."""
+
+
 class Tightest(NamedTuple):
     """The sharpest instance that a search found.
 
@@ -113,7 +117,7 @@ def tightest(
             progress(len(done) / len(sizes), f"best share {best['share']:.4g}")
     best = max((done[i] for i in range(len(sizes))), key=lambda r: r["share"])
     if best["tiny"] is None and isolate is not None:
-        raise bad("tightest: isolate", "be a term of the bound that some candidate has", isolate)
+        raise NoSuchTerm(bad("tightest: isolate", "be a term of the bound that some candidate has", isolate))
     tiny = None if best["tiny"] is None else tiny_of(best["tiny"])
     return Tightest(best["share"], tiny, best["restart"], sum(sizes))
 

@@ -197,11 +197,11 @@ def with_sharp(theorem: Theorem, found: Mapping[str, Sequence[Sharp]]) -> Theore
     return theorem._replace(checks=(*theorem.checks, *sharp_checks(theorem.space, mine))) if mine else theorem
 
 
-def sharp_checks(space: Space, found: Sequence[Sharp]) -> tuple[Check, ...]:
-    """Return the checks of what a search found."""
+def sharp_checks(space: Space, found: Sequence[Sharp], called: str = "sharp") -> tuple[Check, ...]:
+    """Return the checks of what a search found, called "sharp 1" and so on."""
     out = []
     for i, s in enumerate(found, 1):
-        name = f"sharp {i}" + (f", {s.term}" if s.term else "")
+        name = f"{called} {i}" + (f", {s.term}" if s.term else "")
         out.append(space.check(s.tiny, name, f"found with seed {s.seed}" if isinstance(s.seed, int) else s.seed))
     return tuple(out)
 
