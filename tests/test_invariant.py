@@ -20,7 +20,7 @@ from fedconvex.solvers.invariance import (
     multiplier_matrix,
     shortfall,
 )
-from fedconvex.solvers.invariance_boxes import least_in_boxes
+from fedconvex.solvers.invariance_boxes import _different, least_in_boxes
 
 
 def _chain(lam: float) -> InvariantProblem:
@@ -310,7 +310,8 @@ def test_collinear_and_empty_columns():
     [
         (1e150, 1.0, 1.0, "features must be at most"),
         (1e-162, 1.0, 1.0, "features must be 0, or at least"),
-        (1.0, 1e90, 1.0, "targets must be at most"),
+        (1.0, 1e90, 1.0, "targets must be at most 1e\\+120"),
+        (1.0, 1e152, 0.0, "targets must be at most 1e\\+290"),
         (1.0, 1.0, 1e300, "penalty_weight must be at most"),
     ],
 )
@@ -381,3 +382,69 @@ def test_boxes_of_losses_below_zero():
 def test_models_without_a_value_have_no_finite_gap():
     measured = _chain(1.0).measure(np.array([[np.nan, 0.0], [0.0, 0.0]]))
     assert measured.gap[0] == np.inf and np.isfinite(measured.gap[1])
+
+
+def test_units_do_not_matter():
+    """Features of sizes 1e-9 and 1e9 and targets of size 1e3: the same minima, certificate and gap."""
+    rows, feature, found = _chain(10.0).federation, np.array([1e-9, 1e9]), []
+    for f, t in ((1.0, 1.0), (feature, 1e3)):
+        fed = Federation.from_arrays(rows.X * f, rows.y * t, np.arange(6) // 3)
+        problem = InvariantProblem(fed, Squared(), 10.0 / t**2)
+        best, minima = problem.solve(), np.array(problem.minima())
+        found.append((minima * f / t, best.value / t**2, best.gap / t**2, best.certificate))
+    assert len(found[0][0]) == 2 and found[0][3] == found[1][3]
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-6, atol=1e-8)
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-12) and found[1][2] <= 10.0 * found[0][2] + 1e-9
+    assert all(np.log2(unit) % 1.0 == 0.0 for unit in problem.environments.scaled()[1])  # so that nothing is rounded
+
+
+def test_columns_that_are_multiples_are_left_out_of_boxes():
+    """A column twice, times -4 or 0, nothing but zeros: the bound of the different columns; almost twice: none."""
+    rng = np.random.default_rng(0)
+    x, who = rng.standard_normal(6), np.arange(6) % 2
+    y = np.where(x * rng.standard_normal(6) > 0, 1.0, -1.0)
+
+    def bounded(*columns):
+        problem = InvariantProblem(Federation.from_arrays(np.stack(columns, 1), y, who), Logistic(), 1.0)
+        return least_in_boxes(problem, np.full(len(columns), 0.3), 1e-2, 2000)
+
+    alone = bounded(x)
+    assert alone.value - alone.lower <= 0.0101
+    for columns in ((x, x), (x, -4.0 * x), (x, 0.0 * x), (0.0 * x, x)):
+        found = bounded(*columns)
+        assert abs(found.value - alone.value) <= 0.0101 and found.value - found.lower <= 0.0101
+    nothing = bounded(0.0 * x, 0.0 * x)
+    assert nothing.lower <= 2.0 * np.log(2.0) == pytest.approx(nothing.value) and nothing.value - nothing.lower < 0.0101
+    almost = x.copy()
+    almost[3] = np.nextafter(almost[3], 9.0)
+    assert _different(np.stack([x, almost], 1))[0].tolist() == [0, 1]
+    assert _different(np.stack([x, -4.0 * x], 1))[1].tolist() == [[1.0, -4.0]]
+
+
+def test_least_squares_of_any_size():
+    """Without a penalty nothing is squared twice: targets of 1e140 are solved, certified and run."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 2)), rng.standard_normal(12)
+    small, large = (_squared(X, y * t, 0.0) for t in (1.0, 1e140))
+    assert large.solve().value == pytest.approx(1e280 * small.solve().value) and large.solve().gap <= 1e268
+    assert run(IRMv1(step_size="auto"), large, rounds=300, tol=1e274).status.name == "CONVERGED"
+
+
+def test_minima_and_boxes_are_found_once(monkeypatch):
+    """`solve`, `minima` and `boxes` share one search; what a caller does to a minimiser is his own."""
+    problem, searched = InvariantProblem(coloured_federation(), Logistic(), 0.0), []
+    search = InvariantProblem._search
+    monkeypatch.setattr(InvariantProblem, "_search", lambda self, n: searched.append(n) or search(self, n))
+    first = problem.boxes(0.5)
+    first.w[:] = 9.0
+    problem.minima()[0][:] = 9.0
+    assert problem.boxes(0.5).w.max() < 9.0 and problem.minima()[0].max() < 9.0 and searched == [20]
+
+
+@pytest.mark.parametrize("make", [chain_moments, chain_federation])
+@pytest.mark.parametrize("name", ["scales", "noise_y", "noise_z"])
+def test_deviations_are_not_negative(make, name):
+    with pytest.raises(ValueError, match=f"{name} must be standard deviations"):
+        make(**{"scales": (1.0,)} | {name: (-1.0,)})
+    with pytest.raises(ValueError, match="scales must be standard deviations"):
+        make(scales=())

@@ -280,6 +280,6 @@ def invariant_step(environments: Any) -> DefaultStep:
     S, c, lam = environments.S, environments.c, environments.lam
     J = float(c.sum()) / 2.0
     sizes = np.linalg.norm(S, 2, axis=(1, 2))
-    bend = 2.0 * lam * float(sizes @ (2.0 * math.sqrt(2.0 * J) + np.sqrt(c)) ** 2)
+    bend = 2.0 * lam * float(sizes @ (2.0 * math.sqrt(2.0 * J) + np.sqrt(c)) ** 2) if lam else 0.0
     L = float(np.linalg.norm(S.sum(axis=0), 2)) * (1.0 + 4.0 * math.sqrt(lam * J)) + bend
     return DefaultStep(_inverse(L), "1/L where J <= J(0)", "fedconvex, constants.default_steps.invariant_step")

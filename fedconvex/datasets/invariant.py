@@ -106,6 +106,11 @@ def chain_moments(scales: Any = (0.2, 2.0), noise_y: Any = None, noise_z: Any = 
     noise_y, noise_z : sequence of float, optional
         s_y, default e, and s_z, default 1.
 
+    Raises
+    ------
+    ValueError
+        If there is no environment, or a standard deviation is negative.
+
     References
     ----------
     Arjovsky, Bottou, Gulrajani, Lopez-Paz, arXiv:1907.02893, Section 5.1; with Var x = 2 e^2, as in its code.
@@ -117,13 +122,24 @@ def chain_moments(scales: Any = (0.2, 2.0), noise_y: Any = None, noise_z: Any = 
     >>> S[0].tolist(), b[0].tolist(), float(c[0])
     ([[2.0, 2.0], [2.0, 4.0]], [2.0, 3.0], 3.0)
     """
-    e = vector("chain_moments: scales", scales)
-    s_y = e if noise_y is None else vector("chain_moments: noise_y", noise_y, e.size)
-    s_z = np.ones(e.size) if noise_z is None else vector("chain_moments: noise_z", noise_z, e.size)
+    e, s_y, s_z = _deviations("chain_moments", scales, noise_y, noise_z)
     X = 2.0 * e**2
     Y = X + s_y**2
     S = np.stack([np.stack([X, X], -1), np.stack([X, Y + s_z**2], -1)], -2)
     return S, np.stack([X, Y], -1), Y
+
+
+def _deviations(who: str, scales: Any, noise_y: Any, noise_z: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return e, s_y and s_z of every environment, checked."""
+    e = vector(f"{who}: scales", scales)
+    s_y = e if noise_y is None else vector(f"{who}: noise_y", noise_y, e.size)
+    s_z = np.ones(e.size) if noise_z is None else vector(f"{who}: noise_z", noise_z, e.size)
+    for name, s in (("scales", e), ("noise_y", s_y), ("noise_z", s_z)):
+        if not s.size or (s < 0.0).any():
+            raise bad(
+                f"{who}: {name}", "be standard deviations, at least 0, one for every environment", f"{s.tolist()}"
+            )
+    return e, s_y, s_z
 
 
 def chain_federation(
@@ -139,16 +155,19 @@ def chain_federation(
         Rows of every environment, each a client; chains side by side.
     seed : int or numpy.random.Generator
 
+    Raises
+    ------
+    ValueError
+        As `chain_moments`, and for fewer than one row or pair.
+
     Examples
     --------
     >>> from fedconvex.datasets import chain_federation
     >>> chain_federation(rows=10).X.shape
     (20, 10)
     """
-    e = vector("chain_federation: scales", scales)
+    e, s_y, s_z = _deviations("chain_federation", scales, noise_y, noise_z)
     n, m = whole("chain_federation: rows", rows, low=1), whole("chain_federation: pairs", pairs, low=1)
-    s_y = e if noise_y is None else vector("chain_federation: noise_y", noise_y, e.size)
-    s_z = np.ones(e.size) if noise_z is None else vector("chain_federation: noise_z", noise_z, e.size)
     rng, clients = np.random.default_rng(seed), []
     for scale, a, b in zip(e, s_y, s_z, strict=True):
         h = scale * rng.standard_normal((n, m))

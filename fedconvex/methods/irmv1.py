@@ -109,7 +109,9 @@ class IRMv1(CheckedFields):
         np.add.at(r, at, q * reply.risk_gradient)  # 4
         np.add.at(a, at, q * reply.slope_gradient)
         g = np.einsum("rd,red->re", state.w, r)
-        step = r.sum(axis=1) + 2.0 * state.penalty_weight[:, None] * np.einsum("re,red->rd", g, a)
+        step = r.sum(axis=1)
+        if state.penalty_weight.any():
+            step = step + 2.0 * state.penalty_weight[:, None] * np.einsum("re,red->rd", g, a)
         w = step_sizes.descend(self.step_size, state.t, state.w, step)  # 5
         return state._replace(w=w, slopes=g, t=state.t + 1)
 

@@ -97,7 +97,9 @@ class InvariantProblem(ClientWeights):
         self.n_environments = int(counts.size)
         self.environment_of = np.argmax(held, axis=1)  # (K,)
         self.shares = held.max(axis=1) / counts[self.environment_of]  # (K,) of the environment's rows
-        self._solutions: dict[int, Solution] = {}  # by the number of starting points
+        self._solutions: dict[int, Solution] = {}  # by the number of starting points, as the minima
+        self._minima: dict[int, list[np.ndarray]] = {}
+        self._boxes: dict[tuple[float, int], Boxes] = {}
 
     @property
     def model_shape(self) -> tuple[int, ...]:
@@ -134,13 +136,18 @@ class InvariantProblem(ClientWeights):
 
     def value(self, w: Any) -> Any:
         """J(w): a float, or (R,)."""
-        J = self.risks(w).sum(axis=-1) + self.penalty_weight * (self.scale_slopes(w) ** 2).sum(axis=-1)
+        J = self.risks(w).sum(axis=-1)
+        if self.penalty_weight:
+            J = J + self.penalty_weight * (self.scale_slopes(w) ** 2).sum(axis=-1)
         return float(J) if np.ndim(J) == 0 else J
 
     def gradient(self, w: Any) -> np.ndarray:
         """grad J(w), in the shape of w."""
+        slope = self.risk.domain_gradients(w).sum(axis=-2)
+        if not self.penalty_weight:
+            return np.asarray(slope)
         g, G = self.scale_slopes(w), self.scale.domain_gradients(w)
-        return self.risk.domain_gradients(w).sum(axis=-2) + 2.0 * self.penalty_weight * np.einsum("...e,...ej", g, G)
+        return np.asarray(slope + 2.0 * self.penalty_weight * np.einsum("...e,...ej", g, G))
 
     @cached_property
     def environments(self) -> Environments:
@@ -168,19 +175,23 @@ class InvariantProblem(ClientWeights):
         self._check_range(np.einsum("eii->i", S), float(c.sum()))
         return Environments(S, b, c, self.penalty_weight, float(fed.n))
 
+    @cached_property
+    def _scaled(self) -> tuple[Environments, np.ndarray, float]:
+        return self.environments.scaled()
+
     def _check_range(self, squares: np.ndarray, c: float) -> None:
-        """Refuse second moments, summed over environments, that leave no room for products of them."""
-        fed, most = self.federation, 1e120
+        """Refuse second moments, summed over environments, that leave no room for the products of them in J."""
+        fed, most = self.federation, 1e120 if self.penalty_weight else 1e290
         X = fed.X if fed.sample_weight is None else fed.X[fed.sample_weight > 0.0]
         seen = np.asarray((X != 0.0).sum(axis=0)).ravel() > 0
         high, low = float(squares.max(initial=0.0)), float(squares[seen].min(initial=1.0))
         cure = "scale the features, the targets or the penalty"
         for name, x in (("mean squares of features", high), ("mean squares of targets", c)):
             if not x <= most:
-                raise bad(f"InvariantProblem: {name}", "be at most 1e120", f"{x:g}", cure)
+                raise bad(f"InvariantProblem: {name}", f"be at most {most:.0e}", f"{x:g}", cure)
         if low < 1e-250:
             raise bad("InvariantProblem: mean squares of features", "be 0, or at least 1e-250", f"{low:g}", cure)
-        if not self.penalty_weight <= most / (1.0 + high) / (1.0 + c):
+        if self.penalty_weight and not self.penalty_weight <= most / (1.0 + high) / (1.0 + c):
             must = "be at most 1e120 / (1 + E x_j^2) / (1 + E y^2)"
             raise bad("InvariantProblem.penalty_weight", must, f"{self.penalty_weight:g}", cure)
 
@@ -196,7 +207,8 @@ class InvariantProblem(ClientWeights):
         value = self.value(W)
         gap = value - self.solve().lower
         if self.traits.quadratic:
-            near = [invariance.shortfall(self.environments, v) + self.environments.rounding(v) for v in W]
+            p, unit, size = self._scaled
+            near = [size * (invariance.shortfall(p, v) + p.rounding(v)) for v in W / unit]
             gap = np.minimum(gap, near)
         return Measure(value, np.where(np.isnan(gap), np.inf, np.maximum(gap, 0.0)))
 
@@ -244,15 +256,15 @@ class InvariantProblem(ClientWeights):
             if d <= 2 and hasattr(self.loss, "scale_slope_range"):
                 found = float(self.boxes().lower), "branch and bound over boxes"
             return (*max(found, (self._risks_alone(), "the risks alone")), False)
-        p = self.environments
-        near = invariance.shortfall(p, w)
+        p, unit, size = self._scaled
+        near = invariance.shortfall(p, w / unit)
         if near < np.inf:
-            return value - near - p.rounding(w), "M(w) > 0", True
+            return value - size * (near + p.rounding(w / unit)), "M(w) > 0", True
         bounds = [(float("-inf"), "none")]
         if d <= _SMALL["dual"]:
-            bounds.append((invariance.best_dual_bound(p)[0], "Lagrangian dual"))
+            bounds.append((size * invariance.best_dual_bound(p)[0], "Lagrangian dual"))
         if d <= _SMALL["moments"]:
-            bounds.append((invariance.moment_bound(p, p.value(w)), "moment relaxation of order two"))
+            bounds.append((size * invariance.moment_bound(p, p.value(w / unit)), "moment relaxation of order two"))
         bounds.append((self._risks_alone(), "the risks alone"))
         return (*max(bounds), False)
 
@@ -286,21 +298,37 @@ class InvariantProblem(ClientWeights):
             raise wrong_type("InvariantProblem.boxes: loss", "declare scale_slope_range, as Logistic", f"{self.loss!r}")
         if self.federation.d > 2:
             raise bad("InvariantProblem.boxes", "be asked with at most two features", self.federation.d)
-        points = self.minima()
-        return least_in_boxes(self, points[0] if points else np.zeros(self.model_shape), tol, boxes)
+        if (tol, boxes) not in self._boxes:
+            points = self.minima()
+            w = points[0] if points else np.zeros(self.model_shape)
+            self._boxes[tol, boxes] = least_in_boxes(self, w, tol, boxes)
+        found = self._boxes[tol, boxes]
+        return found._replace(w=found.w.copy())
 
     def minima(self, starts: int = 20) -> list[np.ndarray]:
-        """Return the distinct local minimisers of J found from many starts, lowest first."""
+        """Return the distinct local minimisers of J found from many starts, lowest first.
+
+        Parameters
+        ----------
+        starts : int
+            As for `solve`.
+        """
+        whole("InvariantProblem.minima: starts", starts, low=0)
+        if starts not in self._minima:
+            self._minima[starts] = self._search(starts)
+        return [w.copy() for w in self._minima[starts]]
+
+    def _search(self, starts: int) -> list[np.ndarray]:
         rng, d = np.random.default_rng(0), self.federation.d
         if self.traits.quadratic:
-            p = self.environments
+            p, unit, _ = self._scaled
             pooled = p.pooled()[0]
             own = [invariance.least_squares(S, b) for S, b in zip(p.S, p.b, strict=True)]
             center, half = p.box(p.value(pooled))
             half = np.where(np.isfinite(half), half, 1.0 + np.abs(center))
             near_zero = 1e-3 * rng.standard_normal((2, d))
             spread = center + half * rng.uniform(-1.0, 1.0, (starts, d))
-            return invariance.least_points(p, np.vstack([pooled, *own, near_zero, spread]))
+            return [unit * v for v in invariance.least_points(p, np.vstack([pooled, *own, near_zero, spread]))]
         pooled = self.risk.by_domain.solve().w
         size = 1.0 + np.abs(pooled).max()
         spread = np.vstack([pooled, 1e-3 * rng.standard_normal((2, d)), size * rng.standard_normal((starts, d))])

@@ -80,6 +80,21 @@ class Environments(NamedTuple):
         sizes = float((0.5 * q + t + 0.5 * np.abs(self.c)).sum() + self.lam * ((q + t) ** 2).sum())
         return 2.0 * _EPS * (8.0 + v.size + math.sqrt(self.terms)) * sizes
 
+    def scaled(self) -> tuple[Environments, np.ndarray, float]:
+        """Return the same problem in features and targets of size one, and the units: v = unit u, J = size J'.
+
+        Units are powers of two, so that nothing is rounded: unit (d,) and size, of J.
+        """
+        feature = _power_of_two(np.sqrt(np.einsum("eii->i", self.S)))
+        target = float(_power_of_two(np.sqrt(self.c.sum(keepdims=True)))[0])
+        S = self.S / feature[:, None] / feature
+        c = self.c / target / target
+        return (
+            Environments(S, self.b / feature / target, c, self.lam * target * target, self.terms),
+            (target / feature),
+            target * target,
+        )
+
     def pooled(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return a minimiser of sum_e R^e, its Hessian (d, d) and its value; what S cannot resolve stays out."""
         S, b = self.S.sum(axis=0), self.b.sum(axis=0)
@@ -97,6 +112,11 @@ class Environments(NamedTuple):
             return v, np.full(v.size, np.inf)
         room = max(value - least, 0.0) + self.rounding(v)
         return v, np.sqrt(2.0 * room * np.diag(np.linalg.inv(S)))
+
+
+def _power_of_two(sizes: np.ndarray) -> np.ndarray:
+    """Return the powers of two next to sizes; 1 for 0."""
+    return np.asarray(np.exp2(np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0)))))
 
 
 def least_squares(S: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -154,6 +174,7 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
     """
     import cvxpy as cp
 
+    problem, _, size = problem.scaled()
     seen = np.einsum("eii->i", problem.S) > 0.0  # features that are 0 everywhere change nothing
     if not seen.all():
         problem = problem._replace(S=problem.S[:, seen][:, :, seen], b=problem.b[:, seen])
@@ -161,15 +182,13 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
     E, d = b.shape
     half = np.full(E, 0.5)
     if d == 0:
-        return 0.5 * float(problem.c.sum()) * (1.0 - _EPS * (8.0 + math.sqrt(problem.terms))), half
-    plain = dual_bound(problem, half)
+        return 0.5 * size * float(problem.c.sum()) * (1.0 - _EPS * (8.0 + math.sqrt(problem.terms))), half
+    plain = size * dual_bound(problem, half)
     if lam == 0.0:
         return plain, half
-    scale = np.sqrt(np.einsum("eii->i", S))  # columns of one size
-    T, u = S / np.outer(scale, scale), b / scale
     mu, s = cp.Variable(E), cp.Variable()
-    h = u.T @ (half + mu)
-    M = sum(mu[e] * T[e] for e in range(E))
+    h = b.T @ (half + mu)
+    M = sum(mu[e] * S[e] for e in range(E))
     block = cp.bmat(
         [
             [M, cp.reshape(h, (d, 1), order="C") / 2.0],
@@ -182,7 +201,7 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
     found = [(plain, half)]
     for shift in (0.0, *10.0 ** np.arange(-12.0, 0.0)):
         moved = (1.0 - shift) * mu.value + shift * half
-        found.append((dual_bound(problem, moved), moved))
+        found.append((size * dual_bound(problem, moved), moved))
     return max(found, key=lambda pair: pair[0])
 
 
@@ -262,10 +281,11 @@ def least_points(problem: Environments, starts: np.ndarray) -> list[np.ndarray]:
     problem : Environments
     starts : array (m, d)
     """
-    size = 1.0 + abs(problem.value(starts[0]))
+    problem, unit, _ = problem.scaled()
+    size = 1.0 + abs(problem.value(starts[0] / unit))
     J: Any = lambda v: problem.value(v) / size  # noqa: E731
     found = []
-    for v in starts:
+    for v in starts / unit:
         best = minimize(
             J, v, jac=lambda v: problem.gradient(v) / size, hess=lambda v: problem.hessian(v) / size,
             method="trust-exact", options={"gtol": 1e-13, "maxiter": 500},
@@ -282,7 +302,7 @@ def least_points(problem: Environments, starts: np.ndarray) -> list[np.ndarray]:
                 best = best - step
         if lam[0] >= -1e-9 * np.abs(lam).max():
             found.append(best)
-    return distinct(found, problem.value)
+    return [unit * v for v in distinct(found, problem.value)]
 
 
 def distinct(points: list[np.ndarray], value: Any) -> list[np.ndarray]:

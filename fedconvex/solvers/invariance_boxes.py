@@ -3,11 +3,13 @@
 On a box of models with centre c and half-widths r every score x'v lies within sum_j |x_j| r_j of x'c, which bounds g_e
 on both sides; and R^e, being convex, lies above its tangent at c, R^e(v) >= R^e(c) - sum_j |dR^e(c)/dv_j| r_j. Boxes
 whose bound exceeds the lowest value found are dropped, the others halved across their longest side. Outside of the
-first box sum_e R^e alone exceeds that value: it does so on the boundary, and is convex with its minimiser inside.
+first box sum_e R^e alone exceeds that value: it does so on the boundary, is convex, and does not inside. A column that
+is 0, or an exact multiple of another, changes no score that the other cannot: it is left out.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,28 +34,37 @@ class Boxes(NamedTuple):
 class _Rows(NamedTuple):
     """Different rows with their weight in each environment."""
 
-    X: np.ndarray  # (m, d)
+    X: np.ndarray  # (m, r) columns that are not 0, nor multiples of each other
     y: np.ndarray  # (m,)
     weight: np.ndarray  # (E, m), rows of sum one
+    kept: np.ndarray  # (r,) their numbers
+    fold: np.ndarray  # (r, d) models of all columns -> models of these
+
+    def widened(self, centers: np.ndarray) -> np.ndarray:
+        """Return models of all columns with the same scores, (B, d)."""
+        W = np.zeros((len(centers), self.fold.shape[1]))
+        W[:, self.kept] = centers
+        return W
 
 
 def least_in_boxes(problem: Any, w: np.ndarray, tol: float, most: int) -> Boxes:
     """Bound the minimum of J; w is a point of low value."""
     rows, value = _rows_of(problem), float(problem.value(w))
-    half = _first_box(problem, rows, w, value)
+    half = _first_box(problem, rows, rows.fold @ w, value)
     if half is None:
         return Boxes(w, value, -np.inf, 0)
-    centers, halves = np.zeros((1, w.size)), np.full((1, w.size), half)
+    centers, halves = np.zeros((1, rows.kept.size)), np.full((1, rows.kept.size), half)
     bounds, count = _lower(problem, rows, centers, halves), 1
     while True:
-        at = problem.value(centers)
+        W = rows.widened(centers)
+        at = problem.value(W)
         if at.min() < value:
-            w, value = centers[int(np.argmin(at))].copy(), float(at.min())
+            w, value = W[int(np.argmin(at))].copy(), float(at.min())
         keep = bounds < value - 0.5 * tol
         lower = value - 0.5 * tol if not keep.any() else float(min(bounds[keep].min(), value - 0.5 * tol))
         if value - lower <= tol or count + 2 * keep.sum() > most:
             slack = 64.0 * np.finfo(float).eps * (1.0 + abs(value)) * (1.0 + np.log2(1.0 + len(rows.y)))
-            return Boxes(w, value, lower - slack, count)
+            return Boxes(w, value, float(lower - slack), count)
         centers, halves = _halved(centers[keep], halves[keep])
         bounds = np.maximum(np.tile(bounds[keep], 2), _lower(problem, rows, centers, halves))
         count += len(centers)
@@ -77,7 +88,31 @@ def _rows_of(problem: Any) -> _Rows:
     table, inverse = np.unique(np.column_stack([X, fed.y]), axis=0, return_inverse=True)
     weight = np.zeros((counts.size, len(table)))
     np.add.at(weight, (code, inverse.ravel()), mass / counts[code])
-    return _Rows(table[:, :-1].copy(), table[:, -1].copy(), weight)
+    kept, fold = _different(table[:, :-1])
+    return _Rows(table[:, kept].copy(), table[:, -1].copy(), weight, kept, fold)
+
+
+def _different(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which columns are neither 0 nor exact multiples of an earlier one (r,), and the fold of models (r, d)."""
+    kept: list[int] = []
+    fold = np.zeros((X.shape[1], X.shape[1]))
+    for j in range(X.shape[1]):
+        for i in kept:
+            at = int(np.argmax(np.abs(X[:, i])))
+            if np.allclose(X[:, j], X[at, j] / X[at, i] * X[:, i], rtol=1e-12, atol=0.0) and _multiple(X, i, j, at):
+                fold[i, j] = X[at, j] / X[at, i]
+                break
+        else:
+            if X[:, j].any():
+                fold[j, j] = 1.0
+                kept.append(j)
+    return np.array(kept, dtype=np.int64), fold[kept]
+
+
+def _multiple(X: np.ndarray, i: int, j: int, at: int) -> bool:
+    """Whether column j is exactly X[at, j]/X[at, i] times column i: in rational numbers."""
+    a, b = Fraction(X[at, i]), Fraction(X[at, j])
+    return all(Fraction(y) * a == Fraction(x) * b for x, y in zip(X[:, i], X[:, j], strict=True))
 
 
 def _tangents(problem: Any, rows: _Rows, centers: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,11 +141,9 @@ def _lower(problem: Any, rows: _Rows, centers: np.ndarray, halves: np.ndarray) -
 
 
 def _first_box(problem: Any, rows: _Rows, w: np.ndarray, value: float) -> float | None:
-    """Return the half-width of a box about zero outside of which sum_e R^e > value; None if none is found."""
-    d, pooled = w.size, problem.risk.by_domain.solve()
-    if not pooled.attained:
-        return None
-    half = 2.0 * (1.0 + max(np.abs(w).max(), np.abs(pooled.w).max()))
+    """Return the half-width of a box about zero outside of which sum_e R^e > value = J(w); None if none is found."""
+    d = w.size
+    half = 2.0 * (1.0 + np.abs(w).max(initial=0.0))
     for _ in range(8):
         edge = np.linspace(-half, half, 257) if d == 2 else np.zeros(2)
         middle, width = 0.5 * (edge[1:] + edge[:-1]), half / 256.0
