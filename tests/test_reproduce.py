@@ -6,13 +6,14 @@ import json
 import sys
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
 from fedconvex._progress import progress_line
 from fedconvex.cli import main
-from fedconvex.papers import EXPERIMENTS, Claim, Experiment, Findings
+from fedconvex.papers import EXPERIMENTS, Claim, Experiment, Findings, summary, write
 from fedconvex.papers.style import blank
 
 
@@ -68,6 +69,17 @@ def test_a_failed_claim_is_status_1_and_written(planted, tmp_path, capsys):
     assert main(["reproduce", "sums", "--seed", "13", "--out", "here"]) == 1
     assert "FAILS   1 + 1 = 2" in capsys.readouterr().out
     assert json.loads((tmp_path / "here" / "claims.json").read_text())["holds"] is False
+
+
+def test_a_claim_may_be_left_open(tmp_path):
+    """Neither held nor failed: said so, null in the file, and no failure; a numpy False still is one."""
+    left, held = Claim("2 + 2 = 4", None, "too few numbers"), Claim("1 + 1 = 2", True, "2")
+    found = Findings("Sums", (held, left), ())
+    assert found.holds and not Findings("Sums", (held, Claim("1 = 2", np.bool_(False), "")), ()).holds
+    assert "not decided here   2 + 2 = 4" in summary(found)
+    assert "1 of 2 claims hold, 1 not decided here." in summary(found)
+    write(found, tmp_path / "f")
+    assert [c["holds"] for c in json.loads((tmp_path / "f" / "claims.json").read_text())["claims"]] == [True, None]
 
 
 def test_interrupted(planted, tmp_path, capsys):

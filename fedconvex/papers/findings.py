@@ -23,11 +23,16 @@ Progress = Callable[[float, str], None]  # share done in [0, 1], what is being d
 
 
 class Claim(NamedTuple):
-    """A sentence, whether it came out true, and the numbers that say so."""
+    """A sentence, whether it came out true (None: not decided here), and the numbers that say so."""
 
     text: str
-    holds: bool
+    holds: bool | None
     numbers: str
+
+    @property
+    def said(self) -> str:
+        """In a word or three."""
+        return "not decided here" if self.holds is None else "holds" if self.holds else "FAILS"
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,8 @@ class Findings:
 
     @property
     def holds(self) -> bool:
-        """Whether every claim came out true."""
-        return all(claim.holds for claim in self.claims)
+        """Whether no claim came out false."""
+        return all(claim.holds is None or claim.holds for claim in self.claims)
 
 
 class Study(Protocol):
@@ -177,7 +182,8 @@ def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
     for name, rows in findings.tables.items():
         files.append(home / f"{name}.csv")
         write_file(files[-1], _csv(rows).encode())
-    claims = [claim._asdict() | {"holds": bool(claim.holds)} for claim in findings.claims]
+    holds = [None if claim.holds is None else bool(claim.holds) for claim in findings.claims]
+    claims = [claim._asdict() | {"holds": h} for claim, h in zip(findings.claims, holds, strict=True)]
     body = {"title": findings.title, "holds": findings.holds, "claims": claims, "notes": list(findings.notes)}
     files.append(home / "claims.json")
     write_file(files[-1], (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
@@ -185,7 +191,7 @@ def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def summary(findings: Findings) -> str:
-    """Return the claims and notes as text.
+    """Return the claims and notes as text; a claim that a version cannot decide says so.
 
     Examples
     --------
@@ -200,9 +206,11 @@ def summary(findings: Findings) -> str:
     """
     lines = [findings.title]
     for claim in findings.claims:
-        lines += _wrapped(claim.text, f"  {'holds' if claim.holds else 'FAILS'}   ")
+        lines += _wrapped(claim.text, f"  {claim.said}   ")
         lines += _wrapped(claim.numbers, " " * 10)
-    lines += [f"{sum(c.holds for c in findings.claims)} of {len(findings.claims)} claims hold."]
+    open_ = sum(c.holds is None for c in findings.claims)
+    held = f"{sum(bool(c.holds) for c in findings.claims)} of {len(findings.claims)} claims hold"
+    lines += [f"{held}, {open_} not decided here." if open_ else f"{held}."]
     if findings.notes:
         lines += ["To know:", *(line for note in findings.notes for line in _wrapped(note, "  "))]
     return "\n".join(lines)

@@ -237,8 +237,7 @@ class InvariantProblem(ClientWeights):
         if starts not in self._solutions:
             began = time.perf_counter()
             points = self.minima(starts)
-            w = points[0] if points else np.zeros(self.model_shape)
-            lower, source, unique = self._lower(w)
+            w, lower, source, unique = self._certified(points[0] if points else np.zeros(self.model_shape))
             value = float(self.value(w))
             lower = float(min(lower, value))
             attained = value - lower <= 1e-6 * (1.0 + abs(value))
@@ -248,25 +247,29 @@ class InvariantProblem(ClientWeights):
             )
         return self._solutions[starts]
 
-    def _lower(self, w: np.ndarray) -> tuple[float, str, bool]:
-        """Return a lower bound of min J, where it comes from, and whether w is shown to be the only minimiser."""
+    def _certified(self, w: np.ndarray) -> tuple[np.ndarray, float, str, bool]:
+        """Return w or a lower point, a lower bound of min J and where it comes from, and whether w alone is least."""
         value, d = float(self.value(w)), self.federation.d
         if not self.traits.quadratic:
             found = float("-inf"), "none"
             if d <= 2 and hasattr(self.loss, "scale_slope_range"):
                 found = float(self.boxes().lower), "branch and bound over boxes"
-            return (*max(found, (self._risks_alone(), "the risks alone")), False)
+            return (w, *max(found, (self._risks_alone(), "the risks alone")), False)
         p, unit, size = self._scaled
         near = invariance.shortfall(p, w / unit)
         if near < np.inf:
-            return value - size * (near + p.rounding(w / unit)), "M(w) > 0", True
+            return w, value - size * (near + p.rounding(w / unit)), "M(w) > 0", True
         bounds = [(float("-inf"), "none")]
         if d <= _SMALL["dual"]:
             bounds.append((size * invariance.best_dual_bound(p)[0], "Lagrangian dual"))
         if d <= _SMALL["moments"]:
-            bounds.append((size * invariance.moment_bound(p, p.value(w / unit)), "moment relaxation of order two"))
+            moments = invariance.moment_solution(p, p.value(w / unit))
+            bounds.append((size * moments.lower, "moment relaxation of order two"))
+            for v in invariance.least_points(p, moments.w[None]) if np.isfinite(moments.w).all() else ():
+                if p.value(v) < p.value(w / unit) - p.rounding(v):
+                    return self._certified(unit * v)
         bounds.append((self._risks_alone(), "the risks alone"))
-        return (*max(bounds), False)
+        return (w, *max(bounds), False)
 
     def _risks_alone(self) -> float:
         """Return a lower bound of sum_e R^e from the rows: moments do not show what nearly collinear columns can do."""

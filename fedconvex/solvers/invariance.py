@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +28,13 @@ from scipy.optimize import minimize
 
 __all__ = [
     "Environments",
+    "Moments",
     "best_dual_bound",
     "distinct",
     "dual_bound",
     "least_points",
     "least_squares",
-    "moment_bound",
+    "moment_solution",
     "multiplier_matrix",
     "shortfall",
 ]
@@ -112,6 +114,13 @@ class Environments(NamedTuple):
             return v, np.full(v.size, np.inf)
         room = max(value - least, 0.0) + self.rounding(v)
         return v, np.sqrt(2.0 * room * np.diag(np.linalg.inv(S)))
+
+
+class Moments(NamedTuple):
+    """What the moment relaxation says: a lower bound of min J, and the first moments, a minimiser where it is exact."""
+
+    lower: float
+    w: np.ndarray  # (d,)
 
 
 def _power_of_two(sizes: np.ndarray) -> np.ndarray:
@@ -206,18 +215,23 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
 
 
 def _solved(programme: Any) -> bool:
-    """Solve a semidefinite programme; False where the solver gives up."""
+    """Solve a semidefinite programme as far as the solver comes; False where it gives up."""
     import cvxpy as cp
 
-    try:
-        programme.solve(solver=cp.CLARABEL)
-    except (cp.SolverError, ValueError, ArithmeticError):  # ValueError: coefficients that overflow
-        return False
-    return True
+    fine = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+    for tolerances in (fine, {}):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of an inaccurate solution: nobody believes it
+                programme.solve(solver=cp.CLARABEL, **tolerances)
+        except (cp.SolverError, ValueError, ArithmeticError):  # ValueError: coefficients that overflow
+            continue
+        return True
+    return False
 
 
-def moment_bound(problem: Environments, value: float) -> float:
-    """Return a lower bound of min J from the moment relaxation of order two; -inf where no box holds the minimiser.
+def moment_solution(problem: Environments, value: float) -> Moments:
+    """Return what the moment relaxation of order two says; -inf and NaN where no box holds the minimiser.
 
     J - gamma = z'Gz + r with z the monomials of degree at most two in features scaled to the box of `Environments.box`,
     G >= 0 after its negative eigenvalues are cut, and r what is left; gamma - sum |r| is returned.
@@ -231,9 +245,9 @@ def moment_bound(problem: Environments, value: float) -> float:
     import cvxpy as cp
 
     v, half = problem.box(value)
-    reach = np.abs(v) + half
+    reach, nothing = np.abs(v) + half, Moments(-math.inf, np.full(v.size, np.nan))
     if not np.isfinite(reach).all() or not (reach > 0.0).all():
-        return -math.inf
+        return nothing
     Q, powers = _gram(problem, reach)
     size = max(float(np.abs(Q).max()), np.finfo(float).tiny)
     index = {p: i for i, p in enumerate(sorted({tuple(np.add(p, q)) for p in powers for q in powers}))}
@@ -245,16 +259,18 @@ def moment_bound(problem: Environments, value: float) -> float:
     unit = np.zeros(len(index))
     unit[start] = 1.0
     target = A @ (Q / size).ravel()
-    programme = cp.Problem(cp.Maximize(gamma), [A @ cp.vec(G, order="C") == target - gamma * unit])
-    if not _solved(programme) or G.value is None or gamma.value is None:
-        return -math.inf
+    matched = A @ cp.vec(G, order="C") == target - gamma * unit
+    if not _solved(cp.Problem(cp.Maximize(gamma), [matched])) or G.value is None or gamma.value is None:
+        return nothing
     best = float(np.asarray(gamma.value))
     lam, V = np.linalg.eigh(0.5 * (G.value + G.value.T))
     kept = (V * np.maximum(lam, 0.0)) @ V.T
     left = target - best * unit - A @ kept.ravel()
     sizes = np.abs(Q / size) + np.abs(V) * np.abs(lam) @ np.abs(V).T
     off = _EPS * (8.0 + N + math.sqrt(problem.terms)) * float((A @ sizes.ravel()).sum())
-    return size * (best - float(np.abs(left).sum()) - off)
+    moments = np.asarray(matched.dual_value)
+    first = moments[[index[power] for power in powers[1 : 1 + v.size]]] / moments[start]
+    return Moments(size * (best - float(np.abs(left).sum()) - off), reach * first)
 
 
 def _gram(problem: Environments, reach: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:

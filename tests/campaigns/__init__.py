@@ -57,6 +57,8 @@ CAMPAIGNS = {
     "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 60),
     "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),
     "interrupts": Campaign("campaigns.interrupts:trial", "work that is deaf to Ctrl-C", 1),
+    "invariance": Campaign("test_invariance_campaigns:identities_trial", "identities and certificates of IRMv1", 20),
+    "invariance-global": Campaign("test_invariance_campaigns:global_trial", "local minima certified as global", 10),
     "kills": Campaign("campaigns.damage:kill_trial", "bits that a kill changes, or files that it leaves", 2),
     "margin-bound": Campaign("test_boosting_theory:margin_trial", "true errors above the margin bound", 10),
     "mocha-gaps": Campaign("test_mocha:gap_trial", "gaps below the suboptimality, duals that fall", 20),
