@@ -15,6 +15,7 @@ ORDER = [
     "participation",
     "simplex",
     "mocha",
+    "joint",
     "boosting",
     "solve",
     "start",

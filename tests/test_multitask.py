@@ -346,6 +346,21 @@ def test_joint_solutions_equal_cvxpy(loss, m, d, rng):
         np.testing.assert_allclose(best.w, W, atol=5e-3 * (1 + np.abs(W).max()))
 
 
+def test_rows_that_do_not_move_sit_out_of_most_passes_of_a_joint_solution():
+    """140 passes where all rows in every round took 200; to the same minimum, and never more than are allowed."""
+    rng = np.random.default_rng(1)
+    X, W = rng.normal(size=(180, 3)), rng.normal(size=(1, 3)) + 0.3 * rng.normal(size=(3, 3))
+    z = np.einsum("ij,ij->i", X, np.repeat(W, 60, axis=0)) + 0.5 * rng.normal(size=180)
+    for rows in (X, sp.csr_array(X)):
+        fed = Federation(rows, np.where(z > 0.0, 1.0, -1.0), np.arange(4) * 60)
+        problem = MultiTaskProblem(fed, Hinge(), Covariance(0.05), "mean")
+        found = problem.solve(1e-4, passes=1000)
+        assert found.gap <= 1e-4 * (1.0 + found.value)
+        assert found.lower <= 1.4524306692 and found.value >= 1.4524306691  # passes over all rows, to a gap of 1e-10
+        assert found.iterations <= 160
+    assert problem.solve(1e-9, passes=35).iterations <= 35
+
+
 def test_limits_are_the_global_and_the_local_models(rng):
     """As lam1 grows the solution becomes the pooled one, as it vanishes that of independent tasks."""
     for loss in LOSSES:
