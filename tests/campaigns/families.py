@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from fedconvex.theorems.parts.tiny import Sharp, Space, Tiny
 
@@ -37,6 +40,9 @@ def families(space: Space, found: Iterable[Sharp] = ()) -> Iterator[tuple[int | 
         *_opposed_balls(),
         *_forgotten_controls(),
         *_halves(),
+        *_three_directions(),
+        *_one_that_remembers(),
+        *_opposed_classes(),
     ):
         if tiny.loss not in space.losses or not set(space.knobs) <= set(tiny.knobs):
             continue
@@ -120,3 +126,48 @@ def _halves() -> Iterator[tuple[str, Tiny]]:
             knobs = {"share": 0.1, "local_steps": 1, "batch_size": 0, **OTHERS, "scheme": scheme, "participation": 2}
             rows, labels = ((1.0,),) * clients, (1.0, -1.0) * (clients // 2)
             yield "opposed parabolas, sampled", Tiny(rows, labels, (1,) * clients, (0.0,), 1, knobs)
+
+
+def _three_directions() -> Iterator[tuple[str, Tiny]]:
+    """Hessians I + δ(g u_k' + u_k g') and minimisers u_k, at the corners of a triangle orthogonal to g.
+
+    ‖H_j - H_k‖ = 3^(1/2) δ where ‖H_k - H‖ = δ, and all of (H_k - H) u_k = δ g point the same way: 3^(-1/2) of what is
+    said of pairs of clients, which is all that three clients can do (`docs/theory/fedavg_limit.md`).
+    """
+    angle = 2.0 * math.pi * np.arange(3) / 3.0
+    corners = np.column_stack([np.cos(angle), np.sin(angle), np.zeros(3)])
+    delta, g = 1e-3, np.eye(3)[2]
+    rows: list[tuple[float, ...]] = []
+    labels: list[float] = []
+    for u in corners:
+        values, vectors = np.linalg.eigh(np.eye(3) + delta * (np.outer(g, u) + np.outer(u, g)))
+        X = np.round(math.sqrt(3.0) * (vectors * np.sqrt(values)) @ vectors.T, 9)
+        rows += [tuple(row) for row in X.tolist()]
+        labels += np.round(X @ u, 9).tolist()
+    for share, tau in ((0.01, 1), (0.9, 1), (0.9, 2)):
+        knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
+        yield "three directions", Tiny(tuple(rows), tuple(labels), (3, 3, 3), (0.0,) * 3, 1, knobs)
+
+
+def _one_that_remembers() -> Iterator[tuple[str, Tiny]]:
+    """Two parabolas, one of curvature 1/η, which forgets in a step: what the other drifts by is all that is left."""
+    knobs = {"share": 1.0, "local_steps": 3, "batch_size": 0, **OTHERS}
+    yield "one that remembers", Tiny(((0.7,), (1.0,)), (0.7, 0.0), (1, 1), (3.0,), 1, knobs)
+
+
+def _opposed_classes() -> Iterator[tuple[str, Tiny]]:
+    """One class a client, gradients opposite and equally long: rows 1 and -1, nearly a parabola, against a short row.
+
+    Steps far beyond 2/L: a_k = 1 + η λ_k where the truth is η λ_k - 1. Small ones and many rounds: models settle at
+    (T - 1)/2 of η times the gradient, and a_k below 1 would say less.
+    """
+    for share, tau, T, small, more in (
+        (20.0, 2, 1, 1e-6, 1),
+        (20.0, 2, 2, 1e-7, 1),
+        (0.1, 4, 12, 1e-3, 1),
+        (20.0, 2, 1, 1e-6, 3),
+    ):
+        rows, labels = ((1.0,), (-1.0,), *((small,),) * more), (1.0, 1.0, *(-1.0,) * more)
+        knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
+        start = (2.0 * (more - 1) * small,)  # where the gradients are equally long
+        yield "opposed classes", Tiny(rows, labels, (2, *(1,) * more), start, T, knobs, loss="logistic")
