@@ -9,10 +9,10 @@ import pytest
 
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, sharp_checks
-from fedconvex.verify import Outcome, power, tightest, verify
+from fedconvex.verify import Outcome, power, search, tightest, verify
 from fedconvex.verify.checking import carried_out, problem_of, setting_of
 from fedconvex.verify.findings import Noticed, Power
-from fedconvex.verify.search import changed, drawn, found_by, share_of
+from fedconvex.verify.search import changed, drawn, found_by, share_of, traded
 
 # F = (1/2) mean over (h_k = 1, 4) of h_k (w - t_k)^2, from w*: the two parabolas that attain the bias for mu = h_1
 PARABOLAS = Tiny(((1.0,), (2.0,)), (1.0, -2.0), (1, 1), (0.0,), 1, {"share": 0.1, "local_steps": 2})
@@ -92,6 +92,35 @@ def test_found_again_and_resumed(tmp_path):
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
     with pytest.raises(ValueError, match="tightest: path must hold the search"):
         tightest("dynamic-gradient-noise", 230, seed=4, path=tmp_path / "a.json")
+
+
+@pytest.mark.slow
+def test_a_long_search_improves_the_best(tmp_path, monkeypatch):
+    """Half of a long search improves the best three restarts; two processes and a resumed file agree."""
+    monkeypatch.setattr(search, "LONG", 100)
+    monkeypatch.setattr(search, "ROUND", 20)
+    name, path = "dynamic-gradient-noise", tmp_path / "long.json"
+    short = tightest(name, 60, isolate="data variability")
+    long = tightest(name, 130, isolate="data variability", path=path)
+        tightest(name, 60, isolate="data variability"),
+        tightest(name, 130, isolate="data variability", path=path),
+    )
+    assert long.share > short.share
+    assert long.restart < 0
+    data = json.loads(path.read_text())
+    assert [r["restart"] for r in data["restarts"]] == [-3, -2, -1, 0, 1, 2]
+    assert long.evaluated == sum(r["evaluated"] for r in data["restarts"]) == 130
+    data["restarts"] = [r for r in data["restarts"] if r["restart"] in (-2, 1)]
+    path.write_text(json.dumps(data))
+    assert tightest(name, 130, isolate="data variability", path=path, processes=2) == long
+
+
+def test_local_steps_are_traded_for_their_size():
+    space, rng = THEOREMS["fedavg-refined-sharp"].space, np.random.default_rng(0)
+    knobs = {"share": 0.1, "local_steps": 10, "batch_size": 0}
+    found = [traded(rng, space, PARABOLAS._replace(knobs=knobs)).knobs for _ in range(20)]
+    assert {k["local_steps"] for k in found} == {5, 7, 14, 20}
+    assert all(k["share"] * k["local_steps"] == pytest.approx(1.0, rel=0.01) for k in found)
 
 
 def test_a_theorem_that_was_edited_is_searched_anew(tmp_path):

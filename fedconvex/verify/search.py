@@ -32,6 +32,7 @@ __all__ = ["Tightest", "tightest"]
 
 ROUND = 200  # candidates of a restart
 FIRST = 100  # of them random: the same for the bound and for all its terms
+LONG = 1000  # a budget from which on half of it goes into the best three restarts
 
 
 class NoSuchTerm(ValueError):
@@ -49,7 +50,7 @@ class Tightest(NamedTuple):
     tiny : Tiny or None
         None where the theorem applied to no candidate.
     restart : int
-        The restart that found it.
+        The restart that found it; -1 to -3: the best restarts, improved.
     evaluated : int
         Candidates in all.
     """
@@ -77,7 +78,8 @@ def tightest(
     theorem : Theorem or str
         With a `space`.
     budget : int
-        Candidates; restarts of 200 are made until it is spent.
+        Candidates; restarts of 200 are made until it is spent. From 1,000 on, one half improves the best three further,
+        by several changes at once and by trading local steps for step size.
     isolate : str, optional
         A term of the bound: the search is for instances on which the other terms cover least of what is measured.
     seed : int
@@ -105,21 +107,27 @@ def tightest(
     function("tightest: progress", print if progress is None else progress)
     if theorem.space is None:
         raise bad("tightest: theorem", "declare a space to search in", theorem.name, "give Theorem(space=Space(...))")
-    sizes = [min(ROUND, budget - i) for i in range(0, budget, ROUND)]
     heading = {"theorem": theorem.name, "isolate": isolate, "seed": seed}
     done = _checked_rows(theorem, isolate, path, _read(path, heading))
-    todo = [(theorem, isolate, seed, i, n) for i, n in enumerate(sizes) if done.get(i, {}).get("evaluated") != n]
-    for row in _restarts(todo, processes):
-        done[row["restart"]] = row
-        _write(path, heading, done)
-        if progress is not None:
-            best = max(done.values(), key=lambda r: r["share"])
-            progress(len(done) / len(sizes), f"best share {best['share']:.4g}")
-    best = max((done[i] for i in range(len(sizes))), key=lambda r: r["share"])
+    rows: dict[int, dict[str, Any]] = {}
+
+    def carry_out(jobs: list[_Job]) -> None:
+        rows.update({job.number: done[job.number] for job in jobs if job.made(done.get(job.number, {}))})
+        for row in _restarts([(theorem, isolate, seed, job) for job in jobs if job.number not in rows], processes):
+            done[row["restart"]] = rows[row["restart"]] = row
+            _write(path, heading, done)
+            if progress is not None:
+                best = max(r["share"] for r in rows.values())
+                progress(sum(r["evaluated"] for r in rows.values()) / budget, f"best share {best:.4g}")
+
+    first = budget if budget < LONG else budget // 2 // ROUND * ROUND
+    carry_out([_Job(i // ROUND, min(ROUND, first - i)) for i in range(0, first, ROUND)])
+    carry_out(_further(rows, budget - first))
+    best = max((rows[i] for i in sorted(rows, key=abs)), key=lambda r: r["share"])
     if best["tiny"] is None and isolate is not None:
         raise NoSuchTerm(bad("tightest: isolate", "be a term of the bound that some candidate has", isolate))
     tiny = None if best["tiny"] is None else tiny_of(best["tiny"])
-    return Tightest(best["share"], tiny, best["restart"], sum(sizes))
+    return Tightest(best["share"], tiny, best["restart"], sum(r["evaluated"] for r in rows.values()))
 
 
 def found_by(theorem: Theorem | str, budget: int, *, isolate: str | None = None, seed: int = 0) -> Sharp | None:
@@ -143,23 +151,62 @@ def _restarts(todo: list[tuple[Any, ...]], processes: int) -> Iterator[dict[str,
         yield from pool.imap_unordered(_restart, todo)
 
 
-def _restart(job: tuple[Any, ...]) -> dict[str, Any]:
-    """Improve the best of some random candidates; a pure function of the job."""
-    name, isolate, seed, number, budget = job
+class _Job(NamedTuple):
+    """A restart: its number, its candidates, and the candidate to begin with, of which restart."""
+
+    number: int
+    budget: int
+    origin: int | None = None
+    begin: dict[str, Any] | None = None
+
+    def made(self, row: dict[str, Any]) -> bool:
+        """Whether a row of a file is of this restart."""
+        return row.get("evaluated") == self.budget and row.get("origin") == self.origin
+
+
+def _further(rows: dict[int, dict[str, Any]], budget: int) -> list[_Job]:
+    """Improve the best three."""
+    found = sorted((r for r in rows.values() if r["tiny"] is not None), key=lambda r: (-r["share"], r["restart"]))[:3]
+    share = [len(range(i, budget, len(found))) for i in range(len(found))]
+    return [_Job(-i, n, r["restart"], r["tiny"]) for i, (r, n) in enumerate(zip(found, share, strict=True), 1) if n]
+
+
+def _restart(work: tuple[Any, ...]) -> dict[str, Any]:
+    """Improve the best of some random candidates, or one that was found; a pure function of its argument."""
+    name, isolate, seed, job = work
     theorem = find_theorem(name)
-    rng, space = np.random.default_rng([seed, number]), theorem.space
+    rng, space = (
+        np.random.default_rng([seed, job.number] if job.begin is None else [seed, -job.number, 1]),
+        theorem.space,
+    )
     assert space is not None
-    best, share, step, failures = None, -math.inf, 0.5, 0
-    for i in range(budget):
-        fresh = i < FIRST or best is None
-        tiny = drawn(rng, space) if fresh or best is None else changed(rng, space, best, step)
+    long = job.begin is not None
+    best = tiny_of(job.begin) if job.begin is not None else None
+    share = -math.inf if best is None else share_of(theorem, best, isolate)
+    step, failures = 0.5, 0
+    for i in range(job.budget):
+        fresh = not long and (i < FIRST or best is None)
+        tiny = drawn(rng, space) if fresh or best is None else _next(rng, space, best, step, long)
         value = share_of(theorem, tiny, isolate)
         if value > share:
             best, share, failures, step = tiny, value, 0, min(2.0 * step, 1.0)
         elif not fresh:
             failures += 1
             step = max(0.8 * step, 0.01) if failures % 4 == 0 else step
-    return {"restart": number, "share": share, "tiny": best and best._asdict(), "evaluated": budget}
+            step = 0.5 if long and failures % 60 == 0 else step
+    out = {"restart": job.number, "share": share, "tiny": best and best._asdict(), "evaluated": job.budget}
+    return out | ({} if job.origin is None else {"origin": job.origin})
+
+
+def _next(rng: np.random.Generator, space: Space, tiny: Tiny, step: float, long: bool) -> Tiny:
+    """Change a candidate at one place; in a long search at several sometimes, or steps for their size."""
+    if not long:
+        return changed(rng, space, tiny, step)
+    if rng.random() < 0.3 and {"share", "local_steps"} <= {*space.knobs}:
+        return traded(rng, space, tiny)
+    for _ in range(min(int(rng.geometric(0.6)), 4)):
+        tiny = changed(rng, space, tiny, step)
+    return tiny
 
 
 def share_of(theorem: Theorem, tiny: Tiny, isolate: str | None = None) -> float:
@@ -286,6 +333,14 @@ def changed(rng: np.random.Generator, space: Space, tiny: Tiny, step: float) -> 
         return tiny._replace(weights=tuple(map(rounded, p)))
     name = str(rng.choice(list(space.knobs)))
     return tiny._replace(knobs={**tiny.knobs, name: _moved_knob(rng, space.knobs[name], tiny.knobs[name], step)})
+
+
+def traded(rng: np.random.Generator, space: Space, tiny: Tiny) -> Tiny:
+    """Trade local steps for step size: what clients drift depends on the product of both first of all."""
+    share, local = space.knobs["share"], space.knobs["local_steps"]
+    tau = int(np.clip(round(tiny.knobs["local_steps"] * rng.choice([0.5, 0.7, 1.4, 2.0])), local.low, local.high))
+    eta = np.clip(tiny.knobs["share"] * tiny.knobs["local_steps"] / tau, share.low, share.high)
+    return tiny._replace(knobs={**tiny.knobs, "local_steps": tau, "share": rounded(eta)})
 
 
 def _moved_rows(rng: np.random.Generator, tiny: Tiny, step: float) -> tuple[tuple[float, ...], ...]:
