@@ -11,7 +11,7 @@ import json
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,24 +110,25 @@ def tightest(
     heading = {"theorem": theorem.name, "isolate": isolate, "seed": seed}
     done = _checked_rows(theorem, isolate, path, _read(path, heading))
     rows: dict[int, dict[str, Any]] = {}
-
-    def carry_out(jobs: list[_Job]) -> None:
-        rows.update({job.number: done[job.number] for job in jobs if job.made(done.get(job.number, {}))})
-        for row in _restarts([(theorem, isolate, seed, job) for job in jobs if job.number not in rows], processes):
+    for plan in (_first, _further):
+        for row in _rows((theorem, isolate, seed), plan(rows, budget), done, processes):
             done[row["restart"]] = rows[row["restart"]] = row
             _write(path, heading, done)
-            if progress is not None:
-                best = max(r["share"] for r in rows.values())
-                progress(sum(r["evaluated"] for r in rows.values()) / budget, f"best share {best:.4g}")
-
-    first = budget if budget < LONG else budget // 2 // ROUND * ROUND
-    carry_out([_Job(i // ROUND, min(ROUND, first - i)) for i in range(0, first, ROUND)])
-    carry_out(_further(rows, budget - first))
-    best = max((rows[i] for i in sorted(rows, key=abs)), key=lambda r: r["share"])
+            _say(progress, rows, budget)
+    best = _best(rows)
     if best["tiny"] is None and isolate is not None:
         raise NoSuchTerm(bad("tightest: isolate", "be a term of the bound that some candidate has", isolate))
-    tiny = None if best["tiny"] is None else tiny_of(best["tiny"])
-    return Tightest(best["share"], tiny, best["restart"], sum(r["evaluated"] for r in rows.values()))
+    evaluated = sum(r["evaluated"] for r in rows.values())
+    return Tightest(best["share"], best["tiny"] and tiny_of(best["tiny"]), best["restart"], evaluated)
+
+
+def _best(rows: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    return max((rows[i] for i in sorted(rows, key=abs)), key=lambda r: r["share"])
+
+
+def _say(progress: Callable[[float, str], None] | None, rows: Mapping[int, dict[str, Any]], budget: int) -> None:
+    if progress is not None:
+        progress(sum(r["evaluated"] for r in rows.values()) / budget, f"best share {_best(rows)['share']:.4g}")
 
 
 def found_by(theorem: Theorem | str, budget: int, *, isolate: str | None = None, seed: int = 0) -> Sharp | None:
@@ -137,6 +138,13 @@ def found_by(theorem: Theorem | str, budget: int, *, isolate: str | None = None,
 
 
 # ---------------------------------------------------------------- restarts
+
+
+def _rows(search: tuple[Any, ...], jobs: list[_Job], done: dict[int, Any], processes: int) -> Iterator[dict[str, Any]]:
+    """Yield what is there, and then what is found anew."""
+    there = [job for job in jobs if job.made(done.get(job.number, {}))]
+    yield from (done[job.number] for job in there)
+    yield from _restarts([(*search, job) for job in jobs if job not in there], processes)
 
 
 def _restarts(todo: list[tuple[Any, ...]], processes: int) -> Iterator[dict[str, Any]]:
@@ -164,8 +172,15 @@ class _Job(NamedTuple):
         return row.get("evaluated") == self.budget and row.get("origin") == self.origin
 
 
+def _first(rows: dict[int, dict[str, Any]], budget: int) -> list[_Job]:
+    """Restarts of 200 candidates each; of a long search half of all."""
+    total = budget if budget < LONG else budget // 2 // ROUND * ROUND
+    return [_Job(i // ROUND, min(ROUND, total - i)) for i in range(0, total, ROUND)]
+
+
 def _further(rows: dict[int, dict[str, Any]], budget: int) -> list[_Job]:
-    """Improve the best three."""
+    """Improve the best three with what is left of the budget."""
+    budget -= sum(r["evaluated"] for r in rows.values())
     found = sorted((r for r in rows.values() if r["tiny"] is not None), key=lambda r: (-r["share"], r["restart"]))[:3]
     share = [len(range(i, budget, len(found))) for i in range(len(found))]
     return [_Job(-i, n, r["restart"], r["tiny"]) for i, (r, n) in enumerate(zip(found, share, strict=True), 1) if n]
