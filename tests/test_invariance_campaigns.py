@@ -136,7 +136,7 @@ def global_trial(rng: np.random.Generator) -> dict:
     points = least_points(p, np.vstack([low, centre + half * rng.uniform(-1.0, 1.0, (30, d))]))
     v, J = points[0], p.value(points[0])
     size = 1.0 + abs(J)
-    moments = moment_solution(p, J)
+    moments = moment_solution(p, v)
     near = least_points(p, moments.w[None])[0]
     lower = max(moments.lower, invariance.best_dual_bound(p)[0])
     assert lower <= J + 1e-12 * size and p.value(near) >= J - 1e-9 * size, "a point below the lowest of 30 starts"

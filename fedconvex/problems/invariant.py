@@ -263,7 +263,7 @@ class InvariantProblem(ClientWeights):
         if d <= _SMALL["dual"]:
             bounds.append((size * invariance.best_dual_bound(p)[0], "Lagrangian dual"))
         if d <= _SMALL["moments"]:
-            moments = invariance.moment_solution(p, p.value(w / unit))
+            moments = invariance.moment_solution(p, w / unit)
             bounds.append((size * moments.lower, "moment relaxation of order two"))
             for v in invariance.least_points(p, moments.w[None]) if np.isfinite(moments.w).all() else ():
                 if p.value(v) < p.value(w / unit) - p.rounding(v):

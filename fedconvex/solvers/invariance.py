@@ -218,7 +218,7 @@ def _solved(programme: Any) -> bool:
     """Solve a semidefinite programme as far as the solver comes; False where it gives up."""
     import cvxpy as cp
 
-    fine = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+    fine = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-13)
     for tolerances in (fine, {}):
         try:
             with warnings.catch_warnings():
@@ -230,25 +230,26 @@ def _solved(programme: Any) -> bool:
     return False
 
 
-def moment_solution(problem: Environments, value: float) -> Moments:
+def moment_solution(problem: Environments, v: np.ndarray) -> Moments:
     """Return what the moment relaxation of order two says; -inf and NaN where no box holds the minimiser.
 
-    J - gamma = z'Gz + r with z the monomials of degree at most two in features scaled to the box of `Environments.box`,
-    G >= 0 after its negative eigenvalues are cut, and r what is left; gamma - sum |r| is returned.
+    J(v + reach u) - gamma = z'Gz + r with z the monomials of degree at most two in u, |u| <= 1 over the box of
+    `Environments.box`, G >= 0 after its negative eigenvalues are cut, and r what is left; gamma - sum |r| is returned.
 
     Parameters
     ----------
     problem : Environments
-    value : float
-        J at some point: minimisers lie no higher.
+    v : array (d,)
+        A point of low value: minimisers lie no higher, and the closer it is to one the less is lost.
     """
     import cvxpy as cp
 
-    v, half = problem.box(value)
-    reach, nothing = np.abs(v) + half, Moments(-math.inf, np.full(v.size, np.nan))
+    centre, half = problem.box(problem.value(v))
+    reach, nothing = np.abs(centre - v) + half, Moments(-math.inf, np.full(v.size, np.nan))
     if not np.isfinite(reach).all() or not (reach > 0.0).all():
         return nothing
-    Q, powers = _gram(problem, reach)
+    Q, powers = _gram(problem, v, reach)
+    magnitude = _gram(problem._replace(S=np.abs(problem.S), b=-np.abs(problem.b)), np.abs(v), reach)[0]
     size = max(float(np.abs(Q).max()), np.finfo(float).tiny)
     index = {p: i for i, p in enumerate(sorted({tuple(np.add(p, q)) for p in powers for q in powers}))}
     at = np.array([[index[tuple(np.add(p, q))] for q in powers] for p in powers])
@@ -266,23 +267,23 @@ def moment_solution(problem: Environments, value: float) -> Moments:
     lam, V = np.linalg.eigh(0.5 * (G.value + G.value.T))
     kept = (V * np.maximum(lam, 0.0)) @ V.T
     left = target - best * unit - A @ kept.ravel()
-    sizes = np.abs(Q / size) + np.abs(V) * np.abs(lam) @ np.abs(V).T
+    sizes = magnitude / size + np.abs(V) * np.abs(lam) @ np.abs(V).T
     off = _EPS * (8.0 + N + math.sqrt(problem.terms)) * float((A @ sizes.ravel()).sum())
     moments = np.asarray(matched.dual_value)
     first = moments[[index[power] for power in powers[1 : 1 + v.size]]] / moments[start]
-    return Moments(size * (best - float(np.abs(left).sum()) - off), reach * first)
+    return Moments(size * (best - float(np.abs(left).sum()) - off), v + reach * first)
 
 
-def _gram(problem: Environments, reach: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
-    """Return Q with J = z'Qz, (N, N), and the powers of the monomials z of the scaled features, v = reach u."""
+def _gram(problem: Environments, v: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+    """Return Q with J(v + reach u) = z'Qz, (N, N), and the powers of the monomials z of u."""
     d = reach.size
     pairs = list(itertools.combinations_with_replacement(range(d), 2))
     one = [tuple(int(i == j) for i in range(d)) for j in range(d)]
     powers = [tuple([0] * d), *one, *(tuple(np.add(one[i], one[j])) for i, j in pairs)]
-    S, b = problem.S * np.outer(reach, reach), problem.b * reach
+    S, Sv = problem.S * np.outer(reach, reach), problem.S @ v
     quadratic = np.array([[(1.0 if i == j else 2.0) * Se[i, j] for i, j in pairs] for Se in S])
-    g = np.concatenate([np.zeros((len(b), 1)), -b, quadratic], axis=1)  # g_e in z
-    R = np.concatenate([0.5 * problem.c[:, None], -b, 0.5 * quadratic], axis=1).sum(axis=0)
+    g = np.concatenate([problem.scale_slopes(v)[:, None], (2.0 * Sv - problem.b) * reach, quadratic], axis=1)
+    R = np.concatenate([problem.risks(v)[:, None], (Sv - problem.b) * reach, 0.5 * quadratic], axis=1).sum(axis=0)
     Q = problem.lam * g.T @ g
     Q[0] += 0.5 * R
     Q[:, 0] += 0.5 * R
