@@ -69,6 +69,9 @@ class Traits(NamedTuple):
         None  # mu: clients add (mu/2) ‖. - w‖^2, w the model they were sent; solved exactly if local is None
     )
     controls: Controls | None = None
+    by_round: bool = (
+        True  # whether rounds may depend on their number too: decaying steps, turns that are not in the state
+    )
 
     @property
     def averages(self) -> bool:

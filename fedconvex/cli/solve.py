@@ -203,6 +203,7 @@ def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, met
     several, corrected = several_steps(args, fed), args.method == "scaffold" and status is not Status.CONVERGED
     noisy = in_batches(args, fed) or (sampled(args, fed.K) and not corrected)
     drifting = several and args.method in ("fedavg", "scaffold", "fedprox", "fedsam") and not corrected
+    unfinished = status in (Status.ROUND_LIMIT, Status.CYCLE)
     sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
     if "client drift" in sentence:
         sentence += " --method scaffold has no drift."
@@ -211,9 +212,9 @@ def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, met
         sentence += "." if args.step_size is None else "; leave --step-size out to take what the constants allow."
     elif aim_of(method) != "mean":
         return sentence
-    elif status is Status.ROUND_LIMIT and problem.size <= 2000 and not _attained(problem):
+    elif unfinished and problem.size <= 2000 and not _attained(problem):
         sentence = "No minimiser is known to exist without a ridge (separable data): give --l2 a positive value."
-    elif status is Status.ROUND_LIMIT and problem.traits.kinked:
+    elif unfinished and problem.traits.kinked:
         sentence = "The hinge has a kink, so the gap of subgradient steps shrinks like 1/t only: "
         sentence += "--loss smoothed-hinge converges faster."
     return sentence

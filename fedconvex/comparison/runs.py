@@ -176,7 +176,11 @@ def carry_out(name: str, problem: Any, gap: float, rounds: int, local_steps: int
     if result.status is Status.DIVERGED:
         why += "; it diverged"
     elif not reached:
-        why += "; its local steps drift, and stop short" if plan.drifts and _flat(trace.gap) else "; more rounds needed"
+        stands = result.status is Status.CYCLE
+        if plan.drifts and (stands or _flat(trace.gap)):
+            why += "; its local steps drift, and stop short"
+        else:
+            why += "; it repeats itself" if stands else "; more rounds needed"
     left = float(result.gap) / unit
     cost = Cost(result.rounds, float(bytes_[-1]), float(trace.seconds[-1]), reached, left, why,
                 (trace.round, trace.gap / unit, bytes_))  # fmt: skip

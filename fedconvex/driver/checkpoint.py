@@ -9,7 +9,6 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +18,7 @@ import fedconvex
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import npz
 from fedconvex.driver.recording import Recorder
+from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
 from fedconvex.problems import MovingTarget
 
@@ -97,12 +97,12 @@ class Checkpoint:
         self.clock = time.monotonic()
         if self._other_is_further(t):
             return
-        arrays = {f"state/{name}": v for name, v in _leaves(state)}
+        arrays = {f"state/{name}": v for name, v in leaves(state)}
         if self.engine.memory is not None:
-            arrays |= {f"memory/{name}": v for name, v in _leaves(self.engine.memory)}
+            arrays |= {f"memory/{name}": v for name, v in leaves(self.engine.memory)}
         for name in recorder.rows[0] if recorder.rows else ():
             arrays[f"trace/{name}"] = np.array([row[name] for row in recorder.rows])
-        arrays["diverged"] = recorder.diverged
+        arrays |= {"diverged": recorder.diverged} | recorder.returns.saved()
         floats = list(self.engine.done)
         about = {"about": self.about, "round": t, "floats": floats, "digest": _digest(arrays, t, floats)}
         arrays["description"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
@@ -175,11 +175,13 @@ class Checkpoint:
         e.floats_down, e.floats_up = e.done = floats[0], floats[1]
         self._check_state(template, saved, done)
         self._check_finite(template, saved, self._sound(saved, recorder, done))
+        if not recorder.returns.restore(arrays, saved):
+            self._damaged("the earlier state that later ones are compared with", "another")
         return done, saved
 
     def _check_state(self, template: Any, saved: Any, done: int) -> None:
         """Raise if a state counts other rounds, or differs in what no round changes."""
-        method, started, now = self.engine.method, dict(_leaves(template)), dict(_leaves(saved))
+        method, started, now = self.engine.method, dict(leaves(template)), dict(leaves(saved))
         if int(now.get("t", done)) != done:
             self._damaged(f"a state of round {done}", f"one of round {int(now['t'])}")
         for name in getattr(method, "constant", ()):
@@ -199,10 +201,10 @@ class Checkpoint:
 
     def _check_finite(self, template: Any, saved: Any, sound: np.ndarray) -> None:
         """Raise if anything of a sound trajectory is not finite, unless it was unknown (NaN) at the start as well."""
-        started = {f"state/{name}": v for name, v in _leaves(template)}
-        arrays = {f"state/{name}": v for name, v in _leaves(saved)}
+        started = {f"state/{name}": v for name, v in leaves(template)}
+        arrays = {f"state/{name}": v for name, v in leaves(saved)}
         if self.engine.memory is not None:
-            arrays |= {f"memory/{name}": v for name, v in _leaves(self.engine.memory)}
+            arrays |= {f"memory/{name}": v for name, v in leaves(self.engine.memory)}
         for name, a in arrays.items():
             first = started.get(name, a)
             known = ~np.isnan(first) if name in started and first.shape == a.shape else np.ones(a.shape, bool)
@@ -312,13 +314,3 @@ def _digest(arrays: dict[str, np.ndarray], t: int, floats: list[int]) -> str:
         h.update(f"{name} {a.shape} {a.dtype.str};".encode())
         h.update(a.tobytes())
     return h.hexdigest()
-
-
-def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the arrays and numbers of nested tuples with their paths."""
-    if isinstance(tree, tuple):
-        names = getattr(tree, "_fields", range(len(tree)))
-        for name, v in zip(names, tree, strict=True):
-            yield from _leaves(v, f"{prefix}{name}/")
-    elif tree is not None:
-        yield prefix.rstrip("/"), np.asarray(tree)

@@ -43,7 +43,7 @@ def run(
     checkpoint_every: int | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Run a method until its certified gap is at most tol, or all rounds are done.
+    """Run a method until its certified gap is at most tol, it repeats itself, or all rounds are done.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ def run(
         Most rounds to run.
     tol : float
         Stop once the certified gap of every trajectory is at most tol (in units of the objective); 0 never stops early
-        unless the optimum is hit exactly.
+        unless the optimum is hit exactly. With tol > 0 a run also stops, with the status CYCLE, where nothing is drawn
+        and a state came back: bit for bit, or within 1e-12 of its size after it was away by more than 1e-6.
     record_every : int
         Measure and record every so many rounds (round 0 and the last one always).
     checkpoint : path, optional
@@ -111,6 +112,7 @@ def _carry_out(engine: Engine, start: Any, wishes: _Wishes) -> Result:
                 bar.set_postfix(gap=f"{recorder.gap:.2e}", refresh=False)
                 bar.update(now - t)
             t, state, engine.done = now, current, (engine.floats_down, engine.floats_up)
+            recorder.returns.see(t, state)
             if recorder.due(t, last=t == limit):
                 recorder.record(t, state)
                 status = recorder.status()

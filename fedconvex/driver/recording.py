@@ -10,8 +10,10 @@ import numpy as np
 
 from fedconvex.driver import defaults
 from fedconvex.driver.result import DivergenceWarning, Result, Status, Trace
+from fedconvex.driver.returns import Returns
 from fedconvex.driver.rounds import Engine
 from fedconvex.kernels import cache
+from fedconvex.problems.protocol import EQUILIBRIUM
 
 __all__ = ["Recorder"]
 
@@ -30,6 +32,7 @@ class Recorder:
         self.engine, self.every, self.tol = engine, every, tol
         self.rows: list[dict[str, Any]] = []
         self.diverged = np.full(engine.R, -1)
+        self.returns = Returns(engine)
         self.clock = _working_seconds()
 
     def record(self, t: int, state: Any) -> None:
@@ -57,8 +60,8 @@ class Recorder:
         return extra | e.problem.observe(state.w) if e.moving else extra
 
     def due(self, t: int, last: bool) -> bool:
-        """Whether the state after t rounds is to be recorded."""
-        return (t % self.every == 0 or last) and not (self.rows and self.rows[-1]["round"] == t)
+        """Whether the state after t rounds is to be recorded: now and then, the last, and one that came back."""
+        return (t % self.every == 0 or last or self._repeats) and not (self.rows and self.rows[-1]["round"] == t)
 
     @property
     def gap(self) -> float:
@@ -74,7 +77,14 @@ class Recorder:
         alive = self.diverged < 0
         if np.all(self.rows[-1]["gap"][alive] <= self.tol):
             return Status.CONVERGED if alive.all() else Status.DIVERGED
+        if self._repeats and self.rows[-1]["round"] >= self.returns.at + self.returns.period:
+            return Status.CYCLE
         return None
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether a state came back, and the run is to stop before all rounds are done."""
+        return self.tol > 0.0 and self.returns.period > 0
 
     def warn(self) -> None:
         """Warn of trajectories that have diverged."""
@@ -89,7 +99,12 @@ class Recorder:
     def warn_if_worse(self) -> None:
         """Warn if the objective ended above its value at the start in most trajectories, though none blew up."""
         first, last = self.rows[0], self.rows[-1]
-        if self.engine.moving or (self.diverged >= 0).any() or np.mean(last["value"] > first["value"]) <= 0.5:
+        if (
+            self.engine.moving
+            or self.engine.problem.learns == EQUILIBRIUM
+            or (self.diverged >= 0).any()
+            or np.mean(last["value"] > first["value"]) <= 0.5
+        ):
             return
         who, before, after = type(self.engine.method).__name__, np.median(first["value"]), np.median(last["value"])
         text = f"{who} ended above its start: {after:.6g} after {last['round']} rounds, {before:.6g} before the first"
@@ -107,4 +122,5 @@ class Recorder:
         gap = self.rows[-1]["gap"]
         step = None if self.engine.default_step is None else str(self.engine.default_step)
         e, bound = self.engine, float(gap[0]) if R == 1 else gap
-        return Result(state, status, t, bound, trace, self.diverged, step, repr(e.method), e.problem)
+        period = self.returns.period if status is Status.CYCLE else None
+        return Result(state, status, t, bound, trace, self.diverged, step, repr(e.method), e.problem, period)

@@ -19,6 +19,7 @@ class Status(enum.Enum):
 
     CONVERGED = "The certified gap of every trajectory is at most tol."
     ROUND_LIMIT = "All rounds were run before the certified gap fell to tol."
+    CYCLE = "The rounds repeat themselves: a state came back before the certified gap fell to tol."
     DIVERGED = "The objective of at least one trajectory blew up."
 
 
@@ -61,6 +62,8 @@ class Result(Fitted):
         The method with its settings.
     problem : problem or None
         What was run on: `model`, `predict` and `save` read it.
+    period : int or None
+        With status CYCLE, the rounds after which the state came back; 1 where it stands still.
     """
 
     state: Any
@@ -72,6 +75,7 @@ class Result(Fitted):
     step_size: str | None = None
     method: str | None = None
     problem: Any = field(default=None, repr=False, compare=False)
+    period: int | None = None
 
     @property
     def w(self) -> np.ndarray:  # type: ignore[override]

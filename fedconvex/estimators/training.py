@@ -77,7 +77,8 @@ def trained(
         took, cure = f"{fit.n_iter} iterations", f"{more}standardise the features, or regularise more"
     else:
         fit = _by_rounds(estimator, problem, goal, start, fitting)
-        took, cure = f"{fit.n_iter} rounds", "increase max_iter, standardise the features, or take method='solve'"
+        more = "increase max_iter, " if fit.n_iter >= rounds else ""  # fewer: it repeats itself
+        took, cure = f"{fit.n_iter} rounds", f"{more}standardise the features, or take method='solve'"
     rounding = problem.rounding(np.ravel(fit.w), fit.value) if hasattr(problem, "rounding") else 1e-300
     if not fit.gap <= goal + rounding:
         text = f"{who} stopped after {took} with a certified gap of {fit.gap:.3g}; tol asks for {goal:.3g}: {cure}"

@@ -67,7 +67,7 @@ class GradientDescent(CheckedFields):
         return State(step_sizes.descend(self.step_size, state.t, state.w, problem.gradient(state.w)), state.t + 1)  # 2
 
     def traits(self, problem: Problem) -> Traits:
-        return Traits(drawn=())
+        return Traits(drawn=(), by_round=step_sizes.decays(self))
 
     def default_step(self, problem: Problem) -> DefaultStep:
         return default_steps.descent_step(automatic_steps.smoothness(self, problem, falling=True))

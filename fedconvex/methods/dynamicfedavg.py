@@ -91,7 +91,9 @@ class DynamicFedAvg(CheckedFields):
     def traits(self, problem: Problem) -> Traits:
         plan, sizes = self._plan(problem, np.arange(problem.federation.K)), problem.federation.sizes
         local = LocalSteps(self.step_size, plan[:, 0], plan[:, 1], sizes, False, True, True, 1.0 / plan[:, 0])
-        return participation.traits_of_sampling(self.participation, problem, local=local, server_step=1.0)
+        return participation.traits_of_sampling(
+            self.participation, problem, local=local, server_step=1.0, by_round=False
+        )
 
     def _plan(self, problem: FederatedProblem, clients: np.ndarray) -> np.ndarray:
         """Return E_k, B_k, B_k of the given clients, (*clients.shape, 3)."""

@@ -77,6 +77,8 @@ class FedSGD(CheckedFields):
     def traits(self, problem: Problem) -> Traits:
         sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
         local = LocalSteps(self.step_size, ones, sizes, sizes, False, True, True, np.ones(sizes.size))
-        return participation.traits_of_sampling(self.participation, problem, local=local, server_step=1.0)
+        return participation.traits_of_sampling(
+            self.participation, problem, local=local, server_step=1.0, by_round=step_sizes.decays(self)
+        )
 
     default_step = automatic_steps.of_averaging

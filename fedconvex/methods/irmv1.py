@@ -116,7 +116,7 @@ class IRMv1(CheckedFields):
         return state._replace(w=w, slopes=g, t=state.t + 1)
 
     def traits(self, problem: Any) -> Traits:
-        return Traits(drawn=())
+        return Traits(drawn=(), by_round=step_sizes.decays(self))
 
     def default_step(self, problem: Any) -> DefaultStep:
         if not problem.traits.quadratic:

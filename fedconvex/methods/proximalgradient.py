@@ -77,7 +77,7 @@ class ProximalGradient(CheckedFields):
         return State(_descend(self.step_size, problem, state.w), state.t + 1)  # 2
 
     def traits(self, problem: Problem) -> Traits:
-        return Traits(drawn=())
+        return Traits(drawn=(), by_round=False)
 
     def default_step(self, problem: Problem) -> DefaultStep:
         return default_steps.descent_step(automatic_steps.smoothness(self, problem, falling=True))
@@ -190,7 +190,7 @@ class ProximalFedSGD(CheckedFields):
         return state._replace(w=proximal_point(problem, state.w, self.step_size))  # 8
 
     def traits(self, problem: Problem) -> Traits:
-        return participation.traits_of_sampling(self.participation, problem)
+        return participation.traits_of_sampling(self.participation, problem, by_round=step_sizes.decays(self))
 
 
 def _descend(step_size: Any, problem: Problem, w: np.ndarray) -> np.ndarray:

@@ -152,7 +152,7 @@ class SCAFFOLD(local_work.LocalWork):
 
     def traits(self, problem: Problem) -> Traits:
         local = self.steps_of(problem, plain=False)
-        t = participation.traits_of_sampling(self.participation, problem, local=local)
+        t = participation.traits_of_sampling(self.participation, problem, local=local, by_round=step_sizes.decays(self))
         return t._replace(controls=Controls(self.option, float(self.server_step)))
 
     def default_step(self, problem: Problem) -> DefaultStep:

@@ -282,6 +282,8 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
         if noisy or drifting:
             return "The certificate holds for this model, whatever drift or noise there was on the way."
         return "Every round was an exact gradient step, which leads to the optimum itself."
+    if result.status is Status.CYCLE:
+        return _repeated(result, drifting)
     rounds, gap = np.asarray(result.trace.round), np.asarray(result.trace.gap)
     if not math.isfinite(gap[-1]):
         return "Nothing certifies a gap here: add a ridge term (l2 > 0)."
@@ -300,6 +302,17 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     more = _round_up((math.log(gap[-1]) - math.log(tol)) / rate)
     caution = " if neither drift nor noise stops it" if noisy or drifting else ""
     return f"The gap was still falling: about {more:,} more rounds would reach tol at the present rate{caution}."
+
+
+def _repeated(result: Result, drifting: bool) -> str:
+    """Say what a run does that repeats itself, and what would help."""
+    p = result.period
+    what = "The model stands still" if p == 1 else f"The same {p} models come back for ever"
+    if drifting:
+        return f"{what}, and the gap with it: it {_STALLED[False, True]}."
+    if not math.isfinite(float(result.gap)):
+        return f"{what}. Nothing certifies a gap here: add a ridge term (l2 > 0)."
+    return f"{what}: more rounds change nothing. Take another step size, or a larger tol if the gap is at rounding."
 
 
 def _round_up(x: float) -> int:

@@ -120,7 +120,8 @@ class AveragedWork(LocalWork):
         """
         step = getattr(self.server, "plain_step", None) if averaged else None
         local = self.steps_of(problem, plain)
-        return traits_of_sampling(self.participation, problem, *drawn, local=local, server_step=step)
+        by_round = step_sizes.decays(self)
+        return traits_of_sampling(self.participation, problem, *drawn, local=local, server_step=step, by_round=by_round)
 
 
 @dataclass(frozen=True, kw_only=True)

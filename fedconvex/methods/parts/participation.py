@@ -118,12 +118,18 @@ def traits_of_sampling(
     *drawn: str,
     local: LocalSteps | None = None,
     server_step: float | None = None,
+    by_round: bool = True,
 ) -> Traits:
     """Return the traits of a method with a scheme of participation, and what its rounds draw beside the clients."""
     sampling, m = sampling_of(scheme, problem)
     batches = ("batches",) if local is not None and not local.full else ()
     return Traits(
-        local, server_step, sampling, m, (*(("clients",) if sampling != "everyone" else ()), *batches, *drawn)
+        local,
+        server_step,
+        sampling,
+        m,
+        (*(("clients",) if sampling != "everyone" else ()), *batches, *drawn),
+        by_round=by_round,
     )
 
 

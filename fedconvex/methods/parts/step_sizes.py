@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "Decay",
     "NonnegativeSchedule",
     "StepSize",
+    "decays",
     "descend",
     "step_counts",
     "step_sizes",
@@ -126,6 +128,11 @@ def round_step_sizes(step_size: Any, trajectories: np.ndarray, round_: int) -> n
     if isinstance(step_size, float):
         return np.broadcast_to(step_size, trajectories.size)
     return np.asarray(step_size)[trajectories]
+
+
+def decays(method: Any) -> bool:
+    """Whether a field of the method is a `Decay`, so that its rounds depend on their number."""
+    return any(isinstance(getattr(method, field.name), Decay) for field in fields(method))
 
 
 def descend(step_size: Any, t: int, w: np.ndarray, g: np.ndarray) -> np.ndarray:

@@ -1,0 +1,94 @@
+"""Whether a deterministic method repeats itself: a state that came back comes back for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedconvex.driver.rounds import Engine
+from fedconvex.traits import traits_of
+
+__all__ = ["Returns", "leaves"]
+
+_SAME = 1e-12  # of their size: states that count as equal
+_AWAY = 1e-6  # of its size: how far a state must have gone before it comes back, unless it comes back bit for bit
+
+
+class Returns:
+    """Compares each state with an earlier one, kept from round 1, 2, 4, 8, ...: Brent's search for cycles (1980).
+
+    Only for methods whose rounds follow from the state alone (`Traits.deterministic`, not `Traits.by_round`). A cycle
+    of p rounds that begins in round m is found by round 3 max(m, p). A state is back if all of it is within 1e-12 of
+    the earlier one, relative to 1 + its largest entry, and it was away by more than 1e-6; or bit for bit. Spirals that
+    shrink by less than a millionth a turn are taken for cycles.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        traits = traits_of(engine.method, engine.problem)
+        self.active = traits.deterministic and not traits.by_round and not engine.moving
+        self.engine = engine
+        self.earlier: list[np.ndarray] = []
+        self.at, self.away, self.period = 0, 0.0, 0  # round of the earlier state; how far it went; rounds of a cycle
+
+    def see(self, t: int, state: Any) -> None:
+        """Compare the state after t rounds, and keep it if its time has come."""
+        if not self.active or self.period or t <= self.at:
+            return
+        if self.at and self._back(state):
+            self.period = t - self.at
+        elif t >= 2 * self.at:
+            self.earlier, self.at, self.away = [a.copy() for a in self._arrays(state)], t, 0.0
+
+    def _arrays(self, state: Any) -> list[np.ndarray]:
+        kept = self.engine.memory
+        return [a for name, a in leaves(state) if name != "t"] + [a for _, a in leaves(kept)]
+
+    def _back(self, state: Any) -> bool:
+        far = 0.0
+        for now, then in zip(self._arrays(state), self.earlier, strict=True):  # the model comes first
+            if now.shape != then.shape:
+                return False
+            if now.dtype.kind == "f" and now.size:
+                far = max(far, float(np.abs(now - then).max() / (1.0 + np.abs(then).max())))
+            elif not np.array_equal(now, then):
+                return False
+            if not far <= _SAME:  # NaN too
+                self.away = max(self.away, far)
+                return False
+        return far == 0.0 or self.away > _AWAY
+
+    # ---------------------------------------------------------------- on disk
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """Return what a resumed run needs to end in the same round."""
+        if not self.active:
+            return {}
+        numbers = np.array([self.at, self.away, self.period], dtype=float)
+        return {"returns/numbers": numbers} | {f"returns/{i}": a for i, a in enumerate(self.earlier)}
+
+    def restore(self, arrays: dict[str, np.ndarray], state: Any) -> bool:
+        """Take up what was saved; False if it is not what a run could have saved."""
+        if not self.active:
+            return True
+        numbers = arrays.get("returns/numbers", np.empty(0))
+        if numbers.shape != (3,) or not (np.isfinite(numbers) & (numbers >= 0.0)).all():
+            return False
+        self.at, self.away, self.period = int(numbers[0]), float(numbers[1]), int(numbers[2])
+        like = self._arrays(state) if self.at else []
+        names = [f"returns/{i}" for i in range(len(like))]
+        if any(name not in arrays or arrays[name].dtype != a.dtype for name, a in zip(names, like, strict=True)):
+            return False
+        self.earlier = [arrays[name] for name in names]
+        return True
+
+
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays and numbers of nested tuples with their paths."""
+    if isinstance(tree, tuple):
+        names = getattr(tree, "_fields", range(len(tree)))
+        for name, v in zip(names, tree, strict=True):
+            yield from leaves(v, f"{prefix}{name}/")
+    elif tree is not None:
+        yield prefix.rstrip("/"), np.asarray(tree)
