@@ -64,6 +64,8 @@ class Fitted:
             if trajectory is None or not 0 <= trajectory < len(w):
                 raise bad(who, f"be told which of {len(w)} trajectories", f"{trajectory}", "pass trajectory=")
             w = w[trajectory]
+        if hasattr(problem, "predictor"):  # made of strategies
+            w = problem.predictor(w)
         return _model_of(who, problem, w, self._about(trajectory))
 
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:

@@ -47,6 +47,9 @@ from fedconvex.methods import (
     FedMultiBoost,
     FedProx,
     FedSAM,
+    FLGame,
+    GradientResponse,
+    IRMGame,
     IRMv1,
     JointMOCHA,
     MiniBatchSDCA,
@@ -71,6 +74,7 @@ from fedconvex.problems import (
     Covariance,
     Dictionary,
     EnsembleProblem,
+    GameProblem,
     InvariantProblem,
     MeanRegularised,
     MultiTaskProblem,
@@ -161,7 +165,12 @@ BOOSTING = {  # ensembles: problems with sources
     "FedMultiBoost sampled": FedMultiBoost(step_size=0.4, clients_per_domain=1, classifiers=3),
 }
 INVARIANT = {"IRMv1": IRMv1(step_size=0.01)}  # environments
-EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT
+GAMES = {  # players
+    "IRMGame": IRMGame(),
+    "IRMGame parallel": IRMGame(order="parallel", response=GradientResponse(0.05, 2)),
+    "FLGame": FLGame(buffer=3),
+}
+EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES
 ONE_MODEL, TASKS = ("linear", "logistic", "softmax"), ("tasks", "sparse tasks", "learned tasks")
 AT_RANDOM = (SGD, SVRG, RADFed)  # random even if everybody takes part
 SAMPLED = [
@@ -177,8 +186,8 @@ def kinds(name):
         return ONE_MODEL
     if name in NODES:  # only MOCHA takes relationships that are given and those that are learned
         return {"MOCHA": TASKS, "JointMOCHA": TASKS[2:]}.get(name.split()[0], TASKS[:2])
-    if name in INVARIANT:
-        return ("environments",)
+    if name in INVARIANT or name in GAMES:
+        return ("environments",) if name in INVARIANT else ("players",)
     return ("classifiers",) if name.startswith("Fed") else ("classifiers", "stumps")
 
 
@@ -197,6 +206,9 @@ def made(kind):
     if kind == "environments":
         X, y, who = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) // 10
         return InvariantProblem(Federation.from_arrays(X, y, who, domains=who // 2), Squared(), 0.5)
+    if kind == "players":
+        X, y, who = rng.normal(size=(40, 3)), rng.normal(size=40), np.arange(40) // 10
+        return GameProblem(Federation.from_arrays(X, y, who), Squared(), 2.0)
     X, domain = rng.normal(size=(90, 3)).round(1), np.arange(90) % 3
     y = np.where(X[:, 1] + X[:, 2] * (domain - 0.5) + 0.5 * rng.normal(size=90) > 0, 1.0, -1.0)
     fed = Federation.from_arrays(X, y, 100 * domain + rng.integers(0, 3, 90), domain)
@@ -505,6 +517,8 @@ def test_clients_touch_only_their_own_rows(case, rng):
         if name in INVARIANT:
             parts = Federation(X, y, fed.ptr, fed.labels, fed.domain, fed.domain_labels, fed.ids)
             return InvariantProblem(parts, problem.loss, problem.penalty_weight)
+        if name in GAMES:
+            return GameProblem(data, problem.loss, problem.bound)
         return MultiTaskProblem(data, problem.loss, problem.relation, problem.normalisation)
 
     draws, mine = Draws(key_from_seed(0), np.arange(1), 1), built()

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
     from fedconvex.methods.fedsam import FedSAM
     from fedconvex.methods.fedsgd import FedSGD
+    from fedconvex.methods.flgame import FLGame
     from fedconvex.methods.fsvrg import FSVRG
+    from fedconvex.methods.irmgame import IRMGame
     from fedconvex.methods.irmv1 import IRMv1
     from fedconvex.methods.jointmocha import JointMOCHA
     from fedconvex.methods.minibatchsdca import MiniBatchSDCA
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         ServerYogi,
     )
     from fedconvex.methods.parts.participation import ProportionalSampling, UniformSampling
+    from fedconvex.methods.parts.responses import BestResponse, GradientResponse
     from fedconvex.methods.parts.step_sizes import Decay
     from fedconvex.methods.progressivehedging import ProgressiveHedging
     from fedconvex.methods.proximalgradient import FISTA, ProximalFedSGD, ProximalGradient
@@ -59,6 +62,7 @@ __all__ = [
     "AgnosticFedAvg",
     "ApproxFedAvg",
     "Averaging",
+    "BestResponse",
     "ClientAdam",
     "ClientMomentum",
     "ClientSGD",
@@ -68,6 +72,7 @@ __all__ = [
     "DomainSampling",
     "DynamicFedAvg",
     "EntropicStep",
+    "FLGame",
     "FedAvg",
     "FedDualAvg",
     "FedMiD",
@@ -76,6 +81,8 @@ __all__ = [
     "FedSAM",
     "FedSGD",
     "GradientDescent",
+    "GradientResponse",
+    "IRMGame",
     "IRMv1",
     "JointMOCHA",
     "KLBall",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.empirical_risk import Problem
     from fedconvex.problems.ensemble import EnsembleProblem
     from fedconvex.problems.ensemble_model import EnsembleModel
+    from fedconvex.problems.game import GameProblem
     from fedconvex.problems.invariant import InvariantProblem, InvariantSubset
     from fedconvex.problems.moving import MovingTarget
     from fedconvex.problems.multitask import MultiTaskProblem
@@ -29,6 +30,7 @@ __all__ = [
     "EnsembleModel",
     "EnsembleProblem",
     "FederatedProblem",
+    "GameProblem",
     "Independent",
     "InvariantProblem",
     "InvariantSubset",

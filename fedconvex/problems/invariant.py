@@ -21,8 +21,9 @@ from fedconvex.solvers.invariance import Environments
 from fedconvex.solvers.invariance_boxes import Boxes, least_in_boxes
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["InvariantProblem", "InvariantSubset"]
+__all__ = ["InvariantProblem", "InvariantSubset", "second_moments"]
 
+_SCALE = "scale the features, the targets or the penalty"
 _SMALL = {"dual": 300, "moments": 6}  # features up to which the semidefinite programmes are solved
 
 
@@ -162,38 +163,18 @@ class InvariantProblem(ClientWeights):
         """
         if not self.traits.quadratic:
             raise wrong_type("InvariantProblem.environments: loss", "be quadratic", f"{self.loss!r}")
-        fed, d = self.federation, self.federation.d
-        code, counts = domains_of(fed)[:2]
-        weight = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
-        S, b, c = np.empty((counts.size, d, d)), np.empty((counts.size, d)), np.empty(counts.size)
-        for e in range(counts.size):
-            mine = code == e
-            X = fed.X[mine].toarray() if fed.is_sparse else fed.X[mine]
-            y, s = fed.y[mine], weight[mine] / counts[e]
-            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
-                S[e], b[e], c[e] = X.T @ (X * s[:, None]), X.T @ (s * y), s @ (y * y)
-        self._check_range(np.einsum("eii->i", S), float(c.sum()))
-        return Environments(S, b, c, self.penalty_weight, float(fed.n))
+        code, counts = domains_of(self.federation)[:2]
+        most = 1e120 if self.penalty_weight else 1e290  # room for the products of them in J
+        S, b, c = second_moments("InvariantProblem", self.federation, code, counts, most)
+        high, total = float(np.einsum("eii->i", S).max(initial=0.0)), float(c.sum())
+        if self.penalty_weight and not self.penalty_weight <= most / (1.0 + high) / (1.0 + total):
+            must = "be at most 1e120 / (1 + E x_j^2) / (1 + E y^2)"
+            raise bad("InvariantProblem.penalty_weight", must, f"{self.penalty_weight:g}", _SCALE)
+        return Environments(S, b, c, self.penalty_weight, float(self.federation.n))
 
     @cached_property
     def _scaled(self) -> tuple[Environments, np.ndarray, float]:
         return self.environments.scaled()
-
-    def _check_range(self, squares: np.ndarray, c: float) -> None:
-        """Refuse second moments, summed over environments, that leave no room for the products of them in J."""
-        fed, most = self.federation, 1e120 if self.penalty_weight else 1e290
-        X = fed.X if fed.sample_weight is None else fed.X[fed.sample_weight > 0.0]
-        seen = np.asarray((X != 0.0).sum(axis=0)).ravel() > 0
-        high, low = float(squares.max(initial=0.0)), float(squares[seen].min(initial=1.0))
-        cure = "scale the features, the targets or the penalty"
-        for name, x in (("mean squares of features", high), ("mean squares of targets", c)):
-            if not x <= most:
-                raise bad(f"InvariantProblem: {name}", f"be at most {most:.0e}", f"{x:g}", cure)
-        if low < 1e-250:
-            raise bad("InvariantProblem: mean squares of features", "be 0, or at least 1e-250", f"{low:g}", cure)
-        if self.penalty_weight and not self.penalty_weight <= most / (1.0 + high) / (1.0 + c):
-            must = "be at most 1e120 / (1 + E x_j^2) / (1 + E y^2)"
-            raise bad("InvariantProblem.penalty_weight", must, f"{self.penalty_weight:g}", cure)
 
     # ---------------------------------------------------------------- certificates
 
@@ -365,6 +346,36 @@ class InvariantProblem(ClientWeights):
         every = [A for k in range(d + 1) for A in itertools.combinations(range(d), k)]
         found = [_of_subset(p, A) for A in every]
         return sorted((s for s in found if s.disagreement <= tol), key=lambda s: (s.risk, len(s.features)))
+
+
+def second_moments(
+    who: str, fed: Federation, code: np.ndarray, counts: np.ndarray, most: float = 1e120
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return E xx' (E, d, d), E xy (E, d) and E y^2 (E,) of environments, given the one of each row and their sizes.
+
+    Raises
+    ------
+    ValueError
+        If, summed over environments, squares are above most, or so small that products leave double precision.
+    """
+    E, d, weight = counts.size, fed.d, np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
+    S, b, c = np.empty((E, d, d)), np.empty((E, d)), np.empty(E)
+    for e in range(E):
+        mine = code == e
+        X = fed.X[mine].toarray() if fed.is_sparse else fed.X[mine]
+        y, s = fed.y[mine], weight[mine] / counts[e]
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+            S[e], b[e], c[e] = X.T @ (X * s[:, None]), X.T @ (s * y), s @ (y * y)
+    squares = np.einsum("eii->i", S)
+    rows = fed.X if fed.sample_weight is None else fed.X[fed.sample_weight > 0.0]
+    seen = np.asarray((rows != 0.0).sum(axis=0)).ravel() > 0
+    high, low = float(squares.max(initial=0.0)), float(squares[seen].min(initial=1.0))
+    for name, x in (("mean squares of features", high), ("mean squares of targets", float(c.sum()))):
+        if not x <= most:
+            raise bad(f"{who}: {name}", f"be at most {most:.0e}", f"{x:g}", _SCALE)
+    if low < 1e-250:
+        raise bad(f"{who}: mean squares of features", "be 0, or at least 1e-250", f"{low:g}", _SCALE)
+    return S, b, c
 
 
 def _of_subset(p: Environments, A: tuple[int, ...]) -> InvariantSubset:

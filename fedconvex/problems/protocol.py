@@ -20,6 +20,7 @@ from fedconvex.roster import Roster
 
 __all__ = [
     "ENSEMBLE",
+    "EQUILIBRIUM",
     "INVARIANT_MODEL",
     "MODEL_PER_TASK",
     "ONE_MODEL",
@@ -36,6 +37,7 @@ __all__ = [
 # what is learned: a method says for which of them it is made, by ``learns``
 ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
 INVARIANT_MODEL = "one model that serves all environments alike"
+EQUILIBRIUM = "a strategy per player, none of which pays to change alone"
 
 
 class Measure(NamedTuple):
@@ -48,7 +50,7 @@ class Measure(NamedTuple):
 class FederatedProblem(Protocol):
     """What methods may ask of a problem on the server's side; clients' work and measuring need the rows too."""
 
-    learns: str  # ONE_MODEL, MODEL_PER_TASK, ENSEMBLE or INVARIANT_MODEL
+    learns: str  # ONE_MODEL, MODEL_PER_TASK, ENSEMBLE, ... as above
     loss: Any
     l2: float
     weights: np.ndarray  # (K,) p_k

@@ -11,12 +11,21 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from test_contract import BOOSTING, EVERY, NODES, kinds
+from test_contract import BOOSTING, EVERY, GAMES, NODES, kinds
 from threadpoolctl import threadpool_limits
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared, run
-from fedconvex.driver.checkpoint import _leaves
-from fedconvex.problems import Covariance, Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem, StumpProblem
+from fedconvex.driver.returns import leaves
+from fedconvex.problems import (
+    Covariance,
+    Dictionary,
+    EnsembleProblem,
+    GameProblem,
+    InvariantProblem,
+    MeanRegularised,
+    MultiTaskProblem,
+    StumpProblem,
+)
 
 CLIENTS, ROUNDS = 4, 5
 DOMAINS = ("AFL", "Optimistic", "Agnostic", "Approx", "Softmax")  # methods that sum over domains
@@ -36,7 +45,11 @@ def no_boosting(name: str) -> bool:
 
 def by_client(name: str) -> bool:
     """Federated methods whose server sums over clients by their keys, and not over rows or domains."""
-    return name not in {*NODES, *BOOSTING} and hasattr(EVERY[name], "local") and not name.startswith(DOMAINS)
+    return (
+        name not in {*NODES, *BOOSTING, *GAMES, "IRMv1"}
+        and hasattr(EVERY[name], "local")
+        and not name.startswith(DOMAINS)
+    )
 
 
 def nobody(name: str) -> bool:
@@ -84,11 +97,14 @@ def differences(name: str, kind: str, seed: int, d: int, broken_off: int) -> Ite
             path = os.path.join(folder, "c")
             go(make(), rounds=broken_off, checkpoint=path)
             yield "resumed", one, go(make(), checkpoint=path)
-        if (
-            hasattr(EVERY[name], "local") and name != "MOCHA theta"
-        ):  # not rows drawn by number, nor a setting per client
+        if hasattr(EVERY[name], "local") and name not in (
+            "MOCHA theta",
+            "IRMGame",
+        ):  # not rows drawn by number, nor a setting per client, nor players who move in their order
             other = measured(go(make(order=np.random.default_rng(seed).permutation(CLIENTS))))
-            if "tasks" in kind or name in BOOSTING:  # models and classifiers are those of clients, in their order
+            if (
+                "tasks" in kind or name in BOOSTING or name in GAMES
+            ):  # models, strategies and classifiers are those of clients, in their order
                 other["state/w"] = one["state/w"]  # nothing to compare
             yield "clients in another order", measured(one), other
         if name not in BOOSTING:
@@ -107,7 +123,7 @@ def outcome(
         warnings.simplefilter("ignore")
         found = run(method, problem, rounds=rounds, trajectories=trajectories, seed=3, tol=0.0, progress=False, **how)
     trace = {f"trace/{k}": np.asarray(v) for k, v in found.trace.items() if k != "seconds"}
-    return {f"state/{k}": np.asarray(v) for k, v in _leaves(found.state)} | trace
+    return {f"state/{k}": np.asarray(v) for k, v in leaves(found.state)} | trace
 
 
 def measured(result: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -157,6 +173,10 @@ def problem_of(kind: str, seed: int, d: int, csr: bool = False, order: np.ndarra
     if "tasks" in kind:
         relation = Covariance(0.3, 2.0) if kind == "learned tasks" else MeanRegularised(1.0, 0.4)
         return MultiTaskProblem(fed, Logistic(), relation, "mean")
+    if kind == "players":
+        return GameProblem(fed, Squared(), 2.0)
+    if kind == "environments":
+        return InvariantProblem(fed, Squared(), 0.1)
     return Problem(fed, {"linear": Squared(), "logistic": Logistic(), "softmax": Softmax(3)}[kind], l2=0.1)
 
 
