@@ -15,13 +15,13 @@ d numbers down and d up for each player.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count
-from fedconvex.methods.parts.responses import BestResponse, respond, valid_response
+from fedconvex.methods.parts.responses import BestResponse, Response, respond
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import EQUILIBRIUM
 from fedconvex.traits import Traits, not_sent
@@ -82,11 +82,7 @@ class FLGame(CheckedFields):
     learns = (EQUILIBRIUM,)
 
     buffer: Count
-    response: Annotated[Any, valid_response] = BestResponse()
-
-    def check_fit(self, problem: Any, R: int) -> None:
-        super().check_fit(problem, R)
-        self.response.check_loss(f"{type(self).__name__}.response", problem.loss)
+    response: Response = BestResponse()
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         w = np.clip(w, -problem.bound, problem.bound)

@@ -22,7 +22,7 @@ import numpy as np
 from fedconvex._check import among
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields
-from fedconvex.methods.parts.responses import BestResponse, respond, valid_response
+from fedconvex.methods.parts.responses import BestResponse, Response, respond
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import EQUILIBRIUM
 from fedconvex.traits import Traits, not_sent
@@ -91,11 +91,7 @@ class IRMGame(CheckedFields):
     learns = (EQUILIBRIUM,)
 
     order: Annotated[str, _valid_order] = "in turn"
-    response: Annotated[Any, valid_response] = BestResponse()
-
-    def check_fit(self, problem: Any, R: int) -> None:
-        super().check_fit(problem, R)
-        self.response.check_loss(f"{type(self).__name__}.response", problem.loss)
+    response: Response = BestResponse()
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         w = np.clip(w, -problem.bound, problem.bound)  # 1

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from fedconvex._check import equal_by_type, real, whole, wrong_type
 from fedconvex.loss_traits import traits
 
-__all__ = ["BestResponse", "GradientResponse", "respond", "valid_response"]
+__all__ = ["BestResponse", "GradientResponse", "Response", "respond"]
 
 
 @equal_by_type
@@ -22,12 +22,6 @@ class BestResponse(NamedTuple):
     >>> IRMGame(response=BestResponse()) == IRMGame()
     True
     """
-
-    def check_loss(self, who: str, loss: Any) -> None:
-        """Raise unless the loss is quadratic."""
-        if not traits(loss).quadratic:
-            cure = "take GradientResponse(step_size)"
-            raise wrong_type(who, "be exact, which takes a quadratic loss", f"{loss!r}", cure)
 
     def of(self, problem: Any, k: int, own: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return player k's strategies (R, d) against sums of the others' (R, d)."""
@@ -50,9 +44,6 @@ class GradientResponse(NamedTuple):
     step_size: float
     local_steps: int = 1
 
-    def check_loss(self, who: str, loss: Any) -> None:
-        """Every loss of a game has gradients."""
-
     def of(self, problem: Any, k: int, own: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return player k's strategies (R, d) against sums of the others' (R, d)."""
         B, w = problem.bound, own
@@ -61,14 +52,25 @@ class GradientResponse(NamedTuple):
         return w
 
 
-def valid_response(who: str, x: Any) -> Any:
-    """Return a `BestResponse` or a `GradientResponse`."""
-    if isinstance(x, BestResponse):
-        return x
-    if not isinstance(x, GradientResponse):
-        raise wrong_type(who, "be BestResponse() or GradientResponse(step_size)", f"{x!r}")
-    step = real(f"{who}.step_size", x.step_size, low=0.0, strict=True)
-    return GradientResponse(step, whole(f"{who}.local_steps", x.local_steps, low=1))
+class ResponseRule(NamedTuple):
+    """The rule of what a player does."""
+
+    def __call__(self, who: str, x: Any) -> Any:
+        if isinstance(x, BestResponse):
+            return x
+        if not isinstance(x, GradientResponse):
+            raise wrong_type(who, "be BestResponse() or GradientResponse(step_size)", f"{x!r}")
+        step = real(f"{who}.step_size", x.step_size, low=0.0, strict=True)
+        return GradientResponse(step, whole(f"{who}.local_steps", x.local_steps, low=1))
+
+    def fit(self, who: str, x: Any, problem: Any, R: int) -> None:
+        """Raise if best responses are asked for where the loss is not quadratic."""
+        if isinstance(x, BestResponse) and not traits(problem.loss).quadratic:
+            cure = "take GradientResponse(step_size)"
+            raise wrong_type(who, "be exact, which takes a quadratic loss", f"{problem.loss!r}", cure)
+
+
+Response = Annotated[Any, ResponseRule()]
 
 
 def respond(response: Any, problem: Any, own: np.ndarray, others: np.ndarray, clients: np.ndarray) -> np.ndarray:
