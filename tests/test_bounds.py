@@ -6,6 +6,7 @@ enumerated; quadratics and least squares in closed form. No Monte-Carlo error an
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -322,10 +323,15 @@ def test_refined_bound_by_hand():
     bound = fedavg_refined(c, step_size=0.2, local_steps=2, rounds=5)
     drift = 5 / 3 * 5 / 16 * 0.5 * (0.2 + 0.6 * math.sqrt(2)) ** 2
     assert bound.value == pytest.approx(1 / (2 * 0.2 * 10) + 0.2 * 17 / 16 + drift)
-    # sharp: noise .1 1.4 17/16; v_1 = .2 (.5 + sqrt(.25 + .75 + 27/16)); sqrt(2 5/8) > 1
+    # sharp: noise .1 17/16; v_1 = .2 (.5 + sqrt(.25 + .75 + 27/16)) with L v_1 < 2 z = 1; sqrt(2 5/8) > 1
     sharp = fedavg_refined_sharp(c, step_size=0.2, local_steps=2, rounds=5)
     v = 0.2 * (0.5 + math.sqrt(0.25 + 0.75 + 27 / 16))
-    assert sharp.value == pytest.approx(0.25 + 0.14 * 17 / 16 + 0.5 * v**2)
+    assert 2 * v < 1
+    assert sharp.value == pytest.approx(0.25 + 0.1 * 17 / 16 + 0.5 * v**2)
+    # with zeta = .1: L v_1 > 2 z = .2, so (1/2) {L v^2/4 + z v - z^2/L}
+    v = 0.2 * (0.1 + math.sqrt(0.25 + 0.75 + 27 / 16))
+    sharp = fedavg_refined_sharp(replace(c, zeta=0.1), step_size=0.2, local_steps=2, rounds=5)
+    assert sharp.value == pytest.approx(0.25 + 0.1 * 17 / 16 + 0.5 * (v**2 / 2 + 0.1 * v - 0.01 / 2))
 
 
 def test_refined_closed_forms(rng):
@@ -361,6 +367,42 @@ def test_optimum_bound_by_hand():
     at = {"step_size": 0.02, "local_steps": 2, "rounds": 10, "noise_factor": 0.5}
     assert fedavg_at_optimum(c, **at).value == pytest.approx(expected / (1 - r))
     assert fedavg_at_optimum_sharp(c, **at).value < fedavg_at_optimum(c, **at).value
+
+
+def test_sharper_optimum_bound_by_hand():
+    """Without noise nothing is left to choose; with noise and one local step a alone is."""
+    # eta = 1/8, tau = 2, L = 1: w_1 = (1/64) 2/(2 (1 - 1/8)) = 1/56, drift (1/128) 3/(6 55/56)
+    c = Constants(L=1.0, D=1.0, zeta_star=1.0, sigma2_star=0.0, K=2)
+    at = {"step_size": 0.125, "local_steps": 2, "rounds": 10, "noise_factor": 0.0}
+    assert fedavg_at_optimum_sharp(c, **at).terms == pytest.approx(
+        {"start": 0.2, "noise": 0.0, "heterogeneity drift": 56 / 55 / 256, "noise drift": 0.0}
+    )
+    # tau = 1, phi = .5, L_s = 3, p = 1/2: b = .75 (1 + 1/a) eta and eta <= (1 - b) + b/3; eta = .5: b <= .75, a >= 1
+    c = Constants(L=1.0, L_s=3.0, D=1.0, zeta_star=1.0, sigma2_star=2.0, K=2)
+    at = {"step_size": 0.5, "local_steps": 1, "rounds": 10, "noise_factor": 0.5}
+    assert fedavg_at_optimum_sharp(c, **at).terms["noise"] == pytest.approx(2 * 0.5 * 1 / 2)
+
+
+def test_sharper_optimum_bound_is_below_and_reaches_further(rng):
+    """R2# is at most R2 wherever that applies (several local steps, or steps up to 3/(4L)), and applies beyond."""
+    further = 0
+    for _ in range(300):
+        L, D, zeta, sigma2 = np.exp(rng.normal(size=4))
+        p, tau = rng.dirichlet(np.ones(int(rng.integers(1, 6)))), int(rng.integers(1, 9))
+        c = Constants(
+            L=L, L_s=L * (1 + rng.exponential()), D=D, zeta_star=zeta, sigma2_star=sigma2, p=p, K=p.size
+        )  # fmt: skip
+        at = {"step_size": rng.uniform(0.01, 0.75) / L / tau, "local_steps": tau, "rounds": 7}
+        at["noise_factor"] = float(rng.choice([0.03, 0.3, 1.0]))
+        try:
+            sharp = fedavg_at_optimum_sharp(c, **at).value
+        except AssumptionError:
+            sharp = np.inf
+        try:
+            assert sharp <= fedavg_at_optimum(c, **at).value
+        except AssumptionError:
+            further += np.isfinite(sharp)
+    assert further > 30
 
 
 def test_deterministic_optimum_bound_always_admits_a_quarter_over_tau():

@@ -747,7 +747,7 @@ def test_fedsam_bound_holds(rng):
         n = 120
         line = Line(rng, n, M, m=10.0 ** rng.uniform(-2, 0, (n, 1)))
         L, zeta = line.curvature()[0].max(1), line.zeta()
-        eta, r = rng.uniform(0.02, 0.98, n) / L, 10.0 ** rng.uniform(-3, 1, n)
+        eta, r = rng.choice([1.0, 0.98, 0.5, 0.1, 0.02], n) / L, 10.0 ** rng.uniform(-3, 1, n)
         x0 = line.x_star + rng.normal(size=n) * rng.choice([0.0, 1.0], n)
         found = sam_runs(line, x0, eta, tau, T, r)
         for i in range(n):
@@ -765,7 +765,7 @@ def test_fedsam_at_optimum_holds(rng):
         n = 120
         line = Line(rng, n, M, m=10.0 ** rng.uniform(-2, 0, (n, M)))
         L = line.curvature()[0].max(1)
-        eta, r = rng.uniform(0.02, 0.4, n) / (tau * L), 10.0 ** rng.uniform(-3, 1, n)
+        eta, r = rng.uniform(0.02, 1.0, n) / (tau * L), 10.0 ** rng.uniform(-3, 1, n)
         x0 = line.x_star + rng.normal(size=n) * rng.choice([0.0, 1.0], n)
         found = sam_runs(line, x0, eta, tau, T, r)
         for i in range(n):
@@ -777,8 +777,12 @@ def test_fedsam_at_optimum_holds(rng):
     known = Constants(L=1.0, D=1.0, zeta_star=1.0, K=2)
     one = {"step_size": 0.3, "local_steps": 1, "rounds": 5, "rho": 0.2}
     assert fedsam_at_optimum(known, **one).value == pytest.approx(fedsam(known, **one).value)
-    with pytest.raises(AssumptionError, match="Q < 1/3"):
-        fedsam_at_optimum(known, **(one | {"local_steps": 4}))
+    with pytest.raises(AssumptionError, match="w > 0"):
+        fedsam_at_optimum(known, **(one | {"local_steps": 5}))
+    # eta L = .3, tau = 4: w = 1 - .09 12/1.4; zeta_* eta = .3, r = .2
+    drift = np.mean([(0.3 * k + 0.2) ** 2 for k in range(4)]) / (2 * (1 - 0.09 * 12 / 1.4))
+    found = fedsam_at_optimum(known, **(one | {"local_steps": 4})).value
+    assert found == pytest.approx(1 / (2 * 0.3 * 20) + drift)
 
 
 def tug_of_war(curvature, p):
@@ -834,8 +838,8 @@ def test_fedsam_reduces_to_fedavg():
     with pytest.raises(AssumptionError, match="constant zeta"):
         fedsam(Constants(L=2.0, D=1.5, K=5), rho=0.1, **settings)
     fedsam(Constants(L=2.0, D=1.5, K=5), rho=0.1, step_size=0.1, local_steps=1, rounds=2)
-    with pytest.raises(AssumptionError, match="< 1/L"):
-        fedsam(known, step_size=0.5, local_steps=1, rounds=2, rho=0.1)
+    with pytest.raises(AssumptionError, match="<= 1/L"):
+        fedsam(known, step_size=0.51, local_steps=1, rounds=2, rho=0.1)
 
 
 def test_sam_gradient_error(rng):

@@ -61,18 +61,17 @@ averages with p. xbar^{t,k} = sum p_i x_i^{t,k}; A = mean over t < T, k = 1..tau
 Every F_i is convex and L-smooth. Full gradients. First bound, for tau > 1: sup_x ‖grad F_i(x) - grad F(x)‖ <= zeta.
 """,
     statement="""
-‖grad F_i(x + r u) - grad F_i(x)‖ <= L r. With q_2 = sum p_i^2, if eta < 1/L,
+‖grad F_i(x + r u) - grad F_i(x)‖ <= L r. With q_2 = sum p_i^2, if eta <= 1/L,
 
-    A <= D^2/(2 eta tau T) + (L/2) { r^2 eta L/(1 - eta L) + (1/tau) sum_{k<tau} (v_k + r)^2 },
+    A <= D^2/(2 eta tau T) + (L/2) (1/tau) sum_{k<tau} (v_k + r)^2,
     v_k = eta k (zeta + L r) min{1, sqrt(2 (1 - q_2))};
 
-for one local step: A <= D^2/(2 eta T) + L r^2/(2 (1 - eta L)), without any zeta.
+for one local step: A <= D^2/(2 eta T) + L r^2/2, without any zeta.
 
-At the optimum: zeta_*^2 = sum p_i ‖grad F_i(x*)‖^2 in the place of zeta, Q = 2 eta^2 tau (tau - 1) L^2,
-R = 2 Q/(1 - Q), t = 2 (t = 1 for tau = 1); if eta < 1/L and Q < 1/3,
+At the optimum: zeta_*^2 = sum p_i ‖grad F_i(x*)‖^2. If eta <= 1/L and w = 1 - (eta L)^2 tau (tau - 1)/(2 (1 - eta L))
+> 0 (w = 1 for tau = 1),
 
-    A <= (1/(1 - R)) { D^2 (1/eta + R L)/(2 tau T) + L r^2 (t + eta L/(1 - eta L))/2
-         + (2/3) L eta^2 (tau - 1)(2 tau - 1)(zeta_*^2 + L^2 r^2)/(1 - Q) }.
+    A <= D^2/(2 eta tau T) + (L/(2 w)) (1/tau) sum_{k<tau} (eta k zeta_* + r)^2.
 
 Two-cycle: on F = w'H w/2 with largest eigenvalue l, eta l < 2, SAM has the cycle w, -w along the eigenvector of l,
 ‖w‖ = eta l r/(2 - eta l); along any other eigenvector it is unstable.
@@ -99,25 +98,23 @@ eigenvector of the largest eigenvalue λ is the only stable one: perturbing the 
 Bousquet 2023). `sam_cycle`, `test_sam_ends_in_the_cycle`.
 """,
     proof="""
-With y_i = x_i + r u_i, g = Σ p_i∇F_i(y_i) is the step really taken: x̄⁺ = x̄ - ηg.
+With y_i the point where client i takes its gradient, g = Σ p_i∇F_i(y_i) is the step really taken: x̄⁺ = x̄ - ηg.
 
-1. Smoothness and convexity *at y_i*: F_i(x̄⁺) ≤ F_i(y_i) + ⟨∇F_i(y_i), x̄⁺ - y_i⟩ + (L/2)‖x̄⁺ - y_i‖², F_i(x*) ≥
-   F_i(y_i) + ⟨∇F_i(y_i), x* - y_i⟩. So F(x̄⁺) - F* ≤ ⟨g, x̄⁺ - x*⟩ + (L/2) Σ p_i‖x̄⁺ - y_i‖², and ⟨g, x̄⁺ - x*⟩ =
-   (‖x̄ - x*‖² - ‖x̄⁺ - x*‖² - ‖x̄⁺ - x̄‖²)/(2η).
-2. With ȳ = Σ p_i y_i: Σ p_i‖x̄⁺ - y_i‖² = ‖x̄⁺ - ȳ‖² + sd(y)², sd the weighted standard deviation. ȳ - x̄ = rū;
-   Young: ‖x̄⁺ - ȳ‖² ≤ ‖x̄⁺ - x̄‖²/(ηL) + r²‖ū‖²/(1-ηL). The first cancels against 1. sd(y) ≤ sd(x) + r sd(u); ‖ū‖² +
-   sd(u)² ≤ 1. So what remains is at most r²‖ū‖²(1/(1-ηL) - 1) + r²‖ū‖² + (sd(x) + r sd(u))² ≤ r²ηL/(1-ηL) + (sd(x) +
-   r)².
+1. Smoothness and convexity *at y_i*, with u_i = ∇F_i(y_i), h_i = ∇F_i(x*): F_i(x̄) ≤ F_i(y_i) + ⟨u_i, x̄ - y_i⟩ +
+   (L/2)‖x̄ - y_i‖², F_i(x*) ≥ F_i(y_i) + ⟨u_i, x* - y_i⟩ + ‖u_i - h_i‖²/(2L). So F(x̄) - F* ≤ ⟨g, x̄ - x*⟩ + (L/2) Σ
+   p_i‖x̄ - y_i‖² - U/(2L), U = Σ p_i‖u_i - h_i‖² ≥ ‖g‖², and ⟨g, x̄ - x*⟩ = (‖x̄ - x*‖² - ‖x̄⁺ - x*‖²)/(2η) +
+   (η/2)‖g‖².
+2. sd being the weighted standard deviation: Σ p_i‖x̄ - y_i‖² = r²‖Σ p_i ε_i‖² + sd(y)², y_i = x_i + rε_i, and sd(y) ≤
+   sd(x) + r sd(ε); ‖Σ p_i ε_i‖² + sd(ε)² ≤ 1. Together at most (sd(x) + r)².
 3. Uniform ζ: x_i⁺ = [x_i - η∇F(x_i)] - η[∇F(y_i) - ∇F(x_i)] - η[∇F_i - ∇F](y_i): a nonexpansive map plus vectors of
    norm ≤ η(Lr + ζ). sd grows per step by at most η(ζ+Lr), and by η times sd of vectors of norm ≤ ζ+Lr, ≤
    √(2(1-q₂))(ζ+Lr). So sd(x^k) ≤ v_k.
-4. Sum over steps and rounds; distances telescope. ∎ (first bound; τ = 1: v_0 = 0)
-5. At x*: V = sd(x)², Δ = F(x̄) - F*. Σ p_i‖∇F_i(y_i)‖² ≤ 4(L²V + 2LΔ + ζ_*² + L²r²): split in ∇F_i(y_i) - ∇F_i(x_i),
-   ∇F_i(x_i) - ∇F_i(x̄), ∇F_i(x̄) - ∇F_i(x*), ∇F_i(x*) (R2, steps 1-2). V_k ≤ η²k Σ_{j<k} Σ p_i‖∇F_i(y_i^j)‖²; summed
-   over k < τ, Σ_{k>j} k ≤ τ(τ-1)/2 for V and Δ, exactly (τ-1)τ(2τ-1)/6 for the constants: ΣV ≤ Q ΣV + (2Q/L)ΣΔ +
-   τ(2/3)η²(τ-1)(2τ-1)(ζ_*² + L²r²).
-6. (√V + r)² ≤ 2V + 2r² in 2 (V = 0 if τ = 1): ΣΔ⁺ ≤ D²/(2η) + L ΣV + τT·Lr²(t + ηL/(1-ηL))/2. Insert 5; ΣΔ ≤ ΣΔ⁺ +
-   LD²/2; R = 2Q/(1-Q); solve. ∎
+4. For ηL ≤ 1 the squares of 1 leave nothing. Sum over steps and rounds: distances telescope, and the last one is at
+   least 2η(L/2) times its square, the last excess, so that the sum may be taken over the iterates after the steps. ∎
+   (first bound; τ = 1: v_0 = 0)
+5. At x*: x_i^k - x^0 = -η Σ_{j<k}(h_i + (u_i^j - h_i)), so sd(x^k) ≤ η(kζ_* + Σ_{j<k}√U_j) and (sd(x^k) + r)² ≤
+   (ηkζ_* + r)²/w + η²k Σ_{j<k} U_j/(1-w). Summed over k < τ the last is at most η²τ(τ-1) Σ U/(2(1-w)). In 1, U counts
+   η/2 + Lη²τ(τ-1)/(4(1-w)) against 1/(2L): equal for that w. Sum as in 4. ∎
 """,
     loose="""
 The floor Lr²/2 is attained in the limit of small steps: x²/2 of weight 0.99 against a nearly
@@ -146,14 +143,14 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
     Raises
     ------
     AssumptionError
-        If a constant is missing or infinite, or eta >= 1/L.
+        If a constant is missing or infinite, or eta > 1/L.
 
     Examples
     --------
     >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedsam import fedsam
     >>> fedsam(Constants(L=1.0, D=1.0, K=2), step_size=0.5, local_steps=1, rounds=10, rho=0.5).value
-    0.35
+    0.225
     """
     eta, tau, T, r, L, D, requires = _setting(SOURCE, constants, step_size, local_steps, rounds, rho)
     p = client_weights(SOURCE, constants)
@@ -162,16 +159,17 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
         (zeta,) = known(SOURCE, constants, "zeta")
         requires += (Hypothesis("sup_x ‖grad F_k - grad F‖ <= zeta", f"zeta = {zeta:g}"),)
         requires += where_taken(constants, "zeta")
-    k = np.arange(tau)
-    v = eta * k * (zeta + L * r) * min(1.0, math.sqrt(2.0 * max(1.0 - float(p @ p), 0.0)))
-    drift = 0.5 * L * float(np.mean(v**2))
-    both = 0.5 * L * float(np.mean((v + r) ** 2))
-    terms = {
-        "start": D**2 / (2.0 * eta * tau * T),
-        "drift": drift,
-        "perturbation": both - drift + 0.5 * L * r * r * eta * L / (1.0 - eta * L),
+    v = eta * np.arange(tau) * (zeta + L * r) * min(1.0, math.sqrt(2.0 * max(1.0 - float(p @ p), 0.0)))
+    return Bound(_terms(D, v, r, L, eta * tau * T), SHADOW_AVERAGE, SOURCE, requires)
+
+
+def _terms(D: float, v: np.ndarray, r: float, lift: float, length: float) -> dict[str, float]:
+    """Terms of both bounds: models that spread by v and perturbations r, on a run of that length."""
+    return {
+        "start": D**2 / (2.0 * length),
+        "drift": 0.5 * lift * float(np.mean(v**2)),
+        "perturbation": 0.5 * lift * float(np.mean(r * (2.0 * v + r))),
     }
-    return Bound({name: float(x) for name, x in terms.items()}, SHADOW_AVERAGE, SOURCE, requires)
 
 
 def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: int, rounds: int, rho: float) -> Bound:
@@ -187,7 +185,7 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
     Raises
     ------
     AssumptionError
-        If a constant is missing, or eta is too large: eta L < 1 and Q < 1/3 are needed.
+        If a constant is missing, or eta is too large: eta L <= 1 and w > 0 are needed.
 
     Examples
     --------
@@ -195,23 +193,15 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
     >>> from fedconvex.theorems.fedsam import fedsam_at_optimum
     >>> constants = Constants(L=1.0, D=1.0, zeta_star=0.5)
     >>> round(fedsam_at_optimum(constants, step_size=0.1, local_steps=2, rounds=10, rho=0.1).value, 4)
-    0.2924
+    0.2582
     """
     eta, tau, T, r, L, D, requires = _setting(OPTIMUM, constants, step_size, local_steps, rounds, rho)
     (zeta,) = known(OPTIMUM, constants, "zeta_star")
-    Q = 2.0 * eta**2 * tau * (tau - 1) * L**2
-    requires += require(
-        OPTIMUM, Hypothesis("Q < 1/3 (smaller steps)", f"Q = {Q:g}, step_size = {eta:g}", Q < 1.0 / 3.0)
-    )
-    R, t = 2.0 * Q / (1.0 - Q), 1.0 if tau == 1 else 2.0
-    scale = 1.0 / (1.0 - R)
-    drift = scale * 2.0 / 3.0 * L * eta**2 * (tau - 1) * (2 * tau - 1) / (1.0 - Q)
-    terms = {
-        "start": scale * D**2 * (1.0 / eta + R * L) / (2.0 * tau * T),
-        "drift": drift * float(zeta) ** 2,
-        "perturbation": scale * 0.5 * L * r * r * (t + eta * L / (1.0 - eta * L)) + drift * L**2 * r * r,
-    }
-    return Bound(terms, SHADOW_AVERAGE, OPTIMUM, requires)
+    used = (eta * L) ** 2 * tau * (tau - 1) / (2.0 * (1.0 - eta * L)) if tau > 1 and eta * L < 1.0 else float(tau > 1)
+    w = 1.0 - used
+    requires += require(OPTIMUM, Hypothesis("w > 0 (smaller steps)", f"w = {w:g}, step_size = {eta:g}", w > 0.0))
+    v = eta * np.arange(tau) * float(zeta)
+    return Bound(_terms(D, v, r, L / w, eta * tau * T), SHADOW_AVERAGE, OPTIMUM, requires)
 
 
 def sam_error(constants: Constants, *, rho: float) -> Bound:
@@ -238,7 +228,7 @@ def _setting(
     requires = require(
         theorem,
         Hypothesis("every F_k convex and L-smooth", f"L = {L:g}"),
-        Hypothesis("step_size < 1/L", f"step_size = {eta:g}, L = {L:g}", eta * L < 1.0),
+        Hypothesis("step_size <= 1/L", f"step_size = {eta:g}, L = {L:g}", eta * L <= 1.0),
     )
     return eta, tau, T, r, float(L), float(D), requires
 

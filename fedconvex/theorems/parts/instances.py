@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex import datasets
 from fedconvex._check import text, wrong_type
 from fedconvex.federation import Federation
-from fedconvex.losses import Logistic, Squared
+from fedconvex.losses import Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.theorem import Instance
 
@@ -51,6 +51,18 @@ def two_logistic_clients() -> Problem:
     return Problem(
         Federation.from_clients([([[2.0], [1.0]], [1.0, 1.0]), ([[0.5], [1.5]], [-1.0, 1.0])]), Logistic(), 0.1
     )
+
+
+@instance("noisy kinks", "16 equal clients, one feature, smoothed hinge, from the optimum")
+def noisy_kinks(unit: float = 1.0) -> Problem:
+    """Four rows a client: where a slope ends, noise of local steps moves the mean of the models."""
+    rows = unit * np.array([[1.0], [-0.3], [-0.3], [-0.3]])
+    return Problem(Federation.from_clients([(rows, np.ones(4))] * 16), SmoothedHinge())
+
+
+noisy_kinks_small = noisy_kinks._replace(
+    name="noisy kinks, features in thousands", make=cache(partial(noisy_kinks.make, 1e-3))
+)
 
 
 @instance("equal clients", "10 equal clients, least squares")
@@ -153,6 +165,11 @@ def diabetes_whitened() -> Problem:
         [math.sqrt(hi - lo) * np.linalg.qr(fed.X[lo:hi])[0] for lo, hi in zip(fed.ptr, fed.ptr[1:], strict=False)]
     )
     return Problem(replace(fed, X=X), Squared(), 0.0, "uniform")
+
+
+def at_minimiser(problem: Any) -> np.ndarray:
+    """Return the minimiser, for checks that start there."""
+    return np.asarray(problem.solve().w)
 
 
 def own(problem: Problem, name: str, words: str = "") -> Instance:
