@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -230,3 +231,35 @@ def test_weights_belong_into_sigma_max(rng):
     assert c.sigma_max == pytest.approx(3 * (1 / 3) / (4 * 0.05))
     assert measured_rate(problem) <= mocha_rate(c)
     assert measured_rate(problem) > mocha_rate(c._replace(sigma_max=c.sigma_max / 3))
+
+
+def test_exact_nodes_do_better_and_no_better():
+    """One row a task, solved in one step: (1 - s)^2 and C/2, on random problems; the tight ones attain both."""
+    rng = np.random.default_rng(5)
+    best = {"smooth": 0.0, "lipschitz": 0.0}
+    for i in range(40):
+        loss = [Squared(), SmoothedHinge(0.5), Hinge()][i % 3]
+        relation = [MeanRegularised(1.0, 10.0 ** rng.uniform(-1, 1)), Pooled(10.0 ** rng.uniform(-1, 1))][i % 2]
+        problem = MultiTaskProblem(federation(rng, loss, 4, int(rng.integers(1, 4)), (1, 2)), loss, relation)
+        compare_exact_nodes(problem, best)
+    compare_exact_nodes(tight(), best)
+    opposed = Federation.from_clients([([[(-1.0) ** t]], [1.0]) for t in range(6)])
+    compare_exact_nodes(MultiTaskProblem(opposed, Hinge(), Pooled(0.2)), best)
+    assert best["smooth"] == pytest.approx(1.0) and best["lipschitz"] == pytest.approx(1.0)
+
+
+def compare_exact_nodes(problem, best):
+    """Hold the dual suboptimality of four rounds against what the one before allows; note the largest quotients."""
+    c, low = dual_constants(problem), -problem.solve().value
+    dual = run(MOCHA(sigma="pencil"), problem, rounds=4).trace.dual
+    eps, small = -np.asarray(dual) - low, 1e-9 * (1.0 + abs(low))
+    half = 0.25 * c.sigma * c.sigma_max * c.weight * c.width**2  # C/2
+    for e, after in itertools.pairwise(eps):
+        if c.mu > 0.0:
+            s = c.mu / (c.mu + c.sigma * c.sigma_max)
+            assert after <= (1.0 - s) ** 2 * e + small
+            best["smooth"] = max(best["smooth"], after / ((1.0 - s) ** 2 * e) if e > 1e3 * small else 0.0)
+        if math.isfinite(c.width):
+            bound = half if e >= 2.0 * half else e - e * e / (4.0 * half)
+            assert after <= bound + small
+            best["lipschitz"] = max(best["lipschitz"], after / bound if bound > 1e3 * small else 0.0)

@@ -32,6 +32,7 @@ from fedconvex.theorems.parts import samples
 from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,
     diabetes_ages,
+    domains_of_slopes,
     one_row,
     opposite_labels,
     plane_domains,
@@ -634,6 +635,18 @@ def test_the_softmax_optimum_by_hand():
             "agnostic-softmax-optimum", opposite_labels.make(), SoftmaxFedAvg(mu=mu, step_size=0.1), rounds=1
         )
         assert verdict.measured == pytest.approx(losses(smooth.x).max() - math.log(2.0), abs=1e-7)
+
+
+@pytest.mark.parametrize("p", [2, 10])
+def test_linear_losses_attain_the_softmax_bound(p):
+    """vx once, -x otherwise: v e^{vx} = (p-1) e^{-x} at x = 1, where v e^v = (p-1)/e; a thousandth less is wrong."""
+    v = scipy.optimize.brentq(lambda v: v * math.exp(v) - (p - 1.0) / math.e, 0.0, p)
+    problem, method = domains_of_slopes(p).make(), SoftmaxFedAvg(mu=1.0, step_size=0.1)
+    found = holds("agnostic-softmax-optimum", problem, method, 1)
+    assert found.bound.value == pytest.approx(v, rel=1e-12)
+    assert found.measured == pytest.approx(v, rel=1e-4)  # the losses are parabolas, of curvature 1e-4
+    violated(planted("agnostic-softmax-optimum", {"all": 0.999}), problem, method, 1)
+    assert v < math.log(p) / 1.7  # what convexity gains
 
 
 # ---------------------------------------------------------------- reports

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
+from scipy.special import lambertw
 
 from fedconvex import datasets
 from fedconvex.federation import Federation
@@ -56,6 +58,21 @@ def flat_domains(p: int, unit: float) -> Instance:
 
     words = f"{p} domains of constant loss, {0.5 * unit**2:g} in one of them and 0 elsewhere"
     return Instance(f"{p} flat domains" + (f", unit {unit:g}" if unit != 1.0 else ""), words, "synthetic", cache(make))
+
+
+def domains_of_slopes(p: int) -> Instance:
+    """Return p domains of nearly linear losses: one rises slowly, the others fall, from equal values at w = 0.
+
+    Its softmax optimum for mu = 1 misses the agnostic one, w = 0, by as much as any: by v, with slopes v and 1.
+    """
+
+    def make() -> Problem:
+        v, label = float(lambertw((p - 1.0) / math.e).real), 100.0
+        slopes = np.array([v] + [-1.0] * (p - 1))
+        return Problem(Federation.from_arrays(-slopes[:, None] / label, np.full(p, label), np.arange(p)), Squared())
+
+    words = f"{p} domains of one row, nearly linear losses: one rises, the others fall"
+    return Instance(f"{p} slopes", words, "synthetic", cache(make))
 
 
 @instance("two urns", "2 domains, labels +1 and -1 equally often, squared loss")

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
-from fedconvex.problems import MeanRegularised, MultiTaskProblem, Pooled, Precision, Problem
+from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled, Precision, Problem
 from fedconvex.theorems.parts.instances import breast_cancer, instance
 
 
@@ -14,6 +14,24 @@ from fedconvex.theorems.parts.instances import breast_cancer, instance
 def twin_tasks() -> MultiTaskProblem:
     """D - min D contracts by (1 - s)^2 in a round with exact local solutions, where Theorem 1 says 1 - s; s = 1/6."""
     return MultiTaskProblem(Federation.from_clients([([[1.0]], [t - 1.5]) for t in range(4)]), Squared(), Pooled(0.2))
+
+
+@instance("twin tasks, l2 = 9", "4 tasks with the same single row and targets of mean zero, one model, squared loss")
+def ridged_twins() -> MultiTaskProblem:
+    """s = 0.9: a node that works is nearly done."""
+    return MultiTaskProblem(twin_tasks.make().federation, Squared(), Pooled(9.0))
+
+
+@instance("one task", "1 task with one row, squared loss, l2 = 9")
+def one_task() -> MultiTaskProblem:
+    """s = 0.9, and the duality gap is 1/s times the dual suboptimality."""
+    return MultiTaskProblem(Federation.from_clients([([[1.0]], [1.0])]), Squared(), Independent(9.0))
+
+
+@instance("one mild task", "1 task with one row, squared loss, l2 = 0.43")
+def one_mild_task() -> MultiTaskProblem:
+    """As `one_task`, with s = 0.3."""
+    return MultiTaskProblem(one_task.make().federation, Squared(), Independent(0.43))
 
 
 @instance("opposed tasks", "6 tasks with single rows of opposite signs, one model for all, hinge loss")
