@@ -11,15 +11,18 @@ if TYPE_CHECKING:
     from fedconvex.problems.ensemble import EnsembleProblem
     from fedconvex.problems.ensemble_model import EnsembleModel
     from fedconvex.problems.game import GameProblem
+    from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, Predictive
     from fedconvex.problems.invariant import InvariantProblem, InvariantSubset
     from fedconvex.problems.moving import MovingTarget
     from fedconvex.problems.multitask import MultiTaskProblem
+    from fedconvex.problems.posterior import GaussianPosteriorProblem, PosteriorSolution
     from fedconvex.problems.predictors import QEnsemble, Scores, Tree
     from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
     from fedconvex.problems.relations import Clustered, Covariance, Independent, MeanRegularised, Pooled, Precision
     from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
     from fedconvex.problems.stump_problem import StumpProblem
     from fedconvex.problems.stumps import Binned, Presorted, Stump
+    from fedconvex.solvers.expected_losses import GaussHermite, JaakkolaJordan
 
 __all__ = [
     "Binned",
@@ -29,11 +32,16 @@ __all__ = [
     "Dictionary",
     "EnsembleModel",
     "EnsembleProblem",
+    "ExactPosterior",
     "FederatedProblem",
     "GameProblem",
+    "GaussHermite",
+    "GaussianPosterior",
+    "GaussianPosteriorProblem",
     "Independent",
     "InvariantProblem",
     "InvariantSubset",
+    "JaakkolaJordan",
     "Logistic2",
     "MaximumEntropyQ",
     "MeanRegularised",
@@ -42,7 +50,9 @@ __all__ = [
     "MultiTaskProblem",
     "Pick",
     "Pooled",
+    "PosteriorSolution",
     "Precision",
+    "Predictive",
     "Presorted",
     "Problem",
     "QEnsemble",

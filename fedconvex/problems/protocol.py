@@ -24,6 +24,7 @@ __all__ = [
     "INVARIANT_MODEL",
     "MODEL_PER_TASK",
     "ONE_MODEL",
+    "POSTERIOR",
     "ClientWeights",
     "FederatedProblem",
     "Measure",
@@ -38,6 +39,7 @@ __all__ = [
 ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
 INVARIANT_MODEL = "one model that serves all environments alike"
 EQUILIBRIUM = "a strategy per player, none of which pays to change alone"
+POSTERIOR = "a Gaussian posterior"
 
 
 class Measure(NamedTuple):

@@ -1,0 +1,88 @@
+"""Expected negative log-likelihoods of rows whose score is Gaussian, with their derivatives.
+
+For a row with the score a ~ N(mu, v) and the label y these are l(mu, v) = -E log p(y | a). Each of them is convex in
+(mu, sqrt v) and grows with v, so that the free energy of a Gaussian q is convex in its mean and the root of its
+covariance. ``moments`` returns l, its slope dl/dmu and its curvature 2 dl/dv, which are E l'(a) and E l''(a) where
+expectations are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fedconvex._check import equal_by_type, whole
+
+__all__ = ["ExpectedLoss", "GaussHermite", "JaakkolaJordan", "NormalNoise", "gauss_hermite"]
+
+Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@lru_cache(maxsize=8)
+def gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes z and weights with sum of weights f(z) = E f(Z), Z standard normal, for polynomials."""
+    z, weight = np.polynomial.hermite_e.hermegauss(nodes)
+    return z, weight / weight.sum()
+
+
+@equal_by_type
+class NormalNoise(NamedTuple):
+    """y = a + noise of this variance: l = ((mu - y)^2 + v)/(2 variance) + log(2 pi variance)/2, exactly."""
+
+    variance: float = 1.0
+
+    def moments(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray) -> Moments:
+        """Return l, dl/dmu and 2 dl/dv, (n,) each."""
+        off, s2 = mu - y, self.variance
+        return 0.5 * (off * off + v) / s2 + 0.5 * math.log(2.0 * math.pi * s2), off / s2, np.full(mu.shape, 1.0 / s2)
+
+
+@equal_by_type
+class GaussHermite(NamedTuple):
+    """Logistic likelihood 1/(1 + exp(-y a)) by Gauss-Hermite quadrature.
+
+    With 64 nodes l is right to 1e-10 while the score's standard deviation is at most 2, to 1e-8 at 2.5, to 1e-5 at 4.
+    The sum over the nodes is itself convex, and slope and curvature are its derivatives: what is certified holds for
+    it without a quadrature error.
+
+    Parameters
+    ----------
+    nodes : int
+        2 to 100.
+    """
+
+    nodes: int = 64
+
+    def moments(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray) -> Moments:
+        """Return l, dl/dmu and 2 dl/dv, (n,) each."""
+        z, weight = gauss_hermite(whole("GaussHermite.nodes", self.nodes, low=2, high=100))
+        sd = np.sqrt(v)
+        margin = (y * mu)[:, None] + sd[:, None] * z  # nodes are symmetric: y sd z has the law of sd z
+        small = np.exp(-np.abs(margin))
+        value = (np.maximum(-margin, 0.0) + np.log1p(small)) @ weight
+        wrong = np.where(margin >= 0.0, small, 1.0) / (1.0 + small)
+        by_sd = -(wrong @ (weight * z)) / np.maximum(sd, 0.5)  # dl/dsd over sd
+        inner = (wrong * (1.0 - wrong)) @ weight  # the same up to rounding where sd is small
+        return value, -y * (wrong @ weight), np.where(sd < 0.5, inner, by_sd)
+
+
+@equal_by_type
+class JaakkolaJordan(NamedTuple):
+    """Logistic likelihood by its lower bound of 1997: l = log(2 cosh(xi/2)) - y mu/2 with xi^2 = mu^2 + v.
+
+    An upper bound of the exact l without quadrature: what it gives is a lower bound of the log evidence.
+    """
+
+    def moments(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray) -> Moments:
+        """Return l, dl/dmu and 2 dl/dv, (n,) each."""
+        xi = np.sqrt(mu * mu + v)
+        value = 0.5 * xi + np.log1p(np.exp(-xi)) - 0.5 * y * mu
+        small = np.maximum(xi, 1e-6)
+        curvature = np.where(xi < 1e-6, 0.25, 0.5 * np.tanh(0.5 * small) / small)
+        return value, curvature * mu - 0.5 * y, curvature
+
+
+ExpectedLoss = NormalNoise | GaussHermite | JaakkolaJordan
