@@ -30,6 +30,7 @@ from fedconvex.methods import (
     SCAFFOLD,
     SGD,
     SVRG,
+    VIRTUAL,
     AdaptiveProximal,
     AgnosticFedAvg,
     ApproxFedAvg,
@@ -75,6 +76,8 @@ from fedconvex.problems import (
     Dictionary,
     EnsembleProblem,
     GameProblem,
+    GaussHermite,
+    GaussianPosteriorProblem,
     InvariantProblem,
     MeanRegularised,
     MultiTaskProblem,
@@ -170,13 +173,17 @@ GAMES = {  # players
     "IRMGame parallel": IRMGame(order="parallel", response=GradientResponse(0.05, 2)),
     "FLGame": FLGame(buffer=3),
 }
-EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES
+POSTERIORS = {  # Gaussian posteriors
+    "VIRTUAL": VIRTUAL(),
+    "VIRTUAL steps": VIRTUAL(rho=0.5, local_steps=3, step_size=0.5, participation=2),
+}
+EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES | POSTERIORS
 ONE_MODEL, TASKS = ("linear", "logistic", "softmax"), ("tasks", "sparse tasks", "learned tasks")
 AT_RANDOM = (SGD, SVRG, RADFed)  # random even if everybody takes part
 SAMPLED = [
     n for n, m in CONFIGURATIONS.items() if getattr(m, "participation", None) is not None or isinstance(m, AT_RANDOM)
 ]
-SAMPLED += [*NODES, "FedMultiBoost sampled"]  # nodes draw their coordinates
+SAMPLED += [*NODES, "FedMultiBoost sampled", "VIRTUAL steps"]  # nodes draw their coordinates
 FEDERATED = [n for n, m in EVERY.items() if hasattr(m, "local")]
 
 
@@ -188,6 +195,8 @@ def kinds(name):
         return {"MOCHA": TASKS, "JointMOCHA": TASKS[2:]}.get(name.split()[0], TASKS[:2])
     if name in INVARIANT or name in GAMES:
         return ("environments",) if name in INVARIANT else ("players",)
+    if name in POSTERIORS:
+        return ("linear posterior", "logistic posterior")
     return ("classifiers",) if name.startswith("Fed") else ("classifiers", "stumps")
 
 
@@ -209,6 +218,12 @@ def made(kind):
     if kind == "players":
         X, y, who = rng.normal(size=(40, 3)), rng.normal(size=40), np.arange(40) // 10
         return GameProblem(Federation.from_arrays(X, y, who), Squared(), 2.0)
+    if kind.endswith("posterior"):
+        X, y, who = rng.normal(size=(40, 3)), rng.normal(size=40), np.arange(40) // 10
+        fed = Federation.from_arrays(X, np.sign(y), who)
+        if kind == "linear posterior":
+            return GaussianPosteriorProblem(fed, Squared(), private_precision=2.0, covariance="full")
+        return GaussianPosteriorProblem(fed, Logistic(), expectation=GaussHermite(20))
     X, domain = rng.normal(size=(90, 3)).round(1), np.arange(90) % 3
     y = np.where(X[:, 1] + X[:, 2] * (domain - 0.5) + 0.5 * rng.normal(size=90) > 0, 1.0, -1.0)
     fed = Federation.from_arrays(X, y, 100 * domain + rng.integers(0, 3, 90), domain)
@@ -519,6 +534,10 @@ def test_clients_touch_only_their_own_rows(case, rng):
             return InvariantProblem(parts, problem.loss, problem.penalty_weight)
         if name in GAMES:
             return GameProblem(data, problem.loss, problem.bound)
+        if name in POSTERIORS:
+            private = None if problem.private is None else 2.0
+            how = {"private_precision": private, "covariance": problem.covariance}
+            return GaussianPosteriorProblem(data, problem.loss, **how)
         return MultiTaskProblem(data, problem.loss, problem.relation, problem.normalisation)
 
     draws, mine = Draws(key_from_seed(0), np.arange(1), 1), built()

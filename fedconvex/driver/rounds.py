@@ -16,7 +16,7 @@ from fedconvex.driver import defaults
 from fedconvex.kernels.pieces import stoppable
 from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 
 __all__ = ["Engine", "iterate", "server_of"]
 
@@ -202,6 +202,7 @@ _CURES = {
     ENSEMBLE: "build an EnsembleProblem or a StumpProblem",
     INVARIANT_MODEL: "wrap it: InvariantProblem(federation, loss, penalty_weight)",
     EQUILIBRIUM: "wrap it: GameProblem(federation, loss, bound)",
+    POSTERIOR: "wrap it: GaussianPosteriorProblem(federation, loss, prior_precision=...)",
 }
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.radfed import RADFed
     from fedconvex.methods.scaffold import SCAFFOLD
     from fedconvex.methods.svrg import SVRG
+    from fedconvex.methods.virtual import VIRTUAL
     from fedconvex.secure import PlainSums, SecureSums
     from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
 
@@ -58,6 +59,7 @@ __all__ = [
     "SCAFFOLD",
     "SGD",
     "SVRG",
+    "VIRTUAL",
     "AdaptiveProximal",
     "AgnosticFedAvg",
     "ApproxFedAvg",
