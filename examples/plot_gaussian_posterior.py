@@ -48,5 +48,5 @@ right.legend(frameon=False)
 plt.show()
 
 # %%
-# The tails of the band are wide where there are no rows. Yet the diagonal posterior leaves out correlations, so that its
-# variances are too small: ``posterior.variance_deficit`` says by how much, here by more than a half.
+# The band is wide where there are no rows. Yet the diagonal posterior leaves out correlations, and its variances are
+# too small: ``posterior.variance_deficit`` says by how much, here by more than a half.
