@@ -428,17 +428,25 @@ class Federation:
     @cached_property
     def column_sizes(self) -> np.ndarray:
         """Largest |x_j| of every feature, (d,)."""
-        largest, step = np.zeros(self.d), max(1, 1_000_000 // max(self.d, 1))  # Ctrl-C is heard between two pieces
+        X, largest = self.X, np.zeros(self.d)
+        if self.is_sparse:  # pieces: Ctrl-C is heard between two of them, and nothing of the size of X is made
+            for i in range(0, X.nnz, 1 << 18):
+                np.maximum.at(largest, X.indices[i : i + (1 << 18)], np.abs(X.data[i : i + (1 << 18)]))
+            return largest
+        step = max(1, (1 << 16) // max(self.d, 1))
+        room = np.empty((min(step, self.n), self.d))
         for i in range(0, self.n, step):
-            X = abs(self.X[i : i + step]).max(axis=0)
-            largest = np.maximum(largest, (X.toarray() if sp.issparse(X) else X).ravel())
+            rows = X[i : i + step]
+            np.maximum(largest, np.abs(rows, out=room[: len(rows)]).max(axis=0), out=largest)
         return largest
 
     @cached_property
     def row_norms2(self) -> np.ndarray:
         """Squared length ‖x_i‖^2 of every row, (n,)."""
         X = self.X
-        return np.asarray(X.multiply(X).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", X, X)).ravel()
+        if not self.is_sparse:
+            return np.asarray(np.einsum("ij,ij->i", X, X))
+        return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape) @ np.ones(self.d))
 
     def client_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of client k, dense (n_k, d), and their targets (n_k,)."""

@@ -34,6 +34,7 @@ def solve(problem: Objective, tol: float | None, w: np.ndarray | None = None) ->
         return minimise(problem, w, tol, start)
     w = np.zeros(problem.size)
     some = problem.federation.n >= 16 * 8 * problem.size and bool((problem.per_row > 0.0).all())
+    some = some and not problem.traits.quadratic  # one Newton step is all of it
     if problem.l2 > 0.0 and problem.size <= DIRECT_SIZE and some:
         w = minimise(problem.thinned(16), w, 1e-4, start).w.ravel()  # a part of the rows leads most of the way
     return minimise(problem, w, tol, start)

@@ -44,7 +44,9 @@ def newton(
     """
     F, g, H = problem.value_gradient_hessian(w)
     steep = problem.steep_along_free
-    unit = min(1.0, problem.value_gradient(np.zeros(w.size))[0]) if problem.traits.quadratic else 1.0  # of labels
+    unit = 1.0  # of labels
+    if problem.traits.quadratic:
+        unit = min(1.0, problem.value_gradient(np.zeros(w.size))[0] if w.any() else F)
     factor, fresh, evaluations, idle = Factor(problem, w, steep(H), careful), True, before + 1, 0
     for _ in range(60 if careful else MAX_ITERATIONS):
         step = factor.solve(g)

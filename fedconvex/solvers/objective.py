@@ -288,7 +288,7 @@ class Objective(WeightedRows):
             value = float(values @ self.row_weights) + self.ridge_term(w)
         else:
             value, g = self.value_gradient(w)
-            h = self.curvatures(w)
+            h = self.per_row if self.traits.quadratic else self.curvatures(w)
             H = _weighted_gram(fed.X, h)
         H.flat[:: self.size + 1] += self.ridge
         return value, g, H
@@ -481,6 +481,8 @@ def _weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
     if 2 * some.size < len(X):  # smoothed hinges have few rows in their band
         X, h = X[some], h[some]
     H = np.zeros((X.shape[1], X.shape[1]), order="F")
+    if len(X) > 2048 and (h == h[0]).all():  # least squares whose rows weigh the same
+        return h[0] * sum(X[lo : lo + 2048].T @ X[lo : lo + 2048] for lo in range(0, len(X), 2048))
     root = np.sqrt(h)
     for lo in range(0, len(X), 2048):
         A = X[lo : lo + 2048] * root[lo : lo + 2048, None]

@@ -1,0 +1,60 @@
+"""Coordinate ascent on the dual of losses with kinks, and the smoothing that goes on where it becomes slow."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fedconvex import Federation, Hinge, Problem
+from fedconvex.solvers import smoothing
+from fedconvex.solvers.row_ascent import ascend
+
+
+def noisy(n=120, d=4, seed=0, weights=False):
+    """Rows of which some are equal, some empty, and some weigh nothing."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)).round(1) * (rng.random((n, d)) < 0.8)
+    y = np.where(X @ np.arange(1.0, d + 1) + 2.0 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+    weight = np.where(rng.random(n) < 0.1, 0.0, rng.random(n)) if weights else None
+    return X, y, np.arange(n) % 3, weight
+
+
+def test_ascent_finds_what_smoothing_finds():
+    """Both certify; the two methods have nothing in common but the gap."""
+    for weights, make in ((False, np.asarray), (True, sp.csr_array)):
+        X, y, who, weight = noisy(weights=weights)
+        fed = Federation.from_arrays(make(X), y, who, sample_weight=weight)
+        known = Problem(fed, Hinge(), l2=0.1).solve(tol=1e-9)  # few rows: by smoothing
+        found = ascend(Problem(fed, Hinge(), l2=0.1), 1e-6)
+        assert found.lower <= known.value and known.lower <= found.value
+        assert found.value - found.lower <= 1e-6 * (1.0 + found.value) and found.evaluations < 60
+        assert found.value == pytest.approx(Problem(fed, Hinge(), l2=0.1).value(found.w), rel=1e-13)
+        np.testing.assert_allclose(found.w, known.w, atol=1e-2)
+
+
+def test_solve_ends_by_itself_where_ascent_is_slow(monkeypatch):
+    """A small l2 makes coordinate steps slow: smoothing starts from where they gave up."""
+    monkeypatch.setattr(smoothing, "_MANY", 100)
+    X, y, who, _ = noisy(d=6, seed=1)
+    problem = Problem(Federation.from_arrays(X, y, who), Hinge(), l2=1e-6)
+    begun, best = ascend(problem, 1e-9), problem.solve(tol=1e-9)
+    assert begun.value - begun.lower > 1e-9 > best.gap / (1.0 + best.value)
+    assert begun.lower <= best.value and best.lower <= begun.value
+
+
+def test_rows_too_large_for_squares_do_not_end_ascent_in_nonsense():
+    X, y, who, _ = noisy()
+    found = ascend(Problem(Federation.from_arrays(1e200 * X, y, who), Hinge(), l2=1.0), 1e-6)
+    assert np.isfinite(found.value) and 0.0 <= found.lower <= found.value
+
+
+@pytest.mark.slow
+def test_large_hinge_problems_are_solved_by_coordinate_steps():
+    """20,000 rows took 32 Hessians; the value is held against the smoothed path."""
+    X, y, who, _ = noisy(20_000, 50, seed=2)
+    problem = Problem(Federation.from_arrays(X / 7.0, y, who), Hinge(), l2=1e-3)
+    best = problem.solve(tol=1e-7)
+    assert best.gap <= 1e-7 * (1.0 + best.value) and best.iterations < 60
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(smoothing, "_MANY", 10**9)
+        other = problem.solve(tol=1e-7)
+    assert other.lower <= best.value and best.lower <= other.value
