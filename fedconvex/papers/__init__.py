@@ -19,6 +19,7 @@ from fedconvex.papers import (
     scaffold_similarity,
 )
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
+from fedconvex.papers.invariance import against
 from fedconvex.papers.mocha import har
 
 __all__ = [
@@ -44,5 +45,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         agnostic_adult.EXPERIMENT,
         agnostic_clients.EXPERIMENT,
         agnostic_fashion.EXPERIMENT,
+        against.EXPERIMENT,
     )
 }
