@@ -551,7 +551,7 @@ def test_dynamic_hypotheses():
     with pytest.raises(AssumptionError, match=r'equal client weights.*weights="uniform"'):
         tracking_constants(unequal_hessians(n=(4, 8)))
     c = tracking_constants(problem)
-    with pytest.raises(AssumptionError, match=r"step_size < 2/\(delta_P \+ c_s\)"):
+    with pytest.raises(AssumptionError, match=r"A > 0 for some a \(smaller steps\), got step_size = 1"):
         msd_refined(c, step_size=1.0, drift2=0.1)
     with pytest.raises(AssumptionError, match=r"lambda < 1 \(vacuous otherwise\), got lambda = "):
         msd_paper(c, step_size=0.01, drift2=0.1, batch_size=1)
@@ -971,6 +971,26 @@ def test_gradient_noise_identity_by_enumeration(loss, L, B, E):
             assert d2 <= here * (1 + 1e-12) and here <= incremental_noise(c, away, **at).value * (1 + 1e-12)
 
 
+def test_sharper_noise_lemma_is_attained():
+    """Two rows, or two agents, of curvatures 1 and e^2 -> 0, with gradients 1 and -1 at the minimiser, at w^o - 1.
+
+    Rows: gradients there are 1 - 1 and -1 up to e^2 -- turned round at w^o + 1: 2 and -1, standard deviation 3/2.
+    """
+    e = 1e-4
+    X, y = np.array([[1.0], [e]]), np.array([-1.0, 1.0 / e])
+    for fed, at in (
+        (Federation.from_clients([(X, y)]), {"batch_size": 1}),
+        (Federation.from_clients([(X[:1], y[:1]), (X[1:], y[1:])]), {"participation": 1}),
+    ):
+        problem = Problem(fed, Squared(), weights="uniform")
+        c = tracking_constants(problem)
+        w = problem.solve().w + 1.0
+        bound = gradient_noise_sharp(c, 1.0, **at)
+        assert bound.value == pytest.approx(2.25, rel=1e-6)
+        assert gradient_noise(problem, w, **at).value == pytest.approx(2.25, rel=1e-6)
+        assert bound.terms["distance"] == pytest.approx(1.25, rel=1e-6)
+
+
 def test_planted_replacement_factor():
     """Batches drawn with replacement have 1/B, not (n-B)/((n-1)B): the identity is about the latter."""
     problem = tiny(Squared())
@@ -1019,7 +1039,7 @@ def by_hand(m, j, S):
 
 def test_msd_bounds_against_exact_steady_states(rng):
     applied = {"P": 0, "R": 0}
-    for E, B, K, L, mu in itertools.product((1, 3), (1, 4, 5), (1, 6), (1, 4), (0.003, 0.03)):
+    for E, B, K, L, mu in itertools.product((1, 3), (1, 4, 5), (1, 6), (1, 4), (0.003, 0.03, 0.1)):
         if L > K:
             continue
         m = random_moments(rng, 12, K, 5, B)

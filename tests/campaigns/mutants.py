@@ -53,7 +53,9 @@ SHARPER = {  # a theorem that proves more under the same hypotheses
     "weight-divergence-zhao": "weight-divergence-convex",
 }
 FREE = {  # lines of the source that choose what a theorem leaves free
-    "ts = np.logspace(": "any t in (0, 1) gives a valid bound, so that the grid costs tightness only",
+    "_YOUNG": "all a of a grid give valid bounds, so that the grid costs tightness only",
+    "_SPLITS": "all t of a grid give valid bounds, so that the grid costs tightness only",
+    "_SHARES": "all w_2 of a grid give valid bounds, so that the grid costs tightness only",
 }
 SILENT = ("require", "Hypothesis", "known", "real", "whole", "vector", "numeric", "bad", "where_taken", "replace")
 COUNTS = ("tau", "T", "E", "K", "M", "N", "S", "r", "m", "s", "k", "t")

@@ -192,14 +192,16 @@ def nonexpansive(c: TrackingConstants, mu: float, s: Sampling) -> tuple[Hypothes
     return (Hypothesis("step_size/E_k <= 2/delta_k where E_k > 1", text, bool(excess[k] <= 2.0)),)
 
 
-def noise_constants(c: TrackingConstants, s: Sampling, six: float, three: float) -> tuple[float, float, float]:
-    """Return beta_s^2, sigma_s^2, eps^2."""
-    beta = float(np.mean(six * s.tau_s + 2.0 * s.tau_eps)) * c.delta**2 / s.L
-    return (
-        beta,
-        three * float(np.mean(s.tau_s * c.variance_k)) / s.L,
-        2.0 * s.tau_eps * float(np.mean(c.gradient2_k)) / s.L,
-    )
+def noise_constants(c: TrackingConstants, s: Sampling) -> tuple[float, float, float]:
+    """Return beta_s^2, sigma_s^2, eps^2 of the paper's lemma."""
+    data, model = noise_at_optimum(c, s)
+    beta = float(np.mean(6.0 * s.tau_s + 2.0 * s.tau_eps)) * c.delta**2 / s.L
+    return beta, 3.0 * data, 2.0 * model
+
+
+def noise_at_optimum(c: TrackingConstants, s: Sampling) -> tuple[float, float]:
+    """Return what mini-batches, and who takes part, add to the gradient noise at w^o."""
+    return float(np.mean(s.tau_s * c.variance_k)) / s.L, s.tau_eps * float(np.mean(c.gradient2_k)) / s.L
 
 
 def incremental_constants(c: TrackingConstants, s: Sampling) -> tuple[float, float]:
