@@ -184,9 +184,9 @@ class GameProblem(ClientWeights):
     def measure(self, w: np.ndarray) -> Measure:
         """Return sums of the risks, which nobody minimises, and N(w) with its rounding, of R strategies."""
         W = self._strategies(w).reshape(-1, *self.model_shape)
-        return Measure(self.risks(W).sum(axis=1), self.certificate(W) + self._rounding(W))
+        return Measure(self.risks(W).sum(axis=1), self.certificate(W) + self.certificate_rounding(W))
 
-    def _rounding(self, W: np.ndarray) -> np.ndarray:
+    def certificate_rounding(self, W: np.ndarray) -> np.ndarray:
         """Return what rounding may take from N, (R,), for quadratic loss: eps times summands times magnitudes."""
         if not self.traits.quadratic:
             return np.zeros(len(W))

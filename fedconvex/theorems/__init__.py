@@ -26,7 +26,9 @@ from fedconvex.theorems import (
     fedavg_strongly_convex,
     fedprox,
     fedsam,
+    games,
     hedging,
+    irmv1,
     mocha,
     mocha_sigma,
     scaffold,
@@ -65,6 +67,8 @@ THEOREMS: Mapping[str, Theorem] = {
         mocha_sigma,
         boosting,
         adaboost,
+        irmv1,
+        games,
     )
     for t in module.THEOREMS
 }

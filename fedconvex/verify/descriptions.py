@@ -8,6 +8,7 @@ import numpy as np
 
 from fedconvex.methods import ProportionalSampling, UniformSampling
 from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
+from fedconvex.problems.protocol import ONE_MODEL
 from fedconvex.simplex.uncertainty import EntropicStep
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.agnostic_floats import FLOATS
@@ -19,7 +20,7 @@ __all__ = ["described", "has_one_model"]
 
 def has_one_model(problem: Problem) -> bool:
     """Whether all clients share one model."""
-    return not isinstance(problem, (MultiTaskProblem, BoostingProblem))
+    return bool(problem.learns == ONE_MODEL)
 
 
 def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
@@ -54,7 +55,7 @@ def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule
 
 
 def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
-    """Return the setting in short and in full, for related tasks and for boosting."""
+    """Return the setting in short and in full, for related tasks, boosting, games and IRMv1."""
     m, p = s.method, s.problem
     one_round = not theorem.quantity.by_rounds and theorem.kind is MultiTaskProblem
     if isinstance(p, MultiTaskProblem):
@@ -62,16 +63,28 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
         rows = f"{low} to {high} rows" if low < high else f"{low} row{'s' * (low != 1)}"
         what = f"{fed.K} tasks of {rows}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.relation!r}, {p.loss!r}"
         short, work = _nodes(m)
-    else:
-        assert isinstance(p, BoostingProblem)
+    elif isinstance(p, BoostingProblem):
         listed = "all stumps" if isinstance(p, StumpProblem) else f"{p.signed.shape[1]} classifiers"
         what = f"{p.p} source{'s' * (p.p != 1)}, {p.data.n} rows, {listed}, {p.loss!r}"
         mu = getattr(m, "smoothing", None)
         short, work = ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
+    else:
+        fed = p.federation
+        what = f"{fed.K} clients, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.loss!r}"
+        short, work = _of_environments(m)
     rounds = [] if one_round else [f"T {s.rounds}"]
     full = [f"{instance.words} ({what})", f"{type(m).__name__}, {work}", rule.words]
     full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]
     return ", ".join([instance.name, *short, *rounds]), "; ".join(full)
+
+
+def _of_environments(m: Any) -> tuple[list[str], str]:
+    """Return how players move, or how IRMv1 descends, in short and in full."""
+    if hasattr(m, "buffer"):
+        return [f"b {m.buffer}"], f"all at once, {m.response!r} to means of the last {m.buffer}"
+    if hasattr(m, "order"):
+        return [] if m.order == "in turn" else [m.order], f"{m.order}, {m.response!r}"
+    return [f"eta {m.step_size:g}"], f"step size {m.step_size:g}"
 
 
 def _nodes(m: Any) -> tuple[list[str], str]:

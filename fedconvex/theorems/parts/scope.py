@@ -19,6 +19,7 @@ from fedconvex.traits import problem_traits
 __all__ = [
     "EVERYWHERE",
     "OF_ENSEMBLES",
+    "OF_ENVIRONMENTS",
     "OF_TASKS",
     "SMOOTH_ONLY",
     "STRONGLY_CONVEX",
@@ -113,4 +114,5 @@ EVERYWHERE = Scope(
     SMOOTH_ONLY,
 )
 OF_TASKS = Scope(holds("a row of weight s has the loss s l: mu, the width and N count it so"), _ABSENT, _ABSENT)
+OF_ENVIRONMENTS = Scope(holds("moments of environments are weighted means"), _ABSENT, _ABSENT)
 OF_ENSEMBLES = Scope(holds("F_k is the weighted mean over domain k"), _ABSENT, _ABSENT)

@@ -138,7 +138,7 @@ class Theorem(NamedTuple):
         (Setting, rounds) -> the expectation after so many rounds each, (len(rounds),), or a `Found` with its rounding,
         or None where only trajectories give it. Default by quantity.
     kind : type
-        What it speaks about: Problem (with one model for all clients), MultiTaskProblem or EnsembleProblem.
+        What it speaks about: Problem (with one model for all clients), MultiTaskProblem, GameProblem, ...
     tolerance : callable, optional
         (Setting, value) -> how far double precision may move a value that runs show. Default by quantity, for problems
         with one model.
@@ -206,7 +206,8 @@ class Theorem(NamedTuple):
 
     def about(self, problem: Problem) -> Hypothesis:
         """Return the hypothesis that the problem is of the kind that the theorem speaks about."""
-        mine = next(k for k in (MultiTaskProblem, BoostingProblem, Problem) if isinstance(problem, k))
+        kinds = (MultiTaskProblem, BoostingProblem, Problem)
+        mine = next((k for k in kinds if isinstance(problem, k)), type(problem))
         fits = isinstance(problem, self.kind) and (mine is Problem or issubclass(self.kind, mine))
         article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
         return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)
