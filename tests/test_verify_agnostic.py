@@ -30,9 +30,11 @@ from fedconvex.theorems.agnostic_floats import COUNTS, floats_per_round
 from fedconvex.theorems.agnostic_rate import afl_constants, saddle_steps, with_steps
 from fedconvex.theorems.parts import samples
 from fedconvex.theorems.parts.domains import (
+    blind_to,
     breast_cancer_domains,
     diabetes_ages,
     domains_of_slopes,
+    one_coin,
     one_row,
     opposite_labels,
     plane_domains,
@@ -40,6 +42,7 @@ from fedconvex.theorems.parts.domains import (
     three_small_domains,
     twenty_coin_domains,
     two_coin_domains,
+    two_rows,
 )
 from fedconvex.theorems.parts.samples import (
     Ball,
@@ -344,6 +347,36 @@ def test_exact_quantiles_and_samples_agree():
         assert low - 1e-12 <= exact[0] <= high + 1e-12
 
 
+def test_exact_quantiles_far_out():
+    """One fair label of two, 4,900 draws, delta = 1e-306: the tail of a binomial, by its logarithm."""
+    m, delta = 4900, 1e-306
+    problem, method = one_coin.make(), Sample(sizes=m, models=Classifiers(), delta=delta)
+    j = np.arange(m + 1)  # errors of the better classifier in the sample; of either, of probability twice as much
+    tail = np.logaddexp.accumulate(scipy.stats.binom.logpmf(j, m, 0.5)) + math.log(2.0)
+    least = j[tail <= math.log(delta)].max()  # fewer errors than these are too rare; the next are the quantile
+    assert samples.exact_excess(Setting(problem, method, 1, np.zeros(1)), [1])[0] == pytest.approx(
+        0.5 - (least + 1) / m
+    )
+
+
+def test_the_direct_bound_by_hand():
+    """A union bound, and variances of the entries of x y and x x'."""
+    two = two_rows.make()
+    few = Sample(sizes=1, models=blind_to(1)(two, np.zeros(2)), delta=0.999)
+    verdict = holds("agnostic-direct", two, few)
+    assert verdict.measured == pytest.approx(0.5)  # the model whose loss is 0 in the row that was drawn
+    assert verdict.bound.terms["mean"] == pytest.approx(math.sqrt(0.5 * math.log(2.0)))
+    violated(planted("agnostic-direct", {"mean": 0.8}), two, few)
+    problem, means = three_small_domains.make(), []
+    for k in range(3):
+        X, y = problem.by_domain.federation.client_rows(k)
+        linear = sum(np.var(X[:, i] * y) for i in range(2))
+        square = sum(np.var(X[:, i] * X[:, j]) for i in range(2) for j in range(2))
+        means.append(2.0 * math.sqrt(linear / 4) + 0.5 * 2.0**2 * math.sqrt(square / 4))
+    found = holds("agnostic-direct", problem, Sample(sizes=4, models=Ball(2.0)))
+    assert found.bound.terms["mean"] == pytest.approx(max(means))
+
+
 def test_quantile_limits_cover():
     """Limits of the median and of the 95 % quantile of normals: at most 1 % of 1000 samples miss on either side."""
     rng = np.random.default_rng(0)
@@ -436,6 +469,7 @@ def test_generalisation_bounds_hold():
             names = ["agnostic-cover", "agnostic-vertices"] + ["agnostic-vc"] * (models == Classifiers())
             bounds = [holds(name, problem, method, rounds=2).bound.value for name in names]
             assert bounds[1] < bounds[0]
+            assert holds("agnostic-direct", problem, method, rounds=2).bound.value < bounds[1]
 
 
 def test_planted_generalisation_bounds_are_caught():

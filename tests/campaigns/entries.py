@@ -507,6 +507,7 @@ REST = {
     "models.LinearModel.from_standardised": ("classes", "feature_names"),
     "theorems.agnostic_generalisation.excess_by_cover": ("rows", "cover", "eps", "delta"),
     "theorems.agnostic_generalisation.excess_by_vertices": ("delta",),
+    "theorems.agnostic_generalisation.excess_direct": ("delta",),
     "theorems.boosting_margins.margin_bound": ("rows", "cover", "eps", "delta"),
     "theorems.fedavg_refined.fedavg_at_optimum_sharp": ("step_size", "local_steps", "rounds", "noise_factor"),
     "theorems.fedprox.fedprox": ("proximal_mu", "participants"),
@@ -694,6 +695,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
     return found | {
         "theorems.agnostic_generalisation.vertex_bound": {"empirical": two, "complexity": two, "sizes": [40, 50]},
         "theorems.agnostic_generalisation.excess_by_vertices": {"complexity": two, "sizes": [40, 50]},
+        "theorems.agnostic_generalisation.excess_direct": {"mean": two, "spread": [0.02, 0.03]},
         "theorems.boosting_margins.margin_vertex_bound": {"empirical": two, "complexity": two, "sizes": [40, 50]},
         "theorems.agnostic_generalisation.cover_bound": {},
         "theorems.boosting_margins.margin_bound": {},

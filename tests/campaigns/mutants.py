@@ -51,6 +51,10 @@ SHARPER = {  # a theorem that proves more under the same hypotheses
     "dynamic-steady-state-paper": "dynamic-steady-state-refined",
     "fedprox": "fedprox-sharp",
     "weight-divergence-zhao": "weight-divergence-convex",
+    "agnostic-rate": "agnostic-rate-any-steps",
+    "agnostic-cover": "agnostic-direct",
+    "agnostic-vc": "agnostic-direct",
+    "agnostic-vertices": "agnostic-direct",
 }
 FREE = {  # lines of the source that choose what a theorem leaves free
     "_YOUNG": "all a of a grid give valid bounds, so that the grid costs tightness only",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 from scipy.special import lambertw
@@ -13,6 +15,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import instance
+from fedconvex.theorems.parts.samples import Models
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Instance
 
@@ -79,6 +82,47 @@ def domains_of_slopes(p: int) -> Instance:
 def two_coin_domains() -> Problem:
     """At w = 1 the losses are 0 and 2."""
     return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1]), Squared())
+
+
+def urns(p: int) -> Instance:
+    """Return p domains whose rows have, at w = 0, the loss 0 with probability 0.3, and else 1."""
+
+    def make() -> Problem:
+        labels = ([0.0] * 3 + [math.sqrt(2.0)] * 7) * p
+        return Problem(Federation.from_arrays(np.ones((10 * p, 1)), labels, np.repeat(np.arange(p), 10)), Squared())
+
+    words = f"{p} domain{'s' * (p > 1)}, at w = 0 the loss 0 in three rows of ten and 1 in seven, squared loss"
+    return Instance(f"urns of zeros, {p}", words, "synthetic", cache(make))
+
+
+@instance("one coin", "1 domain, one row with either label")
+def one_coin() -> Problem:
+    """Two classifiers, right in turn."""
+    return Problem(Federation.from_arrays(np.ones((2, 1)), [1.0, -1.0], [0, 0]), Logistic())
+
+
+@instance("two rows", "1 domain of two orthogonal rows, squared loss")
+def two_rows() -> Problem:
+    """With `blind_to` one row, of every sample of one row some model has learned nothing."""
+    return Problem(Federation.from_arrays(np.eye(2), np.zeros(2), [0, 0]), Squared())
+
+
+@instance("eight rows", "2 domains, one of eight orthogonal rows and one of a single row, squared loss")
+def eight_rows() -> Problem:
+    """With `blind_to` two rows, of every sample of two rows some model has learned nothing."""
+    return Problem(Federation.from_arrays(np.eye(9)[[*range(8), 0], :8], np.zeros(9), [0] * 8 + [1]), Squared())
+
+
+def blind_to(rows: int) -> Callable[[Problem, np.ndarray], Models]:
+    """Return all models with the loss 0 in so many of a problem's orthogonal rows and 1 in the others."""
+
+    def models(problem: Problem, start: np.ndarray) -> Models:
+        chosen = list(combinations(range(problem.federation.d), rows))
+        w = np.full((len(chosen), problem.federation.d), math.sqrt(2.0))
+        w[np.arange(len(chosen))[:, None], chosen] = 0.0
+        return Models(w)
+
+    return models
 
 
 @instance("twenty urns", "20 domains, labels +1 and -1 equally often, squared loss")

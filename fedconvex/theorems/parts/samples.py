@@ -196,6 +196,19 @@ def complexities(G: HypothesisClass, s: Setting, m: np.ndarray, corners: np.ndar
     return np.array([massart(lam, m, G.hypotheses, largest=G.largest) for lam in corners])
 
 
+def direct_means(G: HypothesisClass, s: Setting, m: np.ndarray, corners: np.ndarray) -> np.ndarray:
+    """Return bounds of E sup (L_lambda - empirical L_lambda) at mixtures (q, p), without fair signs."""
+    if G.hypotheses is not None:  # a maximum of H variables whose moments are those of range M (Hoeffding's lemma)
+        return G.largest * np.sqrt(0.5 * math.log(G.hypotheses) * (corners**2 @ (1.0 / m)))
+    R, variances = float(s.method.models.radius), []
+    for rows in G.tables:  # of x y, and of x x': the moments that a quadratic in w is made of
+        X, y = rows[:, :-1], rows[:, -1]
+        moments = (X * y[:, None], (X[:, :, None] * X[:, None, :]).reshape(len(X), -1))
+        variances.append([float(v.var(axis=0).sum()) for v in moments])
+    linear, quadratic = np.sqrt(corners**2 @ (np.array(variances) / m[:, None])).T
+    return R * linear + 0.5 * R * R * quadratic
+
+
 def corners_of(s: Setting, p: int) -> np.ndarray:
     """Return the extreme points of Lambda, (q, p)."""
     return np.eye(p) if isinstance(s.method.uncertainty_set, Simplex) else s.method.uncertainty_set.start(p)[None]
@@ -269,13 +282,13 @@ def _exact_quantile(G: HypothesisClass, s: Setting, merged: Sequence[Any], m: np
             A, b, c = _quadratic(rows, true - counts / size)
             value = c + largest_on_ball(A, b, float(s.method.models.radius))
         order = np.argsort(value)
-        laws.append((value[order], np.cumsum(np.exp(log_p[order]))))
+        above = np.append(np.cumsum(np.exp(log_p[order])[::-1])[::-1], 0.0)  # P(value >= its i-th)
+        laws.append((value[order], np.minimum(above, 1.0)))
     at = np.unique(np.concatenate([v for v, _ in laws]))
-    below = np.ones(at.size)
-    for value, total in laws:
-        index = np.searchsorted(value, at, side="right")
-        below *= np.where(index > 0, total[np.maximum(index - 1, 0)], 0.0)
-    return float(at[min(int(np.searchsorted(below, 1.0 - s.method.delta)), at.size - 1)])
+    with np.errstate(divide="ignore"):  # a domain that is certainly above
+        inside = [np.log1p(-above[np.searchsorted(value, at, side="right")]) for value, above in laws]
+    exceeded = -np.expm1(np.sum(inside, axis=0))  # by some domain; precise for the smallest delta
+    return float(at[int(np.argmax(exceeded <= s.method.delta))])
 
 
 def quantile(s: Setting, values: np.ndarray, tail: float) -> tuple[float, float, float]:
@@ -311,7 +324,7 @@ def _affordable(problem: Problem, start: np.ndarray) -> Ball | Models:
     return Models(np.array([np.array(start), *own]))
 
 
-def samples_of_domains(models: Any = _affordable, sizes: int = 10, **settings: Any) -> MethodRule:
+def samples_of_domains(models: Any = _affordable, sizes: Any = 10, **settings: Any) -> MethodRule:
     """Return samples of every domain; models is a class, or a callable of problem and start."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> Sample:
