@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedconvex.datasets import chain_federation
 from fedconvex.papers import EXPERIMENTS, summary
-from fedconvex.papers.invariance import against
+from fedconvex.papers.invariance import against, chain
 from fedconvex.papers.invariance.against import Found, Risks, _claims, _crossing
 from fedconvex.papers.invariance.shifts import SHIFTS, population
 
@@ -112,3 +113,85 @@ def test_agnostic_against_invariant(monkeypatch):
     assert findings.holds, summary(findings)
     assert {row["shift"] for row in findings.tables["table"]} == set(SHIFTS)
     assert set(findings.figures) == {"shifts"}
+
+
+# ---------------------------------------------------------------- irm-chain
+
+
+@pytest.mark.parametrize("setting", chain.SETTINGS)
+def test_population_of_chains(setting):
+    """Moments of five chains are those of samples, in the same order of features."""
+    exact, drawn = (
+        chain.population(setting, (0.5,)),
+        chain_federation((0.5,), 20000, 5, **chain.noises(setting, (0.5,))),
+    )
+    M, N = ((R.T @ R) / len(R) for R in (np.column_stack([f.X, f.y]) for f in (exact, drawn)))
+    assert np.abs(M - N).max() <= 0.03 * np.abs(M).max()
+    assert np.abs(M[0, 5] - 0.5) <= 1e-12 and abs(M[0, 6]) <= 1e-12  # x_1 goes with z_1, and not with z_2
+
+
+def test_published_is_closed_form():
+    """The published means of least squares are within 2 % and 5 % of the closed form."""
+    assert chain.closed_form("target", chain.SCALES) == pytest.approx(0.8208, rel=0.02)
+    assert chain.closed_form("effect", chain.SCALES) == pytest.approx(0.00909, rel=0.05)
+
+
+def chains(setting="target", exact=None, draws=None, **other):
+    """Results for which every claim holds, then what is planted in one setting."""
+    mine = {}
+    for k in chain.SETTINGS:
+        c = chain.closed_form(k, chain.SCALES)
+        published = {"target": (0.8208, 0.8207), "effect": (0.00909, 0.00898)}[k]
+        game, middle = ((e * e / (1.0 + e * e)) ** 2 for e in chain.SCALES[:2])
+        models = {"least squares, three": c, "least squares, two": 0.4, "game": game, "game, three": middle}
+        models |= {f"IRMv1, {w:g}": 0.1 / w for w in chain.WEIGHTS} | {"IRMv1, chosen": 0.1, "invariant features": 0.0}
+        jitter = np.linspace(-1e-4, 1e-4, 20)
+        drawn = {n: [chain.Errors(e + i * x, e + i * x) for x in jitter] for i, (n, e) in enumerate(models.items(), 1)}
+        drawn["least squares, three"] = [chain.Errors(*(p + x for p in published)) for x in jitter]
+        errors = {n: chain.Errors(e, e) for n, e in models.items()}
+        mine[k] = chain.Found(errors, drawn, [0.0] * 20, [True] * 20, 1e-9, 1e-9)
+    f = mine[setting]
+    mine[setting] = f._replace(exact=f.exact | (exact or {}), draws=f.draws | (draws or {}), **other)
+    return mine
+
+
+def chain_failing(mine):
+    claims = [*chain._exact_claims(mine), *chain._sample_claims(mine)]
+    return [i for i, claim in enumerate(claims) if claim.holds is False], [c.holds for c in claims].count(None)
+
+
+@pytest.mark.parametrize(
+    ("planted", "fails"),
+    [
+        ({}, []),
+        ({"exact": {"least squares, three": chain.Errors(0.8215, 0.8215)}}, [0]),
+        ({"exact": {"IRMv1, 100": chain.Errors(0.02, 0.02)}}, [1]),
+        ({"gap": 1e-3}, [1]),
+        ({"setting": "effect", "exact": {"invariant features": chain.Errors(1e-3, 0.0)}}, [2]),
+        ({"exact": {"game": chain.Errors(0.002, 0.0)}}, [3]),
+        ({"exact": {"game, three": chain.Errors(0.002, 0.0)}}, [3]),
+        ({"equilibrium": 0.1}, [3]),
+        ({"draws": {"least squares, three": [chain.Errors(0.81 + 1e-4 * (i % 2), 0.82) for i in range(20)]}}, [4]),
+        ({"causes": [True, False] * 10}, [5]),
+        ({"chosen": [0.0] * 19 + [1.0]}, [6]),
+        ({"draws": {"IRMv1, 1000": [chain.Errors(0.5 + 1e-3 * i, 0.0) for i in range(20)]}}, [7]),
+        ({"setting": "effect", "draws": {"IRMv1, 1000": [chain.Errors(0.5 + 1e-3 * i, 0.0) for i in range(20)]}}, [8]),
+    ],
+)
+def test_claims_about_chains_can_fail(planted, fails):
+    assert chain_failing(chains(**planted)) == (fails, 0)
+
+
+def test_claims_about_chains_may_stay_open():
+    wide = {"IRMv1, 1000": [chain.Errors(10.0 * (-1) ** i, 0.0) for i in range(20)]}
+    assert chain_failing(chains(draws=wide)) == ([], 1)
+    assert chain_failing(chains(causes=[True] * 5)) == ([], 1)
+
+
+@pytest.mark.slow
+def test_irm_chain(monkeypatch):
+    monkeypatch.setattr(chain, "QUICK_DRAWS", 2)
+    findings = EXPERIMENTS["irm-chain"].run(quick=True, seed=1)
+    assert findings.holds, summary(findings)
+    assert {row["noise at"] for row in findings.tables["table"]} == set(chain.SETTINGS)
+    assert [row["theirs"] for row in findings.tables["published"]] == ["ERM", "IRM", "ICP"] * 2
