@@ -2,7 +2,10 @@
 
 * curved losses, moderate size: Newton's method on the pooled problem;
 * curved losses, more than 3,000 parameters: truncated Newton, the systems solved by conjugate gradients;
-* kinked losses (the hinge): smoothed ones of shrinking width, each solved by Newton's method.
+* kinked losses (the hinge): coordinate ascent on the dual, then smoothed losses of shrinking width, each solved by
+  Newton's method.
+
+On many dense rows a quasi-Newton search leads to where the first two begin.
 
 What certifies a result stands in `solvers.certificates`.
 """
@@ -10,12 +13,14 @@ What certifies a result stands in `solvers.certificates`.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.solvers.newton import minimise
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.quasi_newton import lead, pays
 from fedconvex.solvers.smoothing import smoothing
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
@@ -30,6 +35,10 @@ def solve(problem: Objective, tol: float | None, w: np.ndarray | None = None) ->
         raise bad(f"Problem.solve with {problem.loss!r}", must, "l2 = 0", cure)
     if kinked:
         return smoothing(problem, tol, start)
+    if pays(problem):
+        w, evaluations = lead(problem, w, tol)
+        found = minimise(problem, w, tol, start)
+        return replace(found, iterations=found.iterations + evaluations)
     if w is not None:
         return minimise(problem, w, tol, start)
     w = np.zeros(problem.size)

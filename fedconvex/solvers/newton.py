@@ -42,6 +42,11 @@ def newton(
     Where the certificate falls short because H is nearly singular, the iteration goes on with orthogonal factors, which
     resolve the square of the condition number that H itself does.
     """
+    if tol is not None and w.any() and problem.strong_convexity > 0.0 and not problem.traits.quadratic:
+        F, g = problem.value_gradient(w)
+        known = bounded_gap(problem, w, F, g, problem.gradient_rounding(w, F))
+        if known.gap <= tol * (1.0 + abs(F - known.gap)):  # a good start: no Hessian is formed
+            return _solution(problem, w, F, known, False, before + 1, start)
     F, g, H = problem.value_gradient_hessian(w)
     steep = problem.steep_along_free
     unit = 1.0  # of labels
@@ -150,6 +155,8 @@ def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start
     """Newton's method whose systems are solved by conjugate gradients to a shrinking accuracy."""
     F, g = problem.value_gradient(w)
     evaluations, size0 = 1, float(np.linalg.norm(g))
+    if w.any():  # what counts as small does not depend on the start
+        size0 = max(size0, float(np.linalg.norm(problem.value_gradient(np.zeros(w.size))[1])))
     target = 1e-13 * max(size0, 1e-300)
     for _ in range(MAX_ITERATIONS):
         size = float(np.linalg.norm(g))

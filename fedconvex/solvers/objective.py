@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
 
 from fedconvex._check import bad, flag, numeric, vector, wrong_type
 from fedconvex.federation import Federation
@@ -18,6 +17,7 @@ from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.client_means import CHUNK, client_means
 from fedconvex.solvers.free_coordinates import bounding_slopes
+from fedconvex.solvers.hessians import softmax_hessian, weighted_gram
 from fedconvex.solvers.rank import rank_bound
 from fedconvex.solvers.weighted_rows import WeightedRows
 
@@ -278,7 +278,7 @@ class Objective(WeightedRows):
         self.need_curvature("Problem")
         if self.traits.several:
             value, g = self.value_gradient(w)
-            return value, g, self._softmax_hessian(w)
+            return value, g, softmax_hessian(self, w)
         if fed.is_sparse:
             values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
             y = self.row_labels
@@ -289,7 +289,7 @@ class Objective(WeightedRows):
         else:
             value, g = self.value_gradient(w)
             h = self.per_row if self.traits.quadratic else self.curvatures(w)
-            H = _weighted_gram(fed.X, h)
+            H = weighted_gram(fed.X, h)
         H.flat[:: self.size + 1] += self.ridge
         return value, g, H
 
@@ -437,23 +437,6 @@ class Objective(WeightedRows):
         """Probabilities of the classes for every row at one flat model, (n, C)."""
         return np.asarray(self.loss.probabilities(self._scores(w[None, :], 0, self.federation.n)))
 
-    def _softmax_hessian(self, w: np.ndarray) -> np.ndarray:
-        """Blocks sum_i (p_k/n_k) P_ic (1[c = e] - P_ie) x_i x_i', plus l2."""
-        fed, C, d = self.federation, self.n_outputs, self.federation.d
-        P = self.probabilities(w)
-        per_row = self.per_row
-        H = np.empty((C, d, C, d))
-        for c in range(C):
-            for e in range(c + 1):
-                h = per_row * P[:, c] * ((c == e) - P[:, e])
-                X = fed.X.multiply(h[:, None]).tocsr() if fed.is_sparse else fed.X * h[:, None]
-                block = X.T @ fed.X
-                H[c, :, e, :] = block.toarray() if fed.is_sparse else block
-                H[e, :, c, :] = H[c, :, e, :].T
-        flat = H.reshape(self.size, self.size)
-        flat.flat[:: self.size + 1] += self.ridge
-        return flat
-
     def hessian_product(self, w: np.ndarray) -> Any:
         """Return the map v -> Hessian(w) v over flat vectors, with the curvatures computed once."""
         self.need_curvature("Problem")
@@ -473,18 +456,3 @@ class Objective(WeightedRows):
     def _domain_counts(self) -> tuple[np.ndarray, np.ndarray]:
         counts = domain_counts(self.federation)
         return domains_of(self.federation).code, counts
-
-
-def _weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """X' diag(h) X for h >= 0 and dense X, half of it computed (BLAS syrk) in blocks that stay in cache."""
-    some = np.flatnonzero(h)
-    if 2 * some.size < len(X):  # smoothed hinges have few rows in their band
-        X, h = X[some], h[some]
-    H = np.zeros((X.shape[1], X.shape[1]), order="F")
-    if len(X) > 2048 and (h == h[0]).all():  # least squares whose rows weigh the same
-        return h[0] * sum(X[lo : lo + 2048].T @ X[lo : lo + 2048] for lo in range(0, len(X), 2048))
-    root = np.sqrt(h)
-    for lo in range(0, len(X), 2048):
-        A = X[lo : lo + 2048] * root[lo : lo + 2048, None]
-        H = dsyrk(1.0, A.T, beta=1.0, c=H, lower=1, overwrite_c=1)
-    return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)

@@ -1,0 +1,51 @@
+"""Second derivatives of means over rows as matrices, formed from blocks of rows: nothing of the size of X is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+
+__all__ = ["softmax_hessian", "weighted_gram"]
+
+BLOCK = 2048  # rows at a time
+
+
+def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """X' diag(h) X for h >= 0 and dense X, half of it computed (BLAS syrk) in blocks that stay in cache."""
+    rows = np.flatnonzero(h)
+    if 2 * rows.size >= len(X):  # smoothed hinges have few rows in their band
+        rows = np.arange(0)
+    n = rows.size or len(X)
+    if n == len(X) > BLOCK and (h == h[0]).all():  # least squares whose rows weigh the same
+        return h[0] * sum(X[lo : lo + BLOCK].T @ X[lo : lo + BLOCK] for lo in range(0, n, BLOCK))
+    H, root = np.zeros((X.shape[1], X.shape[1]), order="F"), np.sqrt(h)
+    for lo in range(0, n, BLOCK):
+        part: Any = rows[lo : lo + BLOCK] if rows.size else slice(lo, lo + BLOCK)
+        A = X[part] * root[part, None]
+        H = dsyrk(1.0, A.T, beta=1.0, c=H, lower=1, overwrite_c=1)
+    return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)
+
+
+def softmax_hessian(problem: Any, w: np.ndarray) -> np.ndarray:
+    """Blocks sum_i (p_k/n_k) P_ic (1[c = e] - P_ie) x_i x_i' at a flat model, plus l2."""
+    fed, C, d = problem.federation, problem.n_outputs, problem.federation.d
+    P, per_row = problem.probabilities(w), problem.per_row
+    H = np.empty((C, d, C, d))
+    for c in range(C):
+        for e in range(c + 1):
+            h = per_row * P[:, c] * ((c == e) - P[:, e])
+            parts = (_product(fed.X[lo : lo + BLOCK], h[lo : lo + BLOCK, None]) for lo in range(0, fed.n, BLOCK))
+            H[c, :, e, :] = sum(parts)
+            H[e, :, c, :] = H[c, :, e, :].T
+    flat = H.reshape(problem.size, problem.size)
+    flat.flat[:: problem.size + 1] += problem.ridge
+    return flat
+
+
+def _product(X: Any, h: np.ndarray) -> np.ndarray:
+    """X' diag(h) X of a block of rows, dense or CSR, with h of any sign."""
+    if isinstance(X, np.ndarray):
+        return (X * h).T @ X
+    return (X.multiply(h).tocsr().T @ X).toarray()

@@ -1,0 +1,190 @@
+"""Limited-memory BFGS from the Hessian of a part of the rows: large problems solved with few or no full Hessians.
+
+Nocedal and Wright, "Numerical Optimization" (2006), Algorithms 7.4 and 7.5, where H_0 is a factor of the Hessian at the
+model where the search begins, made of the rows that bend most; scaled by s'y/(y'H_0 y) as in (7.20). Several outputs
+have one block each. A shift of all classes changes no probability, and the blocks do not know of it: H_0 is projected
+onto models whose classes sum to zero, where minimisers lie. What is found is a start for the methods that certify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg as sla
+
+from fedconvex.kernels import row_losses
+from fedconvex.solvers.hessians import weighted_gram
+from fedconvex.solvers.objective import Objective
+
+__all__ = ["lead", "pays"]
+
+LARGE = 1 << 20  # entries of the rows times outputs from which on the search is worth its own cost
+WIDEST = 4000  # features up to which blocks of Hessians are factored
+PAIRS = 20  # of steps and changes of the gradient
+SHARE = 0.8  # of the curvature that the rows of H_0 have
+
+
+def pays(problem: Objective) -> bool:
+    """Whether the search is faster than Hessians of all rows, and leads anywhere: a strongly convex, smooth F."""
+    kind, fed = problem.traits, problem.federation
+    if problem.l2 == 0.0 or kind.quadratic or kind.kinked or not kind.curved or fed.n * problem.size < LARGE:
+        return False
+    if not (kind.multinomial or not kind.several) or fed.is_sparse:
+        return False
+    return 32 <= fed.d <= WIDEST and fed.n >= 4 * fed.d
+
+
+class _Blocks(NamedTuple):
+    """H_0: Cholesky factors, one for every output."""
+
+    factors: list[Any]
+    centred: bool  # whether models are projected onto those whose outputs sum to zero
+
+    @classmethod
+    def at(cls, problem: Objective, w: np.ndarray) -> _Blocks:
+        """Return H_0 at a flat model.
+
+        Raises
+        ------
+        LinAlgError
+            If a block is not positive definite.
+        """
+        several = problem.traits.several
+        if several:
+            P = problem.probabilities(w)
+            bends = problem.per_row[:, None] * P * (1.0 - P)
+        else:
+            bends = problem.curvatures(w)[:, None]
+        factors: list[Any] = []
+        for c in range(problem.n_outputs):
+            if c > 0 and np.array_equal(bends[:, c], bends[:, c - 1]):
+                factors.append(factors[-1])  # at w = 0 all classes are alike
+                continue
+            H = weighted_gram(problem.federation.X, _largest(bends[:, c], 16 * problem.federation.d))
+            H.flat[:: len(H) + 1] += np.broadcast_to(problem.ridge, problem.size)[: len(H)]
+            factors.append(sla.cho_factor(H, lower=True, overwrite_a=True, check_finite=True))
+        return cls(factors, several)
+
+    def solve(self, g: np.ndarray) -> np.ndarray:
+        """H_0 g."""
+        G = self.centre(g).reshape(len(self.factors), -1)
+        parts = [sla.cho_solve(f, row, check_finite=False) for f, row in zip(self.factors, G, strict=True)]
+        return self.centre(np.concatenate(parts))
+
+    def centre(self, w: np.ndarray) -> np.ndarray:
+        """Return a flat model whose outputs sum to zero."""
+        if not self.centred:
+            return w
+        W = w.reshape(len(self.factors), -1)
+        return (W - W.mean(axis=0)).ravel()
+
+
+def _largest(h: np.ndarray, most: int) -> np.ndarray:
+    """Return h with zeros but for the largest entries, of which a part stands for all where there are very many."""
+    order = np.argsort(h)[::-1]
+    sums = np.cumsum(h[order])
+    kept = order[: int(np.searchsorted(sums, SHARE * sums[-1])) + 1]
+    kept = kept[:: max(1, len(kept) // most)]
+    out = np.zeros_like(h)
+    out[kept] = h[kept] * (sums[-1] / max(float(h[kept].sum()), 1e-300))
+    return out
+
+
+class _Memory:
+    """The last pairs s, y and H_0 y, with the direction that they make of a gradient."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray, float]] = []
+        self.scale = 1.0
+
+    def add(self, s: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
+        """Keep a pair, if it has curvature."""
+        bend, inner = float(s @ y), float(y @ z)
+        if bend > 0.0 and inner > 0.0:
+            self.pairs = [*self.pairs[1 - PAIRS :], (s, y, z, 1.0 / bend)]
+            self.scale = bend / inner
+
+    def direction(self, g: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Return the two-loop recursion's product with g, from u = H_0 g: H_0 is applied nowhere here."""
+        q, r, sizes = g.copy(), u.copy(), []
+        for s, y, z, rho in reversed(self.pairs):
+            sizes.append(rho * float(s @ q))
+            q -= sizes[-1] * y
+            r -= sizes[-1] * z
+        r *= self.scale
+        for (s, y, _, rho), a in zip(self.pairs, reversed(sizes), strict=True):
+            r += (a - rho * float(y @ r)) * s
+        return r
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def lead(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[np.ndarray, int]:
+    """Return a flat model with ‖grad F‖^2/(2 l2) about tol (1 + |F|), or as far as steps lead, and evaluations of F.
+
+    The search begins at w if it is given; if not, an eighth of the rows leads most of the way.
+    """
+    goal = 1e-13 if tol is None else 0.5 * tol
+    if w is None:
+        w, part = np.zeros(problem.size), problem.federation.n // 8 >= problem.federation.d
+        if part and bool((problem.per_row > 0.0).all()):
+            w, _ = lead(problem.thinned(8), w, 1e-3)
+    try:
+        inverse = _Blocks.at(problem, w)
+    except (np.linalg.LinAlgError, ValueError):
+        return w, 0
+    evaluate, memory, w = _evaluation(problem), _Memory(), inverse.centre(w)
+    F, g = evaluate(w)
+    u, evaluations = inverse.solve(g), 1
+    for _ in range(500):
+        step = memory.direction(g, u)
+        slope = float(g @ step)
+        if not float(g @ g) > 2.0 * problem.l2 * goal * (1.0 + abs(F)) or not slope > 1e-14 * (1.0 + abs(F)):
+            break
+        t, F_new, g_new, tried = _backtrack(evaluate, w, F, step, slope)
+        evaluations += tried
+        if t == 0.0:
+            break
+        new = inverse.solve(g_new)
+        memory.add(-t * step, g_new - g, new - u)
+        w, F, g, u = w - t * step, F_new, g_new, new
+    return w, evaluations
+
+
+def _backtrack(evaluate: Any, w: np.ndarray, F: float, step: np.ndarray, slope: float) -> tuple[float, float, Any, int]:
+    """Return (t, F, g) at w - t step after a sufficient decrease, or t = 0, and the number of evaluations."""
+    t, tried = 1.0, 0
+    while t > 1e-10:
+        F_new, g_new = evaluate(w - t * step)
+        tried += 1
+        if F_new <= F - 1e-4 * t * slope + 1e-15 * (1.0 + abs(F)):
+            return t, F_new, g_new, tried
+        best = 0.5 * slope * t * t / (F_new - F + slope * t)  # minimiser of the parabola through both values
+        t = min(max(best, 0.1 * t), 0.5 * t) if np.isfinite(best) else 0.1 * t
+    return 0.0, F, None, tried
+
+
+def _evaluation(problem: Objective) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """Return what computes F and its gradient at flat models, for several outputs by products of blocks of rows."""
+    if not problem.traits.several:
+        return problem.value_gradient
+    fed, loss, y = problem.federation, problem.row_loss, problem.row_labels
+    c = np.repeat(problem.row_weights, fed.sizes)  # the labels carry what rows weigh among their client
+    step = max(16, 40_000 // fed.d)
+
+    def evaluate(w: np.ndarray) -> tuple[float, np.ndarray]:
+        W, G, F = w.reshape(-1, fed.d), np.zeros((problem.n_outputs, fed.d)), 0.0
+        values = np.empty((step, 1))
+        for lo in range(0, fed.n, step):
+            X, labels = fed.X[lo : lo + step], y[lo : lo + step]
+            Z = X @ W.T
+            row_losses.row_values(loss, Z, labels, values)
+            row_losses.row_slopes(loss, Z, labels)
+            share = c[lo : lo + step]
+            F += float(share @ values[: len(X), 0])
+            Z *= share[:, None]
+            G += Z.T @ X
+        return F + problem.ridge_term(w), G.ravel() + problem.ridge * w
+
+    return evaluate

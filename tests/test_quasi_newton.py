@@ -1,0 +1,86 @@
+"""The quasi-Newton search that leads to where certified methods begin."""
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation, Logistic, Problem, Softmax, Squared
+from fedconvex.solvers import exact, quasi_newton
+from fedconvex.solvers.newton import minimise
+
+
+def problem_of(classes, weights=False, intercept=False, n=300, d=6, l2=1e-2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * np.logspace(0.0, -1.5, d)
+    X[:, -1] = 1.0
+    Z = X @ rng.normal(size=(d, max(classes, 2))) + rng.gumbel(size=(n, max(classes, 2)))
+    y = Z.argmax(axis=1).astype(float)
+    y = y if classes else 2.0 * y - 1.0
+    fed = Federation.from_arrays(X, y, np.arange(n) % 5, sample_weight=rng.random(n) + 0.1 if weights else None)
+    return Problem(fed, Softmax(classes) if classes else Logistic(), l2=l2, intercept=intercept)
+
+
+def reaches_the_minimum(problem):
+    known = minimise(problem, np.zeros(problem.size), None, 0.0)
+    for start in (None, np.random.default_rng(1).normal(size=problem.size)):
+        w, evaluations = quasi_newton.lead(problem, start, 1e-10)
+        assert problem.value(problem.unflatten(w)) - known.value <= 1e-10 * (1.0 + known.value)
+        assert evaluations <= 40
+
+
+def test_search_leads_to_the_minimum_that_newton_finds():
+    """Far fewer evaluations than without a Hessian."""
+    reaches_the_minimum(problem_of(3, weights=True, n=80))
+
+
+@pytest.mark.slow
+def test_search_leads_to_the_minimum_of_weighted_rows_and_free_coordinates():
+    for classes, weights, intercept in ((0, False, False), (0, True, True), (3, True, False), (3, False, True)):
+        reaches_the_minimum(problem_of(classes, weights, intercept))
+
+
+def test_evaluations_by_blocks_are_values_and_gradients():
+    problem = problem_of(4, weights=True, n=300, d=5)
+    w = np.random.default_rng(2).normal(size=problem.size)
+    F, g = quasi_newton._evaluation(problem)(w)
+    known = problem.value_gradient(w)
+    assert F == pytest.approx(known[0], rel=1e-13)
+    np.testing.assert_allclose(g, known[1], rtol=1e-11, atol=1e-14)
+
+
+def test_solve_by_the_search_certifies_what_it_returns(monkeypatch):
+    """Every gap that is certified holds against a solution by Hessians alone."""
+    plain = {c: minimise(problem_of(c, n=80), np.zeros(6 * max(c, 1)), None, 0.0) for c in (0, 3)}
+    monkeypatch.setattr(exact, "pays", lambda problem: True)
+    for c, known in plain.items():
+        for tol in (1e-4, 1e-8, None):
+            best = problem_of(c, n=80).solve(tol=tol)
+            assert best.gap <= (1e-11 if tol is None else tol) * (1.0 + best.value)
+            assert best.lower <= known.value and known.lower <= best.value and best.unique
+        again = problem_of(c, n=80).solve(tol=1e-6, start=np.ones(known.w.shape))
+        assert again.gap <= 1e-6 * (1.0 + again.value) and again.lower <= known.value
+
+
+def test_search_is_for_large_dense_strongly_convex_problems(monkeypatch):
+    monkeypatch.setattr(quasi_newton, "LARGE", 1)
+    assert not quasi_newton.pays(problem_of(3))  # six features
+    assert quasi_newton.pays(problem_of(3, d=32))
+    assert not quasi_newton.pays(problem_of(3, d=32, l2=0.0))
+    rows = np.random.default_rng(0).normal(size=(200, 32))
+    assert not quasi_newton.pays(Problem(Federation.from_arrays(rows, rows[:, 0], np.arange(200) % 2), Squared(), 0.1))
+
+
+def test_a_part_of_the_curvature_stands_for_all_of_it():
+    h = np.random.default_rng(3).random(1000) ** 4
+    for most in (10, 50, 2000):
+        part = quasi_newton._largest(h, most)
+        assert part.sum() == pytest.approx(h.sum(), rel=1e-12)
+        assert np.count_nonzero(part) <= 2 * most and (part[part > 0.0] >= h[part > 0.0]).all()
+
+
+@pytest.mark.slow
+def test_wide_multinomial_problems_agree_with_truncated_newton():
+    problem = problem_of(5, n=4_000, d=60, l2=1e-3)
+    assert quasi_newton.pays(problem)
+    best, known = problem.solve(tol=1e-9), minimise(problem, np.zeros(problem.size), 1e-9, 0.0)
+    assert best.lower <= known.value and known.lower <= best.value
+    assert best.gap <= 1e-9 * (1.0 + best.value) and best.iterations < 60
