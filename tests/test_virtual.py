@@ -14,12 +14,15 @@ import scipy.sparse as sp
 from scipy.stats import multivariate_normal
 
 from fedconvex import Federation, Logistic, Problem, Squared, iterate, run
-from fedconvex.driver import DivergenceWarning
+from fedconvex.draws import Draws
+from fedconvex.driver import DivergenceWarning, participants
+from fedconvex.driver.rounds import Engine
 from fedconvex.methods import VIRTUAL
+from fedconvex.methods.virtual import Message
 from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJordan, MultiTaskProblem, Precision
-from fedconvex.solvers.damping import best_damping, largest_damping, radius
+from fedconvex.solvers.damping import best_damping, largest_damping, radius, site_map
 from fedconvex.solvers.free_energy import gradient_norm, slope_and_curvature
-from fedconvex.solvers.gaussians import Gaussian
+from fedconvex.solvers.gaussians import Gaussian, pack, times
 
 
 class Absolute(NamedTuple):
@@ -303,8 +306,6 @@ def site_errors(problem, rho, rounds):
     for rows, c in problem.blocks(best.private):
         _, g, B = slope_and_curvature(problem.expected, rows, best.q, c, not problem.diagonal)
         fixed.append((B * best.mean if B.ndim == 1 else B @ best.mean) - g)
-    from fedconvex.driver.rounds import Engine
-
     engine = Engine(VIRTUAL(rho=rho), problem, np.uint64(0), 1, 1)
     return [engine.memory.shift[0] - fixed for _ in engine.loop(engine.start(None), 0, rounds)]
 
@@ -314,8 +315,6 @@ def test_errors_of_sites_obey_the_map(problem):
     """With rho = 1 precisions are final after the first round, and each further one multiplies by T."""
     kappa = problem.damping()
     A = problem._quadratics[0]
-    from fedconvex.solvers.damping import site_map
-
     private = None if problem.private is None else problem.private.precision
     T = site_map(A, problem.prior.precision, private, problem.diagonal)
     assert sorted(np.round(1.0 - np.linalg.eigvals(T).real, 9)) == sorted(np.round(kappa.real, 9))
@@ -331,9 +330,6 @@ def test_only_the_right_sites_stand_still():
     for t, state in iterate(method, problem, rounds=400):
         last = (t, state)
     state = last[1]
-    from fedconvex.draws import Draws
-    from fedconvex.driver import participants
-
     assert problem.measure(state.precision, state.shift).gap[0] < 1e-20
     draws = Draws(np.uint64(0), np.arange(1), 5)
     clients, weights = participants(method, problem, draws)
@@ -513,3 +509,102 @@ def test_gradient_norm_finds_a_wrong_curvature():
     slope, H = sum(g for g, _ in parts), sum(B for _, B in parts)
     assert gradient_norm(q, problem.prior, slope, H)[0] < 1e-20
     assert gradient_norm(q, problem.prior, slope, 0.5 * H)[0] > 1.0
+
+
+# ---------------------------------------------------------------- campaigns
+
+
+def random_problem(rng):
+    """A small problem of any kind."""
+    K, d, n = (int(v) for v in rng.integers((1, 1, 2), (5, 5, 25)))
+    linear, full, private, scalar = rng.random(4) < (0.5, 0.5, 0.6, 0.5)
+    common, pairs = rng.normal(size=d), []
+    for _ in range(K):
+        X = rng.normal(size=(n, d)) @ (np.eye(d) + rng.normal(size=(d, d))) * 10 ** rng.uniform(-1, 1)
+        a = X @ (common + rng.normal(size=d))
+        y = (
+            a + rng.normal(size=n)
+            if linear
+            else np.where(rng.random(n) < 1 / (1 + np.exp(-np.clip(a, -30, 30))), 1, -1)
+        )
+        pairs.append((X, y.astype(float)))
+    how = {"covariance": "full" if full else "diagonal", "prior_mean": rng.normal(size=d)}
+    size = () if scalar else (d,)
+    how["prior_precision"] = 10 ** rng.uniform(-1, 1, size)
+    how["private_precision"] = 10 ** rng.uniform(-1, 1, size) if private else None
+    if linear:
+        how["noise_variance"] = 10 ** rng.uniform(-1, 1)
+    elif rng.random() < 0.5:
+        how["expectation"] = JaakkolaJordan()
+    return GaussianPosteriorProblem(Federation.from_clients(pairs), Squared() if linear else Logistic(), **how)
+
+
+def identities_trial(rng):
+    """Certificate, fixed point, exact answers and bounds of the evidence on a random problem."""
+    problem = random_problem(rng)
+    d, best = problem.federation.d, problem.solve()
+    scale = 1.0 + abs(best.value)
+    assert best.gap <= 1e-12 * scale
+    worst = 0.0
+    for size in (1e-2, 1.0, 3.0):
+        half = rng.normal(size=(d, d))
+        bend = np.exp(size * rng.normal(size=d)) if problem.diagonal else np.eye(d) + size * half @ half.T
+        q = best.posterior.q
+        precision = q.precision * bend if problem.diagonal else bend @ q.precision @ bend.T
+        found = problem.posterior(Gaussian(q.mean + size * rng.normal(size=d), precision))
+        short = found.value - best.value
+        assert -1e-11 * scale <= short <= found.gap + 1e-11 * scale
+        worst = max(worst, short / found.gap)
+    method = VIRTUAL(rho=1.0)
+    memory, q = method.memory(problem, 1), best.posterior.q
+    for k, (rows, c) in enumerate(problem.blocks(best.posterior.private)):
+        _, g, B = slope_and_curvature(problem.expected, rows, q, c, not problem.diagonal)
+        memory.precision[0, k], memory.shift[0, k] = pack(B), times(B, q.mean) - g
+    message = Message(pack(q.precision)[None], q.shift[None], np.zeros((1, 0)), np.zeros((1, 0)))
+    clients = np.arange(problem.federation.K)[None]
+    reply, _ = method.local(problem, message, clients, memory, Draws(np.uint64(0), np.arange(1), 0))
+    moved = [np.abs(r).max() / (1.0 + np.abs(m).max()) for r, m in zip(reply[:2], message[:2], strict=True)]
+    assert max(moved) < 1e-6  # Theorem A, the converse half
+    low, high = best.posterior.log_evidence
+    assert low <= high + 1e-9 * scale
+    if problem.linear:
+        exact = problem.exact()
+        np.testing.assert_allclose(best.w, exact.mean, atol=1e-8 * (1.0 + np.abs(exact.mean).max()))
+        np.testing.assert_allclose(best.posterior.models, exact.models, atol=1e-8 * (1.0 + np.abs(exact.models).max()))
+        assert (best.posterior.variance_deficit > -1e-9).all()
+    return {"certificate": worst, "moved": max(moved), "gap": best.gap / scale}
+
+
+def damping_trial(rng):
+    """Errors of the sites grow or shrink by the predicted factor at 0.99 and 1.01 of 2/lambda_max(GS)."""
+    while True:
+        K, d = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+        fed = linear_clients(int(rng.integers(2**31)), K, d, 2 * d)
+        problem = GaussianPosteriorProblem(
+            fed, Squared(), prior_precision=10 ** rng.uniform(-1, 1), private_precision=10 ** rng.uniform(-0.5, 1),
+            noise_variance=10 ** rng.uniform(-1, 0.5), covariance="full",
+        )  # fmt: skip
+        kappa = problem.damping()
+        limit, out = largest_damping(kappa), {}
+        assert np.abs(kappa.imag).max() < 1e-3
+        assert 0.0 < kappa.real.min()
+        assert kappa.real.max() < K
+        plans = {share: rounds_needed(kappa, share * limit) for share in (0.99, 1.01)}
+        if max(plans.values()) <= 450:
+            break
+    for share, rounds in plans.items():
+        rho = share * limit
+        errors = [np.linalg.norm(e) for e in site_errors(problem, rho, rounds)[-2:]]
+        growth, predicted = errors[1] / errors[0], radius(kappa, rho)
+        assert abs(growth - predicted) < 1e-6
+        assert (growth > 1.0) == (share > 1.0)
+        out[f"off at {share}"] = abs(growth - predicted)
+    return out | {"largest": float(kappa.real.max()) / K}
+
+
+def rounds_needed(kappa, rho):
+    """Rounds until all but the leading mode, and the precisions, are below 1e-9 of it."""
+    modes = np.sort(np.append(np.abs(1.0 - rho * kappa), abs(1.0 - rho)))
+    slower = modes[modes < modes[-1] * (1.0 - 1e-9)]
+    ratio = slower[-1] / modes[-1] if slower.size else 0.0
+    return 10 if ratio == 0.0 else 10 + math.ceil(math.log(1e-9) / math.log(ratio))

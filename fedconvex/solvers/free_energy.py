@@ -18,11 +18,12 @@ import numpy as np
 
 from fedconvex.kernels.pieces import pause
 from fedconvex.solvers.expected_losses import ExpectedLoss
-from fedconvex.solvers.gaussians import Gaussian, dense, divergence, natural, times
+from fedconvex.solvers.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
 
 __all__ = ["Fit", "Rows", "gradient_norm", "minimise", "natural_step", "slope_and_curvature"]
 
 _STEPS = 200  # of Newton's kind at most; a dozen is usual
+_MEMORY = 8  # points that steps are extrapolated from
 _EXACT = 1e-12  # of the sizes of a gradient's terms: little more than rounding leaves
 
 
@@ -104,19 +105,26 @@ def minimise(
     Notes
     -----
     The precision of a minimiser is that of its prior plus X' diag(l'') X; moving towards it is a natural gradient
-    step. Both directions descend, and steps are halved until F or its gradient falls. Linear models take one step.
+    step. Both directions descend, and steps are halved until F or its gradient falls. Linear models take one step; for
+    others the steps are extrapolated (Anderson 1965) wherever that lowers the gradient.
     """
+    energy = _Energy(prior, private, clients, expected)
     q, c = start or (prior, [private] * len(clients) if private is not None else [])
-    here = _at(prior, private, clients, expected, q, tuple(c))
+    here, past = energy.at(q, tuple(c)), []
     for _ in range(_STEPS):
         pause()
         if not here.gradient > _EXACT * here.size:
             break
-        share, there = 1.0, _stepped(prior, private, clients, expected, here, 1.0)
+        past = [*past[-_MEMORY:], _vectors(here)]
+        jump = energy.extrapolated(here, past)
+        if jump is not None and jump.gradient < 0.9 * here.gradient:
+            here = jump
+            continue
         noise = _EXACT * (1.0 + abs(here.value))
+        share, there = 1.0, energy.stepped(here, 1.0)
         while not _better(there, here, noise) and there.value > here.value + noise and share > 1e-6:
             share *= 0.5
-            there = _stepped(prior, private, clients, expected, here, share)
+            there = energy.stepped(here, share)
         if not _better(there, here, noise):
             break
         here = there
@@ -124,60 +132,89 @@ def minimise(
 
 
 def _better(there: Fit, here: Fit, noise: float) -> bool:
-    """Whether the gradient fell by much, or F by more than rounding."""
-    return there.gradient < 0.7 * here.gradient or there.value < here.value - noise
+    """Whether the gradient fell, or F by more than rounding."""
+    return there.gradient < 0.999 * here.gradient or there.value < here.value - noise
 
 
-def _at(
-    prior: Gaussian,
-    private: Gaussian | None,
-    clients: Sequence[Rows],
-    expected: ExpectedLoss,
-    q: Gaussian,
-    c: tuple[Gaussian, ...],
-) -> Fit:
-    """Return the free energy and its gradient at (q, c), and where to go from there."""
-    own: Sequence[Gaussian | None] = c or [None] * len(clients)
-    parts = [slope_and_curvature(expected, rows, q, ck, True) for rows, ck in zip(clients, own, strict=True)]
-    shaped = (lambda H: np.diag(H).copy()) if q.precision.ndim == 1 else (lambda H: H)
-    slope, H = np.sum([g for _, g, _ in parts], axis=0), np.sum([H for _, _, H in parts], axis=0)
-    value = divergence(q, prior) + sum(v for v, _, _ in parts)
-    square, size = gradient_norm(q, prior, slope, shaped(H))
-    size += float(np.sum((np.abs(H) @ np.abs(q.mean)) ** 2))
-    pull = times(prior.precision, q.mean - prior.mean) + slope
-    schur, steps = dense(prior.precision) + H, []
-    for ck, (_, g, Hk) in zip(c, parts if c else (), strict=True):
-        assert private is not None
-        value += divergence(ck, private)
-        more = gradient_norm(ck, private, g, shaped(Hk))
-        square, size = square + more[0], size + more[1] + float(np.sum((np.abs(Hk) @ np.abs(ck.mean)) ** 2))
-        Q = dense(private.precision)
-        left = np.linalg.inv(Q + Hk)
-        kept = Hk @ left @ Q  # H - H (Q + H)^-1 H
-        schur = schur - Hk + 0.5 * (kept + kept.T)
-        gk = times(private.precision, ck.mean - private.mean) + g
-        pull = pull - Hk @ (left @ gk)
-        steps.append((left, gk, Hk, private.precision + shaped(Hk)))
-    dm = np.linalg.solve(schur, pull)
-    towards = [(dm, prior.precision + shaped(H))]
-    towards += [(left @ (g - Hk @ dm), precision) for left, g, Hk, precision in steps]
-    return Fit(q, c, float(value), float(np.sqrt(square)), float(np.sqrt(size)), tuple(towards))
+def _vectors(here: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """Return a point as one vector of means and packed precisions, and where its full step leads from there."""
+    blocks = list(zip((here.q, *here.c), here.directions, strict=True))
+    point = [v for g, _ in blocks for v in (g.mean, pack(g.precision))]
+    way = [v for g, (dm, P) in blocks for v in (-dm, pack(P - g.precision))]
+    return np.concatenate(point), np.concatenate(way)
 
 
-def _stepped(
-    prior: Gaussian,
-    private: Gaussian | None,
-    clients: Sequence[Rows],
-    expected: ExpectedLoss,
-    here: Fit,
-    share: float,
-) -> Fit:
-    """Return the point that lies a share of the way in all directions."""
-    moved = [
-        Gaussian(g.mean - share * dm, (1.0 - share) * g.precision + share * precision)
-        for g, (dm, precision) in zip((here.q, *here.c), here.directions, strict=True)
-    ]
-    return _at(prior, private, clients, expected, moved[0], tuple(moved[1:]))
+class _Energy(NamedTuple):
+    """The free energy of some clients as a function of q and the c_k."""
+
+    prior: Gaussian
+    private: Gaussian | None
+    clients: Sequence[Rows]
+    expected: ExpectedLoss
+
+    def at(self, q: Gaussian, c: tuple[Gaussian, ...]) -> Fit:
+        """Return the free energy and its gradient at (q, c), and where to go from there."""
+        prior, private, clients = self.prior, self.private, self.clients
+        own: Sequence[Gaussian | None] = c or [None] * len(clients)
+        parts = [slope_and_curvature(self.expected, rows, q, ck, True) for rows, ck in zip(clients, own, strict=True)]
+        shaped = (lambda H: np.diag(H).copy()) if q.precision.ndim == 1 else (lambda H: H)
+        slope, H = np.sum([g for _, g, _ in parts], axis=0), np.sum([H for _, _, H in parts], axis=0)
+        value = divergence(q, prior) + sum(v for v, _, _ in parts)
+        square, size = gradient_norm(q, prior, slope, shaped(H))
+        size += float(np.sum((np.abs(H) @ np.abs(q.mean)) ** 2))
+        pull = times(prior.precision, q.mean - prior.mean) + slope
+        schur, steps = dense(prior.precision) + H, []
+        for ck, (_, g, Hk) in zip(c, parts if c else (), strict=True):
+            assert private is not None
+            value += divergence(ck, private)
+            more = gradient_norm(ck, private, g, shaped(Hk))
+            square, size = square + more[0], size + more[1] + float(np.sum((np.abs(Hk) @ np.abs(ck.mean)) ** 2))
+            Q = dense(private.precision)
+            left = np.linalg.inv(Q + Hk)
+            kept = Hk @ left @ Q  # H - H (Q + H)^-1 H
+            schur = schur - Hk + 0.5 * (kept + kept.T)
+            gk = times(private.precision, ck.mean - private.mean) + g
+            pull = pull - Hk @ (left @ gk)
+            steps.append((left, gk, Hk, private.precision + shaped(Hk)))
+        dm = np.linalg.solve(schur, pull)
+        towards = [(dm, prior.precision + shaped(H))]
+        towards += [(left @ (g - Hk @ dm), precision) for left, g, Hk, precision in steps]
+        return Fit(q, c, float(value), float(np.sqrt(square)), float(np.sqrt(size)), tuple(towards))
+
+    def stepped(self, here: Fit, share: float) -> Fit:
+        """Return the point that lies a share of the way in all directions."""
+        moved = [
+            Gaussian(g.mean - share * dm, (1.0 - share) * g.precision + share * precision)
+            for g, (dm, precision) in zip((here.q, *here.c), here.directions, strict=True)
+        ]
+        return self.at(moved[0], tuple(moved[1:]))
+
+    def extrapolated(self, here: Fit, past: Sequence[tuple[np.ndarray, np.ndarray]]) -> Fit | None:
+        """Return the point where the full steps of the last points would be least, were they affine; None if none."""
+        if len(past) < 3:
+            return None
+        points, ways = (np.array(v) for v in zip(*past, strict=True))
+        scale = np.concatenate([v for g in (here.q, *here.c) for v in _units(g.precision)])
+        ends = points + ways
+        shares = np.linalg.lstsq((np.diff(ways, axis=0) * scale).T, ways[-1] * scale, rcond=1e-10)[0]
+        v, d, diagonal, moved = (
+            ends[-1] - shares @ np.diff(ends, axis=0),
+            here.q.mean.size,
+            here.q.precision.ndim == 1,
+            [],
+        )
+        for block in v.reshape(1 + len(here.c), -1):
+            moved.append(Gaussian(block[:d], unpack(block[d:], d, diagonal)))
+        try:
+            return self.at(moved[0], tuple(moved[1:]))
+        except np.linalg.LinAlgError:
+            return None
+
+
+def _units(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return by what means and entries of packed precisions are multiplied to be free of units."""
+    sd = np.sqrt(precision if precision.ndim == 1 else np.diag(precision))
+    return sd, 1.0 / pack(sd * sd if precision.ndim == 1 else np.outer(sd, sd))
 
 
 def natural_step(
