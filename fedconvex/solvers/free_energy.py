@@ -110,7 +110,8 @@ def minimise(
     """
     energy = _Energy(prior, private, clients, expected)
     q, c = start or (prior, [private] * len(clients) if private is not None else [])
-    here, past = energy.at(q, tuple(c)), []
+    here = energy.at(q, tuple(c))
+    past: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(_STEPS):
         pause()
         if not here.gradient > _EXACT * here.size:

@@ -33,6 +33,7 @@ from fedconvex.theorems import (
     mocha_sigma,
     scaffold,
     svrg,
+    virtual,
     weight_divergence,
 )
 from fedconvex.theorems.parts.setting import Setting
@@ -69,6 +70,7 @@ THEOREMS: Mapping[str, Theorem] = {
         adaboost,
         irmv1,
         games,
+        virtual,
     )
     for t in module.THEOREMS
 }

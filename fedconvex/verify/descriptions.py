@@ -55,7 +55,7 @@ def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule
 
 
 def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
-    """Return the setting in short and in full, for related tasks, boosting, games and IRMv1."""
+    """Return the setting in short and in full, for all but one model."""
     m, p = s.method, s.problem
     one_round = not theorem.quantity.by_rounds and theorem.kind is MultiTaskProblem
     if isinstance(p, MultiTaskProblem):
@@ -79,11 +79,13 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
 
 
 def _of_environments(m: Any) -> tuple[list[str], str]:
-    """Return how players move, or how IRMv1 descends, in short and in full."""
+    """Return how players move, how IRMv1 descends, or how VIRTUAL is damped, in short and in full."""
     if hasattr(m, "buffer"):
         return [f"b {m.buffer}"], f"all at once, {m.response!r} to means of the last {m.buffer}"
     if hasattr(m, "order"):
         return [] if m.order == "in turn" else [m.order], f"{m.order}, {m.response!r}"
+    if hasattr(m, "rho"):
+        return [f"rho {m.rho:.4g}"], f"damping {m.rho:g}"
     return [f"eta {m.step_size:g}"], f"step size {m.step_size:g}"
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "EVERYWHERE",
     "OF_ENSEMBLES",
     "OF_ENVIRONMENTS",
+    "OF_POSTERIORS",
     "OF_TASKS",
     "SMOOTH_ONLY",
     "STRONGLY_CONVEX",
@@ -116,3 +117,4 @@ EVERYWHERE = Scope(
 OF_TASKS = Scope(holds("a row of weight s has the loss s l: mu, the width and N count it so"), _ABSENT, _ABSENT)
 OF_ENVIRONMENTS = Scope(holds("moments of environments are weighted means"), _ABSENT, _ABSENT)
 OF_ENSEMBLES = Scope(holds("F_k is the weighted mean over domain k"), _ABSENT, _ABSENT)
+OF_POSTERIORS = Scope(holds("a row of weight s has s times the log-likelihood"), _ABSENT, _ABSENT)

@@ -1,0 +1,128 @@
+"""What theorems on VIRTUAL share: instances, and runs with what clients keep."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.driver.rounds import Engine
+from fedconvex.federation import Federation
+from fedconvex.losses import Logistic, Squared
+from fedconvex.problems import GaussianPosteriorProblem
+from fedconvex.solvers.free_energy import slope_and_curvature
+from fedconvex.solvers.gaussians import Gaussian, divergence, times, unpack
+from fedconvex.theorems.parts.instances import breast_cancer, instance
+from fedconvex.theorems.parts.setting import Setting
+
+
+class Step(NamedTuple):
+    """A state of a run, with what its clients keep."""
+
+    state: Any
+    shifts: np.ndarray  # (K, d) of the sites
+    private: tuple[Gaussian, ...]  # c_k
+    asked: frozenset[int]  # clients that were asked so far
+
+
+def problem_of(s: Setting) -> GaussianPosteriorProblem:
+    """Return the setting's problem."""
+    problem: Any = s.problem
+    assert isinstance(problem, GaussianPosteriorProblem)
+    return problem
+
+
+def steps_of(s: Setting, rounds: int) -> list[Step]:
+    """Run the method and return all its states."""
+    problem, out = problem_of(s), []
+    engine = Engine(s.method, problem, np.uint64(s.seed), 1, 1)
+    d, seen = problem.federation.d, np.zeros(problem.federation.K, bool)
+    for _, state in engine.loop(engine.start(s.start), 0, rounds):
+        kept: Any = engine.memory
+        seen |= np.abs(kept.shift[0]).sum(axis=1) > 0.0
+        private = tuple(
+            Gaussian(m.copy(), unpack(P.copy(), d, problem.diagonal))
+            for m, P in zip(kept.c_mean[0], kept.c_precision[0], strict=True)
+            if m.size
+        )
+        out.append(Step(state, kept.shift[0].copy(), private, frozenset(np.flatnonzero(seen).tolist())))
+    return out
+
+
+def free_energy(problem: GaussianPosteriorProblem, step: Step) -> float:
+    """Return the free energy of s and of the c_k that the clients keep."""
+    q = problem.posterior(step.state).q
+    total = divergence(q, problem.prior) + sum(divergence(c, problem.private) for c in step.private)
+    for rows, c in problem.blocks(step.private):
+        total += slope_and_curvature(problem.expected, rows, q, c, False)[0]
+    return total
+
+
+def fixed_shifts(problem: GaussianPosteriorProblem) -> np.ndarray:
+    """Return the shifts of the sites that stand still at the minimum, (K, d)."""
+    best, out = problem.solve().posterior, []
+    assert best is not None
+    for rows, c in problem.blocks(best.private):
+        _, g, B = slope_and_curvature(problem.expected, rows, best.q, c, not problem.diagonal)
+        out.append(times(B, best.mean) - g)
+    return np.array(out)
+
+
+# ---------------------------------------------------------------- instances
+
+
+def _models(K: int, d: int, n: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Clients with models around a common one, and real targets."""
+    rng = np.random.default_rng(seed)
+    common, pairs = rng.normal(size=d), []
+    for _ in range(K):
+        X = rng.normal(size=(n, d))
+        pairs.append((X, X @ (common + 0.4 * rng.normal(size=d)) + 0.5 * rng.normal(size=n)))
+    return pairs
+
+
+@instance("personal lines", "3 clients of 8 rows, Bayesian linear model with private parameters, full covariance")
+def personal_lines() -> GaussianPosteriorProblem:
+    """Private parameters explain much: Q = 2."""
+    fed = Federation.from_clients(_models(3, 2, 8, 0))
+    return GaussianPosteriorProblem(
+        fed, Squared(), prior_precision=0.5, private_precision=2.0, noise_variance=0.25, covariance="full"
+    )
+
+
+@instance("equal designs", "3 clients of 2 equal rows, Bayesian linear model with private parameters")
+def equal_designs() -> GaussianPosteriorProblem:
+    """Return one feature with A_k = 10, Q = 2, P = 1/2: kappa = 1/(1 - r) and (1 - 3 r)/(1 - r), r = (100/12)/30.5."""
+    X = np.sqrt(5.0) * np.ones((2, 1))
+    fed = Federation.from_clients([(X, [y, y + 1.0]) for y in (-1.0, 0.5, 2.0)])
+    return GaussianPosteriorProblem(fed, Squared(), prior_precision=0.5, private_precision=2.0, covariance="full")
+
+
+@instance("correlated features", "5 equal designs with correlations of 0.95, Bayesian linear model, diagonal")
+def correlated_features() -> GaussianPosteriorProblem:
+    """Return clients whose rounds without damping diverge: errors grow by 4 l/(6 + l), l = 0.95 (d - 1)."""
+    d, c, rng = 4, 0.95, np.random.default_rng(0)
+    X = np.linalg.cholesky(c * np.ones((d, d)) + (1.0 - c) * np.eye(d)).T
+    return GaussianPosteriorProblem(Federation.from_clients([(X, rng.normal(size=d)) for _ in range(5)]), Squared())
+
+
+@instance("faint rows", "2 clients with features of a hundredth, Bayesian logistic model")
+def faint_rows() -> GaussianPosteriorProblem:
+    """Return rows beside which the prior has nearly all curvature: the certificate is nearly attained."""
+    pairs = [(0.01 * X, np.where(y > 0.0, 1.0, -1.0)) for X, y in _models(2, 2, 20, 1)]
+    return GaussianPosteriorProblem(Federation.from_clients(pairs), Logistic())
+
+
+@instance("votes", "3 clients of 15 rows, Bayesian logistic model with private parameters, diagonal")
+def votes() -> GaussianPosteriorProblem:
+    """Return a posterior whose expectations are quadratures."""
+    pairs = [(X, np.where(y > 0.0, 1.0, -1.0)) for X, y in _models(3, 2, 15, 2)]
+    return GaussianPosteriorProblem(Federation.from_clients(pairs), Logistic(), private_precision=4.0)
+
+
+@instance("hospitals' posterior", "breast_cancer, 8 hospitals, Bayesian linear model, three features", "real")
+def hospitals() -> GaussianPosteriorProblem:
+    """Take the first three features; sizes differ much."""
+    fed = breast_cancer.make().federation
+    pairs = [(fed.X[a:b, :3], fed.y[a:b]) for a, b in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)]
+    return GaussianPosteriorProblem(Federation.from_clients(pairs), Squared(), prior_precision=5.0)

@@ -1,0 +1,329 @@
+"""VIRTUAL: the certificate of a free energy, the growth of its errors, and descent in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import numeric, real
+from fedconvex.methods import VIRTUAL
+from fedconvex.problems import GaussianPosteriorProblem
+from fedconvex.solvers.damping import largest_damping, radius
+from fedconvex.theorems.parts.instances import two_clients
+from fedconvex.theorems.parts.posteriors import (
+    correlated_features,
+    equal_designs,
+    faint_rows,
+    fixed_shifts,
+    free_energy,
+    hospitals,
+    personal_lines,
+    problem_of,
+    steps_of,
+    votes,
+)
+from fedconvex.theorems.parts.rounding import UNIT, Found
+from fedconvex.theorems.parts.scope import OF_POSTERIORS
+from fedconvex.theorems.parts.setting import Setting, full_participation, is_method
+from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
+from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+
+__all__ = ["STATEMENT", "THEOREMS", "virtual_certificate", "virtual_descent", "virtual_growth"]
+
+SOURCE = "fedconvex, docs/theory/virtual.md"
+SUBOPTIMALITY = Quantity("F(q_T) - min F, of the free energy with the best c_k for q_T", "suboptimality")
+GROWTH = Quantity("‖e_T‖/‖e_{T-1}‖, errors of all clients' sites", "growth", by_rounds=False)
+DESCENT = Quantity("F(q_T, c) - min F, with the c_k that clients keep", "suboptimality")
+_SETTLED, _RIGHT = 1e-9, 1e-6
+
+STATEMENT = Statement(
+    page="virtual",
+    title="VIRTUAL: certificate, damping, descent",
+    scope=OF_POSTERIORS,
+    setting="""
+F(q, c) = KL(q ‖ p) + sum_k KL(c_k ‖ p_w) - sum over rows of E log p(y | x'(theta + w_k)), q and c_k Gaussian, with
+precisions that are diagonal or full; P and Q are the precisions of p and p_w. VIRTUAL with the damping rho.
+""",
+    assumptions="""
+Certificate: log p(y | a) concave in a (normal noise, logistic, or their bounds and quadratures); any q. Growth: normal
+noise, everybody in every round, exact local solutions, T so large that all but the leading mode have died out. Descent:
+normal noise, full covariances, rho = 1, exact local solutions, one client a round, everybody asked before round T.
+""",
+    statement="""
+Certificate  F(q) - min F <= ‖grad F‖^2/(2 tau), gradient in means and roots of covariances, tau the least eigenvalue of
+             P and Q. The minimiser is unique; at a fixed point of the rounds the gradient is zero.
+Growth       errors of the sites' shifts obey e <- (I - rho (I - T)) e; they grow by max |1 - rho kappa| over the
+             eigenvalues kappa of I - T in the long run, and vanish if and only if that is below 1. With private
+             parameters and full covariances 0 < kappa < K: if and only if rho < 2/kappa_max, and always for rho <= 2/K.
+Descent      F never rises.
+""",
+    source="""
+Derived here. VIRTUAL: Corinzia, Beuret, Buhmann, "Variational federated multi-task learning", arXiv:1906.06268.
+""",
+    differs="""
+The paper gives no conditions under which rounds converge.
+""",
+    meaning="""
+One number certifies the posterior of the whole network, in every round. Rounds of everybody at once need damping where
+features are correlated and q is diagonal, or where private parameters explain much: the limit is known before the first
+round. One client at a time needs none.
+""",
+    proof="""
+**Certificate.** Put theta = m + C z with z standard normal. E log p(y | x'(m + C z)) is an expectation of a concave
+function of an affine function of (m, C). -log det C is convex, and tr(P CC')/2 + m'P m/2 strongly convex with the
+modulus lambda_min(P); with the c_k the same. For quadratures the score's law is a sum over symmetric nodes, convex in
+(mu, sd) and growing with sd, and sd = ‖C'x‖ is convex in C. Strong convexity gives the bound, and partial minimisation
+over the c_k keeps it. *Fixed points.* Stationarity of client k's problem in mean parameters says that its site is exp
+of the linear and quadratic terms of E log p(D_k | .); the product over k, with the prior, is stationarity of F.
+
+**Growth.** After the first rounds precisions stand still: B_k = A_k, or its diagonal, A_k = X_k'X_k/s2, Lam = P +
+sum_k B_k. With the shift eta of its cavity client k's mean is (Lam - B_k + Abar_k)^{-1}(eta + const), Abar_k =
+A_k - A_k (Q + A_k)^{-1} A_k, and its site's shift is Lam mean - eta: T_k = Lam (Lam - B_k + Abar_k)^{-1} - I times the
+errors of all others. *Private, full.* T_k = R_k (Lam - R_k)^{-1}, R_k = A_k - Abar_k. Eliminating theta from the joint
+quadratic leaves H over (w_1, ..., w_K); I - T is similar to D^{-1}H with D its block diagonal, and x'Hx <= K x'Dx by
+Cauchy and Schwarz, strictly because of the priors.
+
+**Descent.** Once everybody was asked, every site is exp of the terms of E log p(D_k | .) at the present c_k. So client
+k's problem is F as a function of (q, c_k), with all other c_j as they are, and it is minimised. ∎
+""",
+    loose="""
+The certificate is attained where rows have no curvature (`virtual-certificate` on faint rows: 1.00). Growth is an
+equation; what remains of other modes after T rounds is at most 1e-9 of the leading one, and 1e-6 is allowed. Descent
+says nothing of how much; F is quadratic, so that the rate is linear. `tests/test_verify_virtual.py` plants tau that is
+too large by 1 %, a damping that is off by 1e-4, and a descent of a tenth a round.
+""",
+)
+
+
+def virtual_certificate(gradient: float, tau: float) -> Bound:
+    """Return gradient^2/(2 tau), the bound of F(q) - min F.
+
+    Parameters
+    ----------
+    gradient : float
+        Norm of the gradient in means and roots of covariances.
+    tau : float
+        Least eigenvalue of the priors' precisions.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.virtual import virtual_certificate
+    >>> virtual_certificate(2.0, 0.5).value
+    4.0
+    """
+    g = real("virtual_certificate: gradient", gradient, low=0.0)
+    tau = real("virtual_certificate: tau", tau, low=0.0, strict=True)
+    return Bound({"gradient": g * g / (2.0 * tau)}, SUBOPTIMALITY, SOURCE)
+
+
+def virtual_growth(kappa: Any, rho: float, rounds: int) -> Bound:
+    """Return max |1 - rho kappa|, by which errors of the sites grow in the long run.
+
+    Parameters
+    ----------
+    kappa : array
+        Eigenvalues of I - T.
+    rho : float
+        Damping.
+    rounds : int
+        T, after which the growth is read off.
+
+    Raises
+    ------
+    AssumptionError
+        If other modes have not died out by then, or the leading one is not real.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.virtual import virtual_growth
+    >>> round(virtual_growth([0.1, 2.5], 1.0, 300).value, 9)
+    1.5
+    """
+    given = kappa if np.iscomplexobj(kappa) else numeric("virtual_growth: kappa", kappa)
+    rho = real("virtual_growth: rho", rho, low=0.0, strict=True)
+    kappa, lead = np.atleast_1d(given), radius(np.atleast_1d(given), rho)
+    modes = np.append(1.0 - rho * kappa, 1.0 - rho)  # precisions settle by 1 - rho
+    first = modes[np.abs(modes) >= lead * (1.0 - _SETTLED)]
+    rest = float(np.abs(modes[np.abs(modes) < lead * (1.0 - _SETTLED)]).max(initial=0.0))
+    left = (rest / lead) ** rounds if lead > 0.0 else math.inf
+    real_one = float(np.abs(first - first[0]).max() + np.abs(first.imag).max()) <= 1e-6 * lead if first.size else False
+    checked = require(
+        SOURCE,
+        Hypothesis("one leading mode, a real one", f"{first.size} of modulus {lead:.6g}", bool(real_one)),
+        Hypothesis("other modes died out", f"{left:.2g} of the leading one is left", left <= _SETTLED),
+    )
+    return Bound({"radius": lead}, GROWTH, SOURCE, checked)
+
+
+def virtual_descent(before: float, unasked: int) -> Bound:
+    """Return F - min F before the round, which the round does not exceed.
+
+    Parameters
+    ----------
+    before : float
+        F(q_{T-1}, c) - min F.
+    unasked : int
+        Clients that were not asked before round T.
+
+    Raises
+    ------
+    AssumptionError
+        If there are any.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.virtual import virtual_descent
+    >>> virtual_descent(0.5, 0).value
+    0.5
+    """
+    everybody = Hypothesis("everybody asked before", f"{unasked} not yet", unasked == 0)
+    return Bound({"before": real("virtual_descent: before", before)}, DESCENT, SOURCE, require(SOURCE, everybody))
+
+
+# ---------------------------------------------------------------- what a run shows
+
+
+def _exact_work(s: Setting) -> tuple[Hypothesis, ...]:
+    is_method("virtual", s.method, VIRTUAL)
+    problem = problem_of(s)
+    return require(
+        "virtual",
+        Hypothesis("normal noise", f"{problem.loss!r}", problem.linear),
+        Hypothesis("exact local solutions", f"local_steps={s.method.local_steps}", s.method.local_steps is None),
+        Hypothesis("one damping", f"rho={s.method.rho!r}", isinstance(s.method.rho, float)),
+    )
+
+
+def _read_certificate(s: Setting) -> Reading:
+    problem = problem_of(s)
+    gap = problem.posterior(steps_of(s, s.rounds)[-1].state).gap
+    return Reading({"gradient": math.sqrt(2.0 * problem.tau * gap), "tau": problem.tau})
+
+
+def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
+    problem, steps = problem_of(s), steps_of(s, max(rounds))
+    values = np.array([problem.posterior(steps[T].state).value for T in rounds])
+    return Found(values - problem.solve().value, 100.0 * UNIT * (1.0 + np.abs(values)))
+
+
+def _read_growth(s: Setting) -> Reading:
+    checked = (*_exact_work(s), *require("virtual", full_participation(s)))
+    return Reading({"kappa": problem_of(s).damping(), "rho": s.method.rho, "rounds": s.rounds}, checked)
+
+
+def _growth(s: Setting, rounds: Sequence[int]) -> Found:
+    right, steps = fixed_shifts(problem_of(s)), steps_of(s, max(rounds))
+    errors = [float(np.linalg.norm(step.shifts - right)) for step in steps]
+    return Found(np.array([errors[T] / errors[T - 1] for T in rounds]), np.full(len(rounds), _RIGHT))
+
+
+def _read_descent(s: Setting) -> Reading:
+    problem, m = problem_of(s), s.method
+    checked = _exact_work(s) + require(
+        "virtual",
+        Hypothesis("full covariances", problem.covariance, not problem.diagonal),
+        Hypothesis("rho = 1", f"rho={m.rho!r}", m.rho == 1.0),
+        Hypothesis("one client a round", f"participation={m.participation!r}", len(steps_of(s, 1)[1].asked) == 1),
+    )
+    before = steps_of(s, s.rounds)[-2]
+    numbers = {"before": free_energy(problem, before) - problem.solve().value}
+    return Reading({**numbers, "unasked": problem.federation.K - len(before.asked)}, checked)
+
+
+def _energies(s: Setting, rounds: Sequence[int]) -> Found:
+    problem, steps = problem_of(s), steps_of(s, max(rounds))
+    values = np.array([free_energy(problem, steps[T]) for T in rounds])
+    return Found(values - problem.solve().value, 100.0 * UNIT * (1.0 + np.abs(values)))
+
+
+def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+    problem = problem_of(s)
+    out = {"tau": (problem.tau, "given"), "min F": (problem.solve().value, "exact solution")}
+    if problem.linear:
+        out["largest rho"] = (largest_damping(problem.damping()), "from the eigenvalues of I - T")
+    return out
+
+
+def _at(rho: float, **settings: Any) -> MethodRule:
+    """Return VIRTUAL with this damping."""
+    return MethodRule("fixed damping", lambda theorem, problem, start, rounds: VIRTUAL(rho=rho, **settings))
+
+
+def _near_limit(share: float) -> MethodRule:
+    """Return VIRTUAL with a share of the largest damping, of linear models."""
+
+    def make(theorem: Theorem, problem: Any, start: np.ndarray, rounds: int) -> VIRTUAL:
+        return VIRTUAL(rho=share * largest_damping(problem.damping()))
+
+    return MethodRule(f"{share:g} times the largest damping", make)
+
+
+_ABOUT: dict[str, Any] = {"kind": GaussianPosteriorProblem, "shown": _shown, "statement": STATEMENT}
+
+THEOREMS = (
+    Theorem(
+        name="virtual-certificate",
+        title="VIRTUAL: the certificate of a free energy",
+        quantity=SUBOPTIMALITY,
+        bound=virtual_certificate,
+        read=_read_certificate,
+        exact=_suboptimality,
+        says="A Gaussian posterior's free energy is at most ‖grad‖²/(2 tau) above its minimum.",
+        loose="Attained where only the priors have curvature; elsewhere rows add to it.",
+        method=_at(0.5),
+        rounds=3,
+        checks=(
+            votes,
+            personal_lines,
+            hospitals,
+            Check(faint_rows, _at(0.1), 1),
+            Check(votes, _at(0.5, local_steps=1, step_size=0.5), 5),
+            two_clients,  # no posterior
+        ),
+        **_ABOUT,
+    ),
+    Theorem(
+        name="virtual-growth",
+        title="VIRTUAL: which damping converges",
+        quantity=GROWTH,
+        bound=virtual_growth,
+        read=_read_growth,
+        exact=_growth,
+        equation=True,
+        says="Errors grow by max |1 - rho kappa| a round: parallel rounds converge if and only if that is below 1.",
+        loose="An equation in the long run.",
+        method=_near_limit(1.01),
+        rounds=60,
+        checks=(
+            equal_designs,
+            Check(equal_designs, _near_limit(0.99)),
+            Check(correlated_features, _at(1.0), 45),
+            Check(correlated_features, rounds=90),
+            Check(equal_designs, _at(0.5, participation=1)),  # sampled clients
+            Check(votes, _at(0.5)),  # not linear
+        ),
+        **_ABOUT,
+    ),
+    Theorem(
+        name="virtual-descent",
+        title="VIRTUAL: one client at a time",
+        quantity=DESCENT,
+        bound=virtual_descent,
+        read=_read_descent,
+        exact=_energies,
+        says="With one client a round, once everybody was asked, every round lowers the free energy.",
+        loose="It says nothing of how much.",
+        method=_at(1.0, participation=1),
+        rounds=12,
+        checks=(
+            personal_lines,
+            Check(personal_lines, rounds=25),
+            Check(personal_lines, rounds=2),  # somebody was not asked
+            hospitals,  # diagonal
+        ),
+        **_ABOUT,
+    ),
+)

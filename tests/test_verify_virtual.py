@@ -1,0 +1,71 @@
+"""Theorems on VIRTUAL: planted errors are violations, hypotheses that fail are named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedconvex.theorems.virtual as virtual
+from fedconvex.methods import VIRTUAL
+from fedconvex.solvers.damping import largest_damping
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts import posteriors as p
+from fedconvex.verify import Outcome, verify
+
+
+def outcome(theorem, problem, method, rounds):
+    return verify(theorem, problem, method, rounds=rounds).outcome
+
+
+def test_one_percent_of_the_certificate_is_refuted():
+    right, problem, method = virtual.virtual_certificate, p.faint_rows.make(), VIRTUAL(rho=0.1)
+    assert outcome("virtual-certificate", problem, method, 1) is Outcome.HOLDS
+    planted = THEOREMS["virtual-certificate"]._replace(bound=lambda gradient, tau: right(gradient, 1.01 * tau))
+    assert outcome(planted, problem, method, 1) is Outcome.VIOLATED
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.99, marks=pytest.mark.slow), 1.01])
+def test_a_damping_off_by_a_ten_thousandth_is_refuted(share):
+    """On both sides of the limit 2/kappa_max, which is 2 (1 - r) with r = (100/12)/30.5 for equal designs."""
+    problem = p.equal_designs.make()
+    limit = largest_damping(problem.damping())
+    assert limit == pytest.approx(2.0 * (1.0 - (100.0 / 12.0) / 30.5), rel=1e-12)
+    right, method = virtual.virtual_growth, VIRTUAL(rho=share * limit)
+    assert outcome("virtual-growth", problem, method, 60) is Outcome.HOLDS
+    off = lambda kappa, rho, rounds: right(kappa, 1.0001 * rho, rounds)  # noqa: E731
+    planted = THEOREMS["virtual-growth"]._replace(bound=off)
+    assert outcome(planted, problem, method, 60) is Outcome.VIOLATED
+
+
+def test_a_descent_that_is_not_there_is_refuted():
+    """A tenth of F - min F is not left after a round; that F does not rise is seen once everybody was asked."""
+    problem, method, right = p.personal_lines.make(), VIRTUAL(rho=1.0, participation=1), virtual.virtual_descent
+    rounds = [T for T in range(8, 16) if outcome("virtual-descent", problem, method, T) is Outcome.HOLDS]
+    assert len(rounds) >= 6
+    planted = THEOREMS["virtual-descent"]._replace(bound=lambda before, unasked: right(0.1 * before, unasked))
+    assert Outcome.VIOLATED in {outcome(planted, problem, method, T) for T in rounds}
+
+
+def test_parallel_rounds_without_damping_break_descent():
+    """What the hypothesis of one client a round is for: everybody at once with rho = 1 raises F."""
+    problem = p.correlated_features.make()
+    s = virtual.Setting(problem, VIRTUAL(rho=1.0), 6, np.zeros(4))
+    values = [p.free_energy(problem, step) for step in p.steps_of(s, 6)]
+    assert values[6] > values[3] > values[2]
+
+
+@pytest.mark.slow
+def test_hypotheses_that_fail_are_named():
+    lines, votes, equal = p.personal_lines.make(), p.votes.make(), p.equal_designs.make()
+    for theorem, problem, method, words in [
+        ("virtual-growth", votes, VIRTUAL(rho=0.5), "normal noise"),
+        ("virtual-growth", equal, VIRTUAL(rho=0.5, participation=1), "full participation"),
+        ("virtual-growth", equal, VIRTUAL(rho=0.5, local_steps=1), "exact local solutions"),
+        ("virtual-growth", equal, VIRTUAL(rho=1.6), "died out"),
+        ("virtual-growth", equal, VIRTUAL(), "one damping"),
+        ("virtual-descent", lines, VIRTUAL(rho=1.0), "one client a round"),
+        ("virtual-descent", lines, VIRTUAL(rho=0.5, participation=1), "rho = 1"),
+        ("virtual-descent", p.hospitals.make(), VIRTUAL(rho=1.0, participation=1), "full covariances"),
+    ]:
+        found = verify(theorem, problem, method, rounds=9)
+        assert found.outcome is Outcome.NOT_APPLICABLE and words in found.reason
