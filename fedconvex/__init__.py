@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from fedconvex.methods import GradientDescent as GradientDescent
     from fedconvex.problems import Problem as Problem
     from fedconvex.solvers import Solution as Solution
+    from fedconvex.vertical_federation import VerticalFederation as VerticalFederation
 
 __version__ = "0.1.0"
 
 _HOME = {
     "fedconvex.comparison": ["Comparison", "compare"],
     "fedconvex.federation": ["Federation"],
+    "fedconvex.vertical_federation": ["VerticalFederation"],
     "fedconvex.losses": ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"],
     "fedconvex.constants": ["Constants"],
     "fedconvex.problems": ["Problem"],

@@ -19,7 +19,18 @@ import scipy.optimize
 import scipy.sparse as sp
 
 import fedconvex.methods
-from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Softmax, Squared, run
+from fedconvex import (
+    FedAvg,
+    Federation,
+    FedSGD,
+    GradientDescent,
+    Logistic,
+    Problem,
+    Softmax,
+    Squared,
+    VerticalFederation,
+    run,
+)
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.methods import (
@@ -43,6 +54,7 @@ from fedconvex.methods import (
     Decay,
     DynamicFedAvg,
     EntropicStep,
+    FedBCD,
     FedDualAvg,
     FedMiD,
     FedMultiBoost,
@@ -70,6 +82,8 @@ from fedconvex.methods import (
     SoftmaxFedAvg,
     Stragglers,
     UniformSampling,
+    VerticalAcceleratedGradient,
+    VerticalGradientDescent,
 )
 from fedconvex.problems import (
     Covariance,
@@ -82,6 +96,7 @@ from fedconvex.problems import (
     MeanRegularised,
     MultiTaskProblem,
     StumpProblem,
+    VerticalProblem,
 )
 from fedconvex.solvers.certificates import bounded_gap
 
@@ -177,7 +192,14 @@ POSTERIORS = {  # Gaussian posteriors
     "VIRTUAL": VIRTUAL(),
     "VIRTUAL steps": VIRTUAL(rho=0.5, local_steps=3, step_size=0.5, participation=2),
 }
-EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES | POSTERIORS
+VERTICAL = {  # blocks of columns at their owners
+    "VerticalGradientDescent": VerticalGradientDescent(step_size=0.3),
+    "VerticalAcceleratedGradient": VerticalAcceleratedGradient(step_size=0.3),
+    "FedBCD": FedBCD(local_steps=3),
+    "FedBCD in turn": FedBCD(local_steps=2, order="in turn"),
+    "FedBCD sampled": FedBCD(participation=2),
+}
+EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES | POSTERIORS | VERTICAL
 ONE_MODEL, TASKS = ("linear", "logistic", "softmax"), ("tasks", "sparse tasks", "learned tasks")
 AT_RANDOM = (SGD, SVRG, RADFed)  # random even if everybody takes part
 SAMPLED = [
@@ -193,6 +215,8 @@ def kinds(name):
         return ONE_MODEL
     if name in NODES:  # only MOCHA takes relationships that are given and those that are learned
         return {"MOCHA": TASKS, "JointMOCHA": TASKS[2:]}.get(name.split()[0], TASKS[:2])
+    if name in VERTICAL:
+        return ("columns", "sparse columns")
     if name in INVARIANT or name in GAMES:
         return ("environments",) if name in INVARIANT else ("players",)
     if name in POSTERIORS:
@@ -212,6 +236,10 @@ def made(kind):
             pairs.append((sp.csr_array(X) if kind == "sparse tasks" else X, y))
         relation = Covariance(0.3, 2.0) if kind == "learned tasks" else MeanRegularised(1.0, 0.4)
         return MultiTaskProblem(Federation.from_clients(pairs), Logistic(), relation, "mean")
+    if kind.endswith("columns"):
+        each = [rng.normal(size=(20, d)) for d in (2, 1, 3, 2)]
+        each = [sp.csr_array(X * (X > 0.0)) for X in each] if kind == "sparse columns" else each
+        return VerticalProblem(VerticalFederation.from_blocks(each, rng.choice([-1.0, 1.0], 20)), Logistic(), 0.1)
     if kind == "environments":
         X, y, who = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) // 10
         return InvariantProblem(Federation.from_arrays(X, y, who, domains=who // 2), Squared(), 0.5)
@@ -518,7 +546,7 @@ def test_server_never_touches_rows(problem, name, rng):
         np.testing.assert_array_equal(again, sent)
 
 
-@cases([n for n in FEDERATED if n not in BOOSTING])
+@cases([n for n in FEDERATED if n not in {*BOOSTING, *VERTICAL}])
 def test_clients_touch_only_their_own_rows(case, rng):
     """Answers of clients 0 and 1 are the same when everybody else's rows are others (for one model: NaN)."""
     method, problem, name = case
@@ -557,7 +585,7 @@ def test_clients_touch_only_their_own_rows(case, rng):
 
 
 @pytest.mark.filterwarnings("ignore:RADFed")
-@cases(FEDERATED)
+@cases([n for n in FEDERATED if not n.endswith("in turn")])
 def test_a_client_alone_answers_as_among_others(case):
     method, problem, name = case
     draws = Draws(key_from_seed(0), np.arange(1), 0)

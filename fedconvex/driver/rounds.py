@@ -16,7 +16,15 @@ from fedconvex.driver import defaults
 from fedconvex.kernels.pieces import stoppable
 from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
+from fedconvex.problems.protocol import (
+    ENSEMBLE,
+    EQUILIBRIUM,
+    INVARIANT_MODEL,
+    MODEL_PER_TASK,
+    ONE_MODEL,
+    POSTERIOR,
+    VERTICAL_MODEL,
+)
 
 __all__ = ["Engine", "iterate", "server_of"]
 
@@ -201,6 +209,7 @@ _CURES = {
     MODEL_PER_TASK: "wrap it: MultiTaskProblem(federation, loss, relation)",
     ENSEMBLE: "build an EnsembleProblem or a StumpProblem",
     INVARIANT_MODEL: "wrap it: InvariantProblem(federation, loss, penalty_weight)",
+    VERTICAL_MODEL: "wrap it: VerticalProblem(vertical_federation, loss, l2)",
     EQUILIBRIUM: "wrap it: GameProblem(federation, loss, bound)",
     POSTERIOR: "wrap it: GaussianPosteriorProblem(federation, loss, prior_precision=...)",
 }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.cocoa import CoCoA
     from fedconvex.methods.dynamicfedavg import DynamicFedAvg
     from fedconvex.methods.fedavg import FedAvg
+    from fedconvex.methods.fedbcd import FedBCD
     from fedconvex.methods.feddualavg import FedDualAvg
     from fedconvex.methods.fedmid import FedMiD
     from fedconvex.methods.fedmultiboost import FedMultiBoost
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.radfed import RADFed
     from fedconvex.methods.scaffold import SCAFFOLD
     from fedconvex.methods.svrg import SVRG
+    from fedconvex.methods.verticalgradient import VerticalAcceleratedGradient, VerticalGradientDescent
     from fedconvex.methods.virtual import VIRTUAL
     from fedconvex.secure import PlainSums, SecureSums
     from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
@@ -76,6 +78,7 @@ __all__ = [
     "EntropicStep",
     "FLGame",
     "FedAvg",
+    "FedBCD",
     "FedDualAvg",
     "FedMiD",
     "FedMultiBoost",
@@ -112,6 +115,8 @@ __all__ = [
     "SoftmaxFedAvg",
     "Stragglers",
     "UniformSampling",
+    "VerticalAcceleratedGradient",
+    "VerticalGradientDescent",
     "WeightedSampling",
     "resolved",
 ]

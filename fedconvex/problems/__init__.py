@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
     from fedconvex.problems.stump_problem import StumpProblem
     from fedconvex.problems.stumps import Binned, Presorted, Stump
+    from fedconvex.problems.vertical import VerticalProblem
     from fedconvex.solvers.expected_losses import GaussHermite, JaakkolaJordan
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Stump",
     "StumpProblem",
     "Tree",
+    "VerticalProblem",
     "as_q",
     "calibration_error",
     "fit_q",

@@ -25,6 +25,7 @@ __all__ = [
     "MODEL_PER_TASK",
     "ONE_MODEL",
     "POSTERIOR",
+    "VERTICAL_MODEL",
     "ClientWeights",
     "FederatedProblem",
     "Measure",
@@ -38,6 +39,7 @@ __all__ = [
 # what is learned: a method says for which of them it is made, by ``learns``
 ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
 INVARIANT_MODEL = "one model that serves all environments alike"
+VERTICAL_MODEL = "one model in blocks, each at the owner of its columns"
 EQUILIBRIUM = "a strategy per player, none of which pays to change alone"
 POSTERIOR = "a Gaussian posterior"
 

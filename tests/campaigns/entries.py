@@ -189,7 +189,7 @@ class Entry(NamedTuple):
 @functools.cache
 def world() -> dict[str, Any]:
     """Small problems of each kind, and what is made from them."""
-    from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Softmax, Squared, run
+    from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Softmax, Squared, VerticalFederation, run
     from fedconvex.methods import AFL, SCAFFOLD, KLBall, MultiBoost, Point, Polytope, Simplex
     from fedconvex.models import LinearModel
     from fedconvex.penalties import L1
@@ -271,6 +271,7 @@ def world() -> dict[str, Any]:
         "afl": AFL(step_size=0.1, domain_step_size=0.1, radius=1.0),
         "alone": problem.client(0),
         "alone_clients": Federation.from_arrays(X, y, who),
+        "columns_of_owners": VerticalFederation.from_blocks([X[:, :1], X[:, 1:]], y),
         "bound": closed_form_homogeneous(1.0, 1.0, 0.1, 1, 1),
         "equal": Problem(real, Squared(), 0.1, weights=np.full(3, 1 / 3)).constants(radius=1.0),
         "presorted": Presorted(X),
@@ -550,6 +551,9 @@ def own() -> dict[str, dict[str, Any]]:
         "preprocessing.fit_federated": {"columns": columns, "frames": [frame.take(range(9)), frame.take(range(9, 18))]},
         "datasets.federation_of_moments": {"S": np.eye(2)[None], "b": two[None], "c": np.ones(1)},
         "problems.InvariantProblem": {"federation": w["alone_clients"]},
+        "VerticalFederation": {"rows": w["columns_of_owners"].rows, "ptr": np.array([0, 1, 2])},
+        "VerticalFederation.from_blocks": {"blocks": [w["X"][:, :1], w["X"][:, 1:]], "owners": ["a", "b"]},
+        "problems.VerticalProblem": {"federation": w["columns_of_owners"], "l2": 0.1},
         "datasets.load_npz": {"path": files["npz"]},
         "datasets.load_svmlight": {"path": files["svm"]},
         "datasets.load_table": {"path": files["csv"], "target": "y"},

@@ -1,0 +1,205 @@
+"""Vertical data: owners of different columns of the same rows, and one who knows the labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedconvex._check import bad, instance, items, raw
+from fedconvex.federation import Federation
+from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
+from fedconvex.roster import Roster
+
+__all__ = ["VerticalFederation"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VerticalFederation:
+    """The columns of K owners over the same n rows, owner after owner, and the labels, which the server knows.
+
+    Columns ``ptr[k]:ptr[k+1]`` of the rows belong to owner k. Whoever knows the labels plays the server: it learns
+    scores and sends slopes. Most users call `from_blocks`.
+
+    Parameters
+    ----------
+    rows : Federation
+        All columns of all rows, of a single client.
+    ptr : int array (K+1,)
+        Column pointers, 0 = ptr[0] < ptr[1] < ... < ptr[K] = d: an owner without columns is an error.
+    labels : array (K,), optional
+        Names of the owners; default 0, ..., K-1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the rows are of several clients or carry weights, pointers do not fit, names are not K different ones, or all
+        entries of an owner are zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import VerticalFederation
+    >>> fed = VerticalFederation.from_blocks({"bank": np.eye(3), "shop": [[1.0], [2.0], [3.0]]}, [1.0, -1.0, 1.0])
+    >>> fed
+    VerticalFederation(2 owners of 3 and 1 features, 3 rows, dense)
+    >>> fed.block(1).ravel().tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+    rows: Federation
+    ptr: np.ndarray
+    labels: np.ndarray = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        who = "VerticalFederation"
+        instance(f"{who}.rows", self.rows, Federation)
+        fed = self.rows
+        if fed.K != 1 or fed.sample_weight is not None:
+            got = "row weights" if fed.sample_weight is not None else f"{fed.K}"
+            raise bad(f"{who}.rows", "be of one client, without row weights", got, "pass all rows as one client")
+        ptr = raw(f"{who}.ptr", self.ptr)
+        must = f"be whole numbers that increase from 0 to the number of features {fed.d}"
+        if ptr.ndim != 1 or ptr.size < 2 or ptr.dtype.kind not in "iu" or ptr[0] != 0 or ptr[-1] != fed.d:
+            raise bad(f"{who}.ptr", must, f"{self.ptr!r}")
+        if (np.diff(ptr.astype(np.int64)) <= 0).any():
+            raise bad(f"{who}.ptr", must, f"{ptr.tolist()}", "leave out owners without columns")
+        K = ptr.size - 1
+        labels = np.arange(K) if self.labels is None else names_of(f"{who}.labels", self.labels)
+        if labels.shape != (K,) or np.unique(labels).size != K:
+            raise bad(f"{who}.labels", f"be {K} different names of owners", f"{labels.tolist()}")
+        for name, value in (("ptr", ptr.astype(np.int64)), ("labels", labels.copy())):
+            object.__setattr__(self, name, frozen(value))
+        empty = [k for k in range(K) if not _any(self.block(k))]
+        if empty:
+            cure = "leave it out: it adds nothing to any score"
+            raise bad(f"{who}: owner {labels[empty[0]]}", "have an entry that is not zero", "zeros only", cure)
+
+    @classmethod
+    def from_blocks(cls, blocks: Any, y: Any, owners: Sequence[Any] | None = None) -> VerticalFederation:
+        """Put owners' blocks side by side.
+
+        Parameters
+        ----------
+        blocks : mapping from name to matrix, or sequence of matrices
+            One (n, d_k) array or scipy sparse matrix an owner, rows in the same order; CSR if all are sparse.
+        y : array (n,)
+            Labels.
+        owners : sequence, optional
+            Names of the owners, where blocks are a sequence.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If there is no block, or they have different numbers of rows.
+
+        Examples
+        --------
+        >>> from fedconvex import VerticalFederation
+        >>> fed = VerticalFederation.from_blocks([[[1.0], [2.0]], [[0.0, 3.0], [4.0, 0.0]]], [1.0, 2.0], ["a", "b"])
+        >>> fed.labels.tolist(), fed.ptr.tolist()
+        (['a', 'b'], [0, 1, 3])
+        """
+        who = "VerticalFederation.from_blocks"
+        if isinstance(blocks, Mapping):
+            if owners is not None:
+                raise bad(f"{who}: owners", "be left out where blocks are named", f"{owners!r}")
+            owners, blocks = list(blocks), list(blocks.values())
+        each = [matrix(X) for X in items(f"{who}: blocks", blocks)]
+        names = list(range(len(each))) if owners is None else list(items(f"{who}: owners", owners))
+        if not each or len(names) != len(each):
+            raise bad(f"{who}: blocks", f"be one for each owner {names}", f"{len(each)}")
+        n = each[0].shape[0]
+        for name, X in zip(names, each, strict=True):
+            if X.shape[0] != n:
+                got, cure = f"{X.shape[0]} of {name}, {n} of {names[0]}", "join the rows by an id first"
+                raise bad(f"{who}: blocks", "have the same rows in the same order", got, cure)
+        sparse = all(sp.issparse(X) for X in each)
+        X = sp.hstack(each, format="csr") if sparse else np.hstack([X.toarray() if sp.issparse(X) else X for X in each])
+        ptr = np.concatenate([[0], np.cumsum([X.shape[1] for X in each])])
+        return cls(Federation(X, y, np.array([0, n])), ptr, np.asarray(names))
+
+    # ---------------------------------------------------------------- sizes and names
+
+    @property
+    def K(self) -> int:
+        """Number of owners."""
+        return int(self.ptr.size - 1)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.rows.n
+
+    @property
+    def d(self) -> int:
+        """Number of features of all owners."""
+        return self.rows.d
+
+    @cached_property
+    def widths(self) -> np.ndarray:
+        """Numbers of features of the owners, (K,)."""
+        return np.diff(self.ptr)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether blocks are CSR."""
+        return self.rows.is_sparse
+
+    @property
+    def y(self) -> np.ndarray:
+        """Labels, (n,)."""
+        return self.rows.y
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """Keys of the owners' random draws, (K,), made from their names."""
+        return draw_keys(self.labels)
+
+    @cached_property
+    def by_key(self) -> np.ndarray:
+        """Numbers of the owners in the order of their keys, (K,)."""
+        return np.argsort(self.ids)
+
+    @cached_property
+    def roster(self) -> Roster:
+        """The owners as a server knows them."""
+        each = np.full(self.K, self.n)
+        return Roster(self.labels, self.ids, each, each.astype(float), self.d, None)
+
+    columns = None  # no record of raw columns
+    n_domains = 0
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of rows, pointers and names."""
+        told = self.rows.digest.encode() + self.ptr.tobytes() + repr(self.labels.tolist()).encode()
+        return hashlib.blake2b(told, digest_size=16).hexdigest()
+
+    # ---------------------------------------------------------------- rows
+
+    def block(self, k: int) -> Any:
+        """Return X_k (n, d_k): a view of dense rows, or CSR."""
+        return self._blocks[int(k)]
+
+    @cached_property
+    def _blocks(self) -> tuple[Any, ...]:
+        X, pairs = self.rows.X, zip(self.ptr[:-1], self.ptr[1:], strict=True)
+        return tuple(X[:, a:b] for a, b in pairs)
+
+    def __repr__(self) -> str:
+        widths = self.widths.tolist()
+        some = ", ".join(map(str, widths[:-1])) + f" and {widths[-1]}" if self.K > 1 else f"{widths[0]}"
+        some = some if self.K <= 6 else f"{min(widths)} to {max(widths)}"
+        owners = "owner" if self.K == 1 else "owners"
+        kind = "CSR" if self.is_sparse else "dense"
+        return f"VerticalFederation({self.K} {owners} of {some} features, {self.n:,} rows, {kind})"
+
+
+def _any(X: Any) -> bool:
+    return bool((X.data if sp.issparse(X) else X).any())

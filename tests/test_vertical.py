@@ -1,0 +1,233 @@
+"""Columns of several owners: pooled gradient descent in sums of scores, block coordinate descent, certificates."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fedconvex import Federation, GradientDescent, Logistic, Problem, Softmax, Squared, VerticalFederation, iterate, run
+from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent
+from fedconvex.problems import VerticalProblem
+
+
+def quiet(*args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(*args, **kwargs)
+
+
+def ten_clients(seed=0, K=10, m=40, d=10, het=0.5, cond=10):
+    """Heterogeneous logistic rows of K clients, joined; features fall in size to 1/cond."""
+    rng = np.random.default_rng(seed)
+    w0, scale, parts = rng.normal(size=d), cond ** (-np.arange(d) / (d - 1)), []
+    for _ in range(K):
+        shift = het * rng.normal(size=d)
+        A = (rng.normal(size=(m, d)) + shift) * scale
+        wk = w0 + het * rng.normal(size=d)
+        parts.append((A, np.sign(A @ (wk / scale) / np.sqrt(d) + rng.logistic(size=m))))
+    return np.vstack([A for A, _ in parts]), np.concatenate([y for _, y in parts])
+
+
+def collinear_squares():
+    """80 rows of 9 features that share a direction: parallel blocks overshoot."""
+    rng = np.random.default_rng(1)
+    d, m = 9, 80
+    w0, scale = rng.normal(size=d), 3.0 ** (-np.arange(d) / (d - 1))
+    M = np.eye(d) + 0.5 * rng.normal(size=(d, d)) / np.sqrt(d)
+    A = rng.normal(size=(m, d)) @ M * scale
+    y = A @ (w0 + 0.5 * rng.normal(size=d)) + 0.3 * rng.normal(size=m)
+    return A @ (0.4 * np.eye(d) + 0.2), y
+
+
+def blocks(X, *widths):
+    return [X[:, b - a : b] for a, b in zip(widths, np.cumsum(widths), strict=True)]
+
+
+def of_widths(X, y, loss, l2, *widths):
+    return VerticalProblem(VerticalFederation.from_blocks(blocks(X, *widths), y), loss, l2)
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    X, y = ten_clients()
+    return of_widths(X, y, Logistic(), 0.01, 3, 3, 4)
+
+
+# ---------------------------------------------------------------- equal to the pooled methods
+
+
+def test_rounds_are_those_of_the_pooled_methods(rng):
+    """Dense and CSR, 2 to 20 owners, one output and several, from zero and from elsewhere: 1e-13."""
+    for owners, sparse in ((2, False), (20, True)):
+        X = rng.normal(size=(40, 24)) * (rng.random((40, 24)) < 0.7)
+        widths = np.diff([0, *np.sort(rng.choice(np.arange(1, 24), owners - 1, replace=False)), 24])
+        each = [sp.csr_array(B) if sparse else B for B in blocks(X, *widths)]
+        for loss, y in ((Logistic(), rng.choice([-1.0, 1.0], 40)), (Softmax(3), rng.integers(0, 3, 40).astype(float))):
+            problem = VerticalProblem(VerticalFederation.from_blocks(each, y), loss, 0.05)
+            start = rng.normal(size=problem.model_shape)
+            ours = quiet(VerticalGradientDescent(step_size=0.2), problem, rounds=20, tol=0)
+            theirs = quiet(GradientDescent(step_size=0.2), problem.pooled, rounds=20, tol=0)
+            np.testing.assert_allclose(ours.w, theirs.w, rtol=0, atol=1e-13)
+            ours = quiet(VerticalGradientDescent(step_size=0.2), problem, rounds=21, tol=0, start=start)
+            theirs = quiet(GradientDescent(step_size=0.2), problem.pooled, rounds=20, tol=0, start=start)
+            np.testing.assert_allclose(ours.w, theirs.w, rtol=0, atol=1e-13)
+            C = problem.n_outputs
+            assert ours.trace.floats_up[-1] == ours.trace.floats_down[-1] + owners * 40 * C == 21 * owners * 40 * C
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_acceleration_by_hand(logistic):
+    """Nesterov's recursion on the joined rows; and the known numbers of rounds to 1e-10."""
+    pooled, eta, best = logistic.pooled, 1.0 / logistic.smoothness.F, logistic.solve().value
+    q = np.sqrt(eta * 0.01)
+    w = last = np.zeros(10)
+    states = [s.w[0] for _, s in iterate(VerticalAcceleratedGradient(step_size="auto"), logistic, rounds=60)]
+    for state in states:
+        np.testing.assert_allclose(state, w, rtol=0, atol=1e-13)
+        v = w + (1 - q) / (1 + q) * (w - last)
+        w, last = v - eta * pooled.gradient(v), w
+    assert best == pytest.approx(0.6462450631794365, abs=1e-13)
+    bound = [
+        (1 - q) ** t * (pooled.value(np.zeros(10)) - best + 0.005 * np.sum(pooled.solve().w ** 2)) for t in range(61)
+    ]
+    assert all(pooled.value(s) - best <= b for s, b in zip(states, bound, strict=True))
+    rounds = [next(t for t, s in enumerate(states) if pooled.value(s) - best <= 1e-10)]
+    for t, s in iterate(VerticalGradientDescent(step_size="auto"), logistic):
+        if pooled.value(s.w[0]) - best <= 1e-10:
+            rounds.append(t)
+            break
+    assert rounds == [49, 208]
+
+
+# ---------------------------------------------------------------- certificate
+
+
+def test_the_gap_is_the_duality_gap(rng):
+    """‖grad F‖^2/(2 l2) = P(w) - D(-l'(z)), from conjugates computed here, and never below F - F*."""
+    X, l2 = rng.normal(size=(30, 5)), 0.2
+    for loss, y in ((Squared(), rng.normal(size=30)), (Logistic(), rng.choice([-1.0, 1.0], 30))):
+        problem = of_widths(X, y, loss, l2, 2, 3)
+        for _ in range(20):
+            w = rng.normal(size=5) * 10.0 ** rng.uniform(-3, 1)
+            z = X @ w
+            if isinstance(loss, Squared):
+                a = y - z
+                conjugate = 0.5 * a**2 - a * y  # l*(-a) of (z - y)^2/2
+            else:
+                low, high = -np.logaddexp(0.0, y * z), -np.logaddexp(0.0, -y * z)  # log u and log(1 - u), a = y u
+                a, conjugate = y * np.exp(low), np.exp(low) * low + np.exp(high) * high
+            v = X.T @ a / (30 * l2)
+            gap = problem.value(w) + conjugate.mean() + 0.5 * l2 * v @ v
+            measured = problem.measure(w[None])
+            assert measured.gap[0] == pytest.approx(min(gap, problem.value(w)), rel=1e-9, abs=1e-13)  # F >= 0
+            assert measured.gap[0] >= problem.value(w) - problem.solve().value - 1e-14
+
+
+# ---------------------------------------------------------------- FedBCD
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_damped_rate_holds_and_is_not_vacuous(logistic):
+    """F+ - F* <= (1 - l2/(m max L_b)) (F - F*), whatever Q; from zero with Q = 1 the worst factor seen is 0.78057."""
+    bound, best = 1.0 - 0.01 / (3 * logistic.block_smoothness.max()), logistic.solve().value
+    assert bound == pytest.approx(0.98945, abs=5e-6)
+    for Q in (1, 4, 30):
+        method = FedBCD(local_steps=Q)
+        gaps = np.array([logistic.value(s.w[0]) - best for _, s in iterate(method, logistic, rounds=80)])
+        factors = (gaps[1:] / gaps[:-1])[gaps[1:] > 1e-9]
+        assert factors.max() <= bound
+        if Q == 1:  # near the minimum w <- w - D^{-1} grad F/3, D = diag(L_b): (1 - least eigenvalue/3)^2
+            X, z = logistic.federation.rows.X, logistic.federation.rows.X @ logistic.solve().w
+            H = (X.T * (np.exp(-np.logaddexp(0, z) - np.logaddexp(0, -z)))) @ X / 400 + 0.01 * np.eye(10)
+            least = np.linalg.eigvals(H / np.repeat(logistic.block_smoothness, [3, 3, 4])[:, None]).real.min()
+            assert (1.0 - least / 3.0) ** 2 == pytest.approx(0.78057, abs=1e-5)
+            assert 0.97 * (1.0 - least / 3.0) ** 2 < factors.max() <= (1.0 - least / 3.0) ** 2 + 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("Q", [1, 10, 1000])
+def test_undamped_parallel_blocks_diverge_at_the_predicted_factor(Q):
+    """w+ - w* = (I - theta Pi H)(w - w*), Pi = blockdiag((I - (I - eta_b H_bb)^Q) H_bb^{-1})."""
+    X, y = collinear_squares()
+    problem = of_widths(X, y, Squared(), 0.01, 3, 3, 3)
+    H = X.T @ X / 80 + 0.01 * np.eye(9)
+    Pi = np.zeros((9, 9))
+    for b in range(3):
+        at = slice(3 * b, 3 * b + 3)
+        own = H[at, at]
+        step = np.eye(3) - own / np.linalg.eigvalsh(own)[-1]
+        Pi[at, at] = (np.eye(3) - np.linalg.matrix_power(step, Q)) @ np.linalg.inv(own)
+    top = np.linalg.eigvals(Pi @ H).real.max()
+    assert top - 1.0 == pytest.approx({1: 1.6952, 1000: 1.7205}.get(Q, top - 1.0), abs=1e-4)
+    best = problem.solve().w
+    states = [s.w[0] - best for _, s in iterate(FedBCD(local_steps=Q, damping=1.0), problem, rounds=40)]
+    assert np.linalg.norm(states[-1]) / np.linalg.norm(states[-2]) == pytest.approx(top - 1.0, rel=1e-6)
+    for share, grows in ((0.99, False), (1.01, True)) if Q < 1000 else ():
+        theta = share * 2.0 / top
+        states = [s.w[0] - best for _, s in iterate(FedBCD(local_steps=Q, damping=theta), problem, rounds=300)]
+        if grows:  # theta top - 1 = 1.02
+            assert np.linalg.norm(states[-1]) / np.linalg.norm(states[-2]) == pytest.approx(1.02, rel=1e-6)
+        assert (np.linalg.norm(states[-1]) > np.linalg.norm(states[-50])) == grows
+    if Q == 10:
+        assert quiet(FedBCD(local_steps=Q), problem, rounds=4000, tol=1e-8).status.name == "CONVERGED"
+        assert quiet(FedBCD(local_steps=Q, order="in turn"), problem, rounds=6000, tol=1e-8).status.name == "CONVERGED"
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_scores_at_the_server_stay_those_of_the_blocks(logistic):
+    """In parallel, in turn, and with sampled owners; a round costs n numbers each way and owner."""
+    X = logistic.federation.rows.X
+    for method, m in ((FedBCD(local_steps=3), 3), (FedBCD(order="in turn"), 1), (FedBCD(participation=2), 2)):
+        for t, s in iterate(method, logistic, rounds=50):
+            np.testing.assert_allclose(s.z[0, :, 0], X @ s.w[0], rtol=0, atol=1e-12)
+            if t == 2 and m == 1:
+                assert (s.w[0, 6:] == 0.0).all()
+                assert (s.w[0, :6] != 0.0).all()
+        result = quiet(method, logistic, rounds=5, tol=0)
+        assert result.trace.floats_up[-1] == result.trace.floats_down[-1] == 5 * m * 400
+
+
+def test_slopes_reveal_labels(logistic):
+    """Why owners who receive slopes know the labels: sign(-l'(z, y)) = y for the logistic loss."""
+    for _, s in iterate(VerticalGradientDescent(step_size="auto"), logistic, rounds=10):
+        np.testing.assert_array_equal(np.sign(-s.r[0, :, 0]), logistic.y)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: VerticalFederation.from_blocks([np.eye(2), np.eye(3)], [1.0, 2.0]), "have the same rows"),
+        (lambda: VerticalFederation.from_blocks({"a": np.eye(2), "b": np.zeros((2, 1))}, [1.0, 2.0]), "owner b must"),
+        (lambda: VerticalFederation.from_blocks([], [1.0]), "blocks must be one for each owner"),
+        (lambda: VerticalFederation.from_blocks([np.eye(2)] * 2, [1.0, 2.0], ["a", "a"]), "different names"),
+        (lambda: VerticalFederation.from_blocks([np.eye(2)], [1.0, 2.0, 3.0]), "one label per row"),
+        (lambda: VerticalFederation(Federation(np.eye(2), [1.0, 2.0], [0, 1, 2]), [0, 2]), "be of one client"),
+        (lambda: VerticalFederation(Federation(np.eye(2), [1.0, 2.0], [0, 2]), [0, 0, 2]), "without columns"),
+        (lambda: of_widths(np.eye(2), [1.0, -1.0], Logistic(), 0.0, 1, 1), r"VerticalProblem.l2 must"),
+        (lambda: of_widths(np.eye(2), [1.0, 2.0], Logistic(), 0.1, 1, 1), "label"),
+        (lambda: FedBCD(step_share=2.0), "FedBCD.step_share must lie strictly between 0 and 2"),
+        (lambda: FedBCD(order="in turn", participation=2), "FedBCD.participation must be left out"),
+        (lambda: FedBCD(damping="auto"), "FedBCD.damping must"),
+        (lambda: VerticalAcceleratedGradient(step_size=0.1, momentum=1.0), "momentum must lie in"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_a_problem_of_another_kind_is_refused(logistic):
+    with pytest.raises(TypeError, match="VerticalProblem"):
+        run(FedBCD(), Problem(logistic.federation.rows, Logistic(), 0.1), rounds=1)
+    with pytest.raises(TypeError, match="GradientDescent: problem must learn"):
+        run(GradientDescent(step_size=0.1), logistic, rounds=1)
+    with pytest.raises(ValueError, match="FedBCD: start must be zero"):
+        run(FedBCD(order="in turn"), logistic, rounds=1, start=np.ones(10))
