@@ -352,12 +352,6 @@ def game_trial(rng):
     return out
 
 
-@pytest.mark.slow
-def test_dynamics_end_where_the_enumeration_says():
-    for i in range(12):
-        game_trial(np.random.default_rng([9, i]))
-
-
 # ---------------------------------------------------------------- what is refused
 
 
