@@ -279,7 +279,7 @@ def buffer_radius(players: int, buffer: int) -> float:
     Parameters
     ----------
     players, buffer : int
-        E and b.
+        E and b, at most 500 strategies.
 
     Examples
     --------
@@ -287,7 +287,7 @@ def buffer_radius(players: int, buffer: int) -> float:
     >>> [round(buffer_radius(E, b), 4) for E, b in [(2, 2), (3, 3), (3, 4), (4, 4), (4, 3)]]
     [0.7071, 0.896, 0.8853, 0.9561, 1.0]
     """
-    E, b = whole("buffer_radius: players", players, low=1), whole("buffer_radius: buffer", buffer, low=1)
+    E, b = whole("buffer_radius: players", players, low=1), whole("buffer_radius: buffer", buffer, low=1, high=500)
     return float(np.abs(np.roots([1.0, *[(E - 1.0) / b] * b])).max(initial=0.0)) if E > 1 else 0.0
 
 
@@ -302,8 +302,8 @@ def buffer_errors(players: int, buffer: int, rounds: int) -> np.ndarray:
     >>> buffer_errors(2, 1, 3).tolist(), buffer_errors(2, 2, 3).tolist()
     ([1.0, -1.0, 1.0, -1.0], [1.0, -1.0, -0.0, 0.5])
     """
-    E, b = whole("buffer_errors: players", players, low=1), whole("buffer_errors: buffer", buffer, low=1)
+    E, b = whole("buffer_errors: players", players, low=1), whole("buffer_errors: buffer", buffer, low=1, high=500)
     r = [1.0] * b
-    for _ in range(whole("buffer_errors: rounds", rounds)):
+    for _ in range(whole("buffer_errors: rounds", rounds, high=100_000)):
         r.append(-(E - 1.0) / b * sum(r[-b:]))
     return np.array(r[b - 1 :])

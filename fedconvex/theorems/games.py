@@ -122,7 +122,8 @@ def game_certificate(gradients: Any, strategies: Any, bound: float) -> Bound:
     >>> game_certificate([[1.0], [-2.0]], [[0.0], [0.5]], 1.0).value  # 1 + 2 - 1
     2.0
     """
-    F, w = matrix("game_certificate: gradients", gradients), matrix("game_certificate: strategies", strategies)
+    F = matrix("game_certificate: gradients", gradients, known=True)
+    w = matrix("game_certificate: strategies", strategies, known=True)
     B = real("game_certificate: bound", bound, low=0.0, strict=True)
     if F.shape != w.shape:
         raise bad("game_certificate: strategies", f"have shape {F.shape}", f"{w.shape}")
@@ -182,7 +183,8 @@ def game_rounds(coefficients: Any, bound: float) -> Bound:
     >>> round(game_rounds([[0.2], [0.9]], 2.0).value, 3)  # 7 moves
     8.714
     """
-    v, B = matrix("game_rounds: coefficients", coefficients), real("game_rounds: bound", bound, low=0.0, strict=True)
+    v = matrix("game_rounds: coefficients", coefficients, known=True)
+    B = real("game_rounds: bound", bound, low=0.0, strict=True)
     far = float(np.abs(v).max(initial=0.0))
     checked = require(
         SOURCE,

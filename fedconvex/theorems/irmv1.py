@@ -89,7 +89,10 @@ def irmv1_certificate(gradient: Any, multiplier: Any) -> Bound:
     >>> irmv1_certificate([2.0, 0.0], [[4.0, 0.0], [0.0, 1.0]]).value
     0.25
     """
-    g, M = vector("irmv1_certificate: gradient", gradient), matrix("irmv1_certificate: multiplier", multiplier)
+    g, M = (
+        vector("irmv1_certificate: gradient", gradient),
+        matrix("irmv1_certificate: multiplier", multiplier, known=True),
+    )
     if M.shape != (g.size, g.size):
         raise bad("irmv1_certificate: multiplier", f"have shape ({g.size}, {g.size})", f"{M.shape}")
     lam, V = np.linalg.eigh(M)
@@ -119,8 +122,8 @@ def irmv1_dual(value: float, least: float) -> Bound:
     >>> irmv1_dual(0.5, 1.0).value
     0.5
     """
-    definite = Hypothesis("M > 0", f"least eigenvalue {least:.4g}", real("irmv1_dual: least", least) > 0.0)
-    value = real("irmv1_dual: value", value)
+    value, least = real("irmv1_dual: value", value), real("irmv1_dual: least", least)
+    definite = Hypothesis("M > 0", f"least eigenvalue {least:.4g}", least > 0.0)
     return Bound({"J": value}, DUAL_VALUE, SOURCE, require(SOURCE, definite))
 
 
