@@ -21,12 +21,14 @@ from fedconvex.theorems.parts.domains import (
     flat_domains,
     one_row,
     one_steep_row,
+    rare_losses,
+    rare_slopes,
     three_domains,
     values_rounding,
 )
 from fedconvex.theorems.parts.instances import breast_cancer
 from fedconvex.theorems.parts.quantities import deterministic, values_along
-from fedconvex.theorems.parts.rules import feasible_work, fixed_step
+from fedconvex.theorems.parts.rules import feasible_work, fixed_step, given
 from fedconvex.theorems.parts.scope import EVERYWHERE, holds
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
@@ -72,7 +74,7 @@ With gamma = 2R/sqrt(T (sigma^2 + G^2)) for either player,
 E[max_lambda L(wA, lambda) - min_w L(w, lambdaA)] <= {3 R_W sqrt(sigma_w^2 + G_w^2)
                                                      + 3 R_Lambda sqrt(sigma_lambda^2 + G_lambda^2)}/sqrt(T).
 Any steps: with constant gamma, D the largest distance of a player's set from where he starts,
-a player costs D^2/(2 gamma T) + gamma (G^2 + sigma^2)/2 + r sigma/sqrt(T), with r = R_W, and r = D for lambda; and
+a player costs D^2/(2 gamma T) + gamma (G^2 + sigma^2)/2 + r sigma/sqrt(T), r = R_W (0 if Lambda is a point) and D;
 G_lambda^2 = p V^2/4, p the domains and [0, V] the range of their losses, because constants added to them change no
 step.
 Entropic steps: lambda <- argmax gamma <delta, .> - KL(.‖lambda), stochastic losses delta in [0, D]^p, costs
@@ -112,12 +114,13 @@ Divide by T; R σ ≤ R√(σ² + G²). The other player alike. ∎ The left sid
 
 **Any constant steps** (this project's). With D the largest distance of a player's set from where he starts, he costs
 
-    D²/(2γT) + γ(G² + σ²)/2 + rσ/√T,     r = R_W for the model, r = D for the domain weights,
+    D²/(2γT) + γ(G² + σ²)/2 + rσ/√T,     r = R_W for the model (0 if Λ is a point), r = D for the domain weights,
 
 where G_λ² = pV²/4 if all domains' losses lie in [0, V]. *Proof.* As above with ‖w_0 - w‖ ≤ D. For the weights, ⟨Σν_t,
-λ⟩ may be taken from λ_0, whose product has mean 0; and steps on a subset of {Σλ = 1} do not change when a constant is
-added to all losses: ‖F - F̄1‖² ≤ Σ(F_k - V/2)² ≤ pV²/4. ∎ Least at γ = D/√(T(G² + σ²)). Attained, T = 1, by a linear
-function from the end of the ball (2RG), and by two domains with the losses V and 0 that no model changes (V/2).
+λ⟩ may be taken from λ_0, whose product has mean 0, as that with a w that does not depend on λ_A; and steps on a subset
+of {Σλ = 1} do not change when a constant is added to all losses: ‖F - F̄1‖² ≤ Σ(F_k - V/2)² ≤ pV²/4. ∎ Least at γ =
+D/√(T(G² + σ²)). Attained, T = 1, by a linear function from the end of the ball (2RG), and by two domains with the
+losses V and 0 that no model changes (V/2); rare steep rows and a large γ show a quarter, nearly all of it noise.
 
 **Entropic steps** λ ← argmax γ⟨δ, ·⟩ - KL(·‖λ) over Λ (this project's). With stochastic losses δ_k in [0, D], the
 domain weights cost
@@ -141,7 +144,7 @@ about.
 Bound over measured value in the suite: `agnostic-rate` 1.5 (one step on a line) to 70, `agnostic-rate-any-steps`
 1.005 to 20, `agnostic-rate-entropic` 4 to 20. Planted errors that are found (`tests/test_verify_agnostic.py`): 3 →
 1.9 in the rate; 2 % less in the bound for any steps; log p left out of the entropic rate; σ forgotten. Not found,
-because the proof is loose there: no noise of the comparator.
+because the proof is loose there: no noise of the comparator, of which no instance is known that needs it.
 """,
 )
 
@@ -263,7 +266,7 @@ def _model_terms(c: AgnosticConstants, T: int, step_size: float) -> dict[str, fl
     return {
         "model, start": c.reach_w**2 / (2.0 * gamma * T),
         "model, steps": 0.5 * gamma * (c.G_w**2 + c.sigma2_w),
-        "model, noise": c.R_W * math.sqrt(c.sigma2_w / T),
+        "model, noise": c.R_W * math.sqrt(c.sigma2_w / T) if c.R_lambda > 0.0 else 0.0,  # else a fixed comparator
     }
 
 
@@ -422,6 +425,7 @@ _ABOUT: dict[str, Any] = {
     "statement": STATEMENT,
     "rounds": 50,
 }
+_LARGE: dict[str, Any] = {"domain_step_size": 6.0, "radius": 1.0, "batch_size": 1}
 _WHERE = (three_domains, breast_cancer_domains, breast_cancer)
 
 
@@ -448,6 +452,9 @@ THEOREMS = (
             Check(one_row, saddle_steps(published=True), 1, -1.0),
             Check(one_row, saddle_steps(published=True), 100, -1.0),
             *_flat(published=True),
+            Check(flat_domains(2, 1.0), saddle_steps(published=True), 400),
+            Check(rare_slopes(30, 0.0), saddle_steps(published=True, batch_size=1), 30, -1.0),
+            Check(rare_losses(240, 0.0), saddle_steps(published=True, batch_size=1), 300),
             # hypotheses that fail
             Check(three_domains, fixed_step(2.0, AFL, domain_step_size=0.1, radius=1.0)),
             Check(three_domains, saddle_steps(published=True, ascent=EntropicStep())),
@@ -468,6 +475,8 @@ THEOREMS = (
             Check(three_domains, saddle_steps()),
             *(Check(line, saddle_steps(), 1, -1.0) for line in (one_row, one_steep_row)),
             *_flat(),
+            Check(rare_slopes(24, 0.3), given(AFL, step_size=3.0, **_LARGE), 500),
+            Check(rare_losses(30, 0.3), given(AFL, step_size=1.0, **_LARGE), 600),
         ),
         **_ABOUT,
     ),
@@ -484,6 +493,7 @@ THEOREMS = (
             Check(three_domains, saddle_steps(ascent=EntropicStep(), batch_size=4)),
             *(Check(line, saddle_steps(ascent=EntropicStep()), 1, -1.0) for line in (one_row, one_steep_row)),
             *_flat(ascent=EntropicStep()),
+            Check(rare_slopes(24, 0.3), given(AFL, step_size=3.0, ascent=EntropicStep(), **_LARGE), 500),
         ),
         **_ABOUT,
     ),

@@ -63,6 +63,35 @@ def flat_domains(p: int, unit: float) -> Instance:
     return Instance(f"{p} flat domains" + (f", unit {unit:g}" if unit != 1.0 else ""), words, "synthetic", cache(make))
 
 
+def rare_slopes(n: int, back: float) -> Instance:
+    """Return one domain of n rows, of nearly linear losses: slope -1 in one row, ``back`` in another, 0 elsewhere.
+
+    Single rows are nearly all noise: their variance is about n times the square of the mean slope.
+    """
+
+    def make() -> Problem:
+        X, y = np.zeros((n, 1)), np.zeros(n)
+        X[:2], y[0], y[1] = 0.01, 100.0, -100.0 * back
+        return Problem(Federation.from_arrays(X, y, np.zeros(n)), Squared())
+
+    words = f"1 domain of {n} rows, the slope -1 in one of them, {back:g} in another, and 0 elsewhere"
+    return Instance(f"rare slopes, {n}", words, "synthetic", cache(make))
+
+
+def rare_losses(n: int, other: float) -> Instance:
+    """Return two domains of n rows with constant losses: 1 in one row, ``other`` in one row of the second, else 0."""
+
+    def make() -> Problem:
+        y = np.zeros(2 * n)
+        y[0], y[n] = math.sqrt(2.0), math.sqrt(2.0 * other)
+        return Problem(Federation.from_arrays(np.full((2 * n, 1), 1e-6), y, np.repeat([0, 1], n)), Squared())
+
+    words = (
+        f"2 domains of {n} rows, the loss 1 in one row of the first, {other:g} in one of the second, and 0 elsewhere"
+    )
+    return Instance(f"rare losses, {n}", words, "synthetic", cache(make))
+
+
 def domains_of_slopes(p: int) -> Instance:
     """Return p domains of nearly linear losses: one rises slowly, the others fall, from equal values at w = 0.
 

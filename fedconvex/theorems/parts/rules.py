@@ -35,6 +35,11 @@ def fixed_step(share: float = 0.25, kind: Callable[..., Any] = FedAvg, **setting
     return MethodRule("1/L" if share == 1.0 else f"1/({1 / share:g}L)" if share < 1.0 else f"{share:g}/L", make)
 
 
+def given(kind: Callable[..., Any], **settings: Any) -> MethodRule:
+    """Return a method with settings that no constant of the problem goes into."""
+    return MethodRule("given", lambda *_: kind(**settings))
+
+
 def least_bound_step(kind: Callable[..., Any] = FedAvg, **settings: Any) -> MethodRule:
     """Return FedAvg, or another method, with the step of 1/L, 1/(2L), 1/(4L), ... whose bound is least."""
     return MethodRule(
