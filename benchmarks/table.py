@@ -11,6 +11,7 @@ ORDER = [
     "trajectories",
     "recording",
     "family",
+    "agnostic",
     "theory",
     "participation",
     "simplex",

@@ -7,11 +7,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse as sp
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
 from fedconvex.driver import participants
+from fedconvex.kernels import pieces
 from fedconvex.kernels.batches import draw_rows
+from fedconvex.kernels.domains import domain_losses
 from fedconvex.methods import (
     AFL,
     AgnosticFedAvg,
@@ -510,3 +513,25 @@ def test_a_domain_absent_from_all_clients_is_refused():
     fed = Federation(np.ones((2, 1)), np.ones(2), [0, 1, 2], domain=np.array([0, 0]), domain_labels=["a", "b"])
     with pytest.raises(ValueError, match="domain b must have at least one row"):
         run(AgnosticFedAvg(step_size=0.1, domain_step_size=0.1), Problem(fed, Squared()), rounds=1)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "classes"])
+def test_losses_by_domain_equal_those_of_single_rows(kind, monkeypatch):
+    """For two trajectories, clients in any order, and work that is cut into pieces of one job."""
+    problem = make(3, Softmax(3) if kind == "classes" else None)
+    if kind == "sparse":
+        fed = problem.federation
+        rows = Federation(sp.csr_array(fed.X), fed.y, fed.ptr, domain=fed.domain)
+        problem = Problem(rows, Logistic(), 0.05)
+    fed, W = problem.federation, np.random.default_rng(1).normal(size=(2, *problem.model_shape))
+    clients, expected = np.array([[3, 0], [1, 3]]), np.zeros((2, 2, 3))
+    for r, j in np.ndindex(2, 2):
+        rows = np.arange(fed.ptr[clients[r, j]], fed.ptr[clients[r, j] + 1])
+        Z = (fed.X[rows] @ W[r].reshape(-1, fed.d).T).reshape(rows.size, -1)
+        for row, z in zip(rows, Z, strict=True):
+            y = int(fed.y[row])
+            loss = np.log(np.exp(z - z[y]).sum()) if kind == "classes" else np.log1p(np.exp(-y * z[0]))
+            expected[r, j, fed.domain[row]] += loss
+    for piece in (pieces.PIECE, 1.0):
+        monkeypatch.setattr(pieces, "PIECE", piece)
+        np.testing.assert_allclose(domain_losses(problem, W, clients, 3), expected, rtol=1e-12)

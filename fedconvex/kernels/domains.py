@@ -13,10 +13,12 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.federation import Federation
-from fedconvex.kernels import jobs, row_losses
+from fedconvex.kernels import jobs, pieces, row_losses
 from fedconvex.kernels.cache import borrowing
+from fedconvex.kernels.dispatch import by_output, value
+from fedconvex.kernels.rows import row_dot
 
-__all__ = ["Domains", "domain_counts", "domain_sums", "domains_of", "held_by", "none_empty"]
+__all__ = ["Domains", "domain_counts", "domain_losses", "domain_sums", "domains_of", "held_by", "none_empty"]
 
 
 class Domains(NamedTuple):
@@ -83,6 +85,50 @@ def held_by(federation: Federation, clients: np.ndarray, p: int) -> np.ndarray:
         cure = "name the domains: Federation.from_arrays(..., domains=...)"
         raise bad("a client that works alone", f"know which of the {p} domains its rows belong to", "no domains", cure)
     return held[clients]
+
+
+def domain_losses(problem: Any, w: np.ndarray, clients: np.ndarray, p: int) -> np.ndarray:
+    """Return the sums (R, m, p) of the losses by domain at w (R, *model), over the rows of clients (R, m)."""
+    fed, sums = problem.federation, np.zeros((*clients.shape, p))
+    held_by(fed, clients, p)
+    W, code, jobs_ = w.reshape(len(w), -1), domains_of(fed).code, clients.size
+    most, C, data = int(fed.sizes[clients].max()), problem.n_outputs, (fed.rows, problem.absolute_labels, fed.ptr)
+    room = np.empty(max(most, C))
+    step = max(1, int(pieces.PIECE / (most * pieces.costs(fed.rows, fed.n, C, 0)[0])))
+    for first in range(0, jobs_, step):
+        pieces.pause()
+        _losses_of_jobs(problem.row_loss, *data, code, clients, W, first, min(first + step, jobs_), room, sums)
+    return sums
+
+
+def _add_losses_one(loss, X, y, code, lo, hi, w, z, sums):  # type: ignore[no-untyped-def]
+    for i in range(lo, hi):
+        z[i - lo] = row_dot(X, i, w)
+    for i in range(lo, hi):
+        z[i - lo] = value(loss, z[i - lo], y[i])
+    for i in range(lo, hi):
+        sums[code[i]] += z[i - lo]
+
+
+def _add_losses_many(loss, X, y, code, lo, hi, w, z, sums):  # type: ignore[no-untyped-def]
+    C = loss.n_classes
+    d = w.size // C
+    for i in range(lo, hi):
+        for c in range(C):
+            z[c] = row_dot(X, i, w[c * d : (c + 1) * d])
+        sums[code[i]] += value(loss, z[:C], y[i])
+
+
+_add_losses = by_output(_add_losses_one, _add_losses_many)
+
+
+@borrowing
+def _losses_of_jobs(loss, X, y, ptr, code, clients, W, first, last, z, sums):  # type: ignore[no-untyped-def]
+    """sums[r, j, i] += the losses of the rows of domain i at client clients[r, j], for jobs first, ..., last - 1."""
+    for q in range(first, last):
+        r, j = q // clients.shape[1], q % clients.shape[1]
+        lo, hi = ptr[clients[r, j]], ptr[clients[r, j] + 1]
+        _add_losses(loss, X, y, code, lo, hi, W[r], z, sums[r, j])
 
 
 def domain_sums(

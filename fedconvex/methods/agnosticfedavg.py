@@ -136,8 +136,8 @@ class AgnosticFedAvg(local_work.AveragedWork):
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
         average, total, losses, counts = self.sums.add(reply, state.domain_weights.shape[1], state.w.shape[1:])  # 7
-        somebody = total > 0.0
-        average = np.where(somebody.reshape(-1, *[1] * (average.ndim - 1)), average, state.w)
+        if not (somebody := total > 0.0).all():
+            average = np.where(somebody.reshape(-1, *[1] * (average.ndim - 1)), average, state.w)
         server, w = self.server.move(state.server, state.w, average)  # 7
         F = losses / np.where(counts > 0.0, counts, 1.0)  # 7
         gamma = step_sizes.round_step_sizes(self.domain_step_size, np.arange(len(w)), state.t)

@@ -30,7 +30,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import Positive
 from fedconvex.kernels import averages
-from fedconvex.kernels.domains import domain_sums, domains_of
+from fedconvex.kernels.domains import domain_losses, domains_of
 from fedconvex.methods.parts import averaging, domain_weighting, local_work, optimizers
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
@@ -87,11 +87,10 @@ class ApproxFedAvg(local_work.AveragedWork):
 
     def local(self, problem: Problem, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         held = domains_of(problem.federation).held[clients]
-        nothing = np.zeros((len(clients), held.shape[2]))
         mass = np.where(held > 0, held, 1)  # rows, or their weights, which may be less than 1
-        means = domain_sums(problem, message.w, nothing, clients)[0] / mass  # 3
+        means = domain_losses(problem, message.w, clients, held.shape[2]) / mass  # 3
         q = softmax(np.where(held > 0, means, -np.inf), self.mu)  # 3
-        u, beta = domain_weighting.weights_of(problem, clients, q / mass)
+        u, beta = domain_weighting.weights_of(problem, clients, q / mass, held)
         w = domain_weighting.local_steps(self, problem, message.w, clients, draws, u, beta)  # 4
         return averaging.Reply(w, w[:, :, None][:, :, :0]), memory  # 5
 

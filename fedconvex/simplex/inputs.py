@@ -52,7 +52,7 @@ def companion(who: str, a: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def number(who: str, x: Any) -> bool:
     """Whether x, a cap or a weight, is one number for all entries."""
-    return numeric(who, x, copy=False).ndim == 0
+    return type(x) is float or numeric(who, x, copy=False).ndim == 0
 
 
 def caps(who: str, cap: Any, shape: tuple[int, ...]) -> np.ndarray:

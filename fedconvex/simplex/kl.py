@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex._check import bad, real
 from fedconvex.simplex import inputs, polytope
 from fedconvex.simplex.euclidean import project_simplex
-from fedconvex.simplex.inputs import EPS
+from fedconvex.simplex.inputs import EPS, HUGE
 
 __all__ = [
     "ball",
@@ -30,11 +30,14 @@ __all__ = [
 def measure(who: str, v: Any) -> np.ndarray:
     """Return v as rows of nonnegative numbers, not all zero."""
     a = inputs.rows(who, v)
-    inputs.moderate(who, a)
-    if a.size and a.min() < 0.0:
-        raise bad(who, "be nonnegative", f"{a.min():g}", "the divergence from a negative number is infinite")
-    if a.size and not (a.max(axis=-1) > 0.0).all():
-        raise bad(who, "have a positive entry in every row", "a row of zeros")
+    if a.size:
+        least, largest = a.min(), a.max(axis=-1)
+        if not (least >= -HUGE and largest.max() <= HUGE):
+            inputs.moderate(who, a)
+        if least < 0.0:
+            raise bad(who, "be nonnegative", f"{least:g}", "the divergence from a negative number is infinite")
+        if not largest.min() > 0.0:
+            raise bad(who, "have a positive entry in every row", "a row of zeros")
     return a
 
 

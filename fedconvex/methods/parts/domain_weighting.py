@@ -16,7 +16,7 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
-from fedconvex.kernels.domains import domain_sums, domains_of, held_by, none_empty
+from fedconvex.kernels.domains import domain_losses, domains_of, held_by, none_empty
 from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
 
@@ -51,11 +51,11 @@ class Reply(NamedTuple):
 
 def local(method: Any, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
     """Return what clients answer after steps on rows that weigh alpha_i."""
-    losses, _ = domain_sums(problem, message.w, np.zeros_like(message.alpha), clients)
-    u, beta = weights_of(problem, clients, message.alpha)
+    held = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
+    losses = domain_losses(problem, message.w, clients, message.alpha.shape[1])
+    u, beta = weights_of(problem, clients, message.alpha, held)
     w = local_steps(method, problem, message.w, clients, draws, u, beta)
-    counts = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
-    return Reply(w, beta, losses, counts), memory
+    return Reply(w, beta, losses, held), memory
 
 
 def statistics(method: Any, problem: FederatedProblem) -> tuple[str, ...]:
@@ -92,9 +92,10 @@ UncertaintySet = Annotated[Any, Kind("largest", "Simplex()")]
 Ascent = Annotated[Any, Kind("ascend", "ProjectedStep()")]
 
 
-def weights_of(problem: Problem, clients: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return u (R, m, p) and beta (R, m) of clients (R, m), for alpha (R, p) or (R, m, p)."""
-    held = held_by(problem.federation, clients, alpha.shape[-1])
+def weights_of(
+    problem: Problem, clients: np.ndarray, alpha: np.ndarray, held: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return u (R, m, p) and beta (R, m) of clients (R, m) with held rows (R, m, p), for alpha (R, p) or (R, m, p)."""
     alpha = alpha[:, None] if alpha.ndim == 2 else alpha
     beta = (alpha * held).sum(axis=2)
     n = problem.federation.sizes[clients][:, :, None]
