@@ -78,6 +78,15 @@ def same(a, b):
     )
 
 
+def pieces_done(monkeypatch):
+    """Return a list that grows by the first pass of every piece that is done from now on."""
+    calls = []
+    for name in ("run_jobs", "run_single_rows"):
+        call = getattr(jobs, name)
+        monkeypatch.setattr(jobs, name, lambda *args, call=call: calls.append(args[-1]) or call(*args))
+    return calls
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", METHODS)
@@ -88,8 +97,7 @@ def test_pieces_give_the_same_bits_compiled(name, rng, monkeypatch):
 @pytest.mark.parametrize("R", [1, 2])
 @pytest.mark.parametrize("name", METHODS)
 def test_pieces_give_the_same_bits(name, R, rng, monkeypatch):
-    calls, call = [], jobs.run_jobs
-    monkeypatch.setattr(jobs, "run_jobs", lambda *args: calls.append(args[-1]) or call(*args))
+    calls = pieces_done(monkeypatch)
     problem = Problem(federation(rng), Logistic(), l2=0.1)
     whole = end(METHODS[name], problem, trajectories=R)
     before, calls[:] = len(calls), []
@@ -116,8 +124,7 @@ def test_pieces_of_nodes_give_the_same_bits(name, R, rng, monkeypatch):
     problem = MultiTaskProblem(federation(rng), Hinge(), MeanRegularised(0.5, 0.5))
     whole = end(NODES[name], problem, trajectories=R)
     monkeypatch.setattr(pieces, "PIECE", 1.0)
-    last, calls, call = [], [], jobs.run_jobs
-    monkeypatch.setattr(jobs, "run_jobs", lambda *args: calls.append(args[-1]) or call(*args))
+    last, calls = [], pieces_done(monkeypatch)
     for _, state in iterate(NODES[name], problem, rounds=2, seed=1, trajectories=R):
         last.append(state)
     assert same(whole, last[-1])

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.draws import BATCHES, stream
-from fedconvex.kernels import pieces
+from fedconvex.kernels import pieces, single_rows
 from fedconvex.kernels.batches import again, list_rows
 from fedconvex.kernels.cache import borrowing, inner_part, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
+from fedconvex.kernels.single_rows import run_single_rows
 
 # kinds of jobs: nothing is done; no rows are listed (full gradients, rules that draw for themselves); rows are listed
 UNSORTED, IDLE, FULL, ITSELF, SINGLE, BATCH, OWN, DRAWN = range(8)  # DRAWN: in random order even where all are taken
@@ -166,6 +167,13 @@ def run_jobs(
                 out[r, j, q] = w[q]
 
 
+def _memory(widest, listed, largest, p, C, l2):
+    """Return memory for `run_jobs`: whole numbers, reals and a ridge, and the width of the pieces of the reals."""
+    width = (max(p, largest * C, C) + 7) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
+    ridge = np.empty(p if np.ndim(l2) else 0)
+    return np.empty(widest + listed, np.int64), np.empty(7 * width + 8), ridge, width
+
+
 NO_RIDGE, NO_TILT, _NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
 
 
@@ -195,15 +203,20 @@ def run(
     loss, labels = problem.row_loss, problem.row_labels if labels is None else labels
     if isinstance(replacement, np.ndarray):
         loss, labels = problem.loss, fed.y
-    width = (max(p, largest * C, C) + 7) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
-    whole, real = np.empty(widest + listed, np.int64), np.empty(7 * width + 8)
-    ridges = np.empty(p if np.ndim(l2) else 0)
+    where = fed.ptr, fed.ids, l2, ridge, tilt, draws.key, draws.trajectory, draws.round, clients, W
     for kind, rule in rules.items():
-        if seen >> kind & 1:
-            for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
-                run_jobs(
-                    rule, kind, some, loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, draws.key,
-                    draws.trajectory, draws.round, clients, W, plan_, eta, replacement, out, path, C, widest, whole,
-                    real, ridges, width, since,
-                )  # fmt: skip
+        if not seen >> kind & 1:
+            continue
+        together = kind == SINGLE and (clients.size > single_rows.FEW or tilt.shape[2] > 0)
+        if together:
+            drawn = not isinstance(replacement, np.ndarray) and (replacement or block == 1)
+            room = single_rows.room(clients.size, p, 0 if drawn else listed, widest)
+        else:
+            room = _memory(widest, listed, largest, p, C, l2)
+        for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
+            todo = kind, some, loss, fed.rows, labels, *where, plan_, eta, replacement, out, path
+            if together:
+                run_single_rows(*todo, *room, since)
+            else:
+                run_jobs(rule, *todo, C, widest, *room, since)
     return out

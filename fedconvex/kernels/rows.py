@@ -31,22 +31,9 @@ def _sparse_axpy(X, i, c, out):
         out[np.uint32(X.indices[j])] += c * X.data[j]
 
 
-def _dense_step(X, i, c, keep, a, b, w):
-    for j in range(w.size):
-        w[j] = (keep * w[j] - a * b[j]) + c * X[i, j]
-
-
-def _sparse_step(X, i, c, keep, a, b, w):
-    for j in range(w.size):
-        w[j] = keep * w[j] - a * b[j]
-    row_axpy(X, i, c, w)
-
-
 row_dot = by_rows(_dense_dot, _sparse_dot, "always")  # x_i' w
 
 row_axpy = by_rows(_dense_axpy, _sparse_axpy, "always")  # out += c x_i
-
-row_step = by_rows(_dense_step, _sparse_step, "always")  # w <- keep w - a b + c x_i, for dense rows in one pass
 
 
 def _dense_dots(X, rows, w, out):

@@ -1,0 +1,193 @@
+"""Plain steps on single rows, for one output: many jobs side by side, each taking step s before any takes step s + 1.
+
+One such job alone waits at every step for the one before. Side by side the processor works on several at once, and
+draws, step sizes and slopes fill its vector units. A job ends with the same bits alone and among others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedconvex.draws import BATCHES, below, stream
+from fedconvex.kernels.batches import list_rows
+from fedconvex.kernels.cache import borrowing, inner_part, part, strict_part
+from fedconvex.kernels.dispatch import by_output, slope
+from fedconvex.kernels.rows import row_axpy, row_dot
+
+# mypy: disable-error-code="no-untyped-def"
+
+_JOBS, _ENTRIES, _ROWS = 72, 2048, 2**16  # side by side, at most: jobs, entries of their models, rows in their lists
+_NO_LISTS, _NO_POOL = np.empty((0, 0), np.int64), np.empty(0, np.int64)
+FEW = 3  # so many jobs are faster one by one, if they are not tilted
+
+
+class Jobs(NamedTuple):
+    """Jobs side by side: entry l of every array belongs to job l."""
+
+    r: np.ndarray  # the trajectory
+    j: np.ndarray  # the number of the client
+    state: np.ndarray  # key of the client's stream of draws
+    lo: np.ndarray  # its first row
+    n: np.ndarray  # its rows
+    end: np.ndarray  # its steps
+    tilted: np.ndarray  # whether it is tilted
+    row: np.ndarray  # the row of this step
+    l2: np.ndarray  # the ridge
+    a: np.ndarray  # step size
+    keep: np.ndarray  # 1 - a l2
+    t: np.ndarray  # label of the row
+    c: np.ndarray  # score of the row, then its coefficient
+
+
+def room(jobs, p, listed, widest):
+    """Return how many jobs go side by side, and memory: for whole numbers, reals, lists of rows, and a pool of rows."""
+    width = max(1, min(jobs, _JOBS, _ENTRIES // p, _ROWS // max(listed, 1)))
+    odd = width + 7 & ~7 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
+    lists, pool = (np.empty((width, listed), np.int64), np.empty(widest, np.int64)) if listed else (_NO_LISTS, _NO_POOL)
+    return width, np.empty((8, odd), np.int64), np.empty((5, odd)), lists, pool
+
+
+@inner_part
+def _jobs(whole, real):
+    """Divide the memory."""
+    return Jobs(
+        whole[0], whole[1], whole[2], whole[3], whole[4], whole[5], whole[6], whole[7],
+        real[0], real[1], real[2], real[3], real[4],
+    )  # fmt: skip
+
+
+@strict_part
+def _any(b):
+    """Whether b is not all zeros: a tilt of zeros costs, and rounds, like none."""
+    for q in range(b.size):
+        if b[q] != 0.0:
+            return 1
+    return 0
+
+
+@inner_part
+def _enter(kind, kinds, ptr, ids, l2, ridge, tilt, trajectories, clients, W, plan, since, out, most, my, at):
+    """Let the next jobs of the kind enter, from number `at` on: how many do, and where the rest begins."""
+    m, size, r = clients.shape[1], 0, at // clients.shape[1]
+    j = at - r * m
+    while r < clients.shape[0] and size < most:
+        if kinds[r, j] == kind:
+            k = clients[r, j]
+            my.r[size], my.j[size], my.state[size], my.row[size] = r, j, trajectories[r], ids[k]
+            my.lo[size], my.n[size], my.end[size] = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0] * plan[r, j, 1]
+            my.tilted[size] = _any(tilt[min(r, tilt.shape[0] - 1), min(j, tilt.shape[1] - 1)])
+            my.l2[size] = l2 + ridge[min(r, ridge.size - 1)]
+            for q in range(W.shape[2] if since == 0 else 0):
+                out[r, j, q] = W[r, min(j, W.shape[1] - 1), q]
+            size += 1
+        j += 1
+        if j == m:
+            r, j = r + 1, 0
+    return size, r * m + j
+
+
+@strict_part
+def _address(key, round_, size, my):
+    """Turn trajectories and clients' keys into the keys of streams."""
+    for l in range(size):
+        my.state[l] = np.int64(stream(key, my.state[l], round_, my.row[l], BATCHES))
+
+
+@inner_part
+def _list(plan, since, replacement, size, my, lists, pool):
+    """List the rows of all steps of every job, unless steps draw theirs: where steps begin and end."""
+    start = end = 0
+    for l in range(size):
+        passes, block = plan[my.r[l], my.j[l], 0], plan[my.r[l], my.j[l], 1]
+        if lists.shape[1] > 0:
+            state = np.uint64(my.state[l])
+            list_rows(state, my.lo[l], my.n[l], False, since, passes, block, replacement, pool, lists[l])
+        start, end = since * block, max(end, my.end[l])
+    return start, end
+
+
+@strict_part
+def _draw(s, start, size, my, lists):
+    """Draw, or read from its list, the row of step s of every job, or its first row once it has ended."""
+    if lists.shape[1] == 0:
+        for l in range(size):
+            my.row[l] = my.lo[l] + below(np.uint64(my.state[l]), s, my.n[l])
+    else:
+        for l in range(size):
+            my.row[l] = lists[l, s - start] if s < my.end[l] else my.lo[l]
+
+
+@part
+def _step_sizes(eta, s, size, my):
+    """Look up the step size of step s of every job."""
+    for l in range(size):
+        a = eta[my.r[l], min(my.j[l], eta.shape[1] - 1), s]
+        my.a[l], my.keep[l] = a, 1.0 - a * my.l2[l]
+
+
+@inner_part
+def _score(X, i, w):
+    """x_i' w, apart: a function that Numba inlines a call into loses its stores to arrays in tuples."""
+    return row_dot(X, i, w)
+
+
+def _of_labels(loss, y, size, my):
+    for l in range(size):
+        my.t[l] = y[my.row[l]]
+    for l in range(size):
+        my.c[l] = -my.a[l] * slope(loss, my.c[l], my.t[l])
+
+
+def _of_weighted_labels(loss, y, size, my):
+    for l in range(size):
+        my.c[l] = -my.a[l] * slope(loss, my.c[l], y[my.row[l]])
+
+
+_slopes = by_output(_of_labels, None, _of_weighted_labels)  # c = -a l'(c, y)
+
+
+@inner_part
+def _move(X, tilt, s, l, my, w, path):
+    """w <- (1 - a l2) w - a tilt + c x_i for job l."""
+    i, c, a, keep = my.row[l], my.c[l], my.a[l], my.keep[l]
+    if my.tilted[l] > 0:
+        b = tilt[min(my.r[l], tilt.shape[0] - 1), min(my.j[l], tilt.shape[1] - 1)]
+        for t in range(w.size):
+            w[t] = keep * w[t] - a * b[t]
+    elif keep != 1.0:
+        for t in range(w.size):
+            w[t] *= keep
+    row_axpy(X, i, c, w)
+    for t in range(w.size if path.shape[2] > 0 else 0):
+        path[my.r[l], my.j[l], s, t] = w[t]
+
+
+@borrowing
+def run_single_rows(
+    kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta, replacement,
+    out, path, width, whole, real, lists, pool, since,
+):  # fmt: skip
+    """out[r, j] = the model W[r, j] after w <- (1 - a l2) w - a tilt - a l'(x_i'w, y_i) x_i for row after row i.
+
+    For jobs of the kind; arguments as in `jobs.run_jobs`. Without room for lists, every step draws a row for itself.
+    """
+    my, at = _jobs(whole, real), 0
+    while at < clients.size:
+        size, at = _enter(
+            kind, kinds, ptr, ids, l2, ridge, tilt, trajectories, clients, W, plan, since, out, width, my, at
+        )  # fmt: skip
+        _address(key, round_, size, my)
+        start, end = _list(plan, since, replacement, size, my, lists, pool)
+        for s in range(start, end):
+            if s == start or s < eta.shape[2]:
+                _step_sizes(eta, min(s, eta.shape[2] - 1), size, my)
+            _draw(s, start, size, my, lists)
+            for l in range(size):
+                if s < my.end[l]:
+                    my.c[l] = _score(X, my.row[l], out[my.r[l], my.j[l]])
+            _slopes(loss, y, size, my)
+            for l in range(size):
+                if s < my.end[l]:
+                    _move(X, tilt, s, l, my, out[my.r[l], my.j[l]], path)
