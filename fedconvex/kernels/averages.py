@@ -20,8 +20,10 @@ def average_rows(weights, A, out):
 
 def over_clients(weights, replies):
     """Weighted averages over the second axis of (R, m, ...): (R, ...)."""
-    R, m = replies.shape[:2]
-    out = np.empty((R, replies[0, 0].size))
-    weights = np.require(weights, requirements=["C", "W"])  # kernels see one array type
-    average_rows(weights, replies.reshape(R, m, -1), out)
-    return out.reshape(R, *replies.shape[2:])
+    R, m, *model = replies.shape
+    if not (weights.flags.c_contiguous and weights.flags.writeable):
+        weights = weights.copy()  # kernels see one array type
+    rows = replies.reshape(R, m, -1)
+    out = np.empty((R, rows.shape[2]))
+    average_rows(weights, rows, out)
+    return out.reshape(R, *model)

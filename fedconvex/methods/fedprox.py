@@ -315,6 +315,7 @@ class FedProx(local_work.AveragedWork):
             w_k = solve(problem, clients, start, mu, start, self.solver.tol)  # 3, 5
         else:
             plan, eta = self.asked(problem, clients, draws)
+            plan = plan if self.stragglers is None else plan.copy()
             late = none if self.stragglers is None else self._cut(plan, problem.federation.ids[clients], draws)
             prox = {} if smooth else {"prox": in_place(problem)}
             w_k, _ = descent.local_updates(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,14 @@ class LocalWork(CheckedFields):
         return plan_of(sizes, self.local_steps if self.epochs is None else self.epochs, block, batch)
 
     def asked(self, problem: FederatedProblem, clients: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Return the plan (R, m, 3) of clients (R, m) in a round, and their step sizes, (R, 1, steps or 1)."""
-        plan = self.plan(problem.federation.sizes[clients])
+        """Return the plan (R, m, 3) of clients (R, m) in a round, and their step sizes, (R, 1, steps or 1).
+
+        Plans may be those of earlier rounds: who changes one changes a copy.
+        """
+        if self.batch_size is None or self.epochs is not None or self.shrink or clients.size > _KEPT:
+            plan = self.plan(problem.federation.sizes[clients])
+        else:
+            plan = _even_plan(clients.shape, self.local_steps, self.batch_size)
         return plan, step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
 
     def local_models(
@@ -150,6 +157,15 @@ def plan_of(sizes: np.ndarray, passes: Any, block: Any, batch: Any) -> np.ndarra
     plan = np.empty((*sizes.shape, 3), dtype=np.int64)
     plan[..., 0], plan[..., 1], plan[..., 2] = passes, block, batch
     return plan
+
+
+_KEPT = 2**16  # jobs whose plan is kept from round to round, at most
+
+
+@lru_cache(maxsize=4)
+def _even_plan(shape: tuple[int, int], steps: int, batch: int) -> np.ndarray:
+    """Return the plan of clients that all take so many steps on so many rows."""
+    return plan_of(np.empty(shape), steps, batch, batch)
 
 
 def check_batches(who: str, batch: np.ndarray, problem: FederatedProblem, cure: str = "") -> None:
