@@ -38,7 +38,7 @@ def run(
     trajectories: int = 1,
     start: Any = None,
     record_every: int = 1,
-    threads: int = 1,
+    threads: int | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_every: int | None = None,
     progress: bool | None = None,

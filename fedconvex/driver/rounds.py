@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,7 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import defaults
-from fedconvex.kernels.pieces import stoppable
+from fedconvex.driver.threads import Threads
 from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
 from fedconvex.problems.protocol import (
@@ -37,7 +34,7 @@ def iterate(
     seed: Any = 0,
     trajectories: int = 1,
     start: Any = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Iterator[tuple[int, Any]]:
     """Yield (t, state) for t = 0 (the start), 1, 2, ...: the bare loop, without measuring.
 
@@ -54,8 +51,9 @@ def iterate(
         R independent runs that advance together; arrays of the state carry a leading axis R.
     start : model or (R, *model) array, optional
         w_0; default zeros.
-    threads : int
-        Threads over clients; any number gives the same bits.
+    threads : int, optional
+        Threads over trajectories or clients; any number gives the same bits. By default one, and one for every
+        processor once the clients' work of a round takes a millisecond: give 1 where several processes run at once.
 
     Examples
     --------
@@ -75,7 +73,7 @@ def iterate(
 class Engine:
     """One method on one problem: how a round is carried out."""
 
-    def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: int, threads: int) -> None:
+    def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: int, threads: int | None) -> None:
         if isinstance(method, type):
             raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
         if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
@@ -84,9 +82,8 @@ class Engine:
         self.method, self.default_step = resolved(method, problem)
         self.problem, self.key = problem, key
         self.R = whole("run: trajectories", trajectories, low=1)
-        self.threads = whole("run: threads", threads, low=1)
+        self.threads = Threads(threads)
         self.numbers = np.arange(self.R)
-        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.server = server_of(method, problem) if hasattr(method, "local") else problem
         self.floats_down, self.floats_up = 0, getattr(self.server, "floats", 0)  # per trajectory, totals
         self.done = (0, 0)  # the same, as of the last finished round
@@ -119,13 +116,7 @@ class Engine:
         draws = Draws(self.key, self.numbers, t)
         clients, weights = defaults.participants(method, self.server, draws)
         message = method.broadcast(state)
-        shared = self.memory is None or hasattr(self.memory, "locate")  # room is made first, then threads may write
-        if self.pool is None or not shared:
-            reply, self.memory = method.local(problem, message, clients, self.memory, draws)
-        else:
-            if self.memory is not None:
-                self.memory, _ = self.memory.locate(draws.trajectory, clients)
-            reply = self._threaded(message, clients, draws)
+        reply, self.memory = self.threads.local(method, problem, message, clients, self.memory, draws)
         if hasattr(method, "send"):  # what all clients of the round agree on together: masks
             reply = method.send(problem, reply, clients, draws)
             self.floats_down += getattr(reply, "relayed", 0) // self.R
@@ -146,33 +137,6 @@ class Engine:
         if hasattr(self.method, "translate"):
             return self.method.translate(state, -q)
         return state._replace(w=state.w - q)
-
-    def _threaded(self, message: Any, clients: np.ndarray, draws: Draws) -> Any:
-        """Run `local` on slices of the clients (or of the trajectories) in threads, and join the replies."""
-        axis = 1 if clients.shape[1] >= self.threads else 0
-        edges = np.linspace(0, clients.shape[axis], min(self.threads, clients.shape[axis]) + 1).astype(int)
-
-        stop = threading.Event()
-
-        def part(a: int, b: int) -> Any:
-            with stoppable(stop):
-                if axis == 1:
-                    return self.method.local(self.problem, message, clients[:, a:b].copy(), self.memory, draws)[0]
-                mine = draws._replace(trajectory=draws.trajectory[a:b])
-                piece = _map(lambda v: v[a:b], message)
-                return self.method.local(self.problem, piece, clients[a:b].copy(), self.memory, mine)[0]
-
-        assert self.pool is not None
-        futures = [self.pool.submit(part, a, b) for a, b in itertools.pairwise(edges)]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:  # Ctrl-C too: the threads end with their present piece
-            stop.set()
-            wait(futures)
-            raise
-        replies = [future.result() for future in futures]
-        return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
 
     def _centralised(self, t: int, state: Any) -> Any:
         return self.method.round(self.problem, state, Draws(self.key, self.numbers, t))
@@ -213,10 +177,6 @@ _CURES = {
     EQUILIBRIUM: "wrap it: GameProblem(federation, loss, bound)",
     POSTERIOR: "wrap it: GaussianPosteriorProblem(federation, loss, prior_precision=...)",
 }
-
-
-def _map(f: Any, tree: Any) -> Any:
-    return type(tree)(*(f(v) if isinstance(v, np.ndarray) else v for v in tree))
 
 
 def _floats(message: Any, R: int) -> int:

@@ -1,0 +1,105 @@
+"""The clients' work of a round, in one thread or divided among several: the same bits, whatever their number."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import whole
+from fedconvex.draws import Draws
+from fedconvex.kernels.cache import DISABLED, compile_seconds
+from fedconvex.kernels.pieces import Unwanted, stoppable
+
+__all__ = ["Threads"]
+
+_WORTH = 1e-3  # seconds of clients' work in a round from which on threads are used: to hand it over takes a tenth
+_ROUNDS = 3  # so many in a row
+
+
+class Threads:
+    """Threads for the clients' work: so many, or, if None are asked for, as many as it is worth.
+
+    Then rounds begin in one thread, and once three in a row have taken a millisecond each, compiling aside, there is
+    one for every processor that the process may use.
+
+    Parameters
+    ----------
+    asked : int or None
+        Number of threads.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the number is not a positive whole one.
+    """
+
+    def __init__(self, asked: int | None) -> None:
+        self.number = _processors() if asked is None else whole("run: threads", asked, low=1)
+        self.long = 0 if asked is None else _ROUNDS  # rounds in a row that were worth it
+        self.pool: ThreadPoolExecutor | None = None
+
+    def local(
+        self, method: Any, problem: Any, message: Any, clients: np.ndarray, memory: Any, draws: Draws
+    ) -> tuple[Any, Any]:
+        """Return the reply of clients (R, m) and the memory after it, as the method's ``local`` does."""
+        divisible = memory is None or hasattr(memory, "locate")
+        if self.number == 1 or clients.size == 1 or not divisible:
+            return method.local(problem, message, clients, memory, draws)
+        if self.long < _ROUNDS:
+            begin = time.perf_counter() - compile_seconds()
+            answer = method.local(problem, message, clients, memory, draws)
+            worth = time.perf_counter() - compile_seconds() - begin > _WORTH
+            self.long = self.long + 1 if worth else 0
+            return answer
+        if memory is not None:
+            memory, _ = memory.locate(draws.trajectory, clients)  # room is made first, then threads may write
+        return self._divided(method, problem, message, clients, memory, draws), memory
+
+    def _divided(self, method: Any, problem: Any, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
+        """Run `local` on slices of the trajectories, or of the clients where that is more even; join the replies."""
+        self.pool = self.pool or ThreadPoolExecutor(self.number - 1)  # this thread takes the first slice
+        axis = min((0, 1), key=lambda a: -(-clients.shape[a] // self.number) / clients.shape[a])
+        n, stop = clients.shape[axis], threading.Event()
+        edges = [n * i // self.number for i in range(self.number + 1)] if n > self.number else range(n + 1)
+
+        def part(a: int, b: int) -> Any:
+            try:
+                with stoppable(stop):
+                    if axis == 1:
+                        return method.local(problem, message, clients[:, a:b].copy(), memory, draws)[0]
+                    mine = draws._replace(trajectory=draws.trajectory[a:b])
+                    return method.local(problem, _slice(message, a, b), clients[a:b], memory, mine)[0]
+            except BaseException:
+                stop.set()  # the others end with their present piece
+                raise
+
+        first, *others = itertools.pairwise(edges)
+        futures = [self.pool.submit(part, *ends) for ends in others]
+        try:
+            replies = [part(*first), *(future.result() for future in futures)]
+        except BaseException as error:  # Ctrl-C too
+            stop.set()
+            wait(futures)
+            for cause in (future.exception() for future in futures):
+                if isinstance(error, Unwanted) and cause is not None and not isinstance(cause, Unwanted):
+                    raise cause from None
+            raise
+        return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
+
+
+def _slice(message: Any, a: int, b: int) -> Any:
+    """Return what is meant for trajectories a to b."""
+    return type(message)(*(v[a:b] if isinstance(v, np.ndarray) else v for v in message))
+
+
+def _processors() -> int:
+    """Return how many processors this process may use; one for uncompiled code, which holds the interpreter."""
+    if DISABLED:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,88 @@
+"""How the clients' work is divided among threads, and when it is."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from fedconvex import FedAvg, Problem, Squared, iterate
+from fedconvex.datasets import linear_federation
+from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import threads
+from fedconvex.kernels import pieces
+
+
+class Message(NamedTuple):
+    w: np.ndarray
+
+
+class Reply(NamedTuple):
+    w: np.ndarray
+
+
+class Recording:
+    """A method that writes down which slice every thread gets."""
+
+    def __init__(self, fails=None):
+        self.slices, self.fails = [], fails
+
+    def local(self, problem, message, clients, memory, draws):
+        self.slices.append((len(message.w), clients.shape, draws.trajectory.tolist(), threading.get_ident()))
+        if threading.current_thread() is not threading.main_thread() and self.fails is not None:
+            raise self.fails
+        while self.fails is not None:
+            pieces.pause()
+        return Reply(np.stack([clients, draws.trajectory[:, None] + 0 * clients], axis=2)), memory
+
+
+def divided(shape, number, fails=None):
+    method, clients = Recording(fails), np.arange(shape[0] * shape[1]).reshape(shape)
+    draws = Draws(key_from_seed(0), 10 + np.arange(shape[0]), 0)
+    reply, _ = threads.Threads(number).local(method, None, Message(np.zeros(shape[0])), clients, None, draws)
+    np.testing.assert_array_equal(reply.w[..., 0], clients)
+    np.testing.assert_array_equal(reply.w[..., 1], np.broadcast_to(draws.trajectory[:, None], shape))
+    return method.slices
+
+
+def test_trajectories_are_divided_first_and_clients_where_that_is_more_even():
+    assert sorted(s[:2] for s in divided((4, 5), 2)) == [(2, (2, 5)), (2, (2, 5))]
+    assert sorted(s[:2] for s in divided((3, 10), 2)) == [(3, (3, 5)), (3, (3, 5))]
+    assert sorted(s[:2] for s in divided((1, 5), 3)) == [(1, (1, 1)), (1, (1, 2)), (1, (1, 2))]
+    assert sorted(s[:2] for s in divided((2, 1), 8)) == [(1, (1, 1)), (1, (1, 1))]
+    assert len({s[3] for s in divided((8, 1), 4)}) >= 2
+    assert [s[:2] for s in divided((1, 1), 4)] == [(1, (1, 1))]
+
+
+def test_the_cause_is_raised_and_the_others_stop():
+    """The first slice would go on for ever; what is raised is what the other thread failed of."""
+    with pytest.raises(ZeroDivisionError, match="as if"):
+        divided((2, 1), 2, fails=ZeroDivisionError("as if"))
+
+
+def test_threads_are_used_when_work_is_worth_it(monkeypatch):
+    """By default: not for short rounds; after three long ones in a row; never by code that holds the interpreter."""
+    problem = Problem(linear_federation(seed=0, n_clients=4).federation, Squared())
+    method, calls, call = FedAvg(step_size=0.1, local_steps=2, batch_size=3), [], threads.Threads._divided
+    monkeypatch.setattr(threads.Threads, "_divided", lambda *args: calls.append(0) or call(*args))
+
+    def end(rounds=6, **settings):
+        calls.clear()
+        *_, last = iterate(method, problem, rounds=rounds, trajectories=4, **settings)
+        return last[1].w, len(calls)
+
+    alone, none = end(threads=1)
+    assert none == 0
+    monkeypatch.setattr(threads, "_processors", lambda: 2)
+    for worth, expected in ((1e9, 0), (-1e9, 3)):
+        monkeypatch.setattr(threads, "_WORTH", worth)
+        w, used = end()
+        assert used == expected
+        np.testing.assert_array_equal(w, alone)
+    w, used = end(threads=3)
+    assert used == 6
+    np.testing.assert_array_equal(w, alone)
+    monkeypatch.undo()
+    assert threads._processors() == 1 or not threads.DISABLED
