@@ -1,8 +1,13 @@
-"""Many small independent runs at once: 7 of 20 clients, d = 2, 100 rows each, 5 local steps, batch 1, squared loss."""
+"""Many small independent runs at once: 7 of 20 clients, 100 rows each, 5 local steps, batch 1, squared loss."""
 
 from __future__ import annotations
 
+import ctypes
 import random
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from _reference import drawn, drawn_clients
@@ -10,8 +15,11 @@ from _timing import Report, compare
 
 from fedconvex import FedAvg, Problem, Squared, iterate
 from fedconvex.datasets import linear_federation
+from fedconvex.draws import key_from_seed
 
-K, L, D, PER, TAU, STEP, MANY = 20, 7, 2, 100, 5, 0.05, 256
+K, L, PER, TAU, STEP, MANY = 20, 7, 100, 5, 0.05, 256
+C_KNOWN = {2: 0.12, 10: 0.45}  # µs of such a program in C on another machine
+C_BARS, JAX_BAR = {2: 2.5, 10: 1.6}, 0.25
 
 
 def numpy_round(X, y, W, clients, rows):
@@ -19,14 +27,14 @@ def numpy_round(X, y, W, clients, rows):
     V = np.repeat(W[:, None, :], clients.shape[1], axis=1)
     for s in range(rows.shape[2]):
         A = X[rows[:, :, s]]
-        residual = A[..., 0] * V[..., 0] + A[..., 1] * V[..., 1] - y[rows[:, :, s]]
+        residual = (A * V).sum(axis=2) - y[rows[:, :, s]]
         V -= STEP * residual[..., None] * A
     return V.mean(axis=1)
 
 
 def numpy_rounds(X, y, R, rounds):
     """Return a call of rounds of R trajectories in NumPy, all at once, with its own draws."""
-    rng, W = np.random.default_rng(0), np.zeros((R, D))
+    rng, W = np.random.default_rng(0), np.zeros((R, X.shape[1]))
 
     def call():
         nonlocal W
@@ -37,6 +45,51 @@ def numpy_rounds(X, y, R, rounds):
                 clients = np.argpartition(rng.random((R, K)), L, axis=1)[:, :L]
             rows = clients[:, :, None] * PER + rng.integers(0, PER, (R, L, TAU))
             W = numpy_round(X, y, W, clients, rows)
+
+    return call
+
+
+def jax_rounds(X, y, R, rounds):
+    """Return a call of rounds of R trajectories in JAX: a scan, rbg keys, clients sampled by ranks; in float64."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    X, y = jnp.asarray(X), jnp.asarray(y)
+
+    def step(V, rows):
+        A = X[rows]
+        return V - STEP * ((A * V).sum(axis=2) - y[rows])[..., None] * A, None
+
+    def one(W, key):
+        who, which = jax.random.split(key)
+        u = jax.random.uniform(who, (R, K))
+        ranks = (u[:, :, None] > u[:, None, :]).sum(axis=2)
+        clients = ((ranks[:, None, :] == jnp.arange(L)[:, None]) * jnp.arange(K)).sum(axis=2)
+        rows = clients * PER + jax.random.randint(which, (TAU, R, L), 0, PER)
+        return jax.lax.scan(step, jnp.repeat(W[:, None], L, axis=1), rows)[0].mean(axis=1), None
+
+    many = jax.jit(lambda W, key: jax.lax.scan(one, W, jax.random.split(key, rounds))[0])
+    W, key = jnp.zeros((R, X.shape[1])), jax.random.key(0, impl="rbg")
+    return lambda: many(W, key).block_until_ready()
+
+
+def c_rounds(folder):
+    """Compile `lanes.c`: a function of (problem, R, first, rounds, W) that runs its rounds, W (R, d) in place."""
+    library = folder / "lanes.so"
+    command = ["gcc", "-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run([*command, str(Path(__file__).with_name("lanes.c"))], check=True)
+    run, pointer, whole = ctypes.CDLL(str(library)).run_rounds, ctypes.c_void_p, ctypes.c_int64
+    run.argtypes = [pointer] * 2 + [whole] * 3 + [pointer] * 2 + [whole] * 2
+    run.argtypes += [ctypes.c_double, ctypes.c_uint64, *[whole] * 3, pointer]
+    run.restype = None
+
+    def call(problem, R, first, rounds, W):
+        fed = problem.federation
+        ids, starts = fed.ids[fed.by_key], fed.ptr[fed.by_key]
+        arrays = [a.ctypes.data for a in (fed.X, fed.y, ids, starts, W)]
+        given = *arrays[:2], K, fed.d, PER, *arrays[2:4], L, TAU, STEP, int(key_from_seed(0)), R, first, rounds
+        run(*given, arrays[4])
 
     return call
 
@@ -61,42 +114,70 @@ def python_rounds(X, y, rounds):
     return call
 
 
-def check(report, problem, method, X, y):
-    """Three rounds of four trajectories equal NumPy given the same clients and rows."""
-    W = np.zeros((4, D))
+def check(report, problem, method, in_c):
+    """Three rounds of four trajectories equal NumPy given the same clients and rows, and C with the same draws."""
+    X, y, d = problem.federation.X, problem.federation.y, problem.federation.d
+    W, V = np.zeros((4, d)), np.zeros((4, d))
     for t, state in iterate(method, problem, rounds=3, trajectories=4):
         if t > 0:
             clients = drawn_clients(method, problem, t - 1, trajectories=4)
             rows = np.array([[drawn(problem, r, t - 1, k, TAU, 1) for k in clients[r]] for r in range(4)])
             W = numpy_round(X, y, W, clients, rows)
-            report.check(f"round {t} = NumPy", float(np.abs(state.w - W).max()), 1e-12)
+            report.check(f"d = {d}: round {t} = NumPy", float(np.abs(state.w - W).max()), 1e-12)
+            if in_c is not None:
+                in_c(problem, 4, t - 1, 1, V)
+                report.check(f"d = {d}: round {t} = C", float(np.abs(state.w - V).max()), 1e-12)
+
+
+def case(report, d, R, rounds, in_c):
+    """Time the package and its peers on R trajectories with d features."""
+    federation = linear_federation(n_clients=K, n_features=d, rows_per_client=PER, seed=0).federation
+    X, y, problem = federation.X, federation.y, Problem(federation, Squared())
+    method = FedAvg(step_size=STEP, local_steps=TAU, batch_size=1, participation=L)
+    check(report, problem, method, in_c)
+    run, slow = iterate(method, problem, trajectories=R, threads=1), max(1, rounds // 20)
+
+    def ours():
+        for _ in range(rounds):
+            next(run)
+
+    calls = {
+        "fedconvex.iterate": (ours, rounds),
+        "NumPy, all trajectories at once": (numpy_rounds(X, y, R, slow), slow),
+    }
+    if R == 1 and d == 2:
+        calls["plain Python"] = python_rounds(X, y, slow), slow
+    if in_c is not None:
+        W = np.zeros((R, d))
+        calls["C, clients in SIMD lanes"] = (lambda: in_c(problem, R, 0, rounds, W)), rounds
+    label = f"{R} {'trajectories' if R > 1 else 'trajectory'}, d = {d}"
+    try:
+        calls["JAX, scan"] = jax_rounds(X, y, R, rounds), rounds
+        calls["JAX, scan"][0]()
+    except Exception as error:
+        calls.pop("JAX, scan", None)
+        report.row(label, "JAX, scan", None, note=f"cannot be run: {type(error).__name__}: {str(error)[:60]}")
+    timing = compare({name: call for name, (call, _) in calls.items()})
+    return label, {name: report.row(label, name, t, R * calls[name][1]) for name, t in timing.items()}
 
 
 def main():
-    title = f"Monte Carlo: {L} of {K} clients, d = {D}, {PER} rows each, {TAU} local steps, batch 1, squared loss"
-    report = Report("trajectories", title, "µs per trajectory and round", 1e6)
-    federation = linear_federation(n_clients=K, n_features=D, rows_per_client=PER, seed=0).federation
-    X, y = federation.X, federation.y
-    problem = Problem(federation, Squared())
-    method = FedAvg(step_size=STEP, local_steps=TAU, batch_size=1, participation=L)
-    check(report, problem, method, X, y)
-    for R, bar, rounds in ((1, 20.0, 500), (MANY, 0.6, 20)):
-        run = iterate(method, problem, trajectories=R)
-
-        def ours(run=run, rounds=rounds):
-            for _ in range(rounds):
-                next(run)
-
-        slow = max(1, rounds // 20)
-        functions = {"fedconvex.iterate": ours, "NumPy, vectorised over trajectories": numpy_rounds(X, y, R, slow)}
-        if R == 1:
-            functions["plain Python"] = python_rounds(X, y, slow)
-        label = f"{R} trajectories" if R > 1 else "1 trajectory"
-        for name, t in compare(functions).items():
-            us = report.row(label, name, t, R * (rounds if "fedconvex" in name else slow))
-            if "fedconvex" in name:
-                mine = us
-        report.bar(f"{label}: fedconvex.iterate, µs", mine, bar)
+    title = f"Monte Carlo: {L} of {K} clients, {PER} rows each, {TAU} local steps, batch 1, squared loss"
+    report = Report("trajectories", title, "µs per trajectory and round", 1e6, clock="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        in_c = c_rounds(Path(folder)) if shutil.which("gcc") else None
+        if in_c is None:
+            report.row("all", "C, clients in SIMD lanes", None, note="gcc is not installed")
+        for d, R, rounds in ((2, 1, 500), (2, MANY, 20), (10, MANY, 20)):
+            label, us = case(report, d, R, rounds, in_c)
+            mine, c, jax = (us.get(name) for name in ("fedconvex.iterate", "C, clients in SIMD lanes", "JAX, scan"))
+            if R == 1:
+                report.bar(f"{label}: fedconvex.iterate, µs", mine, 20.0)
+            elif c:
+                report.bar(f"{label}: fedconvex.iterate / C", mine / c, C_BARS[d])
+                report.bar(f"{label}: fedconvex.iterate / {C_KNOWN[d]} µs of C on another machine", mine / C_KNOWN[d])
+            if jax:
+                report.bar(f"{label}: fedconvex.iterate / JAX", mine / jax, 1.0 if R == 1 else JAX_BAR)
     report.write()
 
 
