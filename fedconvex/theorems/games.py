@@ -16,6 +16,7 @@ from fedconvex.theorems.parts.environments import (
     at_rounds,
     chain_game,
     clinics_at_play,
+    clinics_that_agree,
     coloured_game,
     four_equal_players,
     last_state,
@@ -23,6 +24,7 @@ from fedconvex.theorems.parts.environments import (
     opposed_players,
     playing,
     small_boxes,
+    two_clinics,
     two_equal_players,
     unequal_players,
 )
@@ -192,7 +194,7 @@ def game_rounds(coefficients: Any, bound: float) -> Bound:
         Hypothesis("coefficients in the boxes", f"‖v‖_inf = {far:g}, B = {B:g}", far <= B),
     )
     apart = np.abs(v[1] - v[0])
-    D = float(apart[apart > 0.0].min(initial=np.inf))
+    D = float(apart[apart > 0.0].min(initial=np.inf))  # inf: equal coefficients, and one move
     return Bound({"to the bound": 2.0 * B / D, "start and end": 3.0}, MOVES, SOURCE, checked)
 
 
@@ -258,7 +260,11 @@ def _read_moves(s: Setting) -> Reading:
         Hypothesis("a start at zero", f"‖w_0‖_inf = {np.abs(s.start).max():g}", not s.start.any()),
         Hypothesis("uncorrelated features", f"largest moment off the diagonal {off:.3g}", off <= 1e-12),
     )
-    return Reading({"coefficients": _coefficients(p), "bound": p.bound}, checked)
+    told = {"coefficients": _coefficients(p), "bound": p.bound}
+    most = game_rounds(**told).value
+    long = s.rounds >= int(most)
+    seen = Hypothesis("as many rounds as the bound, to count moves in", f"{s.rounds}, bound {most:.4g}", long)
+    return Reading(told, checked + require(NAME, seen))
 
 
 def _moves(s: Setting, w: np.ndarray) -> float:
@@ -325,6 +331,7 @@ THEOREMS = (
             two_equal_players,
             Check(four_equal_players, playing(FLGame(buffer=4), "exact responses to means")),
             Check(four_equal_players, playing(FLGame(buffer=6), "exact responses to means"), rounds=25),
+            Check(clinics_that_agree, playing(FLGame(buffer=5), "exact responses to means")),
             Check(four_equal_players, playing(FLGame(buffer=3), "exact responses to means")),  # too short
             unequal_players,  # unequal coefficients
         ),
@@ -345,6 +352,7 @@ THEOREMS = (
             unequal_players,
             nearly_equal_players,
             opposed_players,
+            two_clinics,
             Check(small_boxes, rounds=1),  # coefficients outside of the boxes
             chain_game,  # correlated features
         ),

@@ -72,6 +72,7 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
         fed = p.federation
         what = f"{fed.K} clients, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.loss!r}"
         short, work = _of_environments(m)
+        work += f", every entry of w starts at {float(s.start.flat[0]):g}"
     rounds = [] if one_round else [f"T {s.rounds}"]
     full = [f"{instance.words} ({what})", f"{type(m).__name__}, {work}", rule.words]
     full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]

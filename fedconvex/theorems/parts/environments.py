@@ -94,6 +94,21 @@ def four_equal_players() -> GameProblem:
     return GameProblem(fed, Squared(), 1e6)
 
 
+@instance("clinics that agree", "diabetes, features of 4 clinics, targets of one model of three, boxes of 10⁶", "real")
+def clinics_that_agree() -> GameProblem:
+    """Correlated features, whose moments differ, and equal coefficients."""
+    X, v = diabetes.make().federation.X[:400, :3], np.array([0.3, -0.5, 0.2])
+    return GameProblem(Federation.from_arrays(X, X @ v, np.arange(400) // 100), Squared(), 1e6)
+
+
+@instance("two clinics", "diabetes, 2 clinics as players, one feature, boxes of 1", "real")
+def two_clinics() -> GameProblem:
+    """Body mass index, in the first and the third clinic."""
+    two = diabetes.make().federation.subset([0, 2])
+    who = np.repeat([0, 1], two.sizes)
+    return GameProblem(Federation.from_arrays(two.X[:, [2]], two.y, who), Squared(), 1.0)
+
+
 @instance("unequal players", "two players with coefficients 0.2 and 0.9, boxes of 2")
 def unequal_players() -> GameProblem:
     """One ends at its bound."""
