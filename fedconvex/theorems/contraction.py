@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from fedconvex._check import flag, real, whole
 from fedconvex.constants import MEASURED, Constants
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
-from fedconvex.losses import Squared
+from fedconvex.losses import SmoothedHinge, Squared
 from fedconvex.methods import SCAFFOLD, UniformSampling
 from fedconvex.problems import Problem
 from fedconvex.theorems.fedavg_strongly_convex import decaying_step
 from fedconvex.theorems.parts.assumptions import client_noise, client_weights, least_convexity, where_taken
 from fedconvex.theorems.parts.instances import (
+    at_minimiser,
     diabetes,
     mean_estimation,
     shifted_logistic,
@@ -148,8 +150,8 @@ Both are attained by one parabola, S1 by equal parabolas with noise from the opt
 of nearly equal curvature, to 3 %. Beside the exact worst case over all functions (two clients, L = D = 1, τη = 0.6):
 ‖x_T - x*‖² to about 2 and 8 % for S2 and S1 at μ = 0.1, ζ_* = 1/2, T = 2, 1 and 12 % at μ = 1/2, ζ_* = 1. F - F*
 costs a factor 3 more at μ = 0.1, 1.7 at μ = 1/2: (L/2)‖x - x*‖² is L/μ times F - F* in flat directions, on most
-problems nearly all of what is lost. S1 takes the worst of A and N at once, S2 those of ρ̄ and of ρ - ρ̄. Nothing that
-was found comes near the bias M of noise.
+problems nearly all of what is lost. S1 takes the worst of A and N at once, S2 those of ρ̄ and of ρ - ρ̄. Of what the
+bias M of noise adds 0.13 was found, for kinked functions of many clients (with 128 of them 0.02 of the term).
 """,
 )
 
@@ -371,10 +373,6 @@ def _read_scaffold(s: Setting) -> Reading:
     return Reading({"constants": s.constants(), "rounds": s.rounds, **numbers})
 
 
-def _optimum(problem: Problem) -> np.ndarray:
-    return np.asarray(problem.solve().w)
-
-
 def _parabolas() -> Problem:
     return Problem(Federation.from_clients([([[1.0]], [1.0]), ([[0.99]], [-1.0])]), Squared(), weights="uniform")
 
@@ -383,7 +381,19 @@ def _parabola() -> Problem:
     return Problem(Federation.from_clients([([[1.0]], [1.0])]), Squared())
 
 
+def _noisy_kinks() -> Problem:
+    """One row that pulls to one side, three to the other: noise of local steps moves the mean of the models."""
+    rows = np.array([[1.0], [-0.276], [-0.276], [-0.276]])
+    return Problem(Federation.from_clients([(rows, np.ones(4))] * 128), SmoothedHinge(), 0.53)
+
+
 _TWO = Instance("two parabolas", "(w - 1)²/2 and (0.99 w + 1)²/2: nearly equal curvature", "synthetic", _parabolas)
+_KINKS = Instance(
+    "noisy kinks and a parabola",
+    "128 equal clients, one feature, smoothed hinge with l2, from the optimum",
+    "synthetic",
+    cache(_noisy_kinks),
+)
 _ONE = Instance("one parabola", "(w - 1)²/2", "synthetic", _parabola)
 _SHARED: dict[str, Any] = {
     "quantity": LAST_SYNCHRONISED,
@@ -404,14 +414,15 @@ THEOREMS = (
         method=fixed_step(1.0, local_steps=3),
         checks=(
             unequal_hessians,
-            Check(shifted_logistic, fixed_step(0.5, local_steps=3, batch_size=4)),
+            Check(shifted_logistic, fixed_step(0.5, local_steps=3, batch_size=4), 8),
             Check(uneven_logistic, fixed_step(0.5, local_steps=3)),
             Check(unequal_hessians, decaying_step(local_steps=3, batch_size=4)),
             Check(diabetes, decaying_step(local_steps=3, batch_size=4)),
             Check(_ONE, fixed_step(0.5, local_steps=2), 3),
             Check(two_logistic_clients, fixed_step(0.5, local_steps=2), 2),
-            Check(_TWO, fixed_step(0.05, local_steps=4), 300, _optimum),
-            Check(mean_estimation, fixed_step(0.5, local_steps=3, batch_size=2), 20, _optimum),
+            Check(_TWO, fixed_step(0.05, local_steps=4), 300, at_minimiser),
+            Check(mean_estimation, fixed_step(0.5, local_steps=3, batch_size=2), 20, at_minimiser),
+            Check(_KINKS, fixed_step(0.774, local_steps=3, batch_size=1), 4, at_minimiser),
             Check(unequal_hessians, fixed_step(0.5, local_steps=3, scheme=UniformSampling)),  # not all clients
         ),
         space=local_sgd_space(fixed_step, 1.0, weighted=True),
@@ -432,7 +443,7 @@ THEOREMS = (
             Check(uneven_logistic, fixed_step(0.1, SCAFFOLD, local_steps=3)),
             Check(_ONE, fixed_step(0.5, SCAFFOLD, local_steps=2), 3),
             Check(two_logistic_clients, fixed_step(0.5, SCAFFOLD, local_steps=2), 2),
-            Check(_TWO, fixed_step(0.3, SCAFFOLD, local_steps=4), 2, _optimum),
+            Check(_TWO, fixed_step(0.3, SCAFFOLD, local_steps=4), 2, at_minimiser),
             Check(unequal_hessians, fixed_step(2.5, SCAFFOLD, local_steps=3)),  # too long a step
         ),
         space=local_sgd_space(fixed_step, 1.0, SCAFFOLD, batches=0, weighted=True),

@@ -417,8 +417,7 @@ _UNIFORM: dict[str, Any] = {
     "quantity": SHADOW_AVERAGE,
     "read": local_sgd_reading("R1"),
     "statement": STATEMENT,
-    "loose": "The start term is sharp to a factor that tends to 1; a factor of at most 3.5 remains in the drift, 2 in "
-    "the noise.",
+    "loose": "Start and noise are sharp, to a factor that tends to 1; a factor of at most 3.5 remains in the drift.",
     "method": fixed_step(0.5, local_steps=3, batch_size=4),
     "rounds": 20,
     "worst_case": UniformUpper,
@@ -431,14 +430,15 @@ _WHERE_UNIFORM: tuple[Instance | Check, ...] = (
     breast_cancer_by_size,
     Check(mean_estimation, fixed_step(0.5, local_steps=3, batch_size=2)),
     *WITHIN_REACH,
-    Check(noisy_kinks, fixed_step(0.1, local_steps=256, batch_size=1), 5, at_minimiser),
-    Check(noisy_kinks_small, fixed_step(0.1, local_steps=256, batch_size=1), 5, at_minimiser),
 )
+_NOISY_KINKS = [
+    Check(k, fixed_step(0.25, local_steps=4, batch_size=1), 60, at_minimiser) for k in (noisy_kinks, noisy_kinks_small)
+]
 _OPTIMUM: dict[str, Any] = {
     "quantity": SHADOW_AVERAGE,
     "read": _read_optimum,
     "statement": STATEMENT,
-    "loose": "1/(1 - r) and the factors 2 and 4 of Young's inequality; steps are of order 1/(L tau).",
+    "loose": "The drift, by the inequalities that split it; steps are of order 1/(L tau).",
     "method": least_bound_step(local_steps=3, batch_size=4),
     "rounds": 50,
     "worst_case": AtOptimum,
@@ -478,7 +478,7 @@ THEOREMS = (
         title="FedAvg, convex, R1#",
         bound=fedavg_refined_sharp,
         says="R1 with half the noise or less, a smaller drift and steps up to 1/L: its noise is attained.",
-        checks=_WHERE_UNIFORM,
+        checks=(*_WHERE_UNIFORM, *_NOISY_KINKS),
         **_UNIFORM,
     ),
     Theorem(

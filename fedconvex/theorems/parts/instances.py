@@ -53,11 +53,11 @@ def two_logistic_clients() -> Problem:
     )
 
 
-@instance("noisy kinks", "16 equal clients, one feature, smoothed hinge, from the optimum")
+@instance("noisy kinks", "128 equal clients, one feature, smoothed hinge, from the optimum")
 def noisy_kinks(unit: float = 1.0) -> Problem:
-    """Four rows a client: where a slope ends, noise of local steps moves the mean of the models."""
-    rows = unit * np.array([[1.0], [-0.3], [-0.3], [-0.3]])
-    return Problem(Federation.from_clients([(rows, np.ones(4))] * 16), SmoothedHinge())
+    """Four rows a client: where a slope ends, noise of local steps moves the mean of the models, which has little."""
+    rows = unit * np.array([[1.0], [-0.328], [-0.328], [-0.328]])
+    return Problem(Federation.from_clients([(rows, np.ones(4))] * 128), SmoothedHinge())
 
 
 noisy_kinks_small = noisy_kinks._replace(
