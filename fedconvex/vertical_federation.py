@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedconvex._check import bad, instance, items, raw
 from fedconvex.federation import Federation
 from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
+from fedconvex.tables.joining import Join
 
 __all__ = ["VerticalFederation"]
 
@@ -34,6 +35,8 @@ class VerticalFederation:
         Column pointers, 0 = ptr[0] < ptr[1] < ... < ptr[K] = d: an owner without columns is an error.
     labels : array (K,), optional
         Names of the owners; default 0, ..., K-1.
+    join : Join, optional
+        How the rows of tables were brought together, ids without a partner included (`from_frames`).
 
     Raises
     ------
@@ -55,6 +58,7 @@ class VerticalFederation:
     rows: Federation
     ptr: np.ndarray
     labels: np.ndarray = None  # type: ignore[assignment]
+    join: Join | None = None
 
     def __post_init__(self) -> None:
         who = "VerticalFederation"
@@ -124,6 +128,63 @@ class VerticalFederation:
         ptr = np.concatenate([[0], np.cumsum([X.shape[1] for X in each])])
         return cls(Federation(X, y, np.array([0, n])), ptr, np.asarray(names))
 
+    @classmethod
+    def from_frames(
+        cls, tables: Any, on: str, target: str, *, standardise: bool = True, **choices: Any
+    ) -> VerticalFederation:
+        """Join the tables of several owners on an id, and make features of their columns.
+
+        Columns are decided upon, encoded and standardised as `Federation.from_frame` does it, each from its owner's
+        column alone. Rows whose id some owner does not have are left out: ``join.unmatched`` lists them.
+
+        Parameters
+        ----------
+        tables : mapping from owner to table
+            Files, DataFrames, or mappings from column to values; each with the column of ids.
+        on : str
+            The column of ids.
+        target : str
+            The column to predict, of whichever owner. Two classes become -1 and 1.
+        standardise : bool
+            Give features mean 0 and variance 1.
+        **choices
+            As for `Federation.from_frame`: drop, keep, as_category, impute, ...
+
+        Raises
+        ------
+        ValueError, TypeError
+            If ids are missing or stand twice, a column has two owners, or an owner beside that of the target has no
+            features; and as `fedconvex.tables.read_table`.
+
+        Examples
+        --------
+        >>> from fedconvex import VerticalFederation
+        >>> bank = {"customer": ["a", "b", "c", "d"], "income": [3.5, 1.0, 2.0, 1.5], "default": [0, 1, 0, 1]}
+        >>> shop = {"customer": ["d", "c", "x", "a"], "visits": [9.5, 5.0, 1.0, 2.0]}
+        >>> fed = VerticalFederation.from_frames({"bank": bank, "shop": shop}, on="customer", target="default")
+        >>> fed
+        VerticalFederation(2 owners of 1 and 1 features, 3 rows, dense)
+        >>> fed.y.tolist(), fed.join.unmatched
+        ([-1.0, -1.0, 1.0], {'bank': ('b',), 'shop': ('x',)})
+        """
+        from fedconvex.tables.joining import joined
+        from fedconvex.tables.reading import read_table
+
+        who, found = "VerticalFederation.from_frames", joined(tables, on)
+        if target not in found.owner_of:
+            raise bad(f"{who}: target", "be a column of one of the owners", repr(target))
+        frame, planned = read_table(found.frame, target, **choices)
+        columns = planned.fit(frame, standardise=standardise)
+        y = columns.target(frame)
+        if columns.labels is None:
+            y = (y - columns.target_center) / columns.target_scale
+        elif len(columns.labels) == 2:
+            y = 2.0 * y - 1.0
+        width = _widths(who, columns, found, target)
+        X = columns.standardised(columns.matrix(frame))
+        rows = replace(Federation(X, y, np.array([0, len(y)])), columns=columns)
+        return cls(rows, np.cumsum([0, *width.values()]), np.array([*width]), found)
+
     # ---------------------------------------------------------------- sizes and names
 
     @property
@@ -172,7 +233,11 @@ class VerticalFederation:
         each = np.full(self.K, self.n)
         return Roster(self.labels, self.ids, each, each.astype(float), self.d, None)
 
-    columns = None  # no record of raw columns
+    @property
+    def columns(self) -> Any:
+        """The record of raw columns, where rows come from tables."""
+        return self.rows.columns
+
     n_domains = 0
 
     @cached_property
@@ -199,6 +264,18 @@ class VerticalFederation:
         owners = "owner" if self.K == 1 else "owners"
         kind = "CSR" if self.is_sparse else "dense"
         return f"VerticalFederation({self.K} {owners} of {some} features, {self.n:,} rows, {kind})"
+
+
+def _widths(who: str, columns: Any, found: Join, target: str) -> dict[str, int]:
+    """Return how many features the owners have; who knows the target only is no owner."""
+    width = dict.fromkeys(found.unmatched, 0)
+    for c in columns.features:
+        width[found.owner_of[c.name]] += len(c.features)
+    bare = [name for name, w in width.items() if not w]
+    if set(bare) - {found.owner_of[target]}:
+        name = next(name for name in bare if name != found.owner_of[target])
+        raise bad(f"{who}: table of {name}", "have a column that makes a feature", "none", "leave it out")
+    return {name: w for name, w in width.items() if w}
 
 
 def _any(X: Any) -> bool:

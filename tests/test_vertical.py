@@ -231,3 +231,63 @@ def test_a_problem_of_another_kind_is_refused(logistic):
         run(GradientDescent(step_size=0.1), logistic, rounds=1)
     with pytest.raises(ValueError, match="FedBCD: start must be zero"):
         run(FedBCD(order="in turn"), logistic, rounds=1, start=np.ones(10))
+
+
+# ---------------------------------------------------------------- tables
+
+BANK = {
+    "customer": ["0007", "7", "a", "b", "c"],
+    "income": [3.5, 1.0, 2.0, 2.5, 1.5],
+    "default": ["y", "n", "y", "n", "y"],
+}
+SHOP = {
+    "customer": ["c", "x", "7", "a", "0007"],
+    "visits": [9.5, 5.0, 1.0, 2.0, 4.0],
+    "town": ["p", "q", "q", "p", "q"],
+}
+
+
+def of_tables(bank=BANK, shop=SHOP, **choices):
+    return VerticalFederation.from_frames({"bank": bank, "shop": shop}, on="customer", target="default", **choices)
+
+
+def test_tables_are_joined_on_ids_as_they_are_written():
+    """In the order of the first table, whatever the order of the second; what has no partner is counted and listed."""
+    fed = of_tables(standardise=False)
+    assert fed.labels.tolist() == ["bank", "shop"]
+    assert fed.ptr.tolist() == [0, 1, 4]
+    assert fed.join.ids.tolist() == ["0007", "7", "a", "c"]
+    assert fed.join.unmatched == {"bank": ("b",), "shop": ("x",)}
+    np.testing.assert_array_equal(fed.rows.X, [[3.5, 4, 0, 1], [1, 1, 0, 1], [2, 2, 1, 0], [1.5, 9.5, 1, 0]])
+    assert fed.y.tolist() == [1.0, -1.0, 1.0, 1.0]
+    assert fed.columns.feature_names == ("income", "visits", "town=p", "town=q")
+    upside_down = {name: column[::-1] for name, column in SHOP.items()}
+    np.testing.assert_array_equal(of_tables(shop=upside_down).rows.X, of_tables().rows.X)
+    best = VerticalProblem(fed, Logistic(), 0.1).solve()
+    assert best.predict({"income": [3.0], "visits": [4.0], "town": ["q"]}).tolist() == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("bank", "shop", "message"),
+    [
+        ({"customer": ["a", "b", "a"]}, {}, "column 'customer' of bank must hold every id once; got 'a' 2 times"),
+        ({"customer": ["a", None, "b"]}, {}, "of bank must have an id in every row; got none in row 2"),
+        ({}, {"customer": ["k", "l", "m"]}, "find ids in column 'customer' that all owners have"),
+        ({}, {"income": [1.0, 2.0, 3.0]}, "column 'income' must be of one owner; got bank and shop"),
+        ({}, {"default": ["y", "n", "y"]}, "column 'default' must be of one owner; got bank and shop"),
+        ({}, {"customer": None}, "table of shop must have the column 'customer'"),
+        ({}, {"visits": None}, "table of shop must have a column that makes a feature"),
+        ({"default": None}, {}, "target must be a column of one of the owners; got 'default'"),
+    ],
+)
+def test_tables_that_cannot_be_joined(bank, shop, message):
+    base = (
+        {"customer": ["a", "b", "c"], "income": [1.5, 2.5, 4.0], "default": ["y", "n", "y"]},
+        {"visits": [1.0, 5.0, 2.5]},
+    )
+    tables = [
+        {k: v for k, v in {**of, **new}.items() if v is not None}
+        for of, new in zip((base[0], {"customer": ["c", "a", "b"], **base[1]}), (bank, shop), strict=True)
+    ]
+    with pytest.raises((ValueError, TypeError), match=message):
+        of_tables(*tables)

@@ -554,6 +554,11 @@ def own() -> dict[str, dict[str, Any]]:
         "problems.InvariantProblem": {"federation": w["alone_clients"]},
         "VerticalFederation": {"rows": w["columns_of_owners"].rows, "ptr": np.array([0, 1, 2])},
         "VerticalFederation.from_blocks": {"blocks": [w["X"][:, :1], w["X"][:, 1:]], "owners": ["a", "b"]},
+        "VerticalFederation.from_frames": {
+            "tables": {"a": {"id": list("123"), "u": [1.5, 2.0, 4.5]}, "b": {"id": list("312"), "v": [0.5, 1.0, 2.5]}},
+            "on": "id",
+            "target": "v",
+        },
         "problems.VerticalProblem": {"federation": w["columns_of_owners"], "l2": 0.1},
         "problems.GameProblem": {"federation": w["alone_clients"], "bound": 2.0, "predictor": "sum"},
         "methods.FLGame": {"buffer": 2},
