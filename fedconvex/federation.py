@@ -430,8 +430,8 @@ class Federation:
         """Largest |x_j| of every feature, (d,)."""
         X, largest = self.X, np.zeros(self.d)
         if self.is_sparse:  # pieces: Ctrl-C is heard between two of them, and nothing of the size of X is made
-            for i in range(0, X.nnz, 1 << 18):
-                np.maximum.at(largest, X.indices[i : i + (1 << 18)], np.abs(X.data[i : i + (1 << 18)]))
+            for i in range(0, X.nnz, 1 << 15):
+                np.maximum.at(largest, X.indices[i : i + (1 << 15)], np.abs(X.data[i : i + (1 << 15)]))
             return largest
         step = max(1, (1 << 16) // max(self.d, 1))
         room = np.empty((min(step, self.n), self.d))

@@ -163,7 +163,11 @@ def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start
         gap = bounded_gap(problem, w, F, g, 0.0 * g).gap
         if size <= target or (math.isfinite(gap) and tol is not None and gap <= tol * (1.0 + abs(F - gap))):
             break
-        step = _conjugate_gradients(problem.hessian_product(w), g, min(0.1, math.sqrt(size / size0)))
+        accuracy = min(0.1, math.sqrt(size / size0))
+        if problem.traits.quadratic:  # one system is all of it
+            enough = 0.7 * math.sqrt(2.0 * problem.strong_convexity * (tol or 0.0))
+            accuracy = min(0.5, max(enough, target, 1e-12 * size) / size)
+        step = _conjugate_gradients(problem.hessian_product(w), g, accuracy)
         slope = float(g @ step)
         t, accepted = 1.0, False
         while t > 1e-10:

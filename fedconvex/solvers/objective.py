@@ -450,7 +450,7 @@ class Objective(WeightedRows):
                 return (fed.X.T @ (per_row * Z)).T.ravel() + self.ridge * v
 
             return product
-        h = self.curvatures(w)
+        h = self.per_row if self.traits.quadratic else self.curvatures(w)
         return lambda v: fed.X.T @ (h * (fed.X @ v)) + self.ridge * v
 
     def _domain_counts(self) -> tuple[np.ndarray, np.ndarray]:

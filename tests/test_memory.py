@@ -1,0 +1,64 @@
+"""Solving needs little memory beside the rows, which may be larger than what the process may use."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation
+from fedconvex.solvers.hessians import weighted_gram
+
+SCRIPT = """
+import resource, sys
+import numpy as np
+from fedconvex import Federation, Logistic, Problem, Squared
+
+X = np.load(sys.argv[1], mmap_mode="r")
+y = np.where(np.arange(len(X)) % 3 == 0, -1.0, 1.0)
+losses, few = (Logistic(), Squared()), Federation(np.array(X[:4000]), y[:4000], [0, 4000])
+for loss in losses:
+    Problem(few, loss, 1e-3).solve(tol=1e-6)  # what is compiled and loaded does not count
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+limit = 1024 * int(status["VmData"].split()[0]) + X.nbytes // 3
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+try:
+    np.abs(X)
+except MemoryError:
+    print("no copy fits")
+fed = Federation(X, y, [0, len(X) // 2, len(X)])
+for loss in losses:
+    best = Problem(fed, loss, 1e-3).solve(tol=1e-6)
+    print(best.gap <= 1e-6 * (1.0 + best.value))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of private memory are those of Linux")
+def test_memory_mapped_rows_larger_than_the_allowed_memory_are_solved(tmp_path):
+    rows = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", shape=(100_000, 100))
+    rng = np.random.default_rng(0)
+    for lo in range(0, len(rows), 10_000):
+        rows[lo : lo + 10_000] = rng.normal(size=(10_000, 100))
+    rows.flush()
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "X.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:3] == ["no copy fits", "True", "True"]
+
+
+def test_sizes_of_columns_and_grams_make_no_copy_of_the_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40_000, 20))
+    fed, h = Federation(X, np.sign(X[:, 0]), [0, 40_000]), rng.random(40_000)
+    some = np.where(h < 0.4, h, 0.0)
+    tracemalloc.start()
+    np.testing.assert_array_equal(fed.column_sizes, [max(X[:, j].max(), -X[:, j].min()) for j in range(20)])
+    grams = [weighted_gram(fed.X, v) for v in (h, some, np.ones(40_000))]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    for v, H in zip((h, some, np.ones(40_000)), grams, strict=True):
+        np.testing.assert_allclose(H, (X * v[:, None]).T @ X, rtol=1e-11, atol=1e-9)
+    assert peak < 0.3 * X.nbytes  # a copy of the rows that count, or of |X|, was a half or all of it
