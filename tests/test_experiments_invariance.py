@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedconvex.datasets import chain_federation
+from fedconvex.datasets import chain_federation, coloured_federation
 from fedconvex.papers import EXPERIMENTS, summary
-from fedconvex.papers.invariance import against, chain
+from fedconvex.papers.invariance import against, chain, colour
 from fedconvex.papers.invariance.against import Found, Risks, _claims, _crossing
 from fedconvex.papers.invariance.shifts import SHIFTS, population
 
@@ -195,3 +195,88 @@ def test_irm_chain(monkeypatch):
     assert findings.holds, summary(findings)
     assert {row["noise at"] for row in findings.tables["table"]} == set(chain.SETTINGS)
     assert [row["theirs"] for row in findings.tables["published"]] == ["ERM", "IRM", "ICP"] * 2
+
+
+# ---------------------------------------------------------------- irm-colour
+
+
+def test_environments_of_colours():
+    """Two signs are the coloured population; components stand in the channel of their colour; flips are exact."""
+    flip = 0.2
+    rows = colour.environment(np.ones((1, 1)), np.ones(1), flip, colour.KINDS[0])
+    fed = coloured_federation((flip,))
+    theirs = sorted(zip((fed.X * fed.y[:, None]).tolist(), fed.sample_weight.tolist(), strict=True))
+    ours = sorted(zip((rows.X * rows.y[:, None]).tolist(), rows.weight.tolist(), strict=True))
+    assert [x for x, _ in ours] == [x for x, _ in theirs]
+    assert [p for _, p in ours] == pytest.approx([p for _, p in theirs])
+    assert rows.accuracy(np.array([1.0, 0.0])) == pytest.approx(0.75)
+    assert rows.accuracy(np.array([0.0, 1.0])) == pytest.approx(0.8)
+    assert rows.accuracy(np.zeros(2)) == pytest.approx(0.5)
+    image = np.array([[2.0, 3.0]])
+    wide = colour.environment(image, np.array([-1.0]), flip, colour.KINDS[2])
+    assert {tuple(x) for x in wide.X.tolist()} == {(2.0, 3.0, 0.0, 0.0, 1.0), (0.0, 0.0, 2.0, 3.0, -1.0)}
+    assert wide.weight @ (wide.y == -1.0) == pytest.approx(0.75)
+    assert wide.weight @ (wide.X[:, -1] == wide.y) == pytest.approx(1.0 - flip)
+
+
+def colours(planted=None):
+    """Results for which every claim holds, then what is planted: {(features and loss, model): models}."""
+    model, mine = colour.Model, {}
+    names = [colour._name(weight) for weight in colour.WEIGHTS]
+    for kind in ("two signs, squared", "two signs, logistic"):
+        late = [model(0.75, 0.75 if i > 2 else 0.1, 1e-9, np.log([3.0, 17.0 / 3.0])) for i in range(len(names))]
+        mine |= {(kind, name): [m] for name, m in zip(names, late, strict=True)}
+    for loss in ("squared", "logistic"):
+        for i, name in enumerate(names):
+            late = [model(0.85 - 0.03 * i + 0.001 * j, 0.1 + 0.1 * i - 0.002 * j, 1e-9, np.zeros(2)) for j in range(4)]
+            mine["score and colour, " + loss, name] = late
+    wide = f"{colour.KINDS[2]}, squared"
+    mine |= {(wide, name): [model(0.8, 0.3, 1e-9, np.zeros(2))] * 4 for name in (*names, "shape alone")}
+    mine |= {
+        (f"{k}, squared", "game"): [model(0.85, 0.1, 1e-9, np.zeros(2))] * n
+        for k, n in zip(colour.KINDS[:2], (1, 4), strict=True)
+    }
+    return mine | (planted or {})
+
+
+@pytest.mark.parametrize(
+    ("where", "test", "gap", "fails"),
+    [
+        ((), 0.0, 0.0, []),
+        (("two signs, squared", "IRMv1, 10"), 0.75, 1e-9, [0]),
+        (("two signs, squared", "IRMv1, 100"), 0.1, 1e-9, [0]),
+        (("two signs, squared", "IRMv1, 100"), 0.75, 1e-3, [0]),
+        (("two signs, logistic", "IRMv1, 100"), 0.1, 1e-9, [1]),
+        (("score and colour, squared", "game"), 0.6, 1e-9, [2]),
+        (("score and colour, squared", "IRMv1, 10000"), 0.05, 1e-9, [3]),
+        (("score and colour, logistic", "IRMv1, 10000"), 0.05, 1e-9, [4]),
+        ((f"{colour.KINDS[2]}, squared", "IRMv1, 1000"), 0.6, 1e-9, [5]),
+        ((f"{colour.KINDS[2]}, squared", "IRMv1, 1000"), 0.3, 1e-3, [5]),
+    ],
+)
+def test_claims_about_colours_can_fail(where, test, gap, fails):
+    mine = colours()
+    if where:
+        n = len(mine[where])
+        planted = [colour.Model(0.9 + 0.001 * j, test + 0.001 * j, gap, mine[where][0].w) for j in range(n)]
+        mine = colours({where: planted})
+    assert [i for i, claim in enumerate(colour._claims(mine)) if claim.holds is False] == fails
+
+
+def test_other_claims_about_colours():
+    """Pooled logistic training off naive Bayes by 1e-4 fails; gains that differ between splits stay open."""
+    far = colour.Model(0.85, 0.1, 1e-9, np.log([3.0, 17.0 / 3.0]) + 1e-4)
+    claims = list(colour._claims(colours({("two signs, logistic", "pooled"): [far]})))
+    assert [c.holds for c in claims] == [True, False, True, True, True, True]
+    unclear = [colour.Model(0.7, 0.1 + 0.5 * (j % 2), 1e-9, np.zeros(2)) for j in range(4)]
+    claims = list(colour._claims(colours({("score and colour, squared", "IRMv1, 10000"): unclear})))
+    assert claims[3].holds is None
+
+
+@pytest.mark.slow
+def test_irm_colour(monkeypatch):
+    monkeypatch.setattr(colour, "QUICK_SPLITS", 2)
+    monkeypatch.setattr(colour, "COMPONENTS", 8)
+    findings = EXPERIMENTS["irm-colour"].run(quick=True, seed=2)
+    assert findings.holds, summary(findings)
+    assert [row["model"] for row in findings.tables["published"]] == ["ERM", "IRM", "grey images", "F-IRM game"]

@@ -19,7 +19,7 @@ from fedconvex.papers import (
     scaffold_similarity,
 )
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
-from fedconvex.papers.invariance import against, chain
+from fedconvex.papers.invariance import against, chain, colour
 from fedconvex.papers.mocha import har
 
 __all__ = [
@@ -46,6 +46,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         agnostic_clients.EXPERIMENT,
         agnostic_fashion.EXPERIMENT,
         chain.EXPERIMENT,
+        colour.EXPERIMENT,
         against.EXPERIMENT,
     )
 }
