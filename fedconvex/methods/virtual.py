@@ -39,7 +39,7 @@ from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Measure
 from fedconvex.problems.protocol import POSTERIOR
 from fedconvex.solvers import damping
-from fedconvex.solvers.free_energy import gradient_norm, minimise, natural_step
+from fedconvex.solvers.free_energy import gradient, minimise, natural_step
 from fedconvex.solvers.gaussians import Gaussian, natural, pack, packed_size, unpack
 from fedconvex.traits import Traits
 
@@ -282,7 +282,7 @@ class VIRTUAL(CheckedFields):
                     _natural(v[:P], v[P:]) for v in (np.hstack([state.precision[r], state.shift[r]]), state.prior[r])
                 )
                 H = unpack(curvature[r], len(slope[r]), P == len(slope[r]))
-                gap[r] = gradient_norm(s, p, slope[r], H)[0] / (2.0 * state.tau[r])
+                gap[r] = gradient(s, p, slope[r], H).square / (2.0 * state.tau[r])
             except (np.linalg.LinAlgError, ValueError):
                 continue
         grew = gap > state.gap  # never at the start, where the last one is NaN

@@ -175,7 +175,7 @@ class GaussianPosterior:
         mu, v = self.q.scores(X)
         if client is not None:
             labels = problem.federation.labels.tolist()
-            if client not in labels:
+            if np.ndim(client) != 0 or client not in labels:
                 raise bad("GaussianPosterior.predict: client", "be a label of the federation", f"{client!r}")
         if problem.private is not None:
             own = problem.private if client is None else self.private[labels.index(client)]

@@ -19,11 +19,13 @@ from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPoster
 from fedconvex.problems.protocol import POSTERIOR, ClientWeights, Measure, check_loss, client_weights
 from fedconvex.solvers import damping
 from fedconvex.solvers.expected_losses import ExpectedLoss, GaussHermite, JaakkolaJordan, NormalNoise
-from fedconvex.solvers.free_energy import Rows, gradient_norm, minimise, slope_and_curvature
+from fedconvex.solvers.free_energy import Rows, gradient, minimise, slope_and_curvature
 from fedconvex.solvers.gaussians import Gaussian, divergence, natural, pack, unpack
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 __all__ = ["GaussianPosteriorProblem", "PosteriorSolution"]
+
+_LEAST, _MOST = 1e-30, 1e30  # of precisions, noise, features and labels: products of them stay in double precision
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,14 @@ class GaussianPosteriorProblem(ClientWeights):
         among(f"{who}.covariance", covariance, ("diagonal", "full"))
         self.covariance, self.diagonal = covariance, covariance == "diagonal"
         self.noise_variance = real(f"{who}.noise_variance", noise_variance, low=0.0, strict=True)
+        if not _LEAST <= self.noise_variance <= _MOST:
+            raise bad(f"{who}.noise_variance", f"lie in [{_LEAST:g}, {_MOST:g}]", noise_variance, "scale the labels")
+        for name, values in (("features", federation.X), ("labels", federation.y)):
+            most = float(
+                np.abs(values.data if federation.is_sparse and name == "features" else values).max(initial=0.0)
+            )
+            if most > _MOST:
+                raise bad(f"{who}: {name}", f"be at most {_MOST:g} in size", f"{most:g}", "scale them")
         self.linear = bool(traits(loss).quadratic)
         self.expected = self._likelihood(expectation)
         d = federation.d
@@ -147,9 +157,12 @@ class GaussianPosteriorProblem(ClientWeights):
         if P.shape not in ((), (d,), (d, d)):
             raise bad(who, f"have shape (), ({d},) or ({d}, {d})", f"{P.shape}")
         P = np.full(d, P) if P.ndim == 0 else P
-        least = P.min() if P.ndim == 1 else np.linalg.eigvalsh(P)[0] if np.isfinite(P).all() else np.nan
-        if not (np.isfinite(P).all() and least > 0.0):
-            raise bad(who, "be positive definite and finite", f"{least:g} as its least eigenvalue")
+        finite = bool(np.isfinite(P).all())
+        values = P if P.ndim == 1 else np.linalg.eigvalsh(P) if finite else np.full(1, np.nan)
+        if not (finite and values.min() > 0.0):
+            raise bad(who, "be positive definite and finite", f"{values.min():g} as its least eigenvalue")
+        if not _LEAST <= values.min() <= values.max() <= _MOST:
+            raise bad(who, f"lie in [{_LEAST:g}, {_MOST:g}]", f"{values.min():g} to {values.max():g}", "scale the data")
         if P.ndim == 2 and not np.allclose(P, P.T, rtol=1e-12, atol=0.0):
             raise bad(who, "be symmetric", "another matrix")
         return P if self.diagonal or P.ndim == 2 else np.diag(P)
@@ -230,6 +243,9 @@ class GaussianPosteriorProblem(ClientWeights):
         ValueError
             If the precision is not positive definite, or there are several trajectories.
         """
+        if not (hasattr(state, "precision") and hasattr(state, "shift")):
+            who, cure = "GaussianPosteriorProblem.posterior: state", "pass result.state, or a Gaussian"
+            raise wrong_type(who, "have a precision and a shift", f"{type(state).__name__}", cure)
         precision, shift = np.asarray(state.precision), np.asarray(state.shift)
         if not isinstance(state, Gaussian):
             if len(shift) != 1:
@@ -250,8 +266,8 @@ class GaussianPosteriorProblem(ClientWeights):
             v, g, Hk = slope_and_curvature(self.expected, rows, q, ck, not self.diagonal)
             value, slope, H = value + v, slope + g, H + Hk
             if ck is not None:
-                square += gradient_norm(ck, self.private, g, Hk)[0]
-        square += gradient_norm(q, self.prior, slope, H)[0]
+                square += gradient(ck, self.private, g, Hk).square
+        square += gradient(q, self.prior, slope, H).square
         return GaussianPosterior(self, q, c, float(value), square / (2.0 * self.tau))
 
     def measure(self, precision: np.ndarray, shift: np.ndarray) -> Measure:
@@ -274,7 +290,11 @@ class GaussianPosteriorProblem(ClientWeights):
     @cached_property
     def _solution(self) -> PosteriorSolution:
         began = time.perf_counter()
-        fit = minimise(self.prior, self.private, self.rows, self.expected)
+        try:
+            fit = minimise(self.prior, self.private, self.rows, self.expected)
+        except np.linalg.LinAlgError as error:
+            who, cure = "GaussianPosteriorProblem.solve", "scale the features, or raise the precisions"
+            raise bad(who, "have systems that double precision can solve", f"{error}", cure) from None
         posterior = self._certified(fit.q, fit.c)
         value, gap, spent = posterior.value, posterior.gap, time.perf_counter() - began
         source = "squared gradient over twice the modulus of convexity"

@@ -20,7 +20,7 @@ from fedconvex.kernels.pieces import pause
 from fedconvex.solvers.expected_losses import ExpectedLoss
 from fedconvex.solvers.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
 
-__all__ = ["Fit", "Rows", "gradient_norm", "minimise", "natural_step", "slope_and_curvature"]
+__all__ = ["Fit", "Rows", "gradient", "minimise", "natural_step", "slope_and_curvature"]
 
 _STEPS = 200  # of Newton's kind at most; a dozen is usual
 _MEMORY = 8  # points that steps are extrapolated from
@@ -43,9 +43,17 @@ class Fit(NamedTuple):
     q: Gaussian
     c: tuple[Gaussian, ...]  # of the clients; empty without private parameters
     value: float
-    gradient: float  # its norm in means and roots
+    gradient: float  # its norm, in units of standard deviations
     size: float  # of the terms that make up the gradient
     directions: tuple[tuple[np.ndarray, np.ndarray], ...]  # for q and the c_k: step of the mean, next precision
+
+
+class Gradient(NamedTuple):
+    """Squares of a gradient's norm, and of the sizes of its terms."""
+
+    square: float  # in means and roots: what the certificate takes
+    free: float  # in units of standard deviations
+    terms: float  # of the terms that cancel, in these units
 
 
 def slope_and_curvature(
@@ -62,8 +70,8 @@ def slope_and_curvature(
     return float(rows.weight @ value), rows.X.T @ (rows.weight * slope), H
 
 
-def gradient_norm(q: Gaussian, prior: Gaussian, slope: np.ndarray, curvature: np.ndarray) -> tuple[float, float]:
-    """Return the square of the norm of F's gradient in mean and root of q, and that of the sizes of its terms.
+def gradient(q: Gaussian, prior: Gaussian, slope: np.ndarray, curvature: np.ndarray) -> Gradient:
+    """Return F's gradient in mean and root of q, its square, and both in units of q's standard deviations.
 
     Parameters
     ----------
@@ -78,8 +86,10 @@ def gradient_norm(q: Gaussian, prior: Gaussian, slope: np.ndarray, curvature: np
         up, down = (prior.precision + curvature) * C, 1.0 / C
     else:
         up, down = np.triu((dense(prior.precision) + curvature) @ C), np.diag(1.0 / np.diag(C))
-    square = np.sum((pull + slope) ** 2) + np.sum((up - down) ** 2)
-    return float(square), float(np.sum(pull**2) + np.sum(slope**2) + np.sum(up**2) + np.sum(down**2))
+    square = float(np.sum((pull + slope) ** 2) + np.sum((up - down) ** 2))
+    free, terms = (np.sum(times(C.T, v) ** 2) for v in (pull + slope, np.abs(pull) + np.abs(slope)))
+    by_root = (C * (up - down), C * up) if C.ndim == 1 else (C.T @ (up - down), C.T @ up)
+    return Gradient(square, float(free + np.sum(by_root[0] ** 2)), float(terms + np.sum(by_root[1] ** 2)) + C.shape[0])
 
 
 def minimise(
@@ -161,15 +171,15 @@ class _Energy(NamedTuple):
         shaped = (lambda H: np.diag(H).copy()) if q.precision.ndim == 1 else (lambda H: H)
         slope, H = np.sum([g for _, g, _ in parts], axis=0), np.sum([H for _, _, H in parts], axis=0)
         value = divergence(q, prior) + sum(v for v, _, _ in parts)
-        square, size = gradient_norm(q, prior, slope, shaped(H))
-        size += float(np.sum((np.abs(H) @ np.abs(q.mean)) ** 2))
+        _, free, terms = gradient(q, prior, slope, shaped(H))
+        terms += _size(q, H)
         pull = times(prior.precision, q.mean - prior.mean) + slope
         schur, steps = dense(prior.precision) + H, []
         for ck, (_, g, Hk) in zip(c, parts if c else (), strict=True):
             assert private is not None
             value += divergence(ck, private)
-            more = gradient_norm(ck, private, g, shaped(Hk))
-            square, size = square + more[0], size + more[1] + float(np.sum((np.abs(Hk) @ np.abs(ck.mean)) ** 2))
+            more = gradient(ck, private, g, shaped(Hk))
+            free, terms = free + more.free, terms + more.terms + _size(ck, Hk)
             Q = dense(private.precision)
             left = np.linalg.inv(Q + Hk)
             kept = Hk @ left @ Q  # H - H (Q + H)^-1 H
@@ -180,7 +190,7 @@ class _Energy(NamedTuple):
         dm = np.linalg.solve(schur, pull)
         towards = [(dm, prior.precision + shaped(H))]
         towards += [(left @ (g - Hk @ dm), precision) for left, g, Hk, precision in steps]
-        return Fit(q, c, float(value), float(np.sqrt(square)), float(np.sqrt(size)), tuple(towards))
+        return Fit(q, c, float(value), float(np.sqrt(free)), float(np.sqrt(terms)), tuple(towards))
 
     def stepped(self, here: Fit, share: float) -> Fit:
         """Return the point that lies a share of the way in all directions."""
@@ -210,6 +220,12 @@ class _Energy(NamedTuple):
             return self.at(moved[0], tuple(moved[1:]))
         except np.linalg.LinAlgError:
             return None
+
+
+def _size(q: Gaussian, H: np.ndarray) -> float:
+    """Return the square of the size of the terms that scores at q's mean add to a slope, in standard deviations."""
+    sd = np.sqrt(q.variances)
+    return float(np.sum((sd * (np.abs(H) @ np.abs(q.mean))) ** 2))
 
 
 def _units(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
