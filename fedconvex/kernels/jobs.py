@@ -214,9 +214,9 @@ def run(
         else:
             room = _memory(widest, listed, largest, p, C, l2)
         for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
-            todo = kind, some, loss, fed.rows, labels, *where, plan_, eta, replacement, out, path
+            todo = kind, some, loss, fed.rows, labels, *where, plan_, eta, replacement
             if together:
-                run_single_rows(*todo, *room, since)
+                run_single_rows(*todo, out.reshape(-1, p), path, *room, since)
             else:
-                run_jobs(rule, *todo, C, widest, *room, since)
+                run_jobs(rule, *todo, out, path, C, widest, *room, since)
     return out

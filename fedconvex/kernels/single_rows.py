@@ -26,6 +26,7 @@ FEW = 3  # so many jobs are faster one by one, if they are not tilted
 class Jobs(NamedTuple):
     """Jobs side by side: entry l of every array belongs to job l."""
 
+    at: np.ndarray  # its number among all jobs
     r: np.ndarray  # the trajectory
     j: np.ndarray  # the number of the client
     state: np.ndarray  # key of the client's stream of draws
@@ -46,14 +47,14 @@ def room(jobs, p, listed, widest):
     width = max(1, min(jobs, _JOBS, _ENTRIES // p, _ROWS // max(listed, 1)))
     odd = width + 7 & ~7 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
     lists, pool = (np.empty((width, listed), np.int64), np.empty(widest, np.int64)) if listed else (_NO_LISTS, _NO_POOL)
-    return width, np.empty((8, odd), np.int64), np.empty((5, odd)), lists, pool
+    return width, np.empty((9, odd), np.int64), np.empty((5, odd)), lists, pool
 
 
 @inner_part
 def _jobs(whole, real):
     """Divide the memory."""
     return Jobs(
-        whole[0], whole[1], whole[2], whole[3], whole[4], whole[5], whole[6], whole[7],
+        whole[0], whole[1], whole[2], whole[3], whole[4], whole[5], whole[6], whole[7], whole[8],
         real[0], real[1], real[2], real[3], real[4],
     )  # fmt: skip
 
@@ -68,21 +69,22 @@ def _any(b):
 
 
 @inner_part
-def _enter(kind, kinds, ptr, ids, l2, ridge, tilt, trajectories, clients, W, plan, since, out, most, my, at):
+def _enter(kind, kinds, ptr, ids, l2, ridge, tilt, trajectories, clients, W, plan, since, models, most, my, at):
     """Let the next jobs of the kind enter, from number `at` on: how many do, and where the rest begins."""
-    m, size, r = clients.shape[1], 0, at // clients.shape[1]
-    j = at - r * m
+    m, size, p = clients.shape[1], 0, W.shape[2]
+    r, j = at // m, at % m
     while r < clients.shape[0] and size < most:
-        if kinds[r, j] == kind:
-            k = clients[r, j]
-            my.r[size], my.j[size], my.state[size], my.row[size] = r, j, trajectories[r], ids[k]
-            my.lo[size], my.n[size], my.end[size] = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0] * plan[r, j, 1]
-            my.tilted[size] = _any(tilt[min(r, tilt.shape[0] - 1), min(j, tilt.shape[1] - 1)])
-            my.l2[size] = l2 + ridge[min(r, ridge.size - 1)]
-            for q in range(W.shape[2] if since == 0 else 0):
-                out[r, j, q] = W[r, min(j, W.shape[1] - 1), q]
-            size += 1
-        j += 1
+        number, more, b = trajectories[r], ridge[min(r, ridge.size - 1)], tilt[min(r, tilt.shape[0] - 1)]
+        while j < m and size < most:
+            if kinds[r, j] == kind:
+                k, at, w = clients[r, j], r * m + j, W[r, min(j, W.shape[1] - 1)]
+                my.at[size], my.r[size], my.j[size], my.state[size], my.row[size] = at, r, j, number, ids[k]
+                my.lo[size], my.n[size], my.end[size] = ptr[k], ptr[k + 1] - ptr[k], plan[r, j, 0] * plan[r, j, 1]
+                my.tilted[size], my.l2[size] = _any(b[min(j, b.shape[0] - 1)]), l2 + more
+                for q in range(p if since == 0 else 0):
+                    models[at, q] = w[q]
+                size += 1
+            j += 1
         if j == m:
             r, j = r + 1, 0
     return size, r * m + j
@@ -97,15 +99,19 @@ def _address(key, round_, size, my):
 
 @inner_part
 def _list(plan, since, replacement, size, my, lists, pool):
-    """List the rows of all steps of every job, unless steps draw theirs: where steps begin and end."""
-    start = end = 0
+    """List the rows of all steps of every job."""
     for l in range(size):
-        passes, block = plan[my.r[l], my.j[l], 0], plan[my.r[l], my.j[l], 1]
-        if lists.shape[1] > 0:
-            state = np.uint64(my.state[l])
-            list_rows(state, my.lo[l], my.n[l], False, since, passes, block, replacement, pool, lists[l])
-        start, end = since * block, max(end, my.end[l])
-    return start, end
+        passes, block, state = plan[my.r[l], my.j[l], 0], plan[my.r[l], my.j[l], 1], np.uint64(my.state[l])
+        list_rows(state, my.lo[l], my.n[l], False, since, passes, block, replacement, pool, lists[l])
+
+
+@strict_part
+def _last(size, my):
+    """How many steps the jobs take, at most."""
+    end = 0
+    for l in range(size):
+        end = max(end, my.end[l])
+    return end
 
 
 @strict_part
@@ -167,7 +173,7 @@ def _move(X, tilt, s, l, my, w, path):
 @borrowing
 def run_single_rows(
     kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta, replacement,
-    out, path, width, whole, real, lists, pool, since,
+    models, path, width, whole, real, lists, pool, since,
 ):  # fmt: skip
     """out[r, j] = the model W[r, j] after w <- (1 - a l2) w - a tilt - a l'(x_i'w, y_i) x_i for row after row i.
 
@@ -176,18 +182,20 @@ def run_single_rows(
     my, at = _jobs(whole, real), 0
     while at < clients.size:
         size, at = _enter(
-            kind, kinds, ptr, ids, l2, ridge, tilt, trajectories, clients, W, plan, since, out, width, my, at
+            kind, kinds, ptr, ids, l2, ridge, tilt, trajectories, clients, W, plan, since, models, width, my, at
         )  # fmt: skip
         _address(key, round_, size, my)
-        start, end = _list(plan, since, replacement, size, my, lists, pool)
-        for s in range(start, end):
+        if lists.shape[1] > 0:
+            _list(plan, since, replacement, size, my, lists, pool)
+        start = since * plan[my.r[0], my.j[0], 1] if since > 0 and size > 0 else 0  # then there is one job
+        for s in range(start, _last(size, my)):
             if s == start or s < eta.shape[2]:
                 _step_sizes(eta, min(s, eta.shape[2] - 1), size, my)
             _draw(s, start, size, my, lists)
             for l in range(size):
                 if s < my.end[l]:
-                    my.c[l] = _score(X, my.row[l], out[my.r[l], my.j[l]])
+                    my.c[l] = _score(X, my.row[l], models[my.at[l]])
             _slopes(loss, y, size, my)
             for l in range(size):
                 if s < my.end[l]:
-                    _move(X, tilt, s, l, my, out[my.r[l], my.j[l]], path)
+                    _move(X, tilt, s, l, my, models[my.at[l]], path)
