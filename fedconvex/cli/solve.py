@@ -143,7 +143,7 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
     )
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
     add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
-    add("--threads", type=count("--threads", low=1), default=1, metavar="N", help="threads over clients; default 1")
+    add("--threads", type=count("--threads", low=1), metavar="N", help="threads; by default as many as pay")
 
 
 def _solve(args: argparse.Namespace) -> int:
