@@ -15,6 +15,7 @@ import numpy as np
 from fedconvex import simplex
 from fedconvex._check import array, bad, equal_by_type, finite, numeric, real, vector, whole, wrong_type
 from fedconvex.simplex import inputs
+from fedconvex.simplex.faces import face_step
 
 __all__ = [
     "EntropicStep",
@@ -457,7 +458,7 @@ def minimise_over_simplex(Z: np.ndarray, c: np.ndarray) -> np.ndarray:
     w[int(np.argmin(0.5 * np.diag(Q) + c))] = 1.0
     free = w > 0.0
     for _ in range(50 * m):
-        step = _face_step(Q, Q @ w + c, free, scale)
+        step = face_step(Q, Q @ w + c, free, scale)
         moved = float(np.max(np.abs(step))) > 1e-13
         if moved:
             shrinking = step < 0.0
@@ -475,24 +476,3 @@ def minimise_over_simplex(Z: np.ndarray, c: np.ndarray) -> np.ndarray:
             break
         free[j] = True
     return np.asarray(w / w.sum())
-
-
-def _face_step(Q: np.ndarray, slope: np.ndarray, free: np.ndarray, scale: float) -> np.ndarray:
-    """Step to the minimum over the affine hull of a face, or a long step downhill where there is none."""
-    index = np.flatnonzero(free)
-    step = np.zeros(len(slope))
-    if len(index) < 2:
-        return step
-    N = np.eye(len(index))[:, 1:]
-    N[0] = -1.0  # columns sum to zero
-    N = np.linalg.qr(N)[0]
-    lam, U = np.linalg.eigh(N.T @ Q[np.ix_(index, index)] @ N)
-    h = U.T @ (N.T @ slope[index])
-    flat = lam <= 1e-13 * scale
-    if np.any(np.abs(h[flat]) > 1e-13 * scale):
-        y = np.where(flat, -h, 0.0)
-        y *= 4.0 / np.linalg.norm(y)  # longer than any chord: the ratio test stops it
-    else:
-        y = np.where(flat, 0.0, -h / np.where(flat, 1.0, lam))
-    step[index] = N @ (U @ y)
-    return step

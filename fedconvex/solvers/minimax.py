@@ -225,7 +225,7 @@ def saddle_point(
     iterations, before = 0, math.inf
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         weighted = domains.reweighted(mix)
-        factor = Factor(weighted, w, weighted.value_gradient_hessian(w)[2], False)
+        factor = Factor(weighted, w, weighted.flat_hessian(w), False)
         mix, step, predicted = _model(factor, sets, F, J)
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         if not predicted > accuracy * (1.0 + abs(float(F.max()))):
@@ -303,7 +303,7 @@ def _newton(domains: Objective, envelope: Any, w: np.ndarray) -> tuple[np.ndarra
     phi, iterations = envelope(F), 0
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         g = phi.domain_weights @ J
-        H = domains.reweighted(phi.domain_weights).value_gradient_hessian(w)[2] + J.T @ phi.curvature @ J
+        H = domains.reweighted(phi.domain_weights).flat_hessian(w) + J.T @ phi.curvature @ J
         lam, U = np.linalg.eigh(H)
         keep = lam > 1e-14 * lam[-1]
         step = -(U[:, keep] @ ((U[:, keep].T @ g) / lam[keep]))

@@ -276,22 +276,25 @@ class Objective(WeightedRows):
         """Return F, its gradient and its Hessian at one flat model, in one pass where the rows are sparse."""
         fed = self.federation
         self.need_curvature("Problem")
-        if self.traits.several:
-            value, g = self.value_gradient(w)
-            return value, g, softmax_hessian(self, w)
-        if fed.is_sparse:
-            values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
-            y = self.row_labels
-            row_losses.newton_rows(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g, H)
-            H += np.tril(H, -1).T
-            g += self.ridge * w
-            value = float(values @ self.row_weights) + self.ridge_term(w)
-        else:
-            value, g = self.value_gradient(w)
-            h = self.per_row if self.traits.quadratic else self.curvatures(w)
-            H = weighted_gram(fed.X, h)
+        if self.traits.several or not fed.is_sparse:
+            return *self.value_gradient(w), self.flat_hessian(w)
+        values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
+        y = self.row_labels
+        row_losses.newton_rows(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g, H)
+        H += np.tril(H, -1).T
+        g += self.ridge * w
         H.flat[:: self.size + 1] += self.ridge
-        return value, g, H
+        return float(values @ self.row_weights) + self.ridge_term(w), g, H
+
+    def flat_hessian(self, w: np.ndarray) -> np.ndarray:
+        """Return the Hessian of F at one flat model."""
+        if self.traits.several:
+            return softmax_hessian(self, w)
+        if self.federation.is_sparse:
+            return self.value_gradient_hessian(w)[2]
+        H = weighted_gram(self.federation.X, self.per_row if self.traits.quadratic else self.curvatures(w))
+        H.flat[:: self.size + 1] += self.ridge
+        return H
 
     def steep_along_free(self, H: np.ndarray) -> np.ndarray:
         """Return H with the largest possible curvature in free coordinates that have none: steps there stay finite."""
