@@ -812,6 +812,29 @@ def test_planted_drift_constant_four_times_too_small():
     assert many / (50 * 0.01) ** 2 > 0.04
 
 
+def test_planted_half_of_the_noise_drift():
+    """f' = max(x, -g) for equal clients, so many that their mean has no noise left; theirs is rare and long.
+
+    tau = 2, noise h with probability q, else below 0, of variance 1: the mean stands still where -g + E max(x + eta
+    noise, -g) = 0, at F = eta^2 r/(8/q - 2) for the best g, r = h^2 = (1 - q)/q. R1# says eta^2/8: all of it as q -> 0.
+    """
+    q, eta = 0.1, 0.05
+    h = math.sqrt((1 - q) / q)
+    g = eta * h / (4 / q - 1)
+    x, total, T = 0.0, 0.0, 8000
+    for _ in range(T):
+        first = x - eta * max(x, -g)
+        slope = q * max(first + eta * h, -g) + (1 - q) * max(first - eta / h, -g)
+        x = first - eta * slope
+        total += sum(0.5 * v * v if v > -g else -g * v - 0.5 * g * g for v in (first, x))
+    measured = total / (2 * T)
+    assert measured == pytest.approx(eta**2 * h**2 / (8 / q - 2), rel=0.1)
+    bound = fedavg_refined_sharp(plain(D=0.0, zeta=0.0, sigma2=1.0, K=10_000), step_size=eta, local_steps=2, rounds=T)
+    drift = bound.terms["noise drift"]
+    assert drift == pytest.approx(eta**2 / 8, rel=1e-3)
+    assert 0.8 * drift < measured < bound.value
+
+
 def test_planted_variance_factors():
     """eta sigma^2/M^2 for eta sigma^2/M; sum p^4 sigma^2 for sum p^2 sigma^2 in Li's B."""
     M, eta, T, v = 16, 0.5, 400, 1.0  # F = x^2/2, noise of variance v at each client, from x* = 0

@@ -1,13 +1,16 @@
 """Errors planted in the source of bounds: what counts as one, and that the suite's checks catch them."""
 
 import ast
+import json
 import math
 from dataclasses import replace
 
 import pytest
+from campaigns.exact_worst import FILE, worst_places
 from campaigns.mutants import Mutant, changes, judged, looseness, mutants
 
 from fedconvex.theorems import THEOREMS
+from fedconvex.theory import AssumptionError
 
 
 def told(text):
@@ -41,6 +44,31 @@ def test_exact_worst_cases_excuse_a_mutant_or_do_not():
     assert looseness(theorem, planted(heterogeneity_drift=0.5))[0] > 4.0
     assert looseness(theorem, planted(start=0.0)) is None
     assert looseness(theorem, planted()) is None  # lowers nothing
+
+
+def test_exact_worst_cases_agree_where_they_meet():
+    """FedSAM without its perturbation is FedAvg, and two equal rows are one client with full gradients."""
+    known = json.loads(FILE.read_text())
+    for kind in ("uniform", "at the optimum"):
+        assert known[f"SAM, {kind} 1 2 0.05 1 rho 1e-06"] == pytest.approx(known[f"{kind} 1 2 0.05 1"], rel=1e-4)
+    for T in (1, 2, 3):  # L D^2/(2 (1 + eta L (T + 1))) without noise
+        assert known[f"at the optimum, two rows 1 {T} 0.25 0.01"] == pytest.approx(0.5 / (1 + 0.25 * (T + 1)), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_no_bound_lies_below_an_exact_worst_case():
+    """At all settings of all theorems: two thousand of them, FedSAM's and R2's with noise included."""
+    compared = {}
+    for name, theorem in THEOREMS.items():
+        for place in worst_places(theorem):
+            try:
+                bound = theorem.bound(**place.arguments).value
+            except AssumptionError:
+                continue
+            compared[name] = max(compared.get(name, 0.0), place.upper / bound)
+    assert max(compared.values()) <= 1.0, compared
+    assert compared["fedsam"] > 0.99 and compared["fedsam-at-optimum"] > 0.99  # the floor L rho^2/2, at 1/L
+    assert compared["fedavg-contraction"] > 0.9 and len(compared) >= 11
 
 
 @pytest.mark.slow

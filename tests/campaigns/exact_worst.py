@@ -5,7 +5,8 @@ heterogeneity everywhere (uniform) or at the optimum, for SCAFFOLD one or both c
 other L and D. A mutant that lowers a bound at some of these settings, and nowhere below the certified upper end, is
 true there: the theorem is loose by at least bound/upper. Gradients are exact, but for some of SCAFFOLD's, which take
 two values: what is said there is said of such noise. FedSAM's perturbations are free vectors of length at most rho,
-which contains every perturbation along a gradient: its upper ends are valid, and may be larger than need be.
+which contains every perturbation along a gradient: its upper ends are valid, and may be larger than need be. "Two rows"
+is stochastic gradient descent on one client, the row of a step being drawn: the noise of R2 with L_s = L and phi = 1.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ STEPS = (0.05, 0.1, 0.25, 0.6, 0.999)
 ZETAS = (1.0, 30.0)
 UNITS = ((1.0, 1.0), (1e-2, 1.0), (1e2, 1.0), (1.0, 0.1), (1.0, 10.0))  # L, D
 TUNED, SCAFFOLD = "fedavg-convex-tuned", "scaffold"
+ROWS = "at the optimum, two rows"
 KINDS = {
     SCAFFOLD: SCAFFOLD,
     "fedsam": "SAM, uniform",
@@ -70,6 +72,9 @@ class Case(NamedTuple):
 
     def constants(self, L: float = 1.0, D: float = 1.0) -> Constants:
         """Return the constants in other units."""
+        if self.kind == ROWS:
+            s2 = (L * D * self.zeta) ** 2
+            return Constants(L=L, L_s=L, D=D, sigma2_star=s2, sigma2_star_k=np.array([s2]), zeta_star=0.0, K=1)
         zeta, weights, sigma2 = L * D * self.zeta, np.array([self.p, 1.0 - self.p]), (L * D * self.sigma) ** 2
         return Constants(
             L=L, mu=L * self.mu, D=D, sigma2=sigma2, sigma2_star=0.0, zeta=zeta, zeta_star=zeta, p=weights, K=2
@@ -80,6 +85,8 @@ class Case(NamedTuple):
         heterogeneity = (UniformUpper if self.kind.endswith("uniform") else AtOptimum)(self.zeta)
         free = max(self.rho, self.sigma)  # FedSAM's free vectors are those of noise, which is never drawn
         problems = Problems(2, heterogeneity=heterogeneity, weights=(self.p, 1.0 - self.p), sigma=free, mu=self.mu)
+        if self.kind == ROWS:
+            return worst_case(fedavg(self.eta, 1, self.T, sampled=1), problems, "shadow").upper
         if self.kind.startswith("contraction"):
             rule = fedavg if self.kind.endswith("FedAvg") else scaffold
             return worst_case(rule(self.eta, self.tau, self.T), problems, "last").upper
@@ -169,6 +176,10 @@ def _cases() -> Iterator[Case]:
             for zeta, rho in ((1.0, 1e-6), (1.0, 1.0), (30.0, 1.0), (1.0, 30.0)):
                 for eta in (0.05, 0.25) if tau > 1 else (0.05, 0.999):
                     yield Case(kind, tau, T, eta, zeta, rho=rho)
+    for T in (1, 2, 3):
+        for zeta in (0.01, 1.0, 30.0):
+            for eta in (0.05, 0.25, 0.45, 0.7):
+                yield Case(ROWS, 1, T, eta, zeta)
     for kind in ("contraction of FedAvg", "contraction of SCAFFOLD"):
         for tau, T in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1)):
             for mu, eta, zeta in ((0.1, 0.3, 0.3), (0.1, 1.0, 1.0), (0.5, 0.3, 10.0), (0.5, 1.0, 0.3), (0.9, 0.5, 3.0)):
@@ -190,7 +201,7 @@ def worst_places(theorem: Theorem) -> Iterator[WorstPlace]:
             continue
         if theorem.name == TUNED and case.eta != _tuned(case.tau, case.T, case.zeta):
             continue
-        more: dict[str, Any] = {"noise_factor": 0.0} if at and not theorem.strongly_convex else {}
+        more: dict[str, Any] = {"noise_factor": float(case.kind == ROWS)} if at and not theorem.strongly_convex else {}
         if kind == SCAFFOLD:
             more = {"participants": int(case.kind[-1])}
         for L, D in UNITS:
@@ -199,8 +210,8 @@ def worst_places(theorem: Theorem) -> Iterator[WorstPlace]:
             told = {"constants": case.constants(L, D), "local_steps": case.tau, "rounds": case.T}
             if theorem.name != TUNED:
                 told["step_size"] = case.eta / L
-            words = f"M = 2, tau = {case.tau}, T = {case.T}, L = {L:g}, D = {D:g}, "
-            words += f"step {case.eta:.3g}/L, zeta = {case.zeta:g} L D"
+            words = f"M = {1 if case.kind == ROWS else 2}, tau = {case.tau}, T = {case.T}, L = {L:g}, D = {D:g}, "
+            words += f"step {case.eta:.3g}/L, {'noise at x*' if case.kind == ROWS else 'zeta'} = {case.zeta:g} L D"
             words += (
                 f", rho = {case.rho:g} D" if case.rho else f", two-valued noise {case.sigma:g} L D" * bool(case.sigma)
             )
