@@ -339,7 +339,7 @@ def game_trial(rng):
         "buffer": FLGame(buffer=2 * players),
         "gradient": IRMGame(order="parallel", response=play),
     }.items():
-        found = [run(method, problem, tol=1e-9, rounds=4000, record_every=20, seed=s, progress=False) for s in (0, 1)]
+        found = [run(method, problem, tol=1e-9, rounds=2000, record_every=20, seed=s, progress=False) for s in (0, 1)]
         assert found[0].status is found[1].status and found[0].rounds == found[1].rounds
         assert found[0].status.name != "DIVERGED"
         if found[0].status.name == "CONVERGED":

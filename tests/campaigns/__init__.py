@@ -55,7 +55,7 @@ CAMPAIGNS = {
     "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
     "free-intercepts": Campaign("test_free_intercept:certificate_trial", "lower bounds above the minimum", 30),
     "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 60),
-    "games": Campaign("test_games:game_trial", "dynamics that end elsewhere than at a listed equilibrium", 25),
+    "games": Campaign("test_games:game_trial", "dynamics that end elsewhere than at a listed equilibrium", 10),
     "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),
     "interrupts": Campaign("campaigns.interrupts:trial", "work that is deaf to Ctrl-C", 1),
     "invariance": Campaign("test_invariance_campaigns:identities_trial", "identities and certificates of IRMv1", 20),
