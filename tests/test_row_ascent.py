@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Federation, Hinge, Problem
-from fedconvex.solvers import smoothing
+from fedconvex.solvers import row_ascent, smoothing
 from fedconvex.solvers.row_ascent import ascend
 
 
@@ -29,6 +29,17 @@ def test_ascent_finds_what_smoothing_finds():
         assert found.value - found.lower <= 1e-6 * (1.0 + found.value) and found.evaluations < 60
         assert found.value == pytest.approx(Problem(fed, Hinge(), l2=0.1).value(found.w), rel=1e-13)
         np.testing.assert_allclose(found.w, known.w, atol=1e-2)
+
+
+def test_rows_in_pieces_lead_to_the_same_minimum(monkeypatch):
+    X, y, who, _ = noisy()
+    problem = Problem(Federation.from_arrays(X, y, who), Hinge(), l2=0.1)
+    whole = ascend(problem, 1e-5)
+    monkeypatch.setattr(row_ascent, "PIECE", 100)  # 25 rows in one call
+    parts = ascend(problem, 1e-5)
+    assert max(whole.lower, parts.lower) <= min(whole.value, parts.value)
+    assert max(whole.value - whole.lower, parts.value - parts.lower) <= 2e-5
+    assert not np.array_equal(whole.w, parts.w)  # another order of steps
 
 
 def test_solve_ends_by_itself_where_ascent_is_slow(monkeypatch):

@@ -23,8 +23,10 @@ def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
     H, root = np.zeros((X.shape[1], X.shape[1]), order="F"), np.sqrt(h)
     for lo in range(0, n, BLOCK):
         part: Any = rows[lo : lo + BLOCK] if rows.size else slice(lo, lo + BLOCK)
-        A = X[part] * root[part, None]
+        A = X[part] if rows.size else X[part].copy()
+        A *= root[part, None]
         H = dsyrk(1.0, A.T, beta=1.0, c=H, lower=1, overwrite_c=1)
+        del A  # before the next block is made
     return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)
 
 

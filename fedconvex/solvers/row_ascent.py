@@ -27,7 +27,7 @@ from fedconvex.solvers.objective import Objective
 
 __all__ = ["DualPoint", "ascend", "conjugates"]
 
-MANY = 5_000_000  # steps between two gaps at most: Ctrl-C is heard
+PIECE = 50_000_000  # entries of X in one call: Ctrl-C is heard in between
 PATIENCE = 8  # gaps within which it must be halved: otherwise smoothing is faster
 
 
@@ -88,13 +88,17 @@ def ascend(problem: Objective, goal: float) -> DualPoint:
     scale = c / l2
     q, alpha, idle = scale * fed.row_norms2, np.zeros(fed.n), np.zeros(fed.n, np.int64)
     costs, values, w = np.empty(fed.n), np.empty((fed.n, 1)), np.zeros(fed.d)
+    most = max(1, PIECE * fed.n // max(1, fed.X.nnz if fed.is_sparse else fed.X.size))  # rows in one call
     u, F, lower, gaps = w.copy(), float(problem.value(w)), problem.traits.lower_bound, [math.inf]
     while F - lower > goal * (1.0 + abs(F)):
         rows, looks = np.flatnonzero(idle < 2), len(gaps) - 1
         if not rows.size or (looks >= PATIENCE and gaps[-1] > 0.5 * gaps[-PATIENCE]):
             break
-        steps = min(int(min(0.25 * 1.1**looks, 2.0) * fed.n) + 1, MANY)
-        _visit(loss, fed.rows, fed.y, q, scale, np.uint64(looks) << np.uint64(32), steps, rows, idle, alpha, u)
+        parts = np.array_split(rows, -(-rows.size // most))
+        steps = min(int(min(0.25 * 1.1**looks, 2.0) * fed.n) // len(parts) + 1, 2 * most)
+        for j, part in enumerate(parts):
+            state = np.uint64((looks << 32) + j)
+            _visit(loss, fed.rows, fed.y, q, scale, state, steps, part, idle, alpha, u)
         u = np.asarray(fed.X.T @ (scale * alpha))
         z = np.ascontiguousarray(fed.X @ u)
         row_losses.row_values(loss, z[:, None], fed.y, values)
