@@ -16,7 +16,7 @@ from fedconvex import Exponential, Logistic, Softmax
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import reduction
 from fedconvex.kernels.penalised import group_epochs
-from fedconvex.kernels.rows import row_step
+from fedconvex.kernels.rows import row_axpy
 from fedconvex.methods.parts import dual_nodes
 from fedconvex.solvers import dual
 
@@ -28,7 +28,9 @@ SIZES = (9, 13, 17, 23, 31, 40)  # arrays of these sizes that follow each other 
 @reduction
 def _step(X, w, b):
     for i in range(X.shape[0]):
-        row_step(X, i, 0.3, 0.9, 0.1, b, w)
+        for t in range(w.size):
+            w[t] = 0.9 * w[t] - 0.1 * b[t]
+        row_axpy(X, i, 0.3, w)
 
 
 @reduction
@@ -49,7 +51,7 @@ def calls(d):
     norms, kinds = np.sum(X**2, axis=1), rng.integers(0, d, 9).astype(float)
     Z, lone, a = rng.normal(size=(9, d)), rng.normal(size=(9, 1)), 0.3 * y
     return {
-        "row_step": (_step, (X, X[0], X[1])),
+        "single rows": (_step, (X, X[0], X[1])),
         "answer": (_answer, (X, a, X[0], X[1])),
         "local_gap": (lambda *arrays: _gap(Logistic(), *arrays), (X, y, norms, a, X[0], np.zeros(2))),
         "softmax slopes": (lambda Z: row_losses.row_slopes(Softmax(d), Z, kinds), (Z,)),
