@@ -22,7 +22,7 @@ from fedconvex.methods import (
     UniformSampling,
 )
 from fedconvex.problems import MovingTarget
-from fedconvex.theory.moments import Moments, WeightMoments, engine
+from fedconvex.theory.moments import Moments, WeightMoments, engine, stage_suboptimality
 
 pytestmark = pytest.mark.compiled
 
@@ -720,3 +720,44 @@ def test_bad_problems_and_runs():
             moments.run(2, drift=Q)
     with pytest.raises(ValueError, match="constant step size"):
         Moments(make(0), step_size=Decay(0.1, 1.0)).steady_state()
+
+
+@pytest.mark.parametrize(("batch", "replacement"), [(1, False), (2, False), (2, True)])
+def test_stages_of_svrg_by_all_paths(batch, replacement):
+    """Three rows, three steps, two stages: every batch of every step, and every iterate that may be drawn."""
+    rng = np.random.default_rng(8)
+    X, y, l2, eta, m = rng.normal(size=(3, 2)), rng.normal(size=3), 0.2, 0.15, 3
+    problem = Problem(Federation.from_arrays(X, y, [0, 0, 0]), Squared(), l2)
+    H = X[:, :, None] * X[:, None, :] + l2 * np.eye(2)
+    draws = product(range(3), repeat=batch) if replacement else combinations(range(3), batch)
+    rows = [H[list(b)].mean(axis=0) for b in draws]
+
+    def stage(states):
+        out = []
+        for p, snapshot in states:
+            now = [(p, snapshot)]
+            for _ in range(m):
+                out += [(q / m, e) for q, e in now]
+                now = [
+                    (q / len(rows), e - eta * (A @ (e - snapshot) + H.mean(axis=0) @ snapshot))
+                    for q, e in now
+                    for A in rows
+                ]
+        return out
+
+    expected, states, stages = [], [(1.0, np.array([1.0, -2.0]))], 1 if replacement else 2
+    for _ in range(stages + 1):
+        expected.append(sum(q * 0.5 * e @ H.mean(axis=0) @ e for q, e in states))
+        states = stage(states) if len(expected) <= stages else states
+    how = {"step_size": eta, "inner_steps": m, "batch_size": batch, "replacement": replacement}
+    start = problem.solve().w + np.array([1.0, -2.0])
+    np.testing.assert_allclose(stage_suboptimality(problem, start, stages=stages, **how), expected, rtol=1e-11)
+
+
+def test_stages_of_what_has_no_moments():
+    fed = Federation.from_arrays(np.ones((2, 1)), [1.0, -1.0], [0, 0])
+    with pytest.raises(TypeError, match="problem"):
+        stage_suboptimality(Problem(fed, Logistic()), np.zeros(1), step_size=0.1, inner_steps=2, stages=1)
+    wide = Problem(Federation.from_arrays(np.ones((2, 11)), [1.0, -1.0], [0, 0]), Squared())
+    with pytest.raises(ValueError, match="at most 10 features and no weights of rows; got 11 features"):
+        stage_suboptimality(wide, np.zeros(11), step_size=0.1, inner_steps=2, stages=1)

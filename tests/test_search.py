@@ -147,7 +147,7 @@ def test_a_theorem_that_was_edited_is_searched_anew(tmp_path):
 
 def test_what_cannot_be_searched():
     with pytest.raises(ValueError, match="tightest: theorem must declare a space to search in"):
-        tightest("svrg", 1)
+        tightest("agnostic-floats", 1)
     with pytest.raises(
         ValueError, match="tightest: isolate must be a term of the bound that some candidate has; got noise"
     ):

@@ -43,6 +43,7 @@ def families(space: Space, found: Iterable[Sharp] = ()) -> Iterator[tuple[int | 
         *_three_directions(),
         *_one_that_remembers(),
         *_opposed_classes(),
+        *_stages(),
     ):
         if tiny.loss not in space.losses or not set(space.knobs) <= set(tiny.knobs):
             continue
@@ -171,3 +172,22 @@ def _opposed_classes() -> Iterator[tuple[str, Tiny]]:
         knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
         start = (2.0 * (more - 1) * small,)  # where the gradients are equally long
         yield "opposed classes", Tiny(rows, labels, (2, *(1,) * more), start, T, knobs, loss="logistic")
+
+
+def _stages() -> Iterator[tuple[str, Tiny]]:
+    """SVRG: one parabola, whose stages are gradient descent; and one curved row of many, nearly all noise."""
+    for rows, share, m, batch, T in (
+        (1, 0.01, 2000, 1, 1),
+        (1, 0.01, 400, 1, 2),
+        (1, 0.5, 40, 1, 1),
+        (12, 0.01, 20_000, 1, 1),
+        (12, 0.02, 20_000, 1, 1),
+        (12, 0.1, 20_000, 1, 1),
+        (12, 0.15, 20_000, 1, 1),
+        (2, 0.9, 300, 2, 1),
+        (12, 0.9, 2000, 12, 1),
+        (12, 0.5, 2000, 8, 1),
+    ):
+        X = ((1.0,), *((0.0,),) * (rows - 1))
+        knobs = {"share": share, "inner_steps": m, "batch_size": batch}
+        yield "stages", Tiny(X, (0.0,) * rows, (rows,), (1.0,), T, knobs)

@@ -44,6 +44,7 @@ from fedconvex.theory.moments.engine import Moments
 from fedconvex.theory.moments.incremental import incremental_noise2
 from fedconvex.theory.moments.rounding import Moved, moved, moved_stacked
 from fedconvex.theory.moments.stacked import StackedMoments
+from fedconvex.theory.moments.stages import stage_suboptimality
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState
 from fedconvex.theory.moments.weights import Mixing, WeightMoments
 
@@ -60,4 +61,5 @@ __all__ = [
     "incremental_noise2",
     "moved",
     "moved_stacked",
+    "stage_suboptimality",
 ]
