@@ -17,6 +17,7 @@ from fedconvex.papers import (
     primal_averaging,
     scaffold_quadratics,
     scaffold_similarity,
+    virtual_har,
 )
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
 from fedconvex.papers.invariance import against, chain, colour
@@ -41,6 +42,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         multiboost.EXPERIMENT,
         primal_averaging.EXPERIMENT,
         har.EXPERIMENT,
+        virtual_har.EXPERIMENT,
         agnostic_toy.EXPERIMENT,
         agnostic_adult.EXPERIMENT,
         agnostic_clients.EXPERIMENT,
