@@ -206,12 +206,17 @@ def _claims(found: Found) -> Iterator[Claim]:
         )
     wide = f"{KINDS[2]}, squared"
     pixels = {name: models for (kind, name), models in found.items() if kind == wide and name != "shape alone"}
+    lowest = [m for models in pixels.values() for m in models]
     yield Claim(
-        "Digits, components by colour: the certified minimum keeps the colour at every weight of the penalty",
-        all(m.test < 0.5 and _certified(m) for models in pixels.values() for m in models),
-        f"test accuracy at most {max(m.test for models in pixels.values() for m in models):.3f}, of shape alone "
-        f"{np.mean([m.test for m in found[wide, 'shape alone']]):.3f}; largest certified gap "
-        f"{max(m.gap for models in pixels.values() for m in models):.1e}",
+        "Digits, components by colour: the lowest minimum keeps the colour at every weight of the penalty",
+        all(m.test < 0.5 for m in lowest),
+        f"test accuracy at most {max(m.test for m in lowest):.3f}, of shape alone "
+        f"{np.mean([m.test for m in found[wide, 'shape alone']]):.3f}",
+    )
+    yield Claim(
+        "Digits, components by colour: each of these minima is certified as global",
+        all(_certified(m) for m in lowest),
+        f"{sum(_certified(m) for m in lowest)} of {len(lowest)}; largest gap {max(m.gap for m in lowest):.1e}",
     )
 
 
