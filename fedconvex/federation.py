@@ -444,9 +444,7 @@ class Federation:
     def row_norms2(self) -> np.ndarray:
         """Squared length ‖x_i‖^2 of every row, (n,)."""
         X = self.X
-        if not self.is_sparse:
-            return np.asarray(np.einsum("ij,ij->i", X, X))
-        return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape) @ np.ones(self.d))
+        return np.asarray(X.multiply(X).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", X, X)).ravel()
 
     def client_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of client k, dense (n_k, d), and their targets (n_k,)."""

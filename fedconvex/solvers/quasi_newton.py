@@ -123,13 +123,13 @@ class _Memory:
 def lead(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[np.ndarray, int]:
     """Return a flat model with ‖grad F‖^2/(2 l2) about tol (1 + |F|), or as far as steps lead, and evaluations of F.
 
-    The search begins at w if it is given; if not, an eighth of the rows leads most of the way.
+    The search begins at w if it is given; if not, an eighth of the rows or less leads most of the way.
     """
     goal = 1e-13 if tol is None else 0.5 * tol
     if w is None:
-        w, part = np.zeros(problem.size), problem.federation.n // 8 >= problem.federation.d
-        if part and bool((problem.per_row > 0.0).all()):
-            w, _ = lead(problem.thinned(8), w, 1e-3)
+        w, (n, d) = np.zeros(problem.size), problem.federation.X.shape
+        if n >= 8 * d and bool((problem.per_row > 0.0).all()):
+            w, _ = lead(problem.thinned(16 if n >= 128 * d else 8), w, 1e-3)
     try:
         inverse = _Blocks.at(problem, w)
     except (np.linalg.LinAlgError, ValueError):

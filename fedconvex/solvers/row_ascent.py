@@ -15,8 +15,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedconvex.draws import below
+from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.dispatch import conjugate, dual_step
@@ -78,6 +80,14 @@ def conjugates(loss, y, alpha, out):
         out[i] = conjugate(loss, -alpha[i], y[i])
 
 
+def _squares(fed: Federation) -> np.ndarray:
+    """Return ‖x_i‖^2 of every row, (n,); of sparse rows faster than by products of matrices."""
+    if not fed.is_sparse:
+        return fed.row_norms2
+    X = fed.X
+    return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape) @ np.ones(fed.d))
+
+
 @np.errstate(over="ignore", invalid="ignore")
 def ascend(problem: Objective, goal: float) -> DualPoint:
     """Return a model with F(w) - D <= goal (1 + |F|), or what was reached when progress became slow.
@@ -86,7 +96,7 @@ def ascend(problem: Objective, goal: float) -> DualPoint:
     """
     fed, loss, l2, c = problem.federation, problem.loss, problem.l2, problem.per_row
     scale = c / l2
-    q, alpha, idle = scale * fed.row_norms2, np.zeros(fed.n), np.zeros(fed.n, np.int64)
+    q, alpha, idle = scale * _squares(fed), np.zeros(fed.n), np.zeros(fed.n, np.int64)
     costs, values, w = np.empty(fed.n), np.empty((fed.n, 1)), np.zeros(fed.d)
     most = max(1, PIECE * fed.n // max(1, fed.X.nnz if fed.is_sparse else fed.X.size))  # rows in one call
     u, F, lower, gaps = w.copy(), float(problem.value(w)), problem.traits.lower_bound, [math.inf]
