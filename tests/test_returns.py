@@ -76,6 +76,25 @@ def test_all_of_the_state_must_come_back():
     assert by_round == [False, True]
 
 
+def test_methods_that_follow_from_their_state_say_so():
+    """All that draw nothing in the table of the contract, but those that count rounds."""
+    from test_contract import BOOSTING, EVERY, kinds, made
+
+    counting, found = {"AFL", "MiniBatchSDCA"}, set()
+    plain = quadratic(1.0, 3.0)
+    for name, method in EVERY.items():
+        one = kinds(name)[0] in ("linear", "logistic", "softmax")
+        if type(method).__name__ in counting or name in BOOSTING or (one and "penalty" in name):
+            continue
+        known = traits_of(method, plain if one else made(kinds(name)[0]))
+        if known.deterministic and not known.by_round:
+            found.add(type(method).__name__)
+    assert found >= {
+        *("FedAvg", "FedProx", "FedSGD", "GradientDescent", "SCAFFOLD", "ProgressiveHedging", "OptimisticAFL", "IRMv1"),
+        *("IRMGame", "FLGame", "ProximalGradient", "ProximalFedSGD"),
+    }
+
+
 @pytest.mark.parametrize("broken_off", [1, 2, 3, 5, 6])
 def test_resumed_runs_end_in_the_same_round(tmp_path, broken_off):
     """The earlier state is part of the checkpoint; threads, records and trajectories change nothing either."""

@@ -316,7 +316,7 @@ class OptimisticAFL(MinimaxSettings):
         return OptimisticState(w, mix, g, F, state.counts, state.t + 1)  # 9
 
     def traits(self, problem: Problem) -> Traits:
-        return participation.traits_of_sampling(None, problem)
+        return participation.traits_of_sampling(None, problem, by_round=step_sizes.decays(self))
 
 
 # ---------------------------------------------------------------- what the two share

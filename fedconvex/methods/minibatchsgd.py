@@ -114,7 +114,8 @@ class MiniBatchSGD(CheckedFields):
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
         full = bool((problem.federation.sizes <= self.batch_size).all())
-        return participation.traits_of_sampling(None, problem, *(() if full else ("batches",)))
+        drawn, by_round = () if full else ("batches",), step_sizes.decays(self)
+        return participation.traits_of_sampling(None, problem, *drawn, by_round=by_round)
 
 
 class BatchSum(NamedTuple):

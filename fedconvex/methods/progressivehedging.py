@@ -258,7 +258,8 @@ class ProgressiveHedging(CheckedFields):
 
     def traits(self, problem: Problem) -> Traits:
         full = self.batch_size is None or bool((problem.federation.sizes == self.batch_size).all())
-        return participation.traits_of_sampling(self.participation, problem, *(() if full else ("batches",)))
+        drawn, by_round = () if full else ("batches",), step_sizes.decays(self)  # round 0 is left out of comparisons
+        return participation.traits_of_sampling(self.participation, problem, *drawn, by_round=by_round)
 
     def translate(self, state: State, shift: np.ndarray) -> State:
         """Return the state in coordinates that moved: models move along, prices do not."""

@@ -260,7 +260,7 @@ def _read_moves(s: Setting) -> Reading:
         Hypothesis("a start at zero", f"‖w_0‖_inf = {np.abs(s.start).max():g}", not s.start.any()),
         Hypothesis("uncorrelated features", f"largest moment off the diagonal {off:.3g}", off <= 1e-12),
     )
-    told = {"coefficients": _coefficients(p), "bound": p.bound}
+    told: dict[str, Any] = {"coefficients": _coefficients(p), "bound": p.bound}
     most = game_rounds(**told).value
     long = s.rounds >= int(most)
     seen = Hypothesis("as many rounds as the bound, to count moves in", f"{s.rounds}, bound {most:.4g}", long)
