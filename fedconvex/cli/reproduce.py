@@ -78,7 +78,7 @@ def lines(experiments: Mapping[str, Any]) -> Iterator[str]:
     for name, experiment in experiments.items():
         data = f"--data: {experiment.data}" if experiment.data else "draws or defines its own data"
         body = f"{experiment.description} ({data})"
-        yield fill(body, f"    {name:<22}", 26)
+        yield fill(body, f"    {name:<27}", 31)
 
 
 def _alone(args: argparse.Namespace) -> None:

@@ -285,8 +285,8 @@ def _notes(draws: int) -> tuple[str, ...]:
         "in brackets).",
         "Published IRM is not IRMv1: it trains a matrix before w = 1, penalises the mean square of a vector of slopes, "
         "weighs risk and penalty by reg and 1 - reg, and ends after 100,000 steps of Adam. With the noise at the "
-        "target its errors lie between ours for lam = 0 and 1; with the noise at the effect they are half of ours, "
-        "likely because a vector of slopes is ten equations an environment and ours is one.",
+        "target its errors lie between ours for lam = 0 and 1; with the noise at the effect they are "
+        "less than half of ours, likely because a vector of slopes is ten equations an environment and ours is one.",
         "ICP selects by a test and returns the intersection of what passes, often nothing; here the subset of least "
         "risk that passes is taken.",
         "For dimension 10 and e = .2, 2 the game's authors print squared distances to the cause: ERM 4.715, IRMv1 "
