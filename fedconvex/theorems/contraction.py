@@ -207,8 +207,8 @@ def fedavg_contraction(
     for t in range(T):
         if parts is None or len(steps) > 1:
             parts = _round(steps[min(t, len(steps) - 1)].tolist(), L, mu)
-        P, B, M, V = parts
-        start, drift, bias = P * start, P * drift + B * zeta, P * bias + M * mean
+        P, B, per_noise, V = parts
+        start, drift, bias = P * start, P * drift + B * zeta, P * bias + per_noise * mean
         square = P * P * square + V * second
     half, calm = 0.5 * L, start + drift
     noisy = half * (calm + bias + math.sqrt(square)) ** 2 if not affine else 0.0
@@ -306,15 +306,15 @@ def _steps(step_size: Any, tau: int, T: int) -> np.ndarray:
 
 
 def _round(steps: Sequence[float], L: float, mu: float) -> tuple[float, float, float, float]:
-    """Return P, B, M, V of a round."""
+    """Return P, B, M (the bias of noise) and V of a round."""
     c, rest = 0.5 * (L + mu), 0.5 * (L - mu)
-    P, R, B, M, V = 1.0, 0.0, 0.0, 0.0, 0.0
+    P, R, B, bias, V = 1.0, 0.0, 0.0, 0.0, 0.0
     for eta in steps:
         q, r = max(1.0 - eta * c, 0.0), 1.0 - eta * mu
         B, R = q * B + eta * rest * R, r * R + eta
-        M, V = q * M + eta * rest * math.sqrt(V + M * M), r * r * V + eta * eta
+        bias, V = q * bias + eta * rest * math.sqrt(V + bias * bias), r * r * V + eta * eta
         P *= r
-    return P, B, M, V
+    return P, B, bias, V
 
 
 def _controlled(

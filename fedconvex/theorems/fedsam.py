@@ -152,23 +152,23 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
     >>> fedsam(Constants(L=1.0, D=1.0, K=2), step_size=0.5, local_steps=1, rounds=10, rho=0.5).value
     0.225
     """
-    eta, tau, T, r, L, D, requires = _setting(SOURCE, constants, step_size, local_steps, rounds, rho)
+    eta, tau, T, rho, L, D, requires = _setting(SOURCE, constants, step_size, local_steps, rounds, rho)
     p = client_weights(SOURCE, constants)
     zeta = 0.0
     if tau > 1:
         (zeta,) = known(SOURCE, constants, "zeta")
         requires += (Hypothesis("sup_x ‖grad F_k - grad F‖ <= zeta", f"zeta = {zeta:g}"),)
         requires += where_taken(constants, "zeta")
-    v = eta * np.arange(tau) * (zeta + L * r) * min(1.0, math.sqrt(2.0 * max(1.0 - float(p @ p), 0.0)))
-    return Bound(_terms(D, v, r, L, eta * tau * T), SHADOW_AVERAGE, SOURCE, requires)
+    v = eta * np.arange(tau) * (zeta + L * rho) * min(1.0, math.sqrt(2.0 * max(1.0 - float(p @ p), 0.0)))
+    return Bound(_terms(D, v, rho, L, eta * tau * T), SHADOW_AVERAGE, SOURCE, requires)
 
 
-def _terms(D: float, v: np.ndarray, r: float, lift: float, length: float) -> dict[str, float]:
-    """Terms of both bounds: models that spread by v and perturbations r, on a run of that length."""
+def _terms(D: float, v: np.ndarray, rho: float, lift: float, length: float) -> dict[str, float]:
+    """Terms of both bounds: models that spread by v and perturbations rho, on a run of that length."""
     return {
         "start": D**2 / (2.0 * length),
         "drift": 0.5 * lift * float(np.mean(v**2)),
-        "perturbation": 0.5 * lift * float(np.mean(r * (2.0 * v + r))),
+        "perturbation": 0.5 * lift * float(np.mean(rho * (2.0 * v + rho))),
     }
 
 
@@ -195,13 +195,13 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
     >>> round(fedsam_at_optimum(constants, step_size=0.1, local_steps=2, rounds=10, rho=0.1).value, 4)
     0.2582
     """
-    eta, tau, T, r, L, D, requires = _setting(OPTIMUM, constants, step_size, local_steps, rounds, rho)
+    eta, tau, T, rho, L, D, requires = _setting(OPTIMUM, constants, step_size, local_steps, rounds, rho)
     (zeta,) = known(OPTIMUM, constants, "zeta_star")
     used = (eta * L) ** 2 * tau * (tau - 1) / (2.0 * (1.0 - eta * L)) if tau > 1 and eta * L < 1.0 else float(tau > 1)
     w = 1.0 - used
     requires += require(OPTIMUM, Hypothesis("w > 0 (smaller steps)", f"w = {w:g}, step_size = {eta:g}", w > 0.0))
     v = eta * np.arange(tau) * float(zeta)
-    return Bound(_terms(D, v, r, L / w, eta * tau * T), SHADOW_AVERAGE, OPTIMUM, requires)
+    return Bound(_terms(D, v, rho, L / w, eta * tau * T), SHADOW_AVERAGE, OPTIMUM, requires)
 
 
 def sam_error(constants: Constants, *, rho: float) -> Bound:
@@ -222,15 +222,15 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
 def _setting(
     theorem: str, constants: Constants, step_size: float, local_steps: int, rounds: int, rho: float
 ) -> tuple[float, int, int, float, float, float, tuple[Hypothesis, ...]]:
-    """eta, tau, T, r, L, D and the common hypotheses."""
-    (eta, tau, T), r = local_work(step_size, local_steps, rounds), real("rho", rho, low=0.0)
+    """eta, tau, T, rho, L, D and the common hypotheses."""
+    (eta, tau, T), rho = local_work(step_size, local_steps, rounds), real("rho", rho, low=0.0)
     L, D = known(theorem, constants, "L", "D")
     requires = require(
         theorem,
         Hypothesis("every F_k convex and L-smooth", f"L = {L:g}"),
         Hypothesis("step_size <= 1/L", f"step_size = {eta:g}, L = {L:g}", eta * L <= 1.0),
     )
-    return eta, tau, T, r, float(L), float(D), requires
+    return eta, tau, T, rho, float(L), float(D), requires
 
 
 # ---------------------------------------------------------------- read off a setting

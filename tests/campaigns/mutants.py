@@ -41,10 +41,11 @@ __all__ = ["SHARPER", "Mutant", "Place", "judged", "mutants", "places", "trial",
 
 SHARPER = {  # a theorem that proves more under the same hypotheses
     "fedavg-convex": "fedavg-refined-sharp",
-    "fedavg-convex-tuned": "fedavg-convex",
+    "fedavg-convex-tuned": "fedavg-refined-sharp",
     "fedavg-refined": "fedavg-refined-sharp",
     "fedavg-at-optimum": "fedavg-at-optimum-sharp",
     "fedavg-strongly-convex": "fedavg-strongly-convex-sharp",
+    "fedavg-strongly-convex-sharp": "fedavg-contraction",
     "dynamic-gradient-noise": "dynamic-gradient-noise-sharp",
     "dynamic-incremental-noise": "dynamic-incremental-noise-at",
     "dynamic-msd-paper": "dynamic-msd-refined",
