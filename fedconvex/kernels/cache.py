@@ -46,8 +46,11 @@ except ImportError:  # not on Windows
 __all__ = [
     "DISABLED",
     "FASTMATH",
+    "Compiled",
     "borrowing",
     "compile_seconds",
+    "compiling",
+    "folder",
     "inner_part",
     "kernel",
     "overload",
@@ -379,3 +382,38 @@ def inner_part(function: Callable) -> Any:
     What does not depend on a loop's rule and loss is typed once for all of them this way.
     """
     return _compile_inside(function, FASTMATH, through=True, forceinline=True, _nrt=False)
+
+
+class Compiled(event.Listener):
+    """Counts compilations, and the wall time that they take."""
+
+    def __init__(self) -> None:
+        self.functions, self.seconds = 0, 0.0
+        self._depth, self._begin = 0, 0.0
+
+    def on_start(self, _: event.Event) -> None:
+        """Note one function; those that it calls are compiled within its time."""
+        self._begin = self._begin if self._depth else time.perf_counter()
+        self._depth += 1
+        self.functions += 1
+
+    def on_end(self, _: event.Event) -> None:
+        """Add the time of a function that no other waits for."""
+        self._depth -= 1
+        self.seconds += 0.0 if self._depth else time.perf_counter() - self._begin
+
+
+@contextmanager
+def compiling() -> Iterator[Compiled]:
+    """Count what is compiled within the block."""
+    counter = Compiled()
+    event.register("numba:compile", counter)
+    try:
+        yield counter
+    finally:
+        event.unregister("numba:compile", counter)
+
+
+def folder() -> str:
+    """Return the folder of compiled kernels; nothing where they are not kept, or not compiled."""
+    return _FOLDER
