@@ -36,6 +36,7 @@ from fedconvex.theorems.parts.samples import (
     only_the_start,
     quantile,
     samples_of_domains,
+    samples_space,
     shown,
 )
 from fedconvex.theorems.parts.scope import SMOOTH_ONLY, Scope, holds, not_for
@@ -417,6 +418,7 @@ THEOREMS = (
         read=_read_cover,
         says="The agnostic bound of generalisation: true losses of all mixtures exceed empirical ones by little.",
         loose="A union bound over the cover, and eps; contraction for a ball of models: 1.1 to 11 times the quantile.",
+        space=samples_space(),
         method=samples_of_domains(sizes=4),
         rounds=5,
         checks=(
@@ -436,6 +438,7 @@ THEOREMS = (
         read=_read_vc,
         says="The same for the errors of all linear classifiers, by their VC dimension.",
         loose="The VC dimension knows nothing of the rows: 4 to 9 times the quantile; 1.5 where the deviation counts.",
+        space=samples_space(Classifiers(), "logistic"),
         method=samples_of_domains(Classifiers(), sizes=10),
         rounds=10,
         checks=(
@@ -454,6 +457,7 @@ THEOREMS = (
         read=_read_vertices,
         says="The simplex needs no cover: a union bound over the domains, each with its own complexity and rows.",
         loose="For a single model only the deviation is left, 1.1 times the quantile; complexities cost 4 to 7 times.",
+        space=samples_space(),
         method=samples_of_domains(sizes=4),
         rounds=5,
         checks=(
@@ -475,6 +479,7 @@ THEOREMS = (
         read=_read_direct,
         says="The mean of the largest excess is bounded itself, not by a Rademacher complexity: 2 to 4 times smaller.",
         loose="For a single model 1.1 times the quantile; a union of hypotheses that hang together costs 2 to 3 times.",
+        space=samples_space(),
         method=samples_of_domains(sizes=4),
         rounds=5,
         checks=(

@@ -23,6 +23,7 @@ from fedconvex.theorems.parts.domains import (
     one_steep_row,
     rare_losses,
     rare_slopes,
+    saddle_space,
     three_domains,
     values_rounding,
 )
@@ -424,6 +425,7 @@ _ABOUT: dict[str, Any] = {
     "tolerance": lambda s, value: values_rounding(s),
     "statement": STATEMENT,
     "rounds": 50,
+    "space": saddle_space(),
 }
 _LARGE: dict[str, Any] = {"domain_step_size": 6.0, "radius": 1.0, "batch_size": 1}
 _WHERE = (three_domains, breast_cancer_domains, breast_cancer)
@@ -449,14 +451,12 @@ THEOREMS = (
             *_WHERE,
             Check(three_domains, saddle_steps(published=True)),
             Check(three_domains, saddle_steps(published=True, batch_size=4, sampling=WeightedSampling(1))),
-            Check(one_row, saddle_steps(published=True), 1, -1.0),
-            Check(one_row, saddle_steps(published=True), 100, -1.0),
+            *(Check(one_row, saddle_steps(published=True), T, -1.0) for T in (1, 100)),
             *_flat(published=True),
             Check(flat_domains(2, 1.0), saddle_steps(published=True), 400),
             Check(rare_slopes(30, 0.0), saddle_steps(published=True, batch_size=1), 30, -1.0),
             Check(rare_losses(240, 0.0), saddle_steps(published=True, batch_size=1), 300),
-            # hypotheses that fail
-            Check(three_domains, fixed_step(2.0, AFL, domain_step_size=0.1, radius=1.0)),
+            Check(three_domains, fixed_step(2.0, AFL, domain_step_size=0.1, radius=1.0)),  # hypotheses that fail
             Check(three_domains, saddle_steps(published=True, ascent=EntropicStep())),
             Check(three_domains, fixed_step(0.25, AFL, domain_step_size=0.1)),
         ),
@@ -495,6 +495,6 @@ THEOREMS = (
             *_flat(ascent=EntropicStep()),
             Check(rare_slopes(24, 0.3), given(AFL, step_size=3.0, ascent=EntropicStep(), **_LARGE), 500),
         ),
-        **_ABOUT,
+        **_ABOUT | {"space": saddle_space(ascent=EntropicStep())},
     ),
 )

@@ -22,6 +22,7 @@ from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import Scope, holds, not_for
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tiny import Real, Space
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["SOFTMAX_DISTANCE", "SOFTMAX_OPTIMUM", "STATEMENT", "THEOREMS", "softmax_optimum", "softmax_sandwich"]
@@ -159,6 +160,12 @@ _HERE: dict[str, Any] = {
     "shown": _shown_softmax,
     "tolerance": _tolerance,
     "method": fixed_step(0.1, SoftmaxFedAvg, mu=20.0, local_steps=1),
+    "space": Space(
+        lambda k: fixed_step(0.1, SoftmaxFedAvg, mu=k["mu"]),
+        {"mu": Real(0.1, 100.0)},
+        losses=("squared", "logistic"),
+        rounds=(1, 3),
+    ),
 }
 
 THEOREMS = (

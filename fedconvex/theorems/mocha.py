@@ -40,6 +40,7 @@ from fedconvex.theorems.parts.tasks import (
     related_tasks,
     related_tasks_hinge,
     ridged_twins,
+    tasks_space,
     twin_tasks,
     wide_tasks,
 )
@@ -423,6 +424,7 @@ THEOREMS = (
         exact=_exact(_suboptimality),
         says="Smooth losses: the dual suboptimality shrinks by 1 - (1 - Theta) s a round, however unequal nodes work.",
         loose="1/(1 - s) a round where all nodes solve exactly; typical rounds beat Theta, the largest measured.",
+        space=tasks_space("squared", "hinge"),
         checks=(
             twin_tasks,
             related_tasks,
@@ -451,6 +453,7 @@ THEOREMS = (
         exact=_exact(_gap),
         says="The duality gap is at most 1/s times the dual suboptimality, hence shrinks as fast.",
         loose="As Theorem 1; the gap of a single task is 1/s times the suboptimality, that of several rarely is.",
+        space=tasks_space("squared", "hinge"),
         checks=(
             twin_tasks,
             related_tasks,
@@ -473,6 +476,7 @@ THEOREMS = (
         exact=_exact(_suboptimality),
         says="For Lipschitz losses the dual suboptimality falls by halves down to 2C, then like 4C/h.",
         loose="2 in C where all nodes solve exactly; later it falls like 1/h only, where coordinates stand still.",
+        space=tasks_space("hinge"),
         checks=(
             opposed_tasks,
             related_tasks_hinge,

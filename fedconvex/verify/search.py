@@ -322,7 +322,8 @@ def _knob(rng: np.random.Generator, limits: Whole | Real) -> float:
 
 def changed(rng: np.random.Generator, space: Space, tiny: Tiny, step: float) -> Tiny:
     """Change something: features, labels, the start, rounds, l2, weights or a number of the method."""
-    what = str(rng.choice(["rows", "labels", "labels", "offset", "rounds", "l2", "weights", "knobs", "knobs"]))
+    numbers = ["knobs", "knobs"] if space.knobs else []
+    what = str(rng.choice(["rows", "labels", "labels", "offset", "rounds", "l2", "weights", *numbers]))
     if what == "rows":
         return tiny._replace(rows=_moved_rows(rng, tiny, step))
     if what == "labels":
@@ -346,6 +347,8 @@ def changed(rng: np.random.Generator, space: Space, tiny: Tiny, step: float) -> 
         p = np.array(tiny.weights)
         p[rng.integers(p.size)] *= 10.0 ** (step * rng.normal())
         return tiny._replace(weights=tuple(map(rounded, p)))
+    if not space.knobs:
+        return tiny
     name = str(rng.choice(list(space.knobs)))
     return tiny._replace(knobs={**tiny.knobs, name: _moved_knob(rng, space.knobs[name], tiny.knobs[name], step)})
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from scipy.special import lambertw
@@ -13,11 +14,14 @@ from scipy.special import lambertw
 from fedconvex import datasets
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, Squared
+from fedconvex.methods import AFL
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import instance
+from fedconvex.theorems.parts.rules import given
 from fedconvex.theorems.parts.samples import Models
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Instance
+from fedconvex.theorems.parts.tiny import Real, Space, from_offset
 
 
 @instance("three domains", "3 domains over 4 clients, logistic loss")
@@ -61,6 +65,17 @@ def flat_domains(p: int, unit: float) -> Instance:
 
     words = f"{p} domains of constant loss, {0.5 * unit**2:g} in one of them and 0 elsewhere"
     return Instance(f"{p} flat domains" + (f", unit {unit:g}" if unit != 1.0 else ""), words, "synthetic", cache(make))
+
+
+def saddle_space(**settings: Any) -> Space:
+    """Return where to look for sharp runs of AFL on the unit ball: full batches, any steps, clients as domains."""
+    return Space(
+        lambda k: given(AFL, radius=1.0, **k, **settings),
+        {"step_size": Real(1e-3, 10.0), "domain_step_size": Real(1e-3, 10.0)},
+        losses=("squared", "logistic"),
+        rounds=(1, 60),
+        start=from_offset,
+    )
 
 
 def rare_slopes(n: int, back: float) -> Instance:

@@ -59,7 +59,7 @@ def sizes_of(s: Setting, sigma: float) -> Sizes:
     off_v = UNIT * (since * (2.0 * (steps + 2.0) * move + (steps / fed.sizes + 1.0) * parts) + terms * parts)
     lam, U = np.linalg.eigh(p.mbar)
     inverse = U**2 @ (1.0 / lam) if lam[0] > UNIT * fed.K * lam[-1] else np.full(fed.K, np.inf)
-    v = np.minimum(parts, np.sqrt(2.0 * energy * inverse))
+    v = np.minimum(parts, np.sqrt(2.0 * energy * inverse) if energy > 0.0 else 0.0)
     summed = UNIT * np.sqrt(fed.K) * np.abs(p.mbar) @ v
     off_w = np.abs(p.mbar) @ off_v + summed
     curved = dual**2 / smooth if np.isfinite(smooth) else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.solvers.ball import largest_on_ball
 from fedconvex.theorems.parts.setting import Setting, is_method, stationary
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
+from fedconvex.theorems.parts.tiny import Real, Space, Whole
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.theory.complexity import compositions, finite_complexity
 
@@ -332,3 +333,15 @@ def samples_of_domains(models: Any = _affordable, sizes: Any = 10, **settings: A
         return Sample(sizes=sizes, models=kind, **settings)
 
     return MethodRule("given", make)
+
+
+def samples_space(models: Any = None, loss: str = "squared") -> Space:
+    """Return where to look for sharp samples: few rows of tiny domains; by default a ball of models, or one model."""
+
+    def method(k: Mapping[str, Any]) -> MethodRule:
+        kind = models if models is not None else Ball(1.0) if k["ball"] else only_the_start
+        return samples_of_domains(kind, k["sizes"], delta=k["delta"], eps=k["eps"])
+
+    knobs: dict[str, Whole | Real] = {"sizes": Whole(1, 8), "delta": Real(1e-3, 0.999), "eps": Real(1e-3, 0.5)}
+    ball: dict[str, Whole | Real] = {"ball": Whole(0, 1)} if models is None else {}
+    return Space(method, knobs | ball, losses=(loss,), rounds=(1, 4))

@@ -7,7 +7,9 @@ import numpy as np
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled, Precision, Problem
+from fedconvex.theorems.parts.dual_methods import dual_steps
 from fedconvex.theorems.parts.instances import breast_cancer, instance
+from fedconvex.theorems.parts.tiny import Real, Space, Tiny, Whole, from_zero
 
 
 @instance("twin tasks", "4 tasks with the same single row and targets of mean zero, one model for all, squared loss")
@@ -85,3 +87,17 @@ def breast_cancer_tasks_hinge() -> MultiTaskProblem:
 def as_tasks(problem: Problem) -> MultiTaskProblem:
     """Return the clients of a problem as tasks that are pulled towards their mean, with the same loss."""
     return MultiTaskProblem(problem.federation, problem.loss, MeanRegularised(1.0, 0.5), "mean")
+
+
+def tasks_space(*losses: str) -> Space:
+    """Return where to look for sharp tasks of one row each: one model for all, none in common, a common mean."""
+
+    def problem(tiny: Tiny) -> MultiTaskProblem:
+        ridge, p = float(tiny.knobs["ridge"]), tiny.problem()
+        relations = (Pooled(ridge), Independent(ridge), MeanRegularised(1.0, ridge))
+        return MultiTaskProblem(p.federation, p.loss, relations[int(tiny.knobs["relation"])])
+
+    knobs = {"ridge": Real(0.01, 100.0), "relation": Whole(0, 2)}
+    return Space(
+        lambda k: dual_steps(sigma="pencil"), knobs, losses=losses, rounds=(1, 4), problem=problem, start=from_zero
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,6 +111,10 @@ class Space(NamedTuple):
         Fewest and most rounds.
     weighted : bool
         Whether clients may weigh unequally.
+    problem : callable
+        What the theorem speaks about, made of a tiny problem.
+    start : callable
+        The model that a run starts at, from the tiny problem and what was made of it.
     """
 
     method: Callable[[Mapping[str, Any]], MethodRule]
@@ -118,14 +123,27 @@ class Space(NamedTuple):
     losses: tuple[str, ...] = ("squared",)
     rounds: tuple[int, int] = (1, 100)
     weighted: bool = False
+    problem: Callable[[Tiny], Any] = Tiny.problem
+    start: Callable[[Tiny, Any], np.ndarray] = Tiny.start
 
     def check(self, tiny: Tiny, name: str = "candidate", words: str = "") -> Check:
         """Return the check of a theorem on a tiny problem."""
         d, n = len(tiny.offset), len(tiny.rows)
         start = "starts at the minimiser" if not any(tiny.offset) else f"starts {math.hypot(*tiny.offset):.3g} from it"
         what = f"{n} row{'s' * (n != 1)}, {d} feature{'s' * (d != 1)}, {start}"
-        instance = Instance(name, f"{words}, {what}" if words else what, "searched", tiny.problem)
-        return Check(instance, self.method(tiny.knobs), tiny.rounds, tiny.start)
+        make, first = partial(self.problem, tiny), partial(self.start, tiny)
+        instance = Instance(name, f"{words}, {what}" if words else what, "searched", make)
+        return Check(instance, self.method(tiny.knobs), tiny.rounds, first)
+
+
+def from_zero(tiny: Tiny, problem: Any) -> np.ndarray:
+    """Return the model zero: where dual methods and boosting start."""
+    return np.zeros(problem.model_shape)
+
+
+def from_offset(tiny: Tiny, problem: Any) -> np.ndarray:
+    """Return the offset itself, without the minimiser: for runs in a ball around zero."""
+    return np.array(tiny.offset)
 
 
 NO_MORE: Mapping[str, Whole | Real] = {}
