@@ -109,7 +109,7 @@ def _share(who: str, x: Any) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class VIRTUAL(CheckedFields):
-    """Expectation-propagation-like variational inference: clients refine Gaussian sites, the server multiplies them.
+    """Variational inference by Gaussian sites: every client refines its own, the server multiplies them.
 
     Messages hold 2d numbers each way for a diagonal q, d + d(d+1)/2 for a full one.
 
