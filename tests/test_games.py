@@ -110,6 +110,7 @@ def test_gradients_are_those_of_the_risks():
             assert problem.risks(w)[1] == pytest.approx(Problem(one, loss).value(s), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_logistic_certificate_bounds_what_a_player_can_gain():
     rng = np.random.default_rng(4)
     X, who = rng.normal(size=(60, 2)), np.arange(60) // 20
@@ -175,6 +176,7 @@ def test_small_games_may_have_three_equilibria():
                 assert game(286).risks(w)[e] >= game(286).risks(q.w)[e] - 1e-12
 
 
+@pytest.mark.slow
 def test_proportional_moments_have_one_equilibrium():
     """S_e = c_e S: minimisers of a convex potential, here by another solver."""
     rng, precise = np.random.default_rng(6), {"ftol": 1e-16, "gtol": 1e-11, "maxiter": 5000}
@@ -245,6 +247,7 @@ def test_chain_and_colour():
     assert run(IRMGame(), average, tol=1e-9).rounds == run(IRMGame(), colour, tol=1e-9).rounds
 
 
+@pytest.mark.slow
 def test_sampled_chain_of_ten_features():
     """Squared errors of the equilibrium on the samples of the reference, and its sweeps."""
     for seed, error, sweeps in [(0, 0.0619, 61), (1, 0.0184, 14)]:

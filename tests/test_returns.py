@@ -61,6 +61,7 @@ def test_nothing_else_is_taken_for_a_cycle(method, tol):
     assert result.status in (Status.ROUND_LIMIT, Status.CONVERGED) and result.period is None
 
 
+@pytest.mark.slow
 def test_a_spiral_that_shrinks_slowly_but_visibly_is_followed():
     """A factor of 1 - 1e-5 a round: states differ from those of a turn before by more than 1e-12 of their size."""
     result = run(GradientDescent(step_size=2.0 - 1e-5), quadratic(1.0), rounds=1000, tol=1e-9, start=np.array([0.5]))
@@ -113,6 +114,7 @@ def test_resumed_runs_end_in_the_same_round(tmp_path, broken_off):
         assert (other.status, other.rounds) == (whole.status, whole.rounds), how
 
 
+@pytest.mark.slow
 def test_memory_of_clients_belongs_to_the_state(tmp_path):
     """SCAFFOLD with corrections that are still moving has not come back, though its model has."""
     problem = drifting()
