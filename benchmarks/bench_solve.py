@@ -2,7 +2,7 @@
 
 F(w) = mean loss + (l2/2) |w|^2 without an intercept, hence C = 1/(l2 n), alpha = l2 n for the peers. A peer's tolerance
 is tightened by factors of sqrt 10 until the *measured* (F - F*)/(1 + |F*|) is at most the goal, and that setting is
-timed; F is computed by NumPy, F* is the lower bound of a solution certified far below the goal. `Problem.solve`
+timed; F is computed by NumPy, F* is the value of a solution certified below the goal. `Problem.solve`
 certifies the goal within its time, and what a federation keeps of its rows (sizes of columns and such) is computed
 anew in every call.
 
@@ -14,6 +14,7 @@ measured as well, so that a lucky call is not timed as if it were the rule.
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import time
 import tracemalloc
@@ -22,13 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from _timing import Report, compare, data_folder
+from _timing import RESULTS, Report, compare, data_folder
 from scipy.special import logsumexp
 
 from fedconvex import Federation, Hinge, Logistic, Problem, Softmax, Squared
 from fedconvex.datasets import logistic_federation
 
-PATIENCE, TRIALS, REPEATS = 20.0, 4, 7  # CPU seconds, calls, timed calls
+PATIENCE, TRIALS, REPEATS = 15.0, 4, 7  # CPU seconds, calls, timed calls
 
 
 class Case(NamedTuple):
@@ -183,13 +184,13 @@ def measure(report: Report, case: Case, X: Any, y: np.ndarray) -> None:
     fed, value = Federation(X, y, np.array([0, y.size])), objective(case, X, y)
     exact = Problem(fed, case.loss, l2=case.l2).solve(tol=1e-3 * case.goal)
     report.check(f"{case.label}: value by the package = by NumPy", abs(value(exact.w) - exact.value), 1e-13)
-    report.check(f"{case.label}: certified gap of F*", exact.gap, 1e-2 * case.goal)
+    report.check(f"{case.label}: certified gap of F*", exact.gap, 0.3 * case.goal)
 
     def suboptimality(w: np.ndarray) -> float:
-        gap = (value(w) - exact.lower) / (1.0 + abs(exact.lower))
-        if gap < -1e-12:
-            raise SystemExit(f"{case.label}: a peer lies below the certified lower bound by {-gap:.2g}")
-        return max(gap, 0.0)
+        F = value(w)
+        if F < exact.lower - 1e-12:
+            raise SystemExit(f"{case.label}: a peer lies below the certified lower bound by {exact.lower - F:.2g}")
+        return max(F - exact.value, 0.0) / (1.0 + abs(exact.value))
 
     notes = {"Problem.solve": "certified"}
     functions: dict[str, Any] = {
@@ -213,7 +214,7 @@ def measure(report: Report, case: Case, X: Any, y: np.ndarray) -> None:
 
 def times_of(report: Report, case: Case, functions: dict[str, Any], notes: dict[str, str], suboptimality: Any) -> None:
     gaps: dict[str, list[float]] = {name: [] for name in functions}
-    timing = compare(functions, REPEATS, 0.0, 10.0, after=lambda name, w: gaps[name].append(suboptimality(w)))
+    timing = compare(functions, REPEATS, 0.0, 6.0, after=lambda name, w: gaps[name].append(suboptimality(w)))
     times = {}
     for name, t in timing.items():
         missed = sum(gap > case.goal for gap in gaps[name])
@@ -238,23 +239,32 @@ def memory(report: Report, case: Case, X: Any, y: np.ndarray) -> None:
     report.bar(f"{case.label}: (peak memory + data) / data", 1.0 + peak / (fed.X.nbytes + fed.y.nbytes), 1.2)
 
 
+def kept(report: Report, measured: list[str]) -> None:
+    """Put before the report what the results have of other cases than those measured."""
+    path = RESULTS / "solve.json"
+    old = json.loads(path.read_text()) if path.exists() else {}
+    names = {case.label for case in CASES} - set(measured)
+    for part, name in (("rows", "case"), ("bars", "what"), ("checks", "what")):
+        report.body[part][:0] = [row for row in old.get(part, []) if row[name].split(":")[0] in names]
+
+
 def main() -> None:
-    """All cases, or those whose label contains the first argument; only a run of all is written."""
+    """All cases, or those whose label contains the first argument: the others keep their results."""
     warnings.simplefilter("ignore")  # of tolerances below what a solver can reach; what counts is measured
     report = Report(
         "solve", "Problem.solve and its peers at equal measured gaps, one thread", "CPU ms", 1e3, clock="cpu"
     )
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    for case in CASES:
-        data = rows_of(case.data) if wanted in case.label else None
-        if data is not None:
-            measure(report, case, *data)
-            if case.data.startswith("dense"):
-                memory(report, case, *data)
-        elif wanted in case.label:
+    wanted = [case for case in CASES if len(sys.argv) < 2 or sys.argv[1] in case.label]
+    for case in wanted:
+        data = rows_of(case.data)
+        if data is None:
             report.row(case.label, "all", None, note=f"{case.data}.npz not found in FEDCONVEX_DATA")
-    if not wanted:
-        report.write()
+            continue
+        measure(report, case, *data)
+        if case.data.startswith("dense"):
+            memory(report, case, *data)
+    kept(report, [case.label for case in wanted])
+    report.write()
 
 
 if __name__ == "__main__":
