@@ -50,7 +50,7 @@ def rounds_of(rows, batch, trajectories):
     method = FedAvg(step_size=0.05, batch_size=batch, participation=10, **work)
 
     def run(count):
-        for state in iterate(method, problem, rounds=count, seed=1, trajectories=trajectories):
+        for state in iterate(method, problem, rounds=count, seed=1, trajectories=trajectories, threads=1):
             last = state
         return float(last[1].w.sum())
 

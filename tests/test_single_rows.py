@@ -62,13 +62,16 @@ def test_steps_are_those_of_the_formula(block, rng):
         assert np.isfinite(path).all(axis=3).sum() == len(steps)
 
 
-def test_room_is_bounded():
-    """Long lists and long models go side by side in smaller numbers; one job always fits."""
-    assert single_rows.room(10**6, 2, 0, 10)[0] == 72
-    assert single_rows.room(5, 2, 0, 10)[0] == 5
-    assert single_rows.room(100, 10**6, 0, 10)[0] == 1
-    width, _, _, lists, pool = single_rows.room(100, 2, 2**15, 50)
-    assert (width, lists.shape, pool.shape) == (2, (2, 2**15), (50,))
+def test_what_goes_side_by_side_is_bounded():
+    """Long models, lists and visits go side by side in smaller numbers, or alone; one job always fits."""
+    assert single_rows.side_by_side(10**6, 2, 0, 80.0) == 72
+    assert single_rows.side_by_side(5, 2, 0, 80.0) == 5
+    assert single_rows.side_by_side(100, 10**6, 0, 80.0) == 1
+    assert single_rows.side_by_side(100, 2, 400, 80.0) == 10
+    assert single_rows.side_by_side(100, 2, 0, 2.0**16) == 4
+    assert single_rows.side_by_side(100, 2, 10**6, 1e9) == 1
+    *_, lists, pool = single_rows.room(2, 30, 50)
+    assert (lists.shape, pool.shape) == ((2, 30), (50,))
 
 
 METHODS = {

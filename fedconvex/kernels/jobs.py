@@ -174,6 +174,12 @@ def _memory(widest, listed, largest, p, C, l2):
     return np.empty(widest + listed, np.int64), np.empty(7 * width + 8), ridge, width
 
 
+def _row_bytes(fed):
+    """Return the bytes of a row, on average: a number takes 8, and where it is sparse 4 more for its column."""
+    X = fed.rows
+    return 8 * X.shape[1] if isinstance(X, np.ndarray) else 12 * X.data.size / fed.n
+
+
 NO_RIDGE, NO_TILT, _NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
 
 
@@ -207,12 +213,14 @@ def run(
     for kind, rule in rules.items():
         if not seen >> kind & 1:
             continue
-        together = kind == SINGLE and (clients.size > single_rows.FEW or tilt.shape[2] > 0)
-        if together:
+        if kind == SINGLE:
             drawn = not isinstance(replacement, np.ndarray) and (replacement or block == 1)
-            room = single_rows.room(clients.size, p, 0 if drawn else listed, widest)
+            lists, visited = 0 if drawn else listed, min(widest, passes * block) * _row_bytes(fed)
+            together = single_rows.side_by_side(clients.size, p, lists, visited)
+        if kind == SINGLE and (together > single_rows.FEW or tilt.shape[2] > 0):
+            room = together, *single_rows.room(together, lists, widest)
         else:
-            room = _memory(widest, listed, largest, p, C, l2)
+            together, room = 0, _memory(widest, listed, largest, p, C, l2)
         for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
             todo = kind, some, loss, fed.rows, labels, *where, plan_, eta, replacement
             if together:

@@ -18,9 +18,24 @@ from fedconvex.kernels.rows import row_axpy, row_dot
 
 # mypy: disable-error-code="no-untyped-def"
 
-_JOBS, _ENTRIES, _ROWS = 72, 2048, 2**16  # side by side, at most: jobs, entries of their models, rows in their lists
-_NO_LISTS, _NO_POOL = np.empty((0, 0), np.int64), np.empty(0, np.int64)
 FEW = 3  # so many jobs are faster one by one, if they are not tilted
+_JOBS, _ENTRIES, _LISTED, _BYTES = 72, 2048, 4096, 2**18  # side by side, at most; see `side_by_side`
+_NO_LISTS, _NO_POOL = np.empty((0, 0), np.int64), np.empty(0, np.int64)
+
+
+def side_by_side(jobs, p, listed, visited):
+    """Return how many of the jobs go side by side: what they read and write must stay in caches together.
+
+    A job has a model of p entries, a list of so many rows, and visits rows of so many bytes.
+    """
+    return max(1, min(jobs, _JOBS, _ENTRIES // p, _LISTED // max(listed, 1), int(_BYTES / max(visited, 1.0))))
+
+
+def room(width, listed, widest):
+    """Return memory for so many jobs side by side: for whole numbers, reals, lists of rows, and a pool of rows."""
+    odd = width + 7 & ~7 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
+    lists, pool = (np.empty((width, listed), np.int64), np.empty(widest, np.int64)) if listed else (_NO_LISTS, _NO_POOL)
+    return np.empty((9, odd), np.int64), np.empty((5, odd)), lists, pool
 
 
 class Jobs(NamedTuple):
@@ -40,14 +55,6 @@ class Jobs(NamedTuple):
     keep: np.ndarray  # 1 - a l2
     t: np.ndarray  # label of the row
     c: np.ndarray  # score of the row, then its coefficient
-
-
-def room(jobs, p, listed, widest):
-    """Return how many jobs go side by side, and memory: for whole numbers, reals, lists of rows, and a pool of rows."""
-    width = max(1, min(jobs, _JOBS, _ENTRIES // p, _ROWS // max(listed, 1)))
-    odd = width + 7 & ~7 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
-    lists, pool = (np.empty((width, listed), np.int64), np.empty(widest, np.int64)) if listed else (_NO_LISTS, _NO_POOL)
-    return width, np.empty((9, odd), np.int64), np.empty((5, odd)), lists, pool
 
 
 @inner_part

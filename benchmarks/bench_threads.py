@@ -1,0 +1,54 @@
+"""Rounds in two threads over rounds in one, wall time, and in as many as `threads=None` chooses. For a quiet machine."""
+
+from __future__ import annotations
+
+import numpy as np
+from _timing import Report, compare
+
+from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate
+from fedconvex.datasets import linear_federation
+
+BAR = 1 / 1.6  # of time in two threads over time in one
+
+
+def trajectories(R, d=2):
+    """R small independent runs, as in bench_trajectories.py."""
+    federation = linear_federation(n_clients=20, n_features=d, rows_per_client=100, seed=0).federation
+    return Problem(federation, Squared()), FedAvg(step_size=0.05, local_steps=5, batch_size=1, participation=7), R
+
+
+def clients(K, m):
+    """One run in which m of K clients take an epoch in batches of 20 of their 200 rows, d = 100."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((K * 200, 100))
+    y = np.sign(X @ rng.standard_normal(100) + 5.0 * rng.standard_normal(K * 200))
+    problem = Problem(Federation(X, y, np.arange(0, K * 200 + 1, 200)), Logistic())
+    return problem, FedAvg(step_size=0.05, epochs=1, batch_size=20, participation=m), 1
+
+
+CASES = {
+    "256 trajectories": (trajectories(256), BAR),
+    "4,096 trajectories": (trajectories(4096), BAR),
+    "10 of 100 clients": (clients(100, 10), None),
+    "1,000 clients": (clients(1000, 1000), BAR),
+}
+
+
+def main():
+    report = Report("threads", "Rounds in one thread, in two, and in as many as the work is worth", "µs per round", 1e6)
+    for name, ((problem, method, R), bar) in CASES.items():
+        runs, ends = {}, []
+        for threads in (1, 2, None):
+            run = iterate(method, problem, trajectories=R, threads=threads)
+            states = [state.w for _, state in (next(run) for _ in range(6))]  # by the sixth round the choice is made
+            ends.append(states[-1])
+            runs[{1: "one thread", 2: "two threads", None: "by the work"}[threads]] = lambda run=run: next(run)
+        report.check(f"{name}: bits that differ", float(sum((w != ends[0]).sum() for w in ends)), 0.0)
+        time = {who: report.row(name, who, t) for who, t in compare(runs, repeats=60, least=0.02).items()}
+        report.bar(f"{name}: two threads / one", time["two threads"] / time["one thread"], bar)
+        report.bar(f"{name}: by the work / the better", time["by the work"] / min(time.values()), 1.1)
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
