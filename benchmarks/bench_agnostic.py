@@ -43,7 +43,7 @@ def rounds(report):
         report.check(f"{label}: AgnosticFedAvg with one domain = FedAvg", float(np.abs(ends[0] - ends[1]).max()), 0.0)
         calls = {}
         for name, method in methods.items():
-            its = iterate(method, problem)
+            its = iterate(method, problem, threads=1)
 
             def ours(its=its):
                 for _ in range(MANY):

@@ -90,7 +90,7 @@ def main():
         check(report, problem, label, methods, work, X, y)
         calls = {}
         for name, method in methods.items():
-            rounds = iterate(method, problem)
+            rounds = iterate(method, problem, threads=1)
 
             def ours(rounds=rounds):
                 for _ in range(MANY):

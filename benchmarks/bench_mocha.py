@@ -104,7 +104,7 @@ def one_problem(report, name, X, y):
     """Time steps, and time to a certified accuracy."""
     fed = Federation(X, y, np.array([0, y.size]))
     problem = MultiTaskProblem(fed, Hinge(), Independent(1.0))
-    rounds = iterate(MOCHA(), problem)
+    rounds = iterate(MOCHA(), problem, threads=1)
     for _ in range(4):
         next(rounds)
     tests = {"ours": lambda: next(rounds)}

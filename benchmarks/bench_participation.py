@@ -58,7 +58,7 @@ def main():
     junk, times = np.zeros(16_000_000), {}
     for K in (1_000, 1_000_000):
         problem = problem_of(K)
-        rounds = iterate(method, problem)
+        rounds = iterate(method, problem, threads=1)
 
         def ours(rounds=rounds):
             for _ in range(MANY):

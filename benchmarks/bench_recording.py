@@ -35,11 +35,11 @@ def main():
                 method = FedAvg(step_size=STEP, local_steps=TAU, batch_size=1, participation=L)
 
                 def bare(method=method, problem=problem):
-                    for _ in iterate(method, problem, rounds=ROUNDS, trajectories=MANY):
+                    for _ in iterate(method, problem, rounds=ROUNDS, trajectories=MANY, threads=1):
                         pass
 
                 def recorded(method=method, problem=problem):
-                    run(method, problem, rounds=ROUNDS, trajectories=MANY, tol=0.0)
+                    run(method, problem, rounds=ROUNDS, trajectories=MANY, threads=1, tol=0.0)
 
                 case, times = f"{name}, d = {d}, {who}", compare({"run": bare, "run, recorded": recorded}, repeats=15)
                 cost = [report.row(case, what, t, MANY * ROUNDS) for what, t in times.items()]

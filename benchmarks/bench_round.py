@@ -86,7 +86,7 @@ def main():
     for batch in (20, 1):
         method = FedAvg(step_size=STEP, epochs=1, batch_size=batch, participation=M)
         check(report, problem, method, X, y, batch)
-        rounds = iterate(method, problem)
+        rounds = iterate(method, problem, threads=1)
 
         def ours(rounds=rounds):
             for _ in range(MANY):

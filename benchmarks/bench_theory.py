@@ -26,7 +26,7 @@ def package(problem, E, B, R):
     method, seed = DynamicFedAvg(step_size=MU, local_steps=E, batch_size=B, participation=L), iter(range(10**9))
 
     def call(rounds=ROUNDS):
-        runs = iterate(method, problem, rounds=rounds, trajectories=R, seed=next(seed))
+        runs = iterate(method, problem, rounds=rounds, trajectories=R, seed=next(seed), threads=1)
         return deque(runs, maxlen=1)[0][1].w
 
     return call
