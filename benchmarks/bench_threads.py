@@ -1,4 +1,4 @@
-"""Rounds in two threads over rounds in one, wall time, and in as many as `threads=None` chooses. For a quiet machine."""
+"""Rounds in two threads over rounds in one, wall time, and in as many as `threads=None` takes: for a quiet machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main():
         runs, ends = {}, []
         for threads in (1, 2, None):
             run = iterate(method, problem, trajectories=R, threads=threads)
-            states = [state.w for _, state in (next(run) for _ in range(6))]  # by the sixth round the choice is made
+            states = [state.w for _, state in (next(run) for _ in range(9))]  # by the ninth the choice is made
             ends.append(states[-1])
             runs[{1: "one thread", 2: "two threads", None: "by the work"}[threads]] = lambda run=run: next(run)
         report.check(f"{name}: bits that differ", float(sum((w != ends[0]).sum() for w in ends)), 0.0)

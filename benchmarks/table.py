@@ -9,6 +9,7 @@ ORDER = [
     "local_sgd",
     "round",
     "trajectories",
+    "threads",
     "recording",
     "family",
     "agnostic",

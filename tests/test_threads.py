@@ -63,26 +63,27 @@ def test_the_cause_is_raised_and_the_others_stop():
 
 
 def test_threads_are_used_when_work_is_worth_it(monkeypatch):
-    """By default: not for short rounds; after three long ones in a row; never by code that holds the interpreter."""
+    """By default: after three long rounds, three on trial, and more if that was faster; never by interpreted code."""
     problem = Problem(linear_federation(seed=0, n_clients=4).federation, Squared())
     method, calls, call = FedAvg(step_size=0.1, local_steps=2, batch_size=3), [], threads.Threads._divided
     monkeypatch.setattr(threads.Threads, "_divided", lambda *args: calls.append(0) or call(*args))
 
-    def end(rounds=6, **settings):
+    def end(rounds, **settings):
         calls.clear()
         *_, last = iterate(method, problem, rounds=rounds, trajectories=4, **settings)
         return last[1].w, len(calls)
 
-    alone, none = end(threads=1)
+    alone, none = end(rounds=8, threads=1)
     assert none == 0
     monkeypatch.setattr(threads, "_processors", lambda: 2)
-    for worth, expected in ((1e9, 0), (-1e9, 3)):
+    for worth, gain, expected in ((1e9, 1e9, 0), (-1e9, 1e9, 5), (-1e9, 0.0, 3)):
         monkeypatch.setattr(threads, "_WORTH", worth)
-        w, used = end()
+        monkeypatch.setattr(threads, "_GAIN", gain)
+        w, used = end(rounds=8)
         assert used == expected
         np.testing.assert_array_equal(w, alone)
-    w, used = end(threads=3)
-    assert used == 6
+    w, used = end(rounds=8, threads=3)
+    assert used == 8
     np.testing.assert_array_equal(w, alone)
     monkeypatch.undo()
     assert threads._processors() == 1 or not threads.DISABLED

@@ -53,7 +53,8 @@ def iterate(
         w_0; default zeros.
     threads : int, optional
         Threads over trajectories or clients; any number gives the same bits. By default one, and one for every
-        processor once the clients' work of a round takes a millisecond: give 1 where several processes run at once.
+        processor where the clients' work of a round takes a millisecond and is done faster so: give 1 where several
+        processes run at once.
 
     Examples
     --------

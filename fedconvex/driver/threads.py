@@ -20,13 +20,15 @@ __all__ = ["Threads"]
 
 _WORTH = 1e-3  # seconds of clients' work in a round from which on threads are used: to hand it over takes a tenth
 _ROUNDS = 3  # so many in a row
+_GAIN = 0.9  # most time of rounds in several threads over that of rounds in one
 
 
 class Threads:
     """Threads for the clients' work: so many, or, if None are asked for, as many as it is worth.
 
-    Then rounds begin in one thread, and once three in a row have taken a millisecond each, compiling aside, there is
-    one for every processor that the process may use.
+    Then rounds begin in one thread. Once three in a row have taken a millisecond each, compiling aside, three are
+    tried in one thread for every processor that the process may use, and if the best of them was a tenth faster than
+    the best of the others it stays like that, else there is one thread from then on.
 
     Parameters
     ----------
@@ -41,7 +43,9 @@ class Threads:
 
     def __init__(self, asked: int | None) -> None:
         self.number = _processors() if asked is None else whole("run: threads", asked, low=1)
-        self.long = 0 if asked is None else _ROUNDS  # rounds in a row that were worth it
+        self.divides, self.settled = asked is not None, asked is not None
+        self.alone: list[float] = []  # seconds of long rounds in a row in one thread, and of those in several
+        self.together: list[float] = []
         self.pool: ThreadPoolExecutor | None = None
 
     def local(
@@ -51,15 +55,28 @@ class Threads:
         divisible = memory is None or hasattr(memory, "locate")
         if self.number == 1 or clients.size == 1 or not divisible:
             return method.local(problem, message, clients, memory, draws)
-        if self.long < _ROUNDS:
-            begin = time.perf_counter() - compile_seconds()
+        begin = time.perf_counter() - compile_seconds()
+        if self.divides:
+            if memory is not None:
+                memory, _ = memory.locate(draws.trajectory, clients)  # room is made first, then threads may write
+            answer = self._divided(method, problem, message, clients, memory, draws), memory
+        else:
             answer = method.local(problem, message, clients, memory, draws)
-            worth = time.perf_counter() - compile_seconds() - begin > _WORTH
-            self.long = self.long + 1 if worth else 0
-            return answer
-        if memory is not None:
-            memory, _ = memory.locate(draws.trajectory, clients)  # room is made first, then threads may write
-        return self._divided(method, problem, message, clients, memory, draws), memory
+        if not self.settled:
+            self._learn(time.perf_counter() - compile_seconds() - begin)
+        return answer
+
+    def _learn(self, seconds: float) -> None:
+        """Decide whether the work of the next rounds is divided, from how long that of this one took."""
+        if self.divides:
+            self.together.append(seconds)
+            self.settled = len(self.together) == _ROUNDS
+            if self.settled:
+                self.divides = min(self.together) < _GAIN * min(self.alone)
+                self.number = self.number if self.divides else 1
+        else:
+            self.alone = [*self.alone, seconds] if seconds > _WORTH else []
+            self.divides = len(self.alone) == _ROUNDS
 
     def _divided(self, method: Any, problem: Any, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         """Run `local` on slices of the trajectories, or of the clients where that is more even; join the replies."""
