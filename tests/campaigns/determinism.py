@@ -21,6 +21,7 @@ from fedconvex.problems import (
     Dictionary,
     EnsembleProblem,
     GameProblem,
+    GaussianPosteriorProblem,
     InvariantProblem,
     MeanRegularised,
     MultiTaskProblem,
@@ -46,7 +47,7 @@ def no_boosting(name: str) -> bool:
 def by_client(name: str) -> bool:
     """Federated methods whose server sums over clients by their keys, and not over rows or domains."""
     return (
-        name not in {*NODES, *BOOSTING, *GAMES, "IRMv1"}
+        name not in {*NODES, *BOOSTING, *GAMES, "IRMv1", "VIRTUAL"}
         and hasattr(EVERY[name], "local")
         and not name.startswith(DOMAINS)
     )
@@ -177,6 +178,10 @@ def problem_of(kind: str, seed: int, d: int, csr: bool = False, order: np.ndarra
         return GameProblem(fed, Squared(), 2.0)
     if kind == "environments":
         return InvariantProblem(fed, Squared(), 0.1)
+    if kind == "linear posterior":
+        return GaussianPosteriorProblem(fed, Squared(), private_precision=2.0, covariance="full")
+    if kind == "logistic posterior":
+        return GaussianPosteriorProblem(fed, Logistic())
     return Problem(fed, {"linear": Squared(), "logistic": Logistic(), "softmax": Softmax(3)}[kind], l2=0.1)
 
 
