@@ -205,6 +205,6 @@ def test_what_is_found_makes_a_check():
 
 @pytest.mark.slow
 def test_sharp_instances_are_found():
-    """The bias of two parabolas is attained; the noise of R1# has a factor 2 to the truth, 1/(2 - eta h) of it."""
+    """The bias of two parabolas is attained; of R1#'s noise they attain 1/(2 - eta h)."""
     assert tightest("fedavg-bias", 400).share > 0.95
     assert tightest("fedavg-refined-sharp", 400, isolate="noise").share > 0.45
