@@ -22,7 +22,7 @@ ORDER = [
     "solve",
     "start",
 ]
-APART = ["penalties"]  # longer than all others together: `run_all.py` leaves them out
+APART = ["penalties", "scale"]  # longer than all others together: `run_all.py` leaves them out
 
 
 def tables(result):
