@@ -37,6 +37,7 @@ def test_a_damping_off_by_a_ten_thousandth_is_refuted(share):
     assert outcome(planted, problem, method, 60) is Outcome.VIOLATED
 
 
+@pytest.mark.slow
 def test_a_descent_that_is_not_there_is_refuted():
     """A tenth of F - min F is not left after a round; that F does not rise is seen once everybody was asked."""
     problem, method, right = p.personal_lines.make(), VIRTUAL(rho=1.0, participation=1), virtual.virtual_descent
