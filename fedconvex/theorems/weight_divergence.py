@@ -435,7 +435,9 @@ THEOREMS = (
         loose="It grows exponentially with local steps and rounds, which is true of steps far beyond 2/L only.",
         method=fixed_step(1.0, local_steps=3),
         rounds=5,
-        space=local_sgd_space(fixed_step, 20.0, designs=("classes",), losses=("logistic",), rounds=(1, 12), batches=0),
+        space=local_sgd_space(
+            fixed_step, 20.0, designs=("classes",), losses=("logistic",), rounds=(1, 12), batches=0, most=8
+        ),
         checks=(copied_rows, breast_cancer_copied, breast_cancer, diabetes),  # the last two: other conditionals
     ),
 )

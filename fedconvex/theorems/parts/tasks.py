@@ -97,7 +97,7 @@ def tasks_space(*losses: str) -> Space:
         relations = (Pooled(ridge), Independent(ridge), MeanRegularised(1.0, ridge))
         return MultiTaskProblem(p.federation, p.loss, relations[int(tiny.knobs["relation"])])
 
-    knobs = {"ridge": Real(0.01, 100.0), "relation": Whole(0, 2)}
+    knobs: dict[str, Whole | Real] = {"ridge": Real(0.01, 100.0), "relation": Whole(0, 2)}
     return Space(
         lambda k: dual_steps(sigma="pencil"), knobs, losses=losses, rounds=(1, 4), problem=problem, start=from_zero
     )
