@@ -191,8 +191,8 @@ def gradient_noise_sharp(constants: TrackingConstants, distance: float, **agents
     data, model = noise_at_optimum(c, s)
     rows = np.mean(s.tau_s * c.delta_k * (2.0 * np.sqrt(c.variance_k) + c.delta_k * half))
     delta_P = float(np.max(c.delta_P_k))
-    agents = s.tau_eps * delta_P * (2.0 * math.sqrt(float(np.mean(c.gradient2_k))) + delta_P * half)
-    terms = {"distance": half * (float(rows) + agents) / s.L, "data variability": data, "model variability": model}
+    between = s.tau_eps * delta_P * (2.0 * math.sqrt(float(np.mean(c.gradient2_k))) + delta_P * half)
+    terms = {"distance": half * (float(rows) + between) / s.L, "data variability": data, "model variability": model}
     return Bound(terms, GRADIENT_NOISE, "fedconvex, sharper gradient noise lemma")
 
 

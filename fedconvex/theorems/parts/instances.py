@@ -53,15 +53,17 @@ def two_logistic_clients() -> Problem:
     )
 
 
-@instance("noisy kinks", "128 equal clients, one feature, smoothed hinge, from the optimum")
-def noisy_kinks(unit: float = 1.0) -> Problem:
+def _noisy_kinks(unit: float) -> Problem:
     """Four rows a client: where a slope ends, noise of local steps moves the mean of the models, which has little."""
     rows = unit * np.array([[1.0], [-0.328], [-0.328], [-0.328]])
     return Problem(Federation.from_clients([(rows, np.ones(4))] * 128), SmoothedHinge())
 
 
-noisy_kinks_small = noisy_kinks._replace(
-    name="noisy kinks, features in thousands", make=cache(partial(noisy_kinks.make, 1e-3))
+noisy_kinks, noisy_kinks_small = (
+    instance(f"noisy kinks{more}", "128 equal clients, one feature, smoothed hinge, from the optimum")(
+        partial(_noisy_kinks, unit)
+    )
+    for unit, more in ((1.0, ""), (1e-3, ", features in thousands"))
 )
 
 
