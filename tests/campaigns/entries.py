@@ -553,6 +553,7 @@ def own() -> dict[str, dict[str, Any]]:
         "problems.MovingTarget.reweighted": {"domain_weights": np.full(3, 1 / 3)},
         "constants.ball_maximum": {"A": np.eye(2), "beta": two, "c": 0.5},
         "constants.noise_factor": {"n": 6, "replacement": False},
+        "theory.moments.stage_suboptimality": {"stages": 2},
         "datasets.load": {"path": files["csv"], "target": "y"},
         **{name: {"data": files["csv"], "target": "y"} for name in ("tables.read_frame", "tables.read_table")},
         "Federation.from_frame": {"data": table, "target": "y", "client": "who"},

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex._check import bad, real, whole, wrong_type
+from fedconvex._check import array, bad, instance, real, whole, wrong_type
 from fedconvex.constants import noise_factor
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
@@ -64,16 +64,16 @@ def stage_suboptimality(
     >>> stage_suboptimality(problem, [1.0], step_size=0.5, inner_steps=3, stages=1)
     array([0.5    , 0.21875])
     """
-    eta, m = real("stage_suboptimality: step_size", step_size, low=0.0), whole("inner_steps", inner_steps, low=1)
+    instance("stage_suboptimality: problem", problem, Problem)
+    eta = real("stage_suboptimality: step_size", step_size, low=0.0)
+    m = whole("stage_suboptimality: inner_steps", inner_steps, low=1)
     fed, d = problem.federation, problem.federation.d
     if not traits(problem.loss).quadratic:
         raise wrong_type("stage_suboptimality: problem", "have squared loss", f"{problem.loss!r}")
     if d > LARGEST or fed.sample_weight is not None:
-        got = f"{d} features" + (", weights of rows" if fed.sample_weight is not None else "")
+        got = f"{d} features" + ", weights of rows" * (fed.sample_weight is not None)
         raise bad("stage_suboptimality: problem", f"have at most {LARGEST} features and no weights of rows", got)
-    X = fed.X.toarray() if fed.is_sparse else fed.X
-    H = X.T @ X / fed.n
-    C = X[:, :, None] * X[:, None, :] - H
+    H, C = _hessians(fed.X.toarray() if fed.is_sparse else fed.X)
     A = H + np.diag(np.broadcast_to(problem.ridge, (d,)))
     phi = float(noise_factor(fed.n, batch_size, replacement))
     M, one = np.eye(d) - eta * A, np.eye(d * d)
@@ -82,12 +82,18 @@ def stage_suboptimality(
     step[0, :, 0], step[0, :, 1], step[0, :, 2] = np.kron(M, M) + noise, -noise - _turned(noise, d), noise
     step[1, :, 1], step[2, :, 2] = np.kron(M, np.eye(d)), one
     mean = _sum_of_powers(step.reshape(3 * d * d, -1), m)[: d * d] @ np.tile(one, (3, 1)) / m
-    e = np.asarray(start, dtype=float) - problem.solve().w
+    e = array("stage_suboptimality: start", start, problem.model_shape) - problem.solve().w
     S, out = np.outer(e, e).ravel(), []
-    for _ in range(whole("stage_suboptimality: stages", stages) + 1):
+    for _ in range(whole("stage_suboptimality: stages", stages, high=100_000) + 1):
         out.append(0.5 * float(A.ravel() @ S))
         S = mean @ S
     return np.array(out)
+
+
+def _hessians(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of x x' over rows, and every row's difference from it."""
+    H = X.T @ X / len(X)
+    return H, X[:, :, None] * X[:, None, :] - H
 
 
 def _turned(noise: np.ndarray, d: int) -> np.ndarray:
