@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedconvex import SCAFFOLD, FedAvg, Federation, GradientDescent, Problem, Squared, Status, run
+from fedconvex import SCAFFOLD, DivergenceWarning, FedAvg, Federation, GradientDescent, Problem, Squared, Status, run
 from fedconvex.datasets import federation_of_moments
 from fedconvex.methods import Decay, FedSGD, FLGame, IRMGame, UniformSampling
 from fedconvex.problems import GameProblem
@@ -59,6 +59,25 @@ def test_drift_stands_still():
 def test_nothing_else_is_taken_for_a_cycle(method, tol):
     result = run(method, quadratic(1.0, 3.0), rounds=600, tol=tol, start=np.array([0.5]), record_every=50)
     assert result.status in (Status.ROUND_LIMIT, Status.CONVERGED) and result.period is None
+
+
+def test_a_trajectory_that_is_on_its_way_is_not_stopped_by_a_large_one_that_cycles():
+    """1e-12 of the size of the first is more than what the second moves in a turn, before it is where it is going."""
+    start = np.array([[1e8], [1.0]])
+    method = GradientDescent(step_size=np.array([2.0, 0.02]))
+    result = run(method, quadratic(0.0), rounds=1500, tol=1e-9, trajectories=2, start=start, record_every=500)
+    assert result.w[0] == 1e8 and result.w[1] == pytest.approx(0.98**1500, rel=1e-9)
+
+
+def test_runs_with_a_trajectory_at_infinity_are_resumed(tmp_path):
+    """How far a diverged trajectory went is infinite; a checkpoint says so in a way that is read again."""
+    method = GradientDescent(step_size=np.array([1e9, 0.1]))
+    with pytest.warns(DivergenceWarning):
+        whole = run(method, quadratic(1.0), rounds=60, tol=1e-20, trajectories=2)
+        run(method, quadratic(1.0), rounds=40, tol=1e-20, trajectories=2, checkpoint=tmp_path / "c")
+        again = run(method, quadratic(1.0), rounds=60, tol=1e-20, trajectories=2, checkpoint=tmp_path / "c")
+    assert not np.isfinite(whole.w[0]).all()
+    np.testing.assert_array_equal(again.w, whole.w)
 
 
 @pytest.mark.slow

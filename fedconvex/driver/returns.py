@@ -20,9 +20,10 @@ class Returns:
     """Compares each state with an earlier one, kept from round 1, 2, 4, 8, ...: Brent's search for cycles (1980).
 
     Only for methods whose rounds follow from the state alone (`Traits.deterministic`, not `Traits.by_round`). A cycle
-    of p rounds that begins in round m is found by round 3 max(m, p). A state is back if all of it is within 1e-12 of
-    the earlier one, relative to 1 + its largest entry, and it was away by more than 1e-6; or bit for bit. Spirals that
-    shrink by less than a millionth a turn are taken for cycles.
+    of p rounds that begins in round m is found by round 3 max(m, p). A trajectory is back if all of its state is within
+    1e-12 of the earlier one, relative to 1 + its largest entry, and it was away by more than 1e-6; or bit for bit; and
+    the state is back if all trajectories are. Spirals that shrink by less than a millionth a turn may be taken for
+    cycles.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -30,7 +31,8 @@ class Returns:
         self.active = traits.deterministic and not traits.by_round and not engine.moving
         self.engine = engine
         self.earlier: list[np.ndarray] = []
-        self.at, self.away, self.period = 0, 0.0, 0  # round of the earlier state; how far it went; rounds of a cycle
+        self.at, self.period = 0, 0  # round of the earlier state; rounds of a cycle
+        self.away = np.zeros(engine.R)  # how far each trajectory went, at most 1
 
     def see(self, t: int, state: Any) -> None:
         """Compare the state after t rounds, and keep it if its time has come."""
@@ -39,25 +41,28 @@ class Returns:
         if self.at and self._back(state):
             self.period = t - self.at
         elif t >= 2 * self.at:
-            self.earlier, self.at, self.away = [a.copy() for a in self._arrays(state)], t, 0.0
+            self.earlier, self.at, self.away = [a.copy() for a in self._arrays(state)], t, np.zeros(self.engine.R)
 
     def _arrays(self, state: Any) -> list[np.ndarray]:
         kept = self.engine.memory
         return [a for name, a in leaves(state) if name != "t"] + [a for _, a in leaves(kept)]
 
     def _back(self, state: Any) -> bool:
-        far = 0.0
+        R = self.engine.R
+        far = np.zeros(R)
         for now, then in zip(self._arrays(state), self.earlier, strict=True):  # the model comes first
             if now.shape != then.shape:
                 return False
             if now.dtype.kind == "f" and now.size:
-                far = max(far, float(np.abs(now - then).max() / (1.0 + np.abs(then).max())))
+                rows = R if now.shape[:1] == (R,) else 1  # each trajectory has a size of its own
+                size, moved = (np.abs(a).reshape(rows, -1).max(axis=1) for a in (then, now - then))
+                far = np.maximum(far, moved / (1.0 + size))
             elif not np.array_equal(now, then):
                 return False
-            if not far <= _SAME:  # NaN too
-                self.away = max(self.away, far)
+            if not (far <= _SAME).all():  # NaN too
+                self.away = np.fmax(self.away, np.minimum(far, 1.0))
                 return False
-        return far == 0.0 or self.away > _AWAY
+        return bool(((far == 0.0) | (self.away > _AWAY)).all())
 
     # ---------------------------------------------------------------- on disk
 
@@ -65,7 +70,7 @@ class Returns:
         """Return what a resumed run needs to end in the same round."""
         if not self.active:
             return {}
-        numbers = np.array([self.at, self.away, self.period], dtype=float)
+        numbers = np.array([self.at, self.period, *self.away])
         return {"returns/numbers": numbers} | {f"returns/{i}": a for i, a in enumerate(self.earlier)}
 
     def restore(self, arrays: dict[str, np.ndarray], state: Any) -> bool:
@@ -73,9 +78,9 @@ class Returns:
         if not self.active:
             return True
         numbers = arrays.get("returns/numbers", np.empty(0))
-        if numbers.shape != (3,) or not (np.isfinite(numbers) & (numbers >= 0.0)).all():
+        if numbers.shape != (2 + self.engine.R,) or not (np.isfinite(numbers) & (numbers >= 0.0)).all():
             return False
-        self.at, self.away, self.period = int(numbers[0]), float(numbers[1]), int(numbers[2])
+        self.at, self.period, self.away = int(numbers[0]), int(numbers[1]), numbers[2:].copy()
         like = self._arrays(state) if self.at else []
         names = [f"returns/{i}" for i in range(len(like))]
         if any(name not in arrays or arrays[name].dtype != a.dtype for name, a in zip(names, like, strict=True)):
