@@ -630,6 +630,8 @@ def test_list_names_everything(capsys):
     for name, theorem in THEOREMS.items():
         assert re.search(rf"^    {name} +{re.escape(theorem.title[:20])}", out, re.MULTILINE), name
     assert max(map(len, out.splitlines())) <= 120
+    assert re.search(r"^    VerticalAcceleratedGradient +Nesterov's", out, re.MULTILINE)  # longer than its column
+    assert all(f"--method {name}" in re.sub(r"\s+", " ", out) for name in METHODS)  # two names of MOCHA among them
 
 
 def test_names_of_options_exist_in_the_library():

@@ -11,10 +11,21 @@ from fedconvex.solvers.damping import largest_damping
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts import posteriors as p
 from fedconvex.verify import Outcome, verify
+from fedconvex.verify.descriptions import described
 
 
 def outcome(theorem, problem, method, rounds):
     return verify(theorem, problem, method, rounds=rounds).outcome
+
+
+def test_settings_that_differ_are_described_differently():
+    """Natural gradient steps in the place of exact solutions, and one client in the place of all."""
+    problem, theorem = p.votes.make(), THEOREMS["virtual-certificate"]
+    methods = VIRTUAL(rho=0.5), VIRTUAL(rho=0.5, local_steps=1, step_size=0.5), VIRTUAL(rho=0.5, participation=1)
+    settings = [virtual.Setting(problem, m, 5, np.zeros(2)) for m in methods]
+    short, full = zip(*(described(p.votes, s, theorem, theorem.method) for s in settings), strict=True)
+    assert short == ("votes, rho 0.5, T 5", "votes, rho 0.5, tau 1, T 5", "votes, rho 0.5, 1 of 3, T 5")
+    assert "1 natural gradient step of 0.5" in full[1] and "1 of 3 take part" in full[2]
 
 
 def test_one_percent_of_the_certificate_is_refuted():

@@ -29,7 +29,10 @@ def _list(args: argparse.Namespace) -> int:
     """Print what the modules offer, as they describe it themselves."""
     from fedconvex.datasets.bundled import BUNDLED
 
-    flags = {v: f"--loss {k}" for k, v in LOSSES.items()} | {v: f"--method {k}" for k, v in METHODS.items()}
+    flags: dict[str, list[str]] = {}  # names on the command line; one class may have several
+    for option, known in (("--loss", LOSSES), ("--method", METHODS)):
+        for word, name in known.items():
+            flags.setdefault(name, []).append(f"{option} {word}")
     for title, package in (("Losses", "losses"), ("Methods", "methods"), ("Data", "datasets")):
         module = import_module(f"fedconvex.{package}")
         families: dict[str, list[str]] = {}  # by the module they live in
@@ -42,9 +45,9 @@ def _list(args: argparse.Namespace) -> int:
             if len(families) > 1:
                 print(fill(_first_line(import_module(home)), "  ", 4))
             for name in names:
-                flag = f" [{flags[name]}]" if name in flags else ""
+                flag = f" [{', '.join(flags[name])}]" if name in flags else ""
                 body = _first_line(getattr(module, name)) + flag
-                print(fill(body, f"    {name:<22}", 26))
+                print(fill(body, f"    {name:<21} ", 26))
         if package == "datasets":
             print(fill(f"Bundled sets, as DATA or for load_bundled: {', '.join(BUNDLED)}", "  ", 4))
         print()

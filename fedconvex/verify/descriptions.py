@@ -71,7 +71,7 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
     else:
         fed = p.federation
         what = f"{fed.K} clients, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.loss!r}"
-        short, work = _of_environments(m)
+        short, work = _of_environments(m, fed.K)
         work += f", every entry of w starts at {float(s.start.flat[0]):g}"
     rounds = [] if one_round else [f"T {s.rounds}"]
     full = [f"{instance.words} ({what})", f"{type(m).__name__}, {work}", rule.words]
@@ -79,15 +79,24 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
     return ", ".join([instance.name, *short, *rounds]), "; ".join(full)
 
 
-def _of_environments(m: Any) -> tuple[list[str], str]:
+def _of_environments(m: Any, K: int) -> tuple[list[str], str]:
     """Return how players move, how IRMv1 descends, or how VIRTUAL is damped, in short and in full."""
     if hasattr(m, "buffer"):
         return [f"b {m.buffer}"], f"all at once, {m.response!r} to means of the last {m.buffer}"
     if hasattr(m, "order"):
         return [] if m.order == "in turn" else [m.order], f"{m.order}, {m.response!r}"
     if hasattr(m, "rho"):
-        return [f"rho {m.rho:.4g}"], f"damping {m.rho:g}"
+        return _sites(m, K)
     return [f"eta {m.step_size:g}"], f"step size {m.step_size:g}"
+
+
+def _sites(m: Any, K: int) -> tuple[list[str], str]:
+    """Return how VIRTUAL is damped, what its clients do and how many take part, in short and in full."""
+    who, short, full = _who(m.participation, K), [f"rho {m.rho:.4g}"], [f"damping {m.rho:g}"]
+    if m.local_steps is not None:
+        short.append(f"tau {m.local_steps}")
+        full.append(f"{m.local_steps} natural gradient step{'s' * (m.local_steps != 1)} of {m.step_size:g}")
+    return short + [who] * bool(who), ", ".join([*full, *[f"{who} take part"] * bool(who)])
 
 
 def _nodes(m: Any) -> tuple[list[str], str]:
