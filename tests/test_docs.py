@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,17 @@ def missing_imports(source):
 @pytest.mark.parametrize("path", SCRIPTS, ids=page_name)
 def test_scripts_import_names_that_exist(path):
     assert not missing_imports(path.read_text(encoding="utf-8"))
+
+
+def test_benchmarks_show_the_results_that_are_kept():
+    """`benchmarks/README.md` ends with what `benchmarks/table.py` prints: no result is left out or out of date."""
+    folder = ROOT / "benchmarks"
+    if not (folder / "results").is_dir():
+        pytest.skip("no results beside the tests")
+    printed = subprocess.run(
+        [sys.executable, "-X", "utf8", folder / "table.py"], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert (folder / "README.md").read_text(encoding="utf-8").endswith(printed.stdout.rstrip() + "\n")
 
 
 def test_the_tests_can_fail():
