@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, iterate
 from fedconvex.constants import noise_factor
 from fedconvex.methods import (
+    SVRG,
     ClientAdam,
     ClientMomentum,
     Decay,
@@ -21,8 +22,10 @@ from fedconvex.methods import (
     ServerSGD,
     UniformSampling,
 )
+from fedconvex.penalties import L1
 from fedconvex.problems import MovingTarget
 from fedconvex.theory.moments import Moments, WeightMoments, engine, stage_suboptimality
+from fedconvex.verify import Outcome, verify
 
 pytestmark = pytest.mark.compiled
 
@@ -759,5 +762,13 @@ def test_stages_of_what_has_no_moments():
     with pytest.raises(TypeError, match="problem"):
         stage_suboptimality(Problem(fed, Logistic()), np.zeros(1), step_size=0.1, inner_steps=2, stages=1)
     wide = Problem(Federation.from_arrays(np.ones((2, 11)), [1.0, -1.0], [0, 0]), Squared())
-    with pytest.raises(ValueError, match="at most 10 features and no weights of rows; got 11 features"):
+    with pytest.raises(ValueError, match="at most 10 features and rows that weigh 1/n each; got 11 features"):
         stage_suboptimality(wide, np.zeros(11), step_size=0.1, inner_steps=2, stages=1)
+    with pytest.raises(TypeError, match="no penalty"):  # its minimiser is another one
+        stage_suboptimality(Problem(fed, Squared(), penalty=L1(0.1)), [1.0], step_size=0.1, inner_steps=2, stages=1)
+    uneven = Problem(Federation.from_arrays(np.ones((3, 1)), [1.0, -1.0, 0.0], [0, 0, 1]), Squared(), weights="uniform")
+    with pytest.raises(ValueError, match="weights of rows or clients"):
+        stage_suboptimality(uneven, [1.0], step_size=0.1, inner_steps=2, stages=1)
+    verdict = verify("svrg", uneven, SVRG(step_size=0.1, inner_steps=100), rounds=1)  # it refuses to run on this
+    assert verdict.outcome is Outcome.NOT_APPLICABLE
+    assert "client weights n_k/n" in str(verdict)

@@ -70,7 +70,7 @@ once and -x for the p - 1 others, at x = 1.
 """,
     loose="""
 Both ends of the sandwich are attained: the upper one where all F_k are equal, the lower one in the limit where one
-F_k exceeds the others. So is the optimum's bound, 0.40 log(p)/μ for two domains and 0.49 log(p)/μ for ten; none of it
+F_k exceeds the others. So is the optimum's bound, 0.40 log(p)/μ for two domains and 0.48 log(p)/μ for ten; none of it
 is seen where one domain is the worst everywhere.
 """,
 )

@@ -55,7 +55,7 @@ MSD, R    t in (0, 1), a > 0, A = 2 mu - mu^2 [max{0, 1 - (1 + 1/a) tau_eps/L} d
           S = (1/L) mean_k {tau_s,k V_k + tau_eps ‖grad P_k‖^2}, S_d = mean_k a_k kappa_k {‖grad P_k‖^2 + tau'_k V_k}
           at w^o, c_s = (1/L) max_k {tau_s,k delta_k + (tau_eps - tau_s,k)_+ delta_{P,k}},
           c_d = max_k a_k kappa_k {tau'_k delta_k + (1 - tau'_k)_+ delta_{P,k}}, kappa_k = delta_k delta_{P,k}.
-Both give E‖e_i‖^2 <= lambda^i E‖e_0‖^2 + (1 - lambda^i) limsup. With every E_k = 1, t -> 0.
+Both, if mu/E_k <= 2/delta_k where E_k > 1: E‖e_i‖^2 <= lambda^i E‖e_0‖^2 + (1 - lambda^i) limsup. All E_k = 1: t -> 0.
 Small mu  limit of E‖e_i‖^2 = (mu/2) tr(H^{-1} R_s) + tr(H^{-1} R_q)/(2 mu) to first order, H = Hessian of P,
           R_s = (1/L)[mean_k tau_s,k C_k + tau_eps mean_k g_k g_k'], C_k row-gradient covariance and g_k gradient at
           w^o.

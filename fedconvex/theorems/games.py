@@ -90,9 +90,10 @@ vanish, no u lowers R^e.
 
 **Buffer.** Player e answers w^e = v - (mean of the last b sums less the mean of its own). Summed over e,
 s_{t+1} - v = -(E - 1)(mean of s_i - v over the last b rounds). The characteristic polynomial is
-p(z) = z^b + a (z^{b-1} + ... + 1), a = (E - 1)/b. For a < 1, (z - 1) p(z) = z^{b+1} - (1 - a) z^b - a; on |z| >= 1,
-z != 1, |z^{b+1}| > (1 - a)|z|^b + a unless z > 0, and p has no positive root: stable. The product of the roots has
-modulus a, so for a >= 1 one of them has modulus 1 or more.
+p(z) = z^b + a (z^{b-1} + ... + 1), a = (E - 1)/b. For a < 1, (z - 1) p(z) = z^{b+1} - (1 - a) z^b - a: where |z| > 1,
+|z^{b+1}| > (1 - a)|z|^b + a; where |z| = 1, a root needs (1 - a) z^b + a of modulus 1, so that z^b = 1 = z^{b+1}
+unless a = 0, where p = z^b; hence z = 1, but p(1) > 0: stable. The product of the roots has modulus a, so for a >= 1
+one of them has modulus 1 or more.
 
 **Moves.** In a coordinate with D = v_2 - v_1 > 0, w^1 = v_1 - (t - 1) D and w^2 = t D after sweep t until one of them
 meets its bound: w^2 = B at the latest in the first sweep t with t D >= B, that is t < B/D + 1. If w^2 = B first, then

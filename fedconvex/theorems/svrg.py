@@ -208,7 +208,13 @@ def _read(s: Setting) -> Reading:
     m, p = s.method, s.problem
     is_method(SOURCE, m, SVRG)
     stationary(SOURCE, p)
-    require(SOURCE, Hypothesis("a random inner iterate (option II)", f"option {m.option}", m.option == 2))
+    masses = p.federation.masses
+    apart = float(np.abs(p.weights - masses / masses.sum()).max())
+    require(
+        SOURCE,
+        Hypothesis("a random inner iterate (option II)", f"option {m.option}", m.option == 2),
+        Hypothesis("client weights n_k/n", f"at most {apart:.3g} from them", apart <= 1e-9),
+    )
     eta = one_number(SOURCE, "step size", m.step_size)
     numbers = {"step_size": eta, "inner_steps": m.inner_steps, "epochs": s.rounds}
     gap = float(p.value(s.start)) - p.solve().value

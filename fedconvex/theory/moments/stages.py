@@ -43,7 +43,7 @@ def stage_suboptimality(
     Parameters
     ----------
     problem : Problem
-        With squared loss, at most 10 features and rows that weigh 1/n each.
+        With squared loss, no penalty, at most 10 features and rows that weigh 1/n each.
     start : array (d,)
         w~_0.
     step_size, inner_steps, stages, batch_size, replacement
@@ -52,7 +52,7 @@ def stage_suboptimality(
     Raises
     ------
     TypeError, ValueError
-        If the loss is not squared, there are more features, or rows carry weights.
+        If the loss is not squared, there are a penalty or more features, or rows weigh other than 1/n.
 
     Examples
     --------
@@ -64,15 +64,10 @@ def stage_suboptimality(
     >>> stage_suboptimality(problem, [1.0], step_size=0.5, inner_steps=3, stages=1)
     array([0.5    , 0.21875])
     """
-    instance("stage_suboptimality: problem", problem, Problem)
+    _check(problem)
     eta = real("stage_suboptimality: step_size", step_size, low=0.0)
     m = whole("stage_suboptimality: inner_steps", inner_steps, low=1)
     fed, d = problem.federation, problem.federation.d
-    if not traits(problem.loss).quadratic:
-        raise wrong_type("stage_suboptimality: problem", "have squared loss", f"{problem.loss!r}")
-    if d > LARGEST or fed.sample_weight is not None:
-        got = f"{d} features" + ", weights of rows" * (fed.sample_weight is not None)
-        raise bad("stage_suboptimality: problem", f"have at most {LARGEST} features and no weights of rows", got)
     H, C = _hessians(fed.X.toarray() if fed.is_sparse else fed.X)
     A = H + np.diag(np.broadcast_to(problem.ridge, (d,)))
     phi = float(noise_factor(fed.n, batch_size, replacement))
@@ -88,6 +83,19 @@ def stage_suboptimality(
         out.append(0.5 * float(A.ravel() @ S))
         S = mean @ S
     return np.array(out)
+
+
+def _check(problem: Problem) -> None:
+    """Raise if the problem's moments do not close, or SVRG does not run on it."""
+    instance("stage_suboptimality: problem", problem, Problem)
+    fed = problem.federation
+    if not traits(problem.loss).quadratic or problem.penalty is not None:
+        got = f"{problem.loss!r}, penalty {problem.penalty!r}"
+        raise wrong_type("stage_suboptimality: problem", "have squared loss and no penalty", got)
+    equal = fed.sample_weight is None and bool(np.abs(problem.weights - fed.sizes / fed.n).max() <= 1e-9)
+    if fed.d > LARGEST or not equal:
+        got = f"{fed.d} features" + ", weights of rows or clients" * (not equal)
+        raise bad("stage_suboptimality: problem", f"have at most {LARGEST} features and rows that weigh 1/n each", got)
 
 
 def _hessians(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
