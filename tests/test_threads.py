@@ -87,3 +87,43 @@ def test_threads_are_used_when_work_is_worth_it(monkeypatch):
     np.testing.assert_array_equal(w, alone)
     monkeypatch.undo()
     assert threads._processors() == 1 or not threads.DISABLED
+
+
+class Sums(NamedTuple):
+    g: np.ndarray  # (R, *model): summed over the clients already
+
+
+class Own:
+    """A method by somebody who did not think of threads: one reply for all clients, or messages without names."""
+
+    def __init__(self, message=Message, wide=False):
+        self.message, self.wide = message, wide
+
+    def init(self, problem, w):
+        return Message(w)
+
+    def broadcast(self, state):
+        return self.message((state.w, np.ones(3))) if self.message is tuple else Message(state.w)
+
+    def local(self, problem, message, clients, memory, draws):
+        g = np.stack([problem.client_gradients(w)[k] for w, k in zip(message[0], clients, strict=True)])
+        return (Reply(g) if self.wide else Sums(g.mean(axis=1))), memory
+
+    def aggregate(self, state, clients, weights, reply):
+        return Message(state.w - 0.1 * (reply.w.mean(axis=1) if self.wide else reply.g))
+
+
+@pytest.mark.parametrize("method", [Own(), Own(tuple, wide=True)])
+@pytest.mark.parametrize("trajectories", [1, 2])
+def test_what_cannot_be_divided_is_done_in_one_thread(method, trajectories, monkeypatch):
+    """Whether a round takes long must not decide whether such a method runs; threads that are asked for are refused."""
+    problem = Problem(linear_federation(seed=0, n_clients=4).federation, Squared())
+    monkeypatch.setattr(threads, "_processors", lambda: 2)
+    monkeypatch.setattr(threads, "_WORTH", -1e9)
+    ends = []
+    for number in (1, None):
+        *_, (_, last) = iterate(method, problem, rounds=8, trajectories=trajectories, threads=number)
+        ends.append(last.w)
+    np.testing.assert_array_equal(*ends)
+    with pytest.raises(ValueError, match=r"Own in several threads must have .* pass threads=1"):
+        list(iterate(method, problem, rounds=1, trajectories=trajectories, threads=2))

@@ -54,7 +54,7 @@ def iterate(
     threads : int, optional
         Threads over trajectories or clients; any number gives the same bits. By default one, and one for every
         processor where the clients' work of a round takes a millisecond and is done faster so: give 1 where several
-        processes run at once.
+        processes run at once, and to a method of your own whose ``local`` is not safe to call from several threads.
 
     Examples
     --------

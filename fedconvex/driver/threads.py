@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import whole
+from fedconvex._check import bad, whole
 from fedconvex.draws import Draws
 from fedconvex.kernels.cache import DISABLED, compile_seconds
 from fedconvex.kernels.pieces import Unwanted, stoppable
@@ -28,7 +28,8 @@ class Threads:
 
     Then rounds begin in one thread. Once three in a row have taken a millisecond each, compiling aside, three are
     tried in one thread for every processor that the process may use, and if the best of them was a tenth faster than
-    the best of the others it stays like that, else there is one thread from then on.
+    the best of the others it stays like that, else there is one thread from then on; and so it is for a method whose
+    messages and replies are not named tuples of arrays (R, ...) and (R, m, ...).
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ class Threads:
     Raises
     ------
     ValueError, TypeError
-        If the number is not a positive whole one.
+        If the number is not a positive whole one; in a round, if it is above one and the method has other messages.
     """
 
     def __init__(self, asked: int | None) -> None:
@@ -62,6 +63,8 @@ class Threads:
             answer = self._divided(method, problem, message, clients, memory, draws), memory
         else:
             answer = method.local(problem, message, clients, memory, draws)
+            if not (_divisible(message, len(clients)) and _joinable(answer[0], clients.shape)):
+                self.number = 1
         if not self.settled:
             self._learn(time.perf_counter() - compile_seconds() - begin)
         return answer
@@ -80,6 +83,8 @@ class Threads:
 
     def _divided(self, method: Any, problem: Any, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         """Run `local` on slices of the trajectories, or of the clients where that is more even; join the replies."""
+        if not _divisible(message, len(clients)):
+            raise _indivisible(method)
         self.pool = self.pool or ThreadPoolExecutor(self.number - 1)  # this thread takes the first slice
         axis = min((0, 1), key=lambda a: -(-clients.shape[a] // self.number) / clients.shape[a])
         n, stop = clients.shape[axis], threading.Event()
@@ -87,11 +92,16 @@ class Threads:
 
         def part(a: int, b: int) -> Any:
             try:
-                with stoppable(stop):
-                    if axis == 1:
-                        return method.local(problem, message, clients[:, a:b].copy(), memory, draws)[0]
+                if axis == 1:
+                    some, sent, mine = clients[:, a:b].copy(), message, draws
+                else:
+                    some, sent = clients[a:b], _slice(message, a, b)
                     mine = draws._replace(trajectory=draws.trajectory[a:b])
-                    return method.local(problem, _slice(message, a, b), clients[a:b], memory, mine)[0]
+                with stoppable(stop):
+                    reply = method.local(problem, sent, some, memory, mine)[0]
+                if not _joinable(reply, some.shape):
+                    raise _indivisible(method)
+                return reply
             except BaseException:
                 stop.set()  # the others end with their present piece
                 raise
@@ -108,6 +118,23 @@ class Threads:
                     raise cause from None
             raise
         return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
+
+
+def _divisible(message: Any, R: int) -> bool:
+    """Whether a message is a named tuple whose arrays are (R, ...)."""
+    return hasattr(message, "_fields") and all(v.shape[:1] == (R,) for v in message if isinstance(v, np.ndarray))
+
+
+def _joinable(reply: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a reply is a named tuple of arrays (*shape, ...), or empty ones."""
+    if not hasattr(reply, "_fields"):
+        return False
+    return all(isinstance(v, np.ndarray) and (v.size == 0 or v.shape[:2] == shape) for v in reply)
+
+
+def _indivisible(method: Any) -> Exception:
+    must = "have a Message of arrays (R, ...) and a Reply of arrays (R, m, ...), named tuples"
+    return bad(f"{type(method).__name__} in several threads", must, "others", "pass threads=1")
 
 
 def _slice(message: Any, a: int, b: int) -> Any:
