@@ -285,6 +285,12 @@ def test_dynamic_theorems_refuse():
             assert why in verdict.reason, verdict.reason
 
 
+def test_every_theorem_refuses_a_method_that_is_not_its_own():
+    for name in THEOREMS:
+        verdict = verify(name, squares(), GradientDescent(step_size=0.1), rounds=2)
+        assert verdict.outcome is Outcome.NOT_APPLICABLE, (name, verdict)
+
+
 def test_the_slide_s_misprint_is_violated():
     """tau_eps^2 instead of tau_eps in eps^2: full batches at the optimum, K = 20, L = 15, violated."""
     rng = np.random.default_rng(4)

@@ -377,8 +377,8 @@ def _read_published(s: Setting) -> Reading:
 
 def _reader(name: str, ascent: type) -> Callable[[Setting], Reading]:
     def read(s: Setting) -> Reading:
-        at = {"step_size": s.method.step_size, "domain_step_size": s.method.domain_step_size}
-        return Reading({"constants": _game(name, s, ascent), "rounds": s.rounds, **at})
+        told = {"constants": _game(name, s, ascent), "rounds": s.rounds}  # is the method AFL?
+        return Reading(told | {"step_size": s.method.step_size, "domain_step_size": s.method.domain_step_size})
 
     return read
 
