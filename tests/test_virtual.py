@@ -97,16 +97,15 @@ def test_expected_losses_against_adaptive_quadrature(y):
         assert JaakkolaJordan().moments(np.array([mu]), np.array([sd**2]), np.array([y]))[0][0] > exact[0]
 
 
-@pytest.mark.parametrize("expected", [GaussHermite(5), GaussHermite(), JaakkolaJordan()])
+@pytest.mark.parametrize("expected", [GaussHermite(2), GaussHermite(5), GaussHermite(), JaakkolaJordan()])
 def test_slope_and_curvature_are_derivatives_of_the_value(expected):
     """Of the sum over few nodes too, which is what the certificate speaks about."""
-    mu, v, y, h = np.array([0.4, -2.0, 1.0]), np.array([0.3, 4.0, 9.0]), np.array([1.0, 1.0, -1.0]), 1e-5
+    mu, v, y, h = np.array([0.4, -2.0, 1.0]), np.array([0.04, 0.3, 9.0]), np.array([1.0, 1.0, -1.0]), 1e-5
     _, slope, curvature = expected.moments(mu, v, y)
     by_mu = (expected.moments(mu + h, v, y)[0] - expected.moments(mu - h, v, y)[0]) / (2 * h)
     by_v = (expected.moments(mu, v + h, y)[0] - expected.moments(mu, v - h, y)[0]) / (2 * h)
     np.testing.assert_allclose(slope, by_mu, atol=1e-8)
-    np.testing.assert_allclose(curvature[1:], 2.0 * by_v[1:], atol=1e-8)
-    assert expected == GaussHermite(5) or curvature[0] == pytest.approx(2.0 * by_v[0], abs=1e-8)
+    np.testing.assert_allclose(curvature, 2.0 * by_v, atol=1e-8)
 
 
 def of_roots(problem, m, C):

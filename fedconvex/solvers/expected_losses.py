@@ -18,6 +18,8 @@ from fedconvex._check import equal_by_type, whole
 
 __all__ = ["ExpectedLoss", "GaussHermite", "JaakkolaJordan", "NormalNoise", "gauss_hermite"]
 
+_TINY = 1e-150  # standard deviations whose quotients are their limits
+
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -63,10 +65,14 @@ class GaussHermite(NamedTuple):
         margin = (y * mu)[:, None] + sd[:, None] * z  # nodes are symmetric: y sd z has the law of sd z
         small = np.exp(-np.abs(margin))
         value = (np.maximum(-margin, 0.0) + np.log1p(small)) @ weight
-        wrong = np.where(margin >= 0.0, small, 1.0) / (1.0 + small)
-        by_sd = -(wrong @ (weight * z)) / np.maximum(sd, 0.5)  # dl/dsd over sd
-        inner = (wrong * (1.0 - wrong)) @ weight  # the same up to rounding where sd is small
-        return value, -y * (wrong @ weight), np.where(sd < 0.5, inner, by_sd)
+        more, less = 1.0 / (1.0 + small), small / (1.0 + small)
+        right, wrong = np.where(margin >= 0.0, more, less), np.where(margin >= 0.0, less, more)
+        # dl/dsd over sd from pairs of nodes -z and z: sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a))
+        pairs = z > 0.0
+        reach = -np.expm1(-2.0 * sd[:, None] * z[pairs]) / np.maximum(sd, _TINY)[:, None]
+        reach = np.where(sd[:, None] > _TINY, reach, 2.0 * z[pairs])
+        by_sd = (wrong[:, ::-1] * right * (weight * z))[:, pairs]
+        return value, -y * (wrong @ weight), np.sum(by_sd * reach, axis=1)
 
 
 @equal_by_type
