@@ -148,13 +148,14 @@ class VerticalFederation:
         standardise : bool
             Give features mean 0 and variance 1.
         **choices
-            As for `Federation.from_frame`: drop, keep, as_category, impute, ...
+            As for `Federation.from_frame`: features, drop, keep, as_category, impute, task, guard.
 
         Raises
         ------
         ValueError, TypeError
             If ids are missing or stand twice, a column has two owners, or an owner beside that of the target has no
-            features; and as `fedconvex.tables.read_table`.
+            features; if rows are to have weights, clients or domains, or one way is given to read all files; and as
+            `fedconvex.tables.read_table`.
 
         Examples
         --------
@@ -170,7 +171,9 @@ class VerticalFederation:
         from fedconvex.tables.joining import joined
         from fedconvex.tables.reading import read_table
 
-        who, found = "VerticalFederation.from_frames", joined(tables, on)
+        who = "VerticalFederation.from_frames"
+        _refuse(who, choices)
+        found = joined(tables, on)
         if target not in found.owner_of:
             raise bad(f"{who}: target", "be a column of one of the owners", repr(target))
         frame, planned = read_table(found.frame, target, **choices)
@@ -264,6 +267,15 @@ class VerticalFederation:
         owners = "owner" if self.K == 1 else "owners"
         kind = "CSR" if self.is_sparse else "dense"
         return f"VerticalFederation({self.K} {owners} of {some} features, {self.n:,} rows, {kind})"
+
+
+def _refuse(who: str, choices: Mapping[str, Any]) -> None:
+    """Raise on what `read_table` takes, and rows of several owners do not have."""
+    for name in ("client", "domain", "weight", "sep", "decimal", "encoding"):
+        if choices.get(name) is not None:
+            read = "read the files with read_frame first"
+            cure = read if name in ("sep", "decimal", "encoding") else f"drop the column: drop=[{choices[name]!r}]"
+            raise bad(f"{who}: {name}", "be left out", repr(choices[name]), cure)
 
 
 def _widths(who: str, columns: Any, found: Join, target: str) -> dict[str, int]:

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Federation, GradientDescent, Logistic, Problem, Softmax, Squared, VerticalFederation, iterate, run
+from fedconvex import (
+    Federation,
+    GradientDescent,
+    Hinge,
+    Logistic,
+    Problem,
+    Softmax,
+    Squared,
+    VerticalFederation,
+    iterate,
+    run,
+)
 from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent
 from fedconvex.problems import VerticalProblem
 
@@ -224,6 +235,13 @@ def test_bad_input(make, message):
         make()
 
 
+def test_losses_with_kinks_have_no_steps_from_curvature(logistic):
+    problem = VerticalProblem(logistic.federation, Hinge(), 0.1)
+    for method in (VerticalGradientDescent(step_size="auto"), VerticalAcceleratedGradient(step_size="auto"), FedBCD()):
+        with pytest.raises(ValueError, match=r"smooth"):
+            run(method, problem, rounds=1)
+
+
 def test_a_problem_of_another_kind_is_refused(logistic):
     with pytest.raises(TypeError, match="VerticalProblem"):
         run(FedBCD(), Problem(logistic.federation.rows, Logistic(), 0.1), rounds=1)
@@ -291,3 +309,22 @@ def test_tables_that_cannot_be_joined(bank, shop, message):
     ]
     with pytest.raises((ValueError, TypeError), match=message):
         of_tables(*tables)
+
+
+def test_ids_that_are_dates_are_those_of_files():
+    days = ["2020-01-02", "2020-01-03", "2020-01-04"]
+    bank = {"customer": np.array(days, "datetime64[D]"), "income": [1.5, 2.5, 4.0], "default": ["y", "n", "y"]}
+    fed = of_tables(bank, {"customer": days[::-1], "visits": [1.0, 5.0, 2.5]})
+    assert fed.join.ids.tolist() == days
+    bank["customer"] = np.array(["2020-01-02", "NaT", "2020-01-04"], "datetime64[s]")
+    with pytest.raises(ValueError, match="of bank must have an id in every row; got none in row 2"):
+        of_tables(bank)
+
+
+def test_joined_rows_have_no_weights_and_no_clients():
+    """They would be dropped in silence: the objective has neither."""
+    for choice in ({"weight": "income"}, {"client": "town"}, {"domain": "town"}, {"sep": ";"}):
+        with pytest.raises(ValueError, match=f"from_frames: {next(iter(choice))} must be left out"):
+            of_tables(**choice)
+    with pytest.raises(ValueError, match="tables must have different names of owners; got 1, '1'"):
+        VerticalFederation.from_frames({1: BANK, "1": SHOP}, on="customer", target="default")

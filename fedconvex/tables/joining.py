@@ -74,7 +74,10 @@ def joined(tables: Any, on: str) -> Join:
     text("joined: on", on)
     if not isinstance(tables, Mapping) or len(tables) < 1:
         raise wrong_type("joined: tables", "be a mapping from owners to tables", f"{tables!r}")
-    frames = {str(owner): _read(str(owner), table, on) for owner, table in tables.items()}
+    names = [str(owner) for owner in tables]
+    if len(set(names)) < len(names):
+        raise bad("joined: tables", "have different names of owners", ", ".join(map(repr, tables)))
+    frames = {name: _read(name, table, on) for name, table in zip(names, tables.values(), strict=True)}
     places = {owner: _places(owner, frame, on) for owner, frame in frames.items()}
     common = set.intersection(*(set(p) for p in places.values()))
     first = next(iter(places.values()))
@@ -99,7 +102,11 @@ def _read(owner: str, table: Any, on: str) -> Frame:
 
 def _places(owner: str, frame: Frame, on: str) -> dict[str, int]:
     """Return the row of every id, in the order of the rows."""
+    cells = frame.cells[on]
     ids = frame.text(on).tolist()
+    if cells.dtype.kind == "M":  # dates of a frame: as files write them
+        days = np.datetime_as_string(cells, unit="auto").tolist()
+        ids = [i and day for i, day in zip(ids, days, strict=True)]
     if None in ids:
         raise bad(f"joined: column {on!r} of {owner}", "have an id in every row", f"none in row {ids.index(None) + 1}")
     twice = [(i, m) for i, m in Counter(ids).items() if m > 1]
