@@ -16,6 +16,7 @@ loss, where z - y does (then r_i = z_i - y_i + x_{ib}'(v - w_b)).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -25,6 +26,7 @@ from fedconvex._check import among, bad, real
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count
 from fedconvex.kernels import row_losses
+from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import participation, vertical_scores
 from fedconvex.methods.parts.vertical_scores import Reply
 from fedconvex.problems import FederatedProblem
@@ -116,6 +118,14 @@ class FedBCD(CheckedFields):
         super().__post_init__()
         if self.order == "in turn" and self.participation is not None:
             raise bad("FedBCD.participation", 'be left out with order="in turn"', f"{self.participation!r}")
+
+    def check_fit(self, problem: Any, R: int) -> None:
+        """Raise if a setting does not fit the problem, or its loss is not smooth."""
+        super().check_fit(problem, R)
+        of = traits(problem.loss)
+        if math.isinf(of.smoothness) and not of.self_bounded:
+            cure = "take a smooth loss, or VerticalGradientDescent with a decaying step"
+            raise bad("FedBCD: problem", "have a smooth loss, whose L_b gives the steps", f"{problem.loss!r}", cure)
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         z, everybody = vertical_scores.start_scores(problem, w), self.order == "parallel" and self.participation is None

@@ -25,7 +25,7 @@ from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, share
-from fedconvex.methods.parts import step_sizes, vertical_scores
+from fedconvex.methods.parts import automatic_steps, step_sizes, vertical_scores
 from fedconvex.methods.parts.vertical_scores import Reply
 from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
@@ -114,7 +114,7 @@ class VerticalGradientDescent(CheckedFields):
         return Traits(drawn=(), by_round=step_sizes.decays(self))
 
     def default_step(self, problem: Any) -> DefaultStep:
-        return default_steps.descent_step(problem.smoothness)
+        return default_steps.descent_step(automatic_steps.smoothness(self, problem.pooled, falling=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,6 @@ class VerticalAcceleratedGradient(CheckedFields):
     broadcast = VerticalGradientDescent.broadcast
     aggregate = VerticalGradientDescent.aggregate
     settle = VerticalGradientDescent.settle
-    default_step = VerticalGradientDescent.default_step
 
     def local(self, problem: Any, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         q = np.sqrt(_sizes(self.step_size, draws) * problem.l2)
@@ -160,6 +159,9 @@ class VerticalAcceleratedGradient(CheckedFields):
 
     def traits(self, problem: Any) -> Traits:
         return Traits(drawn=(), by_round=False)
+
+    def default_step(self, problem: Any) -> DefaultStep:
+        return default_steps.descent_step(automatic_steps.smoothness(self, problem.pooled))
 
 
 def _descended(problem: Any, message: Message, clients: np.ndarray, draws: Draws, step_size: Any, beta: Any) -> Reply:
