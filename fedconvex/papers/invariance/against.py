@@ -311,7 +311,7 @@ def _notes(draws: int) -> tuple[str, ...]:
     return (
         "Taken from the literature: the methods, the chain and the colours (Arjovsky et al. 2019, Sections 5.1, 5.2). "
         "Chosen here: that all shifts are straight lines, covariate and label shift, the new domains, "
-        f"lam = {WEAK:g} and {STRONG:g}. No table of the literature has these numbers beside each other.",
+        f"lam = {WEAK:g} and {STRONG:g}. We know of no table with these numbers beside each other.",
         f"Risks are E (x'w - y)^2/2 on populations, exact; spreads are of {draws} draws of {ROWS} rows a domain, "
         "standard deviations in brackets.",
         "The risk of a fixed model is affine along each line. Where AFL weighs both training domains their risks are "
