@@ -93,7 +93,7 @@ class Recorder:
             who = type(self.engine.method).__name__
             which = "" if self.engine.R == 1 else f" in {lost.size} of {self.engine.R} trajectories (first: {lost[0]})"
             first = int(self.diverged[lost].min())
-            text = f"{who} diverged{which}, seen at round {first}: take a smaller step size"
+            text = f"{who} diverged{which}, seen at round {first}: {self._cure}"
             warnings.warn(text, DivergenceWarning, stacklevel=4)
 
     def warn_if_worse(self) -> None:
@@ -108,7 +108,12 @@ class Recorder:
             return
         who, before, after = type(self.engine.method).__name__, np.median(first["value"]), np.median(last["value"])
         text = f"{who} ended above its start: {after:.6g} after {last['round']} rounds, {before:.6g} before the first"
-        warnings.warn(f"{text}: take a smaller step size", DivergenceWarning, stacklevel=4)
+        warnings.warn(f"{text}: {self._cure}", DivergenceWarning, stacklevel=4)
+
+    @property
+    def _cure(self) -> str:
+        """What to do about a run that diverges: some methods name what damps them."""
+        return f"take a smaller {getattr(self.engine.method, 'damped_by', 'step size')}"
 
     def result(self, state: Any, t: int, status: Status) -> Result:
         """Return the result of a run that ended after t rounds."""

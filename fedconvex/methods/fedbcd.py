@@ -107,6 +107,7 @@ class FedBCD(CheckedFields):
 
     learns = (VERTICAL_MODEL,)
     constant = ("theta",)  # of the state: no round changes it
+    damped_by = "damping"
 
     local_steps: Count = 1
     step_share: Annotated[float, _share_of_two] = 1.0

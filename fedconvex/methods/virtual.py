@@ -157,6 +157,7 @@ class VIRTUAL(CheckedFields):
 
     learns = (POSTERIOR,)
     constant = ("prior", "tau", "adapting")  # of the state: no round changes them
+    damped_by = "rho"
 
     rho: Annotated[Any, OneOrMore(_damping, "numbers in (0, 2)")] = "auto"
     local_steps: Count | None = None
