@@ -14,6 +14,7 @@ from fedconvex.constants.default_steps import expected_smoothness, smoothness_of
 from fedconvex.datasets import linear_federation, logistic_federation
 from fedconvex.driver import first_state
 from fedconvex.methods import SCAFFOLD, SGD, SVRG, Decay, FedSGD, GradientDescent, ProportionalSampling, resolved
+from fedconvex.problems import MultiTaskProblem, Pooled
 from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
 from fedconvex.theorems.scaffold import scaffold, scaffold_best_step
@@ -224,3 +225,11 @@ def test_no_curvature_no_step():
     nothing = Problem(Federation.from_clients([(np.zeros((2, 1)), [1.0, 2.0])]), Squared())
     with pytest.raises(ValueError, match="positive, finite smoothness; got no curvature"):
         resolved(GradientDescent(step_size="auto"), nothing)
+
+
+def test_a_problem_of_another_kind_has_no_automatic_step(squares):
+    tasks = MultiTaskProblem(squares.federation, Squared(), Pooled(0.5))
+    with pytest.raises(TypeError, match="learn one model for all clients; got MultiTaskProblem"):
+        resolved(FedAvg(step_size="auto"), tasks)
+    with pytest.raises(TypeError, match="learn one model for all clients; got MultiTaskProblem"):
+        verify("svrg", tasks, FedAvg(step_size="auto"), rounds=1)

@@ -17,6 +17,7 @@ from fedconvex.constants.default_steps import DefaultStep, Schedule, Smoothness
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.problems import Problem
+from fedconvex.problems.protocol import ONE_MODEL
 from fedconvex.traits import traits_of
 
 __all__ = ["no_theorem", "of_averaging", "resolved", "smoothness", "usual_step"]
@@ -31,8 +32,8 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
 
     Raises
     ------
-    ValueError
-        If no theorem gives a step size for the method with its settings on this problem.
+    TypeError, ValueError
+        If the problem is not of a kind the method is made for, or no theorem gives a step size for its settings.
 
     Examples
     --------
@@ -48,6 +49,10 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
         raise wrong_type("method", "be an instance of a method", f"{method!r}")
     if not isinstance(getattr(method, "step_size", None), str):
         return method, None
+    made_for = getattr(method, "learns", (ONE_MODEL,))
+    if getattr(problem, "learns", None) not in made_for:
+        who = f'{type(method).__name__}.step_size "auto": problem'
+        raise wrong_type(who, f"learn {' or '.join(made_for)}", type(problem).__name__)
     step = method.default_step(problem)
     value = Decay(*step.value) if isinstance(step.value, Schedule) else step.value
     return replace(method, step_size=value), step
