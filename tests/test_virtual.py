@@ -455,6 +455,12 @@ def test_quadrature_error_is_seen():
     assert GaussianPosteriorProblem(fed, Squared()).solve().posterior.quadrature_error == 0.0
 
 
+def test_sparse_rows_are_predicted():
+    posterior = GaussianPosteriorProblem(linear_clients(0), Squared()).solve().posterior
+    X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, -1.0]])
+    np.testing.assert_array_equal(posterior.predict(sp.csr_array(X)), posterior.predict(X))
+
+
 # ---------------------------------------------------------------- refusals
 
 
@@ -483,6 +489,8 @@ def test_problems_that_are_refused(settings, text):
 def test_runs_that_are_refused():
     linear = GaussianPosteriorProblem(linear_clients(0), Squared())
     logistic = GaussianPosteriorProblem(logistic_clients(0), Logistic())
+    with pytest.raises(ValueError, match="noise_variance must be left out for logistic loss"):
+        GaussianPosteriorProblem(logistic_clients(0), Logistic(), noise_variance=0.5)
     for rho in (0.0, 2.0, "best", True, [0.5, 3.0]):
         with pytest.raises((ValueError, TypeError), match=r"VIRTUAL\.rho must"):
             VIRTUAL(rho=rho)

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.stats import norm
 
 from fedconvex._check import array, bad
@@ -157,7 +158,7 @@ class GaussianPosterior:
 
         Parameters
         ----------
-        X : array (N, d)
+        X : array or scipy sparse matrix (N, d)
             Rows as those of the federation: standardised, encoded.
         client : label, optional
             Whose rows they are: with private parameters, of that client's. Default a client that is not known yet,
@@ -171,7 +172,8 @@ class GaussianPosterior:
             If X has other columns, or no client has that label.
         """
         problem, level = self.problem, inside("GaussianPosterior.predict: level", level)
-        X = array("GaussianPosterior.predict: X", X, (None, self.mean.size))
+        rows = X.toarray() if sp.issparse(X) else X
+        X = array("GaussianPosterior.predict: X", rows, (None, self.mean.size))
         mu, v = self.q.scores(X)
         if client is not None:
             labels = problem.federation.labels.tolist()

@@ -44,8 +44,8 @@ class GaussianPosteriorProblem(ClientWeights):
         KL(q || prior) + sum_k KL(c_k || N(0, Q^{-1})) - sum over all rows of E log p(y | a),
 
     a sum over rows, not a mean: minus it bounds the log evidence from below. It is convex in means and roots of the
-    covariances with the modulus tau = min(lambda_min(P), lambda_min(Q)), so that ‖grad‖^2/(2 tau) certifies it. A
-    model w is the mean of theta, (d,): what a client that is not known yet gets.
+    covariances with the modulus tau = min(lambda_min(P), lambda_min(Q)), so that ‖grad‖^2/(2 tau) certifies it, but for
+    what rounding does to the gradient. A model w is the mean of theta, (d,): what a client that is not known yet gets.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class GaussianPosteriorProblem(ClientWeights):
     private_precision : float, array (d,) or (d, d), optional
         Q; None for no private parameters.
     noise_variance : float
-        Of the labels, for squared loss.
+        Of the labels, for squared loss only.
     covariance : {"diagonal", "full"}
         Of q and of every c_k. q and the c_k are independent of each other in any case.
     expectation : GaussHermite or JaakkolaJordan, optional
@@ -143,6 +143,9 @@ class GaussianPosteriorProblem(ClientWeights):
             return NormalNoise(self.noise_variance)
         if not _logistic(self.loss):
             raise wrong_type(f"{who}.loss", "be Squared() or Logistic()", f"{self.loss!r}")
+        if self.noise_variance != 1.0:
+            must = "be left out for logistic loss, whose labels have no such noise"
+            raise bad(f"{who}.noise_variance", must, self.noise_variance)
         expectation = GaussHermite() if expectation is None else expectation
         if not isinstance(expectation, (GaussHermite, JaakkolaJordan)):
             raise wrong_type(f"{who}.expectation", "be GaussHermite(...) or JaakkolaJordan()", f"{expectation!r}")
