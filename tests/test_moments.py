@@ -769,6 +769,8 @@ def test_stages_of_what_has_no_moments():
     uneven = Problem(Federation.from_arrays(np.ones((3, 1)), [1.0, -1.0, 0.0], [0, 0, 1]), Squared(), weights="uniform")
     with pytest.raises(ValueError, match="weights of rows or clients"):
         stage_suboptimality(uneven, [1.0], step_size=0.1, inner_steps=2, stages=1)
+    far = stage_suboptimality(Problem(fed, Squared()), [1.0], step_size=30.0, inner_steps=10**6, stages=2)
+    assert far[0] == 0.5 and np.isinf(far[1:]).all()  # steps far too long: no warning, no nan
     verdict = verify("svrg", uneven, SVRG(step_size=0.1, inner_steps=100), rounds=1)  # it refuses to run on this
     assert verdict.outcome is Outcome.NOT_APPLICABLE
     assert "client weights n_k/n" in str(verdict)

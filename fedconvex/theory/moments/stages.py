@@ -38,7 +38,7 @@ def stage_suboptimality(
     batch_size: int = 1,
     replacement: bool = False,
 ) -> np.ndarray:
-    """Return E P(w~_s) - P* after s = 0, ..., ``stages`` stages of SVRG with option II, (stages + 1,).
+    """Return E P(w~_s) - P* after s = 0, ..., ``stages`` stages of SVRG with option II, (stages + 1,); inf on overflow.
 
     Parameters
     ----------
@@ -76,13 +76,15 @@ def stage_suboptimality(
     step = np.zeros((3, d * d, 3, d * d))  # of E[ee'], E[ee~'], E[e~e~'], flattened
     step[0, :, 0], step[0, :, 1], step[0, :, 2] = np.kron(M, M) + noise, -noise - _turned(noise, d), noise
     step[1, :, 1], step[2, :, 2] = np.kron(M, np.eye(d)), one
-    mean = _sum_of_powers(step.reshape(3 * d * d, -1), m)[: d * d] @ np.tile(one, (3, 1)) / m
+    with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
+        mean = _sum_of_powers(step.reshape(3 * d * d, -1), m)[: d * d] @ np.tile(one, (3, 1)) / m
     e = array("stage_suboptimality: start", start, problem.model_shape) - problem.solve().w
     S, out = np.outer(e, e).ravel(), []
     for _ in range(whole("stage_suboptimality: stages", stages, high=100_000) + 1):
         out.append(0.5 * float(A.ravel() @ S))
-        S = mean @ S
-    return np.array(out)
+        with np.errstate(over="ignore", invalid="ignore"):
+            S = mean @ S
+    return np.where(np.isnan(out), np.inf, out)
 
 
 def _check(problem: Problem) -> None:
