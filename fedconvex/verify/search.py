@@ -248,10 +248,11 @@ _SEEN: dict[Hashable, tuple[Theorem, tuple[Bound, float] | None]] = {}
 def _least(theorem: Theorem, tiny: Tiny) -> tuple[Bound, float] | None:
     """Return the bound on a candidate, and the number below which it would be violated."""
     try:
-        check = theorem.space.check(tiny)
-        s = setting_of(theorem, check, problem_of(theorem, check.instance))
-        bound = theorem.at(s)
-        found = theorem.expectation(s, [s.rounds])
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # candidates may leave double precision
+            check = theorem.space.check(tiny)
+            s = setting_of(theorem, check, problem_of(theorem, check.instance))
+            bound = theorem.at(s)
+            found = theorem.expectation(s, [s.rounds])
     except (ArithmeticError, ValueError):  # the theorem does not apply, or the problem cannot be
         return None
     return None if found is None else (bound, float(found.values[0] - found.rounding[0]) - slack_of(bound))
