@@ -484,6 +484,7 @@ THEOREMS = (
         rounds=5,
         checks=(
             three_small_domains,
+            diabetes_ages,
             Check(urns(1), samples_of_domains(only_the_start, 1, delta=0.29), 1),
             Check(urns(2), samples_of_domains(only_the_start, (1, 400), delta=0.29), 1),
             Check(two_rows, samples_of_domains(blind_to(1), 1, delta=0.999), 1),

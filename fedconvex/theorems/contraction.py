@@ -393,11 +393,12 @@ def _noisy_kinks() -> Problem:
 
 _UNITS = ((1.0, ""), (1e3, ", labels of a thousand"), (1e-3, ", labels of a thousandth"))
 _TWO = [
-    Instance(f"two parabolas{more}", "(w - 1)²/2 and (0.99 w + 1)²/2: nearly equal curvature", "synthetic",
+    Instance(f"two parabolas{more}", f"(w - 1)²/2 and (0.99 w + 1)²/2{more}: nearly equal curvature", "synthetic",
              cache(partial(_parabolas, unit))) for unit, more in _UNITS
 ]  # fmt: skip
 _ONE = [
-    Instance(f"one parabola{more}", "(w - 1)²/2", "synthetic", cache(partial(_parabola, unit))) for unit, more in _UNITS
+    Instance(f"one parabola{more}", f"(w - 1)²/2{more}", "synthetic", cache(partial(_parabola, unit)))
+    for unit, more in _UNITS
 ]
 _KINKS = Instance(
     "noisy kinks and a parabola",

@@ -116,7 +116,8 @@ def virtual_certificate(gradient: float, tau: float) -> Bound:
     """
     g = real("virtual_certificate: gradient", gradient, low=0.0)
     tau = real("virtual_certificate: tau", tau, low=0.0, strict=True)
-    return Bound({"gradient": g * g / (2.0 * tau)}, SUBOPTIMALITY, SOURCE)
+    checked = require("virtual", Hypothesis("priors with precisions above 0", f"tau={tau:g}", tau > 0.0))
+    return Bound({"gradient": g * g / (2.0 * tau)}, SUBOPTIMALITY, SOURCE, checked)
 
 
 def virtual_growth(kappa: Any, rho: float, rounds: int) -> Bound:

@@ -19,6 +19,7 @@ from test_contract import EVERY, kinds, made
 
 from fedconvex import run
 from fedconvex.driver import checkpoint
+from fedconvex.driver.returns import leaves
 from fedconvex.models import LinearModel
 from fedconvex.problems import QEnsemble, Stump, Tree
 from tests.campaigns.children import Child, in_a_child
@@ -39,8 +40,8 @@ def fingerprint(method: Any, problem: Any, rounds: int, **how: Any) -> str:
         warnings.simplefilter("ignore")
         found = run(method, problem, rounds=rounds, seed=5, tol=0.0, progress=False, **how)
     h = hashlib.sha256(f"{found.status} {found.rounds}".encode())
-    leaves = [v for _, v in checkpoint._leaves(found.state)]
-    for a in (*leaves, np.asarray(found.gap), *(v for k, v in found.trace.items() if k != "seconds")):
+    state = [v for _, v in leaves(found.state)]
+    for a in (*state, np.asarray(found.gap), *(v for k, v in found.trace.items() if k != "seconds")):
         h.update(np.ascontiguousarray(a).tobytes())
     return h.hexdigest()
 

@@ -97,7 +97,7 @@ PLANTS = (
     ),
     Plant(
         "the sharp bound of FedAvg has half of its noise", "theorems/fedavg_refined.py",
-        '"noise": 0.5 * eta * (1.0 + eta * L)', '"noise": 0.25 * eta * (1.0 + eta * L)', "test_bounds test_suite",
+        '"noise": 0.5 * eta * float(', '"noise": 0.25 * eta * float(', "test_bounds test_suite",
     ),
     Plant(
         "weights differ without a pull of the clients' optima apart", "theorems/weight_divergence.py",

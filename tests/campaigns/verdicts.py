@@ -109,6 +109,10 @@ def some_setting(rng: np.random.Generator, theorem: Theorem, problem: Any) -> Se
     """Return the problem as the theorem's kind of problem, with a method, rounds and a start."""
     rules, rounds = rules_of(theorem), int(rng.choice([1, 2, 3, min(theorem.rounds, 20)]))
     problem = problem if theorem.adapt is None else theorem.adapt(problem)
+    if not isinstance(problem, theorem.kind):  # posteriors, games: one of the suite's
+        every = [c.instance if isinstance(c, Check) else c for c in theorem.checks]
+        fits = [made for made in (instance.make() for instance in every) if isinstance(made, theorem.kind)]
+        problem = fits[int(rng.integers(len(fits)))]
     problem = MovingTarget(problem, theorem.drift) if theorem.drift else problem
     start = start_near(rng, problem)
     if theorem.home.startswith(("fedavg", "dynamic")) and rng.random() < 0.5:
