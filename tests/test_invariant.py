@@ -11,6 +11,7 @@ from fedconvex import Federation, FedSGD, Hinge, Logistic, Softmax, Squared, run
 from fedconvex.datasets import chain_federation, chain_moments, coloured_federation, federation_of_moments
 from fedconvex.methods import IRMv1
 from fedconvex.problems import InvariantProblem
+from fedconvex.solvers.conic import attempt
 from fedconvex.solvers.invariance import (
     Environments,
     best_dual_bound,
@@ -448,3 +449,24 @@ def test_deviations_are_not_negative(make, name):
         make(**{"scales": (1.0,)} | {name: (-1.0,)})
     with pytest.raises(ValueError, match="scales must be standard deviations"):
         make(scales=())
+
+
+def test_a_solver_that_panics_has_given_up_and_ctrl_c_has_not() -> None:
+    """Compiled solvers panic with an exception that is no `Exception`; whatever else is none passes through."""
+
+    class PanicException(BaseException):
+        pass
+
+    class Programme:
+        def __init__(self, error: BaseException) -> None:
+            self.error = error
+
+        def solve(self, **options: object) -> None:
+            raise self.error
+
+    assert not attempt(Programme(PanicException("Eigval error")))
+    assert not attempt(Programme(OverflowError()))
+    with pytest.raises(KeyboardInterrupt):
+        attempt(Programme(KeyboardInterrupt()))
+    with pytest.raises(AttributeError):
+        attempt(Programme(AttributeError()))

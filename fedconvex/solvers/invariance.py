@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
+
+from fedconvex.solvers.conic import attempt
 
 __all__ = [
     "Environments",
@@ -216,18 +217,8 @@ def best_dual_bound(problem: Environments) -> tuple[float, np.ndarray]:
 
 def _solved(programme: Any) -> bool:
     """Solve a semidefinite programme as far as the solver comes; False where it gives up."""
-    import cvxpy as cp
-
     fine = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-13)
-    for tolerances in (fine, {}):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of an inaccurate solution: nobody believes it
-                programme.solve(solver=cp.CLARABEL, **tolerances)
-        except (cp.SolverError, ValueError, ArithmeticError):  # ValueError: coefficients that overflow
-            continue
-        return True
-    return False
+    return attempt(programme, solver="CLARABEL", **fine) or attempt(programme, solver="CLARABEL")
 
 
 def moment_solution(problem: Environments, v: np.ndarray) -> Moments:

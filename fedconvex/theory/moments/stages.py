@@ -71,12 +71,12 @@ def stage_suboptimality(
     H, C = _hessians(fed.X.toarray() if fed.is_sparse else fed.X)
     A = H + np.diag(np.broadcast_to(problem.ridge, (d,)))
     phi = float(noise_factor(fed.n, batch_size, replacement))
-    M, one = np.eye(d) - eta * A, np.eye(d * d)
-    noise = eta**2 * phi * np.einsum("nij,nkl->ikjl", C, C).reshape(d * d, d * d) / fed.n
-    step = np.zeros((3, d * d, 3, d * d))  # of E[ee'], E[ee~'], E[e~e~'], flattened
-    step[0, :, 0], step[0, :, 1], step[0, :, 2] = np.kron(M, M) + noise, -noise - _turned(noise, d), noise
-    step[1, :, 1], step[2, :, 2] = np.kron(M, np.eye(d)), one
+    one, step = np.eye(d * d), np.zeros((3, d * d, 3, d * d))  # of E[ee'], E[ee~'], E[e~e~'], flattened
     with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
+        M = np.eye(d) - eta * A
+        noise = eta * eta * phi * np.einsum("nij,nkl->ikjl", C, C).reshape(d * d, d * d) / fed.n
+        step[0, :, 0], step[0, :, 1], step[0, :, 2] = np.kron(M, M) + noise, -noise - _turned(noise, d), noise
+        step[1, :, 1], step[2, :, 2] = np.kron(M, np.eye(d)), one
         mean = _sum_of_powers(step.reshape(3 * d * d, -1), m)[: d * d] @ np.tile(one, (3, 1)) / m
     e = array("stage_suboptimality: start", start, problem.model_shape) - problem.solve().w
     S, out = np.outer(e, e).ravel(), []

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, function, instance, real, whole, wrong_type
+from fedconvex.solvers import conic
 from fedconvex.theory.worst_case.classes import AtOptimum, Problems
 from fedconvex.theory.worst_case.exact import LIMIT
 from fedconvex.theory.worst_case.expressions import Vector
@@ -301,18 +301,10 @@ class _Search:
 
     def at(self, factor: float) -> _Found | None:
         """Return a Lyapunov function for the factor, re-checked, or None."""
-        import cvxpy as cp
-
         self.rho.value = factor
         for tolerance, self.room.value in ATTEMPTS:
             options = {"tol_gap_abs": tolerance, "tol_gap_rel": tolerance, "tol_feas": tolerance}
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    self.problem.solve(solver=cp.CLARABEL, **options)
-            except cp.SolverError:
-                continue
-            if self.P.value is None:
+            if not conic.attempt(self.problem, solver="CLARABEL", **options) or self.P.value is None:
                 continue
             q = np.zeros(0) if self.q is None else self.q.value
             P, q, y, z = (np.asarray(part, dtype=float) for part in (self.P.value, q, self.y.value, self.z.value))

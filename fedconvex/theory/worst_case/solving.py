@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.solvers import conic
 from fedconvex.theory.worst_case.certificates import (
     Feasible,
     factor,
@@ -101,11 +101,7 @@ def solve(p: Programme, attempt: Attempt, inner: tuple[np.ndarray, np.ndarray], 
     slack = cp.reshape(left, (n, n), order="C") >> 0
     flow = csr_array((p.a * scale[:, None]).T) @ y - c.T @ w == 0.0
     problem = cp.Problem(cp.Minimize((b * scale) @ y), [slack, flow, cp.sum(w) == 1.0])
-    try:
-        with warnings.catch_warnings():  # "may be inaccurate": the certificates say how much
-            warnings.simplefilter("ignore")
-            problem.solve(solver=attempt.solver, **attempt.options)
-    except cp.SolverError:
+    if not conic.attempt(problem, solver=attempt.solver, **attempt.options):
         return None
     if y.value is None or w.value is None or slack.dual_value is None or flow.dual_value is None:
         return None
