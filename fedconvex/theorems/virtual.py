@@ -20,6 +20,7 @@ from fedconvex.theorems.parts.posteriors import (
     fixed_shifts,
     free_energy,
     hospitals,
+    personal_hospitals,
     personal_lines,
     problem_of,
     steps_of,
@@ -306,6 +307,7 @@ THEOREMS = (
             equal_designs,
             Check(equal_designs, _near_limit(0.99)),
             Check(correlated_features, _at(1.0), 45),
+            Check(hospitals, _near_limit(1.2)),
             Check(equal_designs, _at(0.5, participation=1)),  # sampled clients
             Check(votes, _at(0.5)),  # not linear
         ),
@@ -326,6 +328,7 @@ THEOREMS = (
             personal_lines,
             Check(personal_lines, rounds=25),
             Check(personal_lines, rounds=2),  # somebody was not asked
+            Check(personal_hospitals, rounds=50),
             hospitals,  # diagonal
         ),
         **_ABOUT,

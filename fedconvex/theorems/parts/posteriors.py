@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,6 +124,16 @@ def votes() -> GaussianPosteriorProblem:
 @instance("hospitals' posterior", "breast_cancer, 8 hospitals, Bayesian linear model, three features", "real")
 def hospitals() -> GaussianPosteriorProblem:
     """Take the first three features; sizes differ much."""
+    return GaussianPosteriorProblem(_three_features(), Squared(), prior_precision=5.0)
+
+
+@instance("hospitals' own lines", "breast_cancer, 8 hospitals, private parameters, full covariance", "real")
+def personal_hospitals() -> GaussianPosteriorProblem:
+    """Every hospital has private parameters; the first three features."""
+    fed = _three_features()
+    return GaussianPosteriorProblem(fed, Squared(), prior_precision=5.0, private_precision=20.0, covariance="full")
+
+
+def _three_features() -> Federation:
     fed = breast_cancer.make().federation
-    pairs = [(fed.X[a:b, :3], fed.y[a:b]) for a, b in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)]
-    return GaussianPosteriorProblem(Federation.from_clients(pairs), Squared(), prior_precision=5.0)
+    return Federation.from_clients([(fed.X[a:b, :3], fed.y[a:b]) for a, b in pairwise(fed.ptr)])
