@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, instance, items, raw
+from fedconvex._check import bad, flag, instance, items, raw
 from fedconvex.federation import Federation
 from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
@@ -130,8 +130,9 @@ class VerticalFederation:
 
     @classmethod
     def from_frames(
-        cls, tables: Any, on: str, target: str, *, standardise: bool = True, **choices: Any
-    ) -> VerticalFederation:
+        cls, tables: Any, on: str, target: str, *, owner_of_target: str | None = None, intercept: bool = False,
+        standardise: bool = True, drop: Sequence[str] = (), **choices: Any,
+    ) -> VerticalFederation:  # fmt: skip
         """Join the tables of several owners on an id, and make features of their columns.
 
         Columns are decided upon, encoded and standardised as `Federation.from_frame` does it, each from its owner's
@@ -145,10 +146,16 @@ class VerticalFederation:
             The column of ids.
         target : str
             The column to predict, of whichever owner. Two classes become -1 and 1.
+        owner_of_target : str, optional
+            Who must have it.
+        intercept : bool
+            Append a column of ones to the columns of the target's owner, who then comes last; l2 penalises it.
         standardise : bool
             Give features mean 0 and variance 1.
+        drop : sequence of str
+            Columns to leave out, at whoever has them.
         **choices
-            As for `Federation.from_frame`: features, drop, keep, as_category, impute, task, guard.
+            As for `Federation.from_frame`: features, keep, as_category, impute, task, guard.
 
         Raises
         ------
@@ -168,24 +175,9 @@ class VerticalFederation:
         >>> fed.y.tolist(), fed.join.unmatched
         ([-1.0, -1.0, 1.0], {'bank': ('b',), 'shop': ('x',)})
         """
-        from fedconvex.tables.joining import joined
-        from fedconvex.tables.reading import read_table
-
-        who = "VerticalFederation.from_frames"
-        _refuse(who, choices)
-        found = joined(tables, on)
-        if target not in found.owner_of:
-            raise bad(f"{who}: target", "be a column of one of the owners", repr(target))
-        frame, planned = read_table(found.frame, target, **choices)
+        found, frame, planned = planned_join(tables, on, target, owner_of_target, intercept, drop, choices)
         columns = planned.fit(frame, standardise=standardise)
-        y = columns.target(frame)
-        if columns.labels is None:
-            y = (y - columns.target_center) / columns.target_scale
-        elif len(columns.labels) == 2:
-            y = 2.0 * y - 1.0
-        width = _widths(who, columns, found, target)
-        X = columns.standardised(columns.matrix(frame))
-        rows = replace(Federation(X, y, np.array([0, len(y)])), columns=columns)
+        rows, width = owners_rows(columns, frame, intercept), owners_widths(columns, found, target, intercept)
         return cls(rows, np.cumsum([0, *width.values()]), np.array([*width]), found)
 
     # ---------------------------------------------------------------- sizes and names
@@ -242,6 +234,7 @@ class VerticalFederation:
         return self.rows.columns
 
     n_domains = 0
+    sample_weight = None
 
     @cached_property
     def digest(self) -> str:
@@ -278,15 +271,47 @@ def _refuse(who: str, choices: Mapping[str, Any]) -> None:
             raise bad(f"{who}: {name}", "be left out", repr(choices[name]), cure)
 
 
-def _widths(who: str, columns: Any, found: Join, target: str) -> dict[str, int]:
-    """Return how many features the owners have; who knows the target only is no owner."""
-    width = dict.fromkeys(found.unmatched, 0)
+def planned_join(
+    tables: Any, on: str, target: str, owner: str | None, intercept: bool, drop: Sequence[str], choices: dict[str, Any]
+) -> tuple[Join, Any, Any]:
+    """Return joined tables, their frame, and what becomes of its columns; nothing is fitted yet."""
+    from fedconvex.tables.joining import joined
+    from fedconvex.tables.reading import read_table
+
+    who, dropped = "VerticalFederation.from_frames", list(items("VerticalFederation.from_frames: drop", drop))
+    _refuse(who, choices)
+    flag(f"{who}: intercept", intercept)
+    found = joined(tables, on, dropped)
+    if target not in found.owner_of:
+        raise bad(f"{who}: target", "be a column of one of the owners", repr(target))
+    if owner not in (None, found.owner_of[target]):
+        raise bad(f"{who}: owner_of_target", f"have the column {target!r}", f"{owner}; {found.owner_of[target]} has it")
+    if intercept:
+        found = found.ending_with(found.owner_of[target])
+    return found, *read_table(found.frame, target, **choices)
+
+
+def owners_rows(columns: Any, frame: Any, intercept: bool) -> Federation:
+    """Return the rows of a frame as fitted columns encode them, of a single client."""
+    y = columns.target(frame)
+    if columns.labels is None:
+        y = (y - columns.target_center) / columns.target_scale
+    elif len(columns.labels) == 2:
+        y = 2.0 * y - 1.0
+    rows = Federation(columns.standardised(columns.matrix(frame)), y, np.array([0, len(y)]))
+    return replace(rows.with_intercept() if intercept else rows, columns=columns)
+
+
+def owners_widths(columns: Any, found: Join, target: str, intercept: bool) -> dict[str, int]:
+    """Return how many features the owners have; who knows the target only is no owner, unless of the intercept."""
+    width, knows = dict.fromkeys(found.unmatched, 0), found.owner_of[target]
     for c in columns.features:
         width[found.owner_of[c.name]] += len(c.features)
-    bare = [name for name, w in width.items() if not w]
-    if set(bare) - {found.owner_of[target]}:
-        name = next(name for name in bare if name != found.owner_of[target])
-        raise bad(f"{who}: table of {name}", "have a column that makes a feature", "none", "leave it out")
+    bare = [name for name, w in width.items() if not w and name != knows]
+    if bare:
+        who = f"VerticalFederation.from_frames: table of {bare[0]}"
+        raise bad(who, "have a column that makes a feature", "none", "leave it out")
+    width[knows] += intercept
     return {name: w for name, w in width.items() if w}
 
 

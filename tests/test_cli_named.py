@@ -56,7 +56,9 @@ def least_values(what, kept={}):  # noqa: B006  # one solution for all methods
         from fedconvex.cli.data import prepare
         from fedconvex.solvers.minimax import solve_softmax
 
-        data = prepare(_parser().parse_args([*DATA]))
+        args = _parser().parse_args([*DATA])
+        args.data = DATA[1]
+        data = prepare(args)
         problem = Problem(data.train, Logistic(), 0.01, None, None, True)
         kept |= {"mean": problem.solve().value, "worst": problem.solve_minimax(1e-9).value}
         kept["softmax"] = solve_softmax(problem, 5.0).value

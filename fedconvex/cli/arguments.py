@@ -24,10 +24,12 @@ __all__ = [
     "PERSONAL",
     "PROXIMAL",
     "USER",
+    "VERTICAL",
     "Parser",
     "Refused",
     "add_columns",
     "add_data",
+    "add_owners",
     "add_problem",
     "add_reading",
     "choice",
@@ -65,8 +67,13 @@ NAMED = {  # built from their own fields, --set gives the rest
     "softmaxfedavg": "SoftmaxFedAvg",
 }
 PERSONAL = {"mocha": "MOCHA", "cocoa": "CoCoA", "jointmocha": "JointMOCHA", "mean-regularised": "MOCHA"}  # per client
+VERTICAL = {  # one model over columns of several owners: --on ID
+    "vertical-accelerated": "VerticalAcceleratedGradient",
+    "vertical-gd": "VerticalGradientDescent",
+    "fedbcd": "FedBCD",
+}
 ENSEMBLES = {"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"}
-METHODS |= NAMED | PERSONAL | ENSEMBLES
+METHODS |= NAMED | PERSONAL | ENSEMBLES | VERTICAL
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
@@ -215,6 +222,12 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     )
     add("--no-standardize", action="store_true", help="take the features (and a real target) as they are")
     return group
+
+
+def add_owners(add: Any) -> None:
+    """Add the options that say how tables of several owners belong together."""
+    add("--on", metavar="ID", help="join the tables of several owners of columns on this column")
+    add("--owner-of-target", metavar="OWNER", help="whose table must have the target (with --on)")
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from fedconvex.problems import Problem
     from fedconvex.tables import Columns, Frame
 
-__all__ = ["AFFORDABLE", "Data", "Raw", "affordable", "prepare", "raw", "reading", "wishes"]
+__all__ = [
+    "AFFORDABLE", "Data", "Raw", "affordable", "listed", "loss_of", "prepare", "raw", "reading", "target_loss",
+    "wishes",
+]  # fmt: skip
 
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
 AFFORDABLE = 2e11  # operations spent on constants and on the clients' own models
@@ -133,9 +136,9 @@ def _is_whole(y: np.ndarray) -> bool:
 
 
 # ---------------------------------------------------------------------- target
-def _loss(args: argparse.Namespace, columns: Columns, frame: Frame) -> tuple[Any, str]:
-    """Return the loss, and why it."""
-    y, labels, wanted = columns.target(frame), columns.labels, args.loss
+def target_loss(wanted: str | None, columns: Columns, frame: Frame) -> tuple[Any, str]:
+    """Return the loss of a name, or the one for the target, and why it."""
+    y, labels = columns.target(frame), columns.labels
     few = np.unique(y)
     if few.size < 2:
         only = f"{y[0]:g}" if labels is None else labels[0]
@@ -248,7 +251,7 @@ def raw(args: argparse.Namespace) -> Raw:
     """Read, decide about columns, and divide."""
     title, frame, bundled = _read(args)
     columns = _planned(args, frame, bundled)
-    loss, reason = _loss(args, columns, frame)
+    loss, reason = target_loss(args.loss, columns, frame)
     clients, origin = _owners(args, columns, frame, bundled)
     return Raw(title, frame, columns, loss, reason, clients, origin, bundled)
 

@@ -43,11 +43,13 @@ def add_parser(commands: Any) -> None:
             examples:
               fedconvex solve wards.csv --target ill --client ward --save model
               fedconvex predict model new.csv
-              fedconvex predict model new.csv --proba --out predictions.csv"""),
+              fedconvex predict model new.csv --proba --out predictions.csv
+              fedconvex predict model bank.csv shop.csv --on customer"""),
     )
     predict.add_argument("model", metavar="MODEL", help="folder of a saved model (or its model.json)")
-    predict.add_argument("rows", metavar="ROWS", help=".csv, .tsv, .parquet, .npz or .svm file")
+    predict.add_argument("rows", metavar="ROWS", nargs="+", help=".csv, .tsv, .parquet, .npz or .svm file")
     add = predict.add_argument_group("rows").add_argument
+    add("--on", metavar="ID", help="join the tables of several owners of columns on this column")
     add_reading(add)
     add("--client", metavar="COL", help="column with the client, for a model per client; default as in training")
     add("--unknown", metavar="RULE", type=choice("--unknown", ["mean", "refuse"]),
@@ -59,18 +61,28 @@ def add_parser(commands: Any) -> None:
 
 
 def _predict(args: argparse.Namespace) -> int:
+    from fedconvex.cli.data import reading
+    from fedconvex.cli.vertical import owners_of
     from fedconvex.tables import read_frame
+    from fedconvex.tables.joining import joined
 
     if args.out is not None:
         check_file("--out", args.out)
+    if len(args.rows) > 1 and args.on is None:
+        cure = "pass --on ID for tables of several owners over the same rows"
+        raise bad("ROWS", "be one file", ", ".join(args.rows), cure)
     model = _model(Path(args.model))
     if model.columns is None:
         raise bad(args.model, "be a model of a table", "one of arrays without names", "predict with it in Python")
-    text = model.columns.text | ({args.client} if args.client is not None else set())
-    frame = read_frame(args.rows, text=text, sep=args.sep, decimal=args.decimal, encoding=args.encoding)
+    text = model.columns.text | {name for name in (args.client, args.on) if name is not None}
+    files = {owner: read_frame(file, text=text, **reading(args)) for owner, file in owners_of(args.rows).items()}
+    found = None if args.on is None else joined(files, args.on)
+    frame = next(iter(files.values())) if found is None else found.frame
     clients = _clients(args, model, frame)
     header, columns = _columns(args, model, frame, clients)
-    _notes(model, frame, clients)
+    if found is not None:
+        header[0], columns[0] = args.on, found.ids.tolist()
+    _notes(model, frame, clients, found)
     sheet = io.StringIO(newline="")
     writer = csv.writer(sheet, lineterminator="\n")
     writer.writerow(header)
@@ -135,8 +147,10 @@ def _columns(
     return header, columns
 
 
-def _notes(model: Any, frame: Frame, clients: np.ndarray | None) -> None:
-    """Say what was ignored, and which clients got the mean of all models."""
+def _notes(model: Any, frame: Frame, clients: np.ndarray | None, found: Any) -> None:
+    """Say what was ignored, which clients got the mean of all models, and which ids have no partner."""
+    for line in str(found).split("\n") if found is not None else ():
+        say(f"fedconvex: note: {line}", sys.stderr)
     known = {c.name for c in model.columns.columns}
     ignored = [name for name in frame.names if name not in known]
     if ignored:

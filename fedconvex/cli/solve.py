@@ -22,6 +22,7 @@ from fedconvex.cli.arguments import (
     PERSONAL,
     PROXIMAL,
     add_data,
+    add_owners,
     add_problem,
     choice,
     count,
@@ -47,6 +48,7 @@ from fedconvex.cli.summary import (
     summary,
     value_words,
 )
+from fedconvex.cli.vertical import check_owners
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -69,15 +71,20 @@ def add_parser(commands: Any) -> None:
             Fit a convex model to data that belong to several clients, and certify how far it is from the optimum.
 
             DATA is a .csv, .parquet, .svm (svmlight) or .npz file, or the name of a data set that comes with
-            scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients."""),
+            scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients. Several files are tables of
+            owners of different columns of the same rows, joined on the column --on names; an owner is called by its
+            file, or OWNER=FILE."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex solve
               fedconvex solve wards.csv --target ill --client ward --test-size 0.25 --save out --plot out.png
+              fedconvex solve bank.csv shop.csv --on customer --target default --owner-of-target bank
               fedconvex solve digits --clients 20 --partition shards:2 --local-steps 5"""),
     )
-    solve.add_argument("data", nargs="?", metavar="DATA", help=argparse.SUPPRESS)
-    add_data(solve).add_argument(
+    solve.add_argument("data", nargs="*", metavar="DATA", help=argparse.SUPPRESS)
+    group = add_data(solve)
+    add_owners(group.add_argument)
+    group.add_argument(
         "--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), help="share of rows held out"
     )
     add_problem(solve).add_argument(
@@ -105,7 +112,9 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
         type=method_name,
         default="fedavg",
         metavar="M",
-        help=", ".join(METHODS) + "; default fedavg with one full local step, which is exact",
+        help=", ".join(METHODS)
+        + "; default fedavg with one full local step, which is exact (vertical-accelerated with "
+        "--on)",
     )
     add(
         "--step-size",
@@ -147,13 +156,17 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
 
 
 def _solve(args: argparse.Namespace) -> int:
+    check_owners(args)
     check_settings(args)
-    if args.method in PERSONAL:
+    if args.on is not None:
+        from fedconvex.cli.vertical import solved
+    elif args.method in PERSONAL:
         from fedconvex.cli.personal import solved
     elif args.method in ENSEMBLES:
         from fedconvex.cli.ensembles import solved
     else:
         solved = _one_model
+    args.data = args.data if args.on is not None else args.data[0] if args.data else None
     outcome = solved(args)
     args.status = DIVERGED if outcome.result.status.name == "DIVERGED" else OK
     with writing(_written(args, outcome)) as written:

@@ -35,11 +35,12 @@ class About(NamedTuple):
 
     formula: str  # the objective
     certificate: str  # where the lower bound of the minimum comes from
-    minimised: str  # "mean", "worst", "softmax", "models per client" or "ensemble"
+    minimised: str  # "mean", "worst", "softmax", "models per client", "ensemble" or "blocks" at owners of columns
     names: tuple[str, str, str]  # of the objective, of the gap, of the minimum
     intercept: str | None  # in words; None without one
     lines: tuple[tuple[str, str], ...] = ()  # further lines of the summary
     facts: tuple[tuple[str, Any], ...] = ()  # further facts
+    owners: str = ""  # of columns, in words; stands for the line on clients
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
     ]
     if args.penalty is not None:
         lines.insert(-2, ("Model", "{:,} of {:,} coefficients are not zero".format(*_nonzero(outcome))))
-    if not math.isfinite(gap) or outcome.clients is None:
+    if not math.isfinite(gap) or result.status.name == "DIVERGED":
         lines[-2] = ("Gap", "nothing is certified")
     text = ["\n".join(_paragraph(name, body) for name, body in lines)]
     if not data.bundled:
@@ -228,8 +229,6 @@ def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -
 def _data_lines(args: argparse.Namespace, outcome: Solved) -> list[tuple[str, str]]:
     """Return the lines on rows, clients and the problem."""
     data, fed, about = outcome.data, outcome.data.train, outcome.about
-    sizes = f"{fed.sizes.min()}" if fed.sizes.min() == fed.sizes.max() else f"{fed.sizes.min()} to {fed.sizes.max()}"
-    rowwise = "" if fed.sample_weight is None else f", rows weighted by {args.weight or 'sample_weight'}"
     how = {"free": " (free)", "penalised": " (penalised like the rest)"}
     constant = "no intercept" if about.intercept is None else f"an intercept{how[about.intercept]}"
     rows = f"{fed.n:,} rows" if data.test is None else f"{fed.n:,} training and {data.test.n:,} held-out rows"
@@ -238,14 +237,22 @@ def _data_lines(args: argparse.Namespace, outcome: Solved) -> list[tuple[str, st
         shown = [*map(str, data.labels[:6]), *(["..."] if len(data.labels) > 6 else [])]
         labels = f"{'; classes' if args.loss else ':'} {', '.join(shown)}"
     domains = f", {fed.n_domains} domains" if fed.n_domains else ""
-    weights = "" if about.minimised == "ensemble" else f", weights {_weights(args.weights)}"
     scaled = data.scaling if about.minimised == "ensemble" else f"{data.scaling}, {constant}"
     return [
         ("Data", f"{data.title}: {rows}, {len(data.names):,} feature{'s' * (len(data.names) > 1)}{domains}"),
         *([("Read", data.columns.read_as)] if data.columns.read_as else []),
-        ("Clients", f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}){weights}{rowwise}"),
+        ("Owners", about.owners) if about.owners else ("Clients", _client_words(args, outcome)),
         ("Problem", f"{about.formula} ({data.reason}{labels}); {scaled}"),
     ]
+
+
+def _client_words(args: argparse.Namespace, outcome: Solved) -> str:
+    """Say how many clients there are, where they come from, and how they and their rows are weighted."""
+    data, fed = outcome.data, outcome.data.train
+    sizes = f"{fed.sizes.min()}" if fed.sizes.min() == fed.sizes.max() else f"{fed.sizes.min()} to {fed.sizes.max()}"
+    rowwise = "" if fed.sample_weight is None else f", rows weighted by {args.weight or 'sample_weight'}"
+    weights = "" if outcome.about.minimised == "ensemble" else f", weights {_weights(args.weights)}"
+    return f"{fed.K:,} with {sizes} row{'s' * (sizes != '1')} each ({data.origin}){weights}{rowwise}"
 
 
 def _sent(outcome: Solved) -> str:

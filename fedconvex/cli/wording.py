@@ -22,6 +22,13 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^partition_dirichlet: alpha", "--partition dirichlet:ALPHA"),
     (r"^partition_similarity: s \(percent\)", "--partition similarity:PERCENT"),
     (r"^partition_(\w+): ", r"--partition \1: "),
+    (r"^joined: ", ""),
+    (r"^VerticalProblem\.l2", "--l2"),
+    (
+        r"^VerticalFederation\.from_frames: (?:owner_of_target must (.*); got (\S+);)",
+        r"--owner-of-target \2 must \1; got that",
+    ),
+    (r"^VerticalFederation\.from_frames: (target|table)", lambda m: {"target": "--target", "table": "table"}[m[1]]),
     (r"^run: (\w+)", lambda m: "--" + m[1].replace("_", "-")),
     (r"^theorem must", "--theorem must"),
     (r"^reproduce: NAME", "NAME"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,13 @@ class Join(NamedTuple):
     ids: np.ndarray
     unmatched: dict[str, tuple[str, ...]]
 
+    def ending_with(self, owner: str) -> Join:
+        """Return the same rows, the columns of that owner last."""
+        cells, last = self.frame.cells, {name for name, other in self.owner_of.items() if other == owner}
+        names = sorted(cells, key=last.__contains__)  # stable
+        unmatched = {k: self.unmatched[k] for k in sorted(self.unmatched, key=owner.__eq__)}
+        return self._replace(frame=replace(self.frame, cells={c: cells[c] for c in names}), unmatched=unmatched)
+
     def __str__(self) -> str:
         lines = [f"{len(self.ids):,} rows of {len(self.unmatched)} owners"]
         for owner, left in self.unmatched.items():
@@ -43,7 +51,7 @@ class Join(NamedTuple):
         return "\n".join(lines)
 
 
-def joined(tables: Any, on: str) -> Join:
+def joined(tables: Any, on: str, drop: Collection[str] = ()) -> Join:
     """Join tables on a column of ids that every one of them has.
 
     Parameters
@@ -52,6 +60,8 @@ def joined(tables: Any, on: str) -> Join:
         What `read_frame` reads: a file, a frame, a mapping from column to values.
     on : str
         The column of ids. Ids are compared as they are written: "007" is not "7".
+    drop : collection of str
+        Columns to leave out, at whoever has them.
 
     Raises
     ------
@@ -77,7 +87,7 @@ def joined(tables: Any, on: str) -> Join:
     names = [str(owner) for owner in tables]
     if len(set(names)) < len(names):
         raise bad("joined: tables", "have different names of owners", ", ".join(map(repr, tables)))
-    frames = {name: _read(name, table, on) for name, table in zip(names, tables.values(), strict=True)}
+    frames = {name: _read(name, table, on, drop) for name, table in zip(names, tables.values(), strict=True)}
     places = {owner: _places(owner, frame, on) for owner, frame in frames.items()}
     common = set.intersection(*(set(p) for p in places.values()))
     first = next(iter(places.values()))
@@ -91,13 +101,13 @@ def joined(tables: Any, on: str) -> Join:
     return Join(_side_by_side(parts, on), owner_of, np.array(ids), unmatched)
 
 
-def _read(owner: str, table: Any, on: str) -> Frame:
+def _read(owner: str, table: Any, on: str, drop: Collection[str]) -> Frame:
     frame = read_frame(table, text={on})
     if frame.rows is not None:
         raise wrong_type(f"joined: table of {owner}", "have named columns", "a sparse matrix", "use from_blocks")
     if on not in frame.cells:
         raise bad(f"joined: table of {owner}", f"have the column {on!r}", ", ".join(frame.names))
-    return frame
+    return replace(frame, cells={name: cells for name, cells in frame.cells.items() if name == on or name not in drop})
 
 
 def _places(owner: str, frame: Frame, on: str) -> dict[str, int]:
