@@ -78,6 +78,19 @@ def test_only_exact_values_count():
     assert verify(theorem, s.problem, s.method, rounds=2, start=s.start, most=2).trajectories > 0  # it applies
 
 
+def test_a_bound_of_zero_is_violated_by_whatever_is_above():
+    """Its share was none, and a search against `boosting-descent` would have passed over what refutes it."""
+    theorem = THEOREMS["fedavg-bias"]
+    nothing = theorem._replace(bound=lambda *a, **k: replace(theorem.bound(*a, **k), terms={"none": 0.0}, value=0.0))
+    assert share_of(nothing, PARABOLAS) > 1e300
+    descent = THEOREMS["boosting-descent"]
+    rows = ((1.0,), (2.0,), (1.5,), (0.5,))
+    tiny = Tiny(rows, (1.0, -1.0, 1.0, -1.0), (2, 2), (0.0,), 2, {}, loss="logistic")
+    assert share_of(descent, tiny) == -math.inf
+    rising = descent._replace(exact=lambda s, rounds: descent.exact(s, rounds)._replace(values=np.array([1e-6])))
+    assert share_of(rising, tiny) > 1e300
+
+
 @pytest.mark.slow
 def test_found_again_and_resumed(tmp_path):
     """What was stopped after a restart goes on with the next; a file of another search is refused."""
@@ -130,6 +143,10 @@ def test_local_steps_are_traded_for_their_size():
         ("agnostic-vc", 0.1),
         ("mocha-gap", 0.15),
         ("mocha-lipschitz", 0.6),
+        ("mocha-sigma", 0.999),
+        ("boosting-progress", 0.99),
+        ("boosting-smoothing", 0.99),
+        ("boosting-gradient", 0.9),
         ("adaboost-weak", 0.99),
     ],
 )

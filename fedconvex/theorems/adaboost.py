@@ -24,9 +24,14 @@ from fedconvex.theorems.parts.boosting_runs import (
 )
 from fedconvex.theorems.parts.scope import OF_ENSEMBLES
 from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.sources import as_one_source, breast_cancer_one_source, one_source, two_sources
+from fedconvex.theorems.parts.sources import (
+    as_one_source,
+    breast_cancer_one_source,
+    one_source,
+    sources_space,
+    two_sources,
+)
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Space, from_zero
 from fedconvex.theory.bound import Bound, Hypothesis, require
 
 __all__ = ["STATEMENT", "THEOREMS", "adaboost", "adaboost_weak"]
@@ -159,14 +164,7 @@ _ABOUT: dict[str, Any] = {
     "method": line_search(),
     "rounds": 30,
     "adapt": as_one_source,
-    "space": Space(
-        lambda k: line_search(),
-        {},
-        losses=("logistic",),
-        rounds=(1, 6),
-        problem=lambda tiny: as_one_source(tiny.problem()),
-        start=from_zero,
-    ),
+    "space": sources_space(as_one_source, smoothed=False),
 }
 
 THEOREMS = (

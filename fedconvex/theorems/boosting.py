@@ -35,6 +35,7 @@ from fedconvex.theorems.parts.sources import (
     as_stumps,
     breast_cancer_one_source,
     breast_cancer_sources,
+    sources_space,
     three_sources,
     two_sources,
 )
@@ -313,6 +314,7 @@ THEOREMS = (
         method=line_search(),
         rounds=30,
         checks=(two_sources, three_sources, breast_cancer_sources),
+        space=sources_space(as_stumps, smoothed=False),
         adapt=as_stumps,
         **_ABOUT,
     ),
@@ -335,6 +337,7 @@ THEOREMS = (
             Check(breast_cancer_sources, line_search(smoothing=20.0)),
             Check(breast_cancer_one_source, line_search()),
         ),
+        space=sources_space(as_stumps),
         adapt=as_stumps,
         **_ABOUT,
     ),
@@ -355,6 +358,7 @@ THEOREMS = (
             breast_cancer_sources,
             Check(two_sources, line_search()),  # the maximum itself
         ),
+        space=sources_space(as_stumps),
         adapt=as_stumps,
         **_ABOUT,
     ),
@@ -370,6 +374,7 @@ THEOREMS = (
         method=line_search(smoothing=20.0),
         rounds=10,
         checks=(two_sources, breast_cancer_sources, three_sources),  # the last has no list of classifiers
+        space=sources_space(as_list),
         adapt=as_list,
         **_ABOUT,
     ),

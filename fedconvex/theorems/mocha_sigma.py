@@ -12,7 +12,7 @@ from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.dual_methods import constants_of, dual_steps, shown
 from fedconvex.theorems.parts.scope import OF_TASKS
 from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.tasks import as_tasks, breast_cancer_tasks, related_tasks, wide_tasks
+from fedconvex.theorems.parts.tasks import as_tasks, breast_cancer_tasks, related_tasks, tasks_space, wide_tasks
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 from fedconvex.theory.separability import DualConstants, separability, worst_duals
@@ -113,6 +113,7 @@ THEOREMS = (
             *(Check(wide_tasks, dual_steps(sigma=rule)) for rule in ("eigenvalue", "rows", "tasks")),
             Check(wide_tasks, dual_steps(sigma=1.0)),  # not by a rule
         ),
+        space=tasks_space("squared", "hinge", rules=("pencil", "eigenvalue", "rows", "tasks")),
         kind=MultiTaskProblem,
         tolerance=lambda s, value: 0.0,
         shown=shown,

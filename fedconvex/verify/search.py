@@ -11,6 +11,7 @@ import json
 import math
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -237,6 +238,8 @@ def share_of(theorem: Theorem, tiny: Tiny, isolate: str | None = None) -> float:
     bound, least = found
     if isolate is not None and str(isolate) not in bound.terms:  # not in this setting: sampling with full participation
         return -math.inf
+    if isolate is None and bound.value == 0.0 < least:  # nothing was allowed
+        return sys.float_info.max
     share = whole_share(bound, least) if isolate is None else term_share(bound, least, isolate)
     return share if math.isfinite(share) else -math.inf
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedconvex import datasets
 from fedconvex._check import bad
 from fedconvex.federation import Federation
-from fedconvex.problems import Dictionary, EnsembleProblem, Problem, StumpProblem
+from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, Problem, StumpProblem
+from fedconvex.theorems.parts.boosting_runs import line_search
 from fedconvex.theorems.parts.instances import instance
+from fedconvex.theorems.parts.tiny import Real, Space, from_zero
 
 
 def _sources(p: int) -> Federation:
@@ -101,3 +105,24 @@ def _as_sources(problem: Problem) -> Federation:
         return fed
     who = np.repeat(np.arange(fed.K) if fed.K <= 20 else np.zeros(fed.K, dtype=int), fed.sizes)
     return Federation.from_arrays(fed.X, fed.y, who, who)
+
+
+def sources_space(adapt: Callable[[Problem], BoostingProblem], *, smoothed: bool = True) -> Space:
+    """Return where to look for sharp sources: the clients of tiny problems, with stumps, made by ``adapt``.
+
+    Parameters
+    ----------
+    adapt : callable
+        `as_one_source`, `as_stumps` or `as_list`.
+    smoothed : bool
+        Whether the maximum over the sources is smoothed.
+    """
+    knobs: dict[str, Real] = {"smoothing": Real(0.1, 100.0)} if smoothed else {}
+    return Space(
+        lambda k: line_search(**k),
+        knobs,
+        losses=("logistic",),
+        rounds=(1, 6),
+        problem=lambda tiny: adapt(tiny.problem()),
+        start=from_zero,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from fedconvex.federation import Federation
@@ -9,6 +11,7 @@ from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
 from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled, Precision, Problem
 from fedconvex.theorems.parts.dual_methods import dual_steps
 from fedconvex.theorems.parts.instances import breast_cancer, instance
+from fedconvex.theorems.parts.theorem import MethodRule
 from fedconvex.theorems.parts.tiny import Real, Space, Tiny, Whole, from_zero
 
 
@@ -89,15 +92,30 @@ def as_tasks(problem: Problem) -> MultiTaskProblem:
     return MultiTaskProblem(problem.federation, problem.loss, MeanRegularised(1.0, 0.5), "mean")
 
 
-def tasks_space(*losses: str) -> Space:
-    """Return where to look for sharp tasks of one row each: one model for all, none in common, a common mean."""
+def tasks_space(*losses: str, rules: Sequence[str] = ("pencil",)) -> Space:
+    """Return where to look for sharp tasks: one model for all, none in common, a common mean, neighbours on a path.
+
+    Parameters
+    ----------
+    *losses : str
+    rules : sequence of str
+        How sigma' is chosen; of several the search takes any.
+    """
 
     def problem(tiny: Tiny) -> MultiTaskProblem:
         ridge, p = float(tiny.knobs["ridge"]), tiny.problem()
-        relations = (Pooled(ridge), Independent(ridge), MeanRegularised(1.0, ridge))
-        return MultiTaskProblem(p.federation, p.loss, relations[int(tiny.knobs["relation"])])
+        path = np.eye(p.federation.K, k=1) + np.eye(p.federation.K, k=-1)
+        relations = (
+            lambda: Pooled(ridge),
+            lambda: Independent(ridge),
+            lambda: MeanRegularised(1.0, ridge),
+            lambda: Precision.laplacian(path, 1.0, ridge),
+        )
+        return MultiTaskProblem(p.federation, p.loss, relations[int(tiny.knobs["relation"])]())
 
-    knobs: dict[str, Whole | Real] = {"ridge": Real(0.01, 100.0), "relation": Whole(0, 2)}
-    return Space(
-        lambda k: dual_steps(sigma="pencil"), knobs, losses=losses, rounds=(1, 4), problem=problem, start=from_zero
-    )
+    def method(k: Mapping[str, float]) -> MethodRule:
+        return dual_steps(sigma=rules[int(k.get("rule", 0))])
+
+    knobs: dict[str, Whole | Real] = {"ridge": Real(0.01, 100.0), "relation": Whole(0, 3)}
+    knobs |= {"rule": Whole(0, len(rules) - 1)} if len(rules) > 1 else {}
+    return Space(method, knobs, losses=losses, rounds=(1, 4), problem=problem, start=from_zero)
