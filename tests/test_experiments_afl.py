@@ -350,6 +350,7 @@ def test_adult_says_which_data_it_needs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_adult_exact_numbers_by_scikit_learn(shared_data):
     """With lambda* as weights, scikit-learn's minimiser has equal domain losses: a saddle point, proved elsewhere."""
     linear_model = pytest.importorskip("sklearn.linear_model")

@@ -189,6 +189,7 @@ def test_claims_about_chains_may_stay_open():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_irm_chain(monkeypatch):
     monkeypatch.setattr(chain, "QUICK_DRAWS", 2)
     findings = EXPERIMENTS["irm-chain"].run(quick=True, seed=1)
@@ -274,6 +275,7 @@ def test_other_claims_about_colours():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_irm_colour(monkeypatch):
     monkeypatch.setattr(colour, "QUICK_SPLITS", 2)
     monkeypatch.setattr(colour, "COMPONENTS", 8)

@@ -8,6 +8,7 @@ from fedconvex.papers.primal_averaging import Curve, _claims
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_primal_averaging():
     """The first claim, the reason that the paper gives, fails: see docs/experiments.md."""
     findings = EXPERIMENTS["primal-averaging"].run(quick=True)

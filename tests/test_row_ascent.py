@@ -59,6 +59,7 @@ def test_rows_too_large_for_squares_do_not_end_ascent_in_nonsense():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_large_hinge_problems_are_solved_by_coordinate_steps():
     """20,000 rows took 32 Hessians; the value is held against the smoothed path."""
     X, y, who, _ = noisy(20_000, 50, seed=2)

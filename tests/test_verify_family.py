@@ -82,19 +82,22 @@ def test_scaffold_measures_the_weighted_average_before_the_rounds():
 # ---------------------------------------------------------------- FedProx
 
 
-def test_fedprox():
+@pytest.mark.parametrize("make", [squares, pytest.param(logistic, marks=pytest.mark.slow)])
+def test_fedprox(make):
+    problem, start = make(l2=0.5), 5.0 * np.ones(2)
+    B = float(problem.constants(center=start).B)
+    mu = 30.0 * float(problem.constants().L) * max(1.0, B) ** 2
+    for name in ("fedprox-sharp", "fedprox-convex"):
+        holds(name, problem, FedProx(proximal_mu=mu, solver=ProximalPoint()), 1, start=start)
+        holds(name, problem, FedProx(proximal_mu=mu, solver=ProximalPoint(), participation=2), 1, start=start)
+        few = FedProx(proximal_mu=mu, step_size=0.5 / mu, local_steps=30)
+        assert holds(name, problem, few, 1, start=start).trajectories == 0
+    method = FedProx(proximal_mu=mu, solver=ProximalPoint(), participation=ProportionalSampling(60))
+    holds("fedprox", problem, method, 1, start=start)
+
+
+def test_what_fedprox_needs():
     sampled = ProportionalSampling(5)
-    for problem in (squares(l2=0.5), logistic(l2=0.5)):
-        start = 5.0 * np.ones(2)
-        B = float(problem.constants(center=start).B)
-        mu = 30.0 * float(problem.constants().L) * max(1.0, B) ** 2
-        for name in ("fedprox-sharp", "fedprox-convex"):
-            holds(name, problem, FedProx(proximal_mu=mu, solver=ProximalPoint()), 1, start=start)
-            holds(name, problem, FedProx(proximal_mu=mu, solver=ProximalPoint(), participation=2), 1, start=start)
-            few = FedProx(proximal_mu=mu, step_size=0.5 / mu, local_steps=30)
-            assert holds(name, problem, few, 1, start=start).trajectories == 0
-        method = FedProx(proximal_mu=mu, solver=ProximalPoint(), participation=ProportionalSampling(60))
-        holds("fedprox", problem, method, 1, start=start)
     refuses("fedprox", squares(), FedProx(proximal_mu=1.0, solver=ProximalPoint()), "drawn with probabilities")
     refuses("fedprox", squares(), FedProx(proximal_mu=1.0, solver=ProximalPoint(), participation=sampled), "rho > 0")
     refuses("fedprox-convex", squares(), FedProx(proximal_mu=1.0, step_size=0.1, batch_size=2), "full local gradients")
@@ -210,6 +213,7 @@ def test_planted_bounds_are_violated(name, problem, method, rounds, factor):
     assert verify(planted, problem, method, rounds=rounds, start=start, most=256).outcome is Outcome.VIOLATED
 
 
+@pytest.mark.slow
 def test_descent_of_fedprox_by_enumeration_is_what_runs_show():
     """Both sampling schemes, unequal weights where they are unbiased: enumeration within 4 standard errors of runs."""
     problem, start = logistic(l2=0.5, weights=[0.4, 0.3, 0.2, 0.1]), 5.0 * np.ones(2)

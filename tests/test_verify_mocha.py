@@ -115,6 +115,7 @@ def test_the_quantities_are_those_of_a_run():
     ],
     ids=["one pass", "clock", "theta", "half of them", "half and drops", "own drops", "CoCoA"],
 )
+@pytest.mark.slow_unless(absent=0.6)
 def test_the_theorems_hold(method, absent):
     for name, problem in (
         ("mocha-smooth", related_tasks),
@@ -128,6 +129,7 @@ def test_the_theorems_hold(method, absent):
     assert f"{absent:.4g} absent" in p_max
 
 
+@pytest.mark.slow
 def test_nodes_that_work_in_vain_count():
     """Single coordinate steps: often the drawn coordinate is where it should be, and theta_t = 1 without a drop."""
     method = MOCHA(local_steps=1, replacement=True)
@@ -174,6 +176,7 @@ def test_kinds_of_problems_are_told_apart():
     refuses("boosting-descent", tasks, EXACT, "needs a BoostingProblem, got MultiTaskProblem")
 
 
+@pytest.mark.slow
 def test_hypotheses_are_named(monkeypatch):
     problem = related_tasks.make()
     learned = MultiTaskProblem(problem.federation, Hinge(), Covariance(1.0))

@@ -99,9 +99,9 @@ def tightest(
     Examples
     --------
     >>> from fedconvex.verify import tightest
-    >>> found = tightest("fedavg-convex", 60, isolate="heterogeneity drift")
+    >>> found = tightest("fedavg-convex", 12, isolate="heterogeneity drift")
     >>> found.evaluated, found.tiny is not None
-    (60, True)
+    (12, True)
     """
     theorem, budget = find_theorem(theorem), whole("tightest: budget", budget, low=1)
     seed, processes = whole("tightest: seed", seed), whole("tightest: processes", processes, low=1)
