@@ -23,6 +23,7 @@ from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJ
 from fedconvex.solvers.damping import best_damping, largest_damping, radius, site_map
 from fedconvex.solvers.free_energy import gradient, slope_and_curvature
 from fedconvex.solvers.gaussians import Gaussian, pack, times
+from fedconvex.solvers.mean_steps import Columns, RowSpace
 
 
 class Absolute(NamedTuple):
@@ -617,3 +618,43 @@ def rounds_needed(kappa, rho):
     slower = modes[modes < modes[-1] * (1.0 - 1e-9)]
     ratio = slower[-1] / modes[-1] if slower.size else 0.0
     return 10 if ratio == 0.0 else 10 + math.ceil(math.log(1e-9) / math.log(ratio))
+
+
+# ---------------------------------------------------------------- systems among rows
+
+
+@pytest.mark.parametrize("private", [None, 3.0])
+@pytest.mark.parametrize("clients", [2, 6])  # fewer rows than columns in all, and more
+def test_systems_among_rows_are_those_of_columns(private, clients):
+    """Woodbury against matrices of the columns' size: steps, answers, rounds."""
+    rng = np.random.default_rng(3)
+    pairs = []
+    for k in range(clients):
+        X = rng.normal(size=(5 + k, 20)) @ np.diag(3.0 ** -np.arange(20))
+        pairs.append((X, np.where(X[:, 0] + 0.1 * rng.normal(size=5 + k) > 0.0, 1.0, -1.0)))
+    P, Q = rng.uniform(0.1, 2.0, size=20), None if private is None else np.full(20, private)
+    X, bent = [X for X, _ in pairs], [rng.uniform(0.0, 0.25, size=len(y)) for _, y in pairs]
+    assert RowSpace.fits(X, bent, P, Q)
+    assert not RowSpace.fits(X, bent, 1e-12 * P, Q)  # differences would lose what they are to tell
+    assert not RowSpace.fits([X[0].T], [np.ones(20)], P[:5], None)  # more rows than columns
+    pull, own = rng.normal(size=20), [] if Q is None else list(rng.normal(size=(clients, 20)))
+    found, hand = RowSpace(X, P, Q), Columns(X, P, Q)
+    one, other = found.steps(found.bend(bent), pull, own), hand.steps(hand.bend(bent), pull, own)
+    np.testing.assert_allclose(one[0], other[0], atol=1e-13)
+    np.testing.assert_allclose(np.array(one[1]), np.array(other[1]), atol=1e-13)
+    for more, less in zip(found.spread(found.bend(bent), [P]), hand.spread(hand.bend(bent), [P]), strict=True):
+        assert (more >= less).all()
+
+
+def test_answers_and_rounds_do_not_depend_on_the_systems(monkeypatch):
+    rng = np.random.default_rng(4)
+    pairs = [(X, np.where(X[:, 0] > 0.0, 1.0, -1.0)) for X in rng.normal(size=(2, 5, 9))]
+
+    def answers():
+        problem = GaussianPosteriorProblem(Federation.from_clients(pairs), Logistic(), private_precision=2.0)
+        best, result = problem.solve().posterior, run(VIRTUAL(), problem, rounds=2, record_every=2)
+        return np.concatenate([best.mean, best.variances, best.models.ravel(), result.w, result.trace.value])
+
+    among_rows = answers()
+    monkeypatch.setattr(RowSpace, "fits", staticmethod(lambda *args: False))
+    np.testing.assert_allclose(answers(), among_rows, rtol=1e-11, atol=1e-11)

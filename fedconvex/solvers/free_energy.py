@@ -19,6 +19,7 @@ import numpy as np
 from fedconvex.kernels.pieces import pause
 from fedconvex.solvers.expected_losses import ExpectedLoss
 from fedconvex.solvers.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
+from fedconvex.solvers.mean_steps import Columns, RowSpace
 
 __all__ = ["Fit", "Rows", "gradient", "minimise", "natural_step", "slope_and_curvature"]
 
@@ -60,14 +61,20 @@ def slope_and_curvature(
     expected: ExpectedLoss, rows: Rows, q: Gaussian, c: Gaussian | None, full: bool
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return the expected loss, X'l' (d,), and X' diag(l'') X: (d, d), or its diagonal."""
+    value, slope, bent = _by_rows(expected, rows, q, c)
+    return value, slope, (rows.X * bent[:, None]).T @ rows.X if full else bent @ (rows.X * rows.X)
+
+
+def _by_rows(
+    expected: ExpectedLoss, rows: Rows, q: Gaussian, c: Gaussian | None
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the expected loss, X'l' (d,), and the curvatures of the rows (n,), weights included."""
     mu, v = q.scores(rows.X)
     if c is not None:
         own = c.scores(rows.X)
         mu, v = mu + own[0], v + own[1]
     value, slope, curvature = expected.moments(mu + rows.mean, v + rows.variance, rows.y)
-    bent = rows.weight * curvature
-    H = (rows.X * bent[:, None]).T @ rows.X if full else bent @ (rows.X * rows.X)
-    return float(rows.weight @ value), rows.X.T @ (rows.weight * slope), H
+    return float(rows.weight @ value), rows.X.T @ (rows.weight * slope), rows.weight * curvature
 
 
 def gradient(q: Gaussian, prior: Gaussian, slope: np.ndarray, curvature: np.ndarray) -> Gradient:
@@ -118,7 +125,7 @@ def minimise(
     step. Both directions descend, and steps are halved until F or its gradient falls. Linear models take one step; for
     others the steps are extrapolated (Anderson 1965) wherever that lowers the gradient.
     """
-    energy = _Energy(prior, private, clients, expected)
+    energy = _Energy(prior, private, clients, expected, _systems(prior, private, clients, expected))
     q, c = start or (prior, [private] * len(clients) if private is not None else [])
     here = energy.at(q, tuple(c))
     past: list[tuple[np.ndarray, np.ndarray]] = []
@@ -142,6 +149,16 @@ def minimise(
     return here
 
 
+def _systems(
+    prior: Gaussian, private: Gaussian | None, clients: Sequence[Rows], expected: ExpectedLoss
+) -> Columns | RowSpace:
+    """Return how Newton systems are solved: among rows where these are fewer than columns."""
+    X, P, Q = [rows.X for rows in clients], prior.precision, None if private is None else private.precision
+    zeros = [np.zeros(len(rows.y)) for rows in clients]  # where curvatures are largest
+    most = [rows.weight * expected.moments(z, z, rows.y)[2] for rows, z in zip(clients, zeros, strict=True)]
+    return RowSpace(X, P, Q) if RowSpace.fits(X, most, P, Q) else Columns(X, P, Q)
+
+
 def _better(there: Fit, here: Fit, noise: float) -> bool:
     """Whether the gradient fell, or F by more than rounding."""
     return there.gradient < 0.999 * here.gradient or there.value < here.value - noise
@@ -162,35 +179,34 @@ class _Energy(NamedTuple):
     private: Gaussian | None
     clients: Sequence[Rows]
     expected: ExpectedLoss
+    systems: Columns | RowSpace
 
     def at(self, q: Gaussian, c: tuple[Gaussian, ...]) -> Fit:
         """Return the free energy and its gradient at (q, c), and where to go from there."""
-        prior, private, clients = self.prior, self.private, self.clients
+        prior, private, clients, systems = self.prior, self.private, self.clients, self.systems
         own: Sequence[Gaussian | None] = c or [None] * len(clients)
-        parts = [slope_and_curvature(self.expected, rows, q, ck, True) for rows, ck in zip(clients, own, strict=True)]
-        shaped = (lambda H: np.diag(H).copy()) if q.precision.ndim == 1 else (lambda H: H)
-        slope, H = np.sum([g for _, g, _ in parts], axis=0), np.sum([H for _, _, H in parts], axis=0)
+        parts = [_by_rows(self.expected, rows, q, ck) for rows, ck in zip(clients, own, strict=True)]
+        curvatures = systems.bend([bent for _, _, bent in parts])
+        shapes = systems.shaped(curvatures)
+        sizes = [
+            np.sum((np.sqrt(g.variances) * v) ** 2)
+            for g, v in zip((q, *c), systems.spread(curvatures, [q.mean, *(ck.mean for ck in c)]), strict=True)
+        ]
+        slope, H = np.sum([g for _, g, _ in parts], axis=0), np.sum(shapes, axis=0)
         value = divergence(q, prior) + sum(v for v, _, _ in parts)
-        _, free, terms = gradient(q, prior, slope, shaped(H))
-        terms += _size(q, H)
-        pull = times(prior.precision, q.mean - prior.mean) + slope
-        schur, steps = dense(prior.precision) + H, []
-        for ck, (_, g, Hk) in zip(c, parts if c else (), strict=True):
+        _, free, terms = gradient(q, prior, slope, H)
+        terms += float(sizes[0])
+        pulls, precisions = [], [prior.precision + H]
+        for ck, (_, g, _), Hk, size in zip(c, parts if c else (), shapes if c else (), sizes[1:], strict=True):
             assert private is not None
             value += divergence(ck, private)
-            more = gradient(ck, private, g, shaped(Hk))
-            free, terms = free + more.free, terms + more.terms + _size(ck, Hk)
-            Q = dense(private.precision)
-            left = np.linalg.inv(Q + Hk)
-            kept = Hk @ left @ Q  # H - H (Q + H)^-1 H
-            schur = schur - Hk + 0.5 * (kept + kept.T)
-            gk = times(private.precision, ck.mean - private.mean) + g
-            pull = pull - Hk @ (left @ gk)
-            steps.append((left, gk, Hk, private.precision + shaped(Hk)))
-        dm = np.linalg.solve(schur, pull)
-        towards = [(dm, prior.precision + shaped(H))]
-        towards += [(left @ (g - Hk @ dm), precision) for left, g, Hk, precision in steps]
-        return Fit(q, c, float(value), float(np.sqrt(free)), float(np.sqrt(terms)), tuple(towards))
+            more = gradient(ck, private, g, Hk)
+            free, terms = free + more.free, terms + more.terms + float(size)
+            pulls.append(times(private.precision, ck.mean - private.mean) + g)
+            precisions.append(private.precision + Hk)
+        dm, steps = systems.steps(curvatures, times(prior.precision, q.mean - prior.mean) + slope, pulls)
+        towards = tuple(zip((dm, *steps), precisions, strict=True))
+        return Fit(q, c, float(value), float(np.sqrt(free)), float(np.sqrt(terms)), towards)
 
     def stepped(self, here: Fit, share: float) -> Fit:
         """Return the point that lies a share of the way in all directions."""
@@ -220,12 +236,6 @@ class _Energy(NamedTuple):
             return self.at(moved[0], tuple(moved[1:]))
         except np.linalg.LinAlgError:
             return None
-
-
-def _size(q: Gaussian, H: np.ndarray) -> float:
-    """Return the square of the size of the terms that scores at q's mean add to a slope, in standard deviations."""
-    sd = np.sqrt(q.variances)
-    return float(np.sum((sd * (np.abs(H) @ np.abs(q.mean))) ** 2))
 
 
 def _units(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
