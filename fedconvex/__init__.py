@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedconvex.driver import iterate as iterate
     from fedconvex.driver import run as run
     from fedconvex.federation import Federation as Federation
+    from fedconvex.hybrid_federation import HybridFederation as HybridFederation
     from fedconvex.losses import Exponential as Exponential
     from fedconvex.losses import Hinge as Hinge
     from fedconvex.losses import Logistic as Logistic
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 _HOME = {
     "fedconvex.comparison": ["Comparison", "compare"],
     "fedconvex.federation": ["Federation"],
+    "fedconvex.hybrid_federation": ["HybridFederation"],
     "fedconvex.vertical_federation": ["VerticalFederation"],
     "fedconvex.losses": ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"],
     "fedconvex.constants": ["Constants"],

@@ -80,10 +80,10 @@ def choose(state, K, m, out):
 
 
 @kernel
-def choose_many(key, trajectories, round_, K, m, out):
-    """Write a sample without replacement for every trajectory into out (R, m)."""
+def choose_many(key, trajectories, round_, client, purpose, K, m, out):
+    """Write a sample without replacement for every trajectory into out (R, m); client -1 is the server."""
     for r in range(out.shape[0]):
-        choose(stream(key, trajectories[r], round_, -1, PARTICIPATION), K, m, out[r])
+        choose(stream(key, trajectories[r], round_, client, purpose), K, m, out[r])
 
 
 @kernel

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["Controls", "LocalSteps", "ProblemTraits", "Traits", "not_sent", "problem_traits", "sent_apart", "traits_of"]
+__all__ = [
+    "Controls",
+    "LocalSteps",
+    "ProblemTraits",
+    "Traits",
+    "counted_by",
+    "not_sent",
+    "problem_traits",
+    "sent_apart",
+    "traits_of",
+]
 
 
 class LocalSteps(NamedTuple):
@@ -149,6 +159,14 @@ def not_sent(*fields: str) -> Callable[[_T], _T]:
 def sent_apart(*fields: str) -> Callable[[_T], _T]:
     """Declare fields (R, K, ...) of a Message of which every client is sent its own part only."""
     return lambda cls: _declared(cls, "per_client", fields)
+
+
+def counted_by(field: str) -> Callable[[_T], _T]:
+    """Declare that a field of whole numbers, (R, K) of a Message or (R, m) of a Reply, says what each client pays.
+
+    Nothing else in it is counted then: for clients that are sent, or answer, different numbers of entries.
+    """
+    return lambda cls: _declared(cls, "counted", (field,))
 
 
 def _declared(cls: _T, name: str, fields: tuple[str, ...]) -> _T:

@@ -25,7 +25,7 @@ FLOORS = [
     {"loss_traits", "_files", "_html", "_progress"},
     {"federation_input", "roster", "tables"},
     {"losses", "simplex", "federation", "draws", "traits", "fields", "_model_files"},
-    {"penalties", "models", "vertical_federation"},
+    {"penalties", "models", "vertical_federation", "hybrid_federation"},
     {"fitted"},
     {"kernels"},
     {"solvers"},

@@ -24,6 +24,7 @@ from fedconvex import (
     Federation,
     FedSGD,
     GradientDescent,
+    HybridFederation,
     Logistic,
     Problem,
     Softmax,
@@ -62,6 +63,8 @@ from fedconvex.methods import (
     FedSAM,
     FLGame,
     GradientResponse,
+    HybridDualAscent,
+    HyFDCA,
     IRMGame,
     IRMv1,
     JointMOCHA,
@@ -81,6 +84,7 @@ from fedconvex.methods import (
     ServerYogi,
     SoftmaxFedAvg,
     Stragglers,
+    TrackedBlockDescent,
     UniformSampling,
     VerticalAcceleratedGradient,
     VerticalGradientDescent,
@@ -92,6 +96,7 @@ from fedconvex.problems import (
     GameProblem,
     GaussHermite,
     GaussianPosteriorProblem,
+    HybridProblem,
     InvariantProblem,
     MeanRegularised,
     MultiTaskProblem,
@@ -199,13 +204,24 @@ VERTICAL = {  # blocks of columns at their owners
     "FedBCD in turn": FedBCD(local_steps=2, order="in turn"),
     "FedBCD sampled": FedBCD(participation=2),
 }
-EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES | POSTERIORS | VERTICAL
+HYBRID = {  # blocks of rows and columns at their owners
+    "HybridDualAscent": HybridDualAscent(batch_size=2, drop=0.2),
+    "HybridDualAscent sampled": HybridDualAscent(batch_size=2, participation=2),
+    "HyFDCA": HyFDCA(batch_size=3, passes=2),
+    "TrackedBlockDescent": TrackedBlockDescent(step_size=0.3, local_steps=3),
+}
+EVERY = CONFIGURATIONS | NODES | BOOSTING | INVARIANT | GAMES | POSTERIORS | VERTICAL | HYBRID
 ONE_MODEL, TASKS = ("linear", "logistic", "softmax"), ("tasks", "sparse tasks", "learned tasks")
 AT_RANDOM = (SGD, SVRG, RADFed)  # random even if everybody takes part
 SAMPLED = [
     n for n, m in CONFIGURATIONS.items() if getattr(m, "participation", None) is not None or isinstance(m, AT_RANDOM)
 ]
-SAMPLED += [*NODES, "FedMultiBoost sampled", "VIRTUAL steps"]  # nodes draw their coordinates
+SAMPLED += [
+    *NODES,
+    "FedMultiBoost sampled",
+    "VIRTUAL steps",
+    *[n for n in HYBRID if n[:2] == "Hy"],
+]  # nodes draw their coordinates
 FEDERATED = [n for n, m in EVERY.items() if hasattr(m, "local")]
 
 
@@ -217,6 +233,8 @@ def kinds(name):
         return {"MOCHA": TASKS, "JointMOCHA": TASKS[2:]}.get(name.split()[0], TASKS[:2])
     if name in VERTICAL:
         return ("columns", "sparse columns")
+    if name in HYBRID:
+        return ("blocks", "sparse blocks")
     if name in INVARIANT or name in GAMES:
         return ("environments",) if name in INVARIANT else ("players",)
     if name in POSTERIORS:
@@ -240,6 +258,10 @@ def made(kind):
         each = [rng.normal(size=(20, d)) for d in (2, 1, 3, 2)]
         each = [sp.csr_array(X * (X > 0.0)) for X in each] if kind == "sparse columns" else each
         return VerticalProblem(VerticalFederation.from_blocks(each, rng.choice([-1.0, 1.0], 20)), Logistic(), 0.1)
+    if kind.endswith("blocks"):
+        X, y = rng.normal(size=(20, 5)), rng.choice([-1.0, 1.0], 20)
+        table = Federation(sp.csr_array(X * (X > 0.0)) if kind == "sparse blocks" else X, y, [0, 6, 13, 20])
+        return HybridProblem(HybridFederation(table, [0, 2, 5], [[0, 1], [2, 0], [3, 4]]), Logistic(), 0.1)
     if kind == "environments":
         X, y, who = rng.normal(size=(60, 3)), rng.normal(size=60), np.arange(60) // 10
         return InvariantProblem(Federation.from_arrays(X, y, who, domains=who // 2), Squared(), 0.5)
@@ -268,7 +290,7 @@ def case(request):
 def cases(names):
     """Parametrise by configuration and kind of problem; sparse columns, and variants on softmax problems, are slow."""
     pairs = [(kind, name) for name in names for kind in kinds(name)]
-    rare = [kind == "sparse columns" or (kind == "softmax" and " " in name) for kind, name in pairs]
+    rare = [kind in ("sparse columns", "sparse blocks") or (kind == "softmax" and " " in name) for kind, name in pairs]
     marks = [pytest.mark.slow if slow else () for slow in rare]
     params = [pytest.param(p, marks=m, id=f"{p[0]}-{p[1]}") for p, m in zip(pairs, marks, strict=True)]
     return pytest.mark.parametrize("case", params, indirect=True)
@@ -547,7 +569,7 @@ def test_server_never_touches_rows(problem, name, rng):
         np.testing.assert_array_equal(again, sent)
 
 
-@cases([n for n in FEDERATED if n not in {*BOOSTING, *VERTICAL}])
+@cases([n for n in FEDERATED if n not in {*BOOSTING, *VERTICAL, *HYBRID}])
 def test_clients_touch_only_their_own_rows(case, rng):
     """Answers of clients 0 and 1 are the same when everybody else's rows are others (for one model: NaN)."""
     method, problem, name = case

@@ -164,7 +164,7 @@ def test_choose_is_uniform_over_subsets(K, m):
     """Both branches (m^2 > 4 K shuffles): exact subset frequencies if they are few, else members and pairs."""
     N = 6000
     out = np.empty((N, m), np.int64)
-    draws.choose_many(key_from_seed(1), np.arange(N), 0, K, m, out)
+    draws.choose_many(key_from_seed(1), np.arange(N), 0, -1, draws.PARTICIPATION, K, m, out)
     assert out.min() >= 0
     assert out.max() < K
     ordered = np.sort(out, axis=1)
@@ -188,7 +188,7 @@ def test_choose_is_uniform_over_subsets(K, m):
 def test_choose_changes_with_the_round_and_trajectory():
     def sample(t, r):
         out = np.empty((1, 5), np.int64)
-        draws.choose_many(key_from_seed(0), np.array([r]), t, 1000, 5, out)
+        draws.choose_many(key_from_seed(0), np.array([r]), t, -1, draws.PARTICIPATION, 1000, 5, out)
         return tuple(out[0])
 
     assert len({sample(t, r) for t in range(10) for r in range(10)}) == 100
@@ -225,7 +225,7 @@ for seed in (0, 2**40):
     h.update(d.uniform(50, client=5, purpose=0).tobytes())
     for K, m in ((20, 3), (20, 15)):
         out = np.empty((2, m), np.int64)
-        draws.choose_many(key, np.array([0, 7]), 3, K, m, out)
+        draws.choose_many(key, np.array([0, 7]), 3, -1, draws.PARTICIPATION, K, m, out)
         h.update(out.tobytes())
     out = np.empty((2, 4), np.int64)
     draws.choose_weighted(key, np.array([0, 7]), 3, np.cumsum([0.1, 0.2, 0.7]), out)

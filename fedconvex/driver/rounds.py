@@ -16,6 +16,7 @@ from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
 from fedconvex.problems.protocol import (
     ENSEMBLE,
     EQUILIBRIUM,
+    HYBRID_MODEL,
     INVARIANT_MODEL,
     MODEL_PER_TASK,
     ONE_MODEL,
@@ -113,17 +114,29 @@ class Engine:
             yield t, state
 
     def _round(self, t: int, state: Any) -> Any:
-        method, problem = self.method, self.problem
+        method = self.method
         draws = Draws(self.key, self.numbers, t)
         clients, weights = defaults.participants(method, self.server, draws)
+        for _ in range(getattr(method, "exchanges", 1)):
+            state = self._exchange(state, draws, clients, weights)
+        return state
+
+    def _exchange(self, state: Any, draws: Draws, clients: np.ndarray, weights: np.ndarray) -> Any:
+        """One message to all clients of the round, and their replies."""
+        method, problem = self.method, self.problem
         message = method.broadcast(state)
         reply, self.memory = self.threads.local(method, problem, message, clients, self.memory, draws)
         if hasattr(method, "send"):  # what all clients of the round agree on together: masks
             reply = method.send(problem, reply, clients, draws)
             self.floats_down += getattr(reply, "relayed", 0) // self.R
         m = clients.shape[1]
-        self.floats_down += m * _floats(message, self.R) - self._others(message, m)
-        self.floats_up += _floats(reply, self.R)
+        if hasattr(message, "counted"):  # clients are sent different numbers
+            numbers = getattr(message, *message.counted)
+            self.floats_down += int(np.take_along_axis(numbers, clients, axis=1).sum()) // self.R
+        else:
+            self.floats_down += m * _floats(message, self.R) - self._others(message, m)
+        own = hasattr(reply, "counted")
+        self.floats_up += int(getattr(reply, *reply.counted).sum()) // self.R if own else _floats(reply, self.R)
         state = method.aggregate(state, clients, weights, reply)
         return method.settle(self.server, state) if hasattr(method, "settle") else state
 
@@ -175,6 +188,7 @@ _CURES = {
     ENSEMBLE: "build an EnsembleProblem or a StumpProblem",
     INVARIANT_MODEL: "wrap it: InvariantProblem(federation, loss, penalty_weight)",
     VERTICAL_MODEL: "wrap it: VerticalProblem(vertical_federation, loss, l2)",
+    HYBRID_MODEL: "wrap it: HybridProblem(hybrid_federation, loss, l2)",
     EQUILIBRIUM: "wrap it: GameProblem(federation, loss, bound)",
     POSTERIOR: "wrap it: GaussianPosteriorProblem(federation, loss, prior_precision=...)",
 }

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fedconvex.methods.fedsgd import FedSGD
     from fedconvex.methods.flgame import FLGame
     from fedconvex.methods.fsvrg import FSVRG
+    from fedconvex.methods.hybriddual import HybridDualAscent
+    from fedconvex.methods.hyfdca import HyFDCA
     from fedconvex.methods.irmgame import IRMGame
     from fedconvex.methods.irmv1 import IRMv1
     from fedconvex.methods.jointmocha import JointMOCHA
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.radfed import RADFed
     from fedconvex.methods.scaffold import SCAFFOLD
     from fedconvex.methods.svrg import SVRG
+    from fedconvex.methods.trackedblocks import TrackedBlockDescent
     from fedconvex.methods.verticalgradient import VerticalAcceleratedGradient, VerticalGradientDescent
     from fedconvex.methods.virtual import VIRTUAL
     from fedconvex.secure import PlainSums, SecureSums
@@ -87,6 +90,8 @@ __all__ = [
     "FedSGD",
     "GradientDescent",
     "GradientResponse",
+    "HyFDCA",
+    "HybridDualAscent",
     "IRMGame",
     "IRMv1",
     "JointMOCHA",
@@ -114,6 +119,7 @@ __all__ = [
     "Simplex",
     "SoftmaxFedAvg",
     "Stragglers",
+    "TrackedBlockDescent",
     "UniformSampling",
     "VerticalAcceleratedGradient",
     "VerticalGradientDescent",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.ensemble_model import EnsembleModel
     from fedconvex.problems.game import GameProblem
     from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, Predictive
+    from fedconvex.problems.hybrid import HybridProblem
     from fedconvex.problems.invariant import InvariantProblem, InvariantSubset
     from fedconvex.problems.moving import MovingTarget
     from fedconvex.problems.multitask import MultiTaskProblem
@@ -39,6 +40,7 @@ __all__ = [
     "GaussHermite",
     "GaussianPosterior",
     "GaussianPosteriorProblem",
+    "HybridProblem",
     "Independent",
     "InvariantProblem",
     "InvariantSubset",

@@ -21,6 +21,7 @@ from fedconvex.roster import Roster
 __all__ = [
     "ENSEMBLE",
     "EQUILIBRIUM",
+    "HYBRID_MODEL",
     "INVARIANT_MODEL",
     "MODEL_PER_TASK",
     "ONE_MODEL",
@@ -40,6 +41,7 @@ __all__ = [
 ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
 INVARIANT_MODEL = "one model that serves all environments alike"
 VERTICAL_MODEL = "one model in blocks, each at the owner of its columns"
+HYBRID_MODEL = "one model in blocks, each at all owners of its columns"
 EQUILIBRIUM = "a strategy per player, none of which pays to change alone"
 POSTERIOR = "a Gaussian posterior"
 

@@ -193,7 +193,18 @@ class Entry(NamedTuple):
 @functools.cache
 def world() -> dict[str, Any]:
     """Small problems of each kind, and what is made from them."""
-    from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Softmax, Squared, VerticalFederation, run
+    from fedconvex import (
+        FedAvg,
+        Federation,
+        FedSGD,
+        HybridFederation,
+        Logistic,
+        Problem,
+        Softmax,
+        Squared,
+        VerticalFederation,
+        run,
+    )
     from fedconvex.methods import AFL, SCAFFOLD, KLBall, MultiBoost, Point, Polytope, Simplex
     from fedconvex.models import LinearModel
     from fedconvex.penalties import L1
@@ -277,6 +288,7 @@ def world() -> dict[str, Any]:
         "alone": problem.client(0),
         "alone_clients": Federation.from_arrays(X, y, who),
         "columns_of_owners": VerticalFederation.from_blocks([X[:, :1], X[:, 1:]], y),
+        "blocks_of_owners": HybridFederation.from_grid(X, y, 3, 2),
         "bayes": (bayes := GaussianPosteriorProblem(Federation.from_arrays(X, y, who), Squared())),
         "bayes_posterior": bayes.solve().posterior,
         "bound": closed_form_homogeneous(1.0, 1.0, 0.1, 1, 1),
@@ -568,6 +580,10 @@ def own() -> dict[str, dict[str, Any]]:
             "on": "id",
             "target": "v",
         },
+        "HybridFederation": {"rows": w["labelled"], "ptr": np.array([0, 1, 2]), "holder": np.arange(6).reshape(3, 2)},
+        "HybridFederation.from_blocks": {"blocks": {"a": (w["X"], list(range(18)), ["u", "v"], w["y"])}},
+        "HybridFederation.from_grid": {"row_groups": 3, "column_groups": 2},
+        "problems.HybridProblem": {"federation": w["blocks_of_owners"], "l2": 0.1},
         "problems.VerticalProblem": {"federation": w["columns_of_owners"], "l2": 0.1},
         "problems.GameProblem": {"federation": w["alone_clients"], "bound": 2.0, "predictor": "sum"},
         "methods.FLGame": {"buffer": 2},

@@ -148,7 +148,7 @@ def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[
         _draws.choose_weighted(draws.key, draws.trajectory, draws.round, problem.cumulative_weights, clients)
         return ordered[clients], np.full((R, scheme.draws), 1.0 / scheme.draws)
     clients = np.empty((R, scheme.clients), dtype=np.int64)
-    _draws.choose_many(draws.key, draws.trajectory, draws.round, K, scheme.clients, clients)
+    _draws.choose_many(draws.key, draws.trajectory, draws.round, -1, _draws.PARTICIPATION, K, scheme.clients, clients)
     clients = ordered.take(clients)
     if problem.equal_weights:
         return clients, np.full(clients.shape, 1.0 / scheme.clients)
