@@ -74,8 +74,13 @@ def vector(who: str, x: Any, size: int | None = None) -> np.ndarray:
     return a
 
 
+_FEW = 256  # entries that are asked one by one in less time than it takes to silence a sum's overflow
+
+
 def numeric(who: str, x: Any, copy: bool = True) -> np.ndarray:
     """Return x as a float64 C-order array; objects, strings, complex numbers and ragged lists are refused."""
+    if type(x) is np.ndarray and x.dtype == np.float64 and x.flags.c_contiguous:  # what most calls give
+        return x.copy() if copy else x
     given = raw(who, x)
     if given.dtype.kind not in "fiub":
         cure = "encode categories as numbers first" if given.dtype.kind in "OUS" else ""
@@ -86,6 +91,8 @@ def numeric(who: str, x: Any, copy: bool = True) -> np.ndarray:
 
 def finite(who: str, a: np.ndarray) -> None:
     """Raise if a holds NaN or infinity, and say where."""
+    if a.size <= _FEW and np.isfinite(a).all():
+        return
     with np.errstate(over="ignore", invalid="ignore"):
         total = a.sum()
     if a.size and not np.isfinite(total):  # a finite sum proves finite entries; otherwise look closer
@@ -197,9 +204,6 @@ def equal_by_type(cls: _T) -> _T:
     def unequal(self: tuple, other: object) -> bool:
         return not equal(self, other)
 
-    def key(self: tuple) -> int:
-        return hash((cls.__name__, tuple(self)))
-
-    for name, method in (("__eq__", equal), ("__ne__", unequal), ("__hash__", key)):
+    for name, method in (("__eq__", equal), ("__ne__", unequal), ("__hash__", tuple.__hash__)):
         setattr(cls, name, method)
     return cls

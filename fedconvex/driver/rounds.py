@@ -26,6 +26,9 @@ from fedconvex.problems.protocol import (
 
 __all__ = ["Engine", "iterate", "server_of"]
 
+ONE_BY_ONE = 4096  # rounds before some are computed together: by then it is worth compiling, or reading, a kernel
+BLOCK = 128  # rounds that are
+
 
 def iterate(
     method: Any,
@@ -92,6 +95,9 @@ class Engine:
         self.memory = self.method.memory(problem, self.R) if hasattr(method, "memory") else None
         self.step = self._round if hasattr(method, "local") else self._centralised
         self.moving = isinstance(problem, MovingTarget)
+        # a class that inherits `ahead` may do something else in its rounds
+        own = "ahead" in vars(type(method)) and not self.moving
+        self.ahead: Any = getattr(self.method, "ahead", None) if own else None
 
     def start(self, w: Any) -> Any:
         """Return the method's first state."""
@@ -105,13 +111,34 @@ class Engine:
     def loop(self, state: Any, t: int, limit: int | None) -> Iterator[tuple[int, Any]]:
         """Yield (t, state) forever, or up to the limit."""
         yield t, state
+        first, sent = t, (0, 0)
         while limit is None or t < limit:
-            with np.errstate(all="ignore"):  # divergence is found by measuring
-                state = self.step(t, state)
-                if self.moving:
-                    state = self._drift(t, state)
-            t += 1
-            yield t, state
+            block = self._block(t, state, limit) if self.ahead is not None and t - first >= ONE_BY_ONE else None
+            if block is None:
+                before = self.floats_down, self.floats_up
+                with np.errstate(all="ignore"):  # divergence is found by measuring
+                    state = self.step(t, state)
+                    if self.moving:
+                        state = self._drift(t, state)
+                sent = self.floats_down - before[0], self.floats_up - before[1]
+                t += 1
+                yield t, state
+                continue
+            for state in block:
+                t, kept = t + 1, state.w.tobytes()
+                self.floats_down, self.floats_up = self.floats_down + sent[0], self.floats_up + sent[1]
+                yield t, state
+                if state.w.tobytes() != kept:  # whoever asked for the state has changed it: go on from there
+                    break
+
+    def _block(self, t: int, state: Any, limit: int | None) -> Any:
+        """Return the states after each of the next rounds, if the method computes them together, else None."""
+        n = BLOCK if limit is None else min(BLOCK, limit - t)
+        with np.errstate(all="ignore"):
+            block = self.ahead(self.problem, self.server, state, Draws(self.key, self.numbers, t), n)
+        if block is None:
+            self.ahead = None
+        return block
 
     def _round(self, t: int, state: Any) -> Any:
         method = self.method
@@ -142,7 +169,10 @@ class Engine:
 
     def _others(self, message: Any, m: int) -> int:
         """Floats of fields named in ``per_client``, (R, K, ...), that are not for the client they go to."""
-        own = sum(getattr(message, name).size for name in getattr(message, "per_client", ()))
+        names = getattr(message, "per_client", ())
+        if not names:
+            return 0
+        own = sum(getattr(message, name).size for name in names)
         return m * own // self.R - m * own // (self.R * self.problem.federation.K)
 
     def _drift(self, t: int, state: Any) -> Any:
@@ -196,7 +226,10 @@ _CURES = {
 
 def _floats(message: Any, R: int) -> int:
     """Numbers per trajectory in a message, except fields named in its ``not_sent`` (diagnostics)."""
-    total = sum(v.size for v in message if isinstance(v, np.ndarray))
+    total = 0
+    for v in message:
+        if isinstance(v, np.ndarray):
+            total += v.size
     for name in getattr(message, "not_sent", ()):
         total -= getattr(message, name).size
     return total // R

@@ -111,7 +111,7 @@ def local_updates(problem, opt, w, clients, draws, eta, plan, replacement, shado
     R, p = len(clients), problem.size
     tau = int(plan[0, 0, 0] * -(-plan[0, 0, 1] // plan[0, 0, 2])) if shadow else 0
     path = np.empty((*clients.shape, tau, p))
-    plain = rules(opt, problem.n_outputs, np.ndim(problem.ridge) == 0)
+    plain = rules(opt, problem.n_outputs, not isinstance(problem.ridge, np.ndarray))
     kinds = plain if prox is None else {jobs.OWN: ProximalSteps(prox)}
     out = jobs.run(
         kinds, problem, problem.ridge, w.reshape(R, -1, p), clients, draws, eta, plan, replacement, path=path,

@@ -80,17 +80,22 @@ def held_by(federation: Federation, clients: np.ndarray, p: int) -> np.ndarray:
     ValueError
         If there are not p domains: a part of a federation whose clients are the domains.
     """
+    return _held_of(federation, p)[clients]
+
+
+def _held_of(federation: Federation, p: int) -> np.ndarray:
+    """Return the rows (K, p) of each of p domains at every client, or raise if there are not p."""
     held = domains_of(federation).held
     if held.shape[1] != p:
         cure = "name the domains: Federation.from_arrays(..., domains=...)"
         raise bad("a client that works alone", f"know which of the {p} domains its rows belong to", "no domains", cure)
-    return held[clients]
+    return held
 
 
 def domain_losses(problem: Any, w: np.ndarray, clients: np.ndarray, p: int) -> np.ndarray:
     """Return the sums (R, m, p) of the losses by domain at w (R, *model), over the rows of clients (R, m)."""
     fed, sums = problem.federation, np.zeros((*clients.shape, p))
-    held_by(fed, clients, p)
+    _held_of(fed, p)
     W, code, jobs_ = w.reshape(len(w), -1), domains_of(fed).code, clients.size
     most, C, data = int(fed.sizes[clients].max()), problem.n_outputs, (fed.rows, problem.absolute_labels, fed.ptr)
     room = np.empty(max(most, C))
@@ -141,7 +146,7 @@ def domain_sums(
     a batch size a client sums over a batch b of its n rows, times n/b: unbiased.
     """
     fed, (R, m), p = problem.federation, clients.shape, alpha.shape[1]
-    held_by(fed, clients, p)
+    _held_of(fed, p)
     sums, n = np.zeros((R, m, p)), fed.sizes[clients]
     draws = Draws(np.uint64(0), np.zeros(R, np.int64), 0) if draws is None else draws
     plan = np.ones((R, m, 3), dtype=np.int64)

@@ -167,10 +167,10 @@ def run_jobs(
                 out[r, j, q] = w[q]
 
 
-def _memory(widest, listed, largest, p, C, l2):
+def room_alone(widest, listed, largest, p, C, l2):
     """Return memory for `run_jobs`: whole numbers, reals and a ridge, and the width of the pieces of the reals."""
     width = (max(p, largest * C, C) + 7) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
-    ridge = np.empty(p if np.ndim(l2) else 0)
+    ridge = np.empty(p if isinstance(l2, np.ndarray) else 0)
     return np.empty(widest + listed, np.int64), np.empty(7 * width + 8), ridge, width
 
 
@@ -180,12 +180,22 @@ def _row_bytes(fed):
     return 8 * X.shape[1] if isinstance(X, np.ndarray) else 12 * X.data.size / fed.n
 
 
-NO_RIDGE, NO_TILT, _NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
+def room_together(fed, replacement, number, p, widest, listed, passes, block, tilt):
+    """Return how many jobs on single rows go side by side, or 0 where one by one is faster, and their memory."""
+    drawn = not isinstance(replacement, np.ndarray) and (replacement or block == 1)
+    lists, visited = 0 if drawn else listed, min(widest, passes * block) * _row_bytes(fed)
+    together = single_rows.side_by_side(number, p, lists, visited)
+    if together <= single_rows.FEW and tilt.shape[2] == 0:
+        return 0, ()
+    return together, (together, *single_rows.room(together, lists, widest))
+
+
+NO_RIDGE, NO_TILT, NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
 
 
 def run(
     rules, problem, l2, W, clients, draws, eta, plan, replacement, *, kinds=None, ridge=NO_RIDGE, tilt=NO_TILT,
-    path=_NO_PATH, out=None, labels=None,
+    path=NO_PATH, out=None, labels=None,
 ):  # fmt: skip
     """Do the jobs of clients (R, m) by the rules of their kinds: models (R, m, p).
 
@@ -213,14 +223,11 @@ def run(
     for kind, rule in rules.items():
         if not seen >> kind & 1:
             continue
+        together = 0
         if kind == SINGLE:
-            drawn = not isinstance(replacement, np.ndarray) and (replacement or block == 1)
-            lists, visited = 0 if drawn else listed, min(widest, passes * block) * _row_bytes(fed)
-            together = single_rows.side_by_side(clients.size, p, lists, visited)
-        if kind == SINGLE and (together > single_rows.FEW or tilt.shape[2] > 0):
-            room = together, *single_rows.room(together, lists, widest)
-        else:
-            together, room = 0, _memory(widest, listed, largest, p, C, l2)
+            together, room = room_together(fed, replacement, clients.size, p, widest, listed, passes, block, tilt)
+        if not together:
+            room = room_alone(widest, listed, largest, p, C, l2)
         for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):
             todo = kind, some, loss, fed.rows, labels, *where, plan_, eta, replacement
             if together:

@@ -94,6 +94,12 @@ class FedAvg(local_work.AveragedWork):
         return Reply(w, path), memory  # 5
 
     aggregate = averaging.aggregate  # 6
+
+    def ahead(self, problem: Problem, server: Any, state: averaging.State, draws: Draws, n: int) -> Any:
+        """Return the states after each of n rounds, or None where rounds are computed one by one."""
+        W = None if self.shadow else self.models_ahead(problem, server, state.w, draws, n)
+        return None if W is None else (averaging.State(w, *state[1:]) for w in W)
+
     observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:

@@ -361,6 +361,14 @@ class FedProx(local_work.AveragedWork):
         )
         return State(w, server, mu, before, falls, gamma)
 
+    def ahead(self, problem: Problem, server: Any, state: State, draws: Draws, n: int) -> Any:
+        """Return the states after each of n rounds, or None where rounds are computed one by one."""
+        smooth, fixed = getattr(problem, "penalty", None) is None, not isinstance(self.proximal_mu, AdaptiveProximal)
+        if not (smooth and fixed) or self.solver is not None or self.stragglers is not None or self.inexactness:
+            return None
+        W = self.models_ahead(problem, server, state.w, draws, n, state.mu)
+        return None if W is None else (State(w, *state[1:]) for w in W)
+
     def traits(self, problem: Problem) -> Traits:
         smooth = getattr(problem, "penalty", None) is None
         plain = smooth and self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()

@@ -109,12 +109,15 @@ def local_steps(
     """Return the models (R, m, *model) of clients (R, m) after the method's local steps from w (R, *model)."""
     fed, start = problem.federation, w.reshape(len(w), 1, -1)
     plan, eta = method.asked(problem, clients, draws)
-    kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, np.where(beta > 0.0, jobs.OWN, jobs.IDLE))
+    kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, jobs.OWN)
+    idle = ~(beta > 0.0)
+    if idle.any():
+        kinds[idle & (kinds == jobs.OWN)] = jobs.IDLE
     own = DomainWeighted(method.client, domains_of(fed).code, u)
-    rules = descent.rules(method.client, problem.n_outputs, np.ndim(problem.ridge) == 0) | {jobs.OWN: own}
+    rules = descent.rules(method.client, problem.n_outputs, not isinstance(problem.ridge, np.ndarray)) | {jobs.OWN: own}
     out = jobs.run(
         rules, problem, problem.ridge, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
-        out=np.repeat(start, clients.shape[1], axis=1), labels=problem.absolute_labels,
+        out=np.repeat(start, clients.shape[1], axis=1) if idle.any() else None, labels=problem.absolute_labels,
     )  # fmt: skip
     return problem.unflatten(out)
 

@@ -11,10 +11,11 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import BatchDraw, CheckedFields, Count, Flag
-from fedconvex.kernels import descent
+from fedconvex.kernels import descent, many_rounds
+from fedconvex.kernels.jobs import NO_RIDGE
 from fedconvex.methods.parts import step_sizes
 from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptimizer
-from fedconvex.methods.parts.participation import Participation, traits_of_sampling
+from fedconvex.methods.parts.participation import Participation, participants_of_rounds, traits_of_sampling
 from fedconvex.methods.parts.step_sizes import StepSize
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import LocalSteps, Traits
@@ -119,6 +120,29 @@ class AveragedWork(LocalWork):
 
     participation: Participation = 1.0
     server: ServerOptimizer = Averaging()
+
+    def models_ahead(
+        self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, mu: np.ndarray = NO_RIDGE
+    ) -> Any:
+        """Return the models (n, R, *model) after each of n rounds from w on; None where these are done one by one.
+
+        The first is draws.round; clients descend f_k(w) + (mu/2) ‖w - w_t‖^2, mu (R,).
+        """
+        again = self.again(problem)
+        if not isinstance(self.server, Averaging) or isinstance(again, np.ndarray):
+            return None
+        drawn = participants_of_rounds(self.participation, server, draws, n)
+        if drawn is None:
+            return None
+        clients, weights = drawn
+        plan, rounds = self.plan(problem.federation.sizes[clients]), range(draws.round, draws.round + n)
+        if not isinstance(self.step_size, step_sizes.Decay):
+            rounds = rounds[:1]
+        eta = np.stack([step_sizes.step_sizes(self.step_size, draws.trajectory, t, plan[0]) for t in rounds])
+        rules = descent.rules(
+            getattr(self, "client", ClientSGD()), problem.n_outputs, not isinstance(problem.ridge, np.ndarray)
+        )
+        return many_rounds.averaged(rules, problem, w, clients, weights, draws, eta, plan, again, mu)
 
     def averaging_traits(self, problem: FederatedProblem, *drawn: str, plain: bool, averaged: bool = True) -> Traits:
         """Return the traits, averaged: the server moves by a weighted average of the answers.

@@ -23,6 +23,7 @@ __all__ = [
     "UniformSampling",
     "as_participation",
     "participants",
+    "participants_of_rounds",
     "sampling_of",
     "traits_of_sampling",
 ]
@@ -151,6 +152,26 @@ def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[
     _draws.choose_many(draws.key, draws.trajectory, draws.round, -1, _draws.PARTICIPATION, K, scheme.clients, clients)
     clients = ordered.take(clients)
     if problem.equal_weights:
-        return clients, np.full(clients.shape, 1.0 / scheme.clients)
+        equal = np.empty(clients.shape)
+        equal.fill(1.0 / scheme.clients)  # half the time of np.full
+        return clients, equal
     weights = p[clients]
     return clients, weights / weights.sum(axis=1, keepdims=True)
+
+
+def participants_of_rounds(scheme: Any, problem: FederatedProblem, draws: Draws, n: int) -> Any:
+    """Return the clients (n, R, m) and weights of n rounds from draws.round on, those of `participants`; None for some.
+
+    None is returned for `ProportionalSampling`.
+    """
+    sampling, m = sampling_of(scheme, problem)
+    R, K, p, ordered = draws.trajectory.size, problem.federation.K, problem.weights, problem.federation.by_key
+    if sampling == "proportional":
+        return None
+    if sampling == "everyone":
+        return np.broadcast_to(ordered, (n, R, K)).copy(), np.broadcast_to(p[ordered], (n, R, K)).copy()
+    clients = np.empty((n, R, m), dtype=np.int64)
+    _draws.choose_in_rounds(draws.key, draws.trajectory, draws.round, K, clients)
+    clients = ordered.take(clients)
+    weights = np.full(clients.shape, 1.0 / m) if problem.equal_weights else p[clients]
+    return clients, weights if problem.equal_weights else weights / weights.sum(axis=2, keepdims=True)

@@ -114,7 +114,9 @@ def step_counts(plan: np.ndarray) -> np.ndarray:
 def step_sizes(step_size: Any, trajectories: np.ndarray, round_: int, plan: np.ndarray) -> np.ndarray:
     """Return the local step sizes of a round, (R, 1, S) with S = 1 if they are constant within it."""
     if isinstance(step_size, float):
-        return np.full((trajectories.size, 1, 1), step_size)
+        eta = np.empty((trajectories.size, 1, 1))
+        eta.fill(step_size)
+        return eta
     if isinstance(step_size, Decay) and not step_size.by_round:
         tau = int(step_counts(plan[0, 0]))
         return np.tile(step_size.at(round_ * tau + np.arange(float(tau))), (trajectories.size, 1, 1))

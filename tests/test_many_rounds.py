@@ -1,0 +1,132 @@
+"""Rounds that are computed together: bit for bit those computed one by one, and nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fedconvex import FedAvg, Federation, Logistic, Problem, iterate, run
+from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver import rounds
+from fedconvex.methods import (
+    AdaptiveProximal,
+    ClientMomentum,
+    Decay,
+    FedProx,
+    ProportionalSampling,
+    ServerSGD,
+    Stragglers,
+)
+from fedconvex.methods.parts.participation import as_participation, participants, participants_of_rounds
+
+SINGLE = {"local_steps": 3, "batch_size": 1}
+TOGETHER = {
+    "single rows": FedAvg(step_size=0.1, participation=2, **SINGLE),
+    "one client": FedAvg(step_size=0.1, participation=1, **SINGLE),
+    "everybody, unequal weights": FedAvg(step_size=0.1, **SINGLE),
+    "with replacement": FedAvg(step_size=0.1, replacement=True, **SINGLE),
+    "batches": FedAvg(step_size=0.1, participation=3, local_steps=2, batch_size=2),
+    "epochs": FedAvg(step_size=0.1, participation=2, epochs=2, batch_size=1),
+    "full gradients": FedAvg(step_size=0.1, local_steps=2),
+    "momentum of clients": FedAvg(step_size=0.1, local_steps=2, client=ClientMomentum(0.5)),
+    "steps that decay": FedAvg(step_size=Decay(1.0, 9.0), participation=2, **SINGLE),
+    "steps that decay by round": FedAvg(step_size=Decay(1.0, 9.0, 0.5, by_round=True), participation=2, **SINGLE),
+    "a step for each trajectory": FedAvg(step_size=np.array([0.1, 0.2]), **SINGLE),
+    "proximal": FedProx(proximal_mu=0.4, step_size=0.1, participation=2, **SINGLE),
+    "proximal, batches": FedProx(proximal_mu=np.array([0.4, 0.0]), step_size=0.1, local_steps=2, batch_size=2),
+}
+ONE_BY_ONE = {
+    "drawn by weight": FedAvg(step_size=0.1, participation=ProportionalSampling(2), **SINGLE),
+    "server with a memory": FedAvg(step_size=0.1, server=ServerSGD(0.5), **SINGLE),
+    "shadow": FedAvg(step_size=0.1, shadow=True, **SINGLE),
+    "stragglers": FedProx(proximal_mu=0.4, step_size=0.1, stragglers=Stragglers(0.5), **SINGLE),
+    "adaptive": FedProx(proximal_mu=AdaptiveProximal(0.2), step_size=0.1, **SINGLE),
+    "jobs of two kinds": FedAvg(step_size=0.1, epochs=1, batch_size=3),
+}
+
+
+def small_problem(l2=0.1):
+    rng, sizes = np.random.default_rng(4), (3, 5, 4, 6)
+    clients = [(rng.normal(size=(n, 3)), np.where(rng.random(n) < 0.5, -1.0, 1.0)) for n in sizes]
+    return Problem(Federation.from_clients(clients), Logistic(), l2=l2)
+
+
+def states(method, problem, monkeypatch, first, n=9, R=2):
+    """Return the states of n rounds, those after round `first` computed together, and whether they were."""
+    monkeypatch.setattr(rounds, "ONE_BY_ONE", first)
+    monkeypatch.setattr(rounds, "BLOCK", 4)
+    engine = rounds.Engine(method, problem, key_from_seed(3), R, 1)
+    return [s for _, s in engine.loop(engine.start(None), 0, n)], engine
+
+
+def same(method, problem, monkeypatch):
+    """Check that all arrays of all states, and what was sent, are equal; return the engine of the second run."""
+    alone, one = states(method, problem, monkeypatch, 10**9)
+    together, other = states(method, problem, monkeypatch, 1)
+    assert len(alone) == len(together)
+    for a, b in zip(alone, together, strict=True):
+        assert a._fields == b._fields
+        arrays = [(x, y) for x, y in zip(a, b, strict=True) if isinstance(x, np.ndarray)]
+        assert all(np.array_equal(x, y, equal_nan=True) for x, y in arrays) and np.isfinite(a.w).all()
+    assert (one.floats_down, one.floats_up) == (other.floats_down, other.floats_up)
+    return other
+
+
+def test_rounds_together_are_those_one_by_one(monkeypatch):
+    for name, method in TOGETHER.items():
+        assert same(method, small_problem(), monkeypatch).ahead is not None, name
+    for name, method in ONE_BY_ONE.items():
+        assert same(method, small_problem(), monkeypatch).ahead is None, name
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_compiled_rounds_together_are_those_one_by_one(monkeypatch):
+    """Kernels linked into another kernel could add in another order."""
+    for name in ("single rows", "one client", "batches", "full gradients", "proximal"):
+        assert same(TOGETHER[name], small_problem(), monkeypatch).ahead is not None, name
+
+
+def test_participants_of_several_rounds(monkeypatch):
+    for weights in (None, "uniform"):
+        problem, key = small_problem(), key_from_seed(5)
+        problem = Problem(problem.federation, Logistic(), weights=weights)
+        for given in (1.0, 3, 0.5):
+            scheme = as_participation("who", given)
+            clients, shares = participants_of_rounds(scheme, problem, Draws(key, np.arange(2), 7), 3)
+            for t in range(3):
+                a, b = participants(scheme, problem, Draws(key, np.arange(2), 7 + t))
+                assert np.array_equal(clients[t], a) and np.array_equal(shares[t], b)
+
+
+def test_a_class_that_changes_the_round_does_not_inherit_it(monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Halved(FedAvg):
+        def aggregate(self, state, clients, weights, reply):
+            new = super().aggregate(state, clients, weights, reply)
+            return new._replace(w=0.5 * new.w)
+
+    assert same(Halved(step_size=0.1, **SINGLE), small_problem(), monkeypatch).ahead is None
+
+
+def test_a_state_that_is_changed_between_rounds_is_the_one_gone_on_from(monkeypatch):
+    def ends(first):
+        monkeypatch.setattr(rounds, "ONE_BY_ONE", first)
+        for t, state in iterate(TOGETHER["single rows"], small_problem(), rounds=9):
+            if t in (3, 4):
+                state.w[:, 0] = 0.0
+        return state.w
+
+    assert np.array_equal(ends(10**9), ends(1))
+
+
+def test_runs_record_and_stop_as_before(monkeypatch):
+    method, found = FedAvg(step_size=0.5), []
+    for first in (10**9, 1):
+        monkeypatch.setattr(rounds, "ONE_BY_ONE", first)
+        found.append(run(method, small_problem(), rounds=300, tol=1e-3, record_every=3))
+    for name in ("round", "value", "gap", "floats_down", "floats_up"):
+        assert np.array_equal(found[0].trace[name], found[1].trace[name]), name
+    assert found[0].status is found[1].status and found[0].rounds == found[1].rounds
