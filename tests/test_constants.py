@@ -277,3 +277,16 @@ def test_labels_where_there_is_no_minimiser():
     assert singular.mu == 0.0
     assert singular.kappa == math.inf
     assert singular.how["D"] == "to one of the minimisers"
+
+
+def test_clients_are_solved_once(monkeypatch):
+    """No start, ball, mini-batch or weight changes what a client alone finds; another ridge does."""
+    problem, solved, alone = make(0, Logistic()), [], Problem.alone
+    monkeypatch.setattr(Problem, "alone", lambda self, k: solved.append(k) or alone(self, k))
+    first = problem.constants()
+    assert len(solved) == 3
+    again = problem.reweighted(np.array([0.2, 0.3, 0.5])).constants(batch_size=1, start=np.ones(3), radius=1.0)
+    assert len(solved) == 3
+    assert np.array_equal(first.F_k_star, again.F_k_star)
+    other = Problem(problem.federation, Logistic(), 0.2)
+    assert not np.array_equal(first.F_k_star, other.constants().F_k_star) and len(solved) == 6

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, sharp_checks
@@ -89,6 +90,19 @@ def test_a_bound_of_zero_is_violated_by_whatever_is_above():
     assert share_of(descent, tiny) == -math.inf
     rising = descent._replace(exact=lambda s, rounds: descent.exact(s, rounds)._replace(values=np.array([1e-6])))
     assert share_of(rising, tiny) > 1e300
+
+
+def test_searches_keep_linear_algebra_to_one_thread():
+    """Threads that wait for each other took ten times as long on a busy machine."""
+    seen = []
+
+    def read(s):
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        raise ValueError
+
+    with threadpool_limits(2, "blas"):
+        tightest(THEOREMS["fedavg-bias"]._replace(read=read), 1)
+    assert seen == [{1}]
 
 
 @pytest.mark.slow

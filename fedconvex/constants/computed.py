@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from fedconvex.constants.record import (
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.ball import largest_on_ball
-from fedconvex.solvers.exact import solve
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
@@ -34,6 +34,7 @@ GROUPED = 100_000  # entries up to which equal rows are looked for: sorting them
 def problem_constants(
     problem: Objective,
     best: Solution,
+    alone: Sequence[Solution],
     *,
     batch_size: int | None = None,
     replacement: bool = False,
@@ -42,7 +43,7 @@ def problem_constants(
     center: Any = None,
     radius: float | None = None,
 ) -> Constants:
-    """Compute all constants of an objective whose solution is ``best``; see `Problem.constants`."""
+    """Compute all constants of an objective from its solution and those of its clients; see `Problem.constants`."""
     fed, who = problem.federation, "Problem.constants"
     if radius is not None:
         radius = real(f"{who}: radius", radius, low=0.0, high=1e150)
@@ -58,7 +59,7 @@ def problem_constants(
     v: dict[str, Any] = {"K": fed.K, "p": problem.weights}
     v.update(_smoothness(problem, grams, how, by_weight))
     v.update(_convexity(problem, grams, c0, radius, how))
-    v.update(_optima(problem, best, x0, how))
+    v.update(_optima(problem, best, alone, x0, how))
     here = problem.client_gradients(problem.unflatten(c0)).reshape(fed.K, -1)
     v.update(_heterogeneity(problem, best, here, how))
     v["zeta"], how["zeta"] = _zeta(problem, grams, here - problem.weights @ here, radius)
@@ -106,9 +107,10 @@ def _smoothness(problem: Objective, grams: list[np.ndarray], how: dict[str, str]
     return {"L_k": L_k, "L": float(L_k.max()), "L_s": L_s}
 
 
-def _optima(problem: Objective, best: Solution, x0: np.ndarray, how: dict[str, str]) -> dict[str, Any]:
+def _optima(
+    problem: Objective, best: Solution, alone: Sequence[Solution], x0: np.ndarray, how: dict[str, str]
+) -> dict[str, Any]:
     """Minimisers and minima of F and of every F_k, and how far they are from each other and from the start."""
-    alone = [solve(problem.alone(k), None) for k in range(problem.federation.K)]
     attained = best.attained and all(a.attained for a in alone)
     strict = attained and all(a.unique for a in alone)
     least = np.array([a.value if a.attained else a.lower for a in alone])

@@ -251,6 +251,11 @@ class Problem(Objective):
             self._solution = found
         return self._solution
 
+    @cached_property
+    def _solved_alone(self) -> list[Solution]:
+        """The solutions of all clients alone, which no weight, penalty, start or ball changes."""
+        return [solve(self.alone(k), None) for k in range(self.federation.K)]
+
     def with_penalty(self, penalty: Any) -> Problem:
         """Return the same problem with another penalty, or with None; nothing is copied."""
         other = copy.copy(self)
@@ -366,6 +371,7 @@ class Problem(Objective):
         return problem_constants(
             self,
             self.solve(),
+            self._solved_alone,
             batch_size=batch_size,
             replacement=replacement,
             batch_draw=batch_draw,

@@ -365,7 +365,7 @@ _SPACE = local_sgd_space(
     most=8,
     rounds=(1, 400),
     losses=("squared", "hinge"),
-    more={"sampled": Whole(0, 2), "copies": Whole(1, 30)},
+    more={"sampled": Whole(0, 2), "copies": Whole(1, 12)},
 )
 
 THEOREMS = (

@@ -19,7 +19,7 @@ from fedconvex.theorems.parts.tiny import LOSSES, Real, Sharp, Space, Whole, sha
 from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Quantity
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 from fedconvex.verify.checking import problem_of, setting_of
-from fedconvex.verify.search import NoSuchTerm, found_by
+from fedconvex.verify.search import ROUND, NoSuchTerm, found_by
 
 __all__ = ["own_theorem", "searched", "theorems_of"]
 
@@ -131,15 +131,16 @@ def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
 
 
 def searched(theorem: Theorem, budget: int, seed: int = 0, progress: Any = None) -> tuple[Check, ...]:
-    """Return checks on the sharpest instances that a search finds, for the bound and for each of its terms."""
+    """Return checks on the sharpest instances that searches find: for the bound, and for each term by a third of it."""
     if theorem.space is None or budget < 1:
         return ()
     terms, out = ["", *_terms(theorem)], list[Sharp]()
     for i, term in enumerate(terms):
+        effort = max(budget // 3, min(budget, ROUND)) if term else budget  # random candidates are the same for all
         if progress is not None:
             progress(i / len(terms), f"searching against {term or theorem.name}")
         try:
-            found = found_by(theorem, budget, isolate=term or None, seed=seed)
+            found = found_by(theorem, effort, isolate=term or None, seed=seed)
         except NoSuchTerm:  # a setting of the checks has it, no candidate of the space
             continue
         out += [found] if isinstance(found, Sharp) and all(found.tiny != other.tiny for other in out) else []

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import _files
 from fedconvex._check import bad, function, whole
@@ -187,6 +188,7 @@ def _further(rows: dict[int, dict[str, Any]], budget: int) -> list[_Job]:
     return [_Job(-i, n, r["restart"], r["tiny"]) for i, (r, n) in enumerate(zip(found, share, strict=True), 1) if n]
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # candidates are tiny: threads would wait for each other
 def _restart(work: tuple[Any, ...]) -> dict[str, Any]:
     """Improve the best of some random candidates, or one that was found; a pure function of its argument."""
     name, isolate, seed, job = work

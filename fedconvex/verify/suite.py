@@ -9,6 +9,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from inspect import cleandoc
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from fedconvex._check import bad, items, text
 from fedconvex._check import instance as kind
 from fedconvex.theorems import THEOREMS, Theorem
@@ -65,6 +67,7 @@ def checks(
     return out
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # problems are small: on a busy machine threads doubled the work
 def verify_suite(
     suite: Sequence[Check] | None = None,
     *,

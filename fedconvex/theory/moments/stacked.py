@@ -103,6 +103,8 @@ class StackedMoments:
         else:
             self.mixing, self.scale = of_sampling(t.sampling, t.participants, problem), float(t.server_step or 0.0)
             self.jobs = [self._proximal(k, t) for k in range(K)]
+        self.answers = np.concatenate([job.answer for job in self.jobs])
+        self.shared = [self._sum(u, self.answers).T for u in self.mixing.u]
 
     def run(self, rounds: int, *, start: Any = None) -> MomentTrace:
         """Return the exact moments of the server's w_0, ..., w_T; all control variates start at zero.
@@ -137,11 +139,10 @@ class StackedMoments:
         """Return E[z z'] after a round from E[z z'] (D, D) before it."""
         mix, beta = self.mixing, self.scale
         own = mix.scale @ mix.u**2
-        answers = np.concatenate([job.answer for job in self.jobs])
-        moved = answers @ Z
+        moved = self.answers @ Z
         out = Z + beta * (mean := self._sum(mix.mean, moved)) + beta * mean.T
-        for c, u in zip(mix.scale, mix.u, strict=True):
-            out += beta**2 * c * (self._sum(u, moved) @ self._sum(u, answers).T)
+        for c, u, shared in zip(mix.scale, mix.u, self.shared, strict=True):
+            out += beta**2 * c * (self._sum(u, moved) @ shared)
         for k, job in enumerate(self.jobs):
             mine = slice(k * job.places.size, (k + 1) * job.places.size)  # all answer equally many numbers
             square = (mix.own[k] - own[k]) * (moved[mine] @ job.answer.T)
