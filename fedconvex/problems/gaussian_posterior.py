@@ -51,7 +51,9 @@ class GaussianPosterior:
     private : tuple of Gaussian
         c_k, one for every client; empty without private parameters.
     value, gap : float
-        Free energy, and a certified bound of what it is above its minimum.
+        Free energy, and a certified bound of what it is above its minimum, rounding of the gradient included.
+    rounding : float
+        What the free energy itself may be off by.
 
     Examples
     --------
@@ -69,12 +71,24 @@ class GaussianPosterior:
     """
 
     def __init__(
-        self, problem: GaussianPosteriorProblem, q: Gaussian, private: tuple[Gaussian, ...], value: float, gap: float
+        self,
+        problem: GaussianPosteriorProblem,
+        q: Gaussian,
+        private: tuple[Gaussian, ...],
+        value: float,
+        gap: float,
+        rounding: float,
     ) -> None:
-        self.problem, self.q, self.private, self.value, self.gap = problem, q, private, value, gap
+        self.problem, self.q, self.private = problem, q, private
+        self.value, self.gap, self.rounding = value, gap, rounding
 
     def __repr__(self) -> str:
         return f"GaussianPosterior(d={self.mean.size}, value={self.value:.6g}, gap={self.gap:.3g})"
+
+    @property
+    def lower_bound(self) -> float:
+        """A bound of the least free energy from below."""
+        return self.value - self.gap - self.rounding
 
     @property
     def mean(self) -> np.ndarray:
