@@ -13,16 +13,26 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 __all__ = [
+    "LEAVE_OUT",
+    "REFUSE",
+    "RENORMALISE",
     "Controls",
     "LocalSteps",
     "ProblemTraits",
     "Traits",
     "counted_by",
+    "lost_reply",
     "not_sent",
     "problem_traits",
     "sent_apart",
+    "sent_by_place",
     "traits_of",
 ]
+
+# what a round makes of a client that does not answer: its attribute ``lost``, or ``lost(t)``, says so
+RENORMALISE = "renormalise"  # the weights of those that answer are divided by their sum
+LEAVE_OUT = "leave out"  # as if it had not been sampled; weights stay
+REFUSE = "refuse"  # the round needs everybody who was asked
 
 
 class LocalSteps(NamedTuple):
@@ -167,6 +177,26 @@ def counted_by(field: str) -> Callable[[_T], _T]:
     Nothing else in it is counted then: for clients that are sent, or answer, different numbers of entries.
     """
     return lambda cls: _declared(cls, "counted", (field,))
+
+
+def sent_by_place(*fields: str) -> Callable[[_T], _T]:
+    """Declare fields (R, m, ...) of a Message of which the i-th client of the round is sent the i-th part only."""
+    return lambda cls: _declared(cls, "per_place", fields)
+
+
+def lost_reply(method: Any, t: int) -> str:
+    """Return what a method makes of a client that does not answer in round t: by default it refuses to go on.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg
+    >>> from fedconvex.methods import AFL
+    >>> from fedconvex.traits import lost_reply
+    >>> lost_reply(FedAvg(step_size=0.1), 0), lost_reply(AFL(step_size=0.1, domain_step_size=0.1), 0)
+    ('renormalise', 'refuse')
+    """
+    lost = getattr(method, "lost", REFUSE)
+    return lost(t) if callable(lost) else lost
 
 
 def _declared(cls: _T, name: str, fields: tuple[str, ...]) -> _T:

@@ -114,6 +114,7 @@ class Checkpoint:
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(temporary, self.path)
+            self.engine.durable = self.engine.memory
         except OSError as error:
             text = f"run: checkpoint {self.path} could not be written after round {t} ({error.strerror})"
             raise OSError(error.errno, f"{text}; the last one that was written is intact") from error
@@ -171,7 +172,7 @@ class Checkpoint:
         if recorder.rows and recorder.rows[0].keys() != columns:
             self._damaged(f"a trace of {', '.join(sorted(columns))}", ", ".join(sorted(recorder.rows[0])))
         if e.memory is not None:
-            e.memory = self._rebuild(e.memory, arrays, "memory/")
+            e.memory = e.durable = self._rebuild(e.memory, arrays, "memory/")
         e.floats_down, e.floats_up = e.done = floats[0], floats[1]
         self._check_state(template, saved, done)
         self._check_finite(template, saved, self._sound(saved, recorder, done))
@@ -247,7 +248,8 @@ class Checkpoint:
         if value.shape != shape or gap.shape != shape:
             self._damaged(f"values and gaps of {shape[1]} trajectories", f"shapes {value.shape} and {gap.shape}")
         alive = (diverged < 0) | (rounds < diverged)
-        if not np.isfinite(value[alive]).all() or np.isnan(gap).any():
+        known = np.isfinite(value[alive]) | (np.isnan(value[alive]) & self.engine.may_miss)
+        if not known.all() or np.isnan(gap).any():
             self._damaged("finite values of what has not diverged, and gaps", "NaN or infinity")
         if min(columns["floats_down"].min(initial=0), columns["floats_up"].min(initial=0)) < 0:
             self._damaged("counts of floats", "negative ones")

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from fedconvex._check import bad, flag, real, whole
+from fedconvex._check import bad, flag, real, whole, wrong_type
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.checkpoint import Checkpoint
 from fedconvex.driver.recording import Recorder
@@ -42,6 +42,7 @@ def run(
     checkpoint: str | os.PathLike | None = None,
     checkpoint_every: int | None = None,
     progress: bool | None = None,
+    transport: Any = None,
 ) -> Result:
     """Run a method until its certified gap is at most tol, it repeats itself, or all rounds are done.
 
@@ -64,6 +65,8 @@ def run(
         Rounds between checkpoints; default about every five seconds.
     progress : bool, optional
         Progress line with an estimate of the time left on stderr; default only on a terminal.
+    transport : callable, optional
+        How the sites of a `fedconvex.remote.Roster`, in the place of a problem, are asked (``docs/sites.md``).
 
     Raises
     ------
@@ -84,7 +87,18 @@ def run(
     'CONVERGED'
     """
     wishes = _wishes(rounds, tol, record_every, checkpoint, checkpoint_every, progress)
-    return _carry_out(Engine(method, problem, key_from_seed(seed), trajectories, threads), start, wishes)
+    return _carry_out(_engine(method, problem, seed, trajectories, threads, transport), start, wishes)
+
+
+def _engine(method: Any, problem: Any, seed: Any, trajectories: Any, threads: Any, transport: Any) -> Engine:
+    """Return what carries out rounds: in this process, or through a transport where rows are at sites."""
+    far, key = hasattr(problem, "engine"), key_from_seed(seed)
+    if far != (transport is not None):
+        must = "be given for a fedconvex.remote.Roster, and for nothing else"
+        raise wrong_type("run: transport", must, f"{transport!r} for {type(problem).__name__}")
+    if far:
+        return problem.engine(method, transport, key, trajectories)
+    return Engine(method, problem, key, trajectories, threads)
 
 
 def _wishes(rounds: Any, tol: Any, every: Any, checkpoint: Any, save_every: Any, progress: Any) -> _Wishes:

@@ -44,7 +44,7 @@ class Recorder:
             extra = self.observed(state)
         gap = np.where(np.isfinite(value) & ~np.isnan(gap), gap, np.inf)
         first = self.rows[0]["value"] if self.rows else value
-        lost = ~np.isfinite(value) | (value > _BLOWN_UP * (1.0 + np.abs(first)))
+        lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss)) | (value > _BLOWN_UP * (1.0 + np.abs(first)))
         self.diverged[(self.diverged < 0) & lost] = t
         spent = before - self.clock  # measuring is not the method's time
         seconds = (self.rows[-1]["seconds"] if self.rows else 0.0) + spent

@@ -24,7 +24,7 @@ from fedconvex.problems.protocol import (
     VERTICAL_MODEL,
 )
 
-__all__ = ["Engine", "iterate", "server_of"]
+__all__ = ["Engine", "check_problem", "floats_of", "iterate", "server_of"]
 
 ONE_BY_ONE = 4096  # rounds before some are computed together: by then it is worth compiling, or reading, a kernel
 BLOCK = 128  # rounds that are
@@ -78,12 +78,16 @@ def iterate(
 class Engine:
     """One method on one problem: how a round is carried out."""
 
+    ahead: Any = None  # computes the states of many rounds together
+    durable: Any = None  # the memory that a checkpoint holds
+    may_miss = False  # whether there may be no value, NaN, of a sound state: clients who do not answer
+
     def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: int, threads: int | None) -> None:
         if isinstance(method, type):
             raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
         if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
             raise wrong_type("run: method", "have init, and local or round", type(method).__name__)
-        _check_problem(method, problem)
+        check_problem(method, problem)
         self.method, self.default_step = resolved(method, problem)
         self.problem, self.key = problem, key
         self.R = whole("run: trajectories", trajectories, low=1)
@@ -97,7 +101,7 @@ class Engine:
         self.moving = isinstance(problem, MovingTarget)
         # a class that inherits `ahead` may do something else in its rounds
         own = "ahead" in vars(type(method)) and not self.moving
-        self.ahead: Any = getattr(self.method, "ahead", None) if own else None
+        self.ahead = getattr(self.method, "ahead", None) if own else None
 
     def start(self, w: Any) -> Any:
         """Return the method's first state."""
@@ -161,9 +165,9 @@ class Engine:
             numbers = getattr(message, *message.counted)
             self.floats_down += int(np.take_along_axis(numbers, clients, axis=1).sum()) // self.R
         else:
-            self.floats_down += m * _floats(message, self.R) - self._others(message, m)
+            self.floats_down += m * floats_of(message, self.R) - self._others(message, m)
         own = hasattr(reply, "counted")
-        self.floats_up += int(getattr(reply, *reply.counted).sum()) // self.R if own else _floats(reply, self.R)
+        self.floats_up += int(getattr(reply, *reply.counted).sum()) // self.R if own else floats_of(reply, self.R)
         state = method.aggregate(state, clients, weights, reply)
         return method.settle(self.server, state) if hasattr(method, "settle") else state
 
@@ -192,7 +196,7 @@ def server_of(method: Any, problem: Any) -> ServerProblem:
     return ServerProblem(problem, names)
 
 
-def _check_problem(method: Any, problem: Any) -> None:
+def check_problem(method: Any, problem: Any) -> None:
     """Raise unless the problem is one, and learns what the method is made for."""
     if not (hasattr(problem, "learns") and hasattr(problem, "federation")):
         cure = "wrap it: Problem(federation, loss, l2=...)"
@@ -224,7 +228,7 @@ _CURES = {
 }
 
 
-def _floats(message: Any, R: int) -> int:
+def floats_of(message: Any, R: int) -> int:
     """Numbers per trajectory in a message, except fields named in its ``not_sent`` (diagnostics)."""
     total = 0
     for v in message:

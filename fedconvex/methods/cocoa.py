@@ -25,7 +25,7 @@ from fedconvex.methods.parts import dual_nodes, participation
 from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply, Sigma
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
-from fedconvex.traits import Traits
+from fedconvex.traits import LEAVE_OUT, Traits
 
 __all__ = ["CoCoA"]
 
@@ -65,6 +65,7 @@ class CoCoA(CheckedFields):
     """
 
     learns = (MODEL_PER_TASK,)
+    lost = LEAVE_OUT
 
     theta: Inside = 0.5
     max_epochs: Count = 1000

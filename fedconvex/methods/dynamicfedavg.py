@@ -21,7 +21,7 @@ from fedconvex.kernels import descent
 from fedconvex.methods.parts import averaging, local_work, optimizers, participation, step_sizes
 from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.traits import LocalSteps, Traits
+from fedconvex.traits import RENORMALISE, LocalSteps, Traits
 
 __all__ = ["DynamicFedAvg"]
 
@@ -70,6 +70,7 @@ class DynamicFedAvg(CheckedFields):
     participation: participation.Participation = 1.0
 
     server = optimizers.Averaging()
+    lost = RENORMALISE
 
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories."""

@@ -19,7 +19,7 @@ from fedconvex.kernels import averages, row_losses
 from fedconvex.methods.parts import automatic_steps, averaging, participation, step_sizes
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import Problem
-from fedconvex.traits import LocalSteps, Traits
+from fedconvex.traits import RENORMALISE, LocalSteps, Traits
 
 __all__ = ["FedSGD"]
 
@@ -58,6 +58,8 @@ class FedSGD(CheckedFields):
     """
 
     no_penalty = "its steps follow gradients: ProximalFedSGD is FedSGD with a proximal one"
+
+    lost = RENORMALISE
 
     step_size: step_sizes.AutomaticStepSize
     participation: participation.Participation = 1.0

@@ -24,7 +24,7 @@ from fedconvex.methods.parts.dual_nodes import Memory, Message, NodeWork, Reply
 from fedconvex.problems import Covariance, FederatedProblem, Measure, MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.balance import Balance
-from fedconvex.traits import Traits
+from fedconvex.traits import LEAVE_OUT, Traits
 
 __all__ = ["JointMOCHA"]
 
@@ -86,6 +86,7 @@ class JointMOCHA(CheckedFields):
 
     learns = (MODEL_PER_TASK,)
     constant = ("prior",)  # of the state: no round changes it
+    lost = LEAVE_OUT
 
     work: Annotated[NodeWork, valid_work] = NodeWork()
     eta: Positive | None = None

@@ -27,7 +27,7 @@ from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.dual import conjugate_sum, dual_step
-from fedconvex.traits import Traits
+from fedconvex.traits import LEAVE_OUT, Traits
 
 __all__ = ["MiniBatchSDCA", "safe_beta"]
 
@@ -67,6 +67,7 @@ class MiniBatchSDCA(CheckedFields):
     """
 
     learns = (MODEL_PER_TASK,)
+    lost = LEAVE_OUT
 
     batch_size: Count
     beta: Positive | None = None

@@ -49,7 +49,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.proximal import proximal_points
-from fedconvex.traits import Traits, not_sent
+from fedconvex.traits import LEAVE_OUT, REFUSE, Traits, not_sent
 
 __all__ = ["ProgressiveHedging"]
 
@@ -162,6 +162,7 @@ class ProgressiveHedging(CheckedFields):
 
     constant = ("p", "rho")  # of the state: no round changes it
     penalised = True
+    lost = staticmethod(lambda t: REFUSE if t == 0 else LEAVE_OUT)  # all clients need z_0
 
     rho: PositivePerTrajectory | None = None
     tol: Positive = 1e-13

@@ -31,7 +31,7 @@ from fedconvex.kernels import averages, row_losses
 from fedconvex.kernels.penalised import proximal_point
 from fedconvex.methods.parts import automatic_steps, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.traits import Traits
+from fedconvex.traits import RENORMALISE, Traits
 
 __all__ = ["FISTA", "ProximalFedSGD", "ProximalGradient"]
 
@@ -168,6 +168,7 @@ class ProximalFedSGD(CheckedFields):
     """
 
     penalised = True
+    lost = RENORMALISE
 
     step_size: step_sizes.ConstantStepSize
     participation: participation.Participation = 1.0

@@ -30,7 +30,7 @@ from fedconvex.fields import Count
 from fedconvex.kernels import averages
 from fedconvex.methods.parts import local_work, participation
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.traits import Traits, not_sent
+from fedconvex.traits import Traits, not_sent, sent_by_place
 
 __all__ = ["RADFed"]
 
@@ -45,6 +45,7 @@ class State(NamedTuple):
     t: int  # rounds done
 
 
+@sent_by_place("w")
 @not_sent("others")
 class Message(NamedTuple):
     """Server to clients: to each of them its own model of the m."""

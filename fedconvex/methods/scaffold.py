@@ -38,7 +38,7 @@ from fedconvex.kernels import client_rows, descent, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
 from fedconvex.problems import Problem
-from fedconvex.traits import Controls, Traits
+from fedconvex.traits import LEAVE_OUT, Controls, Traits
 
 __all__ = ["SCAFFOLD"]
 
@@ -112,6 +112,7 @@ class SCAFFOLD(local_work.LocalWork):
     """
 
     constant = ("p",)  # of the state: no round changes it
+    lost = LEAVE_OUT
 
     no_penalty = "control variates correct gradients only: ProgressiveHedging has no drift and knows penalties"
 

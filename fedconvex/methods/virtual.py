@@ -41,7 +41,7 @@ from fedconvex.problems.protocol import POSTERIOR
 from fedconvex.solvers import damping
 from fedconvex.solvers.free_energy import gradient, minimise, natural_step
 from fedconvex.solvers.gaussians import Gaussian, natural, pack, packed_size, unpack
-from fedconvex.traits import Traits
+from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
 
 __all__ = ["VIRTUAL"]
 
@@ -158,6 +158,11 @@ class VIRTUAL(CheckedFields):
     learns = (POSTERIOR,)
     constant = ("prior", "tau", "adapting")  # of the state: no round changes them
     damped_by = "rho"
+
+    @property
+    def lost(self) -> str:
+        """What a client that does not answer means: a rho that adapts needs the whole certificate."""
+        return REFUSE if isinstance(self.rho, str) else LEAVE_OUT
 
     rho: Annotated[Any, OneOrMore(_damping, "numbers in (0, 2)")] = "auto"
     local_steps: Count | None = None

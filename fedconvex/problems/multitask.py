@@ -175,7 +175,7 @@ class MultiTaskProblem(ClientWeights):
         fed, norms, out = self.federation, np.sqrt(self.row_norms), np.empty(self.federation.K)
         for t, a, b in self._blocks():
             X = fed.client_rows(t)[0] / np.where(norms[a:b] > 0.0, norms[a:b], 1.0)[:, None]
-            out[t] = np.linalg.eigvalsh(X.T @ X if X.shape[1] < b - a else X @ X.T)[-1]
+            out[t] = np.linalg.eigvalsh(X.T @ X if X.shape[1] < b - a else X @ X.T).max(initial=0.0)
         return out
 
     # ------------------------------------------------------------------ primal and dual
@@ -397,7 +397,7 @@ class MultiTaskProblem(ClientWeights):
         """Orthonormal basis (rank, d) of the span of the rows a, ..., b - 1."""
         X = self.federation.X[a:b]
         _, s, Vt = np.linalg.svd(X.toarray() if self.federation.is_sparse else X, full_matrices=False)
-        return np.asarray(Vt[s > 1e-15 * s[0]])
+        return np.asarray(Vt[s > 1e-15 * s.max(initial=0.0)])
 
     # ------------------------------------------------------------------ prediction
     def scores(self, W: Any, X: Any = None, tasks: Any = None) -> np.ndarray:

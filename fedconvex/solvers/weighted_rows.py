@@ -31,7 +31,7 @@ class WeightedRows:
         fed = self.federation
         if fed.sample_weight is None:
             return None
-        return fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
+        return fed.sample_weight * np.repeat(fed.sizes / fed.masses, np.diff(fed.ptr))
 
     @cached_property
     def cumulative_row_weights(self) -> np.ndarray | None:

@@ -69,6 +69,7 @@ CAMPAIGNS = {
     "nasty": Campaign("campaigns.nasty:nasty_trial", "certificates that points in 60 digits contradict", 20),
     "planted": Campaign("campaigns.planted:trial", "errors planted in sources that no test notices", 1),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
+    "sites": Campaign("campaigns.sites:contract_trial", "sites whose states are not those of one process", 10),
     "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
     "virtual": Campaign("test_virtual:identities_trial", "free energies that their certificate does not bound", 40),

@@ -178,6 +178,8 @@ RECORDS = {
     "Round",
     "Circle",
     "Bound",
+    "Incident",
+    "SiteWarning",
 }
 """Classes without a check of their own: records that functions return, protocols, and settings that a method checks."""
 
@@ -542,6 +544,8 @@ REST = {
 @functools.cache
 def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
+    from fedconvex import Problem, Squared
+    from fedconvex.remote import Site
     from fedconvex.report import domain_scores
     from fedconvex.secure import Party, encode
     from fedconvex.tables import read_table
@@ -557,6 +561,7 @@ def own() -> dict[str, dict[str, Any]]:
     afl_run = w["agnostic"]
     table = {"a": w["X"][:, 0], "b": w["X"][:, 1], "y": w["y"], "who": w["who"]}
     frame, columns = read_table(table, "y", "who")
+    make = functools.partial(Problem, loss=Squared(), l2=0.1)
     return {
         "FedProx": {"step_size": 0.1},
         "Federation.from_clients": {"clients": [(w["X"][:9], w["y"][:9]), (w["X"][9:], w["y"][9:])]},
@@ -661,6 +666,8 @@ def own() -> dict[str, dict[str, Any]]:
         },
         "problems.as_q": {"who": "fuzz"},
         "problems.calibration_error": {"Q": np.full((18, 2), 0.5)},
+        "remote.Site": {"method": w["fedsgd"], "make": make, "federation": w["real"].subset([0])},
+        "remote.in_process": {"sites": [Site(w["fedsgd"], make, w["real"].subset([k])) for k in range(3)]},
         "report.domain_weights_plot": {"results": {"mine": afl_run}},
         "report.fairness_plot": {"scores": scores},
         "report.fairness_table": {"scores": scores},

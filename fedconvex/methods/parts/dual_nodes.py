@@ -23,7 +23,7 @@ from fedconvex.methods.parts.participation import DistinctParticipation, traits_
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.relations import pencil_sigma, safe_sigma
 from fedconvex.solvers.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
-from fedconvex.traits import Traits, not_sent, sent_apart
+from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 
 __all__ = [
     "Clock",
@@ -183,6 +183,8 @@ class NodeWork(CheckedFields):
     replacement: Flag = False
     certify: Flag = False
     participation: DistinctParticipation = 1.0
+
+    lost = LEAVE_OUT
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptim
 from fedconvex.methods.parts.participation import Participation, participants_of_rounds, traits_of_sampling
 from fedconvex.methods.parts.step_sizes import StepSize
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.traits import LocalSteps, Traits
+from fedconvex.traits import RENORMALISE, LocalSteps, Traits
 
 __all__ = ["AveragedWork", "LocalWork", "PooledWork", "check_batches", "plan_of"]
 
@@ -120,6 +120,8 @@ class AveragedWork(LocalWork):
 
     participation: Participation = 1.0
     server: ServerOptimizer = Averaging()
+
+    lost = RENORMALISE
 
     def models_ahead(
         self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, mu: np.ndarray = NO_RIDGE

@@ -14,7 +14,7 @@ from fedconvex.kernels import jobs
 from fedconvex.kernels.penalised import in_place
 from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.traits import Traits
+from fedconvex.traits import RENORMALISE, Traits
 
 __all__ = ["ProximalWork"]
 
@@ -42,6 +42,7 @@ class ProximalWork(CheckedFields):
     """
 
     penalised = True
+    lost = RENORMALISE
 
     step_size: step_sizes.ConstantStepSize
     server_step: Positive = 1.0

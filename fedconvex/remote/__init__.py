@@ -1,0 +1,8 @@
+"""Federations of sites: a server that holds no rows, and clients that keep theirs, with a transport of one's own."""
+
+from fedconvex.remote.desk import Incident, SiteWarning
+from fedconvex.remote.roster import Roster
+from fedconvex.remote.site import Site
+from fedconvex.remote.transports import in_process
+
+__all__ = ["Incident", "Roster", "Site", "SiteWarning", "in_process"]

@@ -1,0 +1,217 @@
+"""What travels between a server and its sites: arrays by name, checked before anything is made of them.
+
+Every message has a ``header`` (5,) int64: protocol, kind, round, number of the client, session. Texts are bytes
+(uint8, UTF-8). Nothing is unpickled, and nothing that a message says names a class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import numpy as np
+
+from fedconvex._check import bad, printable, wrong_type
+
+__all__ = ["ACK", "ASK", "JOIN", "MEASURE", "REFUSE", "STATISTIC", "UNKNOWN", "Form", "Refused", "Request"]
+
+PROTOCOL = 1
+JOIN, ASK, STATISTIC, MEASURE, REFUSE, UNKNOWN = range(6)  # kinds; UNKNOWN: the site has not joined this session
+ACK = "acknowledged"  # (2,) int64: the rounds whose memory the server has counted on last, and as of its checkpoint
+_LONGEST = 2000  # bytes of a text that are read
+_KINDS = {"f8", "i8", "u8", "b1", "u1"}  # types of arrays that may travel
+
+
+class Refused(Exception):
+    """A message that is not used, and why."""
+
+
+class Request(NamedTuple):
+    """The header of a message."""
+
+    kind: int
+    round: int
+    client: int
+    session: int
+
+    def header(self) -> np.ndarray:
+        """Return it as it travels."""
+        return np.array([PROTOCOL, *self], dtype=np.int64)
+
+
+def text(words: str) -> np.ndarray:
+    """Return words as they travel."""
+    return np.frombuffer(words.encode(), dtype=np.uint8)
+
+
+def words(a: np.ndarray, most: int = _LONGEST) -> str:
+    """Return what a text says in its first bytes, on one line and without control characters."""
+    return printable(a.ravel()[:most].tobytes().decode(errors="replace"))
+
+
+def named(names: np.ndarray | None) -> np.ndarray:
+    """Return names of domains as they travel: nothing for none."""
+    return np.empty(0, dtype=np.uint8) if names is None else text(json.dumps(names.tolist()))
+
+
+def names_of(a: np.ndarray) -> np.ndarray | None:
+    """Return the names of domains."""
+    return np.array(json.loads(a.tobytes())) if a.size else None
+
+
+def terms_of(method: Any, problem: Any, version: str) -> dict[str, str]:
+    """Return what server and site must have in common, by name: long words by their fingerprints."""
+    terms = {
+        "version": version,
+        "method": repr(method),
+        "problem": f"{problem.learns} {getattr(problem, 'fingerprint', '')}".strip(),
+        "loss": repr(problem.loss),
+        "l2": repr(float(problem.l2)),
+        "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=8).hexdigest(),
+    }
+    long = {name: hashlib.blake2b(v.encode(), digest_size=8).hexdigest() for name, v in terms.items()}
+    return {name: v if len(v) < 300 else f"{v[:280]}... {long[name]}" for name, v in terms.items()}
+
+
+def difference(theirs: Any, mine: dict[str, str]) -> str:
+    """Return the first term in which a server's terms differ from a site's, in words; nothing if none does."""
+    if not isinstance(theirs, dict):
+        return "the server names none"
+    for name, v in mine.items():
+        if theirs.get(name) != v:
+            return f"{name} is {v} here, {printable(str(theirs.get(name))[:300])} at the server"
+    return ""
+
+
+def session_of(*agreed: Any) -> int:
+    """Return the number of everything that server and sites must have in common."""
+    h = hashlib.blake2b(repr(agreed).encode(), digest_size=8)
+    return int.from_bytes(h.digest(), "little") >> 1
+
+
+def opened(message: Any) -> tuple[Request, dict[str, np.ndarray]]:
+    """Return header and arrays of a message.
+
+    Raises
+    ------
+    Refused
+        If it is none: not arrays by name, other types, another protocol.
+    """
+    if not isinstance(message, Mapping):
+        raise Refused(f"it is {type(message).__name__}, not arrays by name")
+    for name, a in message.items():
+        if not isinstance(name, str) or type(a) is not np.ndarray or a.dtype.str[1:] not in _KINDS:
+            kind = a.dtype.str if isinstance(a, np.ndarray) else type(a).__name__
+            raise Refused(f"{printable(str(name)[:40])} is {kind}, not an array of plain numbers")
+    arrays = dict(message)
+    header = arrays.pop("header", np.empty(0))
+    if header.shape != (5,) or header.dtype != np.int64:
+        raise Refused("it has no header")
+    if header[0] != PROTOCOL:
+        raise Refused(f"it speaks protocol {header[0]}, not {PROTOCOL}")
+    return Request(*(int(v) for v in header[1:])), arrays
+
+
+class Form(NamedTuple):
+    """What an array must look like, and whether its numbers must be finite."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    finite: bool
+
+
+def form_of(a: np.ndarray) -> Form:
+    """Return the form of an array: finite if it is."""
+    return Form(a.shape, a.dtype, bool(np.isfinite(a).all()))
+
+
+def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> None:
+    """Raise `Refused` unless the arrays are those asked for, of their shapes and types."""
+    if arrays.keys() != forms.keys():
+        odd = sorted(arrays.keys() ^ forms.keys())
+        raise Refused(f"it must hold {', '.join(forms)}; {printable(odd[0][:40])} is missing or too much")
+    for name, form in forms.items():
+        a = arrays[name]
+        if not _fits(a.shape, form.shape) or a.dtype != form.dtype:
+            raise Refused(f"{name} has shape {a.shape}, {a.dtype}, not {form.shape}, {form.dtype}")
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape is that wanted, where -1 is any length up to a million."""
+    pairs = zip(shape, wanted, strict=False)
+    return len(shape) == len(wanted) and all(n == m or (m == -1 and n <= 1_000_000) for n, m in pairs)
+
+
+def not_finite(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> str:
+    """Return the name of an array that holds NaN or infinity where it must not, or nothing."""
+    return next((n for n, form in forms.items() if form.finite and not np.isfinite(arrays[n]).all()), "")
+
+
+# ---------------------------------------------------------------- tuples of methods
+
+
+def packed(message: Any, rows: np.ndarray, places: np.ndarray, client: int) -> dict[str, np.ndarray]:
+    """Return the fields of a Message for one client, in the trajectories ``rows`` where it has these places.
+
+    Fields named in ``per_client``, (R, K, ...), are cut to its own part, (R, 1, ...); so are those in ``per_place``.
+    """
+    out = {}
+    for name, v in zip(message._fields, message, strict=True):
+        if not isinstance(v, np.ndarray):
+            out[name] = np.asarray(v)
+        elif name in getattr(message, "per_client", ()):
+            out[name] = v[rows, client][:, None]
+        elif name in getattr(message, "per_place", ()):
+            out[name] = v[rows, places][:, None]
+        else:
+            out[name] = v[rows]
+    return {f"message/{name}": np.ascontiguousarray(v) for name, v in out.items()}
+
+
+def rebuilt(template: Any, arrays: Mapping[str, np.ndarray], R: int, K: int) -> Any:
+    """Return a memory like the template from arrays by name.
+
+    Raises
+    ------
+    ValueError
+        If they are not what such a memory is made of.
+    """
+    if hasattr(template, "restored"):
+        return template.restored(dict(arrays), R, K)
+    for name, like in zip(template._fields, template, strict=True):
+        a = arrays.get(name)
+        if a is None or a.shape != like.shape or a.dtype != like.dtype:
+            raise bad("what a site keeps", f"hold {name} {like.shape}, {like.dtype}", "another array")
+    return type(template)(*(arrays[name].copy() for name in template._fields))
+
+
+def unpacked(method: Any, arrays: Mapping[str, np.ndarray], clients: int) -> Any:
+    """Return the Message of a method from its fields; `packed` made them for one of so many clients.
+
+    Raises
+    ------
+    Refused
+        If the method has no message of these fields.
+    """
+    fields = {name.removeprefix("message/"): v for name, v in arrays.items() if name.startswith("message/")}
+    for kind in forms(method):
+        if set(kind._fields) == fields.keys():
+            break
+    else:
+        raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields))}"[:200])
+    for name in getattr(kind, "per_client", ()):  # every client's part is this one's: no other is looked at
+        v = fields[name]
+        fields[name] = np.ascontiguousarray(np.broadcast_to(v, (len(v), clients, *v.shape[2:])))
+    return kind(*(v if v.ndim else v.item() for v in (fields[name] for name in kind._fields)))
+
+
+def forms(method: Any) -> tuple[Any, ...]:
+    """Return the classes of a method's messages, from the annotation of its ``broadcast``."""
+    kind = get_type_hints(type(method).broadcast).get("return")
+    kinds = get_args(kind) or (kind,)
+    if not all(hasattr(k, "_fields") for k in kinds):
+        who, must = f"{type(method).__name__}.broadcast", "be annotated with the NamedTuples that it returns"
+        raise wrong_type(who, must, f"{kind}", "def broadcast(self, state) -> Message")
+    return kinds

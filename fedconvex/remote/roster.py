@@ -1,0 +1,250 @@
+"""The server's side of a problem whose rows are at sites: who there is, and certificates from what sites answer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad, function, vector, whole
+from fedconvex.federation import Federation
+from fedconvex.federation_input import draw_keys, names_of
+from fedconvex.kernels.penalised import penalty_values
+from fedconvex.loss_traits import traits
+from fedconvex.methods.parts.domain_weighting import counts_of
+from fedconvex.problems import Measure, ServerProblem
+from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL
+from fedconvex.remote.desk import Desk, Incident
+from fedconvex.remote.messages import MEASURE
+from fedconvex.remote.places import Clients, Placed
+from fedconvex.remote.reports import expected
+from fedconvex.simplex.uncertainty import log_sum_exp, softmax
+from fedconvex.solvers.certificates import duality_gap
+
+__all__ = ["Roster"]
+
+_EPS = float(np.finfo(float).eps)
+
+
+class Roster(ServerProblem):
+    """A problem whose rows are at sites: `fedconvex.run` takes it, with a transport, in the place of a problem.
+
+    It holds names, sizes and weights of the clients, loss, l2 and model shape, and no row: asking for one raises.
+    Objective and certified gap of a run come from what all clients answer: f_k and its gradient, for
+    F(w) - F* <= ‖grad F(w)‖^2/(2 l2); sums by domain, for the agnostic objectives; losses and dual variables' images
+    for models per task. Without l2 the gap is F less the least value of the loss. Where a client does not answer, the
+    value is NaN and the gap inf.
+
+    Parameters
+    ----------
+    make : callable
+        From a `Federation` to the problem, the same line at the server and at every site:
+        ``lambda fed: Problem(fed, Logistic(), l2=0.1)``.
+    labels : sequence of K names
+        What the clients are called; their draws are keyed by it.
+    sizes : sequence of K int
+        Rows of each client.
+    features : int
+        Columns of the rows, an intercept included.
+    masses : sequence of K float, optional
+        Sums of the weights of the clients' rows, if these carry weights.
+    domain_labels : sequence, optional
+        Names of the domains, if rows carry any, in the order in which they are numbered.
+    patience : int
+        How often a site is asked whose answer cannot be done without.
+
+    Attributes
+    ----------
+    incidents : list of `Incident`
+        Answers that were missing, late or refused.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If lengths differ, names are not different, or sizes are not positive.
+
+    Examples
+    --------
+    >>> from fedconvex import Logistic, Problem
+    >>> from fedconvex.remote import Roster
+    >>> roster = Roster(lambda fed: Problem(fed, Logistic(), l2=0.1), ["north", "south"], sizes=[30, 10], features=4)
+    >>> roster.weights.tolist(), roster.model_shape
+    ([0.75, 0.25], (4,))
+    >>> hasattr(roster.federation, "X")
+    False
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Federation], Any],
+        labels: Any,
+        sizes: Any,
+        features: int,
+        *,
+        masses: Any = None,
+        domain_labels: Any = None,
+        patience: int = 5,
+    ) -> None:
+        function("Roster.make", make)
+        names = names_of("Roster.labels", labels)
+        if names.ndim != 1 or names.size == 0 or np.unique(names).size != names.size:
+            raise bad("Roster.labels", "be different names, at least one", f"{names.tolist()}")
+        n = vector("Roster.sizes", sizes, names.size)
+        if not ((n >= 1.0) & (n == np.floor(n)) & (n < 2.0**53)).all():
+            raise bad("Roster.sizes", "be positive whole numbers", f"{n.tolist()}")
+        mass = n if masses is None else vector("Roster.masses", masses, names.size)
+        if not (mass > 0.0).all():
+            raise bad("Roster.masses", "be positive", f"{mass.min():g}")
+        d = whole("Roster.features", features, low=1)
+        domains = None if domain_labels is None else names_of("Roster.domain_labels", domain_labels)
+        clients = Clients(names, draw_keys(names), n.astype(np.int64), mass.copy(), d, domains)
+        rowless = make(Placed(clients))
+        super().__init__(rowless)
+        self.make, self.patience = make, whole("Roster.patience", patience, low=1)
+        self.incidents: list[Incident] = []
+        self.fingerprint = getattr(rowless, "fingerprint", "")
+        self._rowless, self._round = rowless, -1
+        self._desk: Desk | None = None
+        self._reports: tuple[np.ndarray, list[dict[str, np.ndarray]] | None] | None = None
+
+    @classmethod
+    def of(cls, make: Callable[[Federation], Any], federation: Federation, patience: int = 5) -> Roster:
+        """Return the roster of a federation's clients."""
+        fed = federation
+        masses = None if fed.sample_weight is None else fed.masses
+        return cls(
+            make, fed.labels, fed.sizes, fed.d, masses=masses, domain_labels=fed.domain_labels, patience=patience
+        )
+
+    def engine(self, method: Any, ask: Any, key: np.uint64, trajectories: Any) -> Any:
+        """Return what carries out rounds of a method through a transport: `fedconvex.run` asks for it."""
+        from fedconvex.remote.rounds import SiteEngine
+
+        return SiteEngine(method, self, ask, key, trajectories)
+
+    def at(self, desk: Desk) -> Roster:
+        """Return the same roster with a desk through which sites are asked."""
+        other = copy.copy(self)
+        other._desk, other._reports = desk, None
+        return other
+
+    # ---------------------------------------------------------------- what sites report
+
+    def _asked(self, w: np.ndarray, alpha: np.ndarray | None = None) -> list[dict[str, np.ndarray]] | None:
+        """Return the reports of all clients at models w, or None if some of them do not come."""
+        if self._desk is None:
+            raise bad("a roster", "be measured by a run, which has a transport", "no run", "run(method, roster, ...)")
+        if not np.isfinite(w).all():
+            return None
+        tasks, K = self.learns == MODEL_PER_TASK, self.federation.K
+        asked = {k: {"w": np.ascontiguousarray(w[:, [k]] if tasks else w)} for k in range(K)}
+        for own in asked.values():
+            own |= {} if alpha is None else {"alpha": np.ascontiguousarray(alpha)}
+        forms = {k: expected(self, own) for k, own in asked.items()}
+        found = self._desk.collect(MEASURE, self._round, asked, forms, self.patience)
+        return [found[k] for k in range(K)] if len(found) == K else None
+
+    def measure(self, w: np.ndarray, *more: np.ndarray) -> Measure:
+        """Values of R models and certified gaps: NaN and inf where a client does not answer, or for other problems."""
+        R = len(w)
+        if self.learns == ONE_MODEL:
+            return self._one_model(w)
+        if self.learns == MODEL_PER_TASK:
+            reports = self._tasks(w)
+            if reports is None:
+                return _unknown(w)
+            images = np.stack([a["image"] for a in reports], axis=1)
+            conjugates = np.stack([a["conjugate"] for a in reports], axis=1)
+            pairs = [self.certificate(w[r], images[r], conjugates[r]) for r in range(R)]
+            return Measure(*(np.array(v) for v in zip(*pairs, strict=True)))
+        return _unknown(w)
+
+    def _one_model(self, w: np.ndarray) -> Measure:
+        reports = self._asked(w)
+        if reports is None:
+            return _unknown(w)
+        p, R = self.weights, len(w)
+        value = np.einsum("k,kr->r", p, np.array([a["value"] for a in reports]))
+        g = np.einsum("k,krj->rj", p, np.array([a["gradient"].reshape(R, -1) for a in reports]))
+        if self.penalty is not None:
+            return Measure(value + penalty_values(self, w.reshape(R, -1)), np.full(R, np.inf))
+        return Measure(value, np.minimum(self._by_convexity(g), value - traits(self.loss).lower_bound))
+
+    def _by_convexity(self, g: np.ndarray) -> np.ndarray:
+        """Return ‖g‖^2/(2 l2) of R gradients, inf without l2."""
+        l2 = self.strong_convexity
+        return np.sum(g * g, axis=1) / (2.0 * l2) if l2 > 0.0 else np.full(len(g), np.inf)
+
+    def value(self, w: np.ndarray) -> np.ndarray:
+        """Objective of R models (R,), NaN where a client does not answer."""
+        return self.measure(w).value
+
+    # ---------------------------------------------------------------- agnostic objectives
+
+    def domain_parts(self, w: np.ndarray, mix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the domains' objectives (R, p), and the gradients (R, size) of their sums weighted by mix (R, p)."""
+        counts = counts_of(self)
+        reports = self._asked(w, mix / counts)
+        if reports is None:
+            return None
+        W = w.reshape(len(w), -1)
+        F = sum(a["losses"] for a in reports) / counts + self._rowless.ridge_terms(W)[:, None]
+        g = sum(a["gradient"].reshape(len(w), -1) for a in reports)
+        return F, g + mix.sum(axis=1, keepdims=True) * self._rowless.ridge * W
+
+    def measure_minimax(
+        self, uncertainty_set: Any, w: np.ndarray, domain_weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return max over Lambda of lambda'F(w), and its gap to the lower bound at the domain weights, (R,) each."""
+        parts = self.domain_parts(w, domain_weights)
+        if parts is None:
+            return tuple(_unknown(w))  # type: ignore[return-value]
+        F, g = parts
+        value, least = np.asarray(uncertainty_set.largest(F)[0]), traits(self.loss).lower_bound
+        lower = np.einsum("rp,rp->r", domain_weights, F) - self._by_convexity(g)
+        off = 8.0 * _EPS * (np.abs(value) + np.abs(F).max(axis=1))
+        return value, np.maximum(value - np.maximum(lower, least), 0.0) + off
+
+    def measure_softmax(self, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (1/mu) log sum exp(mu F_k(w)), and its gap by strong convexity, (R,) each."""
+        first = self.domain_parts(w, np.zeros((len(w), counts_of(self).size)))
+        second = None if first is None else self.domain_parts(w, softmax(first[0], mu))
+        if second is None:
+            return tuple(_unknown(w))  # type: ignore[return-value]
+        value = np.asarray(log_sum_exp(second[0], mu))
+        return value, np.minimum(self._by_convexity(second[1]), value - traits(self.loss).lower_bound)
+
+    # ---------------------------------------------------------------- models per task
+
+    def _tasks(self, W: np.ndarray) -> list[dict[str, np.ndarray]] | None:
+        """Return the reports of all tasks at models (R, m, d), kept for the next one who asks at the same."""
+        if self._reports is None or not np.array_equal(self._reports[0], W):
+            self._reports = W.copy(), self._asked(W)
+        return self._reports[1]
+
+    def client_values(self, W: np.ndarray) -> np.ndarray:
+        """Losses of the tasks, (R, m), NaN where some do not answer."""
+        reports = self._tasks(W)
+        return np.full(W.shape[:2], np.nan) if reports is None else np.stack([a["value"] for a in reports], axis=1)
+
+    def certificate(
+        self, W: np.ndarray, V: np.ndarray, conjugates: np.ndarray, penalty: float | None = None
+    ) -> tuple[float, float]:
+        """Return P(W) and the duality gap, as `MultiTaskProblem.certificate` does."""
+        reports = self._tasks(W[None])
+        if reports is None:
+            return float("nan"), float("inf")
+        losses, reach = (np.array([a[name][0] for a in reports]) for name in ("value", "reach"))
+        other = self.relation.conjugate(V) if penalty is None else penalty
+        penalty = self.relation.value(W) if penalty is None else penalty
+        terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
+        value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * (terms + float(reach.sum()))
+        return value, duality_gap("Roster", self, value, float(conjugates.sum()) + other, rounding)
+
+
+def _unknown(w: np.ndarray) -> Measure:
+    """Return the measure of models that not all clients have seen: NaN and inf; inf where they are not finite."""
+    lost = ~np.isfinite(w.reshape(len(w), -1)).all(axis=1)
+    return Measure(np.where(lost, np.inf, np.nan), np.full(len(w), np.inf))

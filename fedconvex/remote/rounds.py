@@ -1,0 +1,282 @@
+"""`SiteEngine`: rounds whose clients are sites. The server's parts are those of a run in one process, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+import fedconvex
+from fedconvex._check import bad, whole, wrong_type
+from fedconvex.draws import Draws
+from fedconvex.driver import defaults
+from fedconvex.driver.rounds import Engine, check_problem, floats_of
+from fedconvex.federation import Federation
+from fedconvex.methods.parts.automatic_steps import resolved
+from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL, POSTERIOR
+from fedconvex.remote import messages
+from fedconvex.remote.desk import Desk, invitation
+from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
+from fedconvex.remote.places import Placed
+from fedconvex.remote.reports import statistic_of
+from fedconvex.traits import REFUSE, RENORMALISE, lost_reply
+
+if TYPE_CHECKING:
+    from fedconvex.remote.roster import Roster
+
+__all__ = ["Acknowledged", "SiteEngine"]
+
+_SHARED = (ONE_MODEL, MODEL_PER_TASK, POSTERIOR)  # problems that sites can have in common
+_DENSE = 1_000_000  # entries up to which rows of zeros are dense
+
+
+class Acknowledged(NamedTuple):
+    """What the server keeps of clients that remember something: in its checkpoints it stands for their memory."""
+
+    rounds: np.ndarray  # (K,) int64, the last round of each whose answer was counted, -1 for none
+
+
+class SiteEngine(Engine):
+    """One method on a `Roster`, through a transport: how a round is carried out.
+
+    Parameters
+    ----------
+    method : method
+    roster : Roster
+    ask : callable
+        The transport.
+    key : uint64
+    trajectories : int
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the method draws no boundary between server and clients, or is for problems that sites do not share yet.
+    ConnectionError
+        If a site does not answer what the server must know before round 1.
+    """
+
+    may_miss = True
+
+    def __init__(self, method: Any, roster: Roster, ask: Any, key: np.uint64, trajectories: Any) -> None:
+        name = type(method).__name__
+        if not hasattr(method, "local"):
+            cure = "use a federated method, such as FedSGD in the place of GradientDescent"
+            raise wrong_type(f"run: {name} over sites", "have a client's part, local", "a centralised method", cure)
+        if roster.learns not in _SHARED:
+            raise wrong_type(
+                f"run: {name} over sites", f"learn {', '.join(_SHARED)}", roster.learns, "run it in one process"
+            )
+        if getattr(method, "exchanges", 1) != 1:
+            raise wrong_type(f"run: {name} over sites", "exchange one message a round", method.exchanges)
+        if hasattr(getattr(method, "sums", None), "mask"):
+            cure = "use PlainSums(): keys are not exchanged between sites"
+            raise bad(f"{name}.sums over sites", "be PlainSums()", f"{method.sums!r}", cure)
+        check_problem(method, roster)
+        self.method, self.default_step = resolved(method, roster)  # type: ignore[arg-type]
+        self.key, self.R = key, whole("run: trajectories", trajectories, low=1)
+        self.numbers, clients = np.arange(self.R), roster.federation
+        terms = messages.terms_of(self.method, roster, fedconvex.__version__)
+        session = messages.session_of(terms, clients.digest, int(key), self.R)
+        told = invitation(terms, clients, key, self.R)
+        self.desk = Desk(ask, clients.labels, session, told, roster.patience, roster.incidents)
+        self.problem = self.server = roster.at(self.desk)
+        self.templates: dict[Any, Any] = {}
+        self.remembers = hasattr(method, "memory")
+        self.memory = Acknowledged(np.full(clients.K, -1, dtype=np.int64)) if self.remembers else None
+        self.step, self.moving = self.advance, False
+        self.desk.join(range(clients.K), -1)
+        self._ask_statistics()
+        self.floats_down, self.floats_up = 0, self.server.floats
+        self.done = (0, 0)
+
+    def _ask_statistics(self) -> None:
+        """Ask all clients for what the method names, once."""
+        server, clients = self.server, self.server.federation
+        names = self.method.statistics(server) if hasattr(self.method, "statistics") else ()
+        server._answers = {}
+        for name in names:
+            asked = {k: {"name": messages.text(name)} for k in range(clients.K)}
+            form = self._statistic_form(name)
+            forms = {k: {"statistic": form} for k in asked}
+            found = self.desk.collect(STATISTIC, -1, asked, forms, self.desk.patience)
+            self._need(found, range(clients.K), -1, f"the statistic {name!r}")
+            server._answers[name] = [found[k]["statistic"] for k in range(clients.K)]
+        server.floats = sum(int(np.size(a)) for answers in server._answers.values() for a in answers)
+
+    def _statistic_form(self, name: str) -> Form:
+        """Return the form of a statistic; the first axis of a matrix may have any length."""
+        k, problem = self._ghost
+        a = statistic_of(problem, k, name)
+        return Form((-1, *a.shape[1:]) if a.ndim == 2 else a.shape, a.dtype, True)
+
+    # ---------------------------------------------------------------- a round
+
+    def advance(self, t: int, state: Any) -> Any:
+        """Return the state after one more round, from that after t rounds."""
+        self.problem._round = t
+        draws = Draws(self.key, self.numbers, t)
+        clients, weights = defaults.participants(self.method, self.server, draws)
+        message = self.method.broadcast(state)
+        clients, weights, reply = self.answers(t, message, clients, weights, draws)
+        if hasattr(self.method, "send"):
+            reply = self.method.send(self.server, reply, clients, draws)
+        state = self.method.aggregate(state, clients, weights, reply)
+        if self.memory is not None:
+            rounds = self.memory.rounds.copy()
+            rounds[np.unique(clients)] = t
+            self.memory = Acknowledged(rounds)
+        return self.method.settle(self.server, state) if hasattr(self.method, "settle") else state
+
+    def answers(
+        self, t: int, message: Any, clients: np.ndarray, weights: np.ndarray, draws: Draws
+    ) -> tuple[np.ndarray, np.ndarray, Any]:
+        """Return who has answered (R, m'), with which weights (R, m'), and the reply of all of them.
+
+        Raises
+        ------
+        ConnectionError
+            If an answer is missing that the method cannot do without.
+        """
+        template, meaning = self._template(t, message, draws), lost_reply(self.method, t)
+        asked, forms = {}, {}
+        for k in np.unique(clients).tolist():
+            rows, places = _places(clients, k)[:2]
+            asked[k] = messages.packed(message, rows, places, k) | self._addresses(rows, k)
+            forms[k] = {f"reply/{name}": _form(v, rows.size) for name, v in template._asdict().items()}
+        found = self.desk.collect(ASK, t, asked, forms, self.desk.patience if meaning == REFUSE else 1)
+        there = np.isin(clients, list(found))
+        if meaning != REFUSE and not there.any(axis=1).all():  # nobody at all
+            left = {k: a for k, a in asked.items() if k not in found}
+            found |= self.desk.collect(ASK, t, left, forms, self.desk.patience)
+            there = np.isin(clients, list(found))
+        self._count(message, template, clients, there)
+        if not there.all():
+            clients, weights = self._left(t, meaning, clients, weights, there, found)
+        return clients, weights, _joined(template, clients, found)
+
+    def _left(
+        self,
+        t: int,
+        meaning: str,
+        clients: np.ndarray,
+        weights: np.ndarray,
+        there: np.ndarray,
+        found: Mapping[int, Any],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return clients and weights of the answers that came."""
+        if meaning == REFUSE or not there.any(axis=1).all():
+            self._need(found, np.unique(clients).tolist(), t, "an answer")
+        counts = there.sum(axis=1)
+        if (counts != counts[0]).any():
+            who, got = f"round {t} over sites", f"{counts.min()} to {counts.max()} in {len(counts)} trajectories"
+            raise bad(who, "have equally many answers in every trajectory", got, "run one trajectory at a time")
+        clients, weights = (a[there].reshape(len(a), -1) for a in (clients, weights))
+        if meaning == RENORMALISE:
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        return clients, weights
+
+    def _need(self, found: Mapping[int, Any], clients: Any, t: int, what: str) -> None:
+        """Raise unless all of the clients have answered."""
+        missing = [str(self.server.federation.labels[k]) for k in clients if k not in found]
+        if missing:
+            name, more = type(self.method).__name__, "" if len(missing) < 6 else f" and {len(missing) - 5} more"
+            text = f"{name}, round {t}: must have {what} of {', '.join(missing[:5])}{more}, asked {self.desk.patience}"
+            raise ConnectionError(f"{text} times; see Roster.incidents, and start the run again from its checkpoint")
+
+    def _addresses(self, rows: np.ndarray, k: int) -> dict[str, np.ndarray]:
+        """Return which trajectories a client works in, and the memory that the server counts on."""
+        last = -1 if self.memory is None else int(self.memory.rounds[k])
+        durable = last if self.durable is None else int(self.durable.rounds[k])
+        return {"trajectories": self.numbers[rows], ACK: np.array([last, durable], dtype=np.int64)}
+
+    def _count(self, message: Any, template: Any, clients: np.ndarray, there: np.ndarray) -> None:
+        """Count the numbers that were sent, per trajectory; lost answers count as nothing."""
+        m = clients.shape[1]
+        self.floats_down += m * floats_of(message, self.R) - self._others(message, m)
+        self.floats_up += int(there.sum()) * floats_of(template, 1) // self.R
+
+    # ---------------------------------------------------------------- what answers look like
+
+    def _template(self, t: int, message: Any, draws: Draws) -> Any:
+        """Return the reply of a client whose rows are zeros, in one trajectory: shapes and types are those of all."""
+        kind = type(message), *(v for v in message if not isinstance(v, np.ndarray))
+        if kind not in self.templates:
+            k, problem = self._ghost
+            arrays = messages.packed(message, np.zeros(1, np.int64), np.zeros(1, np.int64), k)
+            sent = messages.unpacked(self.method, arrays, problem.federation.K)
+            memory = self.method.memory(problem, self.R) if self.remembers else None
+            first = draws._replace(trajectory=self.numbers[:1])
+            with np.errstate(all="ignore"):
+                reply = self.method.local(problem, sent, np.full((1, 1), k), memory, first)[0]
+            self.templates[kind] = reply
+        return self.templates[kind]
+
+    @property
+    def _ghost(self) -> tuple[int, Any]:
+        """The smallest client, and the problem as it would have it if its rows were zeros."""
+        if "ghost" not in self.templates:
+            clients = self.server.federation
+            k = int(np.argmin(clients.sizes))
+            self.templates["ghost"] = k, _zeros(self.server.make, clients, k)
+        return self.templates["ghost"]
+
+
+def _zeros(make: Any, clients: Any, k: int) -> Any:
+    """Return the problem of a client whose rows are zeros, with labels that its loss takes."""
+    n, d = int(clients.sizes[k]), clients.d
+    X: Any = sp.csr_array(
+        (np.ones(n), np.full(n, d - 1), np.arange(n + 1)), shape=(n, d)
+    )  # an intercept may be asked for
+    X = X.toarray() if n * d <= _DENSE else X
+    domain = None if clients.domain_labels is None else np.zeros(n, dtype=np.int64)
+    weight = None if clients.masses[k] == n else np.full(n, clients.masses[k] / n)
+    for label in (1.0, 0.0):
+        own = Federation(
+            X,
+            np.full(n, label),
+            np.array([0, n]),
+            clients.labels[[k]],
+            domain,
+            clients.domain_labels,
+            clients.ids[[k]],
+            weight,
+        )
+        try:
+            return make(Placed(clients, own, k, announced=False))
+        except ValueError:
+            if label == 0.0:
+                raise
+    raise AssertionError
+
+
+def _places(clients: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Return the trajectories of a client and its first places in them, and (r, j, number) of all its places."""
+    r, j = np.nonzero(clients == k)
+    rows, first, number = np.unique(r, return_index=True, return_inverse=True)
+    return rows, j[first], (r, j, number)
+
+
+def _form(template: np.ndarray, rows: int) -> Form:
+    """Return the form of a client's field in so many trajectories, from that in one."""
+    return Form((rows, *template.shape[1:]), template.dtype, bool(np.isfinite(template).all()))
+
+
+def _joined(template: Any, clients: np.ndarray, found: Mapping[int, Mapping[str, np.ndarray]]) -> Any:
+    """Return the reply of clients (R, m), as `local` gives it for all of them together.
+
+    Fields that a client leaves empty, (1, 0), are (R, 0); others (1, 1, ...) become (R, m, ...).
+    """
+    R, fields = len(clients), []
+    for name, like in template._asdict().items():
+        if like.shape[:2] != (1, 1):
+            fields.append(np.empty((R, *like.shape[1:]), dtype=like.dtype))
+            continue
+        out = np.empty((*clients.shape, *like.shape[2:]), dtype=like.dtype)
+        for k in np.unique(clients).tolist():
+            r, j, number = _places(clients, k)[2]
+            out[r, j] = found[k][f"reply/{name}"][number, 0]
+        fields.append(out)
+    return type(template)(*fields)

@@ -1,0 +1,194 @@
+"""The client's side: a site with its own rows and memory, which answers what a server asks."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import fedconvex
+from fedconvex._check import bad, function, instance
+from fedconvex.draws import Draws
+from fedconvex.federation import Federation
+from fedconvex.remote import messages
+from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request
+from fedconvex.remote.places import Clients, Placed
+from fedconvex.remote.reports import report, statistic_of
+from fedconvex.remote.site_files import SiteFile
+
+__all__ = ["Site"]
+
+_FRESH = -1  # the round of a memory that nothing has changed yet
+_JOINING = {"number", "ids", "sizes", "masses", "key", "trajectories", "terms", "domains"}
+
+
+class Site:
+    """A client with its own rows: it carries out what a server's `run` asks of it, and keeps what it must remember.
+
+    The site's operator says which method and which problem it takes part in; a server that runs another one, with
+    another version of the package or on another roster, is refused. Rows never leave the site: it answers models,
+    gradients, sums of losses, and what the method names as statistics.
+
+    What a method keeps at its clients is kept by the round after which it was so: as of the last answer that the
+    server has counted, as of the server's last checkpoint, and as of the newest answer. An answer that was lost is
+    taken back when the next request comes.
+
+    Parameters
+    ----------
+    method : method
+        As for `fedconvex.run`.
+    make : callable
+        From a `Federation` to the problem, the same line at the server and at every site:
+        ``lambda fed: Problem(fed, Logistic(), l2=0.1)``.
+    federation : Federation
+        Of one client, this one, named as in the roster.
+    checkpoint : path, optional
+        Save there what must be remembered, before each answer, and start from it if it exists.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the federation has several clients, make is no function, or the checkpoint is damaged or of another site.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Federation, Problem, Squared, run
+    >>> from fedconvex.remote import Roster, Site, in_process
+    >>> make = lambda fed: Problem(fed, Squared(), l2=0.1)
+    >>> method = FedAvg(step_size=0.5)
+    >>> rows = {"north": ([[1.0], [2.0]], [1.0, 2.0]), "south": ([[1.0]], [3.0])}
+    >>> sites = [Site(method, make, Federation.from_clients([own], labels=[name])) for name, own in rows.items()]
+    >>> roster = Roster(make, labels=["north", "south"], sizes=[2, 1], features=1)
+    >>> result = run(method, roster, transport=in_process(sites), tol=1e-9)
+    >>> result.status.name, result.w.round(4)
+    ('CONVERGED', array([1.2698]))
+    """
+
+    def __init__(
+        self,
+        method: Any,
+        make: Callable[[Federation], Any],
+        federation: Federation,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        function("Site.make", make)
+        instance("Site.federation", federation, Federation)
+        if federation.K != 1:
+            raise bad("Site.federation", "hold one client", f"{federation.K}", "take federation.subset([k])")
+        messages.forms(method)
+        self.method, self.make, self.own = method, make, federation
+        self.label, self.id = federation.labels[0], int(federation.ids[0])
+        self.session = -1
+        self.kept: dict[int, Any] = {}  # memories by round
+        self.problem: Any = None
+        self.file = None if checkpoint is None else SiteFile(checkpoint, self.label)
+        if self.file is not None and (stored := self.file.load()) is not None:
+            self._restore(stored)
+
+    # ---------------------------------------------------------------- what is asked
+
+    def answer(self, message: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the answer to a message, or a refusal that says why; nothing is raised for what a server sends.
+
+        Parameters
+        ----------
+        message : mapping from name to array
+        """
+        request = Request(REFUSE, -1, -1, -1)
+        try:
+            request, arrays = messages.opened(message)
+            if request.kind == JOIN:
+                return self._join(request, arrays)
+            if self.problem is None or request.session != self.session:
+                return {"header": request._replace(kind=UNKNOWN).header(), "why": messages.text("join first")}
+            if request.client != self.number:
+                raise Refused(f"it is for client {request.client}, and this is {self.number}")
+            kinds = {ASK: self._work, STATISTIC: self._statistic, MEASURE: self._measure}
+            if request.kind not in kinds:
+                raise Refused(f"there is no kind {request.kind}")
+            with np.errstate(all="ignore"):
+                return {"header": request.header()} | kinds[request.kind](request, arrays)
+        except (Refused, ValueError, TypeError, KeyError, IndexError, AttributeError, FloatingPointError) as error:
+            why = f"site {self.label}: {error}"
+            return {"header": request._replace(kind=REFUSE).header(), "why": messages.text(why)}
+
+    def _join(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Take one's place in a federation: terms must be equal, and the roster must know these rows."""
+        if arrays.keys() != _JOINING:
+            raise Refused("it is no invitation to join")
+        terms = json.loads(arrays["terms"].tobytes())
+        number, K = int(arrays["number"]), arrays["ids"].size
+        if not 0 <= number < K or arrays["ids"].shape != arrays["sizes"].shape != arrays["masses"].shape:
+            raise Refused("its roster has no place for this site")
+        names = messages.names_of(arrays["domains"])
+        sizes, masses, ids = arrays["sizes"], arrays["masses"], arrays["ids"]
+        clients = Clients(np.arange(K), ids, sizes, masses, self.own.d, names)
+        problem = self.make(Placed(clients, self.own, number))
+        mine = messages.terms_of(self.method, problem, fedconvex.__version__)
+        if found := messages.difference(terms, mine):
+            raise Refused(f"the terms differ: {found}")
+        if request.session != self.session:
+            self.kept = {}
+        self.problem, self.number, self.session = problem, number, request.session
+        self.key, self.R = np.uint64(arrays["key"]), int(arrays["trajectories"])
+        self.joined = {"session": np.array(request.session), **arrays}
+        self.remembers = hasattr(self.method, "memory")
+        return {"header": request.header()}
+
+    def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Do a round's local work, from the memory that the server counts on."""
+        rows, acknowledged = arrays.pop("trajectories"), arrays.pop(ACK)
+        if rows.ndim != 1 or rows.size == 0 or rows.min() < 0 or rows.max() >= self.R or acknowledged.shape != (2,):
+            raise Refused(f"its trajectories are not among {self.R}")
+        message = messages.unpacked(self.method, arrays, self.problem.federation.K)
+        memory = self._recalled(acknowledged.tolist())
+        clients = np.full((rows.size, 1), self.number, dtype=np.int64)
+        draws = Draws(self.key, rows.astype(np.int64), request.round)
+        reply, memory = self.method.local(self.problem, message, clients, memory, draws)
+        if self.remembers:
+            self.kept[request.round] = memory
+            if self.file is not None:
+                self.file.save(self.joined, self.kept)
+        return {f"reply/{name}": np.ascontiguousarray(v) for name, v in zip(reply._fields, reply, strict=True)}
+
+    def _recalled(self, acknowledged: list[int]) -> Any:
+        """Return a copy of the memory as of a round, and forget all that the server cannot go back to."""
+        if not self.remembers:
+            return None
+        last, durable = acknowledged
+        self.kept = {t: memory for t, memory in self.kept.items() if t in (last, durable)}
+        if last == _FRESH:
+            return self.method.memory(self.problem, self.R)
+        if last not in self.kept:
+            held = sorted(self.kept) or "nothing"
+            raise Refused(f"the server counts on the memory after round {last}; held is {held}: restore its checkpoint")
+        return copy.deepcopy(self.kept[last])
+
+    def _statistic(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Answer what the method's server asks for before the first round."""
+        name = messages.words(arrays["name"])
+        asked = self.method.statistics(self.problem) if hasattr(self.method, "statistics") else ()
+        if name not in asked:
+            raise Refused(f"{type(self.method).__name__} needs no statistic {name!r}")
+        return {"statistic": statistic_of(self.problem, self.number, name)}
+
+    def _measure(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Report what the server's certificate is made of, at its models."""
+        return report(self.problem, self.number, arrays)
+
+    def _restore(self, stored: tuple[dict[str, np.ndarray], dict[int, dict[str, np.ndarray]]]) -> None:
+        """Take up what a checkpoint holds."""
+        joined, kept = stored
+        try:
+            session = int(joined.pop("session"))
+            self._join(Request(JOIN, 0, int(joined["number"]), session), joined)
+            template = self.method.memory(self.problem, self.R)
+            K = self.problem.federation.K
+            self.kept = {t: messages.rebuilt(template, arrays, self.R, K) for t, arrays in kept.items()}
+        except (Refused, ValueError, TypeError, KeyError, AttributeError) as error:
+            must, cure = "be of this site, method and rows", "delete it to start anew, or name another file"
+            raise bad(f"Site {self.label}: checkpoint", must, f"{error}", cure) from None

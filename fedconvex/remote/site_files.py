@@ -1,0 +1,70 @@
+"""What a site must remember, on disk: whole or not at all, without pickles, with a digest over all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex._files import check_file, npz, write_file
+from fedconvex.driver.returns import leaves
+
+__all__ = ["SiteFile"]
+
+
+class SiteFile:
+    """The invitation that a site has accepted, and its memories by round.
+
+    Raises
+    ------
+    ValueError
+        If the path cannot be written, or what stands there is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], label: Any) -> None:
+        self.who = f"Site {label}: checkpoint"
+        self.path: Path = check_file(self.who, path)
+
+    def save(self, joined: Mapping[str, np.ndarray], kept: Mapping[int, Any]) -> None:
+        """Write to a temporary file and rename it."""
+        arrays = {f"joined/{name}": np.asarray(a) for name, a in joined.items()}
+        for t, memory in kept.items():
+            arrays |= {f"kept/{t}/{name}": a for name, a in leaves(memory)}
+        write_file(self.path, npz(arrays | {"digest": _digest(arrays)}))
+
+    def load(self) -> tuple[dict[str, np.ndarray], dict[int, dict[str, np.ndarray]]] | None:
+        """Return the invitation, and arrays of memories by round; None if there is no file."""
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                arrays = dict(stored)
+            whole = np.array_equal(arrays.pop("digest"), _digest(arrays))
+            kept: dict[int, dict[str, np.ndarray]] = {}
+            for name in [name for name in arrays if name.startswith("kept/")]:
+                _, t, rest = name.split("/", 2)
+                kept.setdefault(int(t), {})[rest] = arrays[name]
+        except Exception as error:  # whatever a damaged or foreign file makes its readers raise
+            raise self._damaged(f"a damaged or foreign file ({type(error).__name__})") from None
+        if not whole:
+            raise self._damaged("one whose digest does not fit")
+        return {n.removeprefix("joined/"): a for n, a in arrays.items() if n.startswith("joined/")}, kept
+
+    def _damaged(self, got: str) -> ValueError:
+        cure = "restore a copy, or delete it to start anew"
+        return bad(f"{self.who} {self.path}", "be what a site has written", got, cure)
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the fingerprint of arrays and their names."""
+    h = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        a = np.ascontiguousarray(arrays[name])
+        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
+        h.update(a.tobytes())
+    return np.frombuffer(h.digest(), dtype=np.uint8)
