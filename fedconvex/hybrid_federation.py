@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, instance, numeric, raw, whole, wrong_type
-from fedconvex.federation import Federation
+from fedconvex.federation import CSR, Federation
 from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
 
@@ -292,6 +292,12 @@ class HybridFederation:
     def block(self, k: int) -> Any:
         """Return block k: a view of dense rows, or CSR."""
         return self._blocks[int(k)]
+
+    @cached_property
+    def sparse_rows(self) -> tuple[CSR, ...]:
+        """CSR blocks as kernels take them."""
+        pointers = ((X.indices.astype(np.int32), X.indptr.astype(np.int64)) for X in self._blocks)
+        return tuple(CSR(X.data, *arrays) for X, arrays in zip(self._blocks, pointers, strict=True))
 
     @cached_property
     def _blocks(self) -> tuple[Any, ...]:

@@ -97,6 +97,21 @@ def task_sums(X, ptr, c, s, V):
                 row_axpy(X, i, c[t] * s[i], V[t])
 
 
+@reduction
+def drawn_scores(X, rows, w, z):
+    """z_e = x_i'w for row i = rows[e]."""
+    for e in range(rows.size):
+        z[e] = row_dot(X, np.uint64(rows[e]), w)
+
+
+@reduction
+def drawn_sums(X, rows, s, out):
+    """out += sum of s_e x_i, i = rows[e]."""
+    for e in range(rows.size):
+        if s[e] != 0.0:
+            row_axpy(X, np.uint64(rows[e]), s[e], out)
+
+
 @kernel
 def dual_sweeps(loss, X, y, ptr, norms, c, mbar, keys, alpha, V, u, pool, rows):
     """One pass over the rows of task after task, every w_t = sum_s Mbar_ts v_s fresh: exact block ascent."""

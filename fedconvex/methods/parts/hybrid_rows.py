@@ -19,7 +19,7 @@ from fedconvex.fields import CheckedFields, Count, Share
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.participation import UniformSampling, as_participation, participants
 from fedconvex.problems import Measure
-from fedconvex.solvers.dual import ordered_steps
+from fedconvex.solvers.dual import drawn_scores, drawn_sums, ordered_steps
 from fedconvex.traits import Traits, counted_by
 
 __all__ = ["Message", "Parts", "RowWork", "Scores", "State", "entered", "moved", "score_parts", "start", "sum_parts"]
@@ -181,15 +181,31 @@ def score_parts(work: RowWork, problem: Any, message: Message, clients: np.ndarr
     """Return x_ib'w_b of the rows that every block draws."""
     fed, most = problem.federation, int(work.heights(problem).max())
     z, rows = np.zeros((*clients.shape, most)), np.full((*clients.shape, most), -1)
-    for k in np.unique(clients):
-        mine, columns = fed.place(k)
-        drawn = work.drawn(problem, draws, fed.cells[k, 0])
-        for r, j in np.argwhere(clients == k):
-            if drawn[r, 0] >= 0:
-                h = drawn.shape[1]
-                rows[r, j, :h] = drawn[r]
-                z[r, j, :h] = rows_of(fed.block(k), drawn[r] - mine.start) @ message.w[r, columns]
+    drawn = {g: work.drawn(problem, draws, g) for g in {int(g) for g in fed.cells[clients, 0].flat}}
+    for (r, j), k in np.ndenumerate(clients):
+        (mine, columns), i = fed.place(k), drawn[int(fed.cells[k, 0])][r]
+        if i[0] >= 0:
+            rows[r, j, : i.size] = i
+            z[r, j, : i.size] = _scores(fed, k, i - mine.start, message.w[r, columns])
     return Scores(z, rows, (rows >= 0).sum(axis=2))
+
+
+def _scores(fed: Any, k: int, rows: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return x_ib'w_b of some rows of block k; SciPy copies CSR rows, which takes longer than their scores."""
+    if not fed.is_sparse:
+        return np.asarray(rows_of(fed.block(k), rows) @ w)
+    z = np.empty(rows.size)
+    drawn_scores(fed.sparse_rows[k], rows, np.ascontiguousarray(w), z)
+    return z
+
+
+def _sums(fed: Any, k: int, rows: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """Return the sum of s_e x_ib over some rows of block k."""
+    if not fed.is_sparse:
+        return np.asarray(rows_of(fed.block(k), rows).T @ s)
+    total = np.zeros(int(fed.widths[k]))
+    drawn_sums(fed.sparse_rows[k], rows, np.ascontiguousarray(s), total)
+    return total
 
 
 def rows_of(X: Any, rows: np.ndarray) -> Any:
@@ -240,8 +256,8 @@ def sum_parts(work: RowWork, problem: Any, message: Message, clients: np.ndarray
         lo, hi = slots[fed.cells[k, 0]], slots[fed.cells[k, 0] + 1]
         rows, d = message.rows[r, lo:hi], int(fed.widths[k])
         if rows[0] >= 0:
-            X = rows_of(fed.block(k), rows - fed.place(k)[0].start)
-            step[r, j, :d] = (X.T @ message.delta[r, lo:hi]) / (problem.l2 * fed.n)
+            total = _sums(fed, k, rows - fed.place(k)[0].start, message.delta[r, lo:hi])
+            step[r, j, :d] = total / (problem.l2 * fed.n)
             counts[r, j] = d
     return Parts(step, counts)
 
