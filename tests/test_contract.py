@@ -88,6 +88,7 @@ from fedconvex.methods import (
     UniformSampling,
     VerticalAcceleratedGradient,
     VerticalGradientDescent,
+    VerticalNewtonCG,
 )
 from fedconvex.problems import (
     Covariance,
@@ -200,6 +201,7 @@ POSTERIORS = {  # Gaussian posteriors
 VERTICAL = {  # blocks of columns at their owners
     "VerticalGradientDescent": VerticalGradientDescent(step_size=0.3),
     "VerticalAcceleratedGradient": VerticalAcceleratedGradient(step_size=0.3),
+    "VerticalNewtonCG": VerticalNewtonCG(),
     "FedBCD": FedBCD(local_steps=3),
     "FedBCD in turn": FedBCD(local_steps=2, order="in turn"),
     "FedBCD sampled": FedBCD(participation=2),

@@ -19,7 +19,7 @@ from fedconvex import (
     run,
 )
 from fedconvex.driver import DivergenceWarning
-from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent
+from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent, VerticalNewtonCG
 from fedconvex.problems import VerticalProblem
 
 
@@ -111,6 +111,48 @@ def test_acceleration_by_hand(logistic):
             rounds.append(t)
             break
     assert rounds == [49, 208]
+
+
+def pooled_newton(problem, steps):
+    """Models after so many inexact Newton steps on the joined rows, and the sums of n scores that each has cost."""
+    X, w, l2, n = problem.federation.rows.X, np.zeros(problem.federation.d), problem.l2, problem.federation.n
+    models, sums = [], []
+    for _ in range(steps):
+        g, cost = problem.gradient(w), 1
+        z = X @ w
+        h = np.exp(-np.logaddexp(0.0, z) - np.logaddexp(0.0, -z))
+        s, q, p = np.zeros_like(w), g, -g
+        while np.linalg.norm(q) > min(0.5, np.sqrt(np.linalg.norm(g))) * np.linalg.norm(g):
+            Hp = X.T @ (h * (X @ p)) / n + l2 * p
+            alpha = q @ q / (p @ Hp)
+            s, after = s + alpha * p, q + alpha * Hp
+            p, q, cost = after @ after / (q @ q) * p - after, after, cost + 1
+        t = 1.0
+        while problem.value(w + t * s) > problem.value(w) + 1e-4 * t * (g @ s):
+            t /= 2.0
+        w = w + t * s
+        models.append(w)
+        sums.append(cost)
+    return models, sums
+
+
+def test_newton_steps_are_those_of_the_joined_rows(logistic):
+    """A round for a gradient and for a Hessian product; 20 sums to 2.7e-10, from elsewhere too."""
+    models, sums = pooled_newton(logistic, 4)
+    assert sums[:3] == [5, 7, 8]
+    states = [s.w[0] for _, s in iterate(VerticalNewtonCG(), logistic, rounds=31)]
+    at = np.cumsum(sums)
+    for t, w in zip(at, models, strict=True):
+        np.testing.assert_allclose(states[t + 1], w, rtol=0, atol=1e-11)  # owners move with the next message
+    best = logistic.solve().value
+    assert logistic.value(states[21]) - best == pytest.approx(2.7e-10, rel=0.02)
+    assert logistic.value(states[31]) - best < 1e-15
+    trace = quiet(VerticalNewtonCG(), logistic, rounds=2, tol=0).trace
+    assert trace.floats_up[-1] == trace.floats_down[-1] == 2 * 3 * (400 + 4)
+    far = quiet(VerticalNewtonCG(), logistic, rounds=80, tol=1e-12, start=np.full(10, 30.0))
+    assert far.status.name == "CONVERGED"
+    squares = of_widths(*collinear_squares(), Squared(), 0.01, 3, 3, 3)
+    assert quiet(VerticalNewtonCG(), squares, rounds=60, tol=1e-14).status.name == "CONVERGED"
 
 
 # ---------------------------------------------------------------- certificate
@@ -245,6 +287,8 @@ def test_bad_input(make, message):
 
 def test_losses_with_kinks_have_no_steps_from_curvature(logistic):
     problem = VerticalProblem(logistic.federation, Hinge(), 0.1)
+    with pytest.raises(TypeError, match="VerticalNewtonCG: problem must have a loss of one score with a curvature"):
+        run(VerticalNewtonCG(), problem, rounds=1)
     for method in (VerticalGradientDescent(step_size="auto"), VerticalAcceleratedGradient(step_size="auto"), FedBCD()):
         with pytest.raises(ValueError, match=r"smooth"):
             run(method, problem, rounds=1)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.svrg import SVRG
     from fedconvex.methods.trackedblocks import TrackedBlockDescent
     from fedconvex.methods.verticalgradient import VerticalAcceleratedGradient, VerticalGradientDescent
+    from fedconvex.methods.verticalnewton import VerticalNewtonCG
     from fedconvex.methods.virtual import VIRTUAL
     from fedconvex.secure import PlainSums, SecureSums
     from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
@@ -123,6 +124,7 @@ __all__ = [
     "UniformSampling",
     "VerticalAcceleratedGradient",
     "VerticalGradientDescent",
+    "VerticalNewtonCG",
     "WeightedSampling",
     "resolved",
 ]
