@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, real
+from fedconvex._check import instance, real, whole, wrong_type
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.joined import JoinedTable
 from fedconvex.problems.protocol import VERTICAL_MODEL
+from fedconvex.solvers.damping import block_map
 from fedconvex.vertical_federation import VerticalFederation
 
 __all__ = ["VerticalProblem"]
@@ -68,3 +69,34 @@ class VerticalProblem(JoinedTable):
         """grad_b F from the slopes (n, C) of all rows, in the shape of the block: what owner b makes of them."""
         g = (self.federation.block(b).T @ slopes).T / self.federation.n
         return np.asarray(g.reshape(block.shape) + self.l2 * block)
+
+    def damping(self, local_steps: int = 1, step_share: float = 1.0) -> np.ndarray:
+        """Return the eigenvalues kappa of Pi H, (d,): parallel rounds of `FedBCD` converge iff theta < 2/max kappa.
+
+        Errors grow or shrink by max |1 - theta kappa| a round in the long run; Pi = blockdiag((I - (I - eta_b H_bb)^Q)
+        H_bb^{-1}), Q ``local_steps``, eta_b L_b = ``step_share``.
+
+        Raises
+        ------
+        TypeError
+            For losses that are not quadratic, whose rounds are not linear.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedconvex import Squared, VerticalFederation
+        >>> from fedconvex.problems import VerticalProblem
+        >>> one = np.ones((4, 1))  # two owners of the same column: each takes the whole step
+        >>> problem = VerticalProblem(VerticalFederation.from_blocks([one, one], np.ones(4)), Squared(), l2=0.25)
+        >>> problem.damping().round(12).tolist()
+        [0.2, 1.8]
+        """
+        if not self.traits.quadratic:
+            got, cure = f"{self.loss!r}", 'take FedBCD(damping="safe")'
+            raise wrong_type("VerticalProblem.damping", "be asked of a quadratic loss", got, cure)
+        steps = whole("VerticalProblem.damping: local_steps", local_steps, low=1)
+        share = real("VerticalProblem.damping: step_share", step_share, low=0.0, high=2.0, strict=True)
+        X = self.federation.rows.X
+        S = X.T @ X
+        H = np.asarray(S.toarray() if self.federation.is_sparse else S) / self.federation.n
+        return block_map(H + self.l2 * np.eye(self.federation.d), self.ptr, steps, share)

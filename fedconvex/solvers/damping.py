@@ -1,4 +1,4 @@
-"""How parallel rounds of site updates contract on linear models, and which damping makes them.
+"""How parallel rounds contract on linear models, and which damping makes them: of site updates, and of blocks.
 
 Once the precisions of the sites have settled, a round with everybody and the damping rho maps the errors e of the K
 shifts linearly: e <- (I - rho (I - T)) e. Client k's optimal shift depends on those of the others through its cavity
@@ -12,17 +12,21 @@ private parameters. The rounds converge if and only if |1 - rho kappa| < 1 for e
 With a full covariance and private parameters I - T = GS of the theory of such rounds, with positive eigenvalues below
 K: they converge if and only if rho < 2/lambda_max(GS), and rho < 2/K always does. With a full covariance and no private
 parameters T = 0. With a diagonal one T_k = -O_k (D + O_k)^{-1}, O_k the part of A_k off its diagonal, D = diag(Lam).
+
+Owners of columns who take Q steps of eta_b on their blocks of a quadratic with the Hessian H map the error e of the
+model to (I - theta Pi H) e, Pi = blockdiag((I - (I - eta_b H_bb)^Q) H_bb^{-1}), theta their damping.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from fedconvex.solvers.gaussians import dense
 
-__all__ = ["best_damping", "largest_damping", "radius", "site_map"]
+__all__ = ["best_damping", "block_map", "largest_damping", "radius", "site_map"]
 
 
 def site_map(A: Sequence[np.ndarray], prior: np.ndarray, private: np.ndarray | None, diagonal: bool) -> np.ndarray:
@@ -49,6 +53,27 @@ def site_map(A: Sequence[np.ndarray], prior: np.ndarray, private: np.ndarray | N
         T[k] = Tk[:, None, :]
         T[k, :, k] = 0.0
     return T.reshape(K * d, K * d)
+
+
+def block_map(H: np.ndarray, ptr: np.ndarray, steps: int, step_share: float) -> np.ndarray:
+    """Return the eigenvalues of Pi H in ascending order, (d,): positive, since each block of Pi is for eta_b < 2/L_b.
+
+    Parameters
+    ----------
+    H : array (d, d)
+        Positive definite.
+    ptr : int array (K+1,)
+        Where the blocks begin.
+    steps : int
+        Q.
+    step_share : float
+        eta_b L_b, in (0, 2), L_b the largest eigenvalue of block b.
+    """
+    root = np.zeros_like(H)
+    for a, b in pairwise(ptr):
+        h, V = np.linalg.eigh(H[a:b, a:b])
+        root[a:b, a:b] = (V * np.sqrt((1.0 - (1.0 - step_share * h / h[-1]) ** steps) / h)) @ V.T
+    return np.linalg.eigvalsh(root @ H @ root)
 
 
 def radius(kappa: np.ndarray, rho: float) -> float:

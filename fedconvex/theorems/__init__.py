@@ -33,6 +33,7 @@ from fedconvex.theorems import (
     mocha_sigma,
     scaffold,
     svrg,
+    vertical,
     virtual,
     weight_divergence,
 )
@@ -71,6 +72,7 @@ THEOREMS: Mapping[str, Theorem] = {
         irmv1,
         games,
         virtual,
+        vertical,
     )
     for t in module.THEOREMS
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex.methods import ProportionalSampling, UniformSampling
 from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
-from fedconvex.problems.protocol import ONE_MODEL
+from fedconvex.problems.protocol import ONE_MODEL, VERTICAL_MODEL
 from fedconvex.simplex.uncertainty import EntropicStep
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.agnostic_floats import FLOATS
@@ -70,8 +70,9 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
         short, work = ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
     else:
         fed = p.federation
-        what = f"{fed.K} clients, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.loss!r}"
-        short, work = _of_environments(m, fed.K)
+        who = "owners" if p.learns == VERTICAL_MODEL else "clients"
+        what = f"{fed.K} {who}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.loss!r}"
+        short, work = _of_owners(m, fed.K) if p.learns == VERTICAL_MODEL else _of_environments(m, fed.K)
         work += f", every entry of w starts at {float(s.start.flat[0]):g}"
     rounds = [] if one_round else [f"T {s.rounds}"]
     full = [f"{instance.words} ({what})", f"{type(m).__name__}, {work}", rule.words]
@@ -88,6 +89,17 @@ def _of_environments(m: Any, K: int) -> tuple[list[str], str]:
     if hasattr(m, "rho"):
         return _sites(m, K)
     return [f"eta {m.step_size:g}"], f"step size {m.step_size:g}"
+
+
+def _of_owners(m: Any, K: int) -> tuple[list[str], str]:
+    """Return how owners of columns work, in short and in full."""
+    if not hasattr(m, "step_share"):
+        return [], "one gradient"
+    who, tau = _who(m.participation, K), f"tau {m.local_steps}"
+    theta = m.damping if isinstance(m.damping, str) else f"{m.damping:.4g}"
+    full = f"{m.local_steps} local step{'s' * (m.local_steps != 1)} of {m.step_share:g}/L_b, {m.order}, damping {theta}"
+    order = [f"share {m.step_share:g}"] * (m.step_share != 1.0) + [m.order] * (m.order != "parallel")
+    return [tau, f"theta {theta}", *order, *[who] * bool(who)], ", ".join([full, *[f"{who} take part"] * bool(who)])
 
 
 def _sites(m: Any, K: int) -> tuple[list[str], str]:

@@ -67,6 +67,7 @@ CAMPAIGNS = {
     "mocha-smooth": Campaign("test_mocha_theory:theorem_1_trial", "rounds above Theorem 1 of MOCHA", 20),
     "mutants": Campaign("campaigns.mutants:trial", "errors planted in bounds that the suite's checks miss", 1),
     "nasty": Campaign("campaigns.nasty:nasty_trial", "certificates that points in 60 digits contradict", 20),
+    "owners": Campaign("test_verify_vertical:owners_trial", "blocks above their rate, or that grow otherwise", 20),
     "planted": Campaign("campaigns.planted:trial", "errors planted in sources that no test notices", 1),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "sites": Campaign("campaigns.sites:contract_trial", "sites whose states are not those of one process", 10),

@@ -20,6 +20,7 @@ __all__ = [
     "EVERYWHERE",
     "OF_ENSEMBLES",
     "OF_ENVIRONMENTS",
+    "OF_OWNERS",
     "OF_POSTERIORS",
     "OF_TASKS",
     "SMOOTH_ONLY",
@@ -118,3 +119,4 @@ OF_TASKS = Scope(holds("a row of weight s has the loss s l: mu, the width and N 
 OF_ENVIRONMENTS = Scope(holds("moments of environments are weighted means"), _ABSENT, _ABSENT)
 OF_ENSEMBLES = Scope(holds("F_k is the weighted mean over domain k"), _ABSENT, _ABSENT)
 OF_POSTERIORS = Scope(holds("a row of weight s has s times the log-likelihood"), _ABSENT, _ABSENT)
+OF_OWNERS = Scope(_ABSENT, _ABSENT, _ABSENT)

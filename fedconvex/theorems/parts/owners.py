@@ -1,0 +1,78 @@
+"""What theorems on columns of several owners share: instances, and what they read off a run. Nothing is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedconvex import datasets
+from fedconvex.losses import Logistic, Squared
+from fedconvex.problems import VerticalProblem
+from fedconvex.theorems.parts.instances import instance
+from fedconvex.theorems.parts.setting import Setting
+from fedconvex.vertical_federation import VerticalFederation
+
+
+def problem_of(s: Setting) -> VerticalProblem:
+    """Return the setting's problem."""
+    assert isinstance(s.problem, VerticalProblem)
+    return s.problem
+
+
+def duality_gap(problem: VerticalProblem, w: np.ndarray) -> tuple[float, float]:
+    """Return P(w) - D(-l'(z)) from the conjugates of the rows' losses, and the size of its terms."""
+    X, loss, l2, n = problem.federation.rows.X, problem.loss, problem.l2, problem.federation.n
+    z = X @ w
+    slopes = np.array([loss.slope(v, y) for v, y in zip(z, problem.y, strict=True)])
+    rows = [loss.value(v, y) + loss.conjugate(r, y) for v, r, y in zip(z, slopes, problem.y, strict=True)]
+    v = X.T @ slopes / n
+    gap = float(np.mean(rows)) + 0.5 * l2 * float(w @ w) + 0.5 * float(v @ v) / l2
+    return gap, 1.0 + float(np.mean(np.abs(z * slopes))) + l2 * float(w @ w) + float(v @ v) / l2
+
+
+def between(problem: VerticalProblem) -> np.ndarray:
+    """Return a start at which owners of the same column disagree: w* + (1, -1, 0)."""
+    return np.asarray(problem.solve().w) + np.array([1.0, -1.0, 0.0])
+
+
+def _split(X: np.ndarray, y: np.ndarray, loss: object, l2: float, *ends: int) -> VerticalProblem:
+    blocks = [X[:, a:b] for a, b in zip((0, *ends), (*ends, X.shape[1]), strict=True)]
+    return VerticalProblem(VerticalFederation.from_blocks(blocks, y), loss, l2)
+
+
+@instance("one column thrice", "3 owners of the same column, least squares")
+def one_column_thrice() -> VerticalProblem:
+    """L_b = 1, l2 = 1/4: Pi H is 5/2 where the owners agree, and 1/4 where they disagree."""
+    x = np.sqrt(0.75) * np.ones((4, 1))
+    return VerticalProblem(VerticalFederation.from_blocks([x, x, x], [1.0, 2.0, 0.5, -1.0]), Squared(), 0.25)
+
+
+@instance("three owners", "3 owners of 3, 3 and 4 columns of 60 rows, logistic loss")
+def three_owners() -> VerticalProblem:
+    """Columns fall in size to a tenth, and are correlated."""
+    rng = np.random.default_rng(0)
+    scale = 10.0 ** (-np.arange(10) / 9.0)
+    X = (rng.normal(size=(60, 10)) + rng.normal(size=(60, 1))) * scale
+    y = np.where(X @ (rng.normal(size=10) / scale) + 2.0 * rng.logistic(size=60) > 0.0, 1.0, -1.0)
+    return _split(X, y, Logistic(), 0.05, 3, 6)
+
+
+@instance("shared direction", "3 owners of 3 columns each that share a direction, 80 rows, least squares")
+def shared_direction() -> VerticalProblem:
+    """Undamped blocks overshoot."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 9)) @ (0.4 * np.eye(9) + 0.2)
+    return _split(X, X @ rng.normal(size=9) + 0.3 * rng.normal(size=80), Squared(), 0.05, 3, 6)
+
+
+@instance("tumours", "breast_cancer, means, errors and worst values at 3 owners, logistic loss", "real")
+def tumours() -> VerticalProblem:
+    """Ten columns each, which measure the same nuclei."""
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    return _split(X, y, Logistic(), 0.1, 10, 20)
+
+
+@instance("blood", "diabetes, 5 owners of two columns, least squares", "real")
+def blood() -> VerticalProblem:
+    """Serum measurements are correlated across owners: undamped blocks diverge."""
+    X, y, _ = datasets.load_bundled("diabetes")
+    return _split(X, (y - y.mean()) / y.std(), Squared(), 0.1, 2, 4, 6, 8)

@@ -1,0 +1,152 @@
+"""Theorems on columns of several owners: planted errors are violations; bounds and factors on random instances."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import fedconvex.theorems.vertical as vertical
+from fedconvex import Logistic, Squared, VerticalFederation, iterate
+from fedconvex.methods import FedBCD, VerticalGradientDescent
+from fedconvex.problems import VerticalProblem
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts import owners
+from fedconvex.verify import Outcome, verify
+from tests.campaigns import attempt
+
+
+def outcome(theorem, instance, method, rounds, start=None):
+    problem = instance.make()
+    start = None if start is None else start(problem)
+    return verify(theorem, problem, method, rounds=rounds, start=start).outcome
+
+
+def planted(name, **wrong):
+    """Return the theorem with arguments of its bound changed."""
+    theorem = THEOREMS[name]
+    change = {k: (lambda given, f=f: f(given)) for k, f in wrong.items()}
+    return theorem._replace(bound=lambda **a: theorem.bound(**{k: change.get(k, lambda x: x)(v) for k, v in a.items()}))
+
+
+def test_a_ridge_one_percent_too_large_is_refuted():
+    """Owners of the same column attain the rate; forgetting to damp, or an exponent too many, shows as well."""
+    at = (owners.one_column_thrice, FedBCD(), 5, owners.between)
+    assert outcome("vertical-rate", *at) is Outcome.HOLDS
+    assert outcome(planted("vertical-rate", l2=lambda x: 1.01 * x), *at) is Outcome.VIOLATED
+    assert outcome(planted("vertical-rate", smoothness=lambda L: L / 1.01), *at) is Outcome.VIOLATED
+    assert outcome(planted("vertical-rate", rounds=lambda T: T + 1), *at) is Outcome.VIOLATED
+    several = (owners.one_column_thrice, FedBCD(local_steps=4), 2, owners.between)
+    assert outcome("vertical-rate", *several) is Outcome.HOLDS
+    assert outcome(planted("vertical-rate", l2=lambda x: 2.2 * x), *several) is Outcome.VIOLATED
+
+
+def test_a_damping_off_by_a_ten_thousandth_is_refuted():
+    """On both sides of the limit 2/kappa_max = 4/5 for a column that three owners have; and local steps forgotten."""
+    assert owners.one_column_thrice.make().damping(7)[-1] == pytest.approx(2.5, rel=1e-12)
+    for theta in (0.808, 0.792):
+        at = (owners.one_column_thrice, FedBCD(damping=theta), 120)
+        assert outcome("vertical-growth", *at) is Outcome.HOLDS
+        assert outcome(planted("vertical-growth", theta=lambda t: 1.0001 * t), *at) is Outcome.VIOLATED
+    problem, at = owners.shared_direction.make(), (owners.shared_direction, FedBCD(local_steps=5, damping=1.0), 60)
+    assert outcome("vertical-growth", *at) is Outcome.HOLDS
+    assert outcome(planted("vertical-growth", kappa=lambda k: problem.damping(1)), *at) is Outcome.VIOLATED
+
+
+def test_a_certificate_off_by_a_billionth_is_refuted():
+    at = (owners.three_owners, VerticalGradientDescent(step_size="auto"), 4)
+    assert outcome("vertical-certificate", *at) is Outcome.HOLDS
+    for wrong in (1.0 + 1e-9, 1.0 - 1e-9):
+        theorem = planted("vertical-certificate", gradients=lambda g, c=wrong: c * g)
+        assert outcome(theorem, *at) is Outcome.VIOLATED
+
+
+def test_hypotheses_that_fail_are_named():
+    logistic, squares = owners.three_owners.make(), owners.one_column_thrice.make()
+    for theorem, problem, method, words in [
+        ("vertical-rate", logistic, FedBCD(damping=0.5), "theta <= 1/m"),
+        ("vertical-rate", logistic, FedBCD(step_share=0.5), "eta_b = 1/L_b"),
+        ("vertical-rate", logistic, FedBCD(order="in turn"), "all blocks at once"),
+        ("vertical-rate", logistic, FedBCD(participation=2), "full participation"),
+        ("vertical-rate", logistic, VerticalGradientDescent(step_size="auto"), "the method FedBCD"),
+        ("vertical-growth", logistic, FedBCD(), "squared loss"),
+        ("vertical-growth", squares, FedBCD(damping=0.808), "died out"),
+    ]:
+        found = verify(theorem, problem, method, rounds=9)
+        assert found.outcome is Outcome.NOT_APPLICABLE
+        assert words in found.reason
+    with pytest.raises(ValueError, match="at least l2"):
+        vertical.vertical_rate(2.0, [1.0], 1.0, 1, 1, 1.0)
+    with pytest.raises(TypeError, match="quadratic loss"):
+        logistic.damping()
+
+
+# ---------------------------------------------------------------- campaign: random instances
+
+
+def columns(rng, quadratic):
+    """Columns that share directions, at 2 to 5 owners."""
+    m, n = int(rng.integers(2, 6)), int(rng.integers(20, 60))
+    widths = rng.integers(1, 4, m)
+    d = int(widths.sum())
+    X = rng.normal(size=(n, d)) + rng.uniform(0.0, 3.0) * rng.normal(size=(n, 1)) * rng.normal(size=d)
+    X *= 10.0 ** rng.uniform(-1.0, 1.0, d)
+    z = X @ (rng.normal(size=d) / np.linalg.norm(X, axis=0)) * np.sqrt(n) + rng.normal(size=n)
+    ends = np.cumsum(widths)
+    blocks = [X[:, b - a : b] for a, b in zip(widths, ends, strict=True)]
+    y, loss = (z, Squared()) if quadratic else (np.where(z > 0.0, 1.0, -1.0), Logistic())
+    return VerticalProblem(VerticalFederation.from_blocks(blocks, y), loss, float(10.0 ** rng.uniform(-3.0, 0.0)))
+
+
+def owners_trial(rng):
+    """The rate and the certificate on a random instance; on least squares the factor of growth, from its definition."""
+    quadratic = bool(rng.random() < 0.6)
+    problem = columns(rng, quadratic)
+    fed, l2, best = problem.federation, problem.l2, problem.solve()
+    Q, theta = int(rng.choice([1, 2, 5, 20])), float(rng.uniform(0.3, 1.0)) / fed.K
+    shrink = (1.0 - theta * l2 / problem.block_smoothness.max()) ** (2 if Q == 1 else 1)
+    states = [s.w[0] for _, s in iterate(FedBCD(local_steps=Q, damping=theta), problem, rounds=12)]
+    gaps = np.array([problem.value(w) - best.value for w in states])
+    off = 1e-13 * (1.0 + abs(problem.value(states[0])))
+    assert (gaps[1:] <= shrink * gaps[:-1] + off).all(), (gaps[1:] / gaps[:-1]).max() - shrink
+    w = states[3] + rng.normal(size=fed.d)
+    found, size = owners.duality_gap(problem, w)
+    certificate = float(np.sum(problem.gradient(w) ** 2)) / (2.0 * l2)
+    assert abs(found - certificate) <= 1e-13 * size
+    assert certificate >= problem.value(w) - best.value - off
+    seen = {"quadratic": quadratic, "share": float(((gaps[1:] + off) / (shrink * gaps[:-1] + off)).max())}
+    return seen | _growth(rng, problem, Q) if quadratic else seen
+
+
+def _growth(rng, problem, Q):
+    """Undamped, or just beyond the limit: errors grow by |theta lambda_max(Pi H) - 1| to 1e-6."""
+    fed, X = problem.federation, problem.federation.rows.X
+    H = X.T @ X / fed.n + problem.l2 * np.eye(fed.d)
+    Pi, share = np.zeros_like(H), float(rng.uniform(0.5, 1.5))
+    for a, b in pairwise(fed.ptr):
+        own = H[a:b, a:b]
+        step = np.eye(b - a) - share * own / np.linalg.eigvalsh(own)[-1]
+        Pi[a:b, a:b] = np.linalg.solve(own, np.eye(b - a) - np.linalg.matrix_power(step, Q))
+    kappa = np.sort(np.linalg.eigvals(Pi @ H).real)
+    np.testing.assert_allclose(problem.damping(Q, share), kappa, rtol=1e-6, atol=1e-9)
+    if kappa[-1] <= 2.1:
+        return {"diverged": False}
+    rest = np.abs(1.0 - kappa[:-1]).max()
+    rounds = int(np.ceil(np.log(1e10) / np.log((kappa[-1] - 1.0) / rest))) + 5
+    if rounds > 300:
+        return {"diverged": False}
+    best = problem.solve().w
+    method = FedBCD(local_steps=Q, step_share=share, damping=1.0)
+    errors = [np.linalg.norm(s.w[0] - best) for _, s in iterate(method, problem, rounds=rounds)]
+    assert abs(errors[-1] / errors[-2] / (kappa[-1] - 1.0) - 1.0) <= 1e-6
+    return {"diverged": True, "off": errors[-1] / errors[-2] / (kappa[-1] - 1.0) - 1.0}
+
+
+@pytest.mark.slow
+def test_random_owners():
+    """A sample of the campaign `owners`."""
+    rows = [attempt("owners", 1, i) for i in range(8)]
+    assert not [row for row in rows if not row["passed"]]
+    assert sum(row.get("diverged", False) for row in rows) >= 1
+    assert max(row["share"] for row in rows) > 0.5
