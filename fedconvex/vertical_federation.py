@@ -291,14 +291,14 @@ def planned_join(
     return found, *read_table(found.frame, target, **choices)
 
 
-def owners_rows(columns: Any, frame: Any, intercept: bool) -> Federation:
+def owners_rows(columns: Any, frame: Any, intercept: bool, unknown: str = "warn") -> Federation:
     """Return the rows of a frame as fitted columns encode them, of a single client."""
     y = columns.target(frame)
     if columns.labels is None:
         y = (y - columns.target_center) / columns.target_scale
     elif len(columns.labels) == 2:
         y = 2.0 * y - 1.0
-    rows = Federation(columns.standardised(columns.matrix(frame)), y, np.array([0, len(y)]))
+    rows = Federation(columns.standardised(columns.matrix(frame, unknown)), y, np.array([0, len(y)]))
     return replace(rows.with_intercept() if intercept else rows, columns=columns)
 
 

@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import LOSSES, OK, Refused, add_columns, choice, count, number, partition
+from fedconvex.cli.arguments import LOSSES, OK, Refused, add_columns, add_owners, choice, count, number, partition
 from fedconvex.cli.data import raw
 from fedconvex.cli.output import fill, fits, say, writing
 from fedconvex.cli.summary import plain
+from fedconvex.cli.vertical import check_owners, compared
 
 if TYPE_CHECKING:
     from fedconvex.comparison import Comparison
 
 __all__ = ["add_parser"]
 
+_OF_CLIENTS = (  # what means nothing for owners of columns
+    "client", "clients", "partition", "domain", "methods", "test_size", "local_steps", "rounds", "gap", "min_rows",
+    "report",
+)  # fmt: skip
 METHODS = "pooled, fedavg, fedprox, scaffold, fedsgd, afl, mocha, mean-regularised, boosting"
 KNOWN = ("squared", "logistic", "softmax")  # losses with a curvature, and probabilities of classes
 
@@ -35,15 +40,20 @@ def add_parser(commands: Any) -> None:
             alone, on rows of every client that were held out before anything was fitted.
 
             DATA is a .csv, .tsv, .parquet, .svm (svmlight) or .npz file, or the name of a data set that comes with
-            scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients."""),
+            scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients.
+
+            With --on, the files are tables of owners of different columns of the same rows: compared are models with
+            the columns of all, without those of each partner, and of whoever knows the target alone."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex compare
               fedconvex compare wards.csv --target ill --client ward --report decision
+              fedconvex compare bank.csv shop.csv --on customer --target default --owner-of-target bank
               fedconvex compare wards.csv --target ill --client ward --methods pooled,afl --drop patient"""),
     )
-    compare.add_argument("data", nargs="?", metavar="DATA", help=argparse.SUPPRESS)
+    compare.add_argument("data", nargs="*", metavar="DATA", help=argparse.SUPPRESS)
     add = compare.add_argument_group("data").add_argument
+    add_owners(add)
     add("--target", metavar="COL", help="column to predict")
     add("--client", metavar="COL", help="column that says whose row it is")
     add("--domain", metavar="COL", help="column with the domain of a row, to which afl is fair; default the client")
@@ -70,14 +80,21 @@ def add_parser(commands: Any) -> None:
         help="distance from the optimum to which rounds and bytes are counted; default 0.001")  # fmt: skip
     add("--min-rows", metavar="N", type=count("--min-rows", low=2), default=10,
         help="held-out rows below which nothing is said about a client; default 10")  # fmt: skip
+    add("--l2", metavar="L2", type=number("--l2", low=0.0, strict=True), default=0.01,
+        help="ridge weight with --on, where it is not tuned; default 0.01")  # fmt: skip
     add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="seed of every random choice; default 0")
     add = compare.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page, index.html, into this folder")
     add("--json", action="store_true", help="print one JSON object instead of the tables")
-    compare.set_defaults(command=_compare, weight=None)
+    compare.set_defaults(command=_compare, weight=None, method=None, no_intercept=False)
 
 
 def _compare(args: argparse.Namespace) -> int:
+    refused = ("l2",) if args.on is None else _OF_CLIENTS
+    check_owners(args, refused)
+    if args.on is not None:
+        return compared(args)
+    args.data = args.data[0] if args.data else None
     if args.test_size >= 1.0:
         raise bad("--test-size", "lie strictly between 0 and 1", args.test_size)
     if args.report is not None:

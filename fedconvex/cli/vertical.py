@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import METHODS, VERTICAL
+from fedconvex.cli.arguments import METHODS, OK, VERTICAL
 from fedconvex.cli.data import Data, listed, loss_of, reading, target_loss
 from fedconvex.cli.named import check_named, named_settings, worded
+from fedconvex.cli.output import fill, fits, say
 from fedconvex.cli.summary import About, Solved, formula_of, listed_coefficients
 from fedconvex.loss_traits import traits
 
-__all__ = ["Owners", "check_owners", "owners_of", "read_owners", "solved"]
+__all__ = ["Owners", "check_owners", "compared", "owners_of", "read_owners", "solved"]
 
 REFUSED = ("client", "clients", "partition", "domain", "weight", "weights", "penalty", "preprocessing")
 
@@ -45,15 +46,20 @@ class Owners(NamedTuple):
         from fedconvex.vertical_federation import VerticalFederation, owners_rows, owners_widths
 
         some = self.frame.take(rows)
-        columns = self.planned.fit(some, standardise=standardise) if fitted is None else fitted
+        scaled = {"standardise": standardise, "standardise_target": standardise and traits(self.loss).quadratic}
+        columns = self.planned.fit(some, **scaled) if fitted is None else fitted
         width = owners_widths(columns, self.join, self.target, self.intercept)
         ptr = np.cumsum([0, *width.values()])
         return VerticalFederation(owners_rows(columns, some, self.intercept), ptr, np.array([*width]), self.join)
 
 
-def check_owners(args: argparse.Namespace) -> None:
-    """Refuse what means nothing for owners of columns, before anything is read."""
+def check_owners(args: argparse.Namespace, refused: Sequence[str] = REFUSED) -> None:
+    """Refuse options, and what means nothing for owners of columns, before anything is read."""
     given = vars(args).get("given", set())
+    away = sorted(name for name in refused if name in given) if args.on is not None or refused != REFUSED else []
+    if away:
+        option, with_on = away[0].replace("_", "-"), "with" if args.on is not None else "without"
+        raise bad(f"--{option}", f"be left out {with_on} --on", f"--{option}", "leave it out")
     if args.on is None:
         if len(args.data) > 1:
             cure = "pass --on ID for tables of several owners over the same rows"
@@ -62,11 +68,6 @@ def check_owners(args: argparse.Namespace) -> None:
             if got is not None and (name != "--method" or got in VERTICAL):
                 raise bad(f"{name} {got}", "come with --on ID and a table of every owner", "no --on")
         return
-    for name in REFUSED:
-        if name in given:
-            raise bad(
-                "--on", f"come without --{name}", "both", "rows that owners share have neither clients nor weights"
-            )
     if len(args.data) < 1:
         raise bad("--on", "come with a table of every owner", "none", "fedconvex solve bank.csv shop.csv --on ID")
     if args.target is None:
@@ -246,3 +247,37 @@ def _outlook(args: argparse.Namespace, result: Any) -> str:
     if result.status.name == "CONVERGED":
         return "The certificate holds for this model, however it was found."
     return outlook(result, args.tol)
+
+
+# ---------------------------------------------------------------- fedconvex compare
+
+
+def compared(args: argparse.Namespace) -> int:
+    """Say what the columns of each owner add."""
+    import json
+
+    from fedconvex.cli.summary import plain
+    from fedconvex.comparison.owners import blocks_of, compare_blocks
+
+    owners = read_owners(args)
+    blocks = blocks_of(owners.join, owners.frame, owners.planned, owners.target, owners.intercept, owners.loss)
+    found = compare_blocks(blocks, args.l2, args.folds, args.seed)
+    if args.json:
+        models = [
+            {**m._asdict(), "worth": m.worth._asdict(), "change": m.change._asdict(), "features": m.features}
+            for m in found.models
+        ]
+        about = {"rows": found.rows, "folds": found.folds, "l2": found.l2, "knows_target": found.knows}
+        say(json.dumps(plain({**about, "models": models, "unmatched": found.unmatched,
+                              "decision": list(found.sentences)}), allow_nan=False))  # fmt: skip
+        return OK
+    left = "; ".join(f"{o}: {len(ids):,} rows without a partner" for o, ids in found.unmatched.items() if ids)
+    lines = [
+        fill(f"{owners.title}: {found.rows:,} common rows of {len(found.models[0].owners)} owners; {found.knows} knows "
+             f"{owners.target!r}" + (f"; {left}" if left else "")),
+        "", *(fill(sentence) for sentence in found.sentences), "", found.table(fits()), "",
+        fill(f"Least objectives over all rows, l2 = {found.l2:g}; losses of held-out rows in {found.folds} folds, with "
+             "95 % limits that take rows as independent."),
+    ]  # fmt: skip
+    say("\n".join(lines))
+    return OK

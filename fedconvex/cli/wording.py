@@ -23,6 +23,8 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^partition_similarity: s \(percent\)", "--partition similarity:PERCENT"),
     (r"^partition_(\w+): ", r"--partition \1: "),
     (r"^joined: ", ""),
+    (r"^compare_owners: data", "DATA"),
+    (r"^compare_owners: (\w+)", r"--\1"),
     (r"^VerticalProblem\.l2", "--l2"),
     (
         r"^VerticalFederation\.from_frames: (?:owner_of_target must (.*); got (\S+);)",
