@@ -126,7 +126,7 @@ def test_a_target_of_numbers(capsys, files):
             "--method scaffold must be one of vertical-accelerated, vertical-gd, fedbcd",
         ),
         ([*JOINED, "--l2", "0"], "--l2 must be positive"),
-        ([*JOINED, "--client", "town"], "--on must come without --client"),
+        ([*JOINED, "--client", "town"], "--client must be left out with --on"),
         ([*JOINED, "--loss", "hinge"], "--loss hinge must be smooth with --on"),
         ([*JOINED, "--loss", "softmax"], "must have a target of more than two classes"),
         (["--on", "customer", "--target", "customer"], "--target must be another column than the id"),
