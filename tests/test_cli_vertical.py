@@ -101,7 +101,7 @@ def test_columns_of_one_name_can_be_dropped_and_owners_named(capsys, files, tmp_
 
 def test_a_target_of_numbers(capsys, files):
     argv = ["solve", *files, "--on", "customer", "--target", "income", "--l2", "0.1", "--drop", "default", "--json"]
-    assert main([*argv, "--method", "vertical-gd", "--no-intercept"]) == 0
+    assert main([*argv, "--method", "vertical-newton-cg", "--no-intercept"]) == 0
     found = json.loads(capsys.readouterr().out)
     names = dict(zip(("bank", "shop"), files, strict=True))
     fed = VerticalFederation.from_frames(names, on="customer", target="income", drop=["default"])
@@ -123,7 +123,7 @@ def test_a_target_of_numbers(capsys, files):
         ),
         (
             [*JOINED, "--method", "scaffold"],
-            "--method scaffold must be one of vertical-accelerated, vertical-gd, fedbcd",
+            "--method scaffold must be one of vertical-accelerated, vertical-gd, vertical-newton-cg, fedbcd",
         ),
         ([*JOINED, "--l2", "0"], "--l2 must be positive"),
         ([*JOINED, "--client", "town"], "--client must be left out with --on"),

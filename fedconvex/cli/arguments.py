@@ -70,6 +70,7 @@ PERSONAL = {"mocha": "MOCHA", "cocoa": "CoCoA", "jointmocha": "JointMOCHA", "mea
 VERTICAL = {  # one model over columns of several owners: --on ID
     "vertical-accelerated": "VerticalAcceleratedGradient",
     "vertical-gd": "VerticalGradientDescent",
+    "vertical-newton-cg": "VerticalNewtonCG",
     "fedbcd": "FedBCD",
 }
 ENSEMBLES = {"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"}
