@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from fedconvex import Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
 from fedconvex.simplex.uncertainty import KLBall, Point, Polytope, Simplex, log_sum_exp
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax, solve_minimax, solve_softmax
+from fedconvex.solvers.objective import Objective
 
 
 def make(seed, n, d, p, loss, l2, *, sparse=False, spread=1.0):
@@ -190,6 +191,20 @@ def test_softmax_objective_against_cvxpy(mu):
         assert abs(best.value - by_cvxpy(problem, mu)) <= 1e-7 * (1 + abs(best.value))
         assert worst.value - 1e-10 <= best.value <= worst.value + np.log(3) / mu + 1e-10
         assert best.domain_values.max() <= worst.value + np.log(3) / mu  # what the trade-off means for the worst domain
+
+
+def test_few_hessians_of_all_rows_are_formed(monkeypatch):
+    """An eighth of the rows leads to where one or two Hessians of all rows are good for the remaining steps."""
+    problem, rows = make(3, 240, 2, 3, Logistic(), 1e-2), []
+    hessian = Objective.flat_hessian
+    monkeypatch.setattr(Objective, "flat_hessian", lambda self, w: rows.append(self.federation.n) or hessian(self, w))
+    found = solve_minimax(problem)
+    assert set(rows) == {30, 240}
+    assert rows.count(240) <= found.iterations // 2
+    plain = solve_minimax(problem, start=np.zeros(2))
+    assert found.gap <= 1e-11
+    assert np.abs(found.w - plain.w).max() <= 1e-6
+    assert abs(found.value - plain.value) <= 1e-13
 
 
 def test_without_domains_every_client_is_one():

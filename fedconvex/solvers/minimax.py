@@ -42,6 +42,7 @@ from fedconvex.solvers.solution import DIRECT_SIZE
 __all__ = ["Minimax", "measure_minimax", "measure_softmax", "saddle_point", "solve_minimax", "solve_softmax"]
 
 MAX_ITERATIONS = 200
+CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def solve_minimax(
     who, sets = "Problem.solve_minimax", Simplex() if uncertainty_set is None else uncertainty_set
     domains, tol, begin = _prepared(who, problem, tol)
     check_set(who, sets, domains.federation.K)
-    start = None if start is None else array(f"{who}: start", start, (domains.size,))
+    start = _from_some_rows(domains) if start is None else array(f"{who}: start", start, (domains.size,))
     if not isinstance(sets, KLBall):
         w, mix, iterations = saddle_point(domains, sets, start)
     else:
@@ -193,6 +194,14 @@ def _certifiable(problem: Objective) -> bool:
     return problem.strong_convexity > 0.0 or math.isfinite(problem.traits.self_concordance)
 
 
+def _from_some_rows(domains: Objective) -> np.ndarray | None:
+    """Return where an eighth of the rows leads, for the worst domain; None where rows are few, or weigh nothing."""
+    enough = domains.federation.sizes.min() >= 4 * 8 * domains.size and domains.strong_convexity > 0.0
+    if not enough or domains.traits.quadratic or not (domains.per_row > 0.0).all():
+        return None
+    return saddle_point(domains.thinned(8), Simplex(), accuracy=1e-2)[0]
+
+
 def _gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
     return np.asarray(domains.client_gradients(domains.unflatten(w))).reshape(domains.federation.K, -1)
 
@@ -222,12 +231,15 @@ def saddle_point(
     w = np.zeros(domains.size) if w is None else w
     mix = sets.start(domains.federation.K) if mix is None else mix
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
-    iterations, before = 0, math.inf
+    iterations, before, factor = 0, math.inf, None
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
-        weighted = domains.reweighted(mix)
-        factor = Factor(weighted, w, weighted.flat_hessian(w), False)
-        mix, step, predicted = _model(factor, sets, F, J)
         noise = 4e-15 * (1.0 + abs(float(F.max())))
+        found = None if factor is None else _model(factor, sets, F, J)
+        if factor is None or found is None or not found[2] <= max(CHORD * before, noise):
+            weighted = domains.reweighted(mix)
+            factor = Factor(weighted, w, weighted.flat_hessian(w), False)
+            found = _model(factor, sets, F, J)
+        mix, step, predicted = found
         if not predicted > accuracy * (1.0 + abs(float(F.max()))):
             break
         if predicted <= noise and predicted > 0.1 * before:
