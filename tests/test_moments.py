@@ -250,6 +250,24 @@ def test_a_wrong_sampling_factor_is_caught(monkeypatch):
     assert against_enumeration(ENUMERATED["uniform 2 of 3"], True) > 1e-3
 
 
+@pytest.mark.parametrize(("d", "step"), [(2, 0.3), (1, 5.0)])
+def test_long_runs_inside_rounds_are_those_of_every_round(d, step):
+    """Rounds are followed inside by a basis of moments where that is shorter; a diverging run ends at infinity."""
+    rng = np.random.default_rng(3)
+    fed = Federation.from_clients([(rng.normal(size=(n, d)), rng.normal(size=n)) for n in (2, 3, 4)])
+    moments = Moments(Problem(fed, Squared(), 0.1), step_size=step, local_steps=3, batch_size=1, participation=2)
+    trace = moments.shadow(rounds=400, start=np.full(d, 2.0))
+    states = [Z for _, Z in moments._states(400, np.full(d, 2.0), None, False)][:400]
+    each = np.array([moments._inside(moments.round.mixing, Z, t) for t, Z in enumerate(states)])
+    seen = np.isfinite(each[:, 0, -1])
+    assert seen.all() == (step < 1.0)
+    for name, column in (("suboptimality", 0), ("deviation", 1)):
+        found = getattr(trace, name)
+        np.testing.assert_allclose(found[seen], each[seen, column], rtol=1e-11)
+        assert (found[~seen][:, -1] == np.inf).all()
+    np.testing.assert_allclose(trace.drift[seen][:, 1:], each[seen, 2, 1:], rtol=1e-10)
+
+
 def test_shadow_of_everyone_is_the_virtual_average():
     """Li et al.'s vbar: all clients move, whoever is sampled; after one round it does not know the sample."""
     problem = make(1, (4, 3, 2), weights="uniform")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -221,23 +222,34 @@ class Moments:
         ValueError
             If clients take different numbers of local steps.
         """
-        T, tau, d = whole("Moments.shadow: rounds", rounds, low=1), int(self.local_steps[0]), self.d
+        T, d = whole("Moments.shadow: rounds", rounds, low=1), self.d
         if np.ptp(self.local_steps) > 0:
             got = f"{self.local_steps.min()} to {self.local_steps.max()}"
             raise bad("Moments.shadow", "have equally many local steps everywhere", got)
         mixing = (
             weights.everyone(self.problem.weights) if flag("Moments.shadow: everyone", everyone) else self.round.mixing
         )
-        out = np.empty((3, T, tau + 1))
-        for t, (_, Z) in enumerate(self._states(T, start, drift, drift_before)):
-            if t == T:
-                break
+        Z = np.array([Z for _, Z in islice(self._states(T, start, drift, drift_before), T)])
+        upper = np.triu_indices(d + 1)
+        if self.round.constant and T > upper[0].size:  # moments inside a round are linear in those at its beginning
+            inside = [self._inside(mixing, unit, 0) for unit in _symmetric_units(d + 1)]
             with np.errstate(over="ignore", invalid="ignore"):
-                for j, (first, second) in enumerate(self.round.partial(Z, t)):
-                    sub, dev = self.round.data.values(average(mixing, Z, first, second))
-                    spread = mixing.mean @ np.trace(second[:, :d, :d], axis1=1, axis2=2) - dev
-                    out[:, t, j] = sub, dev, np.maximum(spread, 0.0) if j else 0.0
-        return ShadowTrace(*np.where(np.isnan(out), np.inf, out))
+                out = np.tensordot(Z[:, upper[0], upper[1]], inside, 1)
+            out[~np.isfinite(Z).all(axis=(1, 2))] = np.inf
+        else:
+            out = np.array([self._inside(mixing, S, t) for t, S in enumerate(Z)])
+        out = np.where(np.isfinite(out), out, np.inf).transpose(1, 0, 2)
+        out[2, :, 0] = 0.0
+        return ShadowTrace(out[0], out[1], np.maximum(out[2], 0.0))
+
+    def _inside(self, mixing: weights.Mixing, Z: np.ndarray, t: int) -> np.ndarray:
+        """Return E F - F*, E‖e‖^2 and the spread of the clients after 0, ..., tau steps of round t, (3, tau + 1)."""
+        d, out = self.d, []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first, second in self.round.partial(Z, t):
+                sub, dev = self.round.data.values(average(mixing, Z, first, second))
+                out.append((sub, dev, mixing.mean @ np.trace(second[:, :d, :d], axis1=1, axis2=2) - dev))
+        return np.array(out).T
 
     def gradients(
         self, rounds: int, *, start: Any = None, drift: Any = None, drift_before: bool = False
@@ -364,3 +376,12 @@ def _batches(batch_size: Any, replacement: bool, problem: Problem) -> np.ndarray
         must = f"be at most {sizes[k]}, the rows of client {fed.labels[k]}"
         raise bad("Moments.batch_size", must, int(B[k]), "or pass replacement=True")
     return B
+
+
+def _symmetric_units(D: int) -> np.ndarray:
+    """Return the symmetric matrices that have 1 at one place of the upper triangle, and below it, row by row."""
+    at = np.stack(np.triu_indices(D), axis=1)
+    out = np.zeros((len(at), D, D))
+    for unit, (i, j) in zip(out, at, strict=True):
+        unit[i, j] = unit[j, i] = 1.0
+    return out
