@@ -134,8 +134,8 @@ class Desk:
         forms: Mapping[int, Mapping[str, Form]],
     ) -> tuple[dict[int, dict[str, np.ndarray]], set[int]]:
         """Ask once: return usable answers, and who has to join first."""
-        headed = {k: {"header": Request(kind, t, k, self.session).header(), **a} for k, a in requests.items()}
-        answers = self.ask(t, headed)
+        asked = {k: Request(kind, t, k, self.session, messages.fingerprint(a)) for k, a in requests.items()}
+        answers = self.ask(t, {k: {"header": asked[k].header(), **a} for k, a in requests.items()})
         if not isinstance(answers, Mapping):
             must = "return {client: arrays}"
             raise wrong_type("run: transport", must, type(answers).__name__)
@@ -145,7 +145,7 @@ class Desk:
                 self.note(t, k, "no answer", loud=False)
                 continue
             try:
-                found[k] = self._checked(answers[k], Request(kind, t, k, self.session), forms[k])
+                found[k] = self._checked(answers[k], asked[k], forms[k])
             except Unjoined:
                 strangers.add(k)
             except Refused as error:
@@ -161,7 +161,7 @@ class Desk:
         if header.round != request.round and header.kind == request.kind:
             raise Refused(f"it is of round {header.round}: too late")
         if header != request:
-            raise Refused(f"it answers {tuple(header)}, not {tuple(request)}")
+            raise Refused("it answers another request")
         messages.check_forms(arrays, forms)
         return arrays
 

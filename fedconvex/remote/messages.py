@@ -1,7 +1,8 @@
 """What travels between a server and its sites: arrays by name, checked before anything is made of them.
 
-Every message has a ``header`` (5,) int64: protocol, kind, round, number of the client, session. Texts are bytes
-(uint8, UTF-8). Nothing is unpickled, and nothing that a message says names a class.
+Every message has a ``header`` (6,) int64: protocol, kind, round, number of the client, session, and the fingerprint of
+what was asked, which the answer repeats: an answer to what another life of the server asked in the same round is none.
+Texts are bytes (uint8, UTF-8). Nothing is unpickled, and nothing that a message says names a class.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Request(NamedTuple):
     round: int
     client: int
     session: int
+    asked: int = 0
 
     def header(self) -> np.ndarray:
         """Return it as it travels."""
@@ -107,11 +109,21 @@ def opened(message: Any) -> tuple[Request, dict[str, np.ndarray]]:
             raise Refused(f"{printable(str(name)[:40])} is {kind}, not an array of plain numbers")
     arrays = dict(message)
     header = arrays.pop("header", np.empty(0))
-    if header.shape != (5,) or header.dtype != np.int64:
+    if header.shape != (6,) or header.dtype != np.int64:
         raise Refused("it has no header")
     if header[0] != PROTOCOL:
         raise Refused(f"it speaks protocol {header[0]}, not {PROTOCOL}")
     return Request(*(int(v) for v in header[1:])), arrays
+
+
+def fingerprint(arrays: Mapping[str, np.ndarray]) -> int:
+    """Return a number for what is asked: equal questions, in equal rounds, have equal answers."""
+    h = hashlib.blake2b(digest_size=8)
+    for name in sorted(arrays):
+        a = np.ascontiguousarray(arrays[name])
+        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
+        h.update(a.tobytes())
+    return int.from_bytes(h.digest(), "little") >> 1
 
 
 class Form(NamedTuple):

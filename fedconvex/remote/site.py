@@ -101,6 +101,8 @@ class Site:
         request = Request(REFUSE, -1, -1, -1)
         try:
             request, arrays = messages.opened(message)
+            if request.asked != messages.fingerprint(arrays):
+                raise Refused("it is not what was sent")
             if request.kind == JOIN:
                 return self._join(request, arrays)
             if self.problem is None or request.session != self.session:
@@ -112,8 +114,9 @@ class Site:
                 raise Refused(f"there is no kind {request.kind}")
             with np.errstate(all="ignore"):
                 return {"header": request.header()} | kinds[request.kind](request, arrays)
-        except (Refused, ValueError, TypeError, KeyError, IndexError, AttributeError, FloatingPointError) as error:
-            why = f"site {self.label}: {error}"
+        except Exception as error:  # whatever a message makes its readers raise: the server is told, the site stays
+            kind = "" if isinstance(error, (Refused, ValueError, TypeError)) else f"{type(error).__name__}: "
+            why = f"site {self.label}: {kind}{error}"
             return {"header": request._replace(kind=REFUSE).header(), "why": messages.text(why)}
 
     def _join(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -122,8 +125,9 @@ class Site:
             raise Refused("it is no invitation to join")
         terms = json.loads(arrays["terms"].tobytes())
         number, K = int(arrays["number"]), arrays["ids"].size
-        if not 0 <= number < K or arrays["ids"].shape != arrays["sizes"].shape != arrays["masses"].shape:
-            raise Refused("its roster has no place for this site")
+        for name, kind in (("ids", np.int64), ("sizes", np.int64), ("masses", np.float64)):
+            if arrays[name].shape != (K,) or arrays[name].dtype != kind or not 0 <= number < K:
+                raise Refused("its roster has no place for this site")
         names = messages.names_of(arrays["domains"])
         sizes, masses, ids = arrays["sizes"], arrays["masses"], arrays["ids"]
         clients = Clients(np.arange(K), ids, sizes, masses, self.own.d, names)
@@ -142,18 +146,30 @@ class Site:
     def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Do a round's local work, from the memory that the server counts on."""
         rows, acknowledged = arrays.pop("trajectories"), arrays.pop(ACK)
-        if rows.ndim != 1 or rows.size == 0 or rows.min() < 0 or rows.max() >= self.R or acknowledged.shape != (2,):
+        whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0 and acknowledged.shape == (2,)
+        if not whole or rows.min() < 0 or rows.max() >= self.R:
             raise Refused(f"its trajectories are not among {self.R}")
+        self._check_message(arrays, rows.size)
         message = messages.unpacked(self.method, arrays, self.problem.federation.K)
         memory = self._recalled(acknowledged.tolist())
         clients = np.full((rows.size, 1), self.number, dtype=np.int64)
-        draws = Draws(self.key, rows.astype(np.int64), request.round)
+        draws = Draws(self.key, rows, request.round)
         reply, memory = self.method.local(self.problem, message, clients, memory, draws)
         if self.remembers:
             self.kept[request.round] = memory
             if self.file is not None:
                 self.file.save(self.joined, self.kept)
         return {f"reply/{name}": np.ascontiguousarray(v) for name, v in zip(reply._fields, reply, strict=True)}
+
+    def _check_message(self, arrays: Mapping[str, np.ndarray], R: int) -> None:
+        """Raise `Refused` unless arrays have an axis of R trajectories, and models the problem's shape."""
+        model = self.problem.model_shape
+        for name, a in arrays.items():
+            if a.ndim and len(a) != R:
+                raise Refused(f"{name[:40]} has shape {a.shape}, for {R} trajectories")
+            fits = a.shape[1:] in (model, (1, *model), (1, *model[1:])) and a.dtype == np.float64
+            if name == "message/w" and not fits:
+                raise Refused(f"{name} has shape {a.shape}, {a.dtype}, no models {model}")
 
     def _recalled(self, acknowledged: list[int]) -> Any:
         """Return a copy of the memory as of a round, and forget all that the server cannot go back to."""
