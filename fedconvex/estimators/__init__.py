@@ -5,6 +5,7 @@ from fedconvex.estimators.boosting import MultiSourceBoostClassifier
 from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
 from fedconvex.estimators.multitask import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
 from fedconvex.estimators.scoring import client_scorer
+from fedconvex.estimators.vertical import VerticalLogisticRegression
 
 __all__ = [
     "AgnosticClassifier",
@@ -15,5 +16,6 @@ __all__ = [
     "FederatedMultiTaskRegressor",
     "FederatedSVC",
     "MultiSourceBoostClassifier",
+    "VerticalLogisticRegression",
     "client_scorer",
 ]
