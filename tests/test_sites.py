@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from campaigns.sites import FAULTS, SHARED, compare, fault_trial, replayed, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
-from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, run
+from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, iterate, run
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, AgnosticFedAvg, OptimisticAFL, SecureSums
-from fedconvex.problems import MeanRegularised, MultiTaskProblem, StumpProblem
+from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
 from fedconvex.remote import Roster, Site, SiteWarning, in_process
 from fedconvex.remote.messages import ASK, REFUSE, Request, fingerprint
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "sites.md"
 QUICK = ["FedAvg proportional", "SCAFFOLD batches", "RADFed batches", "AFL", "MOCHA clock"]
 
 
@@ -77,6 +80,7 @@ def test_the_gap_is_that_of_strong_convexity():
     problem = make(fed)
     g = problem.gradient(result.w)
     assert result.gap == pytest.approx(float(g @ g) / 0.2, rel=1e-12)
+    assert result.model().coef.tolist() == result.w.tolist()
     assert result.gap >= problem.value(result.w) - problem.solve().value > 0.0
     assert far(FedSGD(step_size=1.5), fed, make, rounds=60, tol=1e-6)[0].status.name == "CONVERGED"
     fed, make = pair(l2=0.0)
@@ -101,7 +105,8 @@ def test_what_sites_cannot_share_is_refused():
     roster, sites = Roster.of(make, fed), [Site(FedSGD(step_size=0.1), make, fed.subset([k])) for k in range(3)]
     ask = in_process(sites)
     for method, problem, said in (
-        (GradientDescent(step_size=0.1), roster, "a client's part"),
+        (GradientDescent(step_size=0.1), roster, "broadcast and local"),
+        (FedSGD(step_size="auto"), roster, "be given"),
         (AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums(24)), roster, r"PlainSums\(\)"),
         (FedSGD(step_size=0.1), make(fed), "Roster"),
     ):
@@ -109,6 +114,14 @@ def test_what_sites_cannot_share_is_refused():
             run(method, problem, transport=ask)
     with pytest.raises(TypeError, match="Roster"):
         run(FedSGD(step_size=0.1), roster)
+    with pytest.raises(TypeError, match="have its rows here"):
+        next(iterate(FedSGD(step_size=0.1), roster))
+    for method in (3, FedSGD, GradientDescent(step_size=0.1)):
+        with pytest.raises(TypeError, match="broadcast and local"):
+            Site(method, make, fed.subset([0]))
+    for wrong in (lambda f: 3, lambda f: MovingTarget(make(f), 0.1)):
+        with pytest.raises(TypeError, match=r"Roster\.make must return a problem"):
+            Roster(wrong, ["a"], [3], 2)
     with pytest.raises(ValueError, match="hold one client"):
         Site(FedSGD(step_size=0.1), make, fed)
     assert not hasattr(StumpProblem, "engine")
@@ -361,3 +374,11 @@ def test_schedules_of_faults():
     """One for each method; the campaign ``site-faults`` runs as many as one likes."""
     for i, name in enumerate(FAULTS):
         assert sum(fault_trial(np.random.default_rng([0, i]), name)["faults"].values()) > 0, name
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="no docs beside the tests")
+def test_the_pages_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)[:1]:
+        exec(compile(block, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out.startswith("CONVERGED")

@@ -88,6 +88,8 @@ class Engine:
         if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
             raise wrong_type("run: method", "have init, and local or round", type(method).__name__)
         check_problem(method, problem)
+        if hasattr(problem, "engine"):
+            raise wrong_type("iterate: problem", "have its rows here", f"{problem!r}", "use run(..., transport=...)")
         self.method, self.default_step = resolved(method, problem)
         self.problem, self.key = problem, key
         self.R = whole("run: trajectories", trajectories, low=1)

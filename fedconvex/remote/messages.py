@@ -221,6 +221,9 @@ def unpacked(method: Any, arrays: Mapping[str, np.ndarray], clients: int) -> Any
 
 def forms(method: Any) -> tuple[Any, ...]:
     """Return the classes of a method's messages, from the annotation of its ``broadcast``."""
+    if isinstance(method, type) or not (hasattr(method, "broadcast") and hasattr(method, "local")):
+        cure = "use a federated method, such as FedSGD(...) in the place of GradientDescent"
+        raise wrong_type("a method over sites", "be an instance with broadcast and local", f"{method!r}", cure)
     kind = get_type_hints(type(method).broadcast).get("return")
     kinds = get_args(kind) or (kind,)
     if not all(hasattr(k, "_fields") for k in kinds):

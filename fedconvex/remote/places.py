@@ -21,6 +21,8 @@ __all__ = ["Clients", "Placed"]
 class Clients(roster.Roster):
     """The clients of a federation of sites, as server and sites know them."""
 
+    columns = None  # the record of what features were made of is not with the server
+
     @cached_property
     def digest(self) -> str:
         """Fingerprint of who there is: a checkpoint refuses to resume with others."""

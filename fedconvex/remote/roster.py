@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, function, vector, whole
+from fedconvex._check import bad, function, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.federation_input import draw_keys, names_of
 from fedconvex.kernels.penalised import penalty_values
@@ -99,8 +99,12 @@ class Roster(ServerProblem):
             raise bad("Roster.masses", "be positive", f"{mass.min():g}")
         d = whole("Roster.features", features, low=1)
         domains = None if domain_labels is None else names_of("Roster.domain_labels", domain_labels)
+        if domains is not None and (domains.ndim != 1 or np.unique(domains).size != domains.size):
+            raise bad("Roster.domain_labels", "be different names", f"{domains.tolist()!r}")
         clients = Clients(names, draw_keys(names), n.astype(np.int64), mass.copy(), d, domains)
         rowless = make(Placed(clients))
+        if not (hasattr(rowless, "learns") and hasattr(rowless, "federation")) or hasattr(rowless, "drift"):
+            raise wrong_type("Roster.make", "return a problem, and none that moves", type(rowless).__name__)
         super().__init__(rowless)
         self.make, self.patience = make, whole("Roster.patience", patience, low=1)
         self.incidents: list[Incident] = []
@@ -123,6 +127,10 @@ class Roster(ServerProblem):
         from fedconvex.remote.rounds import SiteEngine
 
         return SiteEngine(method, self, ask, key, trajectories)
+
+    def __repr__(self) -> str:
+        fed = self.federation
+        return f"Roster({self._of}, {fed.K} sites, {fed.n} rows, {fed.d} features)"
 
     def at(self, desk: Desk) -> Roster:
         """Return the same roster with a desk through which sites are asked."""

@@ -14,7 +14,6 @@ from fedconvex.draws import Draws
 from fedconvex.driver import defaults
 from fedconvex.driver.rounds import Engine, check_problem, floats_of
 from fedconvex.federation import Federation
-from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
 from fedconvex.remote.desk import Desk, invitation
@@ -62,9 +61,10 @@ class SiteEngine(Engine):
 
     def __init__(self, method: Any, roster: Roster, ask: Any, key: np.uint64, trajectories: Any) -> None:
         name = type(method).__name__
-        if not hasattr(method, "local"):
-            cure = "use a federated method, such as FedSGD in the place of GradientDescent"
-            raise wrong_type(f"run: {name} over sites", "have a client's part, local", "a centralised method", cure)
+        messages.forms(method)
+        if isinstance(getattr(method, "step_size", None), str):
+            cure = "give a number, for example from problem.constants() of a trial"
+            raise bad(f"{name}.step_size over sites", "be given", f"{method.step_size!r}", cure)
         if roster.learns not in _SHARED:
             raise wrong_type(
                 f"run: {name} over sites", f"learn {', '.join(_SHARED)}", roster.learns, "run it in one process"
@@ -75,7 +75,7 @@ class SiteEngine(Engine):
             cure = "use PlainSums(): keys are not exchanged between sites"
             raise bad(f"{name}.sums over sites", "be PlainSums()", f"{method.sums!r}", cure)
         check_problem(method, roster)
-        self.method, self.default_step = resolved(method, roster)  # type: ignore[arg-type]
+        self.method, self.default_step = method, None
         self.key, self.R = key, whole("run: trajectories", trajectories, low=1)
         self.numbers, clients = np.arange(self.R), roster.federation
         terms = messages.terms_of(self.method, roster, fedconvex.__version__)
