@@ -267,6 +267,7 @@ class HybridFederation:
         return
 
     n_domains = 0
+    sample_weight = None
 
     @cached_property
     def missing(self) -> tuple[tuple[Any, tuple[Any, ...]], ...]:

@@ -97,6 +97,13 @@ def task_sums(X, ptr, c, s, V):
                 row_axpy(X, i, c[t] * s[i], V[t])
 
 
+@kernel
+def steps_at_once(loss, alpha, z, q, y, delta):
+    """delta_e = the dual step of a row with alpha_e, score z_e and curvature q_e, all from the same model."""
+    for e in range(z.size):
+        delta[e] = dual_step(loss, alpha[e], z[e], q[e], y[e])
+
+
 @reduction
 def drawn_scores(X, rows, w, z):
     """z_e = x_i'w for row i = rows[e]."""

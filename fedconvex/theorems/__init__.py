@@ -28,6 +28,7 @@ from fedconvex.theorems import (
     fedsam,
     games,
     hedging,
+    hybrid,
     irmv1,
     mocha,
     mocha_sigma,
@@ -73,6 +74,7 @@ THEOREMS: Mapping[str, Theorem] = {
         games,
         virtual,
         vertical,
+        hybrid,
     )
     for t in module.THEOREMS
 }

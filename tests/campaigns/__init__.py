@@ -45,6 +45,7 @@ CAMPAIGNS = {
     "agnostic-rate": Campaign("test_agnostic_theory:rate_trial", "AFL above its rate on random problems", 10),
     "ball-maximum": Campaign("test_constants:ball_maximum_trial", "points above the maximum over a ball", 100),
     "bias-bounds": Campaign("test_limits:bias_trial", "limits of FedAvg and FedProx beyond their bounds", 500),
+    "blocks": Campaign("test_verify_hybrid:blocks_trial", "blocks of rows and columns beyond their rates", 40),
     "boosting-corrections": Campaign("test_multiboost:corrections_trial", "corrected rounds above cvxpy's optimum", 30),
     "boosting-smoothed": Campaign("test_multiboost:smoothed_trial", "smoothed rounds above cvxpy's optimum", 30),
     "bounds": Campaign("test_bounds:violation_trial", "exact expectations above a bound of FedAvg", 60),

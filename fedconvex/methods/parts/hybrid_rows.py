@@ -14,12 +14,11 @@ import numpy as np
 from fedconvex import draws as _draws
 from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.federation import CSR
 from fedconvex.fields import CheckedFields, Count, Share
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.participation import UniformSampling, as_participation, participants
 from fedconvex.problems import Measure
-from fedconvex.solvers.dual import drawn_scores, drawn_sums, ordered_steps
+from fedconvex.solvers.dual import drawn_scores, drawn_sums, steps_at_once
 from fedconvex.traits import Traits, counted_by
 
 __all__ = ["Message", "Parts", "RowWork", "Scores", "State", "entered", "moved", "score_parts", "start", "sum_parts"]
@@ -228,14 +227,10 @@ def stepped(problem: Any, state: State) -> np.ndarray:
     delta, n = np.zeros_like(state.z), problem.y.size
     for r, rows in enumerate(state.rows):
         some = rows >= 0
-        i, N = rows[some], int(some.sum())
-        alpha, z = state.alpha[r, i], state.z[r, some]
-        before = alpha.copy()
-        # rows of the identity: the score of row i is z_i, and no other step moves it
-        unit = CSR(np.ones(N), np.arange(N, dtype=np.int32), np.arange(N + 1, dtype=np.int64))
-        rho = N / (problem.l2 * n)
-        ordered_steps(problem.loss, unit, problem.y[i], problem.row_norms[i], 0, N, rho, alpha, z)
-        delta[r, some] = alpha - before
+        i, steps = rows[some], np.empty(int(some.sum()))
+        q = steps.size / (problem.l2 * n) * problem.row_norms[i]
+        steps_at_once(problem.loss, state.alpha[r, i], state.z[r, some], q, problem.y[i], steps)
+        delta[r, some] = steps
     return delta
 
 
