@@ -16,7 +16,7 @@ from fedconvex.theorems.parts import blocks
 from fedconvex.theorems.parts.blocks import problem_of
 from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.scope import Scope, not_for
+from fedconvex.theorems.parts.scope import OF_OWNERS
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
@@ -28,12 +28,11 @@ NAME = "hybrid"
 SOURCE = "fedconvex, docs/theory/hybrid.md"
 DUAL = Quantity("E[D* - D(alpha_T)], of the dual variables", "dual suboptimality")
 SUBOPTIMALITY = Quantity("F(w_T) - F*, of the blocks together", "suboptimality")
-_ABSENT = not_for("such problems have none")
 
 STATEMENT = Statement(
     page="hybrid",
     title="Blocks of rows and columns: dual ascent, tracked local steps",
-    scope=Scope(_ABSENT, _ABSENT, _ABSENT),
+    scope=OF_OWNERS,
     setting="""
 F(w) = mean_i l(x_i'w, y_i) + (l2/2)‖w‖^2 over n rows in G groups, D(alpha) = mean_i -l*(-alpha_i) -
 (l2/2)‖X'alpha/(l2 n)‖^2 its dual, w = X'alpha/(l2 n). Columns are in groups, too; a block has one owner, or none and is

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex.methods import ProportionalSampling, UniformSampling
 from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
-from fedconvex.problems.protocol import ONE_MODEL, VERTICAL_MODEL
+from fedconvex.problems.protocol import HYBRID_MODEL, ONE_MODEL, VERTICAL_MODEL
 from fedconvex.simplex.uncertainty import EntropicStep
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.agnostic_floats import FLOATS
@@ -70,9 +70,10 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
         short, work = ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
     else:
         fed = p.federation
-        who = "owners" if p.learns == VERTICAL_MODEL else "clients"
+        who = {VERTICAL_MODEL: "owners", HYBRID_MODEL: "blocks"}.get(p.learns, "clients")
         what = f"{fed.K} {who}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.loss!r}"
-        short, work = _of_owners(m, fed.K) if p.learns == VERTICAL_MODEL else _of_environments(m, fed.K)
+        how = {VERTICAL_MODEL: _of_owners, HYBRID_MODEL: _of_blocks}.get(p.learns, _of_environments)
+        short, work = how(m, fed.K)
         work += f", every entry of w starts at {float(s.start.flat[0]):g}"
     rounds = [] if one_round else [f"T {s.rounds}"]
     full = [f"{instance.words} ({what})", f"{type(m).__name__}, {work}", rule.words]
@@ -100,6 +101,16 @@ def _of_owners(m: Any, K: int) -> tuple[list[str], str]:
     full = f"{m.local_steps} local step{'s' * (m.local_steps != 1)} of {m.step_share:g}/L_b, {m.order}, damping {theta}"
     order = [f"share {m.step_share:g}"] * (m.step_share != 1.0) + [m.order] * (m.order != "parallel")
     return [tau, f"theta {theta}", *order, *[who] * bool(who)], ", ".join([full, *[f"{who} take part"] * bool(who)])
+
+
+def _of_blocks(m: Any, K: int) -> tuple[list[str], str]:
+    """Return how rows are drawn, or how local steps are taken, in short and in full."""
+    if hasattr(m, "step_size"):
+        Q = m.local_steps
+        return [f"tau {Q}", f"eta {m.step_size:.4g}"], f"{Q} local step{'s' * (Q != 1)}, step size {m.step_size:.4g}"
+    H = "all rows" if m.batch_size is None else f"{m.batch_size} rows of every group"
+    late = f", {m.drop:g} of groups do not answer" if m.drop else ""
+    return [f"B {m.batch_size}"] * (m.batch_size is not None) + [f"drop {m.drop:g}"] * bool(m.drop), H + late
 
 
 def _sites(m: Any, K: int) -> tuple[list[str], str]:
