@@ -30,15 +30,18 @@ colours = ("#009E73", "#D55E00", "#CC79A7", "#0072B2", "#000000")
 # %%
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for (name, method), colour in zip(methods.items(), colours, strict=True):
-    result = run(method, problem, rounds=300, tol=1e-6)
-    radius = f", factor {buffer_radius(4, method.buffer):.3f}" if isinstance(method, FLGame) else ""
-    sweeps = result.trace.round / (4 if name == "in turn" else 1)  # a round in turn is the move of one player
-    label = f"{name}{radius}: {result.status.name.lower().replace('_', ' ')}"
-    ax.semilogy(sweeps, np.maximum(result.trace.gap, 1e-8), color=colour, label=label)
-ax.set(xlabel="moves of every player", ylabel="certificate N(w), at least the sum of the regrets", ylim=(1e-8, 1e5))
-ax.legend(frameon=False)
+    result = run(method, problem, rounds=600, tol=1e-6)
+    factor = f" (factor {buffer_radius(4, method.buffer):.3f} a round)" if isinstance(method, FLGame) else ""
+    end = {"CYCLE": "a cycle", "CONVERGED": "an equilibrium"}[result.status.name]
+    moves = (result.trace.round / (4 if name == "in turn" else 1))[1:]  # a round in turn is the move of one player
+    gap = np.maximum(result.trace.gap[1:], 1e-7)
+    ax.loglog(moves, gap, color=colour, linewidth=1, label=f"{name}{factor}: {end}")
+    ax.plot(moves[-1], gap[-1], "x" if end == "a cycle" else "o", color=colour)
+ax.set(xlabel="moves of every player", ylabel="certificate N(w)", ylim=(5e-8, 1e7))
+ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 0.1))
 plt.show()
 
 # %%
-# Exact responses in turn are done after one sweep; all at once they end in a cycle at their bounds. A buffer shorter
-# than the number of players does not settle; those that are long enough do, at nearly the same rate.
+# N(w) is at least what all players could gain by moving alone. Exact responses in turn are done after one sweep; all at
+# once they end in a cycle at their bounds. A buffer shorter than the number of players does not settle; those that are
+# long enough do, at nearly the same rate.

@@ -1,12 +1,16 @@
 """The exact agnostic solution against independent solvers, its certificate, and its refusals."""
 
+import math
+import warnings
+
 import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
+from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
 from fedconvex.simplex.uncertainty import KLBall, Point, Polytope, Simplex, log_sum_exp
+from fedconvex.solvers import minimax
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax, solve_minimax, solve_softmax
 from fedconvex.solvers.objective import Objective
 
@@ -284,3 +288,42 @@ def test_without_domains_clients_are_domains():
 def test_smoothed_hinge_needs_a_ridge():
     with pytest.raises(ValueError, match="l2 > 0"):
         make(0, 20, 2, 2, SmoothedHinge(0.5), 0.0).solve_minimax()
+
+
+def test_balls_so_small_that_divergences_drown_are_certified_soundly():
+    """F_k = (w - y_k)^2/2 for y = 0, 1: sum lambda_k F_k is least for w = lambda_2, lambda_1 lambda_2/2."""
+    fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 1.0], clients=[0, 1])
+    for radius in (1e-14, 1e-11, 1e-8):
+        for centre in (0.5, 0.25):  # of y = 1; the ball around 1/4 has its largest value where it is nearest to 1/2
+            best = solve_minimax(Problem(fed, Squared()), uncertainty_set=KLBall([1.0 - centre, centre], radius))
+            t = math.sqrt(2.0 * radius * centre * (1.0 - centre))
+            t += radius * (1.0 - 2.0 * centre) / 3.0  # the divergence is t^2/(2 c (1-c)) - (1-2c) t^3/(6 c^2 (1-c)^2)
+            right = 0.125 if centre == 0.5 else 0.5 * (centre + t) * (1.0 - centre - t)
+            assert best.lower <= right + 2e-16 + 10.0 * radius**1.5
+            assert best.value >= right - 2e-16 - 10.0 * radius**1.5
+            assert best.gap <= 1e-13
+
+
+def test_what_overflows_or_swamps_is_said():
+    fed = Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], clients=[0, 1])
+    problem = Problem(fed, Exponential(), 1e-3)
+    with pytest.raises(ValueError, match="start must be a model of finite values"):
+        solve_minimax(problem, start=np.array([1e4]))
+    assert solve_softmax(problem, 1e-300).gap > 0.0  # log(2)/mu swamps the values: nothing is known of them
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value, gap = measure_minimax(problem, Simplex(), np.array([[1e200]]), np.array([[0.5, 0.5]]), 2.0)
+    assert np.isinf(value).all()
+    assert np.isinf(gap).all()
+
+
+def test_linear_bounds_over_a_ball_allow_for_rounding_of_the_gradient(monkeypatch):
+    """The bound is lower by what the gradient may be off by, as far as the ball reaches."""
+    fed = Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], clients=[0, 1])
+    for l2, radius in ((0.0, 3.0), (0.5, 3.0), (0.5, math.inf)):
+        domains = Problem(fed, Squared(), l2).by_domain
+        args = domains, np.array([0.25]), np.array([0.5, 0.5]), radius
+        before = minimax._ball_minimum(*args)
+        with monkeypatch.context() as patch:
+            patch.setattr(minimax, "EPS", 1e-3)
+            assert minimax._ball_minimum(*args) <= before - (8e-3 * 3.25 if radius == 3.0 else 64e-6)

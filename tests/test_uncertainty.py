@@ -166,3 +166,15 @@ def test_softmax_is_within_log_p_over_mu_of_the_maximum():
 def test_refusals(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("radius", [1e-15, 1e-12, 1e-8])
+def test_tiny_divergence_balls_against_their_closed_form(radius):
+    """Two equal weights: lambda = 1/2 + t, the divergence is 2 t^2 + 4 t^4/3 + ..., and max <(1, 0), .> = 1/2 + t."""
+    t = np.sqrt(0.5 * radius) * (1.0 - radius / 6.0)
+    ball = KLBall([0.5, 0.5], radius)
+    value, weights, nu = ball.tilt(np.array([1.0, 0.0]))
+    assert abs(value - 0.5 - t) <= 1e-15
+    assert abs(weights[0] - 0.5 - t) <= 1e-8 * t + 1e-16  # off by 1e-3 of t and more if taken from sums that cancel
+    assert value >= float(weights[0]) - 1e-15
+    assert nu == pytest.approx(1.0 / (4.0 * t), rel=1e-6)

@@ -250,12 +250,8 @@ class KLBall:
         if self.radius == 0.0:
             return float(c[c > 0.0] @ row[c > 0.0]), c, math.inf
 
-        def tilted(nu: float) -> np.ndarray:
-            x = c * np.exp(-below / nu)
-            return x / x.sum()
-
         def excess(log_nu: float) -> float:
-            return float(divergence(tilted(math.exp(log_nu)), c)) - self.radius
+            return _family(c, row, math.exp(log_nu)).divergence - self.radius
 
         low, high = math.log(size) - 1.0, math.log(size) + 1.0
         while excess(low) < 0.0 and low > math.log(size) - 600.0:
@@ -263,7 +259,33 @@ class KLBall:
         while excess(high) > 0.0:
             high += 2.0
         nu = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=1e-15)) if excess(low) > 0.0 else math.exp(low)
-        return top + nu * (self.radius + math.log(c @ np.exp(-below / nu))), tilted(nu), nu
+        found = _family(c, row, nu)
+        return found.origin + nu * (self.radius + found.log_mean), found.domain_weights, nu
+
+
+class _Tilted(NamedTuple):
+    """Weights in proportion to c exp(row/nu)."""
+
+    domain_weights: np.ndarray
+    divergence: float  # from c
+    origin: float
+    log_mean: float  # of exp((row - origin)/nu) under c
+
+
+def _family(c: np.ndarray, row: np.ndarray, nu: float) -> _Tilted:
+    """Return the weights and what is said of them, without cancellation for large nu, where they are nearly c."""
+    on, total = c > 0.0, c.sum()
+    mean = float(c[on] @ row[on]) / total
+    x = np.where(on, row - mean, 0.0) / nu  # c'x = 0
+    if np.abs(x).max() <= 1.0:
+        grown = np.expm1(x)
+        more = float(c @ (grown - x)) / total
+        log_mean = math.log1p(more)
+        spread = float(c @ (x * grown)) / (total * (1.0 + more))
+        return _Tilted(c * (1.0 + grown) / (total * (1.0 + more)), spread - log_mean, mean, log_mean)
+    top = float(row[on].max())
+    y = c * np.exp(np.where(on, row - top, -np.inf) / nu)
+    return _Tilted(y / y.sum(), float(divergence(y / y.sum(), c)), top, math.log(y.sum() / total))
 
 
 @dataclass(frozen=True)

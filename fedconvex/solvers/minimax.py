@@ -37,6 +37,7 @@ from fedconvex.solvers.certificates import ContradictedCertificate, contradictio
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.newton import polish
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.slopes import EPS
 from fedconvex.solvers.solution import DIRECT_SIZE
 
 __all__ = ["Minimax", "measure_minimax", "measure_softmax", "saddle_point", "solve_minimax", "solve_softmax"]
@@ -133,11 +134,13 @@ def solve_minimax(
     domains, tol, begin = _prepared(who, problem, tol)
     check_set(who, sets, domains.federation.K)
     start = _from_some_rows(domains) if start is None else array(f"{who}: start", start, (domains.size,))
+    if start is not None and not np.isfinite(domains.client_values(domains.unflatten(start))).all():
+        raise bad(f"{who}: start", "be a model of finite values", "overflow in some domain", "start nearer to zero")
     if not isinstance(sets, KLBall):
         w, mix, iterations = saddle_point(domains, sets, start)
     else:
         w, mix, iterations = saddle_point(domains, Simplex(), start)
-        if not sets.contains(mix, 1e-12):
+        if not (sets.contains(mix, 1e-12) and _inside(mix, sets)):
             w, mix, more = _newton(domains, lambda F: _ball_envelope(sets, F), w)
             iterations += more
     F = domains.client_values(domains.unflatten(w))
@@ -192,6 +195,13 @@ def _prepared(who: str, problem: Objective, tol: float) -> tuple[Objective, floa
 
 def _certifiable(problem: Objective) -> bool:
     return problem.strong_convexity > 0.0 or math.isfinite(problem.traits.self_concordance)
+
+
+def _inside(mix: np.ndarray, ball: KLBall) -> bool:
+    """Whether the divergence is at most the radius, to the digits that are left of a small one."""
+    from fedconvex.simplex.kl import divergence
+
+    return divergence(mix, np.array(ball.center)) <= (1.0 + 1e-12) * ball.radius
 
 
 def _from_some_rows(domains: Objective) -> np.ndarray | None:
@@ -350,7 +360,8 @@ def _certified(
 ) -> Minimax:  # fmt: skip
     """Bound the least value from below by the minimum for the domain weights, plus a bonus."""
     dual = polish(domains.reweighted(domain_weights), w)
-    rounding, bound = 2.0 * domains.rounding(w, float(np.abs(F).max())), dual.lower_within + bonus
+    bound = dual.lower_within + bonus
+    rounding = 2.0 * domains.rounding(w, float(np.abs(F).max())) + 8.0 * EPS * bonus
     lower, within = (min(b + bonus, value) - rounding for b in (dual.lower, dual.lower_within))
     if domains.reach(w) <= dual.reach and bound - value > rounding + 1e-14 * (1.0 + bonus):
         contradiction(who, domains, value, bound, 4)
@@ -401,9 +412,9 @@ def measure_minimax(
     lower = lower_at(domains, known, W)
     gap = gaps_above("measure_minimax", domains, value, lower, _off(domains, W, F))
     if domain_weights is not None and (math.isfinite(radius) or lower.min() <= 0.0):
-        lower = np.maximum(
-            lower, [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # what has diverged has no bound
+            ball = [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
+        lower = np.fmax(lower, ball)
     return value, np.where(np.isinf(gap), gap, np.maximum(value - lower, 0.0))
 
 
@@ -441,11 +452,20 @@ def _known(problem: Objective, what: Any, solution: Any) -> _Known:
 
 
 def _ball_minimum(domains: Objective, w: np.ndarray, domain_weights: np.ndarray, radius: float) -> float:
-    """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., lambda) by convexity."""
+    """Least value over ‖v‖ <= radius of L + <g, v - w> + (l2/2)‖v - w‖^2, at most that of L(., lambda) by convexity.
+
+    Slopes are those at the scores that were computed, where they bound the losses as well as anywhere: what these
+    scores are off by is part of the values' rounding, and g is off by the rounding of its sums only.
+    """
     weighted, l2 = domains.reweighted(domain_weights), domains.strong_convexity
     F, g = weighted.value_gradient(w)
-    off = 2.0 * domains.rounding(w, F)
+    sums = np.tile(weighted.federation.column_sizes, weighted.n_outputs) * weighted.steepness(w, F)
+    error = 8.0 * EPS * float(np.linalg.norm(sums + weighted.ridge * np.abs(w)))
+    known, size = F - 2.0 * domains.rounding(w, F), float(np.linalg.norm(g))
+    if math.isinf(radius):
+        return known - (size + error) ** 2 / (2.0 * l2) if l2 > 0.0 else -math.inf
+    known -= error * (radius + float(np.linalg.norm(w)))
     if l2 == 0.0:
-        return F - off - float(g @ w) - (radius * float(np.linalg.norm(g)) if g.any() else 0.0)
+        return known - float(g @ w) - radius * size
     outside = max(float(np.linalg.norm(w - g / l2)) - radius, 0.0)
-    return F - off - float(g @ g) / (2.0 * l2) + 0.5 * l2 * outside**2
+    return known - size**2 / (2.0 * l2) + 0.5 * l2 * outside**2

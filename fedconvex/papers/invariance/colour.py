@@ -272,7 +272,9 @@ def _draw(found: Found) -> Any:
                     )
         alone = np.mean([m.test for m in found[f"{kind}, squared", "shape alone"]])
         axis.axhline(alone, color="black", linestyle=DOTTED, linewidth=1.0)
-        panel(axis, kind, "weight of IRMv1's penalty (0 at the left)", log="x")
+        panel(axis, kind, "weight of IRMv1's penalty", log="x")
+        axis.set_xticks(at, [f"{weight:g}" for weight in WEIGHTS])
+        axis.minorticks_off()
         axis.set_ylim(0.0, 1.0)
     axes[0].set_ylabel("accuracy")
     looks: dict[str, dict[str, Any]] = {
