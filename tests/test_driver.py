@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from fedconvex import (
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.kernels import cache
-from fedconvex.methods import Decay, ProportionalSampling, ServerAdam
+from fedconvex.methods import SCAFFOLD, Decay, FedProx, ProportionalSampling, ServerAdam
 
 HOME = str(Path(fedconvex.__file__).parents[1])
 
@@ -670,3 +670,27 @@ def test_float_share_rounds_to_a_count(linear):
 def test_logistic_labels_of_the_fixture(logistic):
     assert isinstance(logistic.loss, Logistic)
     assert logistic.federation.is_sparse
+
+
+@pytest.mark.filterwarnings("ignore:FedAvg ended above")
+def test_a_chunk_of_trajectories_has_the_bits_of_its_place(linear):
+    """Numbers per trajectory are those of the whole run, or the chunk's own; draws are those of its places."""
+    eta = np.linspace(0.05, 0.3, 5)
+    for method in (
+        FedAvg(step_size=eta, local_steps=2, batch_size=2, participation=2),
+        FedSGD(step_size=eta),
+        FedProx(proximal_mu=eta, step_size=0.1, local_steps=2, batch_size=2),
+        SCAFFOLD(step_size=eta, batch_size=2, participation=2),
+    ):
+        how = {"rounds": 3, "tol": 0, "seed": 6}
+        whole = run(method, linear, trajectories=5, **how).w
+        parts = [run(method, linear, trajectories=range(a, b), **how).w for a, b in ((0, 2), (2, 4), (4, 5))]
+        np.testing.assert_array_equal(np.concatenate([*parts[:2], parts[2][None]]), whole)
+    own = replace(method, step_size=eta[2:4])
+    np.testing.assert_array_equal(run(own, linear, trajectories=range(2, 4), **how).w, parts[1])
+    assert np.abs(parts[0] - parts[1]).max() > 1e-6
+    for wrong in (range(2, 2), range(0, 4, 2), range(-1, 1)):
+        with pytest.raises(ValueError, match=r"run: trajectories must be a number of them, or range\(a, b\)"):
+            run(method, linear, trajectories=wrong)
+    with pytest.raises(ValueError, match="one number per trajectory"):
+        run(method, linear, trajectories=range(3, 7))

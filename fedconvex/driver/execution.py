@@ -35,7 +35,7 @@ def run(
     rounds: int = 1000,
     tol: float = 1e-8,
     seed: Any = 0,
-    trajectories: int = 1,
+    trajectories: int | range = 1,
     start: Any = None,
     record_every: int = 1,
     threads: int | None = None,

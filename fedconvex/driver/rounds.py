@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole, wrong_type
-from fedconvex.draws import Draws, key_from_seed
+from fedconvex.draws import _GOLDEN, Draws, key_from_seed
 from fedconvex.driver import defaults
 from fedconvex.driver.threads import Threads
+from fedconvex.fields import rules_of
 from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
 from fedconvex.problems.protocol import (
@@ -24,7 +26,7 @@ from fedconvex.problems.protocol import (
     VERTICAL_MODEL,
 )
 
-__all__ = ["Engine", "check_problem", "floats_of", "iterate", "server_of"]
+__all__ = ["Engine", "check_problem", "chunk_of", "floats_of", "iterate", "server_of"]
 
 ONE_BY_ONE = 4096  # rounds before some are computed together: by then it is worth compiling, or reading, a kernel
 BLOCK = 128  # rounds that are
@@ -36,7 +38,7 @@ def iterate(
     *,
     rounds: int | None = None,
     seed: Any = 0,
-    trajectories: int = 1,
+    trajectories: int | range = 1,
     start: Any = None,
     threads: int | None = None,
 ) -> Iterator[tuple[int, Any]]:
@@ -51,8 +53,10 @@ def iterate(
         Stop after so many; default never.
     seed : int or numpy.random.Generator
         Key of all draws.
-    trajectories : int
-        R independent runs that advance together; arrays of the state carry a leading axis R.
+    trajectories : int or range
+        R independent runs that advance together; arrays of the state carry a leading axis R. ``range(a, b)`` runs b - a
+        of them, which have the bits that they have at places a to b - 1 of a larger run: a large one can be cut up.
+        Numbers per trajectory may be those of the larger run.
     start : model or (R, *model) array, optional
         w_0; default zeros.
     threads : int, optional
@@ -82,7 +86,7 @@ class Engine:
     durable: Any = None  # the memory that a checkpoint holds
     may_miss = False  # whether there may be no value, NaN, of a sound state: clients who do not answer
 
-    def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: int, threads: int | None) -> None:
+    def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: Any, threads: int | None) -> None:
         if isinstance(method, type):
             raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
         if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
@@ -90,9 +94,9 @@ class Engine:
         check_problem(method, problem)
         if hasattr(problem, "engine"):
             raise wrong_type("iterate: problem", "have its rows here", f"{problem!r}", "use run(..., transport=...)")
-        self.method, self.default_step = resolved(method, problem)
-        self.problem, self.key = problem, key
-        self.R = whole("run: trajectories", trajectories, low=1)
+        method, self.default_step = resolved(method, problem)
+        self.method, self.key, self.R = chunk_of(method, key, trajectories)
+        self.problem = problem
         self.threads = Threads(threads)
         self.numbers = np.arange(self.R)
         self.server = server_of(method, problem) if hasattr(method, "local") else problem
@@ -190,6 +194,31 @@ class Engine:
 
     def _centralised(self, t: int, state: Any) -> Any:
         return self.method.round(self.problem, state, Draws(self.key, self.numbers, t))
+
+
+def chunk_of(method: Any, key: np.uint64, trajectories: Any) -> tuple[Any, np.uint64, int]:
+    """Return method, key and number of trajectories: of ``range(a, b)`` those that have its places in a whole run.
+
+    Streams of draws mix key + GOLDEN (trajectory + 1): an offset of trajectories is one of the key. Of numbers that the
+    method was given for every trajectory, at least b of them, its own are taken.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is neither a positive whole number nor ``range(a, b)`` with 0 <= a < b.
+    """
+    if not isinstance(trajectories, range):
+        return method, key, whole("run: trajectories", trajectories, low=1)
+    a, b = trajectories.start, trajectories.stop
+    if trajectories.step != 1 or not 0 <= a < b <= 1 << 40:
+        raise bad("run: trajectories", "be a number of them, or range(a, b) with 0 <= a < b", f"{trajectories!r}")
+    cut = {}
+    for name, rule, _ in rules_of(type(method)) if is_dataclass(method) else ():
+        each, x = getattr(getattr(rule, "numbers", rule), "each", ""), getattr(method, name)
+        if each == "trajectory" and type(x) is tuple and len(x) >= b:
+            cut[name] = x[a:b]
+    key = np.uint64((int(key) + a * int(_GOLDEN)) % 2**64)
+    return replace(method, **cut) if cut else method, key, b - a
 
 
 def server_of(method: Any, problem: Any) -> ServerProblem:

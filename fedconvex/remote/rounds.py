@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import fedconvex
-from fedconvex._check import bad, whole, wrong_type
+from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.driver import defaults
-from fedconvex.driver.rounds import Engine, check_problem, floats_of
+from fedconvex.driver.rounds import Engine, check_problem, chunk_of, floats_of
 from fedconvex.federation import Federation
 from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
@@ -75,12 +75,12 @@ class SiteEngine(Engine):
             cure = "use PlainSums(): keys are not exchanged between sites"
             raise bad(f"{name}.sums over sites", "be PlainSums()", f"{method.sums!r}", cure)
         check_problem(method, roster)
-        self.method, self.default_step = method, None
-        self.key, self.R = key, whole("run: trajectories", trajectories, low=1)
+        self.default_step = None
+        self.method, self.key, self.R = chunk_of(method, key, trajectories)
         self.numbers, clients = np.arange(self.R), roster.federation
         terms = messages.terms_of(self.method, roster, fedconvex.__version__)
-        session = messages.session_of(terms, clients.digest, int(key), self.R)
-        told = invitation(terms, clients, key, self.R)
+        session = messages.session_of(terms, clients.digest, int(self.key), self.R)
+        told = invitation(terms, clients, self.key, self.R)
         self.desk = Desk(ask, clients.labels, session, told, roster.patience, roster.incidents)
         self.problem = self.server = roster.at(self.desk)
         self.templates: dict[Any, Any] = {}
