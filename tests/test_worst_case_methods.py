@@ -307,6 +307,51 @@ def test_noise_and_its_own_worst_case():
         assert w.instance.simulate() == pytest.approx(w.lower, rel=1e-9)
 
 
+@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.1, 0.9), (1, 1, 2)])
+def test_noise_of_several_values(chances):
+    """What one step adds depends on the variance alone; every value is followed, and simulated."""
+    problems = Problems(mu=0.2, D=2.0, sigma=0.6, chances=chances)
+    w = worst_case(fedavg(0.5, 1, 1, noisy=True), problems, "distance")
+    exact = 0.81 * 4 + 0.25 * 0.36
+    assert w.lower <= exact * (1 + 1e-12)
+    assert exact <= w.upper <= exact * (1 + 1e-6)
+    assert w.instance.simulate() == pytest.approx(w.lower, rel=1e-9)
+    assert len(w.instance.outcomes) == len(chances)
+    probability, values = zip(*((p, noise[0]) for p, _, noise in w.instance.outcomes), strict=True)
+    np.testing.assert_allclose(probability, np.array(chances) / sum(chances))
+    np.testing.assert_allclose(np.average(values, axis=0, weights=probability), 0.0, atol=1e-12)
+    assert np.average(np.sum(np.square(values), axis=1), weights=probability) <= 0.36 * (1 + 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chances", [(0.2, 0.8), (0.3, 0.3, 0.4)])
+def test_pepit_agrees_on_noise(chances):
+    """Two stochastic gradient steps on one function."""
+    PEPit = pytest.importorskip("PEPit")
+    from PEPit.functions import SmoothStronglyConvexFunction
+
+    mu, eta, sigma = 0.1, 0.4, 0.7
+    pep = PEPit.PEP()
+    f = pep.declare_function(SmoothStronglyConvexFunction, mu=mu, L=1.0)
+    best = f.stationary_point()
+    x = pep.set_initial_point()
+    pep.set_initial_condition((x - best) ** 2 <= 1)
+
+    def steps(x):
+        values = [PEPit.Point() for _ in chances[1:]]
+        values.append(sum((e * (-c / chances[-1]) for c, e in zip(chances, values, strict=False)), PEPit.null_point))
+        pep.add_constraint(sum(c * e**2 for c, e in zip(chances, values, strict=True)) <= sigma**2)
+        g = f.gradient(x)
+        return [(c, x - eta * (g + e)) for c, e in zip(chances, values, strict=True)]
+
+    pep.set_performance_metric(sum(c * q * (f(z) - f(best)) for c, y in steps(x) for q, z in steps(y)))
+    tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+    theirs = pep.solve(wrapper="cvxpy", solver="CLARABEL", verbose=0, **tight)
+    mine = worst_case(fedavg(eta, 2, 1, noisy=True), Problems(mu=mu, sigma=sigma, chances=chances))
+    assert mine.value == pytest.approx(theirs, rel=1e-5)
+    assert mine.instance.simulate() == pytest.approx(mine.lower, rel=1e-9)
+
+
 def test_heterogeneity_alone_starts_at_the_optimum():
     found = terms(fedavg(0.5, 2, 1), Problems(2, mu=0.2, heterogeneity=AtOptimum(0.6)), "distance")
     assert not found["heterogeneity"].instance.start.any()
@@ -414,6 +459,8 @@ def test_too_large_says_so_first():
         ({"weights": (1.0,)}, "weights must"),
         ({"D": 0.0}, "nothing would ever move"),
         ({"sigma": 1e9}, "at most 1e\\+06 L D"),
+        ({"chances": (1.0,)}, "chances must be two or more positive probabilities"),
+        ({"chances": (0.5, math.nan)}, "chances must be two or more positive probabilities"),
     ],
 )
 def test_bad_classes(arguments, message):

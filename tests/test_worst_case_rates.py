@@ -12,6 +12,7 @@ from fedconvex.theory.worst_case import (
     Problems,
     Round,
     contraction,
+    fedavg_round,
     fedlin,
     fedlin_round,
     fedprox_round,
@@ -43,8 +44,11 @@ def reflected(gamma):
         (hedging_round(0.3), TWO, reflected(1 / 0.3)),
         (hedging_round(2.0), Problems(2, mu=MU, weights=(0.7, 0.3)), reflected(0.5)),
         (fedlin_round(0.3, 2), TWO, 0.97**4),
+        (fedavg_round(0.3, 3), Problems(2, mu=MU, weights=(0.7, 0.3)), 0.97**6),
+        (fedavg_round(1.95, 2), TWO, 0.95**4),
+        (fedavg_round(0.3, 2, sampled=1), TWO, 0.97**4),
     ],
-    ids=["gradient", "long-steps", "fedprox", "hedging", "weights", "fedlin"],
+    ids=["gradient", "long-steps", "fedprox", "hedging", "weights", "fedlin", "fedavg", "fedavg-long", "sampled"],
 )
 def test_closed_forms(step, problems, exact):
     found = contraction(step, problems)

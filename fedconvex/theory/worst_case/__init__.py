@@ -73,6 +73,7 @@ from fedconvex.theory.worst_case.hard_instances import (
 from fedconvex.theory.worst_case.interpolation import Interpolant
 from fedconvex.theory.worst_case.methods import (
     fedavg,
+    fedavg_round,
     fedlin,
     fedlin_round,
     fedprox,
@@ -119,6 +120,7 @@ __all__ = [
     "drifting",
     "drifting_slowly",
     "fedavg",
+    "fedavg_round",
     "fedlin",
     "fedlin_round",
     "fedprox",

@@ -112,7 +112,8 @@ def inner_point(p: Programme) -> tuple[np.ndarray, np.ndarray]:
         zeta = 1.0 if isinstance(h, Arbitrary) else h.zeta / (p.problems.L * p.problems.length)
         B *= 0.5 * zeta / max(float(np.max(np.linalg.norm(B, axis=1))), 1e-300)
         free = rng.standard_normal((p.gram, d))  # start and noise
-        free *= 0.9 / np.linalg.norm(free, axis=1)[:, None]
+        several = np.array([len(p.problems.chances) - 1.0 if made.kind == "noise" else 1.0 for made in p.made])
+        free *= 0.9 / (several * np.linalg.norm(free, axis=1))[:, None]  # of several values their mean is feasible
         spread = 0.0 if p.oracle.one else 1.0
         while True:
             V, f = _quadratic_run(p, [(1.0 - spread) * H + spread * Ei for Ei in E], B, free)

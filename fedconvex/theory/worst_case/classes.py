@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, vector, whole
+from fedconvex._check import bad, instance, numeric, real, vector, whole
 
 __all__ = ["Arbitrary", "AtOptimum", "Heterogeneity", "Problems", "Shift", "UniformUpper"]
 
@@ -64,8 +64,11 @@ class Problems:
     weights : tuple of float, optional
         p_i > 0, normalised to sum 1; equal if not given.
     sigma : float
-        Size of the noise of ``client.noisy_gradient``: two equally likely values grad F_i(x) ± e, ‖e‖ <= sigma. What
-        such noise attains is a lower bound for all noise of variance sigma^2.
+        Root of the largest variance of ``client.noisy_gradient``, grad F_i(x) + e_j with probability ``chances[j]``:
+        sum_j chances_j e_j = 0, sum_j chances_j ‖e_j‖^2 <= sigma^2.
+    chances : tuple of float
+        Probabilities of the values of noise; default two equally likely ones, e and -e. What noise of so many values
+        attains is a lower bound for all noise of variance sigma^2.
 
     Raises
     ------
@@ -86,6 +89,7 @@ class Problems:
     heterogeneity: Heterogeneity = AtOptimum()
     weights: Sequence[float] | None = None
     sigma: float = 0.0
+    chances: Sequence[float] = (0.5, 0.5)
 
     def __post_init__(self) -> None:
         who, h = "Problems", self.heterogeneity
@@ -108,6 +112,10 @@ class Problems:
             if not p.min() > 1e-6 * p.max():
                 raise bad(f"{who}.weights", "be positive and comparable", p.tolist())
             weights = tuple((p / p.sum()).tolist())
+        q = numeric(f"{who}.chances", self.chances)
+        if q.ndim != 1 or q.size < 2 or not 1e-6 * q.sum() < q.min() < math.inf:
+            raise bad(f"{who}.chances", "be two or more positive probabilities, none of them tiny", f"{self.chances!r}")
+        object.__setattr__(self, "chances", tuple((q / q.sum()).tolist()))
         for name, value in (("clients", M), ("L", L), ("mu", mu), ("D", D), ("sigma", sigma), ("weights", weights)):
             object.__setattr__(self, name, value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -49,6 +49,8 @@ class WorstInstance:
     weights : array (M,)
     outcomes : tuple of (probability, choices, noise)
         Every outcome of sampling and noise that is averaged.
+    chances : tuple of float
+        Probabilities of the values of noise.
     method, metric : function
         The run they are bad for, and what is measured.
     """
@@ -59,6 +61,7 @@ class WorstInstance:
     outcomes: tuple[tuple[float, tuple[int, ...], tuple[np.ndarray, ...]], ...]
     method: Method
     metric: Metric
+    chances: Sequence[float] = (0.5, 0.5)
 
     def violation(self) -> float:
         """Return the largest violation of an interpolation inequality over the clients."""
@@ -72,7 +75,7 @@ class WorstInstance:
         """Run the method on the functions, in every outcome of sampling and noise, and return the metric."""
         total: Any = 0.0
         for probability, drawn, noise in self.outcomes:
-            oracle = NumericOracle(self.weights, self.start, self.clients, noise, drawn)
+            oracle = NumericOracle(self.weights, self.start, self.clients, noise, drawn, self.chances)
             total = total + probability * np.atleast_1d(self.metric(oracle, iterates(self.method, oracle)))
         return float(np.min(total))
 
@@ -367,7 +370,7 @@ def _result(
     functions = [Interpolant(L, p.mu, x, g, f) for x, g, f in programme.extract(V, point.values)]
     total = sum(o.drawn.probability for o in programme.outcomes)
     outcomes = tuple(
-        (o.drawn.probability / total, o.drawn.taken, tuple(L * u * V[:, j] for j in o.noise))
+        (o.drawn.probability / total, o.drawn.taken, tuple(L * u * V[:, : len(e)] @ e for e in o.noise))
         for o in programme.outcomes
     )
     start = u * V[:, 0] if p.D > 0.0 else np.zeros(len(V))
@@ -382,5 +385,5 @@ def _result(
         gram_size=programme.gram,
         constraints=len(programme.b),
         seconds=time.perf_counter() - began,
-        instance=WorstInstance(start, tuple(functions), p.p, outcomes, method, metric),
+        instance=WorstInstance(start, tuple(functions), p.p, outcomes, method, metric, p.chances),
     )

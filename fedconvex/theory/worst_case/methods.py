@@ -21,6 +21,7 @@ from fedconvex.theory.worst_case.rates import Round
 
 __all__ = [
     "fedavg",
+    "fedavg_round",
     "fedlin",
     "fedlin_round",
     "fedprox",
@@ -255,6 +256,27 @@ def gradient_descent_round(step_size: float, momentum: float = 0.0) -> Round:
         return [s[0] - eta * problem.gradient(s[0]) + beta * (s[0] - s[1]), s[0]]
 
     return Round(heavy, shared=2) if beta else Round(plain)
+
+
+def fedavg_round(step_size: float, local_steps: int, sampled: int | None = None) -> Round:
+    """Local gradient steps, then the mean: state x; the rate is that where all clients share a minimiser.
+
+    Without sampling it is max(|1 - step_size L|, |1 - step_size mu|)^(2 local_steps), and that of two runs of the same
+    clients, wherever their minimisers lie: every local step brings them closer by that factor, and quadratics no more.
+    """
+    eta, tau = _size("fedavg_round: step_size", step_size), whole("fedavg_round: local_steps", local_steps, low=1)
+    number = _sampled("fedavg_round", sampled)
+
+    def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
+        clients, y = _participants(problem, number), []
+        for client in clients:
+            z = s[0]
+            for _ in range(tau):
+                z = z - eta * client.gradient(z)
+            y.append(z)
+        return [problem.mean(y, clients)]
+
+    return Round(update)
 
 
 def fedprox_round(proximal_mu: float, sampled: int | None = None) -> Round:

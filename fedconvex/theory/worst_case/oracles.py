@@ -52,11 +52,11 @@ class Client:
         return self._oracle._prox(self.index, x, real("client.prox: step", step, low=0.0, strict=True))
 
     def noisy_gradient(self, x: Any) -> Any:
-        """grad F_i(x) + e or grad F_i(x) - e, each with probability 1/2: ‖e‖ <= sigma, e depends on the point."""
+        """grad F_i(x) + e_j, the value j drawn by the chances of the class; the values depend on the point."""
         if self._oracle.noiseless:
             return self.gradient(x)
-        sign = 1.0 - 2.0 * self._oracle.choose(2)
-        return self.gradient(x) + sign * self._oracle._noise(self.index, x)
+        value = self._oracle.choose(len(self._oracle.chances), self._oracle.chances)
+        return self.gradient(x) + self._oracle._noise(self.index, x, value)
 
     def value(self, x: Any) -> Any:
         """F_i(x) - <grad F_i(x*), x> - F_i(x*): summed with the weights over all clients, F(x) - F(x*)."""
@@ -76,9 +76,12 @@ class Oracle:
         The weights.
     noiseless : bool
         Whether noisy gradients are exact: sigma = 0.
+    chances : tuple of float
+        Probabilities of the values of noise.
     """
 
     noiseless: bool
+    chances: Sequence[float]
     start: Any
     optimum: Any
     p: np.ndarray
@@ -113,8 +116,8 @@ class Oracle:
         """F(x) - F(x*)."""
         return self.mean([client.value(x) for client in self.clients])
 
-    def choose(self, count: int) -> int:
-        """Return one of 0, ..., count - 1."""
+    def choose(self, count: int, chances: Sequence[float] | None = None) -> int:
+        """Return one of 0, ..., count - 1, all equally likely unless their chances are given."""
         raise NotImplementedError
 
     def _gradient(self, i: int, x: Any) -> Any:
@@ -123,7 +126,7 @@ class Oracle:
     def _prox(self, i: int, x: Any, step: float) -> Any:
         raise NotImplementedError
 
-    def _noise(self, i: int, x: Any) -> Any:
+    def _noise(self, i: int, x: Any, value: int = 0) -> Any:
         raise NotImplementedError
 
     def _value(self, i: int, x: Any) -> Any:
@@ -167,6 +170,7 @@ class SymbolicOracle(Oracle):
     def __init__(self, problems: Problems, pooled: bool = False) -> None:
         h, L, u = problems.heterogeneity, problems.L, problems.length
         self.problems, self.pooled, self.noiseless = problems, pooled, problems.sigma == 0.0
+        self.chances = problems.chances
         self.p = np.ones(1) if pooled else problems.p
         self.one = isinstance(h, (Shift, UniformUpper)) and (isinstance(h, Shift) or h.zeta == 0.0)
         self.everywhere = isinstance(h, UniformUpper) and h.zeta > 0.0 and not pooled and len(self.p) > 1
@@ -179,13 +183,13 @@ class SymbolicOracle(Oracle):
         self._known: dict[tuple[Any, ...], Point] = {
             (f, b"", 0.0, b""): points[0] for f, points in enumerate(self.points)
         }
-        self._noises: dict[tuple[int, bytes], Vector] = {}
-        self.log: list[int] = []  # vectors of noise in the order of a run's calls
+        self._noises: dict[tuple[int, bytes], list[Vector]] = {}
+        self.log: list[np.ndarray] = []  # noise in the order of a run's calls
         self.optimum = Vector(zero)
         self.start = Vector(self._new("start", 0, zero, problems.D / u)) if problems.D > 0.0 else self.optimum
         self.at_optimum = self._gradients_at_optimum(problems)
         self._next: list[int] = []
-        self._sizes: list[int] = []
+        self._sizes: list[Sequence[float]] = []  # chances of every choice
         self._sampled: list[tuple[int, ...]] = []
         self._L = L
 
@@ -229,8 +233,9 @@ class SymbolicOracle(Oracle):
             self._sizes, self._sampled, self.log = [], [], []
             found = run()
             taken = (self._next + [0] * len(self._sizes))[: len(self._sizes)]
-            yield Drawn(tuple(taken), tuple(self._sampled), math.prod(1.0 / n for n in self._sizes)), found
-            while taken and taken[-1] + 1 == self._sizes[len(taken) - 1]:
+            probability = math.prod(chances[i] for chances, i in zip(self._sizes, taken, strict=True))
+            yield Drawn(tuple(taken), tuple(self._sampled), probability), found
+            while taken and taken[-1] + 1 == len(self._sizes[len(taken) - 1]):
                 taken.pop()
             if not taken:
                 return
@@ -242,10 +247,10 @@ class SymbolicOracle(Oracle):
         self._sampled.append(tuple(c.index for c in clients))
         return clients
 
-    def choose(self, count: int) -> int:
+    def choose(self, count: int, chances: Sequence[float] | None = None) -> int:
         """Return the choice of the outcome that is being followed."""
         at = len(self._sizes)
-        self._sizes.append(count)
+        self._sizes.append([1.0 / count] * count if chances is None else chances)
         return self._next[at] if at < len(self._next) else 0
 
     # ------------------------------------------------------------------------------------------------ answers
@@ -301,20 +306,22 @@ class SymbolicOracle(Oracle):
     def _prox(self, i: int, x: Any, step: float) -> Vector:
         return Vector(self._evaluated(i, x, step).x)
 
-    def _noise(self, i: int, x: Any) -> Vector:
+    def _noise(self, i: int, x: Any, value: int = 0) -> Vector:
         key = i, _digest(np.trim_zeros(x.over, "b"))
         if key not in self._noises:
-            size = self.problems.sigma / (self._L * self.problems.length)
-            self._noises[key] = Vector(self._new("noise", i, x.over, size))
-        self.log.append(len(self._noises[key].over) - 1)
-        return self._L * self._noises[key]
+            size, q = self.problems.sigma / (self._L * self.problems.length), self.chances
+            free = [Vector(self._new("noise", i, x.over, size * math.sqrt((1.0 - c) / c))) for c in q[:-1]]
+            last = sum((-c / q[-1] * e for c, e in zip(q, free, strict=False)), Vector(np.zeros(0)))
+            self._noises[key] = [*free, last]
+        self.log.append(self._noises[key][value].over)
+        return self._L * self._noises[key][value]
 
     def _value(self, i: int, x: Any) -> Scalar:
         return self._L * Scalar(np.zeros((0, 0)), self._evaluated(i, x).f)
 
-    def noises(self) -> list[np.ndarray]:
-        """Return the vectors of noise."""
-        return [e.over for e in self._noises.values()]
+    def noises(self) -> list[list[tuple[float, np.ndarray]]]:
+        """Return the values of noise with their chances, for every client and point that was asked for."""
+        return [[(c, e.over) for c, e in zip(self.chances, values, strict=True)] for values in self._noises.values()]
 
 
 def _digest(x: np.ndarray) -> bytes:
@@ -332,15 +339,16 @@ class NumericOracle(Oracle):
         functions: Sequence[Interpolant],
         noise: Sequence[np.ndarray] = (),
         drawn: Sequence[int] = (),
+        chances: Sequence[float] = (0.5, 0.5),
     ) -> None:
         self.p, self.start, self.optimum = p, start, np.zeros_like(start)
         self.functions = functions
-        self.noiseless = not noise
+        self.noiseless, self.chances = not noise, chances
         self._drawn, self._noises = iter(drawn), iter(noise)
         self._least = [F.value(self.optimum) for F in functions]
         self._slopes = [F.gradient(self.optimum) for F in functions]
 
-    def choose(self, count: int) -> int:
+    def choose(self, count: int, chances: Sequence[float] | None = None) -> int:
         """Return the next of the given choices."""
         return next(self._drawn)
 
@@ -350,7 +358,7 @@ class NumericOracle(Oracle):
     def _prox(self, i: int, x: Any, step: float) -> np.ndarray:
         return self.functions[i].prox(x, step)
 
-    def _noise(self, i: int, x: Any) -> np.ndarray:
+    def _noise(self, i: int, x: Any, value: int = 0) -> np.ndarray:
         return next(self._noises)
 
     def _value(self, i: int, x: Any) -> float:

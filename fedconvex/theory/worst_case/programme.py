@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     """One outcome of sampling and noise: choices, vectors of noise in the order of calls, what is measured."""
 
     drawn: Drawn
-    noise: tuple[int, ...]
+    noise: tuple[np.ndarray, ...]
     measured: tuple[Scalar, ...]
 
 
@@ -190,7 +190,10 @@ class Programme:
         squares = [([(1.0, self._wide(self.oracle.start.over))], (self.problems.D / unit) ** 2)]
         squares = squares if self.problems.D > 0.0 else []
         slope = self.problems.L * unit
-        squares += [([(1.0, self._wide(e))], (self.problems.sigma / slope) ** 2) for e in self.oracle.noises()]
+        squares += [
+            ([(c, self._wide(e)) for c, e in values], (self.problems.sigma / slope) ** 2)
+            for values in self.oracle.noises()
+        ]
         zeta2 = (h.zeta / slope) ** 2
         if any(len(g) for g in self.oracle.at_optimum):
             if isinstance(h, AtOptimum):
