@@ -238,7 +238,7 @@ def test_projections_of_many_rows_are_cut(boxed, monkeypatch):
     v = np.random.default_rng(0).normal(size=(23, 6))
     cap = {"cap": np.linspace(0.3, 0.9, 23)[:, None] * np.ones(6), "weights": np.linspace(0.5, 2.0, 6)} if boxed else {}
     whole = project_simplex(v, **cap)
-    name, sizes = "_box_rows" if boxed else "project_rows", []
+    name, sizes = "_box_rows" if boxed else "project_short_rows", []
     project = getattr(euclidean, name)
     monkeypatch.setattr(euclidean, "PIECE", 30)
     monkeypatch.setattr(euclidean, name, lambda rows, *rest: [sizes.append(len(rows)), project(rows, *rest)])

@@ -569,3 +569,26 @@ def test_no_rows_and_no_constraints():
     assert project_polytope([1.0, 2.0], [[1.0, 0.0]], [0.0], 0.0).tolist() == [0.0, 0.0]
     with pytest.raises(Infeasible):
         project_polytope([1.0, 2.0], [[1.0, 0.0]], [-1.0], 0.0)
+
+
+def test_short_rows_have_the_same_bits_alone_and_among_others():
+    """Rows go side by side in groups; one that is its own projection, or takes long, must not change its neighbours."""
+    rng = np.random.default_rng(7)
+    for p in (1, 3, 4, 10, 32):
+        count = 5 if DISABLED else 131
+        v = np.concatenate([rows(kind, rng, (count, p)) for kind in ("gaussian", "far", "tied", "heavy", "huge")])
+        v = rng.permutation(np.concatenate([v, project_simplex(v[:9])]))
+        together = project_simplex(v)
+        assert together.tobytes() == np.concatenate([project_simplex(row[None]) for row in v]).tobytes()
+        assert project_simplex(together).tobytes() == together.tobytes()
+
+
+def test_short_rows_are_those_of_the_other_algorithm():
+    """Up to two units of rounding of the scale, for scales of all sizes."""
+    rng = np.random.default_rng(8)
+    for s in (1e-100, 1e-3, 1.0, 7.0, 1e100):
+        for kind in ("gaussian", "far", "tied", "few values", "ascending"):
+            v = s * rows(kind, rng, (MANY // 20, 9))
+            other = np.empty_like(v)
+            euclidean.project_rows(v, s, other)
+            assert np.abs(project_simplex(v, s) - other).max() <= 2 * euclidean.EPS * s

@@ -10,6 +10,8 @@ x_i = max(t - y_i, 0), and t solves sum max(t - y_i, 0) = s.
     3. Recentre: c = max v - t, rounded. The differences v_i - c are exact, or small, or irrelevant; Newton's method for
        sum max((v_i - c) + d, 0) = s gives d, and c - d is tau to twice the working precision.
 
+Rows of at most 32 entries are projected in this way side by side, in `short_rows`.
+
 Boxes and weights: x_i(tau) = clip(v_i - tau a_i, 0, u_i) with sum a_i x_i = s; a bracketed Newton method, recentred in
 the same way with exact products.
 
@@ -29,6 +31,7 @@ import numpy as np
 
 from fedconvex.kernels.cache import DISABLED, kernel, part, strict_part
 from fedconvex.simplex import inputs
+from fedconvex.simplex.short_rows import LONGEST, project_short_rows
 
 __all__ = ["project_l1_ball", "project_simplex"]
 
@@ -392,7 +395,7 @@ def project_simplex(v: Any, scale: float = 1.0, cap: Any = np.inf, weights: Any 
     for i in range(0, len(rows) if s > 0.0 else 0, step):
         some = slice(i, i + step)
         if w is None or u is None:
-            project_rows(rows[some], s, found[some])
+            (project_short_rows if rows.shape[1] <= LONGEST else project_rows)(rows[some], s, found[some])
         else:
             _box_rows(rows[some], *(c if len(c) == 1 else c[some] for c in (w, u)), s, found[some])
     return out
