@@ -18,8 +18,17 @@ from fedconvex import (
     iterate,
     run,
 )
+from fedconvex.draws import Draws
 from fedconvex.driver import DivergenceWarning
-from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent, VerticalNewtonCG
+from fedconvex.methods import (
+    FedBCD,
+    PlainSums,
+    SecureSums,
+    VerticalAcceleratedGradient,
+    VerticalGradientDescent,
+    VerticalNewtonCG,
+)
+from fedconvex.methods.parts import vertical_scores
 from fedconvex.problems import VerticalProblem
 
 
@@ -253,10 +262,88 @@ def test_scores_at_the_server_stay_those_of_the_blocks(logistic):
         assert result.trace.floats_up[-1] == result.trace.floats_down[-1] == 5 * m * 400
 
 
+# ---------------------------------------------------------------- what is hidden, and what is not
+
+
+def test_scores_and_slopes_of_descent_are_what_they_are_called(logistic):
+    """The state's z are the scores of its blocks, and r the slopes that labels make of them."""
+    X, y = logistic.federation.rows.X, logistic.y
+    for _, s in iterate(VerticalGradientDescent(step_size="auto"), logistic, rounds=4):
+        np.testing.assert_allclose(s.z[0, :, 0], X @ s.w[0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(s.r[0, :, 0], -y / (1.0 + np.exp(y * s.z[0, :, 0])), rtol=1e-12)
+
+
 def test_slopes_reveal_labels(logistic):
-    """Why owners who receive slopes know the labels: sign(-l'(z, y)) = y for the logistic loss."""
-    for _, s in iterate(VerticalGradientDescent(step_size="auto"), logistic, rounds=10):
-        np.testing.assert_array_equal(np.sign(-s.r[0, :, 0]), logistic.y)
+    """Why owners who receive slopes know the labels: sign(-l'(z, y)) = y for the logistic loss, masks or not.
+
+    Of squared loss, z - y of a round with z = 0 *is* the target; and whoever knows the sum of the scores of two owners
+    and is one of them knows those of the other.
+    """
+    pytest.importorskip("cryptography")
+    for sums in (PlainSums(), SecureSums(24)):
+        for _, s in iterate(VerticalGradientDescent(step_size="auto", sums=sums), logistic, rounds=3):
+            np.testing.assert_array_equal(np.sign(-s.r[0, :, 0]), logistic.y)
+    X, y = collinear_squares()
+    squares = of_widths(X, y, Squared(), 0.01, 4, 5)
+    states = [s for _, s in iterate(VerticalGradientDescent(step_size="auto", sums=SecureSums(40)), squares, rounds=2)]
+    np.testing.assert_array_equal(-states[0].r[0, :, 0], y)
+    mine, sum_of_both = X[:, :4] @ states[2].w[0, :4], states[2].z[0, :, 0]
+    np.testing.assert_allclose(sum_of_both - mine, X[:, 4:] @ states[2].w[0, 4:], rtol=0, atol=1e-11)
+
+
+def test_masked_sums_of_scores_are_right_to_half_a_unit_an_owner(logistic):
+    """m 2^-(bits + 1) for m owners, and not much less; masked answers show nothing of the scores."""
+    pytest.importorskip("cryptography")
+    X = logistic.federation.rows.X
+    for bits in (12, 24):
+        method = VerticalGradientDescent(step_size="auto", sums=SecureSums(bits))
+        states = [s for _, s in iterate(method, logistic, rounds=5)]
+        off = max(np.abs(s.z[0, :, 0] - X @ s.w[0]).max() for s in states)
+        assert 0.3 * 3 * 2.0 ** -(bits + 1) < off <= 3 * 2.0 ** -(bits + 1) * (1.0 + 1e-6)
+    plain = quiet(VerticalGradientDescent(step_size="auto"), logistic, rounds=5, tol=0)
+    exact = quiet(VerticalGradientDescent(step_size="auto", sums=SecureSums(24)), logistic, rounds=5, tol=0)
+    np.testing.assert_allclose(exact.w, plain.w, rtol=0, atol=1e-6)
+    assert exact.trace.floats_up[-1] == plain.trace.floats_up[-1] + 5 * 3 * 4  # public keys
+    assert exact.trace.floats_down[-1] == plain.trace.floats_down[-1] + 5 * 3 * 2 * 4  # those of the others
+    draws = Draws(0, np.zeros(1, np.int64), 0)
+    reply = vertical_scores.Reply(np.zeros((1, 3, 400, 1)), np.zeros((1, 3, 10)))
+    sent = vertical_scores.masked(SecureSums(24), logistic, reply, np.array([[0, 1, 2]]), draws)
+    bits_set = np.unpackbits(sent.numbers.view(np.uint8)).mean()
+    assert abs(bits_set - 0.5) < 0.01
+    assert (vertical_scores.total(SecureSums(24), sent, 1) == 0.0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_methods_converge_on_masked_sums(logistic):
+    """All owners, or sampled ones; the certificate is that of the model, whatever its scores were rounded to."""
+    pytest.importorskip("cryptography")
+    sums, best = SecureSums(40), logistic.solve().value
+    for method in (
+        VerticalAcceleratedGradient(step_size="auto", sums=sums),
+        FedBCD(local_steps=3, sums=sums),
+        FedBCD(participation=2, local_steps=3, sums=sums),
+    ):
+        result = quiet(method, logistic, rounds=4000, tol=1e-8)
+        assert result.status.name == "CONVERGED"
+        assert best - 1e-14 <= result.trace.value[-1] <= best + 1e-8
+
+
+def test_what_masks_cannot_do(logistic):
+    pytest.importorskip("cryptography")
+    sums = SecureSums(40)
+    for call, message in (
+        (lambda: FedBCD(order="in turn", sums=sums), "FedBCD.sums must be PlainSums"),
+        (lambda: run(FedBCD(participation=1, sums=sums), logistic, rounds=1), "at least one other client"),
+        (lambda: VerticalGradientDescent(step_size=0.1, sums=24), "sums must be PlainSums"),
+        # the parts must fit, not their sum alone: w_b of 1e9 overflows 2^(63 - 40)/3
+        (
+            lambda: run(VerticalGradientDescent(step_size=1e-9, sums=sums), logistic, rounds=2, start=np.full(10, 1e9)),
+            "secure.encode must be finite and below 2.8e",
+        ),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            call()
 
 
 # ---------------------------------------------------------------- bad input

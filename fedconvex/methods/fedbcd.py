@@ -22,6 +22,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from fedconvex import secure
 from fedconvex._check import among, bad, real
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count
@@ -91,6 +92,8 @@ class FedBCD(CheckedFields):
         theta in (0, 1]; "safe" is 1/m for m owners in a round.
     participation : int, float or scheme
         Owners in a round, in parallel; as for `FedAvg`, different ones.
+    sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
+        As for `VerticalGradientDescent`, of owners in parallel. Errors of the rounds add up, to m 2^-(bits + 1) each.
 
     Examples
     --------
@@ -114,11 +117,14 @@ class FedBCD(CheckedFields):
     order: Annotated[str, _order] = "parallel"
     damping: Annotated[Any, _damping] = "safe"
     participation: participation.DistinctParticipation = 1.0
+    sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.order == "in turn" and self.participation is not None:
             raise bad("FedBCD.participation", 'be left out with order="in turn"', f"{self.participation!r}")
+        if self.order == "in turn" and hasattr(self.sums, "mask"):
+            raise bad("FedBCD.sums", 'be PlainSums() with order="in turn"', f"{self.sums!r}: one owner has no sum")
 
     def check_fit(self, problem: Any, R: int) -> None:
         """Raise if a setting does not fit the problem, or its loss is not smooth."""
@@ -161,9 +167,13 @@ class FedBCD(CheckedFields):
 
         return vertical_scores.answered(problem, message.w, clients, move), memory  # 4
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        known = state.z if state.z.size else 0.0
-        w, z = state.w + reply.step.sum(axis=1), known + reply.z.sum(axis=1)  # 5
+    def send(self, problem: Any, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
+        """Return what all owners of the round send, once they have agreed on masks: `SecureSums`."""
+        return vertical_scores.masked(self.sums, problem, reply, clients, draws)
+
+    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
+        known, came = state.z if state.z.size else 0.0, vertical_scores.total(self.sums, reply, state.z.shape[2])
+        w, z = state.w + reply.step.sum(axis=1), known + came  # 5
         return state._replace(w=w, z=z, t=state.t + 1)
 
     def traits(self, problem: Any) -> Traits:

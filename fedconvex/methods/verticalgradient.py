@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from fedconvex import secure
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
@@ -69,6 +70,9 @@ class VerticalGradientDescent(CheckedFields):
     ----------
     step_size : float, array (R,), `Decay` or "auto"
         eta; a `Decay` counts rounds. "auto": 1/L of F, from X'X of the joined rows.
+    sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
+        How the server learns the sum of the scores: from the answers, or from masked ones, to m 2^-(bits + 1) for m
+        owners. Slopes still reveal the labels, and of two owners one of whom is the server nothing is hidden.
 
     References
     ----------
@@ -92,6 +96,7 @@ class VerticalGradientDescent(CheckedFields):
     learns = (VERTICAL_MODEL,)
 
     step_size: step_sizes.AutomaticStepSize
+    sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         z = vertical_scores.start_scores(problem, w)
@@ -103,8 +108,13 @@ class VerticalGradientDescent(CheckedFields):
     def local(self, problem: Any, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         return _descended(problem, message, clients, draws, self.step_size, np.zeros(len(clients))), memory  # 3
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        return State(state.w + reply.step.sum(axis=1), state.w, reply.z.sum(axis=1), state.r, state.t + 1)
+    def send(self, problem: Any, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
+        """Return what all owners of the round send, once they have agreed on masks: `SecureSums`."""
+        return vertical_scores.masked(self.sums, problem, reply, clients, draws)
+
+    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
+        z = vertical_scores.total(self.sums, reply, state.z.shape[2])
+        return State(state.w + reply.step.sum(axis=1), state.w, z, state.r, state.t + 1)
 
     def settle(self, problem: Any, state: State) -> State:
         """Return the state with the slopes that the labels make of the scores."""
@@ -128,6 +138,8 @@ class VerticalAcceleratedGradient(CheckedFields):
     momentum : float or "auto"
         beta in [0, 1); "auto": (1 - q)/(1 + q), q = sqrt(eta l2). With eta <= 1/L, then
         F(w_t) - F* <= (1 - q)^t (F(w_0) - F* + (l2/2) ‖w_0 - w*‖^2) (Nesterov 2018, Theorem 2.2.3).
+    sums
+        As for `VerticalGradientDescent`.
 
     Examples
     --------
@@ -146,9 +158,11 @@ class VerticalAcceleratedGradient(CheckedFields):
 
     step_size: AutomaticConstant
     momentum: Momentum = "auto"
+    sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     init = VerticalGradientDescent.init  # 4
     broadcast = VerticalGradientDescent.broadcast
+    send = VerticalGradientDescent.send
     aggregate = VerticalGradientDescent.aggregate
     settle = VerticalGradientDescent.settle
 

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex import secure
+from fedconvex.draws import Draws
 from fedconvex.kernels import row_losses
 from fedconvex.traits import not_sent
 
-__all__ = ["Reply", "answered", "slopes", "start_scores"]
+__all__ = ["MaskedReply", "Reply", "answered", "masked", "slopes", "start_scores", "total"]
 
 
 @not_sent("step")
@@ -24,10 +26,47 @@ class Reply(NamedTuple):
     step: np.ndarray  # (R, m, *model) the change of w_b, zeros elsewhere
 
 
+@not_sent("clients", "agreed", "step")
+class MaskedReply(NamedTuple):
+    """Owners to server: scores in fixed point under masks that cancel in the sum."""
+
+    numbers: np.ndarray  # (R, m, n C) uint64
+    keys: np.ndarray  # (R, m, 4) public keys
+    clients: np.ndarray  # (R, m)
+    agreed: np.ndarray  # (R, m, 2)
+    step: np.ndarray  # (R, m, *model) the change of w_b, zeros elsewhere
+
+    @property
+    def relayed(self) -> int:
+        """Public keys that the server passes on."""
+        return secure.Masked(self.numbers, self.keys, self.clients, self.agreed).relayed
+
+
+def masked(sums: Any, problem: Any, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
+    """Return what owners (R, m) send so that the server learns the sum of their scores, for `SecureSums` nothing else.
+
+    Raises
+    ------
+    ValueError
+        If a score is too large for the sum, or a round has one owner only.
+    """
+    if not hasattr(sums, "mask"):
+        return reply
+    sent = sums.mask(reply.z.reshape(*clients.shape, -1), problem.federation.ids[clients], draws)
+    return MaskedReply(sent.numbers, sent.keys, sent.clients, sent.agreed, reply.step)
+
+
+def total(sums: Any, reply: Any, outputs: int) -> np.ndarray:
+    """Return the sum of the owners' scores, (R, n, C); with `SecureSums` to m 2^-(bits + 1) for m owners."""
+    if not hasattr(sums, "mask"):
+        return np.asarray(reply.z.sum(axis=1))
+    return np.asarray(sums.total(reply).reshape(len(reply.numbers), -1, outputs))
+
+
 def slopes(loss: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return l'(z_i, y_i) for scores (R, n, C)."""
     R, n, C = z.shape
-    Z = np.ascontiguousarray(z.transpose(1, 0, 2)).reshape(n, R * C)
+    Z = z.transpose(1, 0, 2).copy().reshape(n, R * C)  # scores stay what they are
     row_losses.row_slopes(loss, Z, y)
     return np.ascontiguousarray(Z.reshape(n, R, C).transpose(1, 0, 2))
 
