@@ -304,3 +304,9 @@ def test_sparse_columns_that_give_the_target_away(tmp_path, real):
     read_table(tmp_path / "a.svm", keep=["x8"])
     (tmp_path / "b.svm").write_text("1 2:5 8:1\n")  # the last columns are 0 in all of its rows
     assert fitted.matrix(read_frame(tmp_path / "b.svm")).toarray().tolist() == [[0.0, 5.0, *[0.0] * 27]]
+
+
+def test_clients_that_dates_name_are_called_by_dates():
+    """Not by nanoseconds since 1970: the same names as in a file of text, so that saved models know them again."""
+    days = np.array(["2024-01-02", "2024-03-04T05:06", "NaT"], dtype="datetime64[ns]")
+    assert Frame.of({"day": days}).text("day").tolist() == ["2024-01-02", "2024-03-04T05:06", None]

@@ -26,6 +26,7 @@ __all__ = ["Fit", "Rows", "gradient", "minimise", "natural_step", "slope_and_cur
 _STEPS = 200  # of Newton's kind at most; a dozen is usual
 _MEMORY = 8  # points that steps are extrapolated from
 _EXACT = 1e-12  # of the sizes of a gradient's terms: little more than rounding leaves
+_ROUGH = 1e-9  # gradients above this share of their terms' sizes can be lowered
 
 
 class Rows(NamedTuple):
@@ -140,7 +141,8 @@ def minimise(
             continue
         noise = _EXACT * (1.0 + abs(here.value))
         share, there = 1.0, energy.stepped(here, 1.0)
-        while not _better(there, here, noise) and there.value > here.value + noise and share > 1e-6:
+        rough = here.gradient > _ROUGH * here.size  # where values that are equal up to rounding say nothing yet
+        while not _better(there, here, noise) and (rough or there.value > here.value + noise) and share > 1e-6:
             share *= 0.5
             there = energy.stepped(here, share)
         if not _better(there, here, noise):

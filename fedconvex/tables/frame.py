@@ -146,11 +146,14 @@ class Frame:
         return any(c is not None and parsed_day(c) is not None for c in cells.tolist())
 
     def text(self, name: str) -> np.ndarray:
-        """Return a column as objects, str or None; the number 7 is "7"."""
+        """Return a column as objects, str or None: 7.0 as "7", dates as ISO text, with a time if not midnight."""
         cells = self.written.get(name, self.cells[name])
         if cells.dtype.kind == "O":
             return cells
         gaps = self.missing(name)
+        if cells.dtype.kind == "M":
+            dates = [None if gap else str(np.datetime_as_string(c, "auto")) for c, gap in zip(cells, gaps, strict=True)]
+            return np.array(dates, object)
         return np.array([None if gap else as_text(c) for c, gap in zip(cells.tolist(), gaps, strict=True)], object)
 
     @classmethod
@@ -301,7 +304,7 @@ def is_gap(cell: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return how a value is written as a name: 7.0 as "7", dates by day.
+    """Return how a value is written as a name: 7.0 as "7".
 
     >>> as_text(7.0), as_text(0.5), as_text("07")
     ('7', '0.5', '07')
