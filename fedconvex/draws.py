@@ -90,7 +90,7 @@ def choose_many(key, trajectories, round_, client, purpose, K, m, out):
 def choose_in_rounds(key, trajectories, first, K, out):
     """Write what `choose_many` does for rounds from the first on into out (n, R, m)."""
     for t in range(out.shape[0]):
-        choose_many(key, trajectories, first + t, K, out.shape[2], out[t])
+        choose_many(key, trajectories, first + t, -1, PARTICIPATION, K, out.shape[2], out[t])
 
 
 @kernel
