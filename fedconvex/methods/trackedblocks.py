@@ -174,7 +174,7 @@ def best_share(local_steps: int) -> float:
     --------
     >>> from fedconvex.methods.trackedblocks import best_share
     >>> best_share(1), round(best_share(10**6), 3)
-    (1.0, 0.381)
+    (1.0, 0.379)
     """
     k = (local_steps - 1.0) / (2.0 * local_steps)
     low, high = 0.0, 1.0  # the derivative falls from 1 to at most 0
