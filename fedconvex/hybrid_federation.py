@@ -66,8 +66,8 @@ class HybridFederation:
     ptr: np.ndarray
     holder: np.ndarray
     owners: np.ndarray = None  # type: ignore[assignment]
-    row_ids: np.ndarray | None = None
-    feature_names: tuple[Any, ...] | None = None
+    row_ids: Any = None
+    feature_names: Any = None
 
     def __post_init__(self) -> None:
         who, fed = "HybridFederation", self.rows
@@ -81,7 +81,12 @@ class HybridFederation:
                 f"{who}.ptr", f"be whole numbers that increase from 0 to the number of features {fed.d}", f"{ptr}"
             )
         shape = (fed.K, ptr.size - 1)
-        if holder.shape != shape or holder.dtype.kind not in "iu" or holder.min() < -1 or holder.max() < 0:
+        if (
+            holder.shape != shape
+            or holder.dtype.kind not in "iu"
+            or not -1 <= holder.min() <= holder.max() < holder.size
+            or holder.max() < 0
+        ):
             raise bad(f"{who}.holder", f"be numbers of owners of shape {shape}, -1 for missing blocks", f"{holder!r}")
         count = int(holder.max()) + 1
         owners = np.arange(count) if self.owners is None else names_of(f"{who}.owners", self.owners)
@@ -90,9 +95,11 @@ class HybridFederation:
         for name, value in (("ptr", ptr.astype(np.int64)), ("holder", holder.astype(np.int64)), ("owners", owners)):
             object.__setattr__(self, name, frozen(value.copy()))
         for name, size in (("row_ids", fed.n), ("feature_names", fed.d)):
-            given = getattr(self, name)
-            if given is not None and len(given) != size:
-                raise bad(f"{who}.{name}", f"be {size} names", f"{len(given)}")
+            if getattr(self, name) is not None:
+                names = names_of(f"{who}.{name}", getattr(self, name))
+                if names.shape != (size,) or len(set(names.tolist())) != size:
+                    raise bad(f"{who}.{name}", f"be {size} different names", f"{names.size} of shape {names.shape}")
+                object.__setattr__(self, name, frozen(names) if name == "row_ids" else tuple(names.tolist()))
         self._check_blocks()
 
     def _check_blocks(self) -> None:
@@ -159,7 +166,7 @@ class HybridFederation:
         groups = np.array(["+".join(map(str, theirs)) for theirs in row_groups])
         rows = Federation(X, y, ends, groups if np.unique(groups).size == groups.size else np.arange(groups.size))
         ptr = np.cumsum([0, *(len(columns) for columns in column_groups.values())])
-        return cls(rows, ptr, holder, np.asarray(names), np.array([*row_of], dtype=object), tuple(column_of))
+        return cls(rows, ptr, holder, np.asarray(names), [*row_of], [*column_of])
 
     @classmethod
     def from_grid(cls, X: Any, y: Any, row_groups: int, column_groups: int) -> HybridFederation:
@@ -333,7 +340,10 @@ def _block(who: str, block: Any) -> tuple[Any, list[Any], list[Any], np.ndarray 
         raise bad(f"{who}: X", "have at least one row and one column", f"shape {X.shape}", "leave the owner out")
     X, names = matrix(X), []
     for what, given, size in (("rows", block[1], X.shape[0]), ("columns", block[2], X.shape[1])):
-        names.append(names_of(f"{who}: {what}", given).tolist())
+        called = names_of(f"{who}: {what}", given)
+        if called.ndim != 1:
+            raise bad(f"{who}: {what}", f"be {size} names", f"shape {called.shape}")
+        names.append((called.astype(str) if called.dtype.kind == "M" else called).tolist())  # dates as files write them
         if len(names[-1]) != size:
             raise bad(f"{who}: {what}", f"be {size} names", f"{len(names[-1])}")
         if len(set(names[-1])) != size:

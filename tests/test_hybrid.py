@@ -119,7 +119,7 @@ def changed(owner, *block):
         (lambda: HybridFederation(table(2), [0, 2], [[0, 1]]), r"holder must be numbers of owners of shape \(2, 1\)"),
         (lambda: HybridFederation(table(2), [0, 0, 2], [[0, 1]] * 2), "increase from 0 to the number of features 2"),
         (lambda: HybridFederation(table(2), [0, 2], [[0], [1]], ["a", "a"]), "2 different names of owners"),
-        (lambda: HybridFederation(table(2), [0, 2], [[0], [1]], row_ids=["a"]), "row_ids must be 4 names"),
+        (lambda: HybridFederation(table(2), [0, 2], [[0], [1]], row_ids=["a"]), "row_ids must be 4 different names"),
         (lambda: grid(np.eye(2), [1.0, -1.0], 1, 2, l2=0.0), "HybridProblem.l2 must"),
         (lambda: grid(np.eye(2), [1.0, 3.0], 1, 2), "label"),
         (lambda: HybridDualAscent(drop=1.0), r"drop must lie in \[0, 1\)"),

@@ -170,9 +170,9 @@ def hybrid_tracked_rate(
     T = whole("hybrid_tracked_rate: rounds", rounds, low=0)
     gap, a = real("hybrid_tracked_rate: start_gap", start_gap, low=0.0), eta * L
     delta = a * (Q - 1) / (2 * Q)
-    c = 1.0 - delta - 0.5 * a * (1.0 + delta) ** 2
+    c = 1.0 - delta - 0.5 * a * (1.0 + delta) * (1.0 + delta)  # a power would raise where it overflows
     checked = require(NAME, Hypothesis("delta < 1 and c > 0", f"eta L={a:g}, c={c:g}", delta < 1.0 and c > 0.0))
-    factor = (1.0 - eta * l2) ** 2 if Q == 1 and a <= 1.0 + 1e-12 else 1.0 - 2.0 * a * c * l2 / L
+    factor = (1.0 - eta * l2) * (1.0 - eta * l2) if Q == 1 and a <= 1.0 + 1e-12 else 1.0 - 2.0 * a * c * l2 / L
     return Bound({"contraction": factor**T * gap}, SUBOPTIMALITY, SOURCE, checked)
 
 

@@ -247,7 +247,7 @@ def sum_parts(work: RowWork, problem: Any, message: Message, clients: np.ndarray
     fed, slots = problem.federation, slots_of(work, problem)
     step, counts = np.zeros((*clients.shape, int(fed.widths.max()))), np.zeros(clients.shape, np.int64)
     for r, j in np.ndindex(*clients.shape):
-        k = clients[r, j]
+        k = int(clients[r, j])
         lo, hi = slots[fed.cells[k, 0]], slots[fed.cells[k, 0] + 1]
         rows, d = message.rows[r, lo:hi], int(fed.widths[k])
         if rows[0] >= 0:

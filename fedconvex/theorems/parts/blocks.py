@@ -107,8 +107,9 @@ def with_a_gap() -> HybridProblem:
     X = rng.normal(size=(24, 6))
     X[:4, 4:] = 0.0
     y = np.where(X @ rng.normal(size=6) + rng.logistic(size=24) > 0.0, 1.0, -1.0)
-    table = Federation(X, y, [0, 4, 12, 24])
-    return HybridProblem(HybridFederation(table, [0, 2, 4, 6], [[0, 1, -1], [2, 3, 4], [5, 6, 7]]), Logistic(), 0.2)
+    table = Federation(X, y, np.array([0, 4, 12, 24]))
+    holder = np.array([[0, 1, -1], [2, 3, 4], [5, 6, 7]])
+    return HybridProblem(HybridFederation(table, np.array([0, 2, 4, 6]), holder), Logistic(), 0.2)
 
 
 @instance("tumours in blocks", "breast_cancer, 3 hospitals x (means, errors, worst values), logistic loss", "real")
