@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedconvex.theorems import THEOREMS
+from fedconvex.theorems import THEOREMS, Theorem
+from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.scope import EVERYWHERE
+from fedconvex.theorems.parts.theorem import Reading, Statement
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, sharp_checks
+from fedconvex.theory.agnostic_example import uniform_excess
+from fedconvex.theory.bound import Bound, Quantity
 from fedconvex.verify import Outcome, power, search, tightest, verify
 from fedconvex.verify.checking import carried_out, problem_of, setting_of
 from fedconvex.verify.findings import Noticed, Power
@@ -90,6 +95,17 @@ def test_a_bound_of_zero_is_violated_by_whatever_is_above():
     assert share_of(descent, tiny) == -math.inf
     rising = descent._replace(exact=lambda s, rounds: descent.exact(s, rounds)._replace(values=np.array([1e-6])))
     assert share_of(rising, tiny) > 1e300
+
+
+def test_rounding_that_diverging_steps_stretch_is_no_violation():
+    """Steps of 20/L, one a round: FedAvg is gradient descent, and the bound 0; both runs stretch errors by 19^10.
+
+    A search found it as soon as bounds of zero counted; the verdict was VIOLATED.
+    """
+    theorem, a, b = THEOREMS["weight-divergence-zhao"], (-0.379,), (0.365,)
+    rows, labels = (a, b, b, a, a, b, b, b), (1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, -1.0)
+    tiny = Tiny(rows, labels, (2,) * 4, (0.0,), 10, {"share": 20.0, "local_steps": 1}, 3.0, loss="logistic")
+    assert carried_out(theorem, theorem.space.check(tiny)).outcome is not Outcome.VIOLATED
 
 
 def test_searches_keep_linear_algebra_to_one_thread():
@@ -234,3 +250,33 @@ def test_sharp_instances_are_found():
     """The bias of two parabolas is attained; of R1#'s noise they attain 1/(2 - eta h)."""
     assert tightest("fedavg-bias", 400).share > 0.95
     assert tightest("fedavg-refined-sharp", 400, isolate="noise").share > 0.45
+
+
+MIXED = Quantity("worst domain's loss of the uniform mixture's optimum, less the agnostic optimum", "loss")
+
+
+def _paid_for_mixing(s, rounds):
+    return np.full(len(rounds), s.problem.client_values(s.problem.solve().w).max() - s.problem.solve_minimax().value)
+
+
+UNIFORM_MIXTURE = Theorem(
+    "uniform mixture",
+    MIXED,
+    lambda optimum, p: Bound({"optimum": (p - 1) * optimum}, MIXED, "max_k L_k <= sum_k L_k, least at the mixture's w"),
+    read=lambda s: Reading({"optimum": s.problem.solve_minimax().value, "p": s.problem.federation.K}),
+    exact=_paid_for_mixing,
+    tolerance=lambda s, value: 1e-9,
+    statement=Statement(scope=EVERYWHERE),
+    method=fixed_step(),
+    space=Space(lambda k: fixed_step(), {}, losses=("logistic",), rounds=(1, 1)),
+)
+
+
+@pytest.mark.slow
+def test_where_agnostic_learning_wins_is_found():
+    """log(2/sqrt 3) of at most log 2: the uniform mixture of "always class 1" and "both classes equally often"."""
+    rows, start = ((1.0,),) * 4, {"offset": (0.0,), "rounds": 1, "knobs": {}}
+    known = share_of(UNIFORM_MIXTURE, Tiny(rows, (1.0, 1.0, 1.0, -1.0), (2, 2), loss="logistic", **start))
+    assert known == pytest.approx(uniform_excess() / math.log(2.0), rel=1e-5)
+    found = tightest(UNIFORM_MIXTURE, 400)
+    assert 0.95 * known < found.share <= 1.0
