@@ -84,7 +84,7 @@ class HybridFederation:
         if (
             holder.shape != shape
             or holder.dtype.kind not in "iu"
-            or not -1 <= holder.min() <= holder.max() < holder.size
+            or not -1 <= holder.min() <= holder.max() <= holder.size
             or holder.max() < 0
         ):
             raise bad(f"{who}.holder", f"be numbers of owners of shape {shape}, -1 for missing blocks", f"{holder!r}")
