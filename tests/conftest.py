@@ -72,7 +72,12 @@ def pytest_collection(session):
 
 
 def pytest_itemcollected(item):
-    """What `slow_unless` does not name is slow: of a cross-product, the default tier keeps a few."""
+    """What `slow_unless` does not name is slow: of a cross-product, the default tier keeps a few.
+
+    Examples of methods are slow too: they are whole runs, and the default tier tests the same methods.
+    """
+    if isinstance(item, pytest.DoctestItem) and item.path.parent == ROOT / "fedconvex" / "methods":
+        item.add_marker(pytest.mark.slow)
     marks = [mark.kwargs for mark in item.iter_markers("slow_unless")]
     if marks and not any(all(_named(item.callspec.params[k], v) for k, v in kept.items()) for kept in marks):
         item.add_marker(pytest.mark.slow)

@@ -252,6 +252,7 @@ def test_certified_gap_is_an_upper_bound_along_the_trace(loss):
                 assert gap <= value - least + 1e-7, seed
 
 
+@pytest.mark.slow
 def test_other_sets_and_steps():
     problem = make(4, l2=0.2)
     for sets in (Polytope([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]], [0.2, -0.5]), Point([0.2, 0.3, 0.5])):

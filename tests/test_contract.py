@@ -290,9 +290,9 @@ def case(request):
 
 
 def cases(names):
-    """Parametrise by configuration and kind of problem; sparse columns, and variants on softmax problems, are slow."""
+    """Parametrise by configuration and kind of problem; sparse columns, and softmax problems, are slow."""
     pairs = [(kind, name) for name in names for kind in kinds(name)]
-    rare = [kind in ("sparse columns", "sparse blocks") or (kind == "softmax" and " " in name) for kind, name in pairs]
+    rare = [kind in ("softmax", "sparse columns", "sparse blocks") for kind, _ in pairs]
     marks = [pytest.mark.slow if slow else () for slow in rare]
     params = [pytest.param(p, marks=m, id=f"{p[0]}-{p[1]}") for p, m in zip(pairs, marks, strict=True)]
     return pytest.mark.parametrize("case", params, indirect=True)

@@ -186,6 +186,7 @@ def test_trees_are_copied_exactly(rng):
     assert len(Dictionary.trees(perfect).members) == 1  # no error: AdaBoost has nothing to reweight
 
 
+@pytest.mark.slow
 def test_any_fitted_classifier(rng):
     fed = problem(rng)
     fitted = [[LogisticRegression().fit(fed.X[fed.domain == k], fed.y[fed.domain == k])] for k in range(3)]

@@ -265,6 +265,7 @@ def test_relationship_objects_and_functions(rng):
     np.testing.assert_array_equal(smooth[0].coef_, smooth[1].coef_)
 
 
+@pytest.mark.slow
 def test_learned_relationship_finds_who_is_alike():
     """Three clients alike and one opposite: better than local and global models on average, and the signs are found."""
     score = {"joint": [], "local": [], "global": []}
@@ -405,6 +406,7 @@ def test_scorers_by_name_ask_every_clients_own_model(rng):
         client_scorer("auc_roc")
 
 
+@pytest.mark.slow
 def test_clients_are_routed(rng):
     """Pipelines, searches and cross-validation hand the clients of the right rows on, without being asked twice."""
     X, y, clients = tasks(rng, 3, 60, 4, apart=0.1)

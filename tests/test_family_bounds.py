@@ -179,6 +179,7 @@ def scaffold_ratio(rng, N, S, K, T, n, h_beta=1 / 81, sigma=0.0, m=0.0, at_optim
     return worst
 
 
+@pytest.mark.slow
 def test_scaffold_bound_holds(rng):
     """Every sample of clients and every noise enumerated; largest steps the theorem allows."""
     n, worst = 60, 0.0

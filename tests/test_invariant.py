@@ -268,7 +268,7 @@ def _squared(X, y, lam: float = 1.0, **more) -> InvariantProblem:
 
 
 @pytest.mark.parametrize("lam", [0.0, 1.0])
-@pytest.mark.parametrize("kind", ["small", "close"])
+@pytest.mark.parametrize("kind", ["small", pytest.param("close", marks=pytest.mark.slow)])
 def test_nearly_collinear_columns_are_not_certified_away(kind, lam):
     """A column that second moments cannot resolve may explain everything: min J < 1e-10, and lower is no higher."""
     rng = np.random.default_rng(0)
@@ -284,6 +284,7 @@ def test_nearly_collinear_columns_are_not_certified_away(kind, lam):
         assert best.value < 1e-10
 
 
+@pytest.mark.slow
 def test_separable_logistic_keeps_the_bound_of_the_risks():
     """Without a minimiser no box holds it; lower is then that of the risks alone, not -inf."""
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [2.0, 0.0]])
@@ -343,6 +344,7 @@ def test_dual_bound_knows_what_cancels():
     assert dual_bound(p, np.array([2.0, -1.0])) >= -1e-10
 
 
+@pytest.mark.slow
 def test_no_minimiser_is_unique_before_it_is_certified():
     """At lam = 1e16 rounding of J leaves a gap above 1e-6: neither attained nor unique."""
     rng = np.random.default_rng(0)

@@ -254,6 +254,7 @@ def bias_trial(rng):
     return found | {"B2": distance / bound}
 
 
+@pytest.mark.slow
 def test_bias_bounds_hold(rng):
     found = [bias_trial(rng) for _ in range(300)]
     assert max(f["B1"] for f in found) > 0.5 < max(f["B2"] for f in found)  # and not idle

@@ -346,6 +346,7 @@ def test_joint_solutions_equal_cvxpy(loss, m, d, rng):
         np.testing.assert_allclose(best.w, W, atol=5e-3 * (1 + np.abs(W).max()))
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_move_sit_out_of_most_passes_of_a_joint_solution():
     """140 passes where all rows in every round took 200; to the same minimum, and never more than are allowed."""
     rng = np.random.default_rng(1)

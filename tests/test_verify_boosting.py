@@ -119,6 +119,7 @@ def test_a_first_step_by_hand():
     assert progress.bound.value == pytest.approx(1 - 0.25 / 2)  # g = -1/2, L = 1
 
 
+@pytest.mark.slow
 def test_curves_and_grids():
     for name in ("boosting-progress", "boosting-smoothing", "boosting-gradient"):
         line = curve(name, two_sources.make(), MultiBoost(smoothing=5.0), rounds=[1, 4, 12])
@@ -291,6 +292,7 @@ def test_bad_numbers_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore:MultiBoost:RuntimeWarning")
+@pytest.mark.slow
 def test_your_own_rows_are_boosted():
     rng = np.random.default_rng(0)
     X, z = rng.normal(size=(60, 3)), rng.normal(size=60)
