@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import re
+import time
 import warnings
+import zipfile
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
-from campaigns.sites import FAULTS, SHARED, compare, fault_trial, replayed, shared
+from campaigns.sites import SHARED, compare, fault_trial, replayed, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
 from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, iterate, run
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, AgnosticFedAvg, OptimisticAFL, SecureSums
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
-from fedconvex.remote import Roster, Site, SiteWarning, in_process
+from fedconvex.remote import Exchange, Roster, Site, SiteWarning, in_process, serve
 from fedconvex.remote.messages import ASK, REFUSE, Request, fingerprint
+from fedconvex.remote.sockets import unpacked
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "sites.md"
-QUICK = ["FedAvg proportional", "SCAFFOLD batches", "RADFed batches", "AFL", "MOCHA clock"]
+QUICK = ["FedAvg proportional", "SCAFFOLD batches", "FSVRG", "RADFed batches", "MOCHA clock"]
 
 
 def rotated(names):
@@ -371,8 +376,8 @@ def test_checkpoints_of_sites(tmp_path):
 
 @pytest.mark.slow
 def test_schedules_of_faults():
-    """One for each method; the campaign ``site-faults`` runs as many as one likes."""
-    for i, name in enumerate(FAULTS):
+    """Of methods that remember; the campaign ``site-faults`` runs as many of all of them as one likes."""
+    for i, name in enumerate(("SCAFFOLD", "MOCHA")):
         assert sum(fault_trial(np.random.default_rng([0, i]), name)["faults"].values()) > 0, name
 
 
@@ -382,3 +387,84 @@ def test_the_pages_example_runs(tmp_path, monkeypatch, capsys):
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)[:1]:
         exec(compile(block, str(PAGE), "exec"), {})
     assert capsys.readouterr().out.startswith("CONVERGED")
+
+
+# ---------------------------------------------------------------- connections
+
+
+def test_sites_behind_connections():
+    """The bits of one process, also where a connection breaks and the site comes back."""
+    fed, make = pair()
+    method, lines = SCAFFOLD(step_size=0.3, local_steps=2), []
+    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
+    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=5.0) as exchange:
+        come = lambda k: lines.append(Thread(target=serve, args=(sites[k], exchange.address, b"s", k)))  # noqa: E731
+        for k in range(3):
+            come(k)
+            lines[-1].start()
+
+        def ask(t, requests):
+            if t == 2 and len(lines) == 3:
+                exchange._lines[1].close()  # the connection breaks
+                come(1)
+                lines[-1].start()
+            return exchange(t, requests)
+
+        roster = Roster.of(make, fed)
+        result = run(method, roster, transport=ask, rounds=5, tol=0, seed=3)
+        assert {i.round for i in roster.incidents} <= {2}
+        counted = {t: np.array([k for k in range(3) if (t, fed.labels[k]) not in lost(roster)]) for t in range(5)}
+        np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 5, counted)[0].w)
+        with pytest.raises(ValueError, match="be that of the server"):
+            serve(sites[0], exchange.address, b"other", 0)
+    for line in lines:
+        line.join(5.0)
+        assert not line.is_alive()
+
+
+def lost(roster):
+    return {(i.round, i.client) for i in roster.incidents}
+
+
+@pytest.mark.slow
+def test_connections_keep_late_answers_apart():
+    """A site that answers after the deadline: its answer is not taken for one to the next question."""
+    fed, make = pair()
+    method = FedAvg(step_size=0.3, local_steps=2)
+    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
+
+    class Slow:
+        def answer(self, message):
+            kind, t = message["header"][1:3]
+            if kind == ASK and t == 1:
+                time.sleep(1.0)
+            return sites[2].answer(message)
+
+    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=0.5) as exchange:
+        for k, site in enumerate((*sites[:2], Slow())):
+            Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
+        exchange(0, {})
+        roster = Roster.of(make, fed)
+        result = run(method, roster, transport=exchange, rounds=6, tol=0, seed=3, record_every=6)
+    gone = lost(roster)
+    assert (1, "south") in gone
+    counted = {t: np.array([k for k in range(3) if (t, fed.labels[k]) not in gone]) for t in range(6)}
+    np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 6, counted)[0].w)
+
+
+def test_what_comes_through_a_connection_is_not_trusted():
+    bomb, pickled, huge = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.savez_compressed(bomb, a=np.zeros(10**6))
+    np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
+    np.save(huge, np.zeros(3))
+    claims = huge.getvalue().replace(b"(3,)", b"(9999999999999,)")
+    inside = io.BytesIO()
+    with zipfile.ZipFile(inside, "w") as archive:
+        archive.writestr("a.npy", claims)
+    for content in (b"", b"junk", bomb.getvalue(), pickled.getvalue(), inside.getvalue()):
+        assert unpacked(content) == {}
+    for wrong in (3, ("127.0.0.1", -1), ("127.0.0.1",), ""):
+        with pytest.raises(TypeError, match=r"be \(host, port\) or a path"):
+            Exchange(wrong, b"s", sites=1)
+    with pytest.raises(ConnectionError, match="must listen"):
+        serve(Site(FedSGD(step_size=0.1), pair()[1], pair()[0].subset([0])), ("127.0.0.1", 1), b"s", 0)

@@ -3,6 +3,7 @@
 from fedconvex.remote.desk import Incident, SiteWarning
 from fedconvex.remote.roster import Roster
 from fedconvex.remote.site import Site
+from fedconvex.remote.sockets import Exchange, serve
 from fedconvex.remote.transports import in_process
 
-__all__ = ["Incident", "Roster", "Site", "SiteWarning", "in_process"]
+__all__ = ["Exchange", "Incident", "Roster", "Site", "SiteWarning", "in_process", "serve"]

@@ -70,7 +70,7 @@ class Desk:
         if not callable(ask):
             must = "be callable: ask(t, {client: arrays}) -> {client: arrays}"
             raise wrong_type("run: transport", must, type(ask).__name__, "such as fedconvex.remote.in_process(sites)")
-        self.ask, self.labels, self.session, self.patience = ask, labels, session, patience
+        self.ask, self.labels, self.session, self.patience = ask, labels.tolist(), session, patience
         self.invitation, self.incidents = invitation, incidents
         self.warned: set[int] = set()
 

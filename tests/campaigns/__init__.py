@@ -71,7 +71,7 @@ CAMPAIGNS = {
     "owners": Campaign("test_verify_vertical:owners_trial", "blocks above their rate, or that grow otherwise", 20),
     "planted": Campaign("campaigns.planted:trial", "errors planted in sources that no test notices", 1),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
-    "sites": Campaign("campaigns.sites:contract_trial", "sites whose states are not those of one process", 5),
+    "sites": Campaign("campaigns.sites:contract_trial", "sites whose states are not those of one process", 3),
     "site-faults": Campaign("campaigns.sites:fault_trial", "sums that lost, late or repeated answers spoil", 2),
     "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),

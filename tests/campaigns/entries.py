@@ -497,6 +497,7 @@ def values() -> dict[str, Any]:
 
 
 REFUSED = {
+    "remote.serve": "where no server listens",
     "models.LinearModel.predict_proba": "for a classifier",
     "Problem.path": "for a problem with a penalty",
     "Problem.probabilities_of": "for a loss with probabilities",
@@ -694,6 +695,12 @@ def own() -> dict[str, dict[str, Any]]:
         "problems.as_q": {"who": "fuzz"},
         "problems.calibration_error": {"Q": np.full((18, 2), 0.5)},
         "remote.Site": {"method": w["fedsgd"], "make": make, "federation": w["real"].subset([0])},
+        "remote.Exchange": {"address": ("127.0.0.1", 0), "secret": b"s", "sites": 1, "deadline": 0.1},
+        "remote.serve": {
+            "site": Site(w["fedsgd"], make, w["real"].subset([0])),
+            "address": ("127.0.0.1", 1),
+            "secret": b"s",
+        },
         "remote.in_process": {"sites": [Site(w["fedsgd"], make, w["real"].subset([k])) for k in range(3)]},
         "report.domain_weights_plot": {"results": {"mine": afl_run}},
         "report.fairness_plot": {"scores": scores},

@@ -218,7 +218,7 @@ def fault_trial(rng: np.random.Generator, name: str | None = None) -> dict[str, 
         check_invariants(name, problem, result.state, [kept_by(ask, folder, k) for k in range(fed.K)] if memory else [])
         ask.chance, ask.kill = 0.0, 0.0
         if name in ("SCAFFOLD", "MOCHA", "ProgressiveHedging"):  # exact in the limit: with no fault left it converges
-            how: dict[str, Any] = {"seed": 3, "record_every": 5, "checkpoint": folder / "server.npz", "tol": 1e-4}
+            how: dict[str, Any] = {"seed": 3, "record_every": 5, "checkpoint": folder / "server.npz", "tol": 1e-3}
             end = run(method, Roster.of(make, fed), transport=ask, rounds=400, **how)
             assert end.status.name == "CONVERGED", end
             assert end.gap >= end.trace.value[-1] - problem.solve().value - 1e-12

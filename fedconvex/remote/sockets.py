@@ -1,0 +1,232 @@
+"""A transport between processes: arrays as npz over connections, with a shared secret and a deadline.
+
+Both ends prove that they know the secret (HMAC, as `multiprocessing.connection` does it); what travels is not
+encrypted: over a network, let it run through a tunnel.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import zipfile
+from collections.abc import Mapping
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, wait
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad, instance, real, whole, wrong_type
+from fedconvex._files import npz
+from fedconvex.remote.messages import REFUSE, fingerprint
+
+__all__ = ["Exchange", "serve"]
+
+_LARGEST = 1 << 30  # bytes of a message
+
+
+class Exchange:
+    """The server's end: sites connect to it, and `fedconvex.run` takes it as a transport.
+
+    Parameters
+    ----------
+    address : tuple (host, port) or path
+        Where to listen; port 0 takes one that is free, see `address`.
+    secret : bytes
+        Known to all sites.
+    sites : int
+        How many there are: clients 0, ..., K - 1.
+    deadline : float
+        Seconds after which who has not answered is left out.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a setting is out of range.
+    OSError
+        If the address is taken.
+
+    Examples
+    --------
+    >>> from threading import Thread
+    >>> from fedconvex import FedSGD, Federation, Problem, Squared, run
+    >>> from fedconvex.remote import Exchange, Roster, Site, serve
+    >>> make, method = (lambda fed: Problem(fed, Squared(), l2=0.1)), FedSGD(step_size=0.5)
+    >>> with Exchange(("127.0.0.1", 0), b"secret", sites=1) as exchange:
+    ...     site = Site(method, make, Federation.from_clients([([[1.0]], [1.0])], labels=["north"]))
+    ...     Thread(target=serve, args=(site, exchange.address, b"secret", 0), daemon=True).start()
+    ...     result = run(method, Roster(make, ["north"], [1], 1), transport=exchange, tol=1e-9)
+    >>> result.status.name
+    'CONVERGED'
+    """
+
+    def __init__(self, address: Any, secret: bytes, sites: int, deadline: float = 10.0) -> None:
+        _secret("Exchange.secret", secret)
+        self.K = whole("Exchange.sites", sites, low=1)
+        self.deadline = real("Exchange.deadline", deadline, low=0.0, strict=True)
+        where = _address("Exchange.address", address)
+        try:
+            self._listener = Listener(where, authkey=secret)
+        except OSError as error:
+            text = f"Exchange.address {where!r} must be free to listen at ({error.strerror})"
+            raise OSError(error.errno, text) from error
+        self.address = self._listener.address
+        self._lines: dict[int, Connection] = {}
+        self._lock, self._open = Lock(), True
+        Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        """Let sites in; a later connection of a client takes the place of an earlier one."""
+        while self._open:
+            try:
+                line = self._listener.accept()
+                number = int.from_bytes(line.recv_bytes(8), "little") if line.poll(self.deadline) else -1
+            except (OSError, EOFError, AuthenticationError):
+                continue
+            if not 0 <= number < self.K:
+                line.close()
+                continue
+            with self._lock:
+                self._lines[number] = line
+
+    def __call__(self, t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
+        """Send requests, and return what came back before the deadline."""
+        end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
+        waiting: dict[Connection, int] = {}
+        left = dict(requests)
+        while left or waiting:
+            for k in [k for k in left if k in self._lines]:
+                line = self._lines[k]
+                if self._sent(k, line, npz(left.pop(k))):
+                    waiting[line] = k
+            rest = end - time.monotonic()
+            if rest <= 0.0:
+                break
+            for line in self._ready(waiting, min(rest, 0.05) if left else rest):
+                k = waiting[line]
+                answer = self._received(k, line)
+                if answer is not None and not _late(answer, requests[k]):
+                    answers[k] = answer
+                if answer is None or k in answers:
+                    del waiting[line]
+        return answers
+
+    @staticmethod
+    def _ready(waiting: Mapping[Connection, int], seconds: float) -> list[Connection]:
+        """Return the lines on which something came, after so many seconds at most."""
+        if not waiting:  # until a site that is not there yet connects
+            time.sleep(min(seconds, 0.01))
+        return [line for line in wait(list(waiting), seconds) if isinstance(line, Connection)] if waiting else []
+
+    def _sent(self, k: int, line: Connection, content: bytes) -> bool:
+        try:
+            line.send_bytes(content)
+        except OSError:
+            self._drop(k, line)
+            return False
+        return True
+
+    def _received(self, k: int, line: Connection) -> Any:
+        """Return an answer, or None where the line is dead."""
+        try:
+            return unpacked(line.recv_bytes(_LARGEST))
+        except (OSError, EOFError):
+            self._drop(k, line)
+            return None
+
+    def _drop(self, k: int, line: Connection) -> None:
+        with self._lock:
+            line.close()
+            if self._lines.get(k) is line:
+                del self._lines[k]
+
+    def close(self) -> None:
+        """End all connections: `serve` returns at the sites."""
+        self._open = False
+        self._listener.close()
+        for k, line in list(self._lines.items()):
+            self._drop(k, line)
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def serve(site: Any, address: Any, secret: bytes, number: int) -> None:
+    """Answer what a server asks of a site, until it ends the connection.
+
+    Parameters
+    ----------
+    site : Site
+    address : tuple (host, port) or path
+        Of the server's `Exchange`.
+    secret : bytes
+    number : int
+        The site's place in the roster.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no site, or the secret is another one.
+    ConnectionError
+        If the server does not listen.
+    """
+    _secret("serve: secret", secret)
+    if not hasattr(site, "answer"):
+        raise wrong_type("serve: site", "be a Site", f"{site!r}")
+    content = whole("serve: number", number, high=1 << 40).to_bytes(8, "little")
+    address = _address("serve: address", address)
+    try:
+        line = Client(address, authkey=secret)
+    except AuthenticationError as error:
+        raise bad("serve: secret", "be that of the server", "another", f"{error}") from None
+    except OSError as error:
+        raise ConnectionError(f"serve: {address!r} must listen; got {error}") from None
+    with line:
+        line.send_bytes(content)
+        while True:
+            try:
+                line.send_bytes(npz(site.answer(unpacked(line.recv_bytes(_LARGEST)))))
+            except (EOFError, OSError):
+                return
+
+
+def _secret(who: str, x: Any) -> None:
+    """Raise unless there is a secret."""
+    instance(who, x, bytes)
+    if not x:
+        raise bad(who, "have at least one byte", "none", "secrets.token_bytes(32)")
+
+
+def _address(who: str, x: Any) -> Any:
+    """Return a host and a port, or a path."""
+    if isinstance(x, os.PathLike):
+        return os.fspath(x)
+    pair = isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], str) and type(x[1]) is int and 0 <= x[1] < 1 << 16
+    if not pair and not (isinstance(x, str) and x):
+        raise wrong_type(who, "be (host, port) or a path", f"{x!r}")
+    return x
+
+
+def unpacked(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a message, nothing if they are none: what lacks a header is refused."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):  # may be of any size
+                return {}
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            return dict(stored)
+    except Exception:  # whatever a damaged or foreign file makes its readers raise
+        return {}
+
+
+def _late(answer: Mapping[str, np.ndarray], request: Mapping[str, np.ndarray]) -> bool:
+    """Whether an answer is one to an earlier question."""
+    header = answer.get("header", np.empty(0))
+    asked = fingerprint({name: a for name, a in request.items() if name != "header"})
+    headed = header.shape == (6,) and header.dtype == np.int64
+    return bool(headed and header[1] < REFUSE and header[5] != asked)
