@@ -49,6 +49,10 @@ class Kinked:
             x = self.p @ np.array([self.local(i, x, 0.0) for i in range(self.K)])
         return x
 
+    def one_drawn(self, x, T):
+        """Return E‖x_T‖^2 where in every round one client is drawn, client i with probability p_i."""
+        return x @ x if T == 0 else self.p @ [self.one_drawn(self.local(i, x, 0.0), T - 1) for i in range(self.K)]
+
     def scaffold(self, eta_g):
         x, c = self.x0, np.zeros((self.K, self.d))
         for _ in range(self.T):
@@ -82,6 +86,38 @@ def shares(n, seed):
 def test_adversarial_federations_come_close_and_never_above():
     best = shares(150, 0)
     assert (best <= 1.0 + 1e-9).all() and (best > 0.99).all()
+
+
+def test_one_client_in_a_round_by_enumeration():
+    """Never above, at nearly all of it with several clients; a variance of sampling of half the size is noticed."""
+    rng, best, halved = np.random.default_rng(1), 0.0, 0.0
+    for _ in range(80):
+        case, T = Kinked(rng), int(rng.integers(1, 3))
+        if case.K == 1 or not case.x0.any() and not case.g.any():
+            continue
+        run = {"step_size": float(case.eta), "local_steps": int(case.tau), "rounds": T, "scheme": "proportional"}
+        bound, half = (fedavg_contraction(case.constants, **run, participants=m).value for m in (1, 2))
+        measured = 0.5 * case.one_drawn(case.x0, T) - 1e-14
+        best, halved = max(best, measured / bound), max(halved, measured / half)
+    assert 0.95 < best <= 1.0 + 1e-9
+    assert halved > 1.1
+
+
+def test_opposed_parabolas_of_which_one_is_drawn():
+    """From the optimum the next model is one of the two local ones, at R zeta_* from it."""
+    constants = Constants(L=2.0, mu=2.0, D=0.0, zeta_star=3.0, sigma2=0.0, K=2)
+    run = {"step_size": 0.1, "local_steps": 2, "rounds": 1}
+    reach = 0.1 + 0.8 * 0.1
+    for scheme in ("proportional", "uniform"):
+        bound = fedavg_contraction(constants, **run, scheme=scheme)
+        assert bound.value == pytest.approx(bound.terms["sampling"]) == pytest.approx((reach * 3.0) ** 2)
+    assert fedavg_contraction(constants, **run).value == 0.0
+    two = fedavg_contraction(constants, **run, scheme="proportional", participants=2)
+    assert two.value == pytest.approx(0.5 * (reach * 3.0) ** 2)
+    with pytest.raises(AssumptionError, match="equal client weights"):
+        fedavg_contraction(replace(constants, p=np.array([0.3, 0.7])), **run, scheme="uniform")
+    with pytest.raises(AssumptionError, match="scheme"):
+        fedavg_contraction(constants, **run, scheme="nobody")
 
 
 @pytest.mark.parametrize("planted", ["rest", "forgotten"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,9 @@ from fedconvex.theorems.parts.assumptions import (
     client_noise,
     client_weights,
     equal_weights,
+    known_scheme,
     least_convexity,
+    sampling_share,
     where_taken,
 )
 from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
@@ -302,14 +304,8 @@ def fedavg_step_by_step(
     """
     theorem = "fedconvex, sharper form of Li et al. 2020 (docs/theory/fedavg_strongly_convex.md)"
     E, r = whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=0)
-    require(theorem, _known_scheme(scheme))
-    share, p = 0.0, client_weights(theorem, constants)
-    if scheme != "everyone":
-        K = whole("participants", participants, low=1, high=None if scheme == "proportional" else p.size)
-        share = 1.0 / K if scheme == "proportional" else (p.size - K) / max(p.size - 1, 1) / K
+    share = sampling_share(theorem, scheme, participants, client_weights(theorem, constants))
     g = _given(theorem, constants, E, r, share > 0.0)
-    if scheme == "uniform":
-        require(theorem, equal_weights(p))
     quiet = g._replace(noise=0.0, Gamma=0.0, G2=0.0)
     parts = [_distance(x, E, s) for x, s in ((quiet, 0.0), (quiet._replace(noise=g.noise), 0.0), (g, 0.0), (g, share))]
     values = 0.5 * g.L * np.diff([0.0, *parts])
@@ -330,11 +326,6 @@ def _distance(g: _Given, E: int, share: float) -> float:
         if t % E == E - 1:
             delta += share * moved**2 * g.G2
     return delta
-
-
-def _known_scheme(scheme: str) -> Hypothesis:
-    schemes = ("everyone", "proportional", "uniform")
-    return Hypothesis("all devices, or scheme I or II", f"{scheme!r}", isinstance(scheme, str) and scheme in schemes)
 
 
 def _larger(terms: Sequence[float]) -> float:
@@ -361,7 +352,7 @@ def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[
 
 def _bound_of_scheme(constants: Constants, *, scheme: str, participants: int, **run: Any) -> Bound:
     """Return Theorem 1, 2 or 3 by who takes part."""
-    require(SOURCE, _known_scheme(scheme))
+    require(SOURCE, known_scheme(scheme))
     if scheme == "everyone":
         return fedavg_strongly_convex(constants, **run)
     theorem = fedavg_scheme_one if scheme == "proportional" else fedavg_scheme_two
@@ -421,10 +412,15 @@ def decaying_step(**settings: Any) -> MethodRule:
     return MethodRule("2/(mu (gamma + t))", make)
 
 
+def with_scheme(scheme: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with everybody (0), with draws by weight (1), or with a uniform half (2)."""
+    kind = (None, ProportionalSampling, UniformSampling)[scheme]
+    return dict(settings) if kind is None else {**settings, "scheme": kind}
+
+
 def _searched(scheme: int = 0, **settings: Any) -> MethodRule:
-    """Return the rule with everybody, with draws by weight, or with a uniform half."""
-    work = settings if scheme == 0 else settings | {"scheme": (ProportionalSampling, UniformSampling)[scheme - 1]}
-    return decaying_step(**work)
+    """Return the rule with one of three ways to take part."""
+    return decaying_step(**with_scheme(scheme, settings))
 
 
 _SPACE = local_sgd_space(_searched, more={"scheme": Whole(0, 2)}, weighted=True, most=16)

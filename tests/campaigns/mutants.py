@@ -22,6 +22,7 @@ import inspect
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,7 +137,7 @@ def mutants(theorem: Theorem) -> Iterator[Mutant]:
     source = inspect.getsource(module)
     tree, lines = ast.parse(source), source.splitlines()
     every = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
-    used = _reached(every, theorem.bound.__name__)
+    used, named = _reached(every, theorem.bound.__name__), Counter[str]()
     for name in used:
         for i, node in enumerate(_arithmetic(every[name])):
             for what, new in changes(node):
@@ -144,8 +145,23 @@ def mutants(theorem: Theorem) -> Iterator[Mutant]:
                 _replace(changed, list(_arithmetic(changed))[i], new)
                 functions = [changed if other == name else every[other] for other in used]
                 bound = _compiled(functions, module, theorem.bound.__name__)
-                words = f"{name}, line {node.lineno}: {ast.unparse(node)} -> {what}"
+                words = f"{name}: {_words(every[name], node, what)}"
+                named[words] += 1
+                words += f" (place {named[words]})" if named[words] > 1 else ""
                 yield Mutant(words, bound, lines[node.lineno - 1])
+
+
+def _words(function: ast.FunctionDef, node: ast.expr, what: str) -> str:
+    """Return what was changed and in which expression, or what it is assigned to; no line numbers, which age."""
+    if isinstance(node, ast.Dict):
+        return what
+    around = next((p for p in ast.walk(function) if any(child is node for child in ast.iter_child_nodes(p))), function)
+    if isinstance(around, ast.Assign):
+        context = " = ".join([*(ast.unparse(target) for target in around.targets), "..."])
+    else:
+        context = ast.unparse(around) if isinstance(around, ast.expr) and not isinstance(around, ast.Dict) else ""
+    text = f"{ast.unparse(node)} -> {what}"
+    return f"{text}, in {context}" if 0 < len(context) <= 120 else text
 
 
 def _reached(every: dict[str, ast.FunctionDef], name: str) -> list[str]:
@@ -356,10 +372,8 @@ def _parts(what: str) -> tuple[str, str]:
 
 
 def _short(what: str) -> str:
-    """Return a mutant without the text of a whole table of terms."""
-    head = _parts(what)[0]
-    before, brace, after = head.partition("{")
-    return before + "{...}" + after.rpartition("}")[2] if brace else head
+    """Return a mutant without the reason."""
+    return _parts(what)[0]
 
 
 def _after(what: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedconvex._check import instance, real, whole
 from fedconvex.constants import BOUND, EXACT, Constants
-from fedconvex.theory.bound import AssumptionError, Hypothesis, known
+from fedconvex.theory.bound import AssumptionError, Hypothesis, known, require
 
 
 def client_weights(theorem: str, constants: Constants) -> np.ndarray:
@@ -56,3 +56,45 @@ def least_convexity(theorem: str, constants: Constants) -> float:
     if constants.mu_k is not None:
         return float(np.min(constants.mu_k))
     return float(known(theorem, constants, "mu")[0])
+
+
+def sampling_share(theorem: str, scheme: str, participants: int, p: np.ndarray) -> float:
+    """Return the variance of the average of those drawn, as a share of the variance among all clients.
+
+    Parameters
+    ----------
+    theorem : str
+        For error messages.
+    scheme : str
+        "everyone", "proportional" (scheme I) or "uniform" (scheme II).
+    participants : int
+        Devices drawn in a round, for the two schemes.
+    p : array (K,)
+        Client weights.
+
+    Raises
+    ------
+    AssumptionError
+        If the scheme is another one, or "uniform" with unequal weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theorems.parts.assumptions import sampling_share
+    >>> [sampling_share("mine", scheme, 2, np.full(4, 0.25)) for scheme in ("everyone", "proportional")]
+    [0.0, 0.5]
+    """
+    require(theorem, known_scheme(scheme))
+    if scheme == "everyone":
+        return 0.0
+    K = whole("participants", participants, low=1, high=None if scheme == "proportional" else p.size)
+    if scheme == "proportional":
+        return 1.0 / K
+    require(theorem, equal_weights(p))
+    return (p.size - K) / max(p.size - 1, 1) / K
+
+
+def known_scheme(scheme: str) -> Hypothesis:
+    """Return the hypothesis that clients are drawn in a way that theorems know."""
+    schemes = ("everyone", "proportional", "uniform")
+    return Hypothesis("all devices, or scheme I or II", f"{scheme!r}", isinstance(scheme, str) and scheme in schemes)

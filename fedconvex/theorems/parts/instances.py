@@ -29,6 +29,25 @@ def two_clients() -> Problem:
     return Problem(Federation.from_clients([([[1.0]], [0.5]), ([[1.0]], [1.5])]), Squared())
 
 
+def _one_parabola(unit: float) -> Problem:
+    return Problem(Federation.from_clients([([[1.0]], [unit])]), Squared())
+
+
+def _two_parabolas(unit: float) -> Problem:
+    rows = [([[1.0]], [unit]), ([[0.99]], [-unit])]
+    return Problem(Federation.from_clients(rows), Squared(), weights="uniform")
+
+
+_UNITS = ((1.0, ""), (1e3, ", labels of a thousand"), (1e-3, ", labels of a thousandth"))
+one_parabola = [instance(f"one parabola{more}", f"(w - 1)²/2{more}")(partial(_one_parabola, u)) for u, more in _UNITS]
+two_parabolas = [
+    instance(f"two parabolas{more}", f"(w - 1)²/2 and (0.99 w + 1)²/2{more}: nearly equal curvature")(
+        partial(_two_parabolas, unit)
+    )
+    for unit, more in _UNITS
+]
+
+
 @instance("three clients", "three clients, F = ‖w - c‖²/2 with c the corners of a triangle")
 def three_clients() -> Problem:
     """L = 1, equal Hessians; each client has an orthonormal design of two rows."""
@@ -53,17 +72,25 @@ def two_logistic_clients() -> Problem:
     )
 
 
-def _noisy_kinks(unit: float) -> Problem:
-    """Four rows a client: where a slope ends, noise of local steps moves the mean of the models, which has little."""
-    rows = unit * np.array([[1.0], [-0.328], [-0.328], [-0.328]])
-    return Problem(Federation.from_clients([(rows, np.ones(4))] * 128), SmoothedHinge())
+def _noisy_kinks(unit: float, l2: float = 0.0) -> Problem:
+    """One row that pulls to one side, 39 to the other: half of the batches have it, and its slope ends at the optimum.
+
+    So noise takes two values of equal chance and moves the mean of the models, as it does for F' = max(L w, -g).
+    """
+    rows = unit * np.array([[1.0]] + 39 * [[-0.0213]])
+    fed = Federation.from_clients([(rows, np.ones(40))] * 64)
+    return Problem(fed, SmoothedHinge(), l2 * unit**2)
 
 
-noisy_kinks, noisy_kinks_small = (
-    instance(f"noisy kinks{more}", "128 equal clients, one feature, smoothed hinge, from the optimum")(
-        partial(_noisy_kinks, unit)
-    )
-    for unit, more in ((1.0, ""), (1e-3, ", features in thousands"))
+_SIZES = ((1e-6, "millions"), (1e3, "thousandths"))
+noisy_kinks, curved_noisy_kinks = (
+    [
+        instance(f"{name}, features in {more}", "64 equal clients, one feature, smoothed hinge, from the optimum")(
+            partial(_noisy_kinks, unit, l2)
+        )
+        for unit, more in _SIZES
+    ]
+    for name, l2 in (("noisy kinks", 0.0), ("noisy kinks and a parabola", 0.03))
 )
 
 
