@@ -93,7 +93,7 @@ def test_one_client_in_a_round_by_enumeration():
     rng, best, halved = np.random.default_rng(1), 0.0, 0.0
     for _ in range(80):
         case, T = Kinked(rng), int(rng.integers(1, 3))
-        if case.K == 1 or not case.x0.any() and not case.g.any():
+        if case.K == 1 or (not case.x0.any() and not case.g.any()):
             continue
         run = {"step_size": float(case.eta), "local_steps": int(case.tau), "rounds": T, "scheme": "proportional"}
         bound, half = (fedavg_contraction(case.constants, **run, participants=m).value for m in (1, 2))

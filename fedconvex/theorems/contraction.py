@@ -160,12 +160,12 @@ lemma ∇F_i(y_i) - ∇F_i(x*) = cu_i + ρ_i, ‖ρ_i‖ ≤ l‖u_i‖ (here c 
    iterated. ∎
 """,
     loose="""
-Both are attained by one parabola, S1 by equal parabolas with noise from the optimum too, and its drift by two parabolas
-of nearly equal curvature, to 3 %. Beside the exact worst case over all functions (two clients, L = D = 1, τη = 0.6):
-‖x_T - x*‖² to about 2 and 8 % for S2 and S1 at μ = 0.1, ζ_* = 1/2, T = 2, 1 and 12 % at μ = 1/2, ζ_* = 1. F - F*
-costs a factor 3 more at μ = 0.1, 1.7 at μ = 1/2: (L/2)‖x - x*‖² is L/μ times F - F* in flat directions, on most
-problems nearly all of what is lost. S1 takes the worst of A and N at once where the F_i are not quadratic, S2 those
-of ρ̄ and of ρ - ρ̄. Of what the bias M of noise adds 0.22 was found, for kinked functions of 64 clients. The variance of sampling is attained by two opposed parabolas of which one is drawn.
+Both are attained by one parabola, S1 by equal parabolas with noise from the optimum too, its sampling by two opposed
+parabolas of which one is drawn, its drift by two parabolas of nearly equal curvature, to 3 %. Beside the exact worst
+case over all functions (two clients, L = D = 1, τη = 0.6): ‖x_T - x*‖² to about 2 and 8 % for S2 and S1 at μ = 0.1,
+ζ_* = 1/2, T = 2, 1 and 12 % at μ = 1/2, ζ_* = 1. F - F* costs a factor 3 more at μ = 0.1, 1.7 at μ = 1/2: (L/2)‖x -
+x*‖² is L/μ times F - F* in flat directions, on most problems nearly all of what is lost. S2 takes the worst of ρ̄ and
+of ρ - ρ̄ at once. Of what the bias M of noise adds 0.22 was found, for kinked functions of 64 clients.
 """,
 )
 

@@ -281,7 +281,7 @@ class SymbolicOracle(Oracle):
         if not isinstance(x, Vector):
             raise wrong_type("a gradient of the worst case", "be asked for at a point made of points", x)
         size, f = np.abs(x.over), 0 if self.one else i
-        over = np.trim_zeros(np.where(size > 1e-14 * np.max(size, initial=0.0), x.over, 0.0), "b")
+        over = _trimmed(np.where(size > 1e-14 * np.max(size, initial=0.0), x.over, 0.0))
         key = f, _digest(over), step, _digest(self.at_optimum[i]) if step else b""
         if key not in self._known:
             own, scaled = self.at_optimum[i], step * self._L
@@ -307,7 +307,7 @@ class SymbolicOracle(Oracle):
         return Vector(self._evaluated(i, x, step).x)
 
     def _noise(self, i: int, x: Any, value: int = 0) -> Vector:
-        key = i, _digest(np.trim_zeros(x.over, "b"))
+        key = i, _digest(_trimmed(x.over))
         if key not in self._noises:
             size, q = self.problems.sigma / (self._L * self.problems.length), self.chances
             free = [Vector(self._new("noise", i, x.over, size * math.sqrt((1.0 - c) / c))) for c in q[:-1]]
@@ -324,9 +324,15 @@ class SymbolicOracle(Oracle):
         return [[(c, e.over) for c, e in zip(self.chances, values, strict=True)] for values in self._noises.values()]
 
 
+def _trimmed(x: np.ndarray) -> np.ndarray:
+    """Return an array without the zeros at its end: `numpy.trim_zeros`, at a tenth of its time."""
+    kept = np.flatnonzero(x)
+    return x[: kept[-1] + 1] if kept.size else x[:0]
+
+
 def _digest(x: np.ndarray) -> bytes:
     """Return a key under which points that differ by rounding are the same."""
-    return np.trim_zeros(np.round(x, 12) + 0.0, "b").tobytes()
+    return _trimmed(np.round(x, 12) + 0.0).tobytes()
 
 
 class NumericOracle(Oracle):
