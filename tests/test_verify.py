@@ -8,6 +8,7 @@ import pytest
 
 from fedconvex import SCAFFOLD, FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, run
 from fedconvex.methods import (
+    SGD,
     ClientMomentum,
     Decay,
     DynamicFedAvg,
@@ -471,3 +472,14 @@ def test_no_noise_is_no_violation():
             "dynamic-gradient-noise", problem, DynamicFedAvg(step_size=0.1), rounds=1, start=start, exact=exact, most=64
         )
         assert verdict.outcome is Outcome.HOLDS, verdict
+
+
+def test_batches_beyond_the_smallest_client():
+    """SGD pools the rows, and is another method; FedAvg cannot run, and says so before any constant is computed."""
+    rng = np.random.default_rng(0)
+    uneven = Federation.from_clients([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (4, 9)])
+    problem = Problem(uneven, Squared(), 0.1)
+    for name in ("fedavg-refined", "fedavg-strongly-convex", "fedavg-at-optimum", "fedavg-contraction"):
+        assert verify(name, problem, SGD(step_size=0.01, batch_size=6), rounds=2).outcome is Outcome.NOT_APPLICABLE
+        with pytest.raises(ValueError, match=r"FedAvg.batch_size must be at most 4, the rows of client 0; got 6"):
+            verify(name, problem, FedAvg(step_size=0.01, batch_size=6), rounds=2)

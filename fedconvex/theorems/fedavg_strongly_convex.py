@@ -361,9 +361,10 @@ def _bound_of_scheme(constants: Constants, *, scheme: str, participants: int, **
 
 def _read(s: Setting) -> Reading:
     """Read sigma and G along the run: exact for squared loss, over the ball of the run otherwise."""
-    name, m, c = "Li et al. 2020", s.method, s.constants()
+    name, m = "Li et al. 2020", s.method
     local = plain_local_sgd(name, s)
     stationary(name, s.problem)
+    c = s.constants()
     tau, eta = int(local.steps[0]), local.step_size
     mu = float(np.min(c.mu_k)) if c.mu_k is not None else 0.0
     gamma = max(8.0 * float(c.L or 0.0) / mu, tau) if mu > 0.0 else math.nan

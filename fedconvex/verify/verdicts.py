@@ -123,12 +123,12 @@ def verify(
     most : int
         Most trajectories.
     exact : bool, optional
-        True: insist on the exact expectation (an error where it is not available); False: always Monte Carlo. Default:
-        exact where possible.
+        True: the exact expectation, or an error; False: always Monte Carlo. Default: exact where possible.
 
-    Returns
-    -------
-    Verdict
+    Raises
+    ------
+    ValueError, TypeError
+        If the method cannot run on the problem at all, in the words of the method.
 
     Examples
     --------
@@ -152,12 +152,21 @@ def verify(
     return replace(verdict, seconds=time.perf_counter() - begin)
 
 
+def _check_fit(s: Setting) -> None:
+    if hasattr(s.method, "check_fit"):
+        s.method.check_fit(s.problem, 1)
+
+
 def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Verdict:
     try:
         bound = theorem.at(s)
+        _check_fit(s)
         found = None if exact is False else theorem.expectation(s, [s.rounds])
     except AssumptionError as error:
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error))
+    except ValueError:
+        _check_fit(s)  # a method that cannot run on the problem says so in its own words
+        raise
     limits = Limits.of(theorem, s, bound)
     if found is not None:
         value, off = float(found.values[0]), float(found.rounding[0])

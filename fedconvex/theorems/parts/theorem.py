@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
 def local_sgd_reading(name: str) -> Callable[[Setting], Reading]:
     """Read constants, and the steps of plain local SGD with full participation, for the theorem of that name."""
-    return lambda s: Reading({"constants": s.constants(), **local_sgd(name, s)})
+    return lambda s: Reading({**local_sgd(name, s), "constants": s.constants()})  # other methods are refused first
 
 
 class Instance(NamedTuple):
