@@ -362,7 +362,7 @@ def test_a_first_round_loads_no_other_method(tmp_path):
     loaded = set(json.loads(done.stdout))
     methods = {m for m in loaded if m.startswith("fedconvex.methods.") and ".parts" not in m}
     assert methods == {"fedconvex.methods.fedavg"}
-    unused = ("problems.boosting", "problems.multitask", "simplex.euclidean", "tables.csv_files", "secure")
+    unused = ("problems.boosting", "problems.multitask", "simplex.euclidean", "tables.csv_files", "secure", "remote")
     assert not {f"fedconvex.{m}" for m in unused} & loaded
 
 

@@ -243,6 +243,18 @@ def test_divergence_is_no_fault_of_a_client():
     assert roster.incidents == []
 
 
+def test_a_client_that_is_asked_alone_cannot_spoil_the_model():
+    fed, make = pair()
+    method = FedAvg(step_size=0.3, participation=1)
+    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
+    ask = answering(sites, spoil=lambda a: a | {"reply/w": a["reply/w"] * np.inf})
+    with (
+        pytest.warns(SiteWarning, match="reply/w is not finite: refused"),
+        pytest.raises(ConnectionError, match="east"),
+    ):
+        run(method, Roster.of(make, fed, patience=2), transport=ask, rounds=30, tol=0)
+
+
 class Sub(np.ndarray):
     """A foreign class of arrays."""
 

@@ -105,8 +105,8 @@ class Desk:
         kind, t : int
         requests : mapping from client to arrays
         forms : mapping from client to the forms of its answer
-            An array that must be finite and is not refuses the answer, unless nobody's is finite: then the method
-            diverges, which is no fault of a client.
+            An array that must be finite and is not refuses the answer, unless nobody's of several is finite: then the
+            method diverges, which is no fault of a client.
         times : int
         """
         found: dict[int, dict[str, np.ndarray]] = {}
@@ -120,7 +120,7 @@ class Desk:
             if len(found) == len(requests):
                 break
         wild = {k: name for k, a in found.items() if (name := messages.not_finite(a, forms[k]))}
-        if len(wild) < len(found):
+        if len(wild) < len(found) or (len(found) == 1 < len(self.labels)):
             for k, name in wild.items():
                 self.note(t, k, f"{name} is not finite: refused")
                 del found[k]

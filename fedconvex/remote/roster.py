@@ -58,7 +58,7 @@ class Roster(ServerProblem):
     Attributes
     ----------
     incidents : list of `Incident`
-        Answers that were missing, late or refused.
+        Answers of the last run that were missing, late or refused.
 
     Raises
     ------
@@ -126,6 +126,7 @@ class Roster(ServerProblem):
         """Return what carries out rounds of a method through a transport: `fedconvex.run` asks for it."""
         from fedconvex.remote.rounds import SiteEngine
 
+        self.incidents = []
         return SiteEngine(method, self, ask, key, trajectories)
 
     def __repr__(self) -> str:
