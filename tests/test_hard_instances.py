@@ -12,10 +12,12 @@ import pytest
 from fedconvex.constants import Constants
 from fedconvex.theorems.fedavg_refined import fedavg_at_optimum
 from fedconvex.theory.worst_case import (
+    AtOptimum,
     Problems,
     Shift,
     communication_bound,
     crossing,
+    drift_bound,
     drifting,
     drifting_slowly,
     fedavg,
@@ -70,6 +72,29 @@ def test_measured_worst_possible_and_bound_stand_in_order():
     bound = fedavg_at_optimum(constants, noise_factor=0.0, **far)
     drift = drifting(1.0, 0.0, 4.0, **far).simulate("shadow")
     assert bound.terms["start"] < drift <= bound.value
+
+
+@pytest.mark.parametrize(("tau", "T", "zeta"), [(2, 2, 1.0), (3, 20, 4.0), (7, 3, 1.0), (2, 50, 0.1)])
+def test_no_step_beats_the_drift_bound(tau, T, zeta):
+    """Nowhere below the instance's value, and close to its least; the same in other units; zero for one local step."""
+    bound = drift_bound(1.0, 1.0, zeta, local_steps=tau, rounds=T)
+    run = {"local_steps": tau, "rounds": T}
+    values = [drifting_slowly(1.0, 1.0, zeta, step_size=eta, **run).value for eta in np.geomspace(1e-5, 1.99, 997)]
+    assert 0.99 * min(values) < bound <= min(values)
+    scaled = drift_bound(4.0, 3.0, 12.0 * zeta, **run)  # F in units of L D^2 = 36, slopes of L D
+    assert scaled == pytest.approx(36.0 * bound, rel=1e-9)
+    assert drift_bound(1.0, 1.0, zeta, local_steps=1, rounds=T) == 0.0
+    if tau == T == 2:
+        for eta in (0.2, 0.5, 1.0):
+            assert bound < worst_case(fedavg(eta, 2, 2), Problems(2, heterogeneity=AtOptimum(zeta))).upper
+
+
+def test_the_drift_bound_has_the_order_of_the_papers():
+    """0.153 ((tau - 1)/tau)^(2/3) (L zeta^2 D^4)^(1/3)/T^(2/3) for many rounds."""
+    constant = 3.0 / (1024.0 * math.e**2) ** (1 / 3)
+    for tau in (2, 10):
+        bound = drift_bound(1.0, 1.0, 1.0, local_steps=tau, rounds=10_000)
+        assert bound * 10_000 ** (2 / 3) == pytest.approx(constant * ((tau - 1) / tau) ** (2 / 3), rel=0.01)
 
 
 def test_no_step_and_no_number_of_local_steps_beats_the_communication_bound():
