@@ -247,17 +247,23 @@ def test_the_rate_of_dual_ascent(four, H, bound, measured):
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_local_steps_need_the_safeguard(four):
-    """With it D never decreases and the minimum is found; without it D falls, and the model runs away on copies."""
+    """With it D never decreases and the minimum is found; without it D falls, and the model runs away on copies.
+
+    From alpha = y/2 D falls in 76 of 150 rounds and ends 2.9 below its maximum, on copies 26 below.
+    """
     X, y = rows_of_four()
     copies = grid(3.0 * np.repeat(X[::10], 10, axis=0), np.repeat(y[::10], 10), 4, 2)
-    for problem, rounds, falls in ((four, 150, 1.0), (copies, 100, 10.0)):
+    for problem, rounds, falls, lost in ((four, 150, 76, 2.85), (copies, 100, 51, 26.0)):
+        half = from_half(HyFDCA(safeguard=False), problem, rounds, 1)[:, 0]
+        assert (np.diff(half) > 0.0).sum() == pytest.approx(falls, abs=3)
+        assert half[-1] == pytest.approx(lost, rel=0.05)
         best = problem.solve().value
         safe = best - quiet(HyFDCA(), problem, rounds=rounds, tol=0).trace.dual
         assert np.diff(safe).max() <= 1e-14
         assert safe[-1] < 0.01 * safe[0]
         wild = best - quiet(HyFDCA(safeguard=False), problem, rounds=rounds, tol=0).trace.dual
         assert (np.diff(wild) > 0.0).sum() > rounds / 3
-        assert wild[-1] > falls
+        assert wild[-1] > 0.4 * lost
     assert best - quiet(HyFDCA(passes=20), four, rounds=150, tol=0).trace.dual[-1] < best
 
 

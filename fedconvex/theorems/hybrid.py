@@ -121,7 +121,7 @@ def hybrid_dual_rate(
     Examples
     --------
     >>> from fedconvex.theorems.hybrid import hybrid_dual_rate
-    >>> hybrid_dual_rate(0.5, 2, 1.0, 2, 1.0, 1.0, 1, 9.0).value  # s = 1/3
+    >>> round(hybrid_dual_rate(0.5, 2, 1.0, 2, 1.0, 1.0, 1, 9.0).value, 12)  # s = 1/3
     4.0
     """
     l2 = real("hybrid_dual_rate: l2", l2, low=0.0, strict=True)
