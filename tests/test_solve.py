@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
@@ -376,3 +377,16 @@ def test_solutions_cannot_be_written_to():
     problem = random_problem(1, Logistic(), False)
     with pytest.raises(ValueError, match="read-only"):
         problem.solve().w[:] = 0
+
+
+def test_a_hinge_with_hardly_a_ridge_is_solved_although_few_rows_stay_in_the_bands():
+    """Newton's method once stood still at 0.290, with a gap of 0.045; linear programming finds 0.259."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 1)) + 1e-3 * rng.normal(size=(60, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=60) > 0.0, 1.0, -1.0)
+    best = Problem(Federation.from_arrays(1e6 * X, y, np.zeros(60, dtype=int)), Hinge(), 1e-4).solve()
+    costs = np.concatenate([np.zeros(4), np.full(60, 1.0 / 60.0)])
+    rows, free = np.hstack([-y[:, None] * X, -np.eye(60)]), [(None, None)] * 4 + [(0.0, None)] * 60
+    least = scipy.optimize.linprog(costs, rows, -np.ones(60), bounds=free).fun  # without a ridge
+    assert best.gap < 1e-9
+    assert least - 1e-9 <= best.value <= least + 1e-5

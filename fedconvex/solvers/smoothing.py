@@ -15,10 +15,12 @@ from fedconvex.solvers.free_coordinates import reach_along_free
 from fedconvex.solvers.newton import minimise
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.row_ascent import DualPoint, ascend, conjugates
+from fedconvex.solvers.slopes import EPS
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["smoothing"]
 
+_TENTH, _SLOW = 0.1, 0.9  # by what widths shrink, and from where on even that little was too much
 _MANY = 1000  # rows from which on coordinate ascent comes first
 
 
@@ -27,15 +29,16 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
 
     Slopes of the smooth losses are dual feasible for the kinked one. Once the sets of rows inside and outside the bands
     have settled, minimisers and duals are linear in the width, so two widths extrapolate to the minimiser of the kinked
-    loss (width 0) and to a good start for the next width.
+    loss (width 0) and to a good start for the next width. Where a width leaves too few rows in the bands for Newton's
+    method to move, a wider one is taken between it and the last.
     """
     goal = 1e-11 if tol is None else tol
     fed, l2, kind, free = problem.federation, problem.l2, problem.traits, problem.free
     per_row = problem.per_row
     low, high = kind.slope_range(fed.y)
-    costs = np.empty(fed.n)
     best_w, best_F, best_lower, evaluations = _first(problem, goal)
     begin, before, width = best_w, None, min(1.0, max(best_F - best_lower, 1e-12) ** 0.5)
+    shrink = _TENTH
     while width > 1e-12 and best_F - best_lower > goal * (1.0 + abs(best_F)):
         smooth = problem.with_loss(kind.loss.smoothed(width))
         inner = minimise(smooth, begin, None, start)
@@ -43,29 +46,28 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
         slopes = np.ascontiguousarray(fed.X @ w)[:, None]
         row_losses.row_slopes(smooth.loss, slopes, fed.y)
         u = -slopes[:, 0]
+        if before is not None and not _balanced(problem, w, u):  # too few rows were left in the bands
+            if shrink > _SLOW:
+                break
+            width, shrink, begin = width / shrink * shrink**0.5, shrink**0.5, before[0]
+            continue
         pairs = [(w, u)]
         if before is not None:
-            slope_w, slope_u = (w - before[0]) / 9.0, (u - before[1]) / 9.0  # per current width; widths shrink tenfold
+            rest = 1.0 / shrink - 1.0
+            slope_w, slope_u = (w - before[0]) / rest, (u - before[1]) / rest  # per current width
             pairs.append((w + slope_w, np.clip(u + slope_u, -high, -low)))
-            begin = w + 0.9 * slope_w
+            begin = w + (1.0 - _TENTH) * slope_w
+            shrink = _TENTH
         else:
             begin = w
         for primal, dual in pairs:
-            v = np.asarray(fed.X.T @ (per_row * dual))
-            conjugates(kind.loss, fed.y, dual, costs)
-            beyond = 0.0
-            if free is not None:  # D holds where v vanishes along free coordinates: elsewhere up to how far these go
-                along = float(np.abs(v[free]).sum())
-                here = float(problem.value(primal))
-                away = reach_along_free(problem, primal, here + problem.rounding(primal, here))
-                beyond = along * (away + float(np.abs(primal[free]).max())) if along > 0.0 else 0.0
-                v = np.where(free, 0.0, v)
-            best_lower = max(best_lower, -float(per_row @ costs) - float(v @ v) / (2.0 * l2) - beyond)
-            for candidate in (primal, v / l2 if free is None else np.where(free, primal, v / l2)):
+            best_lower = max(best_lower, _dual_value(problem, primal, dual))
+            v = np.asarray(fed.X.T @ (per_row * dual)) / l2
+            for candidate in (primal, v if free is None else np.where(free, primal, v)):
                 F = float(problem.value(candidate))
                 if best_F > F:
                     best_w, best_F = candidate, F
-        before, width = (w, u), 0.1 * width
+        before, width = (w, u), shrink * width
     lower = least_value(problem, best_w, best_F, min(best_lower, best_F))
     seconds = time.perf_counter() - start
     return Solution(problem.unflatten(best_w), best_F, lower, "duality gap", True, True, evaluations, seconds)
@@ -77,3 +79,28 @@ def _first(problem: Objective, goal: float) -> DualPoint:
         return ascend(problem, goal)
     w = np.zeros(problem.size)
     return DualPoint(w, float(problem.value(problem.unflatten(w))), problem.traits.lower_bound, 0)
+
+
+def _dual_value(problem: Objective, primal: np.ndarray, dual: np.ndarray) -> float:
+    """Return what dual variables certify, with free coordinates as far as these go."""
+    fed, free, costs = problem.federation, problem.free, np.empty(problem.federation.n)
+    v = np.asarray(fed.X.T @ (problem.per_row * dual))
+    conjugates(problem.loss, fed.y, dual, costs)
+    beyond = 0.0
+    if free is not None:  # D holds where v vanishes along free coordinates: elsewhere up to how far these go
+        along = float(np.abs(v[free]).sum())
+        here = float(problem.value(primal))
+        away = reach_along_free(problem, primal, here + problem.rounding(primal, here))
+        beyond = along * (away + float(np.abs(primal[free]).max())) if along > 0.0 else 0.0
+        v = np.where(free, 0.0, v)
+    off = (
+        8.0 * EPS * float(np.linalg.norm(fed.column_sizes)) * float(problem.per_row @ np.abs(dual))
+    )  # of v, by rounding
+    return -float(problem.per_row @ costs) - (float(np.linalg.norm(v)) + off) ** 2 / (2.0 * problem.l2) - beyond
+
+
+def _balanced(problem: Objective, w: np.ndarray, u: np.ndarray) -> bool:
+    """Whether the gradient of the smooth problem, with slopes -u, is small beside what rows could make of it."""
+    fed = problem.federation
+    left = problem.ridge * w - np.asarray(fed.X.T @ (problem.per_row * u))
+    return bool((np.abs(left) <= 1e-6 * fed.column_sizes).all())
