@@ -18,6 +18,7 @@ ORDER = [
     "simplex",
     "mocha",
     "joint",
+    "vertical",
     "boosting",
     "solve",
     "start",

@@ -17,6 +17,7 @@ from fedconvex.papers import (
     primal_averaging,
     scaffold_quadratics,
     scaffold_similarity,
+    vertical_adult,
     virtual_har,
 )
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
@@ -43,6 +44,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         primal_averaging.EXPERIMENT,
         har.EXPERIMENT,
         virtual_har.EXPERIMENT,
+        vertical_adult.EXPERIMENT,
         agnostic_toy.EXPERIMENT,
         agnostic_adult.EXPERIMENT,
         agnostic_clients.EXPERIMENT,

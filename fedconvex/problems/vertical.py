@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedconvex._check import instance, real, whole, wrong_type
 from fedconvex.problems.empirical_risk import Problem
@@ -67,8 +69,14 @@ class VerticalProblem(JoinedTable):
 
     def block_gradient(self, slopes: np.ndarray, block: np.ndarray, b: int) -> np.ndarray:
         """grad_b F from the slopes (n, C) of all rows, in the shape of the block: what owner b makes of them."""
-        g = (self.federation.block(b).T @ slopes).T / self.federation.n
+        g = (self._transposed[b] @ slopes).T / self.federation.n
         return np.asarray(g.reshape(block.shape) + self.l2 * block)
+
+    @cached_property
+    def _transposed(self) -> tuple[Any, ...]:
+        """X_b': a view of dense rows; of CSR a copy by columns, which takes half the time of products with a view."""
+        blocks = (self.federation.block(b).T for b in range(self.federation.K))
+        return tuple(X.tocsr() if sp.issparse(X) else X for X in blocks)
 
     def damping(self, local_steps: int = 1, step_share: float = 1.0) -> np.ndarray:
         """Return the eigenvalues kappa of Pi H, (d,): parallel rounds of `FedBCD` converge iff theta < 2/max kappa.
