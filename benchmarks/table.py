@@ -15,6 +15,7 @@ ORDER = [
     "agnostic",
     "theory",
     "participation",
+    "memory",
     "simplex",
     "mocha",
     "joint",
