@@ -95,7 +95,8 @@ def test_participants_of_several_rounds(monkeypatch):
         problem = Problem(problem.federation, Logistic(), weights=weights)
         for given in (1.0, 3, 0.5):
             scheme = as_participation("who", given)
-            clients, shares = participants_of_rounds(scheme, problem, Draws(key, np.arange(2), 7), 3)
+            found = participants_of_rounds(scheme, problem, Draws(key, np.arange(2), 7), 3)
+            clients, shares = (np.broadcast_to(a, (3, *a.shape[1:])) for a in found)
             for t in range(3):
                 a, b = participants(scheme, problem, Draws(key, np.arange(2), 7 + t))
                 assert np.array_equal(clients[t], a) and np.array_equal(shares[t], b)

@@ -105,8 +105,8 @@ class Engine:
         self.memory = self.method.memory(problem, self.R) if hasattr(method, "memory") else None
         self.step = self._round if hasattr(method, "local") else self._centralised
         self.moving = isinstance(problem, MovingTarget)
-        # a class that inherits `ahead` may do something else in its rounds
-        own = "ahead" in vars(type(method)) and not self.moving
+        # a class that inherits `ahead` may do something else in its rounds; rounds in one call are done in one thread
+        own = "ahead" in vars(type(method)) and not self.moving and threads in (None, 1)
         self.ahead = getattr(self.method, "ahead", None) if own else None
 
     def start(self, w: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.kernels import jobs
+from fedconvex.kernels import jobs, pieces
 from fedconvex.kernels.averages import average_rows
 from fedconvex.kernels.batches import again
 from fedconvex.kernels.cache import kernel
@@ -18,7 +18,7 @@ from fedconvex.kernels.single_rows import run_single_rows
 
 # mypy: disable-error-code="no-untyped-def"
 
-MOST = 2e5  # operations of a round, roughly, from which on what Python does is no longer worth saving
+MOST = 2e6  # operations of a round, roughly, from which on what Python does is no longer worth saving
 
 
 @kernel
@@ -35,14 +35,15 @@ def rounds_of_single_rows(
     replacement, models, path, width, whole, real, lists, pool,
 ):  # fmt: skip
     """W[t + 1] = sum_j weights[t, :, j] models[:, j], models after round first + t from W[t]; w is W, flat models."""
-    for t in range(clients.shape[0]):
+    for t in range(W.shape[0] - 1):
+        a, b, c = min(t, clients.shape[0] - 1), min(t, plan.shape[0] - 1), min(t, weights.shape[0] - 1)
         set_tilt(mu, W[t], tilt)
         run_single_rows(
-            kind, kinds[t], loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first + t, clients[t], W[t],
-            plan[t], eta[min(t, eta.shape[0] - 1)], replacement, flat, path, width,
+            kind, kinds[b], loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first + t, clients[a], W[t],
+            plan[b], eta[min(t, eta.shape[0] - 1)], replacement, flat, path, width,
             whole, real, lists, pool, 0,
         )  # fmt: skip
-        average_rows(weights[t], models, w[t + 1])
+        average_rows(weights[c], models, w[t + 1])
 
 
 @kernel
@@ -51,38 +52,51 @@ def rounds_of_jobs(
     replacement, models, path, C, widest, whole, real, ridges, width,
 ):  # fmt: skip
     """Do the same by a rule of `jobs`."""
-    for t in range(clients.shape[0]):
+    for t in range(W.shape[0] - 1):
+        a, b, c = min(t, clients.shape[0] - 1), min(t, plan.shape[0] - 1), min(t, weights.shape[0] - 1)
         set_tilt(mu, W[t], tilt)
         jobs.run_jobs(
-            rule, kind, kinds[t], loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first + t, clients[t], W[t],
-            plan[t], eta[min(t, eta.shape[0] - 1)], replacement, models, path, C, widest, whole, real, ridges, width,
+            rule, kind, kinds[b], loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first + t, clients[a], W[t],
+            plan[b], eta[min(t, eta.shape[0] - 1)], replacement, models, path, C, widest, whole, real, ridges, width,
             0,
         )  # fmt: skip
-        average_rows(weights[t], models, w[t + 1])
+        average_rows(weights[c], models, w[t + 1])
 
 
-def averaged(rules, problem, w, clients, weights, draws, eta, plan, replacement, mu) -> Any:
-    """Return the models (n, R, *model) after each of n rounds of local steps and averaging, or None.
+def _sorted(rules, problem, clients, plan, replacement):
+    """Return the kinds of the jobs of all rounds, (n or 1, R, m), and what `jobs.sort_jobs` says about them."""
+    fed, single = problem.federation, jobs.SINGLE in rules
+    if plan.shape[0] == clients.shape[0]:
+        kinds, m = np.zeros(clients.shape, np.int64), clients.shape[2]
+        rows = clients.reshape(-1, m), plan.reshape(-1, m, 3), again(replacement), single, kinds.reshape(-1, m)
+        return kinds, jobs.sort_jobs(fed.ptr, *rows)
+    everyone = np.arange(fed.K)[None]  # the same plan for all: the kinds of all clients, not of each round's
+    kinds, plans = np.zeros(everyone.shape, np.int64), np.broadcast_to(plan[:, 0, :1], (1, fed.K, 3)).copy()
+    found = jobs.sort_jobs(fed.ptr, everyone, plans, again(replacement), single, kinds)
+    return np.full(plan.shape[:3], kinds[0, 0]), found
 
-    Rounds have the clients (n, R, m), the weights (n, R, m) of their models, and plans (n, R, m, 3); eta (n or 1, R, 1,
-    steps or 1) are the step sizes, mu (R,) or zeros (1,) the proximal terms. The first round is draws.round, and starts
-    at w (R, *model). None is returned where jobs of several kinds occur, or a round is not small.
+
+def averaged(rules, problem, w, n, clients, weights, draws, eta, plan, replacement, mu) -> Any:
+    """Return the models (n, R, *model) after each of n rounds, or the first few, of local steps and averaging, or None.
+
+    Rounds have the clients (n or 1, R, m), the weights (n or 1, R, m) of their models, and plans (n, R, m, 3), or
+    (1, R, m, 3) if all clients have the same; eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or zeros (1,)
+    the proximal terms. The first round is draws.round, and starts at w (R, *model). None is returned where jobs of
+    several kinds occur, or a round is not small.
     """
-    fed, (n, R, m), C = problem.federation, clients.shape, problem.n_outputs
-    W, p = np.empty((n + 1, R, 1, problem.size)), problem.size
-    kinds = np.zeros((n * R, m), np.int64)
-    widest, listed, largest, seen, passes, block = jobs.sort_jobs(
-        fed.ptr, clients.reshape(n * R, m), plan.reshape(n * R, m, 3), again(replacement), jobs.SINGLE in rules, kinds
-    )
-    kind = int(seen).bit_length() - 1
-    if seen != 1 << kind or passes * block * R * m * (2.0 * p + 64 * C + 64) > MOST:
+    fed, (R, m), C, p = problem.federation, clients.shape[1:], problem.n_outputs, problem.size
+    kinds, (widest, listed, largest, seen, passes, block) = _sorted(rules, problem, clients, plan, replacement)
+    kind, cost = int(seen).bit_length() - 1, passes * block * R * m * (2.0 * p + 64 * C + 64)
+    if seen != 1 << kind or cost > MOST:
         return None
+    n = max(1, min(n, int(pieces.PIECE / cost)))
+    W = np.empty((n + 1, R, 1, p))
     W[0] = w.reshape(R, 1, p)
     tilt, models = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT, np.empty((R, m, p))
     together, room = 0, ()
     if kind == jobs.SINGLE:
         together, room = jobs.room_together(fed, replacement, R * m, p, widest, listed, passes, block, tilt)
-    rows = kind, kinds.reshape(clients.shape), problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
+    rows = kind, kinds, problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
     where = problem.ridge, mu, tilt, draws.key, draws.trajectory, draws.round, clients, W, W.reshape(n + 1, R, p)
     many = *rows, *where, plan, eta, replacement, models, jobs.NO_PATH
     if together:

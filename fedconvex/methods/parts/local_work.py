@@ -15,7 +15,7 @@ from fedconvex.kernels import descent, many_rounds
 from fedconvex.kernels.jobs import NO_RIDGE
 from fedconvex.methods.parts import step_sizes
 from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptimizer
-from fedconvex.methods.parts.participation import Participation, participants_of_rounds, traits_of_sampling
+from fedconvex.methods.parts.participation import Participation, participants_of_rounds, sampling_of, traits_of_sampling
 from fedconvex.methods.parts.step_sizes import StepSize
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
@@ -126,25 +126,31 @@ class AveragedWork(LocalWork):
     def models_ahead(
         self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, mu: np.ndarray = NO_RIDGE
     ) -> Any:
-        """Return the models (n, R, *model) after each of n rounds from w on; None where these are done one by one.
+        """Return the models (n, R, *model) after each of n rounds, or fewer, from w on; None for rounds one by one.
 
         The first is draws.round; clients descend f_k(w) + (mu/2) ‖w - w_t‖^2, mu (R,).
         """
-        again = self.again(problem)
+        again, widest = self.again(problem), max(sampling_of(self.participation, server)[1], problem.size)
+        n = max(1, min(n, _ENTRIES // (len(w) * widest)))
         if not isinstance(self.server, Averaging) or isinstance(again, np.ndarray):
             return None
         drawn = participants_of_rounds(self.participation, server, draws, n)
         if drawn is None:
             return None
         clients, weights = drawn
-        plan, rounds = self.plan(problem.federation.sizes[clients]), range(draws.round, draws.round + n)
+        even = self.batch_size is not None and self.epochs is None and not self.shrink
+        if even and problem.federation.K <= n * clients[0].size:
+            plan = _even_plan(clients.shape[1:], self.local_steps, self.batch_size)[None]
+        else:
+            plan = self.plan(problem.federation.sizes[clients])
+        rounds = range(draws.round, draws.round + n)
         if not isinstance(self.step_size, step_sizes.Decay):
             rounds = rounds[:1]
         eta = np.stack([step_sizes.step_sizes(self.step_size, draws.trajectory, t, plan[0]) for t in rounds])
         rules = descent.rules(
             getattr(self, "client", ClientSGD()), problem.n_outputs, not isinstance(problem.ridge, np.ndarray)
         )
-        return many_rounds.averaged(rules, problem, w, clients, weights, draws, eta, plan, again, mu)
+        return many_rounds.averaged(rules, problem, w, n, clients, weights, draws, eta, plan, again, mu)
 
     def averaging_traits(self, problem: FederatedProblem, *drawn: str, plain: bool, averaged: bool = True) -> Traits:
         """Return the traits, averaged: the server moves by a weighted average of the answers.
@@ -185,6 +191,7 @@ def plan_of(sizes: np.ndarray, passes: Any, block: Any, batch: Any) -> np.ndarra
     return plan
 
 
+_ENTRIES = 2**15  # of an array of several rounds: larger ones would be given back to the system, and page by page anew
 _KEPT = 2**16  # jobs whose plan is kept from round to round, at most
 
 

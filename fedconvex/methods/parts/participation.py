@@ -162,16 +162,18 @@ def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[
 def participants_of_rounds(scheme: Any, problem: FederatedProblem, draws: Draws, n: int) -> Any:
     """Return the clients (n, R, m) and weights of n rounds from draws.round on, those of `participants`; None for some.
 
-    None is returned for `ProportionalSampling`.
+    Those that are the same in all rounds are (1, R, m). None is returned for `ProportionalSampling`.
     """
     sampling, m = sampling_of(scheme, problem)
     R, K, p, ordered = draws.trajectory.size, problem.federation.K, problem.weights, problem.federation.by_key
     if sampling == "proportional":
         return None
     if sampling == "everyone":
-        return np.broadcast_to(ordered, (n, R, K)).copy(), np.broadcast_to(p[ordered], (n, R, K)).copy()
+        return np.broadcast_to(ordered, (1, R, K)).copy(), np.broadcast_to(p[ordered], (1, R, K)).copy()
     clients = np.empty((n, R, m), dtype=np.int64)
     _draws.choose_in_rounds(draws.key, draws.trajectory, draws.round, K, clients)
     clients = ordered.take(clients)
-    weights = np.full(clients.shape, 1.0 / m) if problem.equal_weights else p[clients]
-    return clients, weights if problem.equal_weights else weights / weights.sum(axis=2, keepdims=True)
+    if problem.equal_weights:
+        return clients, np.full((1, R, m), 1.0 / m)
+    weights = p[clients]
+    return clients, weights / weights.sum(axis=2, keepdims=True)
