@@ -127,6 +127,9 @@ def test_what_sites_cannot_share_is_refused():
     for wrong in (lambda f: 3, lambda f: MovingTarget(make(f), 0.1)):
         with pytest.raises(TypeError, match=r"Roster\.make must return a problem"):
             Roster(wrong, ["a"], [3], 2)
+    for wrong in ({"sizes": [0]}, {"labels": ["a", "a"]}, {"masses": [-1.0]}, {"domain_labels": []}, {"features": 0}):
+        with pytest.raises(ValueError, match=f"Roster.{next(iter(wrong))} must"):
+            Roster(**({"make": make, "labels": ["a"], "sizes": [3], "features": 2} | wrong))
     with pytest.raises(ValueError, match="hold one client"):
         Site(FedSGD(step_size=0.1), make, fed)
     assert not hasattr(StumpProblem, "engine")

@@ -99,8 +99,8 @@ class Roster(ServerProblem):
             raise bad("Roster.masses", "be positive", f"{mass.min():g}")
         d = whole("Roster.features", features, low=1)
         domains = None if domain_labels is None else names_of("Roster.domain_labels", domain_labels)
-        if domains is not None and (domains.ndim != 1 or np.unique(domains).size != domains.size):
-            raise bad("Roster.domain_labels", "be different names", f"{domains.tolist()!r}")
+        if domains is not None and (domains.ndim != 1 or domains.size == 0 or np.unique(domains).size != domains.size):
+            raise bad("Roster.domain_labels", "be different names, at least one", f"{domains.tolist()!r}")
         clients = Clients(names, draw_keys(names), n.astype(np.int64), mass.copy(), d, domains)
         rowless = make(Placed(clients))
         if not (hasattr(rowless, "learns") and hasattr(rowless, "federation")) or hasattr(rowless, "drift"):
