@@ -328,9 +328,9 @@ def _divergence(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
 
 def _rounding(s: Setting, value: float) -> float:
     """Of two runs; the minimiser is no part of it. A step of gradient descent stretches what is there by eta L - 1."""
-    eta, steps = _full_steps(CONVEX, s)
+    (eta, steps), L = _full_steps(CONVEX, s), s.constants().L or 0.0
     with np.errstate(over="ignore"):
-        stretched = np.float64(max(1.0, eta * s.constants().L - 1.0)) ** (steps * s.rounds)
+        stretched = np.float64(max(1.0, eta * L - 1.0)) ** (steps * s.rounds)
     return 2.0 * model_rounding(s) * float(stretched)
 
 

@@ -345,7 +345,7 @@ class _QuadraticOracle(Oracle):
         self.p, self.h, self.noiseless, self._drawn = p, h, True, drawn
         self.start = self.optimum = np.zeros(n)
 
-    def choose(self, count: int) -> int:
+    def choose(self, count: int, chances: Sequence[float] | None = None) -> int:
         """Return the choice of the outcome that is being followed."""
         return int(self._drawn["choose"](count))
 
