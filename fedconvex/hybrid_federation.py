@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, instance, numeric, raw, whole, wrong_type
+from fedconvex._check import bad, flag, instance, numeric, raw, whole, wrong_type
 from fedconvex.federation import CSR, Federation
 from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
+from fedconvex.tables.frame import Frame, parsed_number
+from fedconvex.tables.joining import keyed
 
 __all__ = ["HybridFederation"]
 
@@ -167,6 +169,58 @@ class HybridFederation:
         rows = Federation(X, y, ends, groups if np.unique(groups).size == groups.size else np.arange(groups.size))
         ptr = np.cumsum([0, *(len(columns) for columns in column_groups.values())])
         return cls(rows, ptr, holder, np.asarray(names), [*row_of], [*column_of])
+
+    @classmethod
+    def from_frames(cls, tables: Any, on: str, target: str, *, standardise: bool = True) -> HybridFederation:
+        """Bring the tables of owners together by an id and the names of columns, which hold numbers.
+
+        Parameters
+        ----------
+        tables : mapping from owner to table
+            Files, DataFrames, or mappings from column to values; each with the column of ids, and columns of numbers
+            without gaps. Columns of one name are one column, of other rows.
+        on : str
+            The column of ids.
+        target : str
+            The column to predict, at the owners who know it. Two classes become -1 and 1.
+        standardise : bool
+            Give every column mean 0 and variance 1 over all rows that have it, which sums over owners tell: then what
+            is missing counts as the mean.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If ids are missing or stand twice at an owner, a table has no column of numbers, one has gaps or is constant
+            zero, and as `from_blocks`.
+
+        Examples
+        --------
+        >>> from fedconvex import HybridFederation
+        >>> north = {"id": ["a", "b"], "age": [61, 37], "ill": ["y", "n"]}
+        >>> south = {"id": ["c", "d"], "age": [52, 40], "ill": ["n", "y"]}
+        >>> lab = {"id": ["d", "c", "a"], "sugar": [5.5, 4.0, 6.1]}
+        >>> fed = HybridFederation.from_frames({"north": north, "south": south, "lab": lab}, on="id", target="ill")
+        >>> fed.missing, fed.y.tolist()
+        ((('north', ('sugar',)),), [1.0, -1.0, -1.0, 1.0])
+        """
+        who = "HybridFederation.from_frames"
+        if not isinstance(tables, Mapping) or not tables:
+            raise wrong_type(f"{who}: tables", "be a mapping from owners to tables", f"{tables!r}")
+        flag(f"{who}: standardise", standardise)
+        read = {owner: keyed(str(owner), table, on) for owner, table in tables.items()}
+        values = {owner: _numbers(f"{who}: table of {owner}", frame, on, target) for owner, (frame, _) in read.items()}
+        columns = {name for mine in values.values() for name in mine} if standardise else set()
+        for name in columns:
+            whole_ = np.concatenate([mine[name] for mine in values.values() if name in mine])
+            center, scale = float(whole_.mean()), float(whole_.std()) or 1.0
+            for mine in values.values():
+                if name in mine:
+                    mine[name] = (mine[name] - center) / scale
+        labels = _classes(who, {owner: frame for owner, (frame, _) in read.items() if target in frame.cells}, target)
+        return cls.from_blocks({
+            owner: (np.column_stack([*mine.values()]), read[owner][1], [*mine], *labels.get(owner, ()))
+            for owner, mine in values.items()
+        })  # fmt: skip
 
     @classmethod
     def from_grid(cls, X: Any, y: Any, row_groups: int, column_groups: int) -> HybridFederation:
@@ -355,6 +409,33 @@ def _block(who: str, block: Any) -> tuple[Any, list[Any], list[Any], np.ndarray 
         if y.shape != (X.shape[0],):
             raise bad(f"{who}: y", f"have one label per row ({X.shape[0]})", f"shape {y.shape}")
     return X, names[0], names[1], y
+
+
+def _numbers(who: str, frame: Frame, on: str, target: str) -> dict[str, np.ndarray]:
+    """Return an owner's columns of numbers."""
+    found = {name: frame.numbers(name) for name in frame.names if name not in (on, target)}
+    if not found:
+        raise bad(who, "have a column beside ids and target", "none", "give the labels to an owner of columns")
+    for name, cells in found.items():
+        if not np.isfinite(cells).all():
+            row = int(np.argmax(~np.isfinite(cells))) + 1
+            raise bad(f"{who}, column {name!r}", "hold a number in every row", f"{cells[row - 1]:g} in row {row}")
+    return found
+
+
+def _classes(who: str, frames: Mapping[Any, Frame], target: str) -> dict[Any, tuple[np.ndarray]]:
+    """Return the labels of owners who know them: -1 and 1 for two classes, else numbers."""
+    if not frames:
+        raise bad(f"{who}: target", "be a column of one of the owners", repr(target))
+    texts = {owner: frame.text(target).tolist() for owner, frame in frames.items()}
+    found = {v for column in texts.values() for v in column}
+    if None in found:
+        owner = next(owner for owner, column in texts.items() if None in column)
+        raise bad(f"{who}: {target!r} of {owner}", "have a label in every row", "a gap", "leave these rows out")
+    if len(found) != 2:
+        return {owner: (frame.numbers(target),) for owner, frame in frames.items()}
+    high = max(found, key=lambda v: (parsed_number(v) is None, parsed_number(v) or 0.0, v))
+    return {owner: (np.array([1.0 if v == high else -1.0 for v in column]),) for owner, column in texts.items()}
 
 
 def _groups(names: Mapping[Any, list[Any]]) -> tuple[dict[Any, int], dict[tuple[Any, ...], list[Any]]]:

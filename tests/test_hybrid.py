@@ -89,6 +89,31 @@ def test_blocks_are_joined_by_names():
     np.testing.assert_array_equal(again.rows.X[np.ix_(*order)], X)
 
 
+NORTH = {"id": ["a", "b"], "age": [61, 37], "ill": ["y", "n"]}
+SOUTH = {"id": ["c", "d"], "age": [52, 40], "ill": ["n", "y"]}
+LAB = {"id": ["d", "c", "a"], "sugar": [5.5, 4.0, 7.0]}
+
+
+def of_tables(**others):
+    tables = {"north": NORTH, "south": SOUTH, "lab": LAB} | others
+    return HybridFederation.from_frames(tables, on="id", target="ill", standardise=False)
+
+
+def test_tables_are_brought_together_by_ids_and_columns():
+    """Columns of one name are one column, standardised over all their rows: what is missing counts as the mean."""
+    fed = of_tables()
+    at = [fed.row_ids.tolist().index(i) for i in "abcd"]
+    assert fed.feature_names == ("age", "sugar")
+    np.testing.assert_array_equal(fed.rows.X[at], [[61, 7], [37, 0], [52, 4], [40, 5.5]])
+    assert fed.y[at].tolist() == [1.0, -1.0, -1.0, 1.0]
+    assert fed.missing == (("north", ("sugar",)),)
+    scaled = HybridFederation.from_frames({"n": NORTH, "s": SOUTH, "lab": LAB}, on="id", target="ill").rows.X[at]
+    age, sugar = np.array([61, 37, 52, 40]), np.array([7, 4, 5.5])
+    np.testing.assert_allclose(scaled[:, 0], (age - age.mean()) / age.std(), rtol=1e-14)
+    np.testing.assert_allclose(scaled[[0, 2, 3], 1], (sugar - 5.5) / sugar.std(), rtol=1e-14)
+    assert scaled[1, 1] == 0.0
+
+
 def changed(owner, *block):
     return lambda: HybridFederation.from_blocks(CLINICS | {owner: block})
 
@@ -108,6 +133,15 @@ def changed(owner, *block):
         (changed("lab", [[1.0]], ["b"], ["sugar"], [1.0]), "be at one owner; got row 'b' at north and lab"),
         (changed("lab", [[0.0]], ["b"], ["sugar"]), "owner lab must have an entry that is not zero"),
         (changed("lab", [[1.0]], ["b"], ["sugar"], [1.0, 2.0]), "lab: y must have one label per row"),
+        (lambda: of_tables(lab=LAB | {"id": ["d", "d", "a"]}), "column 'id' of lab must hold every id once"),
+        (lambda: of_tables(lab=LAB | {"id": ["d", "z", "a"]}), r"label at one of the owners; got 1 without \('z'\)"),
+        (lambda: of_tables(lab=LAB | {"sugar": [1.0, None, 2.0]}), "column 'sugar' must hold a number in every row"),
+        (lambda: of_tables(lab=LAB | {"sugar": ["x", "y", "z"]}), "column 'sugar' must hold numbers"),
+        (lambda: of_tables(lab={"id": ["a"]}), "table of lab must have a column beside ids and target"),
+        (lambda: of_tables(lab=LAB | {"ill": ["y", "n", "y"]}), "be at one owner; got row 'd' at south and lab"),
+        (lambda: of_tables(north=NORTH | {"ill": ["y", None]}), "'ill' of north must have a label in every row"),
+        (lambda: HybridFederation.from_frames({"lab": LAB}, on="id", target="ill"), "be a column of one of the owners"),
+        (lambda: HybridFederation.from_frames([LAB], on="id", target="ill"), "be a mapping from owners to tables"),
         (lambda: HybridFederation.from_grid(np.eye(2), [1.0, 2.0], 3, 1), "row_groups must be at most 2"),
         (lambda: HybridFederation(table(2), [0, 2], [[0], [-1]]), "group 1 of rows must have an owner"),
         (lambda: HybridFederation(table(2), [0, 1, 2], [[0, -1], [1, -1]]), "group 1 of columns must have an owner"),

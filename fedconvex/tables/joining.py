@@ -13,7 +13,7 @@ from fedconvex._check import bad, text, wrong_type
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
 
-__all__ = ["Join", "joined"]
+__all__ = ["Join", "joined", "keyed"]
 
 
 class Join(NamedTuple):
@@ -99,6 +99,18 @@ def joined(tables: Any, on: str, drop: Collection[str] = ()) -> Join:
     parts = [frame.take([places[owner][i] for i in ids]) for owner, frame in frames.items()]
     unmatched = {owner: tuple(i for i in p if i not in common) for owner, p in places.items()}
     return Join(_side_by_side(parts, on), owner_of, np.array(ids), unmatched)
+
+
+def keyed(owner: str, table: Any, on: str) -> tuple[Frame, list[str]]:
+    """Return an owner's table and the ids of its rows, as they are written.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no such column, or an id is missing or stands twice.
+    """
+    frame = _read(owner, table, text("joined: on", on), ())
+    return frame, list(_places(owner, frame, on))
 
 
 def _read(owner: str, table: Any, on: str, drop: Collection[str]) -> Frame:

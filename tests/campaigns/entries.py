@@ -605,6 +605,11 @@ def own() -> dict[str, dict[str, Any]]:
         },
         "HybridFederation": {"rows": w["labelled"], "ptr": np.array([0, 1, 2]), "holder": np.arange(6).reshape(3, 2)},
         "HybridFederation.from_blocks": {"blocks": {"a": (w["X"], list(range(18)), ["u", "v"], w["y"])}},
+        "HybridFederation.from_frames": {
+            "tables": {"a": {"id": list("123"), "u": [1.5, 2.0, 4.5], "v": [0.5, 1.0, 2.5]}},
+            "on": "id",
+            "target": "v",
+        },
         "HybridFederation.from_grid": {"row_groups": 3, "column_groups": 2},
         "problems.HybridProblem": {"federation": w["blocks_of_owners"], "l2": 0.1},
         "problems.VerticalProblem": {"federation": w["columns_of_owners"], "l2": 0.1},
