@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from campaigns.exact_worst import FILE, worst_places
+from campaigns.hypotheses import without_hypotheses
 from campaigns.mutants import Mutant, changes, judged, looseness, mutants
 
 from fedconvex.theorems import THEOREMS
@@ -27,6 +28,23 @@ def test_changes_of_an_expression():
     assert told("18.0") == ["9.0", "36.0"]
     assert told("{'noise': x}") == ["the term 'noise' times 0", "the term 'noise' times 0.5"]
     assert told("x * y") == told("0.0") == []
+
+
+def test_names_are_unique_and_do_not_age():
+    """By function and expression; a dropped term by its name, equal changes at several places by their number."""
+    names = [mutant.what for mutant in mutants(THEOREMS["fedavg-refined-sharp"])]
+    assert len(set(names)) == len(names)
+    assert "_lifted: 2 -> 3, in v ** 2" in names and "_lifted: 2 -> 3, in v ** 2 (place 2)" in names
+    assert "fedavg_refined_sharp: the term 'noise' times 0.5" in names
+
+
+@pytest.mark.slow
+def test_mutants_of_hypotheses():
+    """S1 needs its step condition, by far, and equal weights for uniform draws, as far as is known, not."""
+    found = without_hypotheses(THEOREMS["fedavg-contraction"], 30)
+    assert found["step_size <= 2/(L + mu)"]["largest"] > 1e3
+    assert 0 < found["equal client weights"]["largest"] < 1
+    assert "full participation" not in found
 
 
 def test_exact_worst_cases_excuse_a_mutant_or_do_not():

@@ -37,6 +37,7 @@ from fedconvex.verify.power import noticed_below
 from fedconvex.verify.search import drawn
 from fedconvex.verify.verdicts import Outcome
 from tests.campaigns.exact_worst import worst_places
+from tests.campaigns.hypotheses import without_hypotheses
 
 __all__ = ["SHARPER", "Mutant", "Place", "judged", "mutants", "places", "trial", "value_at"]
 
@@ -347,15 +348,25 @@ def page(records: Mapping[str, Mapping[str, Any]]) -> str:
     lines += ["| " + " | ".join(row) + " |" for row in (heads, ("---",) * len(heads), *rows)]
     for name, r in records.items():
         listed = [(kind, what) for kind in KINDS[1:] for what in r.get(f"which are {kind}", ())]
-        if listed:
-            lines += ["", f"## {name}", "", *(f"* {kind}: `{_short(what)}`{_after(what)}" for kind, what in listed)]
+        dropped = [f"* hypothesis `{text}`: {_needed(**found)}" for text, found in r.get("hypotheses", {}).items()]
+        if listed or dropped:
+            every = [*dropped, *(f"* {kind}: `{_short(what)}`{_after(what)}" for kind, what in listed)]
+            lines += ["", f"## {name}", "", *every]
     return "\n".join(lines) + "\n"
 
 
 TEXT = """
 Written by `python -m tests.campaigns.mutants`; what the words mean stands at the top of `tests/campaigns/mutants.py`
-and in [power.md](power.md). Mutants that lower a bound nowhere are left out.
+and in [power.md](power.md). Mutants that lower a bound nowhere are left out. A hypothesis is listed where it alone
+failed in some of sixty random tiny problems (`tests/campaigns/hypotheses.py`), with the largest quantity over bound.
 """
+
+
+def _needed(instances: int, largest: float) -> str:
+    """Return what is known of a hypothesis that was dropped."""
+    if largest > 1.0:
+        return f"caught, up to {largest:.3g} times the bound that stands without it"
+    return f"sufficient, not necessary as far as {instances} instance{'s' * (instances != 1)} went ({largest:.2g})"
 
 
 def _percent(r: Mapping[str, Any]) -> str:
@@ -389,6 +400,7 @@ def main(names: list[str]) -> int:
     for name in names or THEOREMS:
         theorem = THEOREMS[name]
         records[name] = record(theorem, verdicts_of(theorem))
+        records[name]["hypotheses"] = without_hypotheses(theorem)
         ordered = {name: records[name] for name in THEOREMS if name in records}
         RECORDS.write_text(json.dumps(ordered, indent=1) + "\n")
         PAGE.write_text(page(ordered))
