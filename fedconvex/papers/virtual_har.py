@@ -45,7 +45,7 @@ class Scale(NamedTuple):
     digits: int  # of the bundled tasks
 
 
-FULL = Scale(3, (1.0,), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 10)
+FULL = Scale(3, (1.0,), (0.1, 0.3, 1.0, 3.0), 10)
 QUICK = Scale(2, (1.0,), (0.1, 1.0), 4)
 
 
