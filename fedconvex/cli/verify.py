@@ -100,7 +100,7 @@ def _add_theorems(verify: Any) -> None:
     verify.add_argument(
         "--thorough",
         action="store_true",
-        help="search against every theorem, and narrower intervals: some ten minutes for the whole suite",
+        help="search against every theorem, and narrower intervals: some eight minutes for the whole suite",
     )
 
 
