@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, flag, instance, numeric, raw, whole, wrong_type
+from fedconvex._check import bad, flag, instance, numeric, raw, text, whole, wrong_type
 from fedconvex.federation import CSR, Federation
 from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
@@ -207,6 +207,7 @@ class HybridFederation:
         if not isinstance(tables, Mapping) or not tables:
             raise wrong_type(f"{who}: tables", "be a mapping from owners to tables", f"{tables!r}")
         flag(f"{who}: standardise", standardise)
+        text(f"{who}: target", target)
         read = {owner: keyed(str(owner), table, on) for owner, table in tables.items()}
         values = {owner: _numbers(f"{who}: table of {owner}", frame, on, target) for owner, (frame, _) in read.items()}
         columns = {name for mine in values.values() for name in mine} if standardise else set()
@@ -348,12 +349,12 @@ class HybridFederation:
 
     def place(self, k: int) -> tuple[slice, slice]:
         """Return the rows and the columns of block k in the joined table."""
-        g, b = self.cells[k]
+        g, b = self.cells[whole("HybridFederation.place: k", k, low=0, high=self.K - 1)]
         return slice(int(self.rows.ptr[g]), int(self.rows.ptr[g + 1])), slice(int(self.ptr[b]), int(self.ptr[b + 1]))
 
     def block(self, k: int) -> Any:
         """Return block k: a view of dense rows, or CSR."""
-        return self._blocks[int(k)]
+        return self._blocks[whole("HybridFederation.block: k", k, low=0, high=self.K - 1)]
 
     @cached_property
     def sparse_rows(self) -> tuple[CSR, ...]:

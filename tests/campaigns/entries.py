@@ -508,6 +508,7 @@ REFUSED = {
 """Entries whose call is refused whatever the arguments, for the objects in `world`."""
 OBJECTS = {
     "Federation": "real",
+    "HybridFederation": "blocks_of_owners",
     "Problem": "problem",
     "problems.EnsembleProblem": "ensemble",
     "problems.StumpProblem": "stumps",
