@@ -137,7 +137,7 @@ def case(report, d, R, rounds, in_c):
     method = FedAvg(step_size=STEP, local_steps=TAU, batch_size=1, participation=L)
     check(report, problem, method, in_c)
     run, slow = iterate(method, problem, trajectories=R, threads=1), max(1, rounds // 20)
-    for _ in range(ONE_BY_ONE + 1 if R == 1 else 0):  # small rounds are computed together from then on
+    for _ in range(ONE_BY_ONE + 1):  # small rounds are computed together from then on, in blocks
         next(run)
 
     def ours():
@@ -171,7 +171,7 @@ def main():
         in_c = c_rounds(Path(folder)) if shutil.which("gcc") else None
         if in_c is None:
             report.row("all", "C, clients in SIMD lanes", None, note="gcc is not installed")
-        for d, R, rounds in ((2, 1, 500), (2, MANY, 20), (10, MANY, 20)):
+        for d, R, rounds in ((2, 1, 1024), (2, MANY, 180), (10, MANY, 180)):
             label, us = case(report, d, R, rounds, in_c)
             mine, c, jax = (us.get(name) for name in ("fedconvex.iterate", "C, clients in SIMD lanes", "JAX, scan"))
             if R == 1:
