@@ -365,7 +365,8 @@ failed in some of sixty random tiny problems (`tests/campaigns/hypotheses.py`), 
 def _needed(instances: int, largest: float) -> str:
     """Return what is known of a hypothesis that was dropped."""
     if largest > 1.0:
-        return f"caught, up to {largest:.3g} times the bound that stands without it"
+        times = f"{largest:.3g}" if largest < 1e6 else "more than a million"
+        return f"caught, up to {times} times the bound that stands without it"
     return f"sufficient, not necessary as far as {instances} instance{'s' * (instances != 1)} went ({largest:.2g})"
 
 
