@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import socket
+import struct
 import time
 import warnings
 import zipfile
+from multiprocessing.connection import Client
 from pathlib import Path
 from threading import Thread
 
@@ -127,7 +131,16 @@ def test_what_sites_cannot_share_is_refused():
     for wrong in (lambda f: 3, lambda f: MovingTarget(make(f), 0.1)):
         with pytest.raises(TypeError, match=r"Roster\.make must return a problem"):
             Roster(wrong, ["a"], [3], 2)
-    for wrong in ({"sizes": [0]}, {"labels": ["a", "a"]}, {"masses": [-1.0]}, {"domain_labels": []}, {"features": 0}):
+    date = np.array(["2020-01-01"], dtype="datetime64[D]")
+    for wrong in (
+        {"sizes": [0]},
+        {"labels": ["a", "a"]},
+        {"masses": [-1.0]},
+        {"domain_labels": []},
+        {"domain_labels": [b"a"]},
+        {"domain_labels": date},
+        {"features": 0},
+    ):
         with pytest.raises(ValueError, match=f"Roster.{next(iter(wrong))} must"):
             Roster(**({"make": make, "labels": ["a"], "sizes": [3], "features": 2} | wrong))
     with pytest.raises(ValueError, match="hold one client"):
@@ -435,6 +448,36 @@ def test_sites_behind_connections():
     for line in lines:
         line.join(5.0)
         assert not line.is_alive()
+
+
+@pytest.mark.slow
+def test_nobody_keeps_an_exchange_waiting():
+    """Neither a silent stranger, nor a site that stops in the middle of a message; closing it frees its address."""
+    fed, make = pair()
+    method = FedSGD(step_size=0.5)
+    own = fed.subset([0])
+    roster = Roster(make, ["north"], [3], 2, patience=1)
+    with Exchange(("127.0.0.1", 0), b"s", sites=1, deadline=0.2) as exchange, socket.socket() as stranger:
+        address = exchange.address
+        stranger.connect(address)  # and says nothing
+        line = Client(address, authkey=b"s")
+        line.send_bytes(bytes(8))  # client 0
+        os.write(line.fileno(), struct.pack("!i", 1000) + b"half")  # of a message
+        while 0 not in exchange._lines:
+            time.sleep(0.01)
+        with pytest.raises(ConnectionError, match="must have an answer of north"):
+            run(method, roster, transport=exchange, rounds=1)
+        assert exchange._lines == {}
+        served = Thread(target=serve, args=(Site(method, make, own), address, b"s", 0), daemon=True)
+        served.start()
+        assert run(method, roster, transport=exchange, rounds=3, tol=0).rounds == 3
+    served.join(5.0)
+    assert not served.is_alive()
+    with pytest.raises(ConnectionError, match="must listen"):
+        serve(Site(method, make, own), address, b"s", 0)
+    Exchange(address, b"s", sites=1).close()
+    with pytest.raises(ValueError, match=r"Exchange\.deadline must"):
+        Exchange(address, b"s", sites=1, deadline=1e300)
 
 
 def lost(roster):

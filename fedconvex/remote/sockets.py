@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import io
 import os
+import socket
+import struct
 import time
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, wait
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge, wait
 from threading import Lock, Thread
 from typing import Any
 
@@ -25,6 +28,7 @@ from fedconvex.remote.messages import REFUSE, fingerprint
 __all__ = ["Exchange", "serve"]
 
 _LARGEST = 1 << 30  # bytes of a message
+_HANDSHAKE = 10.0  # seconds that either end may take to prove that it knows the secret
 
 
 class Exchange:
@@ -65,31 +69,44 @@ class Exchange:
     def __init__(self, address: Any, secret: bytes, sites: int, deadline: float = 10.0) -> None:
         _secret("Exchange.secret", secret)
         self.K = whole("Exchange.sites", sites, low=1)
-        self.deadline = real("Exchange.deadline", deadline, low=0.0, strict=True)
+        self.deadline = real("Exchange.deadline", deadline, low=0.0, high=1e6, strict=True)
         where = _address("Exchange.address", address)
         try:
-            self._listener = Listener(where, authkey=secret)
+            self._listener = Listener(where)  # without the secret: a stranger's silence would keep all others out
         except OSError as error:
             text = f"Exchange.address {where!r} must be free to listen at ({error.strerror})"
             raise OSError(error.errno, text) from error
-        self.address = self._listener.address
+        self.address, self._secret = self._listener.address, secret
         self._lines: dict[int, Connection] = {}
         self._lock, self._open = Lock(), True
-        Thread(target=self._accept, daemon=True).start()
+        self._door = Thread(target=self._accept, daemon=True)
+        self._door.start()
 
     def _accept(self) -> None:
-        """Let sites in; a later connection of a client takes the place of an earlier one."""
+        """Let sites in, each in a thread of its own."""
         while self._open:
             try:
                 line = self._listener.accept()
-                number = int.from_bytes(line.recv_bytes(8), "little") if line.poll(self.deadline) else -1
-            except (OSError, EOFError, AuthenticationError):
+            except OSError:
+                time.sleep(0.01)
                 continue
-            if not 0 <= number < self.K:
-                line.close()
-                continue
-            with self._lock:
+            Thread(target=self._admit, args=(line,), daemon=True).start()
+
+    def _admit(self, line: Connection) -> None:
+        """Let a site in that knows the secret; a later connection of a client takes the place of an earlier one."""
+        try:
+            _limit(line, _HANDSHAKE)
+            deliver_challenge(line, self._secret)
+            answer_challenge(line, self._secret)
+            number = int.from_bytes(line.recv_bytes(8), "little")
+            _limit(line, max(self.deadline, 0.1))  # a site that stops in the middle of a message is gone
+        except (OSError, EOFError, AuthenticationError):
+            number = -1
+        with self._lock:
+            if self._open and 0 <= number < self.K:
                 self._lines[number] = line
+            else:
+                line.close()
 
     def __call__(self, t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
         """Send requests, and return what came back before the deadline."""
@@ -145,6 +162,9 @@ class Exchange:
     def close(self) -> None:
         """End all connections: `serve` returns at the sites."""
         self._open = False
+        with suppress(OSError):
+            Client(self.address).close()  # wakes the thread that waits for sites, which holds the address
+        self._door.join(1.0)
         self._listener.close()
         for k, line in list(self._lines.items()):
             self._drop(k, line)
@@ -181,18 +201,32 @@ def serve(site: Any, address: Any, secret: bytes, number: int) -> None:
     content = whole("serve: number", number, high=1 << 40).to_bytes(8, "little")
     address = _address("serve: address", address)
     try:
-        line = Client(address, authkey=secret)
+        line = Client(address)
+        _limit(line, _HANDSHAKE)
+        answer_challenge(line, secret)
+        deliver_challenge(line, secret)
+        line.send_bytes(content)
+        _limit(line, 0.0)
     except AuthenticationError as error:
         raise bad("serve: secret", "be that of the server", "another", f"{error}") from None
-    except OSError as error:
-        raise ConnectionError(f"serve: {address!r} must listen; got {error}") from None
+    except (OSError, EOFError) as error:
+        raise ConnectionError(f"serve: {address!r} must listen; got {error or 'no answer'}") from None
     with line:
-        line.send_bytes(content)
         while True:
             try:
                 line.send_bytes(npz(site.answer(unpacked(line.recv_bytes(_LARGEST)))))
             except (EOFError, OSError):
                 return
+
+
+def _limit(line: Connection, seconds: float) -> None:
+    """Let reading and writing fail after so many seconds without a byte, 0 for never; have dead peers found."""
+    if os.name != "posix":
+        return
+    with socket.socket(fileno=os.dup(line.fileno())) as end:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", int(seconds), int(seconds % 1.0 * 1e6)))
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _secret(who: str, x: Any) -> None:
