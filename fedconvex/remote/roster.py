@@ -101,6 +101,9 @@ class Roster(ServerProblem):
         domains = None if domain_labels is None else names_of("Roster.domain_labels", domain_labels)
         if domains is not None and (domains.ndim != 1 or domains.size == 0 or np.unique(domains).size != domains.size):
             raise bad("Roster.domain_labels", "be different names, at least one", f"{domains.tolist()!r}")
+        if domains is not None and domains.dtype.kind not in "Uiufb":  # they travel as JSON
+            must, cure = "be strings or numbers", "name the domains by strings, at the sites too"
+            raise bad("Roster.domain_labels", must, f"{domains[0]!r}", cure)
         clients = Clients(names, draw_keys(names), n.astype(np.int64), mass.copy(), d, domains)
         rowless = make(Placed(clients))
         if not (hasattr(rowless, "learns") and hasattr(rowless, "federation")) or hasattr(rowless, "drift"):
