@@ -54,7 +54,7 @@ Reduction    Tracked steps are gradient descent on F for Q = 1, FedLin for one g
     source="""
 Derived here, after Shalev-Shwartz and Zhang, JMLR 14 (2013), Lemma 1, and Mitra, Jaafar, Pappas, Hassani, NeurIPS 2021.
 The squares are exact rates of (proximal) gradient descent in function values: Taylor, Hendrickx, Glineur, J. Optim.
-Theory Appl. 178 (2018). Hybrid data and HyFDCA: Overman, Blum, Klabjan, arXiv:2210.08106.
+Theory Appl. 178 (2018), with the proof below. Hybrid data and HyFDCA: Overman, Blum, Klabjan, arXiv:2210.08106.
 """,
     differs="""
 Overman et al. show O(1/t) for complete participation (as their abstract says); the dual of a smooth loss is strongly
@@ -75,13 +75,19 @@ s N ‖x_i‖^2/(l2 n)) (u_i - alpha_i)^2, whose last term is not negative for t
 their sum over all rows is s times F(w) - D(alpha) >= D* - D(alpha). Take expectations. *All rows.* Such a round is
 proximal gradient descent in the norm sum (N ‖x_i‖^2/(l2 n^2)) alpha_i^2: in it the ridge's part is 1-smooth and
 mean l* strongly convex with k = mu l2 n/(N max ‖x_i‖^2). With (k/2)‖.‖^2 moved from one part to the other it is the
-method with steps 1/L', L' = 1 + k and mu' = k, whose exact rate is (1 - mu'/L')^2 = (1 - s)^2.
+method with steps 1/L', L' = 1 + k, on f + h, f L'-smooth and strongly convex with k, h convex; k/L' = s. In units in
+which L' = 1, put r = 1 - s and subtract linear functions so that at the optimum a* = 0 both gradients and values are
+zero: a+ = a - g - p, g = grad f(a), g+ = grad f(a+), p in the subdifferential of h at a+. Add r times the inequality
+of interpolation of f (as for `vertical-rate`, with s for k) for (a, a+), r s times that for (a*, a), s times that for
+(a*, a+), r^2 times h(a) >= h(a+) + <p, a - a+>, and 1 - r^2 times that for a*: all that is left beside
+r^2 (f + h)(a) - (f + h)(a+) is -‖g+ + s g - s a + p‖^2/(2 r) - ‖s a - g - r p‖^2/2 - (1 - r^2)‖p‖^2/2.
+Rows of zeros, which that norm does not see, are at their best after one round.
 
 **Tracked.** Steps of at most 2/L on a convex L-smooth function do not expand, so after q of them ‖v - w_b‖ <=
 (eta q/Q) ‖g_b‖, and the gradients of the block's rows have moved by at most L times that. So w+ = w - eta (g + e),
 ‖e_b‖ <= delta ‖g_b‖, since answers are averaged with weights that sum to one: ‖e‖ <= delta ‖g‖. By smoothness F falls
 by at least eta ‖g‖^2 (1 - delta - (a/2)(1 + delta)^2) = (a c/L)‖g‖^2, and ‖g‖^2 >= 2 l2 (F - F*). *Q = 1.* Gradient
-descent with the step eta <= 1/L: the exact rate is (1 - eta l2)^2.
+descent with the step eta <= 1/L on a 1/eta-smooth function: the case h = 0 above, with s = eta l2.
 
 **Reduction.** With one group of columns every owner has all of them: its steps are FedLin's. With one group of rows
 X_b'(l'(z + X_b(v - w_b)) - r)/n + l2 (v - w_b) + g_b is the gradient of F in block b with the others frozen. ∎
