@@ -17,6 +17,7 @@ from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
 from fedconvex.tables.frame import Frame, parsed_number
 from fedconvex.tables.joining import keyed
+from fedconvex.tables.moments import moments
 
 __all__ = ["HybridFederation"]
 
@@ -213,7 +214,8 @@ class HybridFederation:
         columns = {name for mine in values.values() for name in mine} if standardise else set()
         for name in columns:
             whole_ = np.concatenate([mine[name] for mine in values.values() if name in mine])
-            center, scale = float(whole_.mean()), float(whole_.std()) or 1.0
+            (center,), (spread,) = moments(whole_[:, None], [name])
+            scale = spread if spread > 1e-12 * abs(center) else 1.0  # a constant column stays without scale
             for mine in values.values():
                 if name in mine:
                     mine[name] = (mine[name] - center) / scale
