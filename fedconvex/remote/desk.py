@@ -166,7 +166,9 @@ class Desk:
         return arrays
 
 
-def invitation(terms: dict[str, str], clients: Any, key: np.uint64, trajectories: int) -> dict[str, np.ndarray]:
+def invitation(
+    terms: dict[str, str], clients: Any, key: np.uint64, first: int, trajectories: int
+) -> dict[str, np.ndarray]:
     """Return what sites are told before they are asked for anything, beside their numbers."""
     return {
         "terms": messages.text(json.dumps(terms)),
@@ -175,5 +177,6 @@ def invitation(terms: dict[str, str], clients: Any, key: np.uint64, trajectories
         "masses": clients.masses,
         "domains": messages.named(clients.domain_labels),
         "key": np.array(key, dtype=np.uint64),
+        "first": np.array(first, dtype=np.int64),
         "trajectories": np.array(trajectories, dtype=np.int64),
     }

@@ -78,9 +78,10 @@ class SiteEngine(Engine):
         self.default_step = None
         self.method, self.key, self.R = chunk_of(method, key, trajectories)
         self.numbers, clients = np.arange(self.R), roster.federation
-        terms = messages.terms_of(self.method, roster, fedconvex.__version__)
+        terms = messages.terms_of(method, roster, fedconvex.__version__)
         session = messages.session_of(terms, clients.digest, int(self.key), self.R)
-        told = invitation(terms, clients, self.key, self.R)
+        first = trajectories.start if isinstance(trajectories, range) else 0
+        told = invitation(terms, clients, self.key, first, self.R)
         self.desk = Desk(ask, clients.labels, session, told, roster.patience, roster.incidents)
         self.problem = self.server = roster.at(self.desk)
         self.templates: dict[Any, Any] = {}

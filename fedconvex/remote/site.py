@@ -13,6 +13,7 @@ import numpy as np
 import fedconvex
 from fedconvex._check import bad, function, instance
 from fedconvex.draws import Draws
+from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
 from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request
@@ -23,7 +24,7 @@ from fedconvex.remote.site_files import SiteFile
 __all__ = ["Site"]
 
 _FRESH = -1  # the round of a memory that nothing has changed yet
-_JOINING = {"number", "ids", "sizes", "masses", "key", "trajectories", "terms", "domains"}
+_JOINING = {"number", "ids", "sizes", "masses", "key", "first", "trajectories", "terms", "domains"}
 
 
 class Site:
@@ -85,6 +86,7 @@ class Site:
         self.session = -1
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
+        self.own_method: Any = method  # with the numbers of the trajectories that are run
         self.file = None if checkpoint is None else SiteFile(checkpoint, self.label)
         if self.file is not None and (stored := self.file.load()) is not None:
             self._restore(stored)
@@ -139,6 +141,8 @@ class Site:
             self.kept = {}
         self.problem, self.number, self.session = problem, number, request.session
         self.key, self.R = np.uint64(arrays["key"]), int(arrays["trajectories"])
+        first = int(arrays["first"])
+        self.own_method = chunk_of(self.method, self.key, range(first, first + self.R))[0]
         self.joined = {"session": np.array(request.session), **arrays}
         self.remembers = hasattr(self.method, "memory")
         return {"header": request.header()}
@@ -151,10 +155,10 @@ class Site:
             raise Refused(f"its trajectories are not among {self.R}")
         self._check_message(arrays, rows.size)
         message = messages.unpacked(self.method, arrays, self.problem.federation.K)
-        memory = self._recalled(acknowledged.tolist())
+        memory = self._recalled(request.round, acknowledged.tolist())
         clients = np.full((rows.size, 1), self.number, dtype=np.int64)
         draws = Draws(self.key, rows, request.round)
-        reply, memory = self.method.local(self.problem, message, clients, memory, draws)
+        reply, memory = self.own_method.local(self.problem, message, clients, memory, draws)
         if self.remembers:
             self.kept[request.round] = memory
             if self.file is not None:
@@ -171,14 +175,17 @@ class Site:
             if name == "message/w" and not fits:
                 raise Refused(f"{name} has shape {a.shape}, {a.dtype}, no models {model}")
 
-    def _recalled(self, acknowledged: list[int]) -> Any:
-        """Return a copy of the memory as of a round, and forget all that the server cannot go back to."""
+    def _recalled(self, now: int, acknowledged: list[int]) -> Any:
+        """Return a copy of the memory that a round starts from, and forget all that the server cannot go back to.
+
+        Memories of that round and later ones stay: the request may be an old one that comes late.
+        """
         if not self.remembers:
             return None
         last, durable = acknowledged
-        self.kept = {t: memory for t, memory in self.kept.items() if t in (last, durable)}
+        self.kept = {t: memory for t, memory in self.kept.items() if t in (last, durable) or t >= now}
         if last == _FRESH:
-            return self.method.memory(self.problem, self.R)
+            return self.own_method.memory(self.problem, self.R)
         if last not in self.kept:
             held = sorted(self.kept) or "nothing"
             raise Refused(f"the server counts on the memory after round {last}; held is {held}: restore its checkpoint")
@@ -202,7 +209,7 @@ class Site:
         try:
             session = int(joined.pop("session"))
             self._join(Request(JOIN, 0, int(joined["number"]), session), joined)
-            template = self.method.memory(self.problem, self.R)
+            template = self.own_method.memory(self.problem, self.R)
             K = self.problem.federation.K
             self.kept = {t: messages.rebuilt(template, arrays, self.R, K) for t, arrays in kept.items()}
         except (Refused, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import items, wrong_type
+from fedconvex._check import bad, items, wrong_type
 
 __all__ = ["in_process"]
 
@@ -25,8 +25,8 @@ def in_process(sites: Iterable[Any]) -> Callable[[int, dict[int, Arrays]], dict[
 
     Raises
     ------
-    TypeError
-        If one of them is no site.
+    TypeError, ValueError
+        If one of them is no site, or when a client is asked that has none.
 
     Examples
     --------
@@ -42,6 +42,8 @@ def in_process(sites: Iterable[Any]) -> Callable[[int, dict[int, Arrays]], dict[
             raise wrong_type("in_process: sites", "be Site objects", f"{site!r}")
 
     def ask(t: int, requests: dict[int, Arrays]) -> dict[int, Arrays]:
+        if requests and max(requests) >= len(listed):
+            raise bad("in_process: sites", "be one for each client of the roster", f"{len(listed)}")
         return {k: _copied(listed[k].answer(_copied(message))) for k, message in requests.items()}
 
     return ask
