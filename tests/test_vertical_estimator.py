@@ -1,6 +1,7 @@
 """`VerticalLogisticRegression`: a list of tables, one an owner, equal to the pooled fit."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -54,14 +55,19 @@ def test_one_table_in_blocks_is_what_searches_take():
     frame = pandas.DataFrame(np.hstack([A, B]), columns=list("abcde"))
     named = clone(model).set_params(blocks=[list("ab"), list("cde")]).fit(frame, Y)
     np.testing.assert_array_equal(named.coef_, VerticalLogisticRegression(l2=0.05).fit([A, B], Y).coef_)
-    with pytest.raises(ValueError, match="table of 1 must have the columns c, d, e, as in fit; got a, d, e"):
-        named.set_params(blocks=[list("ab"), list("ade")]).predict(frame)
+    with pytest.raises(ValueError, match="table of 1 must have the columns c, d, e, as in fit; got c, e, d"):
+        named.set_params(blocks=[list("ab"), list("ced")]).predict(frame)
 
 
 def test_a_warm_start_is_already_there():
     model = VerticalLogisticRegression(l2=0.05, method="verticalacceleratedgradient", warm_start=True).fit([A, B], Y)
     first = model.n_iter_
     assert model.fit([A, B], Y).n_iter_ == 1 < first
+
+
+def named(X, order=1):
+    """Return a frame whose rows have names."""
+    return pd.DataFrame(X, index=[f"row {i}" for i in range(len(X))][::order])
 
 
 @pytest.mark.parametrize(
@@ -77,6 +83,12 @@ def test_a_warm_start_is_already_there():
         (lambda m: m.set_params(l2=0).fit([A, B], Y), "l2 must be positive"),
         (lambda m: m.set_params(blocks=[[0], [9]]).fit(A, Y), "blocks must name columns of X"),
         (lambda m: m.set_params(blocks=[0, 1]).fit(A, Y), "blocks must be lists of columns"),
+        (lambda m: m.set_params(blocks=5).fit(A, Y), "blocks must be lists of columns"),
+        (lambda m: m.set_params(blocks=[]).fit(A, Y), "blocks must be lists of columns"),
+        (lambda m: m.set_params(blocks=[[0], [1]]).fit([A, B], Y), "X must be one table where blocks are given"),
+        (lambda m: m.set_params(blocks=[[0, 1], [-1]]).fit(A, Y), "hold every column once; got column 1 of X twice"),
+        (lambda m: m.set_params(method="fedbcd", step_size=0.1).fit([A, B], Y), "FedBCD, which has no step size"),
+        (lambda m: m.fit([named(A), named(B, -1)], Y), "table of 1 must have its rows in the order of the others"),
         (lambda m: m.set_params(method=FedAvg(step_size=0.1)).fit([A, B], Y), "be one over columns of several owners"),
         (lambda m: m.fit([A, B], Y).predict([A]), r"be tables of \[0, 1\], in this order"),
         (lambda m: m.fit([A, B], Y).predict([B, A]), "table of 0 must have 2 columns, as in fit; got 3"),

@@ -122,7 +122,8 @@ def method_of(who: str, given: Any, step_size: Any, problem: Any) -> tuple[Any, 
     Raises
     ------
     ValueError
-        If there is no such method, it has settings without defaults, or an instance comes with a step size.
+        If there is no such method, it has settings without defaults, or an instance, or a method that has none, comes
+        with a step size.
     """
     if not isinstance(given, str):
         if isinstance(given, type) or not (hasattr(given, "aggregate") or hasattr(given, "round")):
@@ -142,6 +143,9 @@ def method_of(who: str, given: Any, step_size: Any, problem: Any) -> tuple[Any, 
         raise bad(f"{who}.method={given!r}", "be an instance", f"a name, which leaves open {', '.join(empty)}", cure)
     required = [f.name for f in fields if f.name in steps and f.default is dataclasses.MISSING]
     if not (isinstance(step_size, str) and step_size == "auto"):
+        if not steps:
+            cure = "set what it has on an instance"
+            raise bad(f"{who}.step_size", f"be 'auto' for {cls.__name__}, which has no step size", step_size, cure)
         return cls(**dict.fromkeys(required or steps[:1], step_size)), None
     return _automatic(who, cls, required, problem)
 

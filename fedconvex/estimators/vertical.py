@@ -76,8 +76,9 @@ class VerticalLogisticRegression(ClassifierMixin, BaseEstimator):
     Raises
     ------
     ValueError, TypeError
-        If tables have different rows, other columns than in `fit`, NaN, an owner without an entry that is not zero; for
-        one class only; on settings out of range, or a method that diverged.
+        If tables have different rows, frames have the same rows in another order, columns differ from those of `fit`,
+        hold NaN, have two owners, or are all zero at an owner; for one class only; on settings out of range, or a
+        method that diverged.
 
     Examples
     --------
@@ -193,15 +194,28 @@ class VerticalLogisticRegression(ClassifierMixin, BaseEstimator):
         """Return owners and their tables."""
         who = type(self).__name__
         if self.blocks is not None:
-            if isinstance(self.blocks, str) or not all(np.ndim(some) == 1 and len(some) for some in self.blocks):
-                raise wrong_type(f"{who}.blocks", "be lists of columns, one an owner", f"{self.blocks!r}")
-            return list(range(len(self.blocks))), [_columns(who, X, some) for some in self.blocks]
+            return self._blocks_of(X)
         if isinstance(X, Mapping):
-            return list(X), list(X.values())
+            return list(X), _aligned(who, list(X), list(X.values()))
         if not isinstance(X, Sequence) or isinstance(X, (str, bytes)) or not X or not all(np.ndim(t) == 2 for t in X):
             cure = "pass blocks=[[columns of the first owner], ...] for one table"
             raise wrong_type(f"{who}: X", "be a list of tables, one an owner", type(X).__name__, cure)
-        return list(range(len(X))), list(X)
+        return list(range(len(X))), _aligned(who, range(len(X)), list(X))
+
+    def _blocks_of(self, X: Any) -> tuple[list[Any], list[Any]]:
+        """Return owners and their columns of one table."""
+        who, blocks = type(self).__name__, self.blocks
+        listed = isinstance(blocks, (Sequence, np.ndarray)) and not isinstance(blocks, str) and len(blocks) > 0
+        if not listed or not all(np.ndim(some) == 1 and len(some) for some in blocks):
+            raise wrong_type(f"{who}.blocks", "be lists of columns, one an owner", f"{blocks!r}")
+        if not hasattr(X, "shape") and any(np.ndim(row) > 1 for row in X):
+            raise wrong_type(f"{who}: X", "be one table where blocks are given", "several", "leave blocks out")
+        parts = [_columns(who, X, some) for some in blocks]
+        taken = np.concatenate([np.asarray(_columns(who, _numbered(X), some)).ravel() for some in blocks])
+        twice = np.flatnonzero(np.bincount(taken) > 1)
+        if twice.size:
+            raise bad(f"{who}.blocks", "hold every column once", f"column {twice[0]} of X twice")
+        return list(range(len(parts))), parts
 
     def _packed(self) -> np.ndarray:
         """Return coefficients and intercept of the last fit as a model."""
@@ -230,6 +244,23 @@ def _matrix(who: str, owner: Any, table: Any) -> Any:
 def _with_ones(X: Any) -> Any:
     one = np.ones((X.shape[0], 1))
     return sp.hstack([X, sp.csr_array(one)], format="csr") if sp.issparse(X) else np.hstack([X, one])
+
+
+def _numbered(X: Any) -> Any:
+    """Return one row in which every column of a table holds its number."""
+    row = np.arange(X.shape[1] if hasattr(X, "shape") else np.shape(X)[1])[None]
+    return type(X)(row, columns=X.columns) if hasattr(X, "iloc") else row
+
+
+def _aligned(who: str, owners: Sequence[Any], tables: list[Any]) -> list[Any]:
+    """Return the tables; raise if indices of frames name the same rows in another order."""
+    indexed = [(owner, table.index) for owner, table in zip(owners, tables, strict=True) if hasattr(table, "iloc")]
+    for owner, index in indexed[1:]:
+        first = indexed[0][1]
+        if len(index) == len(first) and not index.equals(first) and set(index) == set(first):
+            cure = f"sort them: table.loc[tables[{indexed[0][0]!r}].index]"
+            raise bad(f"{who}: table of {owner}", "have its rows in the order of the others", "another index", cure)
+    return tables
 
 
 def _columns(who: str, X: Any, some: Any) -> Any:
