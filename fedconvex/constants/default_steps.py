@@ -133,7 +133,10 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
 
 
 def _top_eigenvalue(gram: Any) -> float:
-    return float(np.linalg.eigvalsh(gram if isinstance(gram, np.ndarray) else gram.toarray())[-1])
+    gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
+    if not np.isfinite(gram).all():  # LAPACK's words for it say nothing of the rows
+        raise bad("Federation.X", "have squares that are finite, for a smoothness", "others", "use other units")
+    return float(np.linalg.eigvalsh(gram)[-1])
 
 
 def top_eigenvalue_bound(X: Any, norms2: np.ndarray, weights: np.ndarray) -> float:
