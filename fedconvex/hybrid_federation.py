@@ -435,10 +435,16 @@ def _classes(who: str, frames: Mapping[Any, Frame], target: str) -> dict[Any, tu
     if None in found:
         owner = next(owner for owner, column in texts.items() if None in column)
         raise bad(f"{who}: {target!r} of {owner}", "have a label in every row", "a gap", "leave these rows out")
-    if len(found) != 2:
+    read = {v: v if parsed_number(v) is None else parsed_number(v) for v in found}  # "1" is "1.0"
+    kinds = set(read.values())
+    if len(kinds) != 2:
+        words = sorted(v for v in kinds if isinstance(v, str))
+        if words:
+            got = ", ".join(map(repr, sorted(found)[:5]))
+            raise bad(f"{who}: {target!r}", "hold numbers, or two classes", f"{len(kinds)} values: {got}")
         return {owner: (frame.numbers(target),) for owner, frame in frames.items()}
-    high = max(found, key=lambda v: (parsed_number(v) is None, parsed_number(v) or 0.0, v))
-    return {owner: (np.array([1.0 if v == high else -1.0 for v in column]),) for owner, column in texts.items()}
+    high = max(kinds, key=lambda v: (isinstance(v, str), 0.0 if isinstance(v, str) else v, str(v)))
+    return {owner: (np.array([1.0 if read[v] == high else -1.0 for v in column]),) for owner, column in texts.items()}
 
 
 def _groups(names: Mapping[Any, list[Any]]) -> tuple[dict[Any, int], dict[tuple[Any, ...], list[Any]]]:

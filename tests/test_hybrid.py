@@ -112,6 +112,9 @@ def test_tables_are_brought_together_by_ids_and_columns():
     np.testing.assert_allclose(scaled[:, 0], (age - age.mean()) / age.std(), rtol=1e-14)
     np.testing.assert_allclose(scaled[[0, 2, 3], 1], (sugar - 5.5) / sugar.std(), rtol=1e-14)
     assert scaled[1, 1] == 0.0
+    south = SOUTH | {"ill": ["0.0", "1.0"]}
+    fed = HybridFederation.from_frames({"n": NORTH | {"ill": [1, 0]}, "s": south, "lab": LAB}, on="id", target="ill")
+    assert fed.y[at].tolist() == [1.0, -1.0, -1.0, 1.0]  # "1.0" is 1
     odd = {"a": {"id": ["a", "b", "c"], "same": [0.1] * 3, "far": [1e200, 2e200, 4e200], "t": [0, 1, 0]}}
     X = HybridFederation.from_frames(odd, on="id", target="t").rows.X
     assert np.abs(X[:, 0]).max() < 1e-15  # a mean of 0.1 and a variance of 2e-34 are those of a constant
@@ -143,6 +146,7 @@ def changed(owner, *block):
         (lambda: of_tables(lab=LAB | {"sugar": ["x", "y", "z"]}), "column 'sugar' must hold numbers"),
         (lambda: of_tables(lab={"id": ["a"]}), "table of lab must have a column beside ids and target"),
         (lambda: of_tables(lab=LAB | {"ill": ["y", "n", "y"]}), "be at one owner; got row 'd' at south and lab"),
+        (lambda: of_tables(north=NORTH | {"ill": ["Y", "n"]}), "'ill' must hold numbers, or two classes; got 3 values"),
         (lambda: of_tables(north=NORTH | {"ill": ["y", None]}), "'ill' of north must have a label in every row"),
         (lambda: HybridFederation.from_frames({"lab": LAB}, on="id", target="ill"), "be a column of one of the owners"),
         (lambda: HybridFederation.from_frames([LAB], on="id", target="ill"), "be a mapping from owners to tables"),
@@ -177,6 +181,12 @@ def changed(owner, *block):
 def test_bad_input(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+def test_rows_without_finite_squares_have_no_smoothness():
+    problem = grid(1e160 * np.eye(2), [1.0, -1.0], 1, 2)
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match="have squares that are finite"):
+        problem.block_smoothness
 
 
 def table(G):
