@@ -342,11 +342,16 @@ def test_a_site_survives_what_a_server_should_not_send():
                 assert answer["header"][1] == REFUSE, (name, wrong)
             assert site.answer({k: a for k, a in request.items() if k != name})["header"][1] == REFUSE
         assert {t: m.rows.tolist() for t, m in site.kept.items()} == {t: a.tolist() for t, a in before.items()}
+    signed = lambda a, h: {"header": Request(*h[1:5].tolist(), fingerprint(a)).header(), **a}  # noqa: E731
+    join = {k: a for k, a in requests[0].items() if k != "header"}
+    for name, wrong in (("key", np.zeros(2, np.uint64)), ("first", np.array(-5)), ("trajectories", np.array(0))):
+        other = Site(method, make, fed.subset([0]))
+        assert other.answer(signed(join | {name: wrong}, requests[0]["header"]))["header"][1] == REFUSE, name
+        assert other.problem is None  # not half joined
     work = next(a for a in requests if a["header"][1] == ASK)  # a server that signs what it should not send
     for name, wrong in (("message/w", np.zeros((1, 9))), ("message/c", np.zeros((2, 2))), ("trajectories", np.ones(1))):
         spoiled = {k: a for k, a in work.items() if k != "header"} | {name: wrong}
-        signed = Request(*work["header"][1:5].tolist(), fingerprint(spoiled)).header()
-        assert site.answer({"header": signed, **spoiled})["header"][1] == REFUSE, name
+        assert site.answer(signed(spoiled, work["header"]))["header"][1] == REFUSE, name
 
 
 def test_an_answer_to_another_life_of_the_server_is_none():
@@ -483,6 +488,8 @@ def test_sites_behind_connections():
         np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 5, counted)[0].w)
         with pytest.raises(ValueError, match="be that of the server"):
             serve(sites[0], exchange.address, b"other", 0)
+        with pytest.raises(ValueError, match="serve: number must be below 3, the number of sites; got 3"):
+            serve(sites[0], exchange.address, b"s", 3)
     for line in lines:
         line.join(5.0)
         assert not line.is_alive()

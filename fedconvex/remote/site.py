@@ -137,12 +137,12 @@ class Site:
         mine = messages.terms_of(self.method, problem, fedconvex.__version__)
         if found := messages.difference(terms, mine):
             raise Refused(f"the terms differ: {found}")
+        key, first, R = (int(arrays[name]) for name in ("key", "first", "trajectories"))
+        method = chunk_of(self.method, np.uint64(key), range(first, first + R))[0]
         if request.session != self.session:
             self.kept = {}
         self.problem, self.number, self.session = problem, number, request.session
-        self.key, self.R = np.uint64(arrays["key"]), int(arrays["trajectories"])
-        first = int(arrays["first"])
-        self.own_method = chunk_of(self.method, self.key, range(first, first + self.R))[0]
+        self.own_method, self.key, self.R = method, np.uint64(key), R
         self.joined = {"session": np.array(request.session), **arrays}
         self.remembers = hasattr(self.method, "memory")
         return {"header": request.header()}

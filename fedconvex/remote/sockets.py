@@ -99,6 +99,7 @@ class Exchange:
             deliver_challenge(line, self._secret)
             answer_challenge(line, self._secret)
             number = int.from_bytes(line.recv_bytes(8), "little")
+            line.send_bytes(self.K.to_bytes(8, "little"))
             _limit(line, max(self.deadline, 0.1))  # a site that stops in the middle of a message is gone
         except (OSError, EOFError, AuthenticationError):
             number = -1
@@ -191,7 +192,7 @@ def serve(site: Any, address: Any, secret: bytes, number: int) -> None:
     Raises
     ------
     ValueError, TypeError
-        If there is no site, or the secret is another one.
+        If there is no site, the secret is another one, or the server has fewer sites.
     ConnectionError
         If the server does not listen.
     """
@@ -206,12 +207,15 @@ def serve(site: Any, address: Any, secret: bytes, number: int) -> None:
         answer_challenge(line, secret)
         deliver_challenge(line, secret)
         line.send_bytes(content)
+        K = int.from_bytes(line.recv_bytes(8), "little")
         _limit(line, 0.0)
     except AuthenticationError as error:
         raise bad("serve: secret", "be that of the server", "another", f"{error}") from None
     except (OSError, EOFError) as error:
         raise ConnectionError(f"serve: {address!r} must listen; got {error or 'no answer'}") from None
     with line:
+        if number >= K:
+            raise bad("serve: number", f"be below {K}, the number of sites", number)
         while True:
             try:
                 line.send_bytes(npz(site.answer(unpacked(line.recv_bytes(_LARGEST)))))
