@@ -210,6 +210,16 @@ def test_damped_rate_holds_and_is_not_vacuous(logistic):
             assert 0.97 * (1.0 - least / 3.0) ** 2 < factors.max() <= (1.0 - least / 3.0) ** 2 + 1e-4
 
 
+def test_fewer_owners_in_a_round_are_not_faster():
+    """One of two owners of uncorrelated columns halves F - F*: 1 - l2/(K max L_b), not 1 - l2/(m max L_b) = 0.09."""
+    X, y = np.sqrt(0.2) * np.eye(2), np.array([1.0, 1.0])
+    problem = VerticalProblem(VerticalFederation.from_blocks([X[:, :1], X[:, 1:]], y), Squared(), 1.0)
+    start = problem.value(np.zeros(2)) - problem.solve().value
+    gaps = [run(FedBCD(participation=1), problem, rounds=1, tol=0, seed=s).trace.value[-1] for s in range(3)]
+    np.testing.assert_allclose((np.array(gaps) - problem.solve().value) / start, 0.5, rtol=1e-12)
+    assert 1.0 - 1.0 / (2 * problem.block_smoothness.max()) == pytest.approx(0.5 + 0.1 / 2.2)
+
+
 def test_a_run_of_undamped_blocks_is_told_to_damp_them():
     """1.70 times a round with one local step, 1.72 with a thousand: what helps is damping."""
     problem = of_widths(*collinear_squares(), Squared(), 0.01, 3, 3, 3)

@@ -6,12 +6,13 @@
 4.   owner b: w_b <- w_b + theta (v - w_b), answers theta X_b (v - w_b), by which its scores changed
 5. server: z <- z + sum of the answers
 
-In turn (FedBCD-s) one owner works in a round, with theta = 1; in parallel (FedBCD-p) all do. Derived here: in parallel,
-theta = 1 may diverge, on least squares it does whenever lambda_max(Pi H) > 2; theta = 1/m for m owners in a round is
-safe, F(w+) - F* <= (1 - l2/(m max L_b)) (F(w) - F*) with eta_b = 1/L_b, whatever Q is: w+ is the mean of the m points
-at which one block has moved, F is convex, and of Q steps of 1/L_b the first gains ‖grad_b F‖^2/(2 L_b) and the others
-lose nothing. Slopes at new scores need the labels at every owner that takes more than one step, except for squared
-loss, where z - y does (then r_i = z_i - y_i + x_{ib}'(v - w_b)).
+In turn (FedBCD-s) one owner works in a round, with theta = 1; in parallel (FedBCD-p) all do, or m that are drawn.
+Derived here: in parallel, theta = 1 may diverge, on least squares it does whenever lambda_max(Pi H) > 2; theta = 1/m is
+safe. With eta_b = 1/L_b, whatever Q is, F(w+) - F* <= (1 - l2/(K max L_b)) (F(w) - F*) for all K owners, and in
+expectation for uniform samples: w+ is the mean of the m points at which one block has moved, F is convex, and of Q
+steps of 1/L_b the first gains ‖grad_b F‖^2/(2 L_b) and the others lose nothing. Slopes at new scores need the labels at
+every owner that takes more than one step, except for squared loss, where z - y does (then
+r_i = z_i - y_i + x_{ib}'(v - w_b)).
 """
 
 from __future__ import annotations
