@@ -50,7 +50,18 @@ def pytest_xdist_make_scheduler(config, log):
     return workers.ByKind(config, log, kinds=config.stash[KINDS]) if config.getoption("dist") == "load" else None
 
 
+class SlowExamples:
+    """Examples of methods are slow: they are whole runs, and the default tier tests the same methods."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):  # of all folders, before marks decide
+        for item in items:
+            if isinstance(item, pytest.DoctestItem) and item.path.parent == ROOT / "fedconvex" / "methods":
+                item.add_marker(pytest.mark.slow)
+
+
 def pytest_configure(config):
+    config.pluginmanager.register(SlowExamples())
     if not WORKER:
         config.stash[KINDS] = os.path.join(tempfile.mkdtemp(prefix="fedconvex-tests-"), "kinds.json")
 
@@ -72,12 +83,7 @@ def pytest_collection(session):
 
 
 def pytest_itemcollected(item):
-    """What `slow_unless` does not name is slow: of a cross-product, the default tier keeps a few.
-
-    Examples of methods are slow too: they are whole runs, and the default tier tests the same methods.
-    """
-    if isinstance(item, pytest.DoctestItem) and item.path.parent == ROOT / "fedconvex" / "methods":
-        item.add_marker(pytest.mark.slow)
+    """What `slow_unless` does not name is slow: of a cross-product, the default tier keeps a few."""
     marks = [mark.kwargs for mark in item.iter_markers("slow_unless")]
     if marks and not any(all(_named(item.callspec.params[k], v) for k, v in kept.items()) for kept in marks):
         item.add_marker(pytest.mark.slow)
