@@ -251,6 +251,21 @@ def test_a_site_that_is_gone_costs_the_certificate_only():
     assert np.isfinite(result.w).all()
 
 
+def test_losses_that_cannot_be_certify_nothing():
+    """A site that reports negative losses is named; the run does not end as converged."""
+    fed, make = pair()
+    for method, name in ((FedSGD(step_size=0.5), "value"), (AFL(step_size=0.1, domain_step_size=0.1), "losses")):
+        ask = in_process([Site(method, make, fed.subset([k])) for k in range(3)])
+
+        def lying(t, requests, ask=ask, name=name):
+            return {k: a | {name: a[name] - 1e9} if k == 1 and name in a else a for k, a in ask(t, requests).items()}
+
+        with pytest.warns(SiteWarning, match="site east, round -1: its losses are below the least value"):
+            result = run(method, Roster.of(make, fed), transport=lying, rounds=3, tol=1e-6)
+        assert result.status.name == "ROUND_LIMIT"
+        assert np.isinf(result.trace.gap).all()
+
+
 def test_divergence_is_no_fault_of_a_client():
     fed, make = pair(loss=Squared())
     with pytest.warns(RuntimeWarning, match="diverged"):

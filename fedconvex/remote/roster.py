@@ -175,7 +175,7 @@ class Roster(ServerProblem):
 
     def _one_model(self, w: np.ndarray) -> Measure:
         reports = self._asked(w)
-        if reports is None:
+        if reports is None or self._impossible([a["value"] for a in reports], traits(self.loss).lower_bound):
             return _unknown(w)
         p, R = self.weights, len(w)
         value = np.einsum("k,kr->r", p, np.array([a["value"] for a in reports]))
@@ -183,6 +183,13 @@ class Roster(ServerProblem):
         if self.penalty is not None:
             return Measure(value + penalty_values(self, w.reshape(R, -1)), np.full(R, np.inf))
         return Measure(value, np.minimum(self._by_convexity(g), value - traits(self.loss).lower_bound))
+
+    def _impossible(self, values: list[np.ndarray], least: float) -> bool:
+        """Whether clients report less than a loss can be; they are named."""
+        liars = [k for k, v in enumerate(values) if (v < least - 1e-9 * (1.0 + abs(least))).any()]
+        for k in liars:
+            self._desk.note(self._round, k, "its losses are below the least value of the loss")  # type: ignore[union-attr]
+        return bool(liars)
 
     def _by_convexity(self, g: np.ndarray) -> np.ndarray:
         """Return ‖g‖^2/(2 l2) of R gradients, inf without l2."""
@@ -199,7 +206,8 @@ class Roster(ServerProblem):
         """Return the domains' objectives (R, p), and the gradients (R, size) of their sums weighted by mix (R, p)."""
         counts = counts_of(self)
         reports = self._asked(w, mix / counts)
-        if reports is None:
+        least = 0.0 if traits(self.loss).lower_bound >= 0.0 else -np.inf  # of a sum over rows
+        if reports is None or self._impossible([a["losses"] for a in reports], least):
             return None
         W = w.reshape(len(w), -1)
         F = sum(a["losses"] for a in reports) / counts + self._rowless.ridge_terms(W)[:, None]
