@@ -150,3 +150,17 @@ def test_random_owners():
     assert not [row for row in rows if not row["passed"]]
     assert sum(row.get("diverged", False) for row in rows) >= 1
     assert max(row["share"] for row in rows) > 0.5
+
+
+def test_growth_is_not_read_off_what_says_nothing_of_it():
+    """Errors at rounding, starts without the leading mode, runs that overflow: no verdict, instead of a wrong one."""
+    column = owners.one_column_thrice
+    apart = {"start": lambda problem: problem.solve().w + np.array([1.0, -1.0, 0.0])}  # kappa = 1/4 alone
+    for method, rounds, more in ((0.5, 60, {}), (0.9, 50, apart), (0.9, 50, {"start": lambda p: p.solve().w})):
+        assert outcome("vertical-growth", column, FedBCD(damping=method), rounds, **more) is Outcome.NOT_APPLICABLE
+    together = column.make().solve().w + 1.0
+    assert outcome("vertical-growth", column, FedBCD(damping=0.9), 60, lambda p: together) is Outcome.HOLDS
+    for name in ("vertical-growth", "vertical-certificate"):
+        problem = owners._split(np.ones((4, 8)), np.ones(4), Squared(), 1e-3, 1, 2, 3, 4, 5, 6, 7)
+        with np.errstate(over="ignore"):
+            assert verify(name, problem, FedBCD(damping=1.0), rounds=250).outcome is Outcome.NOT_APPLICABLE

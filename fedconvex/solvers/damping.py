@@ -26,7 +26,7 @@ import numpy as np
 
 from fedconvex.solvers.gaussians import dense
 
-__all__ = ["best_damping", "block_map", "largest_damping", "radius", "site_map"]
+__all__ = ["best_damping", "block_map", "block_root", "largest_damping", "radius", "site_map"]
 
 
 def site_map(A: Sequence[np.ndarray], prior: np.ndarray, private: np.ndarray | None, diagonal: bool) -> np.ndarray:
@@ -69,11 +69,17 @@ def block_map(H: np.ndarray, ptr: np.ndarray, steps: int, step_share: float) -> 
     step_share : float
         eta_b L_b, in (0, 2), L_b the largest eigenvalue of block b.
     """
+    root = block_root(H, ptr, steps, step_share)
+    return np.linalg.eigvalsh(root @ H @ root)
+
+
+def block_root(H: np.ndarray, ptr: np.ndarray, steps: int, step_share: float) -> np.ndarray:
+    """Return the symmetric root of Pi, (d, d): Pi H has the eigenvalues of Pi^{1/2} H Pi^{1/2}. As for `block_map`."""
     root = np.zeros_like(H)
     for a, b in pairwise(ptr):
         h, V = np.linalg.eigh(H[a:b, a:b])
         root[a:b, a:b] = (V * np.sqrt((1.0 - (1.0 - step_share * h / h[-1]) ** steps) / h)) @ V.T
-    return np.linalg.eigvalsh(root @ H @ root)
+    return root
 
 
 def radius(kappa: np.ndarray, rho: float) -> float:

@@ -13,6 +13,7 @@ from fedconvex.driver import iterate
 from fedconvex.loss_traits import traits
 from fedconvex.methods import FedBCD, VerticalGradientDescent
 from fedconvex.problems import VerticalProblem
+from fedconvex.solvers.damping import block_root
 from fedconvex.theorems.parts.environments import last_state
 from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.owners import (
@@ -51,14 +52,15 @@ others stand still, and move by theta times the difference.
 """,
     assumptions="""
 Rate: l convex and smooth, eta_b = 1/L_b, theta <= 1/m. Growth: squared loss, eta_b < 2/L_b, any theta; T so large that
-all but the leading mode have died out. Certificate: l convex, l2 > 0 on all coordinates; any w, any method.
+all but the leading mode have died out, and that mode not gone itself. Certificate: l convex, l2 > 0 on all coordinates;
+any w, any method.
 """,
     statement="""
 Rate         F(w_T) - F* <= (1 - theta l2/max_b L_b)^{pT} (F(w_0) - F*), p = 2 for Q = 1 and p = 1 for every Q.
 Growth       w_{t+1} - w* = (I - theta Pi H)(w_t - w*), H the Hessian, block b of Pi
              (I - (I - eta_b H_bb)^Q) H_bb^{-1}: errors grow by max |1 - theta kappa| over the eigenvalues kappa > 0 of
-             Pi H in the long run, and vanish if and only if theta < 2/kappa_max. kappa_max < 2m, and <= m for
-             eta_b <= 1/L_b.
+             Pi H in the long run, unless w_0 - w* has no part in that mode, and vanish from every w_0 if and only if
+             theta < 2/kappa_max. kappa_max < 2m, and <= m for eta_b <= 1/L_b.
 Certificate  ‖grad F(w)‖^2/(2 l2) = P(w) - D(alpha) at alpha_i = -l'(z_i, y_i): one number an owner gives the duality
              gap, and F(w) - F* is at most that.
 """,
@@ -153,7 +155,7 @@ def vertical_rate(l2: float, smoothness: Any, theta: float, local_steps: int, ro
     return Bound({"contraction": factor ** (T * (2 if Q == 1 else 1)) * gap}, SUBOPTIMALITY, SOURCE, checked)
 
 
-def vertical_growth(kappa: Any, theta: float, rounds: int) -> Bound:
+def vertical_growth(kappa: Any, theta: float, rounds: int, share: float = 1.0) -> Bound:
     """Return max |1 - theta kappa|, by which errors grow in the long run.
 
     Parameters
@@ -164,11 +166,13 @@ def vertical_growth(kappa: Any, theta: float, rounds: int) -> Bound:
         Damping.
     rounds : int
         T, after which the growth is read off.
+    share : float
+        What the leading mode is of w_0 - w*, from 0 to 1.
 
     Raises
     ------
     AssumptionError
-        If other modes have not died out by then.
+        If other modes have not died out by then, or all have: what is left, or has overflowed, says nothing of growth.
 
     Examples
     --------
@@ -184,9 +188,12 @@ def vertical_growth(kappa: Any, theta: float, rounds: int) -> Bound:
     modes = 1.0 - theta * kappa
     lead = float(np.abs(modes).max())
     rest = modes[np.abs(modes - modes[np.argmax(np.abs(modes))]) > lead * _SETTLED]
-    left = (float(np.abs(rest).max(initial=0.0)) / lead) ** rounds if lead > 0.0 else math.inf
+    share = real("vertical_growth: share", share, low=0.0, high=1.0)
+    left = (float(np.abs(rest).max(initial=0.0)) / lead) ** rounds / share if lead * share > 0.0 else math.inf
     died = Hypothesis("other modes died out", f"{left:.2g} of the leading one is left", left <= _SETTLED)
-    return Bound({"radius": lead}, GROWTH, SOURCE, require(NAME, died))
+    reached = rounds * math.log10(lead) + math.log10(share) if lead * share > 0.0 else -math.inf
+    seen = Hypothesis("errors far from rounding and overflow", f"a factor 10^{reached:.3g}", -6.0 <= reached <= 100.0)
+    return Bound({"radius": lead}, GROWTH, SOURCE, require(NAME, died, seen))
 
 
 def vertical_certificate(gradients: Any, l2: float) -> Bound:
@@ -237,10 +244,9 @@ def _read_rate(s: Setting) -> Reading:
         Hypothesis("a smooth loss", f"{problem.loss!r}", math.isfinite(of.smoothness)),
         Hypothesis("eta_b = 1/L_b", f"step_share={share:g}", share == 1.0),
     )
-    rounds = max(s.rounds - bool(np.any(s.start)), 0)  # scores of a start are asked for first
     gap = max(float(problem.value(s.start)) - problem.solve().value, 0.0)
     numbers = {"l2": problem.l2, "smoothness": problem.block_smoothness, "theta": theta, "start_gap": gap}
-    return Reading({**numbers, "local_steps": s.method.local_steps, "rounds": rounds}, checked)
+    return Reading({**numbers, "local_steps": s.method.local_steps, "rounds": _moves(s)}, checked)
 
 
 def _states(s: Setting, rounds: Sequence[int]) -> list[np.ndarray]:
@@ -258,7 +264,26 @@ def _read_growth(s: Setting) -> Reading:
     problem, (checked, theta) = problem_of(s), _in_parallel(s)
     checked += require(NAME, Hypothesis("squared loss", f"{problem.loss!r}", problem.traits.quadratic))
     kappa = problem.damping(s.method.local_steps, s.method.step_share)
-    return Reading({"kappa": kappa, "theta": theta, "rounds": s.rounds}, checked)
+    numbers = {"kappa": kappa, "theta": theta, "share": _leading_share(s, problem, theta)}
+    return Reading({**numbers, "rounds": _moves(s)}, checked)
+
+
+def _moves(s: Setting) -> int:
+    """Return the rounds in which blocks move: scores of a start are asked for first."""
+    return max(s.rounds - bool(np.any(s.start)), 0)
+
+
+def _leading_share(s: Setting, problem: VerticalProblem, theta: float) -> float:
+    """Return what the leading modes of I - theta Pi H are of w_0 - w*, in the norm of Pi^{-1}."""
+    X, n, d = problem.federation.rows.X, problem.federation.n, problem.federation.d
+    S = X.T @ X
+    H = np.asarray(S.toarray() if problem.federation.is_sparse else S) / n + problem.l2 * np.eye(d)
+    root = block_root(H, problem.federation.ptr, s.method.local_steps, s.method.step_share)
+    kappa, U = np.linalg.eigh(root @ H @ root)
+    parts = U.T @ np.linalg.solve(root, np.ravel(s.start) - np.ravel(problem.solve().w))
+    sizes, whole_ = np.abs(1.0 - theta * kappa), float(np.linalg.norm(parts))
+    leading = float(np.linalg.norm(parts[sizes >= sizes.max() * (1.0 - _SETTLED)]))
+    return min(leading / whole_, 1.0) if leading > 1e-12 * whole_ else 0.0
 
 
 def _growth(s: Setting, rounds: Sequence[int]) -> Found:
@@ -271,8 +296,12 @@ def _read_certificate(s: Setting) -> Reading:
     problem = problem_of(s)
     smooth = Hypothesis("a loss of one score with a conjugate", f"{problem.loss!r}", hasattr(problem.loss, "conjugate"))
     checked = require(NAME, smooth)
-    g = problem.gradient(last_state(s))
-    squares = np.add.reduceat(g * g, problem.federation.ptr[:-1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        g = problem.gradient(last_state(s))
+        squares = np.add.reduceat(g * g, problem.federation.ptr[:-1])
+    checked += require(
+        NAME, Hypothesis("finite gradients", f"at most {squares.max():g}", bool(np.isfinite(squares).all()))
+    )
     return Reading({"gradients": squares, "l2": problem.l2}, checked)
 
 
