@@ -379,6 +379,20 @@ def test_solutions_cannot_be_written_to():
         problem.solve().w[:] = 0
 
 
+def test_a_hinge_with_hardly_a_ridge_leaves_zero_where_ascent_does_not(monkeypatch):
+    """Ascent was still at w = 0, where margins lay just outside a band as wide as the gap: the answer was 0, gap 1."""
+    monkeypatch.setattr("fedconvex.solvers.smoothing._MANY", 1)  # ascent, although rows are few
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(20, 2)) * [1e3, 0.2]
+    y = np.where(X[:, 0] + 3e3 * rng.normal(size=20) > 0.0, 1.0, -1.0)
+    best = Problem(Federation.from_arrays(X, y, np.arange(20) // 10), Hinge(), l2=1e-9).solve()
+    costs, rows = np.r_[0.0, 0.0, np.full(20, 1.0 / 20)], np.hstack([-y[:, None] * X, -np.eye(20)])
+    free = [(None, None)] * 2 + [(0.0, None)] * 20
+    least = scipy.optimize.linprog(costs, rows, -np.ones(20), bounds=free).fun  # without a ridge
+    assert best.gap < 1e-9
+    assert least - 1e-9 <= best.value <= least + 1e-6
+
+
 def test_a_hinge_with_hardly_a_ridge_is_solved_although_few_rows_stay_in_the_bands():
     """Newton's method once stood still at 0.290, with a gap of 0.045; linear programming finds 0.259."""
     rng = np.random.default_rng(1)

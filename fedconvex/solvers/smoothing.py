@@ -21,6 +21,7 @@ from fedconvex.solvers.solution import Solution
 __all__ = ["smoothing"]
 
 _TENTH, _SLOW = 0.1, 0.9  # by what widths shrink, and from where on even that little was too much
+_WIDEST = 100.0  # of first widths: bands around the start
 _MANY = 1000  # rows from which on coordinate ascent comes first
 
 
@@ -30,7 +31,7 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
     Slopes of the smooth losses are dual feasible for the kinked one. Once the sets of rows inside and outside the bands
     have settled, minimisers and duals are linear in the width, so two widths extrapolate to the minimiser of the kinked
     loss (width 0) and to a good start for the next width. Where a width leaves too few rows in the bands for Newton's
-    method to move, a wider one is taken between it and the last.
+    method to move, a wider one is taken between it and the last; the first is widened until it moves.
     """
     goal = 1e-11 if tol is None else tol
     fed, l2, kind, free = problem.federation, problem.l2, problem.traits, problem.free
@@ -46,7 +47,10 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
         slopes = np.ascontiguousarray(fed.X @ w)[:, None]
         row_losses.row_slopes(smooth.loss, slopes, fed.y)
         u = -slopes[:, 0]
-        if before is not None and not _balanced(problem, w, u):  # too few rows were left in the bands
+        if (before is not None or width < _WIDEST) and not _balanced(problem, w, u):  # too few rows in the bands
+            if before is None:
+                width *= 4.0
+                continue
             if shrink > _SLOW:
                 break
             width, shrink, begin = width / shrink * shrink**0.5, shrink**0.5, before[0]
