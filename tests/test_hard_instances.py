@@ -160,3 +160,9 @@ def test_bad_runs():
         drifting_slowly(1.0, 0.0, 1.0, step_size=0.1, local_steps=1, rounds=1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         crossing(1.0, 1.0, step_size=0.1, local_steps=1, rounds=1).value = 0.0
+
+
+def test_the_drift_bound_of_extreme_constants_is_a_number():
+    """A square overflowed in Python, which raises. The bound never exceeds what gradient descent starts from."""
+    for L, D, zeta in ((1e-300, 1.0, 1.0), (1.0, 1.0, 1e200), (1e300, 1e-3, 1.0)):
+        assert 0.0 <= drift_bound(L, D, zeta, local_steps=5, rounds=5) <= 0.5 * L * D * D

@@ -307,13 +307,13 @@ def test_noise_and_its_own_worst_case():
         assert w.instance.simulate() == pytest.approx(w.lower, rel=1e-9)
 
 
-@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.1, 0.9), (1, 1, 2)])
+@pytest.mark.parametrize("chances", [(0.5, 0.5), (0.1, 0.9), (1, 1, 2), (0.5, 0.5, 2.4e-6)])
 def test_noise_of_several_values(chances):
-    """What one step adds depends on the variance alone; every value is followed, and simulated."""
+    """What one step adds depends on the variance alone; every value is followed, and simulated, rare ones too."""
     problems = Problems(mu=0.2, D=2.0, sigma=0.6, chances=chances)
     w = worst_case(fedavg(0.5, 1, 1, noisy=True), problems, "distance")
     exact = 0.81 * 4 + 0.25 * 0.36
-    assert w.lower <= exact * (1 + 1e-12)
+    assert exact * (1 - 1e-6) <= w.lower <= exact * (1 + 1e-12)
     assert exact <= w.upper <= exact * (1 + 1e-6)
     assert w.instance.simulate() == pytest.approx(w.lower, rel=1e-9)
     assert len(w.instance.outcomes) == len(chances)

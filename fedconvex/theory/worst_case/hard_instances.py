@@ -289,7 +289,8 @@ def drift_bound(L: float, D: float, zeta: float, local_steps: int, rounds: int) 
     L, D, zeta = (real(f"drift_bound: {n}", v, low=0.0) for n, v in (("L", L), ("D", D), ("zeta", zeta)))
     L, D, _, tau, T = _run("drift_bound", L, D, 1.0 / max(L, 1e-300), local_steps, rounds)
     steps = np.geomspace(1e-9, 1.0, 4000) / L
-    drift = np.array([L * _drifted(L, 0.0, zeta, eta, tau, T) ** 2 / 4.0 for eta in steps.tolist()])
+    x = np.clip([_drifted(L, 0.0, zeta, eta, tau, T) for eta in steps.tolist()], 0.0, 1e150)  # below 0 by rounding only
+    drift = L * x * x / 4.0
     m = np.minimum(L, 1.0 / (steps * (2 * tau * T + 1)))
     start = 0.5 * m * (D * (1.0 - steps * m) ** (tau * T)) ** 2
     left = np.append(start[0], drift[:-1] + start[1:])  # below the first step of the grid, and between neighbours

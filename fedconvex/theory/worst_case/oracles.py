@@ -310,9 +310,16 @@ class SymbolicOracle(Oracle):
         key = i, _digest(_trimmed(x.over))
         if key not in self._noises:
             size, q = self.problems.sigma / (self._L * self.problems.length), self.chances
-            free = [Vector(self._new("noise", i, x.over, size * math.sqrt((1.0 - c) / c))) for c in q[:-1]]
-            last = sum((-c / q[-1] * e for c, e in zip(q, free, strict=False)), Vector(np.zeros(0)))
-            self._noises[key] = [*free, last]
+            rest = max(
+                range(len(q)), key=lambda j: (q[j], j)
+            )  # the likeliest balances the others, without large factors
+            free = {
+                j: Vector(self._new("noise", i, x.over, size * math.sqrt((1.0 - c) / c)))
+                for j, c in enumerate(q)
+                if j != rest
+            }
+            balance = sum((-q[j] / q[rest] * e for j, e in free.items()), Vector(np.zeros(0)))
+            self._noises[key] = [free.get(j, balance) for j in range(len(q))]
         self.log.append(self._noises[key][value].over)
         return self._L * self._noises[key][value]
 
