@@ -10,6 +10,7 @@ import struct
 import time
 import warnings
 import zipfile
+from fractions import Fraction
 from multiprocessing.connection import Client
 from pathlib import Path
 from threading import Thread
@@ -94,7 +95,22 @@ def test_the_gap_is_that_of_strong_convexity():
     assert far(FedSGD(step_size=1.5), fed, make, rounds=60, tol=1e-6)[0].status.name == "CONVERGED"
     fed, make = pair(l2=0.0)
     result, _ = far(FedSGD(step_size=0.5), fed, make, rounds=3, tol=0)
-    assert result.gap == result.trace.value[-1]  # a loss is at least 0
+    assert result.gap == pytest.approx(result.trace.value[-1], rel=1e-14)  # a loss is at least 0
+
+
+def test_the_gap_is_above_the_truth_where_all_is_rounding():
+    """Against the least squares solution in rational numbers; ‖grad F‖^2/(2 l2) alone is too small."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 2)), rng.choice([-1.0, 1.0], 20)
+    fed = Federation.from_arrays(X, y, np.repeat([0, 1, 2], [5, 9, 6]))
+    make = lambda f: Problem(f, Squared(), 0.5)  # noqa: E731
+    result, _ = far(FedSGD(step_size=0.5), fed, make, rounds=150, tol=0, record_every=150)
+    rows, half = [[Fraction(v) for v in (*x, z)] for x, z in zip(X.tolist(), y.tolist(), strict=True)], Fraction(1, 2)
+    a, b, c = (sum(r[i] * r[j] for r in rows) / 20 + half * (i == j) for i, j in ((0, 0), (0, 1), (1, 1)))
+    u, v = (sum(r[i] * r[2] for r in rows) / 20 for i in (0, 1))
+    best = (c * u - b * v) / (a * c - b * b), (a * v - b * u) / (a * c - b * b)
+    d, e = (Fraction(w) - v for w, v in zip(result.w.tolist(), best, strict=True))
+    assert result.gap >= half * (a * d * d + 2 * b * d * e + c * e * e) > 0
 
 
 @pytest.mark.slow

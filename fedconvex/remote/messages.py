@@ -143,7 +143,7 @@ def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> 
     """Raise `Refused` unless the arrays are those asked for, of their shapes and types."""
     if arrays.keys() != forms.keys():
         odd = sorted(arrays.keys() ^ forms.keys())
-        raise Refused(f"it must hold {', '.join(forms)}; {printable(odd[0][:40])} is missing or too much")
+        raise Refused(f"it must hold {', '.join(forms)}; {printable(odd[0][:40])} is missing or not asked for")
     for name, form in forms.items():
         a = arrays[name]
         if not _fits(a.shape, form.shape) or a.dtype != form.dtype:

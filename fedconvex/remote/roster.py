@@ -182,7 +182,7 @@ class Roster(ServerProblem):
         g = np.einsum("k,krj->rj", p, np.array([a["gradient"].reshape(R, -1) for a in reports]))
         if self.penalty is not None:
             return Measure(value + penalty_values(self, w.reshape(R, -1)), np.full(R, np.inf))
-        return Measure(value, np.minimum(self._by_convexity(g), value - traits(self.loss).lower_bound))
+        return Measure(value, self._gap(value, g))
 
     def _impossible(self, values: list[np.ndarray], least: float) -> bool:
         """Whether clients report less than a loss can be; they are named."""
@@ -190,6 +190,10 @@ class Roster(ServerProblem):
         for k in liars:
             self._desk.note(self._round, k, "its losses are below the least value of the loss")  # type: ignore[union-attr]
         return bool(liars)
+
+    def _gap(self, value: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """Return the smaller of both bounds of R models, and what may be lost in rounding."""
+        return np.minimum(self._by_convexity(g), value - traits(self.loss).lower_bound) + 8.0 * _EPS * np.abs(value)
 
     def _by_convexity(self, g: np.ndarray) -> np.ndarray:
         """Return ‖g‖^2/(2 l2) of R gradients, inf without l2."""
@@ -234,7 +238,7 @@ class Roster(ServerProblem):
         if second is None:
             return tuple(_unknown(w))  # type: ignore[return-value]
         value = np.asarray(log_sum_exp(second[0], mu))
-        return value, np.minimum(self._by_convexity(second[1]), value - traits(self.loss).lower_bound)
+        return value, self._gap(value, second[1])
 
     # ---------------------------------------------------------------- models per task
 
