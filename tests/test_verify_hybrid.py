@@ -164,3 +164,8 @@ def test_the_square_where_all_rows_move_is_proved(rng):
         squares = first @ first / r + second @ second + (1 - r**2) * p @ p
         assert left == pytest.approx(squares / 2, rel=1e-12)
         assert np.allclose([r - r * s, r + s], [r**2, 1.0])  # how often f(a) and f(a+) stand there
+
+
+def test_steps_that_overflow_reduce_to_nothing():
+    steps = TrackedBlockDescent(step_size=100.0)
+    assert outcome(THEOREMS["hybrid-reduction"], blocks.one_column, steps, 400) is Outcome.NOT_APPLICABLE

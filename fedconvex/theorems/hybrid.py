@@ -256,7 +256,10 @@ def _read_reduction(s: Setting) -> Reading:
     got = f"Q={Q}, {fed.G} groups of rows, {fed.B} of columns"
     checked += require(NAME, Hypothesis("a method that it reduces to", got, Q == 1 or fed.B == 1 or even))
     w = blocks.by_descent(s) if Q == 1 else blocks.by_rows(s) if fed.B == 1 else blocks.by_columns(s)
-    return Reading({"value": float(p.value(w)) - p.solve().value}, checked)
+    with np.errstate(all="ignore"):
+        value = float(p.value(w)) - p.solve().value
+    finite = Hypothesis("steps that do not overflow", f"F(v_T) - F*={value:g}", math.isfinite(value))
+    return Reading({"value": value}, checked + require(NAME, finite))
 
 
 def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
