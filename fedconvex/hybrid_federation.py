@@ -396,6 +396,9 @@ def _block(who: str, block: Any) -> tuple[Any, list[Any], list[Any], np.ndarray 
     if X.ndim != 2 or 0 in X.shape:
         raise bad(f"{who}: X", "have at least one row and one column", f"shape {X.shape}", "leave the owner out")
     X, names = matrix(X), []
+    off = int((~np.isfinite(X.data if sp.issparse(X) else X)).sum())
+    if off:
+        raise bad(f"{who}: X", "be finite", f"NaN or infinity {off} times", "drop or impute them")
     for what, given, size in (("rows", block[1], X.shape[0]), ("columns", block[2], X.shape[1])):
         called = names_of(f"{who}: {what}", given)
         if called.ndim != 1:

@@ -132,6 +132,7 @@ def changed(owner, *block):
         (lambda: HybridFederation.from_blocks([1]), "be a mapping from owner"),
         (changed("lab", [[1.0]]), r"block of lab must be \(X, rows, columns\)"),
         (changed("lab", np.zeros((0, 1)), [], ["sugar"]), "block of lab: X must have at least one row"),
+        (changed("lab", [[np.nan]], ["a"], ["sugar"]), "block of lab: X must be finite; got NaN or infinity 1 times"),
         (changed("lab", [[1.0], [2.0]], ["a", "a"], ["sugar"]), "lab: rows must be named once each; got 'a' 2 times"),
         (changed("lab", [[1.0, 2.0]], ["a"], ["u", "u"]), "lab: columns must be named once each"),
         (changed("lab", [[1.0], [2.0]], ["a"], ["sugar"]), "lab: rows must be 2 names"),
