@@ -26,7 +26,7 @@ from fedconvex.theorems.parts.owners import (
     three_owners,
     tumours,
 )
-from fedconvex.theorems.parts.rounding import UNIT, Found
+from fedconvex.theorems.parts.rounding import UNIT, Found, errors_seen
 from fedconvex.theorems.parts.scope import OF_OWNERS
 from fedconvex.theorems.parts.setting import Setting, full_participation, is_method
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
@@ -191,9 +191,7 @@ def vertical_growth(kappa: Any, theta: float, rounds: int, share: float = 1.0) -
     share = real("vertical_growth: share", share, low=0.0, high=1.0)
     left = (float(np.abs(rest).max(initial=0.0)) / lead) ** rounds / share if lead * share > 0.0 else math.inf
     died = Hypothesis("other modes died out", f"{left:.2g} of the leading one is left", left <= _SETTLED)
-    reached = rounds * math.log10(lead) + math.log10(share) if lead * share > 0.0 else -math.inf
-    seen = Hypothesis("errors far from rounding and overflow", f"a factor 10^{reached:.3g}", -6.0 <= reached <= 100.0)
-    return Bound({"radius": lead}, GROWTH, SOURCE, require(NAME, died, seen))
+    return Bound({"radius": lead}, GROWTH, SOURCE, require(NAME, died, errors_seen(lead, rounds, share)))
 
 
 def vertical_certificate(gradients: Any, l2: float) -> Bound:

@@ -26,7 +26,7 @@ from fedconvex.theorems.parts.posteriors import (
     steps_of,
     votes,
 )
-from fedconvex.theorems.parts.rounding import UNIT, Found
+from fedconvex.theorems.parts.rounding import UNIT, Found, errors_seen
 from fedconvex.theorems.parts.scope import OF_POSTERIORS
 from fedconvex.theorems.parts.setting import Setting, full_participation, is_method
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
@@ -136,7 +136,7 @@ def virtual_growth(kappa: Any, rho: float, rounds: int) -> Bound:
     Raises
     ------
     AssumptionError
-        If other modes have not died out by then, or the leading one is not real.
+        If other modes have not died out by then, or the leading one is not real, or errors are at rounding.
 
     Examples
     --------
@@ -159,6 +159,7 @@ def virtual_growth(kappa: Any, rho: float, rounds: int) -> Bound:
         SOURCE,
         Hypothesis("one leading mode, a real one", f"{first.size} of modulus {lead:.6g}", bool(real_one)),
         Hypothesis("other modes died out", f"{left:.2g} of the leading one is left", left <= _SETTLED),
+        errors_seen(lead, rounds),
     )
     return Bound({"radius": lead}, GROWTH, SOURCE, checked)
 
