@@ -395,10 +395,10 @@ def _block(who: str, block: Any) -> tuple[Any, list[Any], list[Any], np.ndarray 
     X = block[0].tocsr() if sp.issparse(block[0]) else numeric(f"{who}: X", block[0])
     if X.ndim != 2 or 0 in X.shape:
         raise bad(f"{who}: X", "have at least one row and one column", f"shape {X.shape}", "leave the owner out")
-    X, names = matrix(X), []
-    off = int((~np.isfinite(X.data if sp.issparse(X) else X)).sum())
-    if off:
+    entries = X.data if sp.issparse(X) else X
+    if off := int((~np.isfinite(entries)).sum()) if entries.dtype.kind == "f" else 0:
         raise bad(f"{who}: X", "be finite", f"NaN or infinity {off} times", "drop or impute them")
+    X, names = matrix(X), []
     for what, given, size in (("rows", block[1], X.shape[0]), ("columns", block[2], X.shape[1])):
         called = names_of(f"{who}: {what}", given)
         if called.ndim != 1:
