@@ -395,7 +395,7 @@ def _block(who: str, block: Any) -> tuple[Any, list[Any], list[Any], np.ndarray 
     X = block[0].tocsr() if sp.issparse(block[0]) else numeric(f"{who}: X", block[0])
     if X.ndim != 2 or 0 in X.shape:
         raise bad(f"{who}: X", "have at least one row and one column", f"shape {X.shape}", "leave the owner out")
-    entries = X.data if sp.issparse(X) else X
+    entries: Any = X.data if sp.issparse(X) else X
     if off := int((~np.isfinite(entries)).sum()) if entries.dtype.kind == "f" else 0:
         raise bad(f"{who}: X", "be finite", f"NaN or infinity {off} times", "drop or impute them")
     X, names = matrix(X), []
