@@ -129,6 +129,7 @@ def test_fedsam():
 # ---------------------------------------------------------------- SVRG
 
 
+@pytest.mark.compiled(only="two minutes of pure Python")
 def test_svrg():
     problem = Problem(logistic(l2=0.5).federation, Logistic(), 0.5)
     c = problem.constants()
