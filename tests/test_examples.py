@@ -16,7 +16,16 @@ SCRIPTS = sorted(FOLDER.glob("plot_*.py"))
 WANTED = 15  # topics
 LONGEST = 85  # lines: a screen, more or less
 
-each = pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem.removeprefix("plot_"))
+
+def named(path: Path) -> str:
+    return path.stem.removeprefix("plot_")
+
+
+COMPILED = {"blocks_of_a_table"}  # minutes of pure Python
+each = pytest.mark.parametrize("path", SCRIPTS, ids=named)
+runs = pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=pytest.mark.compiled if named(p) in COMPILED else ()) for p in SCRIPTS], ids=named
+)
 
 
 def faults(source: str) -> list[str]:
@@ -58,7 +67,7 @@ def test_the_form_can_be_missed():
 
 
 @pytest.mark.slow
-@each
+@runs
 def test_runs(path, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("Agg")
     import matplotlib.pyplot as plt

@@ -165,7 +165,7 @@ def interrupted(name: str, after: float) -> dict[str, Any]:
         try:
             while not _read(told) and process.poll() is None:
                 time.sleep(0.02)
-            assert _read(told) == "begins\n", (name, _read(said)[-500:])
+            assert _read(told) == "begins\n", (name, process.poll(), _read(told), _read(said)[-500:])
             end = _cpu(process.pid) + after
             while (before := _cpu(process.pid)) < end:
                 time.sleep(0.01)
