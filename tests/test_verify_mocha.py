@@ -115,7 +115,7 @@ def test_the_quantities_are_those_of_a_run():
     ],
     ids=["one pass", "clock", "theta", "half of them", "half and drops", "own drops", "CoCoA"],
 )
-@pytest.mark.slow_unless(absent=0.6)
+@pytest.mark.slow
 def test_the_theorems_hold(method, absent):
     for name, problem in (
         ("mocha-smooth", related_tasks),
