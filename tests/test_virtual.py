@@ -664,3 +664,8 @@ def test_answers_and_rounds_do_not_depend_on_the_systems(monkeypatch):
     among_rows = answers()
     monkeypatch.setattr(RowSpace, "fits", staticmethod(lambda *args: False))
     np.testing.assert_allclose(answers(), among_rows, rtol=1e-11, atol=1e-11)
+
+
+def test_what_is_no_federation_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"GaussianPosteriorProblem\.federation must be a Federation"):
+        GaussianPosteriorProblem(float("-inf"), Logistic())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, array, bad, numeric, real, wrong_type
+from fedconvex._check import among, array, bad, instance, numeric, real, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, exact_posterior
@@ -106,6 +106,7 @@ class GaussianPosteriorProblem(ClientWeights):
         expectation: Any = None,
     ) -> None:
         who = "GaussianPosteriorProblem"
+        instance(f"{who}.federation", federation, Federation)
         self.federation, self.loss, self.weights = federation, loss, client_weights(who, None, federation)
         check_loss(who, loss, federation.y)
         among(f"{who}.covariance", covariance, ("diagonal", "full"))
