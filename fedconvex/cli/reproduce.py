@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import textwrap
 import time
@@ -30,7 +31,8 @@ def add_parser(commands: Any) -> None:
         description=textwrap.dedent("""\
             Run an experiment of the literature and write its figures (SVG, PNG), tables (CSV) and claims.json.
 
-            Without NAME: list the experiments. Exit status 1 if a claim fails."""),
+            Without NAME: list the experiments. Exit status 1 if a claim fails; --quick leaves open what it is too
+            small to decide. The same command goes on where a long experiment was killed."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex reproduce
@@ -48,6 +50,7 @@ def add_parser(commands: Any) -> None:
 
 def _reproduce(args: argparse.Namespace) -> int:
     from fedconvex.papers import EXPERIMENTS, summary, write
+    from fedconvex.papers.kept import number_kept
 
     if args.name is None:
         _alone(args)
@@ -56,15 +59,20 @@ def _reproduce(args: argparse.Namespace) -> int:
     if args.name not in EXPERIMENTS:
         raise bad("reproduce: NAME", "be one of " + ", ".join(EXPERIMENTS), repr(args.name))
     out = _folder(f"reproduce-{args.name}" if args.out is None else args.out)
-    began = time.perf_counter()
+    began, parts = time.perf_counter(), out / "parts"
+    if number_kept(parts):
+        print(f"fedconvex: finished parts of an earlier run in {parts} are used where they fit", file=sys.stderr)
     try:
         found = EXPERIMENTS[args.name].run(
-            quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line()
+            quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line(), parts=parts
         )
     except KeyboardInterrupt:
-        print("\nfedconvex: interrupted: files of an unfinished experiment are not written", file=sys.stderr)
+        done = number_kept(parts)
+        cure = f"; the same command goes on from its {done} finished parts" if done else ""
+        print(f"\nfedconvex: interrupted: files of an unfinished experiment are not written{cure}", file=sys.stderr)
         return INTERRUPTED
     args.status = OK if found.holds else FAILED
+    shutil.rmtree(parts, ignore_errors=True)
     with writing(path for path in write(found, out)) as files:
         say(summary(found))
         if "table" in found.tables:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fedconvex._check import bad, whole
 from fedconvex._files import write_file
+from fedconvex.papers.kept import keeping
 from fedconvex.report.plots import save_figure
 
 __all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]
@@ -23,16 +24,28 @@ Progress = Callable[[float, str], None]  # share done in [0, 1], what is being d
 
 
 class Claim(NamedTuple):
-    """A sentence, whether it came out true (None: not decided here), and the numbers that say so."""
+    """A sentence, whether it came out true (None: not decided here), and the numbers that say so.
+
+    A quick version refutes only what every version decides: certificates, bounds, identities.
+    """
 
     text: str
     holds: bool | None
     numbers: str
+    everywhere: bool = False  # whether every version decides it, however small
+    needs: str = ""  # what it takes to decide it
 
     @property
     def said(self) -> str:
-        """In a word or three."""
-        return "not decided here" if self.holds is None else "holds" if self.holds else "FAILS"
+        """In a few words."""
+        if self.holds is None:
+            return "not decided here" + (f" (needs {self.needs})" if self.needs else "")
+        return "holds" if self.holds else "FAILS"
+
+    def if_quick(self) -> Claim:
+        """Return the claim as a quick version says it: left open where it came out false and size may be the reason."""
+        failed = self.holds is not None and not self.holds
+        return self._replace(holds=None, needs="the full version") if failed and not self.everywhere else self
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,13 @@ class Experiment:
     smaller: str = ""
 
     def run(
-        self, *, quick: bool = False, seed: int = 0, data: Any = None, progress: Progress | None = None
+        self,
+        *,
+        quick: bool = False,
+        seed: int = 0,
+        data: Any = None,
+        progress: Progress | None = None,
+        parts: str | os.PathLike[str] | None = None,
     ) -> Findings:
         """Run the experiment.
 
@@ -116,6 +135,8 @@ class Experiment:
             A file as ``data`` of the experiment says; some take objects of `fedconvex.datasets` too.
         progress : callable, optional
             Takes the share done and what is being done.
+        parts : path, optional
+            Folder for finished parts of a long experiment: a run that was killed goes on from them.
 
         Raises
         ------
@@ -126,9 +147,13 @@ class Experiment:
         if data is not None and not self.data:
             raise bad(f"{self.name}: data", "be left out", str(data), "the experiment draws or defines its own")
         tell = progress or (lambda share, doing: None)
-        found = self.study(quick=quick, seed=seed, data=data, tell=tell)
+        with keeping(None if parts is None else Path(parts), self.name, quick, seed, data):
+            found = self.study(quick=quick, seed=seed, data=data, tell=tell)
         tell(1.0, "done")
-        return replace(found, notes=(*found.notes, f"A quick version: {self.smaller}.")) if quick else found
+        if not quick:
+            return found
+        claims = tuple(claim.if_quick() for claim in found.claims)
+        return replace(found, claims=claims, notes=(*found.notes, f"A quick version: {self.smaller}."))
 
 
 def progress_part(tell: Progress, low: float, high: float, of: str = "") -> Progress:

@@ -149,15 +149,16 @@ def _claims(cells: Sequence[Cell]) -> Iterator[Claim]:
         "Every contraction is below its bound",
         worst.measured < worst.bound,
         f"nearest {worst.measured:.5f} for {worst.bound:.5f}, {worst.groups} x {worst.columns}, {worst.moves} rows",
+        everywhere=True,
     )
     by: dict[tuple[int, float], list[float]] = {}
     for c in cells:
         by.setdefault((c.groups, c.share), []).append(c.measured)
     spread = max(max(some) - min(some) for some in by.values())
-    yield Claim("Cutting columns changes nothing", spread <= 1e-9, f"largest difference {spread:.2g}")
+    yield Claim("Cutting columns changes nothing", spread <= 1e-9, f"largest difference {spread:.2g}", everywhere=True)
     off = [c for c in cells if c.up != c.formula]
     words = f"{cells[-1].up:,} for {cells[-1].groups} x {cells[-1].columns} blocks and {cells[-1].moves} rows"
-    yield Claim("Numbers sent are H scores and d_b coordinates an owner", not off, words)
+    yield Claim("Numbers sent are H scores and d_b coordinates an owner", not off, words, everywhere=True)
     more = [c for c in cells if c.columns == cells[0].columns and c.groups == cells[0].groups]
     factors = [c.measured for c in sorted(more, key=lambda c: c.moves)]
     words = ", ".join(f"{f:.4f}" for f in factors)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-__all__ = ["Interval", "mean_interval", "short", "standard_error"]
+__all__ = ["Interval", "every", "mean_interval", "short", "standard_error"]
 
 
 class Interval(NamedTuple):
@@ -29,6 +30,28 @@ class Interval(NamedTuple):
     def high(self) -> float:
         """Upper end."""
         return self.mean + self.half
+
+    def above(self, x: float = 0.0) -> bool | None:
+        """Whether the interval lies above x: false if it lies below, None if it holds x."""
+        return True if self.low > x else False if self.high < x else None
+
+    def below(self, x: float = 0.0) -> bool | None:
+        """Whether the interval lies below x: false if it lies above, None if it holds x."""
+        return Interval(-self.mean, self.half).above(-x)
+
+
+def every(verdicts: Iterable[bool | None]) -> bool | None:
+    """Return False if a verdict is, else None if one is not there, else True.
+
+    Examples
+    --------
+    >>> from fedconvex.papers.intervals import Interval, every
+    >>> found = Interval(1.0, 0.5), Interval(0.1, 0.5)
+    >>> found[0].above(0.0), every(v.above(0.0) for v in found), every([True, False, None])
+    (True, None, False)
+    """
+    found = set(verdicts)
+    return False if False in found else None if None in found else True
 
 
 def short(x: float) -> str:

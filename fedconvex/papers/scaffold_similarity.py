@@ -17,6 +17,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
 from fedconvex.papers.images import read_images, scaled
+from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.papers.tuning import grid_notes
 from fedconvex.problems import Problem
@@ -172,7 +174,8 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     for method, epochs, s, cost in todo:
         name = method if method == "SGD" else f"{method}, {epochs} epochs"
         at = progress_part(tell, done / total, (done + cost) / total, f"{name}, similarity {s} %, ")
-        cells.append(_cell(problems[s], images, scale, targets, method, epochs, s, seed, at))
+        cell = partial(_cell, problems[s], images, scale, targets, method, epochs, s, seed, at)
+        cells.append(kept(f"{name}, {s}", cell))
         done += cost
     title = f"Rounds to test accuracy on {images.name}: local epochs and similarity (Karimireddy et al. 2020, Table 3)"
     tables, figures = {"table": _table(cells), "rounds": list(_long(cells))}, {"rounds": _draw(scale, cells)}

@@ -12,7 +12,7 @@ import numpy as np
 from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, SplitData, client_names
 from fedconvex.papers.agnostic_clients.runs import DOMAIN_STEP_SIZES, STEPS, ClientsScale, DivisionRun, ExactModel
 from fedconvex.papers.findings import Claim
-from fedconvex.papers.intervals import mean_interval
+from fedconvex.papers.intervals import Interval, mean_interval
 from fedconvex.papers.tuning import TunedRun, grid_notes
 from fedconvex.report import DomainScores
 
@@ -186,15 +186,19 @@ def _claims_iid(division: str, found: dict[str, dict[str, Any]]) -> Iterator[Cla
 def _claims_by_label(division: str, found: dict[str, dict[str, Any]]) -> Iterator[Claim]:
     loss, accuracy = found["worst loss"], found["worst accuracy"]
     both, who = found["worst gains minus mean loses, accuracy"], "AFL minus FedAvg, "
-    yield Claim(f"{division}: AFL lowers the worst client's test loss", loss["high"] < 0.0, who + _said(loss))
+    yield Claim(f"{division}: AFL lowers the worst client's test loss", _interval(loss).below(), who + _said(loss))
     yield Claim(
-        f"{division}: AFL raises the worst client's test accuracy", accuracy["low"] > 0.0, who + _said(accuracy)
+        f"{division}: AFL raises the worst client's test accuracy", _interval(accuracy).above(), who + _said(accuracy)
     )
     yield Claim(
         f"{division}: the mean accuracy, weighed by rows, falls by less than the worst client gains",
-        both["low"] > 0.0,
+        _interval(both).above(),
         f"{who}{_said(found['mean accuracy'])}; {_said(both)}",
     )
+
+
+def _interval(row: dict[str, Any]) -> Interval:
+    return Interval(row["mean"], row["high"] - row["mean"])
 
 
 def _none(row: dict[str, Any], slack: float) -> bool:

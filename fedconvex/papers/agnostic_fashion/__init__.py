@@ -13,6 +13,7 @@ A model trained on a single domain would have seen one class only, and would ans
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedconvex.papers.agnostic_fashion.data import load_domains
 from fedconvex.papers.agnostic_fashion.figures import draw_classes, draw_runs
 from fedconvex.papers.agnostic_fashion.runs import FULL, LARGE, QUICK, class_runs, compared, possible
 from fedconvex.papers.findings import Experiment, Findings, Progress, progress_part
+from fedconvex.papers.kept import kept
 
 __all__ = ["EXPERIMENT"]
 
@@ -35,7 +37,10 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     cost = np.array([1.0 if block > 1 else 8.0 for block, _ in todo] + [4.0])
     ends = np.concatenate([[0.0], np.cumsum(cost)]).tolist()
     parts = [progress_part(tell, a / ends[-1], b / ends[-1]) for a, b in itertools.pairwise(ends)]
-    found = [compared(domains, block, l2, at) for (block, l2), at in zip(todo, parts, strict=False)]
+    found = [
+        kept(f"{block} {l2:g}", partial(compared, domains, block, l2, at))
+        for (block, l2), at in zip(todo, parts, strict=False)
+    ]
     runs = list(class_runs(domains, scale, seed, parts[-1]))
     title = f"AFL beside training on all rows alike, three classes as domains (Mohri et al. 2019): {domains.name}"
     figures = {"classes": draw_classes(domains, found), "runs": draw_runs(domains, runs)}

@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex.papers.agnostic_fashion.data import FOLDS, ClassDomains
 from fedconvex.papers.agnostic_fashion.runs import L2, ClassesRun, Comparison, FashionScale
 from fedconvex.papers.findings import Claim
-from fedconvex.papers.intervals import Interval, standard_error
+from fedconvex.papers.intervals import Interval, every, standard_error
 from fedconvex.papers.tuning import grid_notes
 from fedconvex.report import wilson_interval
 
@@ -135,7 +135,7 @@ def judge(
     ends = [f"{c.run.method} {_three(c.accuracy[-1])}, least {points(d)}" for c, d in zip(agnostic, gains, strict=True)]
     yield Claim(
         "The methods too: after their rounds AFL's least accuracy is above that of SGD on the pooled loss",
-        all(d.low > 0.0 for d in gains),
+        every(d.above() for d in gains),
         "; ".join([f"{pooled.run.method} {_three(pooled.accuracy[-1])}", *ends]),
     )
 
@@ -147,37 +147,37 @@ def _claims_at(block: int, data: ClassDomains, mine: Sequence[Comparison]) -> It
     least, means = [of_least(c) for c in mine], [of_mean(c) for c in mine]
     yield Claim(
         f"{where}: trained on all rows alike, {worst} is predicted worst",
-        all(_lowest(c) for c in mine),
+        every(_lowest(c) for c in mine),
         f"accuracy of {', '.join(data.labels)}; {over}: " + "; ".join(_three(c.accuracy[0]) for c in mine),
     )
     yield Claim(
         f"{where}: AFL raises the accuracy of {worst}",
-        all(d.low > 0.0 for d in own),
+        every(d.above() for d in own),
         f"points, AFL minus pooled; {over}: " + "; ".join(points(d) for d in own),
     )
     yield Claim(
         f"{where}: AFL lowers the largest of the three test losses",
-        all(d.high < 0.0 for d in largest),
+        every(d.below() for d in largest),
         f"AFL minus pooled; {over}: " + "; ".join(f"{d.mean:+.3f} ({d.low:+.3f} to {d.high:+.3f})" for d in largest),
     )
     yield Claim(
         f"{where}: AFL raises the least of the three accuracies",
-        all(d.low > 0.0 for d in least),
+        every(d.above() for d in least),
         f"AFL's accuracies: {'; '.join(_three(c.accuracy[1]) for c in mine)}; points, least minus least: "
         + "; ".join(points(d) for d in least),
     )
     yield Claim(
         f"{where}: the mean accuracy falls by less than the least rises",
-        all(a.low + b.low > 0.0 for a, b in zip(least, means, strict=True)),
+        every(Interval(a.mean + b.mean, a.half + b.half).above() for a, b in zip(least, means, strict=True)),
         f"mean of the three, points, AFL minus pooled; {over}: " + "; ".join(points(d) for d in means),
     )
 
 
-def _lowest(c: Comparison) -> bool:
-    """Whether the first class is predicted worse than the others, by Welch's interval."""
+def _lowest(c: Comparison) -> bool | None:
+    """Whether the first class is predicted worse than each of the others, by Welch's interval."""
     a, rows = c.accuracy[0], np.bincount(c.y, minlength=3)
     error = np.sqrt(a * (1.0 - a) / rows)
-    return all(a[0] + Z * math.hypot(error[0], error[k]) < a[k] for k in (1, 2))
+    return every(Interval(float(a[k] - a[0]), Z * math.hypot(error[0], error[k])).above() for k in (1, 2))
 
 
 def _error(c: ClassesRun, other: ClassesRun, rows: Sequence[int]) -> float:

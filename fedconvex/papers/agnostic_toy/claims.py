@@ -32,12 +32,14 @@ def judge(
         "The mean loss of domain i is ‖h - c_i‖² + Var_i (largest difference at 100 points h)",
         off <= ROUNDING * 100.0,
         f"{off:.1e}",
+        everywhere=True,
     )
     r2, apart = equal.circle.value, float(np.linalg.norm(equal.minimax.w - equal.circle.h))
     yield Claim(
         "With equal variances the agnostic solution is the centre of the smallest circle around the means",
         apart <= 1e-6 and abs(equal.minimax.value - (r2 + QUIET)) <= 1e-8,
         f"distance {apart:.1e}; minimax value {equal.minimax.value:.10f}, radius² + variance {r2 + QUIET:.10f}",
+        everywhere=True,
     )
     apart = float(np.linalg.norm(noisy.minimax.w - noisy.circle.h))
     there = float(noisy.problem.domain_values(noisy.circle.h).max())
@@ -46,6 +48,7 @@ def judge(
         there > noisy.minimax.value + 1e-6 and apart > 1e-3,
         f"distance {apart:.3f}; worst domain {there:.4f} at the centre of the circle, {noisy.minimax.value:.4f} at the "
         "agnostic solution",
+        everywhere=True,
     )
     yield _by_hand(settings)
     yield _line(line)
@@ -90,6 +93,7 @@ def _by_hand(settings: Sequence[ToySetting]) -> Claim:
         "solve_minimax agrees with the solution by hand in value, point and weights, and certifies itself",
         max(errors) <= 1e-6 and all(s.minimax.lower <= s.exact.value + ROUNDING for s in settings),
         "; ".join(f"{s.name}: off by {e:.1e}, certified gap {s.minimax.gap:.1e}" for s, e in rows),
+        everywhere=True,
     )
 
 
@@ -119,6 +123,7 @@ def _certified(settings: Sequence[ToySetting]) -> Claim:
         "The certified gap is an upper bound of the true one along every trace",
         bool((short <= ROUNDING).all()),
         f"largest true gap minus certified gap {short.max():.1e} in {short.size:,} records",
+        everywhere=True,
     )
 
 

@@ -194,12 +194,14 @@ def _claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         "Chain with noise at the effect: on the new domain invariant features, AFL, FedAvg, in this order",
         effect["invariant features"].new < effect["AFL"].new < effect["FedAvg"].new,
         _numbers(effect, "new", "invariant features", "AFL", "FedAvg"),
+        everywhere=True,
     )
     yield Claim(
         "Chain with noise at the target: the order is reversed, AFL first and the causal feature alone last",
         target["AFL"].new < target["FedAvg"].new < min(target[k].new for k in _INVARIANT)
         and max(target, key=lambda k: target[k].new) == "invariant features",
         _numbers(target, "new", "AFL", "FedAvg", *_INVARIANT),
+        everywhere=True,
     )
     plain = {k: found[k].exact for k in ("covariate", "label")}
     yield Claim(
@@ -208,6 +210,7 @@ def _claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         "; ".join(
             f"{k}: {_numbers(e, 'new', 'AFL', 'FedAvg', 'IRMv1, weak', 'IRMv1, strong')}" for k, e in plain.items()
         ),
+        everywhere=True,
     )
     label, inner = plain["label"], {k: f.weight for k, f in found.items() if 1e-6 < f.weight < 1.0 - 1e-6}
     yield Claim(
@@ -215,6 +218,7 @@ def _claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         list(inner) == ["label"] and abs(label["AFL"].new - label["AFL"].mixture) <= 1e-6,
         f"label: {_numbers(label, 'mixture', 'AFL')} on the mixture, {label['AFL'].new:.4g} on the new domain; "
         "weights of t = 1: " + ", ".join(f"{k} {f.weight:.2g}" for k, f in found.items()),
+        everywhere=True,
     )
     yield Claim(
         "The game does not help against colour, and is invariant under label shift",
@@ -235,6 +239,7 @@ def _claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         max(over.values()) <= 1e-9,
         f"largest excess {max(over.values()):.1e}; largest certified gap "
         + ", ".join(f"{m} {g:.1e}" for m, g in last.items()),
+        everywhere=True,
     )
 
 
@@ -258,6 +263,7 @@ def _at_home(found: Mapping[str, Found]) -> Claim:
         "On the training mixture pooling is best, on the worst mixture AFL, in all five; all models are certified",
         best and gap <= 1e-6,
         f"largest certified gap {gap:.1e}; FedAvg loses up to {local:.2g} on the mixture by its local steps",
+        everywhere=True,
     )
 
 

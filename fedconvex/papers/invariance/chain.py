@@ -195,6 +195,7 @@ def _exact_claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         "Population: the error of pooled least squares is (sum s_y^2/(sum s_y^2 + sum s_z^2))^2 on x and on z",
         all(max(abs(e.causal - c), abs(e.effect - c)) <= 1e-9 for e, c in pairs),
         ", ".join(f"{k} {e.causal:.6f} of {c:.6f}" for k, (e, c) in zip(found, pairs, strict=True)),
+        everywhere=True,
     )
     paths = {k: [f.exact[n].causal for n in ("least squares, two", *map(_name, WEIGHTS))] for k, f in found.items()}
     yield Claim(
@@ -203,11 +204,13 @@ def _exact_claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         and max(f.gap for f in found.values()) <= 1e-6,
         "; ".join(f"{k}: " + ", ".join(f"{e:.2g}" for e in path) for k, path in paths.items())
         + f"; largest certified gap {max(f.gap for f in found.values()):.1e}",
+        everywhere=True,
     )
     yield Claim(
         "Population: the invariant features of least risk are the causes",
         all(max(f.exact["invariant features"]) <= 1e-9 for f in found.values()),
         ", ".join(f"{k} {max(f.exact['invariant features']):.1e}" for k, f in found.items()),
+        everywhere=True,
     )
     game, limit = found["target"].exact["game"].causal, (SCALES[0] ** 2 / (1.0 + SCALES[0] ** 2)) ** 2
     median, middle = found["target"].exact["game, three"].causal, (SCALES[1] ** 2 / (1.0 + SCALES[1] ** 2)) ** 2
@@ -216,6 +219,7 @@ def _exact_claims(found: Mapping[str, Found]) -> Iterator[Claim]:
         "cause; the game of three is the middle one's, far from it",
         abs(game - limit) <= 1e-6 and abs(median - middle) <= 1e-6 and found["target"].equilibrium <= 1e-6,
         f"{game:.6f} of {limit:.6f}, {median:.6f} of {middle:.6f}; N {found['target'].equilibrium:.1e}",
+        everywhere=True,
     )
 
 

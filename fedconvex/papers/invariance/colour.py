@@ -179,6 +179,7 @@ def _claims(found: Found) -> Iterator[Claim]:
         "Two signs, squared loss: the colour decides up to lam = 10, the shape from 100 on; certified minima",
         weak.test < 0.2 and strong.test > 0.7 and all(_certified(m) for k, m in signs.items() if k.startswith("IRM")),
         ", ".join(f"{k}: w = ({m.w[0]:.4f}, {m.w[1]:.4f}), test {m.test:.2f}" for k, m in signs.items()),
+        everywhere=True,
     )
     bayes, at_zero = np.log([3.0, 17.0 / 3.0]), found["two signs, logistic", "pooled"][0].w
     late = found["two signs, logistic", "IRMv1, 100"][0]
@@ -186,6 +187,7 @@ def _claims(found: Found) -> Iterator[Claim]:
         "Two signs, logistic loss: pooled training is naive Bayes, (log 3, log 17/3), and lam = 100 decides by shape",
         bool(np.abs(at_zero - bayes).max() <= 1e-5) and late.test > 0.7,
         f"({at_zero[0]:.6f}, {at_zero[1]:.6f}); at 100 ({late.w[0]:.4f}, {late.w[1]:.4f})",
+        everywhere=True,
     )
     kinds = [f"{kind}, squared" for kind in KINDS[:2]]
     pairs = [pair for k in kinds for pair in zip(found[k, "game"], found[k, "pooled"], strict=True)]
@@ -217,6 +219,7 @@ def _claims(found: Found) -> Iterator[Claim]:
         "Digits, components by colour: each of these minima is certified as global",
         all(_certified(m) for m in lowest),
         f"{sum(_certified(m) for m in lowest)} of {len(lowest)}; largest gap {max(m.gap for m in lowest):.1e}",
+        everywhere=True,
     )
 
 

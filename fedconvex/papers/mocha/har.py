@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from fedconvex.methods import JointMOCHA, NodeWork
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
 from fedconvex.papers.intervals import Interval, mean_interval, standard_error
+from fedconvex.papers.kept import kept
 from fedconvex.papers.mocha.models import (
     GLOBAL,
     KINDS,
@@ -213,7 +215,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     n, outcomes = scale.shuffles, []
     for number in range(n):
         at = progress_part(tell, 0.7 * number / n, 0.7 * (number + 1) / n, f"shuffle {number + 1} of {n}, ")
-        outcomes.append(shuffle(tasks, number, scale, seed, at))
+        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed, at)))
     train, _ = tasks.split(TEST, seed=1000 * seed)
     slow = straggler_study(train, scale.stragglers, seed, progress_part(tell, 0.7, 1.0))  # 6
     har = (tasks.K, tasks.d) == HAR_SHAPE
@@ -285,6 +287,7 @@ def _claims(outcomes: Sequence[TaskModels], har: bool) -> Iterator[Claim]:
         "and global models, joint gap at most 1 % for W and Omega",
         gap[MULTI] <= JOINT and max(gap[LOCAL], gap[GLOBAL]) <= FINE,
         "largest over the shuffles: " + ", ".join(f"{kind} {100 * gap[kind]:.3g} %" for kind in KINDS),
+        everywhere=True,
     )
     for small, large, text in (
         (MULTI, LOCAL, "Multi-task models err less than converged local ones"),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, MiniBatchSDCA, MiniBatchSGD
 from fedconvex.papers.findings import Claim, Progress
+from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 
@@ -122,7 +124,8 @@ def straggler_study(federation: Federation, scale: StragglerScale, seed: int, te
         for j, name in enumerate(METHODS):
             share = (number + j / len(METHODS)) / scale.seeds
             tell(0.05 + 0.75 * share, f"{name}, run {number + 1} of {scale.seeds}")
-            curves += _curves(name, problem, optimum.lower, scale, 1000 * seed + number)
+            part = partial(_curves, name, problem, optimum.lower, scale, 1000 * seed + number)
+            curves += kept(f"stragglers, {name}, run {number}", part)
     drops = []
     for j, p in enumerate(scale.drops):
         tell(0.8 + 0.15 * j / len(scale.drops), f"nodes dropped with probability {p:g}")
@@ -317,6 +320,7 @@ def _claims(best: Best, drops: Sequence[DroppedNodes], blocked: dict[str, Any]) 
         f"after {blocked['rounds']} rounds the gap is {100 * blocked['relative_gap']:.3g} % of the objective; node "
         f"{blocked['named']} is named ({blocked['node']} never answered); the others' part is "
         f"{100 * blocked['others_part']:.2g} %",
+        everywhere=True,
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedconvex.driver import run as run_method
 from fedconvex.federation import Federation
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.papers.findings import Progress
+from fedconvex.papers.kept import kept
 from fedconvex.papers.multiboost.data import Sources
 from fedconvex.problems import Dictionary, EnsembleProblem, Stump, StumpProblem, fit_q
 
@@ -370,6 +372,17 @@ class BoostStudy(NamedTuple):
     optimum: DictionaryOptimum
 
 
+def _division(
+    rows: Sources, scale: BoostScale, seed: int, split: int, tell: Any
+) -> tuple[list[BoostedSplit], float, tuple[float, float], float, DictionaryOptimum | None]:
+    """Return a division's outcomes, largest gap, accuracy of Q and l2; of the first also the certified optimum."""
+    found, parts, gap, stages = _one_split(rows, scale, seed, split, tell)
+    if split:
+        return found, gap, parts.accuracy, parts.l2, None
+    tell("a fixed dictionary")
+    return found, gap, parts.accuracy, parts.l2, _certified(parts, stages, scale, seed, gap)
+
+
 def boost_study(rows: Sources, scale: BoostScale, seed: int, tell: Progress) -> BoostStudy:
     """Run every method on every division, and compare with a certified optimum on the first."""
     outcomes: list[BoostedSplit] = []
@@ -383,14 +396,14 @@ def boost_study(rows: Sources, scale: BoostScale, seed: int, tell: Progress) -> 
             share = (split + min(next(tasks) / usual, 0.99)) / scale.splits
             tell(share, f"division {split + 1} of {scale.splits}: {doing}")
 
-        found, parts, gap, stages = _one_split(rows, scale, seed, split, at)
+        found, own_gap, shares, l2, certified = kept(
+            f"division {split}", partial(_division, rows, scale, seed, split, at)
+        )
         outcomes += found
-        accuracy.append(parts.accuracy)
-        penalties.append(parts.l2)
-        gaps.append(gap)
-        if certificate is None:
-            at("a fixed dictionary")
-            certificate = _certified(parts, stages, scale, seed, gap)
+        accuracy.append(shares)
+        penalties.append(l2)
+        gaps.append(own_gap)
+        certificate = certificate or certified
     assert certificate is not None
     optimum = certificate._replace(own_gap=max(gaps))
     return BoostStudy(rows.names, tuple(outcomes), tuple(accuracy), tuple(penalties), optimum)

@@ -1,0 +1,114 @@
+"""What a quick version may refute, and how a run that was killed goes on."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from fedconvex.cli import main
+from fedconvex.papers import Claim, Experiment, Findings, summary
+from fedconvex.papers.agnostic_clients import claims as clients_claims
+from fedconvex.papers.agnostic_fashion import claims as fashion_claims
+from fedconvex.papers.intervals import Interval, every
+from fedconvex.papers.kept import keeping, kept, number_kept
+from fedconvex.papers.multiboost.runs import Choice
+
+
+def test_a_quick_version_refutes_only_what_every_version_decides():
+    """A planted failure of either kind: the small one is left open, the certificate still fails."""
+
+    def study(*, quick, seed, data, tell):
+        small, gap = Claim("A errs less than B", np.bool_(False), "3, 2"), Claim("gap", False, "1", everywhere=True)
+        return Findings("Sums", (small, gap, Claim("1 + 1 = 2", True, "2"))[: 2 - seed], ())
+
+    experiment = Experiment("sums", "adds", study, smaller="fewer")
+    quick, full = experiment.run(quick=True, seed=1), experiment.run(seed=1)
+    assert quick.holds and not full.holds
+    assert "not decided here (needs the full version)   A errs less than B" in summary(quick)
+    assert "FAILS" not in summary(quick) and "FAILS   A errs" in summary(full)
+    assert not experiment.run(quick=True).holds
+
+
+def test_verdicts_of_intervals_have_three_values():
+    high, unsure, low = Interval(1.0, 0.5), Interval(0.1, 0.5), Interval(-1.0, 0.5)
+    assert [v.above() for v in (high, unsure, low)] == [True, None, False]
+    assert [v.below() for v in (high, unsure, low)] == [False, None, True]
+    assert [Interval(1.0, np.nan).above(), every([]), every([True, None])] == [None, True, None]
+    assert every([None, False, True]) is False
+
+
+def test_claims_of_agnostic_experiments_are_refuted_only_beyond_noise():
+    """Planted differences on the wrong side, and within noise."""
+    for mean, verdict in ((-0.05, False), (0.001, None), (0.05, True)):
+        row = {"AFL minus FedAvg": "x", "mean": mean, "low": mean - 0.01, "high": mean + 0.01}
+        names = ("worst loss", "worst accuracy", "worst gains minus mean loses, accuracy", "mean accuracy")
+        loss, accuracy, both = clients_claims._claims_by_label("d", dict.fromkeys(names, row))
+        assert accuracy.holds is both.holds is verdict
+        assert loss.holds is (None if verdict is None else not verdict)
+
+    class Told(NamedTuple):
+        accuracy: np.ndarray
+        y: np.ndarray = np.repeat([0, 1, 2], 100)
+
+    for first, verdict in ((0.5, True), (0.8, None), (0.99, False)):
+        assert fashion_claims._lowest(Told(np.array([[first, 0.85, 0.85]]))) is verdict
+
+
+VALUE = [
+    {("a", 1): np.arange(3.0), "b": (1, 2.5, None, True, "x")},
+    Choice(0.5, 3, float("inf"), 1.0, np.array([0.1, 0.2])),
+    Interval(1.0, 2.0),
+    np.float64(0.1),
+]
+
+
+def test_parts_come_back_as_they_were(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return VALUE
+
+    for _ in range(2):
+        with keeping(tmp_path / "p", "e", True, 0, None):
+            found = kept("part one", make)
+        assert repr(found) == repr(VALUE) and [type(v) for v in found] == [type(v) for v in VALUE]
+    assert len(made) == 1 and number_kept(tmp_path / "p") == 1
+    with keeping(tmp_path / "p", "e", True, 1, None):  # another seed: nothing of it is used
+        kept("part one", make)
+    assert len(made) == 2
+    next((tmp_path / "p").glob("part*")).write_bytes(b"damaged")
+    with keeping(tmp_path / "p", "e", True, 1, None):
+        kept("part one", make)
+    assert len(made) == 3
+    with keeping(tmp_path / "p", "e", True, 1, None), pytest.raises(TypeError, match="kept: values must be"):
+        kept("another", lambda: {1, 2})
+    kept("part one", make)  # outside nothing is kept
+    assert len(made) == 4
+
+
+def test_a_killed_run_goes_on(monkeypatch, tmp_path, capsys):
+    """Killed in its second part, the command starts there when it is given again; then the parts are gone."""
+    made = []
+
+    def part(i):
+        if i == 1 and len(made) == 1:
+            made.append("killed")
+            raise KeyboardInterrupt
+        made.append(i)
+        return i
+
+    def study(*, quick, seed, data, tell):
+        total = sum(kept(f"part {i}", lambda i=i: part(i)) for i in range(3))
+        return Findings("Sums", (Claim("0 + 1 + 2 = 3", total == 3, f"{total}"),), ())
+
+    monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds", study)})
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "sums"]) == 130
+    assert "goes on from its 1 finished parts" in capsys.readouterr().err
+    assert main(["reproduce", "sums"]) == 0
+    assert made == [0, "killed", 1, 2]
+    assert "finished parts of an earlier run" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "reproduce-sums").iterdir()] == ["claims.json"]
