@@ -138,7 +138,7 @@ CONFIGURATIONS = {
     "SCAFFOLD batches": SCAFFOLD(step_size=0.2, local_steps=3, batch_size=1, participation=2),
     "SCAFFOLD option I": SCAFFOLD(step_size=0.2, epochs=2, batch_size=3, participation=2, server_step=0.5, option=1),
     "FedSGD": FedSGD(step_size=0.3),
-    "FedSGD partial": FedSGD(step_size=Decay(1.0, 3.0), participation=2),
+    "FedSGD partial": FedSGD(step_size=Decay(1.0, 3.0), participation=2, batch_size=2),
     "FedSAM": FedSAM(step_size=0.2, rho=0.1, local_steps=3),
     "FedSAM batches": FedSAM(step_size=Decay(1.0, 4.0), rho=Decay(0.1), local_steps=3, batch_size=2, participation=2),
     "FedSAM epochs": FedSAM(step_size=0.2, rho=0.1, epochs=2, batch_size=3, server=ServerSGD(0.7, momentum=0.5)),

@@ -89,21 +89,19 @@ def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula
         m = m if isinstance(m, int) else max(1, round(m * problem.federation.K))
         who = f"{m} client{'s' * (m > 1)} a round"
     share = 1.0 if args.participation is None else args.participation
-    n = problem.federation.n
+    n, rows = problem.federation.n, rows_of(args, problem.federation)
+    work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share, "shrink": True}
     if args.penalty is not None or args.method in PROXIMAL:
-        rows = rows_of(args, problem.federation)
         return proximal_method(args, step, share, rows, shown if args.method == "fista" else f"{who}, {shown}")
     if args.method == "gd":
         return methods.GradientDescent(step_size=step), f"GradientDescent on the pooled rows, {shown}"
     if args.method == "fedsgd":
-        return methods.FedSGD(step_size=step, participation=share), f"FedSGD, one gradient a round, {who}, {shown}"
+        return methods.FedSGD(step_size=step, **work), f"FedSGD, one gradient a round on {rows}, {who}, {shown}"
     if args.method == "sgd":
         batch = min(args.batch_size or 32, n)
         steps = args.local_steps or (args.epochs or 1) * -(-n // batch)
         method = methods.SGD(step_size=step, batch_size=batch, steps=steps)
         return method, f"SGD on the pooled rows, {steps} step{'s' * (steps > 1)} a round on {batch} rows each, {shown}"
-    rows = rows_of(args, problem.federation)
-    work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share, "shrink": True}
     if args.epochs is not None:
         work["epochs"] = args.epochs
         local = f"{args.epochs} local epoch{'s' if args.epochs > 1 else ''} in batches of {rows}"
@@ -139,7 +137,7 @@ def check_settings(args: argparse.Namespace) -> None:
     if args.local_steps is not None and args.epochs is not None:
         raise bad("solve", "be given --local-steps or --epochs", "both")
     refused = {
-        "fedsgd": ("local_steps", "epochs", "batch_size"),
+        "fedsgd": ("local_steps", "epochs"),
         "gd": ("local_steps", "epochs", "batch_size", "participation"),
         "sgd": ("participation",),
     }

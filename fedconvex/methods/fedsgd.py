@@ -2,7 +2,7 @@
 
 1. server: start at w_0
 2. each round t = 0, 1, ...: server samples clients S_t and sends them w_t
-3.   client k in S_t answers g_k = grad f_k(w_t), over all its rows
+3.   client k in S_t answers g_k = grad f_k(w_t), over all its rows or over a mini-batch of them
 4. server: w_{t+1} = w_t - eta_t sum_{k in S_t} q_k g_k, q_k = p_k / sum_{j in S_t} p_j
 """
 
@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.draws import Draws
-from fedconvex.fields import CheckedFields
-from fedconvex.kernels import averages, row_losses
-from fedconvex.methods.parts import automatic_steps, averaging, participation, step_sizes
+from fedconvex.fields import CheckedFields, Count, Flag
+from fedconvex.kernels import averages, jobs, row_losses
+from fedconvex.kernels.domains import DomainSums
+from fedconvex.methods.parts import automatic_steps, averaging, local_work, participation, step_sizes
 from fedconvex.methods.parts.averaging import Message
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
 
 __all__ = ["FedSGD"]
@@ -34,7 +36,7 @@ class State(NamedTuple):
 class Reply(NamedTuple):
     """Clients to server."""
 
-    g: np.ndarray  # (R, m, *model) grad f_k(w_t)
+    g: np.ndarray  # (R, m, *model) grad f_k(w_t; b)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,22 @@ class FedSGD(CheckedFields):
         eta; a `Decay` counts rounds; "auto" as for `FedAvg`.
     participation : int, float or scheme
         As for `FedAvg`.
+    batch_size : int, optional
+        Rows of a client's gradient, drawn anew in every round; default all its rows.
+    replacement : bool
+        Draw the rows of a mini-batch with replacement.
+    shrink : bool
+        Let clients with fewer rows than batch_size take all their rows, instead of refusing them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        On settings out of range; when a run starts, if a mini-batch without replacement exceeds a client, or no theorem
+        gives the step that "auto" asks for.
+
+    Notes
+    -----
+    Batches are those of ``FedAvg(local_steps=1)`` with the same settings, whose models these are up to rounding.
 
     Examples
     --------
@@ -63,6 +81,24 @@ class FedSGD(CheckedFields):
 
     step_size: step_sizes.AutomaticStepSize
     participation: participation.Participation = 1.0
+    batch_size: Count | None = None
+    replacement: Flag = False
+    shrink: Flag = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shrink and self.replacement:
+            raise bad("FedSGD.shrink", "be False where batches are drawn with replacement", "True", "they always fit")
+        if self.batch_size is None and self.replacement:
+            cure = "full gradients are not drawn"
+            raise bad("FedSGD.replacement", "come with a batch_size", "batch_size=None", cure)
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        if not self.replacement:
+            cure = "use shrink=True (smaller clients take all rows) or replacement=True"
+            local_work.check_batches("FedSGD", self._rows(problem), problem, cure)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w, 0)  # 1
@@ -70,7 +106,10 @@ class FedSGD(CheckedFields):
     broadcast = averaging.broadcast  # 2
 
     def local(self, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        return Reply(row_losses.gradients_of(problem, message.w, clients)), memory  # 3
+        if self.batch_size is None:
+            return Reply(row_losses.gradients_of(problem, message.w, clients)), memory  # 3
+        rows = self._rows(problem)[clients]
+        return Reply(_batch_gradients(problem, message.w, clients, rows, self.replacement, draws)), memory  # 3
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
         g = averages.over_clients(weights, reply.g)
@@ -78,9 +117,31 @@ class FedSGD(CheckedFields):
 
     def traits(self, problem: Problem) -> Traits:
         sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
-        local = LocalSteps(self.step_size, ones, sizes, sizes, False, True, True, np.ones(sizes.size))
+        rows = self._rows(problem)
+        local = LocalSteps(self.step_size, ones, rows, sizes, self.replacement, True, True, np.ones(sizes.size))
         return participation.traits_of_sampling(
             self.participation, problem, local=local, server_step=1.0, by_round=step_sizes.decays(self)
         )
 
     default_step = automatic_steps.of_averaging
+
+    def _rows(self, problem: FederatedProblem) -> np.ndarray:
+        """Return how many rows a gradient of each client takes, (K,)."""
+        sizes = problem.federation.sizes
+        if self.batch_size is None:
+            return sizes
+        return np.minimum(self.batch_size, sizes) if self.shrink else np.full(sizes.size, self.batch_size)
+
+
+def _batch_gradients(
+    problem: Problem, w: np.ndarray, clients: np.ndarray, rows: np.ndarray, replacement: bool, draws: Draws
+) -> np.ndarray:
+    """Return the gradients (R, m, *model) of clients (R, m) at w (R, *model) over so many drawn rows each."""
+    R, sizes = len(w), problem.federation.sizes[clients]
+    W, plan = w.reshape(R, 1, -1), local_work.plan_of(clients, 1, rows, rows)
+    code = np.zeros(problem.federation.n, dtype=np.int64)
+    code.flags.writeable = False  # kernels see one array type
+    one_domain = DomainSums(code, np.ones((R, 1)), np.zeros((*clients.shape, 1)))
+    eta = np.ones((1, 1, 1))
+    sums = jobs.run({jobs.OWN: one_domain}, problem, 0.0, W, clients, draws, eta, plan, replacement)
+    return problem.unflatten(sums / sizes[:, :, None] + problem.ridge * W)
