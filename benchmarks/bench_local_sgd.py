@@ -88,7 +88,7 @@ def compiled(folder: Path, *flags: str):
 @numba.njit(error_model="numpy", nogil=True, fastmath=FASTMATH, _nrt=False)
 def given_rows(rule, loss, X, y, rows, block, batch, l2, eta, w, path, g, m, v, c, t):
     room = jobs.Scratch(rows, rows, g, m, v, c, c, t)
-    job = jobs.Job(0, 0, 0, 0, block, rows.size // block, block, batch, False, np.uint64(0), 1, l2, w[:0])
+    job = jobs.Job(0, 0, 0, 0, block, 0, rows.size // block, block, batch, False, np.uint64(0), 1, l2, w[:0])
     jobs.steps(rule, loss, jobs.Data(X, y), job, eta, w, path, room)
 
 
@@ -103,7 +103,7 @@ def case(report, libraries, label, X, y, batch, l2, bar):
     steps, path = np.full((1, 1, 1), STEP), np.empty((1, 1, 0, d))
     loss, opt, w0 = Logistic(), ClientSGD(), np.zeros(d)
     w, scratch = np.empty(d), [np.empty(d) for _ in range(3)]
-    buffers = [np.empty(batch), np.empty(batch)]
+    buffers = [np.empty(-(-batch // 8) * 8) for _ in range(2)]  # kernels fill them by eights
 
     rule = descent.rules(opt, 1)[jobs.SINGLE if batch == 1 else jobs.BATCH]
 
