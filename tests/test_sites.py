@@ -241,6 +241,62 @@ def test_what_a_lost_answer_means(tmp_path):
         run(method, Roster.of(make, fed), transport=answering(sites, lost=lost), rounds=6)
 
 
+def test_trajectories_that_lose_different_clients():
+    """They are asked once more; if they stay away the run ends with who is missing, and why."""
+    fed, make = pair()
+    method, R = FedAvg(step_size=0.3, participation=2), 6
+    for times in (1, 9):
+        sites, left = [Site(method, make, fed.subset([k])) for k in range(3)], {(t, 1): times for t in range(4)}
+        plain = in_process(sites)
+
+        def ask(t, requests, plain=plain, left=left):
+            answers = plain(t, requests)
+            if 1 in answers and answers[1]["header"][1] == ASK and left.get((t, 1), 0):
+                left[t, 1] -= 1
+                del answers[1]
+            return answers
+
+        go = lambda: run(method, Roster.of(make, fed), transport=ask, rounds=4, tol=0, trajectories=R)  # noqa: E731
+        if times == 1:
+            np.testing.assert_array_equal(go().w, run(method, make(fed), rounds=4, tol=0, trajectories=R).w)
+        else:
+            with pytest.raises(ConnectionError, match=r"of east, asked 5 times.*one at a time"):
+                go()
+
+
+def test_messages_that_come_at_once_are_answered_in_turn():
+    """A site's memory is for one request at a time."""
+    fed, make = pair()
+    method, inside, most = SCAFFOLD(step_size=0.3), [0], [0]
+    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
+    requests, plain = [], in_process(sites)
+
+    def ask(t, asked):
+        requests.append(asked[0])
+        return plain(t, asked)
+
+    run(method, Roster.of(make, fed), transport=ask, rounds=1)
+    work = next(a for a in requests if a["header"][1] == ASK)
+
+    class Watched:
+        def local(self, *args):
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0.01)
+            inside[0] -= 1
+            return method.local(*args)
+
+        memory = staticmethod(method.memory)
+
+    sites[0].own_method = Watched()
+    threads = [Thread(target=sites[0].answer, args=(work,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
 def test_nobody_answers():
     fed, make = pair()
     method = FedSGD(step_size=0.1)
@@ -554,6 +610,57 @@ def test_nobody_keeps_an_exchange_waiting():
     Exchange(address, b"s", sites=1).close()
     with pytest.raises(ValueError, match=r"Exchange\.deadline must"):
         Exchange(address, b"s", sites=1, deadline=1e300)
+
+
+def test_an_absent_site_costs_its_deadline_once():
+    """Neither rounds nor measuring wait for it again, until it is there; then it is asked."""
+    fed, make = pair()
+    method = FedSGD(step_size=0.5)
+    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
+    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=0.25) as exchange:
+        come = lambda k: Thread(target=serve, args=(sites[k], exchange.address, b"s", k), daemon=True).start()  # noqa: E731
+        come(0)
+        come(1)
+        began = time.monotonic()
+        result = run(method, Roster.of(make, fed), transport=exchange, rounds=10, tol=0, seed=3)
+        assert time.monotonic() - began < 1.5  # with waiting 0.25 in 10 rounds and 1.25 in 11 measurements
+        counted = {t: np.array([0, 1]) for t in range(10)}
+        np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 10, counted)[0].w)
+        come(2)
+        while 2 not in exchange._lines:
+            time.sleep(0.01)
+        roster = Roster.of(make, fed)
+        assert np.isfinite(run(method, roster, transport=exchange, rounds=2, tol=0).trace.gap).all()
+        assert roster.incidents == []
+
+
+@pytest.mark.slow
+def test_a_late_site_is_asked_again_once_it_has_answered():
+    fed, make = pair()
+    method = FedAvg(step_size=0.3, local_steps=2)
+    sites, busy = [Site(method, make, fed.subset([k])) for k in range(3)], [0]
+
+    class Slow:
+        def answer(self, message):
+            if message["header"][1] == ASK:
+                busy[0] += 1
+                time.sleep(0.7 if busy[0] == 1 else 0.0)
+            return sites[2].answer(message)
+
+    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=0.3) as exchange:
+        for k, site in enumerate((*sites[:2], Slow())):
+            Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
+        roster = Roster.of(make, fed)
+
+        def ask(t, requests):
+            time.sleep(0.1 if t > 0 else 0.0)
+            return exchange(t, requests)
+
+        run(method, roster, transport=ask, rounds=12, tol=0, record_every=12)
+    rounds = sorted(i.round for i in roster.incidents)
+    assert rounds[0] == 0
+    assert rounds[-1] < 11
+    assert busy[0] == 12 - len(rounds) + 1  # no request waits behind another
 
 
 def lost(roster):

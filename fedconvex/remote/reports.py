@@ -13,6 +13,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.problems import Independent, MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL
 from fedconvex.remote.messages import Form, Refused
+from fedconvex.remote.rounding import allowances
 
 __all__ = ["expected", "report", "statistic_of"]
 
@@ -21,6 +22,8 @@ _FLOATS = np.dtype(np.float64)
 
 def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return a client's part: f_k and its gradient; sums by domain; or losses, image and conjugate of a task.
+
+    With values and gradients come `allowances` for rounding.
 
     Parameters
     ----------
@@ -46,9 +49,9 @@ def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[s
     clients = np.full((len(w), 1), number, dtype=np.int64)
     if "alpha" in asked:
         losses, g = domain_sums(problem, w, asked["alpha"], clients)
-        return {"losses": losses[:, 0], "gradient": g[:, 0]}
+        return {"losses": losses[:, 0], "gradient": g[:, 0], **allowances(problem, w, asked["alpha"])}
     values, G = values_gradients_of(problem, w, clients)
-    return {"value": values[:, 0], "gradient": G[:, 0]}
+    return {"value": values[:, 0], "gradient": G[:, 0], **allowances(problem, w)}
 
 
 def _task(problem: Any, t: int, w: np.ndarray) -> dict[str, np.ndarray]:
@@ -87,7 +90,8 @@ def expected(problem: Any, asked: Mapping[str, np.ndarray]) -> dict[str, Form]:
         sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("value", "conjugate", "reach"), (R,))
         sizes["image"] = (R, shape[-1])
     elif "alpha" in asked:
-        sizes = {"losses": asked["alpha"].shape, "gradient": (R, *shape)}
+        both = asked["alpha"].shape
+        sizes = {"losses": both, "gradient": (R, *shape), "error": (R,), "off": both}
     else:
-        sizes = {"value": (R,), "gradient": (R, *shape)}
+        sizes = {"value": (R,), "gradient": (R, *shape), "error": (R,), "off": (R,)}
     return {name: Form(size, _FLOATS, False) for name, size in sizes.items()}

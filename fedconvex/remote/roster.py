@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,15 @@ from fedconvex.solvers.certificates import duality_gap
 __all__ = ["Roster"]
 
 _EPS = float(np.finfo(float).eps)
+
+
+class DomainParts(NamedTuple):
+    """What all clients say of the domains at R models, with what rounding may have done to it."""
+
+    F: np.ndarray  # (R, p)
+    g: np.ndarray  # (R, size) of a weighted sum of them
+    error: np.ndarray  # (R,) of g, in norm
+    off: np.ndarray  # (R,) of every F_k
 
 
 class Roster(ServerProblem):
@@ -178,11 +187,15 @@ class Roster(ServerProblem):
         if reports is None or self._impossible([a["value"] for a in reports], traits(self.loss).lower_bound):
             return _unknown(w)
         p, R = self.weights, len(w)
-        value = np.einsum("k,kr->r", p, np.array([a["value"] for a in reports]))
-        g = np.einsum("k,krj->rj", p, np.array([a["gradient"].reshape(R, -1) for a in reports]))
+        values, G = np.array([a["value"] for a in reports]), np.array([a["gradient"].reshape(R, -1) for a in reports])
+        value, g = np.einsum("k,kr->r", p, values), np.einsum("k,krj->rj", p, G)
         if self.penalty is not None:
             return Measure(value + penalty_values(self, w.reshape(R, -1)), np.full(R, np.inf))
-        return Measure(value, self._gap(value, g))
+        error, off = (np.einsum("k,kr->r", p, np.array([a[name] for a in reports])) for name in ("error", "off"))
+        few = (len(p) + 16) * _EPS  # sums over clients, and the bound itself
+        error = np.abs(error) + few * np.einsum("k,kr->r", p, np.linalg.norm(G, axis=2))
+        off = np.abs(off) + few * np.einsum("k,kr->r", p, np.abs(values))
+        return Measure(value, np.minimum(self._by_convexity(g, error), value - traits(self.loss).lower_bound) + off)
 
     def _impossible(self, values: list[np.ndarray], least: float) -> bool:
         """Whether clients report less than a loss can be; they are named."""
@@ -191,14 +204,11 @@ class Roster(ServerProblem):
             self._desk.note(self._round, k, "its losses are below the least value of the loss")  # type: ignore[union-attr]
         return bool(liars)
 
-    def _gap(self, value: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return the smaller of both bounds of R models, and what may be lost in rounding."""
-        return np.minimum(self._by_convexity(g), value - traits(self.loss).lower_bound) + 8.0 * _EPS * np.abs(value)
-
-    def _by_convexity(self, g: np.ndarray) -> np.ndarray:
-        """Return ‖g‖^2/(2 l2) of R gradients, inf without l2."""
+    def _by_convexity(self, g: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Return ‖g‖^2/(2 l2) of R gradients that may be off by so much, inf without l2."""
         l2 = self.strong_convexity
-        return np.sum(g * g, axis=1) / (2.0 * l2) if l2 > 0.0 else np.full(len(g), np.inf)
+        size = (1.0 + g.shape[1] * _EPS) * np.linalg.norm(g, axis=1) + error
+        return size**2 * (1.0 + 8.0 * _EPS) / (2.0 * l2) if l2 > 0.0 else np.full(len(g), np.inf)
 
     def value(self, w: np.ndarray) -> np.ndarray:
         """Objective of R models (R,), NaN where a client does not answer."""
@@ -206,17 +216,23 @@ class Roster(ServerProblem):
 
     # ---------------------------------------------------------------- agnostic objectives
 
-    def domain_parts(self, w: np.ndarray, mix: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the domains' objectives (R, p), and the gradients (R, size) of their sums weighted by mix (R, p)."""
+    def domain_parts(self, w: np.ndarray, mix: np.ndarray) -> DomainParts | None:
+        """Return the domains' objectives, and the gradients of their sums weighted by mix (R, p)."""
         counts = counts_of(self)
         reports = self._asked(w, mix / counts)
         least = 0.0 if traits(self.loss).lower_bound >= 0.0 else -np.inf  # of a sum over rows
         if reports is None or self._impossible([a["losses"] for a in reports], least):
             return None
-        W = w.reshape(len(w), -1)
-        F = sum(a["losses"] for a in reports) / counts + self._rowless.ridge_terms(W)[:, None]
-        g = sum(a["gradient"].reshape(len(w), -1) for a in reports)
-        return F, g + mix.sum(axis=1, keepdims=True) * self._rowless.ridge * W
+        W, few = w.reshape(len(w), -1), (len(reports) + 16) * _EPS
+        G, ridge = [a["gradient"].reshape(len(w), -1) for a in reports], self._rowless.ridge_terms(W)[:, None]
+        F = sum(a["losses"] for a in reports) / counts + ridge
+        off = (
+            sum(np.abs(a["off"]) + few * np.abs(a["losses"]) for a in reports) / counts
+            + 4.0 * W.shape[1] * _EPS * ridge
+        )
+        pull = mix.sum(axis=1, keepdims=True) * self._rowless.ridge * W
+        error = sum(np.abs(a["error"]) for a in reports) + few * sum(np.linalg.norm(g, axis=1) for g in [*G, pull])
+        return DomainParts(F, sum(G) + pull, error, off.max(axis=1) + few * np.abs(F).max(axis=1))
 
     def measure_minimax(
         self, uncertainty_set: Any, w: np.ndarray, domain_weights: np.ndarray
@@ -225,20 +241,26 @@ class Roster(ServerProblem):
         parts = self.domain_parts(w, domain_weights)
         if parts is None:
             return tuple(_unknown(w))  # type: ignore[return-value]
-        F, g = parts
-        value, least = np.asarray(uncertainty_set.largest(F)[0]), traits(self.loss).lower_bound
-        lower = np.einsum("rp,rp->r", domain_weights, F) - self._by_convexity(g)
-        off = 8.0 * _EPS * (np.abs(value) + np.abs(F).max(axis=1))
-        return value, np.maximum(value - np.maximum(lower, least), 0.0) + off
+        value, least = np.asarray(uncertainty_set.largest(parts.F)[0]), traits(self.loss).lower_bound
+        lower = np.einsum("rp,rp->r", domain_weights, parts.F) - self._by_convexity(parts.g, parts.error)
+        return value, np.maximum(value - np.maximum(lower, least), 0.0) + 2.0 * parts.off
 
     def measure_softmax(self, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (1/mu) log sum exp(mu F_k(w)), and its gap by strong convexity, (R,) each."""
+        """Return (1/mu) log sum exp(mu F_k(w)), and its gap by strong convexity, (R,) each.
+
+        For any q on the simplex the objective is at least q'F - (1/mu) sum q log q, whose gradient is that of q'F.
+        """
         first = self.domain_parts(w, np.zeros((len(w), counts_of(self).size)))
-        second = None if first is None else self.domain_parts(w, softmax(first[0], mu))
-        if second is None:
+        q = None if first is None else softmax(first.F, mu)
+        second = None if q is None else self.domain_parts(w, q)
+        if second is None or q is None:
             return tuple(_unknown(w))  # type: ignore[return-value]
-        value = np.asarray(log_sum_exp(second[0], mu))
-        return value, self._gap(value, second[1])
+        value, p = np.asarray(log_sum_exp(second.F, mu)), q.shape[1]
+        entropy = -np.sum(q * np.log(np.maximum(q, np.finfo(float).tiny)), axis=1) / mu
+        short = np.maximum(value - np.einsum("rp,rp->r", q, second.F) - entropy, 0.0)
+        few = 8.0 * (p + 2) * _EPS * (np.abs(value) + np.log(p) / mu)
+        gap = np.minimum(short + self._by_convexity(second.g, second.error), value - traits(self.loss).lower_bound)
+        return value, gap + 2.0 * second.off + few
 
     # ---------------------------------------------------------------- models per task
 

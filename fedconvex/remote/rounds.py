@@ -149,7 +149,8 @@ class SiteEngine(Engine):
             forms[k] = {f"reply/{name}": _form(v, rows.size) for name, v in template._asdict().items()}
         found = self.desk.collect(ASK, t, asked, forms, self.desk.patience if meaning == REFUSE else 1)
         there = np.isin(clients, list(found))
-        if meaning != REFUSE and not there.any(axis=1).all():  # nobody at all
+        uneven = np.ptp(there.sum(axis=1)) > 0  # answers of some trajectories only
+        if meaning != REFUSE and (uneven or not there.any(axis=1).all()):
             left = {k: a for k, a in asked.items() if k not in found}
             found |= self.desk.collect(ASK, t, left, forms, self.desk.patience)
             there = np.isin(clients, list(found))
@@ -167,25 +168,24 @@ class SiteEngine(Engine):
         there: np.ndarray,
         found: Mapping[int, Any],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return clients and weights of the answers that came."""
-        if meaning == REFUSE or not there.any(axis=1).all():
-            self._need(found, np.unique(clients).tolist(), t, "an answer")
-        counts = there.sum(axis=1)
-        if (counts != counts[0]).any():
-            who, got = f"round {t} over sites", f"{counts.min()} to {counts.max()} in {len(counts)} trajectories"
-            raise bad(who, "have equally many answers in every trajectory", got, "run one trajectory at a time")
+        """Return clients and weights of the answers that came; arrays need equally many in every trajectory."""
+        uneven = np.ptp(there.sum(axis=1)) > 0
+        if meaning == REFUSE or uneven or not there.any(axis=1).all():
+            self._need(found, np.unique(clients).tolist(), t, "an answer", uneven)
         clients, weights = (a[there].reshape(len(a), -1) for a in (clients, weights))
         if meaning == RENORMALISE:
             weights = weights / weights.sum(axis=1, keepdims=True)
         return clients, weights
 
-    def _need(self, found: Mapping[int, Any], clients: Any, t: int, what: str) -> None:
+    def _need(self, found: Mapping[int, Any], clients: Any, t: int, what: str, uneven: bool = False) -> None:
         """Raise unless all of the clients have answered."""
         missing = [str(self.server.federation.labels[k]) for k in clients if k not in found]
         if missing:
             name, more = type(self.method).__name__, "" if len(missing) < 6 else f" and {len(missing) - 5} more"
             text = f"{name}, round {t}: must have {what} of {', '.join(missing[:5])}{more}, asked {self.desk.patience}"
-            raise ConnectionError(f"{text} times; see Roster.incidents, and start the run again from its checkpoint")
+            cure = "start the run again from its checkpoint"
+            cure = "run trajectories one at a time: here they lose different clients" if uneven else cure
+            raise ConnectionError(f"{text} times; see Roster.incidents, and {cure}")
 
     def _addresses(self, rows: np.ndarray, k: int) -> dict[str, np.ndarray]:
         """Return which trajectories a client works in, and the memory that the server counts on."""

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Site:
         messages.forms(method)
         self.method, self.make, self.own = method, make, federation
         self.label, self.id = federation.labels[0], int(federation.ids[0])
-        self.session = -1
+        self.session, self._turn = -1, Lock()
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
         self.own_method: Any = method  # with the numbers of the trajectories that are run
@@ -96,10 +97,16 @@ class Site:
     def answer(self, message: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the answer to a message, or a refusal that says why; nothing is raised for what a server sends.
 
+        Messages that come at once, in several threads, are answered one after the other.
+
         Parameters
         ----------
         message : mapping from name to array
         """
+        with self._turn:  # memories are for one request at a time
+            return self._answered(message)
+
+    def _answered(self, message: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         request = Request(REFUSE, -1, -1, -1)
         try:
             request, arrays = messages.opened(message)

@@ -23,7 +23,7 @@ import numpy as np
 
 from fedconvex._check import bad, instance, real, whole, wrong_type
 from fedconvex._files import npz
-from fedconvex.remote.messages import REFUSE, fingerprint
+from fedconvex.remote.messages import MEASURE, REFUSE, fingerprint
 
 __all__ = ["Exchange", "serve"]
 
@@ -43,7 +43,7 @@ class Exchange:
     sites : int
         How many there are: clients 0, ..., K - 1.
     deadline : float
-        Seconds after which who has not answered is left out.
+        Seconds after which who has not answered is left out. Later rounds do not wait for it until it is back.
 
     Raises
     ------
@@ -78,6 +78,8 @@ class Exchange:
             raise OSError(error.errno, text) from error
         self.address, self._secret = self._listener.address, secret
         self._lines: dict[int, Connection] = {}
+        self._late: set[Connection] = set()  # sites that owe an answer since the last deadline
+        self._gone: set[int] = set()  # and those that were not there
         self._lock, self._open = Lock(), True
         self._door = Thread(target=self._accept, daemon=True)
         self._door.start()
@@ -110,17 +112,23 @@ class Exchange:
                 line.close()
 
     def __call__(self, t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
-        """Send requests, and return what came back before the deadline."""
+        """Send requests, and return what came back before the deadline.
+
+        Nobody waits for sites that missed the last deadline, unless only such sites are asked for work: they are asked
+        again once they have answered the earlier request, or are connected anew.
+        """
         end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
         waiting: dict[Connection, int] = {}
-        left = dict(requests)
+        left, absent = dict(requests), {k for k in requests if self._is_absent(k)}
+        patient = len(absent) == len(requests) and any(_kind(a) != MEASURE for a in requests.values())
         while left or waiting:
-            for k in [k for k in left if k in self._lines]:
+            for k in [k for k in left if self._is_free(k)]:
                 line = self._lines[k]
+                absent.discard(k)
                 if self._sent(k, line, npz(left.pop(k))):
                     waiting[line] = k
             rest = end - time.monotonic()
-            if rest <= 0.0:
+            if rest <= 0.0 or not (waiting or patient or left.keys() - absent):
                 break
             for line in self._ready(waiting, min(rest, 0.05) if left else rest):
                 k = waiting[line]
@@ -129,7 +137,21 @@ class Exchange:
                     answers[k] = answer
                 if answer is None or k in answers:
                     del waiting[line]
+        self._late |= set(waiting)
+        self._gone = (self._gone | left.keys()) - answers.keys()
         return answers
+
+    def _is_absent(self, k: int) -> bool:
+        """Whether a site missed the last deadline, and has neither answered nor come back since."""
+        return k in self._gone if k not in self._lines else not self._is_free(k)
+
+    def _is_free(self, k: int) -> bool:
+        """Whether a site is connected and has answered what it was asked before, if only now."""
+        line = self._lines.get(k)
+        if line in self._late and line is not None and line in wait([line], 0.0):
+            self._received(k, line)
+            self._late.discard(line)
+        return k in self._lines and self._lines[k] not in self._late
 
     @staticmethod
     def _ready(waiting: Mapping[Connection, int], seconds: float) -> list[Connection]:
@@ -157,6 +179,7 @@ class Exchange:
     def _drop(self, k: int, line: Connection) -> None:
         with self._lock:
             line.close()
+            self._late.discard(line)
             if self._lines.get(k) is line:
                 del self._lines[k]
 
@@ -268,3 +291,9 @@ def _late(answer: Mapping[str, np.ndarray], request: Mapping[str, np.ndarray]) -
     asked = fingerprint({name: a for name, a in request.items() if name != "header"})
     headed = header.shape == (6,) and header.dtype == np.int64
     return bool(headed and header[1] < REFUSE and header[5] != asked)
+
+
+def _kind(request: Mapping[str, np.ndarray]) -> int:
+    """Return what is asked for."""
+    header = request.get("header", np.empty(0))
+    return int(header[1]) if header.size > 1 else REFUSE

@@ -1,0 +1,94 @@
+"""What rounding may do to the values and gradients that a site answers, so that a server's certificate holds.
+
+Any sum of m rounded terms is off by at most m eps times the sum of their sizes: eps is twice the unit roundoff, which
+makes up for products of errors. With n rows of d features and m = n + d + 16, the computed score z' of a row x is off
+by delta <= m eps |x|'|w|, and the computed slope r of its loss by 16 eps |r| from the slope l'(z') (with C outputs,
+whose slopes are differences, by 16 C eps beside). The gradient that a site answers is therefore within
+
+    e_j = m eps mean |x_ij| (|r_i| + C) + 8 eps |ridge w_j|
+
+of that made of the exact slopes l'(z'). These are slopes at scores that are not quite w's: since l is convex, with L
+the largest |l'| within delta of z',
+
+    F(v) >= F(w) + g'(v - w) + (l2/2) ‖v - w‖^2 - off,   off = mean (L + |r|) delta + m eps mean |l| + ridge terms,
+
+for every v, so that F(w) - F* <= (‖g‖ + ‖e‖)^2/(2 l2) + off. L is the Lipschitz constant of the loss, or |r| + B delta,
+B a bound of l'' there. The same off bounds what the value is off by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedconvex.kernels import row_losses
+from fedconvex.kernels.domains import domains_of
+from fedconvex.loss_traits import traits
+
+__all__ = ["EPS", "allowances"]
+
+EPS = float(np.finfo(float).eps)
+
+
+def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Return ``error`` (R,), ‖e‖ of a client's gradient at models w (R, *model), and ``off`` of its values.
+
+    Parameters
+    ----------
+    problem : problem
+        As a site has it, with its own rows only.
+    w : array (R, *model)
+    alpha : array (R, p), optional
+        Weights of rows by domain: sums over rows take the place of f_k, ``off`` is (R, p), and no ridge is counted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.remote.rounding import allowances
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [2.0])]), Squared(), 0.1)
+    >>> found = allowances(problem, np.array([[1.0], [1e6]]))
+    >>> bool(found["off"][0] < 1e-13), bool(1e-6 < found["off"][1] < 1e-1)
+    (True, True)
+    """
+    fed, loss, (R, C) = problem.federation, problem.row_loss, (len(w), problem.n_outputs)
+    y = problem.row_labels if alpha is None else problem.absolute_labels
+    share = problem.relative_weights if alpha is None else fed.sample_weight
+    W, n, m = w.reshape(R, -1), fed.n, (fed.n + fed.d + 16) * EPS
+    sizes = abs(fed.X)  # of the entries
+    delta = m * np.asarray(sizes @ np.abs(W).reshape(-1, fed.d).T).reshape(n, R, C).max(axis=2)
+    Z = np.ascontiguousarray(fed.X @ W.reshape(-1, fed.d).T)
+    values, slopes = np.empty((n, R)), Z.copy()
+    row_losses.row_values(loss, Z, y, values)
+    row_losses.row_slopes(loss, slopes, y)
+    r = np.abs(slopes).reshape(n, R, C).max(axis=2) + (float(C) if C > 1 else 0.0)
+    each = np.ones((n, 1)) if share is None else share[:, None]
+    rows = (_steepest(problem, Z, y, each, r, delta) + r) * delta + m * np.abs(values)
+    if alpha is not None:
+        code = domains_of(fed).code
+        off = np.stack([np.bincount(code, rows[:, i], alpha.shape[1]) for i in range(R)])
+        by_row, ridge = r * alpha[:, code].T, 0.0
+    else:
+        off = rows.mean(axis=0) + 4.0 * m * problem.ridge_terms(W)
+        by_row, ridge = r / n, problem.ridge
+    e = m * np.asarray(sizes.T @ by_row).T * np.sqrt(C)
+    return {"error": np.linalg.norm(e, axis=1) + 8.0 * EPS * np.linalg.norm(ridge * W, axis=1), "off": off}
+
+
+def _steepest(
+    problem: Any, Z: np.ndarray, y: np.ndarray, share: np.ndarray, r: np.ndarray, delta: np.ndarray
+) -> np.ndarray:
+    """Return a bound of |l'| of every row (n, R) within delta of its scores; inf where the loss tells nothing."""
+    kind = traits(problem.loss)
+    if np.isfinite(kind.lipschitz):
+        return kind.lipschitz * share
+    if np.isfinite(kind.smoothness):
+        return r + kind.smoothness * share * delta
+    if not kind.curved or kind.several:
+        return np.full(r.shape, np.inf)
+    bend, ends = np.empty(r.shape[::-1]), np.array([0, len(r)])
+    for h, z in zip(bend, Z.T, strict=True):
+        row_losses.row_curvatures(problem.row_loss, z.copy(), y, ends, np.ones(1), h)
+    growth = kind.self_concordance * delta if np.isfinite(kind.self_concordance) else 0.0 * delta
+    return r + bend.T * np.exp(np.minimum(growth, 700.0)) * delta
