@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fedconvex.methods import GradientDescent as GradientDescent
     from fedconvex.problems import Problem as Problem
     from fedconvex.solvers import Solution as Solution
+    from fedconvex.sweeps import sweep as sweep
     from fedconvex.vertical_federation import VerticalFederation as VerticalFederation
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ _HOME = {
     "fedconvex.constants": ["Constants"],
     "fedconvex.problems": ["Problem"],
     "fedconvex.solvers": ["Solution"],
+    "fedconvex.sweeps": ["sweep"],
     "fedconvex.methods": ["SCAFFOLD", "SGD", "FedAvg", "FedProx", "FedSGD", "GradientDescent"],
     "fedconvex.driver": ["DivergenceWarning", "Result", "Status", "iterate", "run"],
 }

@@ -8,12 +8,12 @@ from collections.abc import Callable
 __all__ = ["progress_line"]
 
 
-def progress_line() -> Callable[[float, str], None] | None:
-    """Return a function of the share done and what is being done, or None where stderr is no terminal.
+def progress_line(always: bool = False) -> Callable[[float, str], None] | None:
+    """Return a function of the share done and what is being done; None where stderr is no terminal, unless always.
 
     The line is removed when all is done. The time left assumes that the rest goes as fast as what is done.
     """
-    if not sys.stderr.isatty():
+    if not (always or sys.stderr.isatty()):
         return None
     from tqdm import tqdm
 

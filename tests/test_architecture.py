@@ -38,6 +38,7 @@ FLOORS = [
     {"theorems"},
     {"verify"},
     {"report"},
+    {"sweeps"},
     {"papers", "estimators", "comparison", "remote", "engines", "bench", "conformance"},
     {"cli"},
     {"__main__"},
@@ -45,7 +46,7 @@ FLOORS = [
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "tables", "datasets"}
 NUMBA = {"kernels/cache.py"}
-HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas"}
+HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas", "joblib"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
 # the five calls of a method, described once in docs/architecture.md
 PROTOCOL = {
@@ -322,7 +323,7 @@ def test_import_is_light():
     env = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     loaded = set(json.loads(done.stdout))
-    unwanted = {"numba", "scipy.optimize", "cvxpy", "sklearn", "matplotlib", "pandas", "pyarrow", "numpy"}
+    unwanted = {"numba", "scipy.optimize", "cvxpy", "sklearn", "matplotlib", "pandas", "pyarrow", "numpy", "joblib"}
     assert not loaded & unwanted
     assert "fedconvex" in loaded
 
@@ -362,7 +363,15 @@ def test_a_first_round_loads_no_other_method(tmp_path):
     loaded = set(json.loads(done.stdout))
     methods = {m for m in loaded if m.startswith("fedconvex.methods.") and ".parts" not in m}
     assert methods == {"fedconvex.methods.fedavg"}
-    unused = ("problems.boosting", "problems.multitask", "simplex.euclidean", "tables.csv_files", "secure", "remote")
+    unused = (
+        "problems.boosting",
+        "problems.multitask",
+        "simplex.euclidean",
+        "tables.csv_files",
+        "secure",
+        "remote",
+        "sweeps",
+    )
     assert not {f"fedconvex.{m}" for m in unused} & loaded
 
 
@@ -381,15 +390,25 @@ def unpickles(node):
 def test_nothing_is_unpickled():
     def check(path):
         tree = parsed(path)
-        modules = {m.split(".")[0] for m, _, _ in imports(tree)} & {"pickle", "cPickle", "dill", "joblib", "shelve"}
-        return [*modules, *(ast.unparse(n) for n in nodes(tree) if unpickles(n))]
+        modules = {m.split(".")[0] for m, _, _ in imports(tree)} & {"pickle", "cPickle", "dill", "shelve"}
+        return [*modules, *(ast.unparse(n) for n in nodes(tree) if unpickles(n) or loads_by_joblib(n))]
 
     assert not everywhere(check)
+
+
+def loads_by_joblib(node):
+    """Whether a statement imports more of joblib than what calls functions in other processes."""
+    if isinstance(node, ast.Import):
+        return any(alias.name.split(".")[0] == "joblib" for alias in node.names)
+    from_joblib = isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "joblib"
+    return from_joblib and (node.module != "joblib" or not {a.name for a in node.names} <= {"Parallel", "delayed"})
 
 
 def test_the_test_of_pickles_can_fail():
     calls = "np.load(f, allow_pickle=True)\nnp.load(f, allow_pickle=False)\nnp.load(f, allow_pickle=a)\neval('1')"
     assert [unpickles(n) for n in ast.walk(ast.parse(calls))].count(True) == 3
+    lines = "from joblib import Parallel, delayed\nimport joblib\nfrom joblib import load\nfrom joblib.pool import f"
+    assert [loads_by_joblib(n) for n in ast.parse(lines).body] == [False, True, True, True]
 
 
 def draws_globally(node):

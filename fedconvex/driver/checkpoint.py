@@ -22,11 +22,24 @@ from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
 from fedconvex.problems import MovingTarget
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "about_problem"]
 
 _ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
 _DELETE = "delete it to start anew, or name another file"
 _COLUMNS = {"round": int, "value": float, "gap": float, "seconds": float, "floats_down": int, "floats_up": int}
+
+
+def about_problem(problem: Any) -> dict[str, Any]:
+    """Return what makes two problems the same: digests of rows, weights and drift, the loss, l2 and what is its own."""
+    covariance = problem.covariance if isinstance(problem, MovingTarget) else None
+    return {
+        "data": problem.federation.digest,
+        "loss": repr(problem.loss),
+        "l2": problem.l2,
+        "problem": getattr(problem, "fingerprint", ""),
+        "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=16).hexdigest(),
+        "drift": "none" if covariance is None else hashlib.blake2b(covariance.tobytes()).hexdigest()[:32],
+    }
 
 
 class Checkpoint:
@@ -46,19 +59,12 @@ class Checkpoint:
         self.about = {
             "version": fedconvex.__version__,
             "method": repr(engine.method),
-            "data": problem.federation.digest,
-            "loss": repr(problem.loss),
-            "l2": problem.l2,
-            "problem": getattr(problem, "fingerprint", ""),
-            "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=16).hexdigest(),
+            **about_problem(problem),
             "key": int(engine.key),
             "trajectories": engine.R,
             "record_every": every,
             "start": origin,
         }
-        covariance = problem.covariance if isinstance(problem, MovingTarget) else None
-        drift = "none" if covariance is None else hashlib.blake2b(covariance.tobytes()).hexdigest()[:32]
-        self.about["drift"] = drift
         self._check_path()
 
     def _check_path(self) -> None:
