@@ -180,6 +180,7 @@ RECORDS = {
     "Bound",
     "Incident",
     "SiteWarning",
+    "Sweep",
 }
 """Classes without a check of their own: records that functions return, protocols, and settings that a method checks."""
 
@@ -206,6 +207,7 @@ def world() -> dict[str, Any]:
         Squared,
         VerticalFederation,
         run,
+        sweep,
     )
     from fedconvex.methods import AFL, SCAFFOLD, KLBall, MultiBoost, Point, Polytope, Simplex
     from fedconvex.models import LinearModel
@@ -301,6 +303,7 @@ def world() -> dict[str, Any]:
         "logistic_loss": Logistic(),
         "agnostic": run(AFL(step_size=0.1, domain_step_size=0.1), problem, rounds=3, tol=0.0),
         "searched": run(MultiBoost(), StumpProblem(sources), rounds=3, tol=0.0).state,
+        "swept": sweep(FedAvg(step_size=0.1), problem, grid={"step_size": [0.1, 0.2], "local_steps": [1, 2]}, rounds=2),
         "drifting": heterogeneity_trace(FedAvg(step_size=0.1, local_steps=2), problem, rounds=3),
     }
 
@@ -387,6 +390,7 @@ def values() -> dict[str, Any]:
         "other": np.ones(2),
         "measured": None,
         "results": {"mine": w["result"]},
+        "found": w["swept"],
         "result": w["result"],
         "trace": w["result"].trace,
         "tol": 1e-3,
@@ -632,6 +636,8 @@ def own() -> dict[str, dict[str, Any]]:
         "theorems.virtual.virtual_descent": {"before": 1.0, "unasked": 0},
         "theorems.virtual.virtual_growth": {"kappa": np.array([0.1, 2.5]), "rho": 1.0, "rounds": 300},
         "datasets.load_npz": {"path": files["npz"]},
+        "sweeps.heat_map": {"x": "step_size", "y": "local_steps"},
+        "sweeps.read_sweep": {"path": files["sweep"]},
         "datasets.load_svmlight": {"path": files["svm"]},
         "datasets.load_table": {"path": files["csv"], "target": "y"},
         "datasets.partition_dirichlet": {"y": signs},
@@ -853,6 +859,7 @@ def world_files() -> dict[str, str]:
     w["linear_model"].save(at["model"])
     w["ensemble_model"].save(at["boosted"])
     w["q_ensemble"].save(at["ensemble"])
+    w["swept"].save(at["sweep"])
     return at
 
 
@@ -865,6 +872,7 @@ FILES = {
     "ensemble": "q.npz",
     "new": "new",
     "folder": "folder",
+    "sweep": "sweep.npz",
 }
 
 
