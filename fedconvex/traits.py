@@ -82,7 +82,9 @@ class Traits(NamedTuple):
 
     local: LocalSteps | None = None  # None where clients do something else
     server_step: float | None = None  # beta of w <- w + beta (sum_k q_k w_k - w), q_k the weights of the participants
-    sampling: str = "other"  # everyone, uniform (different clients), proportional (draws with probabilities p_k), other
+    sampling: str = (
+        "other"  # everyone, uniform (different clients), proportional (draws with probabilities p_k), scaled, other
+    )
     participants: int = 0  # clients, or draws, in a round
     drawn: tuple[str, ...] = ("something",)  # what is random: clients, batches, stragglers, domains, rows, ...
     proximal: Any = (

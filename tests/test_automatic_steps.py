@@ -195,7 +195,7 @@ def test_settings_without_a_theorem_refuse(logistic):
         (FedAvg(step_size="auto", epochs=1, batch_size=5), logistic, "epochs"),
         (FedAvg(step_size="auto", server=methods.ServerAdam(step_size=0.1)), logistic, "optimisers"),
         (FedAvg(step_size="auto", client=methods.ClientMomentum(0.9)), logistic, "optimisers"),
-        (FedAvg(step_size="auto", participation=2), uneven, "unequal weights: take ProportionalSampling"),
+        (FedAvg(step_size="auto", participation=2), uneven, "unequal weights: take ScaledSampling"),
         (FedAvg(step_size="auto", participation=2), flat, "without strong convexity"),
         (FedAvg(step_size="auto"), kinked, "Hinge.*, which is not smooth: take a smooth loss"),
         (SCAFFOLD(step_size="auto"), uneven, "unequal weights"),

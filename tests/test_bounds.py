@@ -15,7 +15,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.constants import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import Decay
-from fedconvex.theorems import dynamic_msd
+from fedconvex.theorems import THEOREMS, dynamic_msd
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step
 from fedconvex.theorems.dynamic_noise import (
     gradient_noise,
@@ -530,8 +530,10 @@ def test_strongly_convex_hypotheses():
         fedavg_strongly_convex(c, local_steps=2, rounds=3)
     fedavg_strongly_convex(c, local_steps=1, rounds=3)  # G does not enter
     c = Constants(L=1.0, mu=1.0, Gamma=0.0, D=1.0, sigma2=0.0, G2=1.0, p=np.array([0.2, 0.8]))
-    with pytest.raises(AssumptionError, match=r"equal client weights, got weights from 0.2 to 0.8"):
-        fedavg_scheme_two(c, local_steps=1, rounds=3, participants=1)
+    with pytest.raises(AssumptionError, match=r"equal client weights .or ScaledSampling., got weights from 0.2 to 0.8"):
+        THEOREMS["fedavg-strongly-convex"].bound(c, local_steps=1, rounds=3, scheme="uniform", participants=1)
+    two, equal = (fedavg_scheme_two(c, local_steps=1, rounds=3, participants=1) for c in (c, replace(c, p=None, K=2)))
+    assert two.terms["sampling"] == pytest.approx(2 * 0.68 * equal.terms["sampling"])  # N sum p_k^2
     fedavg_scheme_one(c, local_steps=1, rounds=3, participants=1)
     # F is strongly convex but client 0 is not
     rank1 = Problem(Federation.from_clients([([[1.0, 0.0]], [1.0]), ([[1.0, 1.0], [0.0, 1.0]], [1.0, 2.0])]), Squared())

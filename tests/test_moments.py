@@ -18,6 +18,7 @@ from fedconvex.methods import (
     FedProx,
     ProgressiveHedging,
     ProportionalSampling,
+    ScaledSampling,
     ServerAdam,
     ServerSGD,
     UniformSampling,
@@ -79,11 +80,12 @@ def samples(scheme, p):
     if isinstance(scheme, ProportionalSampling):
         m = scheme.draws
         return [(math.prod(p[k] for k in s), np.bincount(s, minlength=K) / m) for s in product(range(K), repeat=m)]
-    out = []
-    for s in combinations(range(K), scheme):
+    out, scaled = [], isinstance(scheme, ScaledSampling)
+    m = scheme.clients if scaled else scheme
+    for s in combinations(range(K), m):
         v = np.zeros(K)
         v[list(s)] = p[list(s)]
-        out.append((1.0 / math.comb(K, scheme), v / v.sum()))
+        out.append((1.0 / math.comb(K, m), v * K / m if scaled else v / v.sum()))
     return out
 
 
@@ -101,7 +103,7 @@ def enumerate_run(problem, rounds, scheme, steps_of, B, replacement=False, beta=
             who = np.flatnonzero(weights)
             for joint in product(*(paths[k] for k in who)):
                 chance = q * prob * math.prod(c for c, _ in joint)
-                mean = sum(weights[k] * path[-1] for k, (_, path) in zip(who, joint, strict=True))
+                mean = W + sum(weights[k] * (path[-1] - W) for k, (_, path) in zip(who, joint, strict=True))
                 new_q.append(chance)
                 new_W.append(W + beta * (mean - W))
                 if len({len(path) for _, path in joint}) == 1:
@@ -132,6 +134,8 @@ ENUMERATED = {
     "uniform 2 of 3, unequal weights": {"rounds": 2, "E": 1, "B": 2, "scheme": 2},
     "scheme I, 2 draws": {"rounds": 2, "E": 1, "B": (3, 2, 1), "scheme": ProportionalSampling(2)},
     "scheme I, 3 draws": {"rounds": 1, "E": 1, "B": 1, "scheme": ProportionalSampling(3)},
+    "scaled, 2 of 3": {"rounds": 2, "E": 1, "B": (3, 2, 1), "scheme": ScaledSampling(2)},
+    "scaled, two steps, server step": {"rounds": 1, "E": 2, "B": (2, 2, 1), "scheme": ScaledSampling(1), "beta": 0.6},
     "two steps": {"rounds": 1, "E": 2, "B": (3, 2, 1)},
     "two steps, uniform 2 of 3": {"rounds": 1, "E": 2, "B": 1, "scheme": 2, "uniform": True},
     "two steps, scheme I": {"rounds": 1, "E": 2, "B": (2, 2, 1), "scheme": ProportionalSampling(2)},
@@ -195,7 +199,8 @@ def against_enumeration(case, kron):
         sub, dev, mean, second = expected(problem, q, W)
         pairs += [(trace.suboptimality[t], sub), (trace.deviation[t], dev), (trace.mean_error[t], mean)]
     pairs.append((trace.second_moment, second))
-    if inside and np.ptp(arguments["local_steps"]) == 0:
+    summed = not isinstance(case.get("scheme"), ScaledSampling)
+    if inside and summed and np.ptp(arguments["local_steps"]) == 0:
         shadow = moments.shadow(T, start=start)
         best = problem.solve()
         for j in range(int(np.max(case["E"])) + 1):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         ServerSGD,
         ServerYogi,
     )
-    from fedconvex.methods.parts.participation import ProportionalSampling, UniformSampling
+    from fedconvex.methods.parts.participation import ProportionalSampling, ScaledSampling, UniformSampling
     from fedconvex.methods.parts.responses import BestResponse, GradientResponse
     from fedconvex.methods.parts.step_sizes import Decay
     from fedconvex.methods.progressivehedging import ProgressiveHedging
@@ -112,6 +112,7 @@ __all__ = [
     "ProximalGradient",
     "ProximalPoint",
     "RADFed",
+    "ScaledSampling",
     "SecureSums",
     "ServerAdagrad",
     "ServerAdam",

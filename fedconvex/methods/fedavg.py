@@ -17,7 +17,7 @@ import numpy as np
 
 from fedconvex.draws import Draws
 from fedconvex.fields import Flag
-from fedconvex.methods.parts import automatic_steps, averaging, local_work, optimizers, step_sizes
+from fedconvex.methods.parts import automatic_steps, averaging, local_work, optimizers, participation, step_sizes
 from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
@@ -51,7 +51,7 @@ class FedAvg(local_work.AveragedWork):
         spread more than gradients.
     participation : int, float or scheme
         Clients per round: a whole number of them (1 is one client), a share (1.0 is everybody, the default), drawn
-        uniformly without replacement, or a scheme such as `ProportionalSampling`.
+        uniformly without replacement, or a scheme: `ProportionalSampling`, `ScaledSampling`.
     client, server : optimisers
         CLIENTOPT and SERVEROPT; default plain SGD and averaging.
     shadow : bool
@@ -82,7 +82,10 @@ class FedAvg(local_work.AveragedWork):
 
     no_penalty = "its steps follow gradients: FedMiD, FedDualAvg and FedProx take proximal ones"
 
+    lost = participation.lost
+
     step_size: step_sizes.AutomaticStepSize
+    participation: participation.AnyParticipation = 1.0
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
     shadow: Flag = False
 

@@ -21,7 +21,7 @@ from fedconvex.kernels.domains import DomainSums
 from fedconvex.methods.parts import automatic_steps, averaging, local_work, participation, step_sizes
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.traits import RENORMALISE, LocalSteps, Traits
+from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["FedSGD"]
 
@@ -77,10 +77,10 @@ class FedSGD(CheckedFields):
 
     no_penalty = "its steps follow gradients: ProximalFedSGD is FedSGD with a proximal one"
 
-    lost = RENORMALISE
+    lost = participation.lost
 
     step_size: step_sizes.AutomaticStepSize
-    participation: participation.Participation = 1.0
+    participation: participation.AnyParticipation = 1.0
     batch_size: Count | None = None
     replacement: Flag = False
     shrink: Flag = False

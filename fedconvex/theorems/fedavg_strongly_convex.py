@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import instance, whole
+from fedconvex._check import whole
 from fedconvex.constants import MEASURED, Constants, default_steps
 from fedconvex.constants.default_steps import Schedule
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import iterate
 from fedconvex.loss_traits import traits
-from fedconvex.methods import Decay, FedAvg, ProportionalSampling, UniformSampling
+from fedconvex.methods import Decay, FedAvg, ProportionalSampling, ScaledSampling, UniformSampling
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import (
     client_noise,
@@ -26,7 +26,13 @@ from fedconvex.theorems.parts.assumptions import (
     sampling_share,
     where_taken,
 )
-from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
+from fedconvex.theorems.parts.instances import (
+    diabetes,
+    diabetes_unequal,
+    shifted_logistic,
+    unequal_hessians,
+    uneven_squares,
+)
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step, smoothness
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, plain_local_sgd, stationary
@@ -67,7 +73,8 @@ E‖g_k‖^2 <= G^2 at every local iterate of the run.
 kappa = L/mu, gamma = max{8 kappa, E}, Gamma = F* - sum p_k F_k*, B = sum p_k^2 sigma_k^2 + 6 L Gamma
 + 8 (E-1)^2 G^2, and C = 0 (full participation), (4/K) E^2 G^2 (scheme I: K devices drawn with replacement with
 probabilities p_k, plain average) or (4/K) E^2 G^2 (N-K)/(N-1) (scheme II: K of N uniformly without replacement,
-equal weights). At every synchronisation t = E r
+equal weights), times N sum p_k^2 for unequal ones, with the moves of a round weighted by p_k N/K. At every
+synchronisation t = E r
 
 E F(w_t) - F* <= (L/2) max{4(B + C)/mu^2, gamma ‖w_0 - w*‖^2}/(gamma + t)
               <= [kappa/(gamma + t)] (2(B + C)/mu + (mu gamma/2) ‖w_0 - w*‖^2).
@@ -78,7 +85,8 @@ Delta_{t+1} = eta_t^2 sum p_k^2 sigma_k^2 + min{ ((1 - eta_t mu) Delta_t^(1/2) +
                                                  (1 - eta_t mu) Delta_t + 6 L Gamma eta_t^2 + 2 s_t^2 G^2 },
 
 s_t the sum of the steps since the last synchronisation (0 right after it); at the end of a round, where clients are
-sampled, plus (1/K) s^2 G^2 (scheme I) or (1/K) s^2 G^2 (N-K)/(N-1) (scheme II), s the sum of the round's E steps.
+sampled, plus (1/K) s^2 G^2 (scheme I) or (1/K) s^2 G^2 (N-K)/(N-1) (scheme II; times N sum p_k^2 if weighted), s the
+sum of the round's E steps.
 """,
     source="""
 Li et al., "On the convergence of FedAvg on non-IID data", arXiv:1907.02189, Theorems 1-3.
@@ -87,6 +95,9 @@ Li et al., "On the convergence of FedAvg on non-IID data", arXiv:1907.02189, The
 The paper prints gamma + T - 1 and w_1 beside eta_t = 2/(mu (gamma + t)). That is true as well (proof above) but
 numbers steps from 1; here the start is w_0 and the first step eta_0, so that ``Decay(*fedavg_schedule(...))`` runs
 it. The value is the maximum, which is sharper; the sum of the terms is the paper's form. mu is the smallest mu_k.
+Scheme II with unequal weights is proven here for moves (`ScaledSampling`). The paper prints (N/K) sum p_k w_k, over the
+models: at w_k = w* that alone has variance (N-K)/(K(N-1)) (N sum p_k^2 - 1) ‖w*‖^2, whatever the steps, and does not
+converge; its proof takes p_k = 1/N, and for other weights it scales the objectives by N p_k, and L and G with them.
 """,
     meaning="""
 1/t convergence with local steps and sampling, if steps decay. G² over R^d is infinite for strongly
@@ -113,7 +124,9 @@ w*‖².
 2. Drift: with t_0 the last synchronisation, E Σ p_k‖w_k - w̄‖² ≤ Σ p_k E‖w_k - w_{t_0}‖² ≤ (E-1)²η_{t_0}²G² ≤
    4η_t²(E-1)²G²; the last since γ ≥ E makes η_{t_0} ≤ 2η_t. So 1 and 2: (1-η_tμ)Δ_t + η_t²B.
 3. Sampling, at a synchronisation only: E_S w̄ = v̄ and E‖w̄ - v̄‖² is 1/K (II: times (N-K)/(N-1)) of Σ p_k‖v_k - v̄‖²
-   ≤ Σ p_k‖v_k - w_{t_0}‖² ≤ E²η_{t_0}²G² ≤ 4E²η_t²G²: η_t²C.
+   ≤ Σ p_k‖v_k - w_{t_0}‖² ≤ E²η_{t_0}²G² ≤ 4E²η_t²G²: η_t²C. Scaled: w̄ - w_{t_0} is the mean over the sample of a_k =
+   N p_k (v_k - w_{t_0}), whose mean over all is v̄ - w_{t_0}; its variance is (N-K)/(K(N-1)) of (1/N) Σ‖a_k‖² - ‖v̄ -
+   w_{t_0}‖² ≤ N Σ p_k²‖v_k - w_{t_0}‖² ≤ N Σ p_k² · E²η_{t_0}²G².
 4. Δ_{t+1} ≤ (1-η_tμ)Δ_t + η_t²(B+C); η_0 = 2/(μγ) ≤ 1/(4L).
 5. v = max{4(B+C)/μ², γΔ_0}. Claim Δ_t ≤ v/(γ+t). True at t = 0. With n = γ+t: Δ_{t+1} ≤ (1 - 2/n)v/n + v/n² =
    v(n-1)/n² ≤ v/(n+1), since (n-1)(n+1) ≤ n².
@@ -208,7 +221,7 @@ def fedavg_scheme_one(constants: Constants, *, local_steps: int, rounds: int, pa
 
 
 def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, participants: int) -> Bound:
-    """Return Theorem 3: K of N devices of equal weight, uniformly without replacement.
+    """Return Theorem 3: K of N devices, uniformly without replacement; moves weighted by p_k N/K where p_k are unequal.
 
     Examples
     --------
@@ -218,12 +231,10 @@ def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, pa
     >>> round(fedavg_scheme_two(constants, local_steps=1, rounds=8, participants=2).terms["sampling"], 4)
     0.1667
     """
-    instance("fedavg_scheme_two: constants", constants, Constants)
     theorem = f"{SOURCE}, Theorem 3 (scheme II)"
     p = client_weights(theorem, constants)
     K = whole("participants", participants, low=1, high=p.size)
-    require(theorem, equal_weights(p))
-    return _bound(theorem, constants, local_steps, rounds, K, (p.size - K) / max(p.size - 1, 1))
+    return _bound(theorem, constants, local_steps, rounds, K, K * _share(theorem, "scaled", K, p))
 
 
 class _Given(NamedTuple):
@@ -285,14 +296,9 @@ def fedavg_step_by_step(
     constants, local_steps, rounds
         As for `fedavg_strongly_convex`.
     scheme : str
-        "everyone", "proportional" (scheme I) or "uniform" (scheme II).
+        "everyone", "proportional" (scheme I), "uniform" (scheme II) or "scaled" (scheme II, any weights).
     participants : int
-        Devices drawn in a round, for the two schemes.
-
-    Raises
-    ------
-    AssumptionError
-        If a constant is missing or infinite, or mu = 0.
+        Devices drawn in a round, for the schemes.
 
     Examples
     --------
@@ -304,7 +310,7 @@ def fedavg_step_by_step(
     """
     theorem = "fedconvex, sharper form of Li et al. 2020 (docs/theory/fedavg_strongly_convex.md)"
     E, r = whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=0)
-    share = sampling_share(theorem, scheme, participants, client_weights(theorem, constants))
+    share = _share(theorem, scheme, participants, client_weights(theorem, constants))
     g = _given(theorem, constants, E, r, share > 0.0)
     quiet = g._replace(noise=0.0, Gamma=0.0, G2=0.0)
     parts = [_distance(x, E, s) for x, s in ((quiet, 0.0), (quiet._replace(noise=g.noise), 0.0), (g, 0.0), (g, share))]
@@ -312,6 +318,14 @@ def fedavg_step_by_step(
     names = ("start", "noise", "drift", "sampling") if share > 0.0 else ("start", "noise", "drift")
     terms = {name: float(v) for name, v in zip(names, values, strict=False)}
     return Bound(terms, LAST_SYNCHRONISED, theorem, g.requires)
+
+
+def _share(theorem: str, scheme: str, participants: int, p: np.ndarray) -> float:
+    """Return the variance of what a sample moves, as a share of the squared length s^2 G^2 of a device's move."""
+    if not (isinstance(scheme, str) and scheme == "scaled"):
+        return sampling_share(theorem, scheme, participants, p)
+    K = whole("participants", participants, low=1, high=p.size)
+    return (p.size - K) / max(p.size - 1, 1) / K * p.size * float(p @ p)
 
 
 def _distance(g: _Given, E: int, share: float) -> float:
@@ -352,9 +366,12 @@ def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[
 
 def _bound_of_scheme(constants: Constants, *, scheme: str, participants: int, **run: Any) -> Bound:
     """Return Theorem 1, 2 or 3 by who takes part."""
-    require(SOURCE, known_scheme(scheme))
+    if scheme != "scaled":
+        require(SOURCE, known_scheme(scheme))
     if scheme == "everyone":
         return fedavg_strongly_convex(constants, **run)
+    if scheme == "uniform":
+        require(SOURCE, equal_weights(client_weights(SOURCE, constants), "or ScaledSampling"))
     theorem = fedavg_scheme_one if scheme == "proportional" else fedavg_scheme_two
     return theorem(constants, participants=participants, **run)
 
@@ -414,17 +431,17 @@ def decaying_step(**settings: Any) -> MethodRule:
 
 
 def with_scheme(scheme: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with everybody (0), with draws by weight (1), or with a uniform half (2)."""
-    kind = (None, ProportionalSampling, UniformSampling)[scheme]
+    """Return settings with everybody (0), with draws by weight (1), or with a uniform half, plain (2) or scaled (3)."""
+    kind = (None, ProportionalSampling, UniformSampling, ScaledSampling)[scheme]
     return dict(settings) if kind is None else {**settings, "scheme": kind}
 
 
 def _searched(scheme: int = 0, **settings: Any) -> MethodRule:
-    """Return the rule with one of three ways to take part."""
+    """Return the rule with one of four ways to take part."""
     return decaying_step(**with_scheme(scheme, settings))
 
 
-_SPACE = local_sgd_space(_searched, more={"scheme": Whole(0, 2)}, weighted=True, most=16)
+_SPACE = local_sgd_space(_searched, more={"scheme": Whole(0, 3)}, weighted=True, most=16)
 
 THEOREMS = (
     Theorem(
@@ -446,6 +463,10 @@ THEOREMS = (
                 Check(instance, decaying_step(local_steps=3, batch_size=4, scheme=scheme))
                 for instance in (unequal_hessians, diabetes)
                 for scheme in (ProportionalSampling, UniformSampling)
+            ),
+            *(
+                Check(instance, decaying_step(local_steps=3, batch_size=4, scheme=ScaledSampling))
+                for instance in (uneven_squares, diabetes_unequal)
             ),
             Check(unequal_hessians, fixed_step(0.25, local_steps=3)),  # steps that do not decay
         ),
@@ -469,6 +490,7 @@ THEOREMS = (
                 Check(unequal_hessians, decaying_step(local_steps=3, batch_size=4, scheme=scheme))
                 for scheme in (ProportionalSampling, UniformSampling)
             ),
+            Check(uneven_squares, decaying_step(local_steps=3, batch_size=4, scheme=ScaledSampling)),
         ),
         space=_SPACE,
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.methods import ProportionalSampling, UniformSampling
+from fedconvex.methods import ProportionalSampling
 from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
 from fedconvex.problems.protocol import HYBRID_MODEL, ONE_MODEL, VERTICAL_MODEL
 from fedconvex.simplex.uncertainty import EntropicStep
@@ -177,7 +177,8 @@ def _who(p: Any, K: int) -> str:
         return ""
     if isinstance(p, ProportionalSampling):
         return f"{p.draws} draws"
-    return f"{p.clients if isinstance(p, UniformSampling) else max(1, round(p * K))} of {K}"
+    scaled = " with weights p_k K/m" if hasattr(p, "scaled") else ""
+    return f"{p.clients if hasattr(p, 'clients') else max(1, round(p * K))} of {K}{scaled}"
 
 
 def _knob(m: Any, problem: Problem, rule: MethodRule) -> str:

@@ -155,6 +155,7 @@ RECORDS = {
     "ServerYogi",
     "Decay",
     "ProportionalSampling",
+    "ScaledSampling",
     "UniformSampling",
     "GradientResponse",
     "first_state",

@@ -138,8 +138,9 @@ def of_averaging(method: Any, problem: Problem) -> DefaultStep:
         return default_steps.batch_step(smooth, mine.sizes, mine.batch_size, mine.replacement)
     if t.everyone:
         return default_steps.local_step(smooth) if tau > 1 else default_steps.descent_step(smooth)
-    if t.sampling != "proportional" and not (t.sampling == "uniform" and np.ptp(problem.weights) <= 1e-12):
-        raise no_theorem(method, "sampled clients of unequal weights", "take ProportionalSampling, or give a step size")
+    equal = np.ptp(problem.weights) <= 1e-12
+    if t.sampling not in ("proportional", "scaled") and not (t.sampling == "uniform" and equal):
+        raise no_theorem(method, "sampled clients of unequal weights", "take ScaledSampling, or give a step size")
     constants = problem.constants()
     mu = float(np.min(constants.mu_k)) if constants.mu_k is not None else 0.0
     if not mu > 0.0 or constants.L is None:

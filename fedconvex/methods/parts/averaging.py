@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.kernels import averages
+from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import not_sent
 
@@ -50,8 +50,12 @@ def broadcast(method: Any, state: State) -> Message:
 
 def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
     """Return w_{t+1} = SERVEROPT(w_t, sum_k q_k w_k - w_t), q_k the weights of the participants."""
-    server, w = method.server.move(state.server, state.w, averages.over_clients(weights, reply.w))
-    return State(w, server, averages.over_clients(weights, reply.path) if reply.path.size else state.shadow)
+    average = participation.average(method.participation, weights, state.w, reply.w)
+    server, w = method.server.move(state.server, state.w, average)
+    if not reply.path.size:
+        return State(w, server, state.shadow)
+    shadow = participation.average(method.participation, weights, state.w[:, None], reply.path)
+    return State(w, server, shadow)
 
 
 def observe_shadow(method: Any, problem: Problem, state: State) -> dict[str, np.ndarray]:

@@ -133,6 +133,13 @@ def uneven_logistic() -> Problem:
     return Problem(data.federation, Logistic(), 0.1)
 
 
+@instance("uneven squares", "6 clients of unequal sizes and models, least squares, weights n_k/n")
+def uneven_squares() -> Problem:
+    """Sizes differ by a factor of five or so."""
+    data = datasets.linear_federation(6, 3, 20, size_skew=1.0, feature_shift=0.5, model_shift=0.5, noise=0.5, seed=0)
+    return Problem(data.federation, Squared(), 0.1)
+
+
 @instance("copied rows", "3 clients with copies of the same two classes in different shares")
 def copied_rows() -> Problem:
     """Equal class conditionals, exactly."""
@@ -184,6 +191,12 @@ def diabetes() -> Problem:
     X, y, _ = datasets.load_bundled("diabetes")
     who = datasets.partition_similarity(y, 8, 20.0, seed=0)
     return Problem(Federation.from_arrays(X, (y - y.mean()) / y.std(), who), Squared(), 0.1, "uniform")
+
+
+@instance("diabetes, unequal weights", "diabetes, 8 clinics weighted 1 to 8, least squares", "real")
+def diabetes_unequal() -> Problem:
+    """Eight clinics of nearly equal sizes, the last of which counts eight times the first."""
+    return Problem(diabetes.make().federation, Squared(), 0.1, np.arange(1.0, 9.0) / 36.0)
 
 
 @instance("diabetes, whitened", "diabetes, 8 clinics, each with decorrelated features", "real")

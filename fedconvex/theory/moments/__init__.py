@@ -31,9 +31,12 @@ Source. Derived in this project (moments of products of independent random affin
 Yang, Wang, Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020; drifting minimiser: Rizk, Vlaski, Sayed,
 "Dynamic federated learning", SPAWC 2020. Fixed point of the mean for full batches: Patel et al. 2024, Proposition 19.
 
-What differs from the printed form. The papers bound these quantities; here they are computed. Scheme II with unequal
-p_k averages with p_k/sum_{j in S} p_j, as the package's FedAvg does (Li et al. multiply by p_k K/L, which does not sum
-to one); its E[W W'] is enumerated over all samples, and refused where there are too many. Drift: with "drift after"
+L of K with weights p_k K/L (scaled): p_k^2 K/L and p_k p_j K (L-1)/(L (K-1)); they need not sum to one, and weigh moves
+from the server's model, as if it took part with what is left.
+
+What differs from the printed form. The papers bound these quantities; here they are computed. Uniform sampling with
+unequal p_k averages with p_k/sum_{j in S} p_j by default; its E[W W'] is enumerated over all samples, and refused where
+there are too many. Drift: with "drift after"
 round t uses the losses around w*_t and the error is measured after w* has moved; with a ridge, the ridge's centre moves
 along. The operator of the second moments (without the mean) is self-adjoint and a sum of positive maps, the first of
 which, S -> F1 S F1', is inverted in closed form: preconditioned conjugate gradients find the limit in a few steps and

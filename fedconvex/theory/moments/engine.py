@@ -229,6 +229,8 @@ class Moments:
         mixing = (
             weights.everyone(self.problem.weights) if flag("Moments.shadow: everyone", everyone) else self.round.mixing
         )
+        if mixing.left is not None:
+            raise bad("Moments.shadow", "have weights that sum to one", "scaled weights", "pass everyone=True")
         Z = np.array([Z for _, Z in islice(self._states(T, start, drift, drift_before), T)])
         upper = np.triu_indices(d + 1)
         if self.round.constant and T > upper[0].size:  # moments inside a round are linear in those at its beginning

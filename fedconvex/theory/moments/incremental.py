@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, real, vector
+from fedconvex._check import bad, instance, real, vector
 from fedconvex.constants import noise_factor
 from fedconvex.problems import Problem
 from fedconvex.theory.moments.weights import mixing_of, per_client
@@ -65,6 +65,8 @@ def incremental_noise2(
     w = vector("incremental_noise2: w", w, problem.federation.d)
     step_size = real("incremental_noise2: step_size", step_size, low=0.0, high=1e100, strict=True)
     fed, d, mixing = problem.federation, problem.federation.d, mixing_of(participation, problem)
+    if mixing.left is not None:
+        raise bad("incremental_noise2: participation", "have weights that sum to one", f"{participation!r}")
     B = fed.sizes if batch_size is None else per_client("incremental_noise2: batch_size", batch_size, fed.K)
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))
     steps = per_client("incremental_noise2: local_steps", local_steps, fed.K)

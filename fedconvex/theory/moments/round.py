@@ -131,6 +131,9 @@ class Round:
         for c, u in zip(mix.scale, mix.u, strict=True):
             total = np.tensordot(u, firsts, 1)
             F += c * np.kron(total, total)
+        if mix.left is not None:
+            beside = np.tensordot(mix.left, firsts, 1)
+            F += mix.left2 * np.eye(D * D) + np.kron(I, beside) + np.kron(beside, I)
         beta = self.server_step
         if beta == 1.0:
             return F

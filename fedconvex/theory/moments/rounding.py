@@ -38,8 +38,9 @@ def moved(moments: Moments, deviation: np.ndarray) -> Moved:
     steps = np.array([constant if moments.round.constant else moments.round.steps(t).sum(axis=0) for t in range(T)])
     deviation = np.maximum(deviation, 0.0)  # negative through rounding
     beside = np.maximum(deviation, np.append(deviation[1:], 0.0)) + np.max(steps**2 * noise2, axis=1)
-    count = UNIT * (d + 1) * float(moments.local_steps.max() + 1)
-    second, push = count * np.cumsum(beside), np.cumsum(np.max(steps * off, axis=1))
+    wide = 1.0 + moments.round.mixing.left2  # E (sum of the weights)^2
+    count = UNIT * (d + 1) * float(moments.local_steps.max() + 1) * wide
+    second, push = count * np.cumsum(beside), np.cumsum(np.max(steps * off, axis=1)) * np.sqrt(wide)
     length, top = np.sqrt(deviation), float(np.linalg.norm(data.H, 2))
     value = 0.5 * top * (second + push**2) + (top * push + off.max()) * length
     return Moved(value, second + 2.0 * length * push + push**2)

@@ -11,7 +11,17 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.problems import Problem
 
-__all__ = ["Mixing", "WeightMoments", "average", "everyone", "mixing_of", "of_sampling", "proportional", "uniform"]
+__all__ = [
+    "Mixing",
+    "WeightMoments",
+    "average",
+    "everyone",
+    "mixing_of",
+    "of_sampling",
+    "proportional",
+    "scaled",
+    "uniform",
+]
 
 WHO = "Moments.participation"
 MOST_SAMPLES = 200_000  # samples of clients that are enumerated at most
@@ -33,22 +43,27 @@ class WeightMoments(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """E[W W'] = sum_r scale_r u_r u_r' off the diagonal, and `own` on it."""
+    """E[W W'] = sum_r scale_r u_r u_r' off the diagonal, and `own` on it; the rest, 1 - sum W, stays where it was."""
 
     mean: np.ndarray  # (K,)
     own: np.ndarray  # (K,)
     scale: np.ndarray  # (m,)
     u: np.ndarray  # (m, K)
+    left2: float = 0.0  # E[(1 - sum W)^2]
+    left: np.ndarray | None = None  # (K,) E[(1 - sum W) W_k], None for weights that sum to one
 
 
 def average(mixing: Mixing, Z: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Second moment of the weighted average, from M_k and S_k(Z)."""
+    """Second moment of the weighted average, from M_k and S_k(Z); the server's w takes part with what is left."""
     own = mixing.scale @ mixing.u**2  # what the rank-one terms put on the diagonal
     out = np.tensordot(mixing.own, second, 1)
     out -= np.tensordot(own, first @ Z @ first.transpose(0, 2, 1), 1)
     for c, u in zip(mixing.scale, mixing.u, strict=True):
         total = np.tensordot(u, first, 1)
         out += c * (total @ Z @ total.T)
+    if mixing.left is not None:
+        beside = np.tensordot(mixing.left, first, 1) @ Z
+        out += mixing.left2 * Z + beside + beside.T
     return np.asarray(out)
 
 
@@ -81,6 +96,17 @@ def proportional(m: int, p: np.ndarray) -> Mixing:
     return Mixing(p, p / m + p**2 * (m - 1) / m, np.array([(m - 1) / m]), p[None])
 
 
+def scaled(m: int, p: np.ndarray) -> Mixing:
+    """Moments for m different clients, each of weight p_k K/m."""
+    K = p.size
+    if m == K:
+        return everyone(p)
+    together = K * (m - 1) / (m * (K - 1))  # of E[W_k W_j] = together p_k p_j
+    own = p**2 * K / m
+    left = p - own - together * p * (1.0 - p)  # E W_k - sum_j E[W_k W_j]
+    return Mixing(p, own, np.array([together]), p[None], -float(left.sum()), left)
+
+
 def of_sampling(sampling: str, participants: int, problem: Problem) -> Mixing:
     """Return the moments for a way of sampling that a method declares."""
     p = np.asarray(problem.weights)
@@ -90,6 +116,8 @@ def of_sampling(sampling: str, participants: int, problem: Problem) -> Mixing:
         return uniform(participants, problem)
     if sampling == "proportional":
         return proportional(participants, p)
+    if sampling == "scaled":
+        return scaled(participants, p)
     raise bad("Moments.of: method", "sample uniformly, with probabilities p_k, or not at all", repr(sampling))
 
 
@@ -106,6 +134,8 @@ def mixing_of(participation: Any, problem: Problem) -> Mixing:
         return proportional(whole(WHO, participation.draws, low=1), p)
     if isinstance(participation, (float, np.floating)):
         return uniform(max(1, round(real(WHO, participation, low=0.0, high=1.0, strict=True) * K)), problem)
+    if getattr(participation, "scaled", False):
+        return scaled(whole(WHO, participation.clients, low=1, high=K), p)
     if hasattr(participation, "clients") or isinstance(participation, (int, np.integer)):
         return uniform(whole(WHO, getattr(participation, "clients", participation), low=1, high=K), problem)
     raise wrong_type(WHO, "be a number of clients, a share or a sampling scheme", f"{participation!r}")
