@@ -21,7 +21,7 @@ from campaigns.sites import SHARED, compare, fault_trial, replayed, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
 from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, iterate, run
-from fedconvex.methods import AFL, MOCHA, SCAFFOLD, AgnosticFedAvg, OptimisticAFL, SecureSums
+from fedconvex.methods import AFL, MOCHA, SCAFFOLD, AgnosticFedAvg, Clock, OptimisticAFL, SecureSums
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
 from fedconvex.remote import Exchange, Roster, Site, SiteWarning, in_process, serve
 from fedconvex.remote.messages import ASK, REFUSE, Request, fingerprint
@@ -709,3 +709,15 @@ def test_what_comes_through_a_connection_is_not_trusted():
             Exchange(wrong, b"s", sites=1)
     with pytest.raises(ConnectionError, match="must listen"):
         serve(Site(FedSGD(step_size=0.1), pair()[1], pair()[0].subset([0])), ("127.0.0.1", 1), b"s", 0)
+
+
+@pytest.mark.slow
+def test_diagnostics_of_nodes_that_dropped_out_are_no_fault():
+    """A bound of theta is NaN where nothing is certified, and 1 at a node that dropped out, the template's too."""
+    fed, method = pair()[0], MOCHA(clock=Clock(0.3), drop=0.3)
+    make = lambda f: MultiTaskProblem(f, Logistic(), MeanRegularised(0.1, 0.2))  # noqa: E731
+    for seed in range(6):
+        how = {"rounds": 4, "tol": 0, "seed": seed}
+        result, roster = far(method, fed, make, **how)
+        np.testing.assert_array_equal(result.w, run(method, make(fed), **how).w)
+        assert roster.incidents == []

@@ -146,7 +146,7 @@ class SiteEngine(Engine):
         for k in np.unique(clients).tolist():
             rows, places = _places(clients, k)[:2]
             asked[k] = messages.packed(message, rows, places, k) | self._addresses(rows, k)
-            forms[k] = {f"reply/{name}": _form(v, rows.size) for name, v in template._asdict().items()}
+            forms[k] = {f"reply/{name}": _form(template, name, rows.size) for name in template._fields}
         found = self.desk.collect(ASK, t, asked, forms, self.desk.patience if meaning == REFUSE else 1)
         there = np.isin(clients, list(found))
         uneven = np.ptp(there.sum(axis=1)) > 0  # answers of some trajectories only
@@ -260,9 +260,11 @@ def _places(clients: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, Any]:
     return rows, j[first], (r, j, number)
 
 
-def _form(template: np.ndarray, rows: int) -> Form:
-    """Return the form of a client's field in so many trajectories, from that in one."""
-    return Form((rows, *template.shape[1:]), template.dtype, bool(np.isfinite(template).all()))
+def _form(template: Any, name: str, rows: int) -> Form:
+    """Return the form of a client's field in so many trajectories, from the reply in one; diagnostics may be NaN."""
+    a = getattr(template, name)
+    diagnostic = name in getattr(template, "not_sent", ())
+    return Form((rows, *a.shape[1:]), a.dtype, not diagnostic and bool(np.isfinite(a).all()))
 
 
 def _joined(template: Any, clients: np.ndarray, found: Mapping[int, Mapping[str, np.ndarray]]) -> Any:

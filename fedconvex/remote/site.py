@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any
@@ -49,7 +48,8 @@ class Site:
     federation : Federation
         Of one client, this one, named as in the roster.
     checkpoint : path, optional
-        Save there what must be remembered, before each answer, and start from it if it exists.
+        Save there what must be remembered, before each answer, and start from it if it exists. An engine may give an
+        object with ``load`` and ``save`` in its place, such as those of `fedconvex.remote.site_files.SiteFile`.
 
     Raises
     ------
@@ -75,7 +75,7 @@ class Site:
         method: Any,
         make: Callable[[Federation], Any],
         federation: Federation,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: Any = None,
     ) -> None:
         function("Site.make", make)
         instance("Site.federation", federation, Federation)
@@ -88,7 +88,9 @@ class Site:
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
         self.own_method: Any = method  # with the numbers of the trajectories that are run
-        self.file = None if checkpoint is None else SiteFile(checkpoint, self.label)
+        self.file = checkpoint
+        if checkpoint is not None and not hasattr(checkpoint, "load"):
+            self.file = SiteFile(checkpoint, self.label)
         if self.file is not None and (stored := self.file.load()) is not None:
             self._restore(stored)
 
@@ -168,9 +170,13 @@ class Site:
         reply, memory = self.own_method.local(self.problem, message, clients, memory, draws)
         if self.remembers:
             self.kept[request.round] = memory
-            if self.file is not None:
-                self.file.save(self.joined, self.kept)
+            self.save()
         return {f"reply/{name}": np.ascontiguousarray(v) for name, v in zip(reply._fields, reply, strict=True)}
+
+    def save(self) -> None:
+        """Save invitation and memories, if there is a checkpoint: done before each answer that changes a memory."""
+        if self.file is not None:
+            self.file.save(self.joined, self.kept)
 
     def _check_message(self, arrays: Mapping[str, np.ndarray], R: int) -> None:
         """Raise `Refused` unless arrays have an axis of R trajectories, and models the problem's shape."""
@@ -216,7 +222,7 @@ class Site:
         try:
             session = int(joined.pop("session"))
             self._join(Request(JOIN, 0, int(joined["number"]), session), joined)
-            template = self.own_method.memory(self.problem, self.R)
+            template = self.own_method.memory(self.problem, self.R) if self.remembers else None
             K = self.problem.federation.K
             self.kept = {t: messages.rebuilt(template, arrays, self.R, K) for t, arrays in kept.items()}
         except (Refused, ValueError, TypeError, KeyError, AttributeError) as error:

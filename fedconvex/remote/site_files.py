@@ -14,7 +14,7 @@ from fedconvex._check import bad
 from fedconvex._files import check_file, npz, write_file
 from fedconvex.driver.returns import leaves
 
-__all__ = ["SiteFile"]
+__all__ = ["SiteFile", "flat", "parted"]
 
 
 class SiteFile:
@@ -32,9 +32,7 @@ class SiteFile:
 
     def save(self, joined: Mapping[str, np.ndarray], kept: Mapping[int, Any]) -> None:
         """Write to a temporary file and rename it."""
-        arrays = {f"joined/{name}": np.asarray(a) for name, a in joined.items()}
-        for t, memory in kept.items():
-            arrays |= {f"kept/{t}/{name}": a for name, a in leaves(memory)}
+        arrays = flat(joined, kept)
         write_file(self.path, npz(arrays | {"digest": _digest(arrays)}))
 
     def load(self) -> tuple[dict[str, np.ndarray], dict[int, dict[str, np.ndarray]]] | None:
@@ -45,19 +43,33 @@ class SiteFile:
             with np.load(self.path, allow_pickle=False) as stored:
                 arrays = dict(stored)
             whole = np.array_equal(arrays.pop("digest"), _digest(arrays))
-            kept: dict[int, dict[str, np.ndarray]] = {}
-            for name in [name for name in arrays if name.startswith("kept/")]:
-                _, t, rest = name.split("/", 2)
-                kept.setdefault(int(t), {})[rest] = arrays[name]
+            found = parted(arrays)
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise
             raise self._damaged(f"a damaged or foreign file ({type(error).__name__})") from None
         if not whole:
             raise self._damaged("one whose digest does not fit")
-        return {n.removeprefix("joined/"): a for n, a in arrays.items() if n.startswith("joined/")}, kept
+        return found
 
     def _damaged(self, got: str) -> ValueError:
         cure = "restore a copy, or delete it to start anew"
         return bad(f"{self.who} {self.path}", "be what a site has written", got, cure)
+
+
+def flat(joined: Mapping[str, np.ndarray], kept: Mapping[int, Any]) -> dict[str, np.ndarray]:
+    """Return an invitation and memories by round as arrays by name."""
+    arrays = {f"joined/{name}": np.asarray(a) for name, a in joined.items()}
+    for t, memory in kept.items():
+        arrays |= {f"kept/{t}/{name}": a for name, a in leaves(memory)}
+    return arrays
+
+
+def parted(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[int, dict[str, np.ndarray]]]:
+    """Return the invitation, and arrays of memories by round: what `flat` was given, but for the memories' class."""
+    kept: dict[int, dict[str, np.ndarray]] = {}
+    for name in [name for name in arrays if name.startswith("kept/")]:
+        _, t, rest = name.split("/", 2)
+        kept.setdefault(int(t), {})[rest] = arrays[name]
+    return {n.removeprefix("joined/"): a for n, a in arrays.items() if n.startswith("joined/")}, kept
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
