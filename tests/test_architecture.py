@@ -318,6 +318,30 @@ def test_heavy_packages_are_imported_where_they_are_used():
     assert not everywhere(check, [p for p in FILES if not name(p).startswith(HEAVY_AT_TOP)])
 
 
+ENGINES = {"flwr", "ray", "dask", "distributed"}  # extras of `engines/`
+
+
+def engines_imported(path, tree=None):
+    """Engines of others that a file imports, in `engines/` at its top only; and the room of engines, elsewhere."""
+    inside = path is not None and room(path) == "engines"
+    found = imports(tree or parsed(path))
+    others = {m.split(".")[0] for m, within, typing in found if not (inside and within) and not typing} & ENGINES
+    return others | (set() if inside else {m for m, _, _ in found if m.startswith("fedconvex.engines")})
+
+
+def test_engines_of_others_are_optional():
+    """Nothing imports the room of engines; its functions load the extras, so that it can be imported without them."""
+    assert not everywhere(engines_imported)
+
+
+def test_the_test_of_engines_can_fail():
+    source = "import flwr.app\ndef f():\n    from ray import init\n    from fedconvex.engines import flower\n"
+    found = engines_imported(None, ast.parse(source))
+    assert {"flwr", "ray"} < found and "fedconvex.engines.flower" in found
+    inside = PACKAGE / "engines" / "flower" / "apps.py"
+    assert engines_imported(inside, ast.parse(source)) == {"flwr"}
+
+
 def test_import_is_light():
     code = "import sys, json, fedconvex; fedconvex.__all__; dir(fedconvex); print(json.dumps(sorted(sys.modules)))"
     env = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}

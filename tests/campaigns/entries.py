@@ -32,6 +32,7 @@ INTERNAL = {
     "loss_traits": "what losses declare; asked by the package",
     "traits": "what methods declare; asked by the package",
     "fields": "how methods declare their fields",
+    "engines.flower": "needs the package flwr; arguments are checked in test_flower.py",
     "papers": "experiments of the literature: minutes each (test_experiments*.py)",
 }
 CALLED_BY_THE_DRIVER = {

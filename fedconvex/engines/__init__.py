@@ -1,0 +1,1 @@
+"""Runs on engines of others; nothing here is imported by the rest of the package."""

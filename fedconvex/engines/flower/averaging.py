@@ -1,0 +1,171 @@
+"""Federated averaging in Flower's own messages: for apps that exist already, and for Flower's own strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import function, wrong_type
+from fedconvex.draws import Draws, key_from_seed
+from fedconvex.engines.flower.records import flwr_app
+from fedconvex.federation import Federation
+from fedconvex.kernels.row_losses import values_gradients_of
+from fedconvex.methods.parts import averaging
+from fedconvex.problems.protocol import ONE_MODEL
+
+__all__ = ["averaging_client", "averaging_strategy"]
+
+
+def averaging_client(
+    method: Any,
+    make: Callable[[Federation], Any],
+    load: Callable[[Any], Federation],
+    seed: Any = 0,
+) -> Any:
+    """Return a ClientApp that does a method's local work, in the messages of Flower's FedAvg and its relatives.
+
+    A ``train`` message holds the model as the one array of the record ``"arrays"``, and the round, from 1 on, as
+    ``server-round`` of the record ``"config"``. The answer holds the model after the local steps, and the sum of the
+    weights of the rows as ``num-examples``. Asked to ``evaluate``, it answers its objective f_k as ``loss``. So any
+    strategy of Flower that averages models can lead it.
+
+    Parameters
+    ----------
+    method : FedAvg, FedSAM or another that sends a model and averages the answers
+    make, load
+        As for `client_app`.
+    seed : int
+        Key of all draws: the mini-batches of a client are those of ``run(..., seed=seed)``.
+
+    Raises
+    ------
+    ImportError
+        If Flower is not installed.
+    TypeError
+        If the method sends or averages something else, or make or load cannot be called.
+
+    Examples
+    --------
+    In the file of a Flower app whose server has a strategy of Flower's::
+
+        app = averaging_client(FedAvg(step_size=0.5, local_steps=5), make, load)
+    """
+    app_of = flwr_app()
+    from flwr.clientapp import ClientApp
+
+    _averages("averaging_client: method", method)
+    function("averaging_client: make", make)
+    function("averaging_client: load", load)
+    key, app = key_from_seed(seed), ClientApp()
+
+    def given(message: Any, context: Any) -> tuple[Any, str, np.ndarray]:
+        problem = make(load(context))
+        if problem.learns != ONE_MODEL or problem.federation.K != 1:
+            raise wrong_type("averaging_client: make(load(context))", "be a Problem of one client", f"{problem!r}")
+        [(name, sent)] = message.content["arrays"].items()
+        return problem, name, np.asarray(sent.numpy(), dtype=np.float64).reshape(1, *problem.model_shape)
+
+    def answered(message: Any, problem: Any, metrics: dict[str, float], **records: Any) -> Any:
+        metrics["num-examples"] = float(problem.federation.masses[0])
+        content = app_of.RecordDict({**records, "metrics": app_of.MetricRecord(metrics)})
+        return app_of.Message(content, reply_to=message)
+
+    @app.train()
+    def train(message: Any, context: Any) -> Any:
+        problem, name, w = given(message, context)
+        draws = Draws(key, np.arange(1), int(message.content["config"]["server-round"]) - 1)
+        reply, _ = method.local(problem, averaging.Message(w), np.zeros((1, 1), dtype=np.int64), None, draws)
+        arrays = app_of.ArrayRecord({name: app_of.Array(np.ascontiguousarray(reply.w[0, 0]))})
+        return answered(message, problem, {}, arrays=arrays)
+
+    @app.evaluate()
+    def evaluate(message: Any, context: Any) -> Any:
+        problem, _, w = given(message, context)
+        values, _ = values_gradients_of(problem, w, np.zeros((1, 1), dtype=np.int64))
+        return answered(message, problem, {"loss": float(values[0, 0])})
+
+    return app
+
+
+def averaging_strategy(method: Any, **settings: Any) -> Any:
+    """Return a Strategy of Flower that averages as a method of this package does, for Flower apps that exist already.
+
+    It is Flower's FedAvg, and sends and expects its messages, with three differences: SERVEROPT of the method makes the
+    next model of the average (momentum, Adam, ...); sums are taken in the order of the nodes, in float64, so that bits
+    do not depend on which answer came first; arrays keep their types.
+
+    Parameters
+    ----------
+    method : FedAvg, FedSAM or another that sends a model and averages the answers
+        Of its fields only ``server`` counts here: the local work is the clients', and ``settings`` say who takes part.
+    **settings
+        Of `flwr.serverapp.strategy.FedAvg`: fraction_train, min_available_nodes, weighted_by_key, ...
+
+    Raises
+    ------
+    ImportError
+        If Flower is not installed.
+    TypeError
+        If the method sends or averages something else.
+
+    Examples
+    --------
+    In the file of a Flower app::
+
+        strategy = averaging_strategy(FedAvg(step_size=0.1, server=ServerSGD(1.0, momentum=0.9)), fraction_train=1.0)
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=100)
+    """
+    app_of = flwr_app()
+    from flwr.serverapp.strategy import FedAvg
+
+    _averages("averaging_strategy: method", method)
+
+    class Averaging(FedAvg):
+        """Flower's FedAvg with a server optimiser and sums in a fixed order."""
+
+        def __init__(self) -> None:
+            super().__init__(**settings)
+            self.server: dict[str, tuple] = {}  # SERVEROPT's memory by array
+            self.sent: dict[str, np.ndarray] = {}
+
+        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            """Remember what is sent, and send it."""
+            self.server = {} if server_round == 1 else self.server
+            self.sent = {name: a.numpy() for name, a in arrays.items()}
+            return super().configure_train(server_round, arrays, config, grid)
+
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            """Return the next arrays and the averaged metrics, None where nobody answered."""
+            kept = sorted((m for m in replies if not m.has_error()), key=lambda m: m.metadata.src_node_id)
+            arrays, metrics = super().aggregate_train(server_round, kept)
+            if arrays is None:
+                return arrays, metrics
+            contents = [m.content for m in kept]
+            n = np.array([next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents], dtype=float)
+            found = [next(iter(c.array_records.values())) for c in contents]
+            out = {name: self._moved(name, [a[name].numpy() for a in found], n / n.sum()) for name in arrays}
+            return app_of.ArrayRecord({name: app_of.Array(a) for name, a in out.items()}), metrics
+
+        def _moved(self, name: str, answers: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+            """Return w_{t+1} of one array."""
+            w = np.asarray(self.sent[name], dtype=np.float64)[None]
+            server = self.server.get(name, method.server.init(w))
+            state = averaging.State(w, server, w[:, None][:, :0])
+            models = np.stack([np.asarray(a, dtype=np.float64) for a in answers])[None]
+            reply = averaging.Reply(models, models[:, :, None][:, :, :0])
+            state = method.aggregate(state, np.arange(len(answers))[None], weights[None], reply)
+            self.server[name] = state.server
+            kind = self.sent[name].dtype
+            return np.asarray(state.w[0], dtype=kind if kind.kind == "f" else np.float64)
+
+    return Averaging()
+
+
+def _averages(who: str, method: Any) -> None:
+    """Raise unless a method sends a model and averages what comes back."""
+    kind = type(method)
+    if getattr(kind, "broadcast", None) is not averaging.broadcast or kind.aggregate is not averaging.aggregate:
+        must = "send a model and average the answers, as FedAvg and FedSAM do"
+        raise wrong_type(who, must, kind.__name__, "use client_app and server_app for all others")
