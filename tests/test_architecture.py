@@ -39,7 +39,8 @@ FLOORS = [
     {"verify"},
     {"report"},
     {"sweeps"},
-    {"papers", "estimators", "comparison", "remote", "engines", "bench", "conformance"},
+    {"papers", "estimators", "comparison", "remote", "bench", "conformance"},
+    {"engines"},
     {"cli"},
     {"__main__"},
 ]
