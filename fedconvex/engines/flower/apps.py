@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def client_app(
     method: Any,
     make: Callable[[Federation], Any],
     load: Callable[[Any], Federation],
-    checkpoint: Callable[[Any], str | os.PathLike[str]] | None = None,
+    checkpoint: Callable[[Any], str | os.PathLike[str] | None] | None = None,
 ) -> Any:
     """Return the ClientApp of a federation: every node is a `fedconvex.remote.Site`.
 
@@ -47,7 +47,7 @@ def client_app(
         ``context.node_config`` says where they are.
     checkpoint : callable, optional
         From the node's ``Context`` to the path of a file in which it remembers instead, so that a node may be killed
-        and started again.
+        and started again; or to None.
 
     Raises
     ------
@@ -66,39 +66,58 @@ def client_app(
 
         app = client_app(SCAFFOLD(step_size=0.5), lambda fed: Problem(fed, Logistic(), l2=0.1), load)
     """
-    from_flwr = flwr_app()
+    flwr_app()
     from flwr.clientapp import ClientApp
 
     forms(method)
-    for name, given in (("make", make), ("load", load)) + ((("checkpoint", checkpoint),) if checkpoint else ()):
-        function(f"client_app: {name}", given)
-
-    def answered(message: Any, context: Any) -> Any:
-        try:
-            store = StateRecord(context.state) if checkpoint is None else checkpoint(context)
-            site = Site(method, make, load(context), store)
-            session = site.session
-            answer = site.answer(arrays_of(message.content))
-            if site.session != session:
-                site.save()
-        except Exception as error:  # of rows and files of one's own: the server is told
-            answer = refusal(f"{type(error).__name__}: {error}")
-        return from_flwr.Message(record(answer), reply_to=message)
-
-    def key(message: Any, context: Any) -> Any:
-        try:
-            own = load(context)
-            instance("client_app: what load returns", own, Federation)
-            answer = {"key": np.array(own.ids[0], dtype=np.int64)}
-        except Exception as error:
-            answer = refusal(f"{type(error).__name__}: {error}")
-        return from_flwr.Message(record(answer), reply_to=message)
-
-    app = ClientApp()
-    app.query("key")(key)
+    for name, given in {"make": make, "load": load, "checkpoint": checkpoint}.items():
+        if name != "checkpoint" or given is not None:
+            function(f"client_app: {name}", given)
+    node, app = _Node(method, make, load, checkpoint), ClientApp()
+    app.query("key")(node.key)
     for register in (app.train, app.evaluate, app.query):
-        register()(answered)
+        register()(node.answered)
     return app
+
+
+class _Node(NamedTuple):
+    """What a node does with a message, a site being made for each."""
+
+    method: Any
+    make: Callable[[Federation], Any]
+    load: Callable[[Any], Federation]
+    checkpoint: Callable[[Any], str | os.PathLike[str] | None] | None
+
+    def answered(self, message: Any, context: Any) -> Any:
+        """Answer as the site does."""
+        return self._reply(message, context, self._of_site)
+
+    def key(self, message: Any, context: Any) -> Any:
+        """Say whose node it is: the key of its client's draws."""
+        return self._reply(message, context, self._own_key)
+
+    def _of_site(self, message: Any, context: Any) -> dict[str, np.ndarray]:
+        path = None if self.checkpoint is None else self.checkpoint(context)
+        store = StateRecord(context.state) if path is None else path
+        site = Site(self.method, self.make, self.load(context), store)
+        session = site.session
+        answer = site.answer(arrays_of(message.content))
+        if site.session != session:  # the next message finds another site
+            site.save()
+        return answer
+
+    def _own_key(self, message: Any, context: Any) -> dict[str, np.ndarray]:
+        own = self.load(context)
+        instance("client_app: what load returns", own, Federation)
+        return {"key": np.array(own.ids[0], dtype=np.int64)}
+
+    @staticmethod
+    def _reply(message: Any, context: Any, answer: Callable[[Any, Any], dict[str, np.ndarray]]) -> Any:
+        try:
+            arrays = answer(message, context)
+        except Exception as error:  # of rows and files of one's own: the server is told
+            arrays = refusal(f"{type(error).__name__}: {error}")
+        return flwr_app().Message(record(arrays), reply_to=message)
 
 
 def server_app(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from fedconvex.methods.parts import averaging
 from fedconvex.problems.protocol import ONE_MODEL
 
 __all__ = ["averaging_client", "averaging_strategy"]
+
+_FIRST = np.zeros((1, 1), dtype=np.int64)  # the only client of its own problem
 
 
 def averaging_client(
@@ -52,41 +55,53 @@ def averaging_client(
 
         app = averaging_client(FedAvg(step_size=0.5, local_steps=5), make, load)
     """
-    app_of = flwr_app()
+    flwr_app()
     from flwr.clientapp import ClientApp
 
     _averages("averaging_client: method", method)
     function("averaging_client: make", make)
     function("averaging_client: load", load)
-    key, app = key_from_seed(seed), ClientApp()
+    worker, app = _Worker(method, make, load, key_from_seed(seed)), ClientApp()
+    app.train()(worker.train)
+    app.evaluate()(worker.evaluate)
+    return app
 
-    def given(message: Any, context: Any) -> tuple[Any, str, np.ndarray]:
-        problem = make(load(context))
+
+class _Worker(NamedTuple):
+    """What a node does with the messages of Flower's FedAvg."""
+
+    method: Any
+    make: Callable[[Federation], Any]
+    load: Callable[[Any], Federation]
+    key: np.uint64
+
+    def train(self, message: Any, context: Any) -> Any:
+        """Do a round's local work."""
+        app, (problem, name, w) = flwr_app(), self._given(message, context)
+        draws = Draws(self.key, np.arange(1), int(message.content["config"]["server-round"]) - 1)
+        reply, _ = self.method.local(problem, averaging.Message(w), _FIRST, None, draws)
+        arrays = app.ArrayRecord({name: app.Array(np.ascontiguousarray(reply.w[0, 0]))})
+        return self._answer(message, problem, {}, arrays=arrays)
+
+    def evaluate(self, message: Any, context: Any) -> Any:
+        """Answer the objective on one's own rows."""
+        problem, _, w = self._given(message, context)
+        values, _ = values_gradients_of(problem, w, _FIRST)
+        return self._answer(message, problem, {"loss": float(values[0, 0])})
+
+    def _given(self, message: Any, context: Any) -> tuple[Any, str, np.ndarray]:
+        """Return the problem, and name and model (1, *model) of what was sent."""
+        problem = self.make(self.load(context))
         if problem.learns != ONE_MODEL or problem.federation.K != 1:
             raise wrong_type("averaging_client: make(load(context))", "be a Problem of one client", f"{problem!r}")
         [(name, sent)] = message.content["arrays"].items()
         return problem, name, np.asarray(sent.numpy(), dtype=np.float64).reshape(1, *problem.model_shape)
 
-    def answered(message: Any, problem: Any, metrics: dict[str, float], **records: Any) -> Any:
-        metrics["num-examples"] = float(problem.federation.masses[0])
-        content = app_of.RecordDict({**records, "metrics": app_of.MetricRecord(metrics)})
-        return app_of.Message(content, reply_to=message)
-
-    @app.train()
-    def train(message: Any, context: Any) -> Any:
-        problem, name, w = given(message, context)
-        draws = Draws(key, np.arange(1), int(message.content["config"]["server-round"]) - 1)
-        reply, _ = method.local(problem, averaging.Message(w), np.zeros((1, 1), dtype=np.int64), None, draws)
-        arrays = app_of.ArrayRecord({name: app_of.Array(np.ascontiguousarray(reply.w[0, 0]))})
-        return answered(message, problem, {}, arrays=arrays)
-
-    @app.evaluate()
-    def evaluate(message: Any, context: Any) -> Any:
-        problem, _, w = given(message, context)
-        values, _ = values_gradients_of(problem, w, np.zeros((1, 1), dtype=np.int64))
-        return answered(message, problem, {"loss": float(values[0, 0])})
-
-    return app
+    @staticmethod
+    def _answer(message: Any, problem: Any, metrics: dict[str, float], **records: Any) -> Any:
+        app, rows = flwr_app(), float(problem.federation.masses[0])
+        content = app.RecordDict({**records, "metrics": app.MetricRecord({**metrics, "num-examples": rows})})
+        return app.Message(content, reply_to=message)
 
 
 def averaging_strategy(method: Any, **settings: Any) -> Any:
@@ -117,16 +132,22 @@ def averaging_strategy(method: Any, **settings: Any) -> Any:
         strategy = averaging_strategy(FedAvg(step_size=0.1, server=ServerSGD(1.0, momentum=0.9)), fraction_train=1.0)
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=100)
     """
-    app_of = flwr_app()
-    from flwr.serverapp.strategy import FedAvg
-
+    flwr_app()
     _averages("averaging_strategy: method", method)
+    return _strategy_class()(method, settings)
+
+
+@cache
+def _strategy_class() -> Any:
+    """Return the class of strategies: Flower's FedAvg, which is not there to inherit from where Flower is not."""
+    from flwr.serverapp.strategy import FedAvg
 
     class Averaging(FedAvg):
         """Flower's FedAvg with a server optimiser and sums in a fixed order."""
 
-        def __init__(self) -> None:
+        def __init__(self, method: Any, settings: dict[str, Any]) -> None:
             super().__init__(**settings)
+            self.method = method
             self.server: dict[str, tuple] = {}  # SERVEROPT's memory by array
             self.sent: dict[str, np.ndarray] = {}
 
@@ -138,7 +159,8 @@ def averaging_strategy(method: Any, **settings: Any) -> Any:
 
         def aggregate_train(self, server_round: int, replies: Any) -> Any:
             """Return the next arrays and the averaged metrics, None where nobody answered."""
-            kept = sorted((m for m in replies if not m.has_error()), key=lambda m: m.metadata.src_node_id)
+            app, kept = flwr_app(), [m for m in replies if not m.has_error()]
+            kept.sort(key=lambda m: m.metadata.src_node_id)
             arrays, metrics = super().aggregate_train(server_round, kept)
             if arrays is None:
                 return arrays, metrics
@@ -146,21 +168,20 @@ def averaging_strategy(method: Any, **settings: Any) -> Any:
             n = np.array([next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents], dtype=float)
             found = [next(iter(c.array_records.values())) for c in contents]
             out = {name: self._moved(name, [a[name].numpy() for a in found], n / n.sum()) for name in arrays}
-            return app_of.ArrayRecord({name: app_of.Array(a) for name, a in out.items()}), metrics
+            return app.ArrayRecord({name: app.Array(a) for name, a in out.items()}), metrics
 
         def _moved(self, name: str, answers: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
             """Return w_{t+1} of one array."""
             w = np.asarray(self.sent[name], dtype=np.float64)[None]
-            server = self.server.get(name, method.server.init(w))
-            state = averaging.State(w, server, w[:, None][:, :0])
+            state = averaging.State(w, self.server.get(name, self.method.server.init(w)), w[:, None][:, :0])
             models = np.stack([np.asarray(a, dtype=np.float64) for a in answers])[None]
             reply = averaging.Reply(models, models[:, :, None][:, :, :0])
-            state = method.aggregate(state, np.arange(len(answers))[None], weights[None], reply)
+            state = self.method.aggregate(state, np.arange(len(answers))[None], weights[None], reply)
             self.server[name] = state.server
             kind = self.sent[name].dtype
             return np.asarray(state.w[0], dtype=kind if kind.kind == "f" else np.float64)
 
-    return Averaging()
+    return Averaging
 
 
 def _averages(who: str, method: Any) -> None:
