@@ -94,6 +94,8 @@ class Federation:
     sample_weight: np.ndarray | None = None
     columns: Any = None
 
+    complete = True  # whether the rows of all clients are here
+
     def __post_init__(self) -> None:
         X = matrix(self.X)
         y = owned(numeric("Federation.y", self.y, copy=False), self.y)

@@ -197,14 +197,14 @@ def _problem(sparse: bool = False) -> InvariantProblem:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_method_is_gradient_descent(sparse):
-    """Rounds are gradient steps on J, clients sharing environments; 2d floats up, d down; threads and parts equal."""
+    """Rounds are gradient steps on J, clients sharing environments; 2d floats up, 2 once; threads and parts equal."""
     problem = _problem(sparse)
     result = run(IRMv1(step_size=[1e-3, 2e-3]), problem, rounds=5, tol=0, trajectories=2, threads=1)
     w = np.zeros((2, 4))
     for _ in range(5):
         w = w - np.array([[1e-3], [2e-3]]) * problem.gradient(w)
     np.testing.assert_allclose(result.w, w, rtol=1e-12)
-    assert result.trace.floats_up[-1] == 5 * 6 * 8 and result.trace.floats_down[-1] == 5 * 6 * 4
+    assert result.trace.floats_up[-1] == 6 * 2 + 5 * 6 * 8 and result.trace.floats_down[-1] == 5 * 6 * 4
     again = run(IRMv1(step_size=[1e-3, 2e-3]), problem, rounds=5, tol=0, trajectories=2, threads=3)
     assert np.array_equal(result.w, again.w)
 

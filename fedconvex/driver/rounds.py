@@ -179,7 +179,8 @@ class Engine:
 
     def _others(self, message: Any, m: int) -> int:
         """Floats of fields named in ``per_client``, (R, K, ...), that are not for the client they go to."""
-        names = getattr(message, "per_client", ())
+        known = getattr(message, "not_sent", ())
+        names = [name for name in getattr(message, "per_client", ()) if name not in known]
         if not names:
             return 0
         own = sum(getattr(message, name).size for name in names)

@@ -173,7 +173,7 @@ class FedMultiBoost(CheckedFields):
     broadcast = averaging.broadcast  # 2
 
     def local(self, problem: EnsembleProblem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
-        fed, domain = problem.federation, _domain_of_clients(problem)
+        fed, domain = problem.federation, _domain_of_clients(problem, np.unique(clients))
         picks = self._classifiers(problem.sources, problem.p, draws)  # 2
         shape = (*clients.shape, max(c.shape[1] for c in picks))
         loss, edge, column = np.empty(clients.shape), np.zeros(shape), np.full(shape, -1)
@@ -271,11 +271,12 @@ class FedMultiBoost(CheckedFields):
         return out
 
 
-def _domain_of_clients(problem: EnsembleProblem) -> np.ndarray:
-    domain = np.array(problem.statistic("client_domain"))
-    if (domain < 0).any():
-        fed = problem.federation
-        who = fed.labels[int(np.argmin(domain))]
+def _domain_of_clients(problem: EnsembleProblem, asked: Any = slice(None)) -> np.ndarray:
+    """Return the domain of every client, known of those that are asked."""
+    domain = np.array(problem.statistic("client_domain")).ravel()
+    wrong = (domain[asked] < 0) | (domain[asked] >= problem.p)
+    if wrong.any():
+        who = problem.federation.labels[asked][int(np.argmax(wrong))]
         cure = "make one client per (client, domain) pair"
         raise bad(f"FedMultiBoost: client {who}", "hold rows of one domain", "several domains", cure)
     return domain

@@ -24,7 +24,7 @@ from fedconvex.fields import CheckedFields, Count
 from fedconvex.methods.parts.responses import BestResponse, Response, respond
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import EQUILIBRIUM
-from fedconvex.traits import Traits, not_sent
+from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 
 __all__ = ["FLGame"]
 
@@ -38,6 +38,7 @@ class State(NamedTuple):
 
 
 @not_sent("own", "own_mean")
+@sent_apart("own", "own_mean")
 class Message(NamedTuple):
     """Server to clients; each knows its own strategies."""
 
@@ -80,6 +81,7 @@ class FLGame(CheckedFields):
     """
 
     learns = (EQUILIBRIUM,)
+    lost = LEAVE_OUT  # who does not answer stays where it is
 
     buffer: Count
     response: Response = BestResponse()

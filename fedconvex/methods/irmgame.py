@@ -25,7 +25,7 @@ from fedconvex.fields import CheckedFields
 from fedconvex.methods.parts.responses import BestResponse, Response, respond
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import EQUILIBRIUM
-from fedconvex.traits import Traits, not_sent
+from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 
 __all__ = ["IRMGame"]
 
@@ -45,6 +45,7 @@ class State(NamedTuple):
 
 
 @not_sent("own")
+@sent_apart("own")
 class Message(NamedTuple):
     """Server to clients; each knows its own strategy."""
 
@@ -89,6 +90,7 @@ class IRMGame(CheckedFields):
     """
 
     learns = (EQUILIBRIUM,)
+    lost = LEAVE_OUT  # who does not answer stays where it is
 
     order: Annotated[str, _valid_order] = "in turn"
     response: Response = BestResponse()

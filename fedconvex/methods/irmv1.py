@@ -25,6 +25,7 @@ from fedconvex.fields import CheckedFields
 from fedconvex.kernels import row_losses
 from fedconvex.methods.parts import automatic_steps, step_sizes
 from fedconvex.problems import FederatedProblem
+from fedconvex.problems.invariant import shares_of
 from fedconvex.problems.protocol import INVARIANT_MODEL
 from fedconvex.traits import Traits
 
@@ -78,6 +79,7 @@ class IRMv1(CheckedFields):
     """
 
     learns = (INVARIANT_MODEL,)
+    statistics = staticmethod(lambda problem: ("environment",))  # what clients are asked for before round 1
     constant = ("environment_of", "shares", "penalty_weight")  # of the state: no round changes them
 
     step_size: step_sizes.AutomaticStepSize
@@ -85,8 +87,9 @@ class IRMv1(CheckedFields):
     def init(self, problem: Any, w: np.ndarray) -> State:
         R, E = len(w), problem.n_environments
         each = lambda v: np.tile(np.asarray(v), (R, 1))  # noqa: E731
+        environment_of, shares = shares_of(problem)
         lam = np.full(R, problem.penalty_weight)
-        return State(w, each(problem.environment_of), each(problem.shares), np.zeros((R, E)), lam, 0)  # 1
+        return State(w, each(environment_of), each(shares), np.zeros((R, E)), lam, 0)  # 1
 
     def participants(self, problem: FederatedProblem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         K, R = problem.federation.K, draws.trajectory.size

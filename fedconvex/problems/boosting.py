@@ -145,11 +145,12 @@ class BoostingProblem(ClientWeights):
         self.vertices = _vertices(uncertainty_set, self.p)
         self.by_row = np.argsort(domain, kind="stable")  # rows sorted by domain
         counts = np.bincount(domain, minlength=self.p)
-        if counts.min() == 0:
+        if federation.complete and counts.min() == 0:
             raise bad("EnsembleProblem: every domain", "have rows", f"none in domain {int(np.argmin(counts))}")
         self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.counts, self.y_sorted = counts, federation.y[self.by_row]
-        self.relative_weights = _relative_weights(federation.sample_weight, self.by_row, self.bounds)
+        weight = federation.sample_weight if federation.complete else None
+        self.relative_weights = _relative_weights(weight, self.by_row, self.bounds)
         self.q_sorted = np.ascontiguousarray(self.q[self.by_row].T)  # (p, n)
         self.base2 = phi == "log2"
         self.loss, self.weights = self._loss, client_weights("EnsembleProblem", None, federation)
@@ -206,8 +207,12 @@ class BoostingProblem(ClientWeights):
     def client_domains(self) -> np.ndarray:
         """Domain of every client, -1 where its rows have several, (K,)."""
         fed, domain = self.data, domain_numbers(self.data)[0]
-        least, most = np.minimum.reduceat(domain, fed.ptr[:-1]), np.maximum.reduceat(domain, fed.ptr[:-1])
-        return np.where(least == most, least, -1)
+        found, here = np.full(fed.K, -1), np.diff(fed.ptr) > 0  # at a site only its own rows are
+        if here.any():
+            starts = fed.ptr[:-1][here]
+            least, most = np.minimum.reduceat(domain, starts), np.maximum.reduceat(domain, starts)
+            found[here] = np.where(least == most, least, -1)
+        return found
 
     def losses_of(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return F_k (p,) and Phi'(-y_i f(x_i)) (n,) times the relative weight of every row, from margins."""
@@ -304,7 +309,7 @@ class BoostingProblem(ClientWeights):
     def fingerprint(self) -> str:
         """Digest of what makes this problem beside its rows: Q, uncertainty set, classifiers or their search."""
         h = hashlib.blake2b(repr(self._search_settings()).encode(), digest_size=16)
-        for a in (self.q, self.vertices):
+        for a in (self.q, self.vertices) if self.data.complete else (self.vertices,):
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
 

@@ -42,10 +42,10 @@ class Dictionary:
 
     def __init__(self, predictions: Any, sources: Any, members: Sequence[Any] | None = None) -> None:
         H = numeric("Dictionary.predictions", predictions)
-        if H.ndim != 2 or H.size == 0:
+        if H.ndim != 2 or H.shape[1] == 0:
             raise bad("Dictionary.predictions", "have shape (rows, classifiers), not empty", f"{H.shape}")
         finite("Dictionary.predictions", H)
-        if np.abs(H).max() > 1.0:
+        if np.abs(H).max(initial=0.0) > 1.0:
             got = f"{H[np.abs(H) > 1.0][0]:g}"
             raise bad("Dictionary.predictions", "lie in [-1, 1]", got, "encode labels as -1, +1")
         s = raw("Dictionary.sources", sources)

@@ -84,14 +84,17 @@ class EnsembleProblem(BoostingProblem):
         self.dictionary = dictionary
         fed, domain = federation, domain_numbers(federation)[0]
         names = fed.labels, domain, np.arange(self.p), fed.ids
-        columns = Federation(self.q[:, s] * H, fed.y, fed.ptr, *names, sample_weight=fed.sample_weight)
-        self.federation, self._linear = columns, Problem(columns, self.loss)
+        if fed.complete:
+            columns = Federation(self.q[:, s] * H, fed.y, fed.ptr, *names, sample_weight=fed.sample_weight)
+        else:
+            columns = fed.with_features(self.q[:, s] * H, domain, np.arange(self.p))  # type: ignore[attr-defined]
+        self.federation, self.linear = columns, Problem(columns, self.loss)
         self._solution: Solution | None = None
 
     @property
     def model_shape(self) -> tuple[int, ...]:
         """(N,), alpha."""
-        return self._linear.model_shape
+        return self.linear.model_shape
 
     @property
     def sources(self) -> np.ndarray:
@@ -100,11 +103,11 @@ class EnsembleProblem(BoostingProblem):
 
     def domain_values(self, w: Any) -> np.ndarray:
         """F_k(alpha) of every domain, (p,) or (R, p)."""
-        return self._linear.domain_values(w)
+        return self.linear.domain_values(w)
 
     def domain_gradients(self, w: Any) -> np.ndarray:
         """Gradients of every F_k, (p, N) or (R, p, N)."""
-        return self._linear.domain_gradients(w)
+        return self.linear.domain_gradients(w)
 
     def value(self, w: Any) -> Any:
         """F(alpha): a float, or (R,)."""
@@ -112,7 +115,7 @@ class EnsembleProblem(BoostingProblem):
 
     def gradient(self, w: Any) -> np.ndarray:
         """Return a subgradient of F: the gradient of the first vertex that attains the maximum."""
-        W, single = self._linear.flatten(w)
+        W, single = self.linear.flatten(w)
         J, F = self.domain_gradients(W), self.domain_values(W)
         worst = self.vertices[np.argmax(F @ self.vertices.T, axis=1)]
         G = np.einsum("rk,rkj->rj", worst, J)
@@ -258,4 +261,5 @@ class EnsembleProblem(BoostingProblem):
         return QEnsemble(chosen, self.dictionary.sources[picked], steps, self.q_model, self.p, self.domain_names)
 
     def _search_settings(self) -> tuple[Any, ...]:
-        return ("dictionary", *self.dictionary.sources.tolist())
+        members = () if self.data.complete else self.dictionary.members or ()  # sites compare no predictions
+        return ("dictionary", *self.dictionary.sources.tolist(), *members)

@@ -121,7 +121,7 @@ class GameProblem(ClientWeights):
             cure = "take gradient steps, and the certificate"
             raise wrong_type("GameProblem.players: loss", "be quadratic", f"{self.loss!r}", cure)
         fed, a = self.federation, self.share
-        code = np.repeat(np.arange(fed.K), fed.sizes)
+        code = np.repeat(np.arange(fed.K), np.diff(fed.ptr))
         S, b, c = second_moments("GameProblem", fed, code, fed.masses)
         return Players(a * a * S, a * b, c, self.bound, float(fed.n))
 

@@ -21,7 +21,7 @@ from fedconvex.solvers.invariance import Environments
 from fedconvex.solvers.invariance_boxes import Boxes, least_in_boxes
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["InvariantProblem", "InvariantSubset", "second_moments"]
+__all__ = ["InvariantProblem", "InvariantSubset", "second_moments", "shares_of"]
 
 _SCALE = "scale the features, the targets or the penalty"
 _SMALL = {"dual": 300, "moments": 6}  # features up to which the semidefinite programmes are solved
@@ -79,7 +79,7 @@ class InvariantProblem(ClientWeights):
 
     learns = INVARIANT_MODEL
     l2 = 0.0
-    shared = ("penalty_weight", "environment_of", "shares", "n_environments")
+    shared = ("penalty_weight", "n_environments")
 
     def __init__(self, federation: Federation, loss: Any, penalty_weight: float = 1.0) -> None:
         self.penalty_weight = real("InvariantProblem.penalty_weight", penalty_weight, low=0.0)
@@ -89,18 +89,28 @@ class InvariantProblem(ClientWeights):
         self.risk.need_curvature("InvariantProblem")
         self.scale = Problem(federation, ScaleSlope(loss))
         self.federation, self.loss, self.weights = federation, loss, self.risk.weights
-        held, counts = domains_of(federation).held, domain_counts(federation)
+        self._held = held = domains_of(federation).held
         mixed = np.flatnonzero((held > 0).sum(axis=1) > 1)
         if mixed.size:
             who = federation.labels[mixed[0]]
             cure = "name clients by environment too, so that each sends for one"
             raise bad("InvariantProblem.federation", "have clients of one environment each", f"client {who}", cure)
-        self.n_environments = int(counts.size)
-        self.environment_of = np.argmax(held, axis=1)  # (K,)
-        self.shares = held.max(axis=1) / counts[self.environment_of]  # (K,) of the environment's rows
+        self.n_environments = held.shape[1]
+        if federation.complete:
+            domain_counts(federation)  # no environment is empty
         self._solutions: dict[int, Solution] = {}  # by the number of starting points, as the minima
         self._minima: dict[int, list[np.ndarray]] = {}
         self._boxes: dict[tuple[float, int], Boxes] = {}
+
+    @cached_property
+    def environment_of(self) -> np.ndarray:
+        """Environment of every client, (K,)."""
+        return shares_of(self)[0]
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """Share of every client in the rows of its environment, (K,)."""
+        return shares_of(self)[1]
 
     @property
     def model_shape(self) -> tuple[int, ...]:
@@ -121,8 +131,14 @@ class InvariantProblem(ClientWeights):
         return f"InvariantProblem({self.federation!r}, {self.loss!r}, penalty_weight={self.penalty_weight:g})"
 
     def statistic(self, name: str) -> list[np.ndarray]:
-        """Return what the clients answer before a run: "smoothness", L_k of the mean loss."""
-        among("InvariantProblem.statistic: name", name, ("smoothness",))
+        """Return what the clients answer before a run.
+
+        "smoothness" is L_k of the mean loss, "environment" the number of a client's environment and its rows there, or
+        their weight.
+        """
+        among("InvariantProblem.statistic: name", name, ("smoothness", "environment"))
+        if name == "environment":
+            return [np.array([row.argmax(), row.max()], dtype=float) for row in self._held]
         return list(np.asarray(self.risk.statistic("smoothness")))
 
     # ---------------------------------------------------------------- values
@@ -346,6 +362,17 @@ class InvariantProblem(ClientWeights):
         every = [A for k in range(d + 1) for A in itertools.combinations(range(d), k)]
         found = [_of_subset(p, A) for A in every]
         return sorted((s for s in found if s.disagreement <= tol), key=lambda s: (s.risk, len(s.features)))
+
+
+def shares_of(problem: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the environment of every client, and its share of the environment's rows, (K,), from what they answer."""
+    of, rows = np.array(problem.statistic("environment")).T
+    of, E = of.astype(np.int64), problem.n_environments
+    wrong = np.flatnonzero((of < 0) | (of >= E) | ~(rows > 0.0))
+    if wrong.size:
+        who, got = problem.federation.labels[wrong[0]], f"{rows[wrong[0]]:g} in {of[wrong[0]]}"
+        raise bad(f"client {who}: environment", f"be a number below {E}, with rows", got)
+    return of, rows / np.bincount(of, rows, problem.n_environments)[of]
 
 
 def second_moments(

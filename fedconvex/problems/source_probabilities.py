@@ -172,7 +172,7 @@ def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
         raise bad(who, f"have one row per row of X and one column per source, {(n, p)}", f"shape {Q.shape}")
     finite(who, Q)
     off = np.abs(Q.sum(axis=1) - 1.0)
-    if Q.min() < 0.0 or off.max() > _TOLERANCE:
+    if Q.min(initial=0.0) < 0.0 or off.max(initial=0.0) > _TOLERANCE:
         i = int(np.argmax(off)) if Q.min() >= 0.0 else int(np.argmin(Q.min(axis=1)))
         cure = "divide every row by its sum" if Q.min() >= 0.0 else ""
         raise bad(who, "have rows that are distributions", f"row {i} = {np.round(Q[i], 6).tolist()}", cure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,6 +53,10 @@ class Placed(Federation):
         If the rows are not those that the roster announces.
     """
 
+    complete = False
+    roster: Clients
+    number: int
+
     def __init__(
         self, clients: Clients, own: Federation | None = None, number: int = 0, announced: bool = True
     ) -> None:
@@ -74,6 +78,7 @@ class Placed(Federation):
         if own is None and clients.domain_labels is not None:
             kept["domain"] = np.zeros(0, dtype=np.int64)
         kept |= {"sizes": clients.sizes, "masses": clients.masses, "roster": clients, "digest": clients.digest}
+        kept["number"] = number
         for name, v in kept.items():
             if isinstance(v, np.ndarray):
                 v.flags.writeable = False
@@ -85,9 +90,20 @@ class Placed(Federation):
         code, K = np.repeat(np.arange(self.K), counts) if self.domain is None else self.domain, self.K
         p, who = (K if self.domain is None else self.n_domains), np.repeat(np.arange(K), counts)
         held = np.bincount(who * p + code, self.sample_weight, minlength=K * p).reshape(K, p)
+        if self.domain is None:  # every client is a domain, and how much it holds is known
+            held = np.diag(self.masses if held.dtype.kind == "f" else self.sizes)
         code = np.ascontiguousarray(code, dtype=np.int64)
         code.flags.writeable = False
         return Domains(code, held.sum(axis=0), held)
+
+    def with_features(self, X: np.ndarray, domain: np.ndarray, domain_labels: np.ndarray) -> Placed:
+        """Return the same rows, as far as they are here, with other features and domains."""
+        clients, k = replace(self.roster, d=X.shape[1], domain_labels=domain_labels), self.number
+        if not len(X):
+            return Placed(clients)
+        names = self.labels[[k]], domain, domain_labels, self.ids[[k]]
+        own = Federation(X, self.y, np.array([0, len(X)]), *names, sample_weight=self.sample_weight)
+        return Placed(clients, own, k, announced=False)
 
     @staticmethod
     def _check(clients: Clients, own: Federation, number: int) -> None:

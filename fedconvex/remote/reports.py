@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.kernels.domains import domain_sums
-from fedconvex.kernels.row_losses import values_gradients_of
+from fedconvex.kernels.domains import domain_sums, domains_of
+from fedconvex.kernels.row_losses import row_slopes, values_gradients_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Independent, MultiTaskProblem
-from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL
+from fedconvex.problems.invariant import second_moments
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
 from fedconvex.remote.messages import Form, Refused
-from fedconvex.remote.rounding import allowances
+from fedconvex.remote.rounding import EPS, allowances
 
 __all__ = ["expected", "report", "statistic_of"]
 
@@ -39,7 +40,13 @@ def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[s
     Refused
         If the problem is of another kind, or the arrays have other shapes.
     """
+    if problem.learns == INVARIANT_MODEL:
+        return _environment(problem, number, asked)
     w = asked.get("w", np.empty(0))
+    if problem.learns == EQUILIBRIUM:
+        return _player(problem, number, w, asked.get("own", np.empty(0)))
+    if problem.learns == ENSEMBLE:
+        return _ensemble(problem, number, w, asked.get("alpha", np.empty(0)))
     one = problem.learns == ONE_MODEL
     shape = problem.model_shape if one else (1, problem.federation.d)
     if problem.learns not in (ONE_MODEL, MODEL_PER_TASK) or w.dtype != _FLOATS or w.shape[1:] != shape:
@@ -52,6 +59,62 @@ def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[s
         return {"losses": losses[:, 0], "gradient": g[:, 0], **allowances(problem, w, asked["alpha"])}
     values, G = values_gradients_of(problem, w, clients)
     return {"value": values[:, 0], "gradient": G[:, 0], **allowances(problem, w)}
+
+
+def _checked(wanted: tuple[int, ...], *models: np.ndarray) -> None:
+    """Raise unless arrays are of R models of these shapes."""
+    for a in models:
+        if a.dtype != _FLOATS or a.shape[1:] != wanted or len(a) != len(models[0]):
+            raise Refused(f"no models (R, {', '.join(map(str, wanted))}) to be measured")
+
+
+def _player(problem: Any, k: int, total: np.ndarray, own: np.ndarray) -> dict[str, np.ndarray]:
+    """Return R^k and a bound of player k's regret, for R sums of strategies and its own ones."""
+    _checked((problem.federation.d,), total, own[:, 0] if own.ndim == 3 else own)
+    a, mine = problem.share, own[:, 0]
+    s = np.ascontiguousarray(a * total)
+    values, G = values_gradients_of(problem.risk, s, np.full((len(s), 1), k, dtype=np.int64))
+    F, found, room = a * G[:, 0], allowances(problem.risk, s), problem.bound + np.abs(mine)
+    N = (np.abs(F) * (problem.bound + np.sign(F) * mine)).sum(axis=1)
+    off = a * found["error"] * np.linalg.norm(room, axis=1) + found["off"]
+    few = (s.shape[1] + problem.federation.K + 8) * EPS * (room * np.abs(F)).sum(axis=1)
+    return {"value": values[:, 0], "certificate": N + 2.0 * (off + few)}
+
+
+def _environment(problem: Any, k: int, asked: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a client's second moments; or R_k and g_k at R models, with what rounding may do to its part of J."""
+    fed = problem.federation
+    if asked.keys() == {"moments"}:
+        code = np.zeros(fed.n, dtype=np.int64)
+        S, b, c = second_moments("InvariantProblem", fed, code, fed.masses[[k]])
+        return {"S": S[0], "b": b[0], "c": np.asarray(c[0])}
+    w = asked.get("w", np.empty(0))
+    _checked(problem.model_shape, w)
+    who = np.full((len(w), 1), k, dtype=np.int64)
+    value, slope = (values_gradients_of(p, w, who)[0][:, 0] for p in (problem.risk, problem.scale))
+    off = allowances(problem.risk, w)["off"]
+    return {"value": value, "slope": slope, "off": off, "slope_off": _slope_off(problem.risk, w)}
+
+
+def _slope_off(risk: Any, w: np.ndarray) -> np.ndarray:
+    """Return what rounding may do to the mean of l'(z) z over a client's rows at models w (R, d): as in `rounding`."""
+    fed, Z = risk.federation, np.ascontiguousarray(risk.federation.X @ w.T)
+    row_slopes(risk.row_loss, Z, risk.row_labels)
+    reach = np.asarray(abs(fed.X) @ np.abs(w).T)
+    share = 1.0 if risk.relative_weights is None else risk.relative_weights[:, None]
+    terms = (np.abs(Z) + risk.traits.smoothness * share * reach) * reach
+    return np.asarray(4.0 * (fed.n + fed.d + 16) * EPS * terms.mean(axis=0))
+
+
+def _ensemble(problem: Any, k: int, w: np.ndarray, alpha: np.ndarray) -> dict[str, np.ndarray]:
+    """Return sums of losses and of rows that are wrong by domain, and the gradient of the sum weighted by alpha."""
+    _checked(problem.model_shape, w)
+    _checked((problem.p,), alpha)
+    fed = problem.federation
+    losses, g = domain_sums(problem.linear, w, alpha, np.full((len(w), 1), k, dtype=np.int64))
+    wrong, weight = fed.y * (fed.X @ w.T).T <= 0.0, 1.0 if fed.sample_weight is None else fed.sample_weight
+    shares = np.stack([np.bincount(domains_of(fed).code, weight * row, problem.p) for row in wrong])
+    return {"losses": losses[:, 0], "gradient": g[:, 0], "wrong": shares}
 
 
 def _task(problem: Any, t: int, w: np.ndarray) -> dict[str, np.ndarray]:
@@ -85,10 +148,20 @@ def statistic_of(problem: Any, number: int, name: str) -> np.ndarray:
 
 def expected(problem: Any, asked: Mapping[str, np.ndarray]) -> dict[str, Form]:
     """Return the forms of a `report`."""
+    d = problem.federation.d
+    if "moments" in asked:
+        return {"S": Form((d, d), _FLOATS, True), "b": Form((d,), _FLOATS, True), "c": Form((), _FLOATS, True)}
     R, shape = len(asked["w"]), problem.model_shape
     if problem.learns == MODEL_PER_TASK:
         sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("value", "conjugate", "reach"), (R,))
         sizes["image"] = (R, shape[-1])
+    elif problem.learns == EQUILIBRIUM:
+        sizes = {"value": (R,), "certificate": (R,)}
+    elif problem.learns == INVARIANT_MODEL:
+        sizes = dict.fromkeys(("value", "slope", "off", "slope_off"), (R,))
+    elif problem.learns == ENSEMBLE:
+        both = asked["alpha"].shape
+        sizes = {"losses": both, "gradient": (R, *shape), "wrong": both}
     elif "alpha" in asked:
         both = asked["alpha"].shape
         sizes = {"losses": both, "gradient": (R, *shape), "error": (R,), "off": both}

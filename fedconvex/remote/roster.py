@@ -15,7 +15,8 @@ from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.domain_weighting import counts_of
 from fedconvex.problems import Measure, ServerProblem
-from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
+from fedconvex.remote.certificates import measure_ensembles, measure_environments, measure_game, worst_errors
 from fedconvex.remote.desk import Desk, Incident
 from fedconvex.remote.messages import MEASURE
 from fedconvex.remote.places import Clients, Placed
@@ -24,6 +25,8 @@ from fedconvex.simplex.uncertainty import log_sum_exp, softmax
 from fedconvex.solvers.certificates import duality_gap
 
 __all__ = ["Roster"]
+
+_OTHERS = {EQUILIBRIUM: measure_game, INVARIANT_MODEL: measure_environments, ENSEMBLE: measure_ensembles}
 
 _EPS = float(np.finfo(float).eps)
 
@@ -118,6 +121,8 @@ class Roster(ServerProblem):
         if not (hasattr(rowless, "learns") and hasattr(rowless, "federation")) or hasattr(rowless, "drift"):
             raise wrong_type("Roster.make", "return a problem, and none that moves", type(rowless).__name__)
         super().__init__(rowless)
+        self.known: dict[str, Any] = {}  # what sites were asked for once
+        self.clients = clients
         self.make, self.patience = make, whole("Roster.patience", patience, low=1)
         self.incidents: list[Incident] = []
         self.fingerprint = getattr(rowless, "fingerprint", "")
@@ -148,24 +153,34 @@ class Roster(ServerProblem):
     def at(self, desk: Desk) -> Roster:
         """Return the same roster with a desk through which sites are asked."""
         other = copy.copy(self)
-        other._desk, other._reports = desk, None
+        other._desk, other._reports, other.known = desk, None, {}
         return other
 
     # ---------------------------------------------------------------- what sites report
 
     def _asked(self, w: np.ndarray, alpha: np.ndarray | None = None) -> list[dict[str, np.ndarray]] | None:
         """Return the reports of all clients at models w, or None if some of them do not come."""
-        if self._desk is None:
-            raise bad("a roster", "be measured by a run, which has a transport", "no run", "run(method, roster, ...)")
         if not np.isfinite(w).all():
             return None
         tasks, K = self.learns == MODEL_PER_TASK, self.federation.K
         asked = {k: {"w": np.ascontiguousarray(w[:, [k]] if tasks else w)} for k in range(K)}
         for own in asked.values():
             own |= {} if alpha is None else {"alpha": np.ascontiguousarray(alpha)}
+        return self.reports(asked)
+
+    def reports(self, asked: dict[int, dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]] | None:
+        """Return what all clients report when asked so, or None if some of them do not answer.
+
+        Raises
+        ------
+        ValueError
+            Outside of a run, which has a transport.
+        """
+        if self._desk is None:
+            raise bad("a roster", "be measured by a run, which has a transport", "no run", "run(method, roster, ...)")
         forms = {k: expected(self, own) for k, own in asked.items()}
         found = self._desk.collect(MEASURE, self._round, asked, forms, self.patience)
-        return [found[k] for k in range(K)] if len(found) == K else None
+        return [found[k] for k in asked] if len(found) == len(asked) else None
 
     def measure(self, w: np.ndarray, *more: np.ndarray) -> Measure:
         """Values of R models and certified gaps: NaN and inf where a client does not answer, or for other problems."""
@@ -180,7 +195,17 @@ class Roster(ServerProblem):
             conjugates = np.stack([a["conjugate"] for a in reports], axis=1)
             pairs = [self.certificate(w[r], images[r], conjugates[r]) for r in range(R)]
             return Measure(*(np.array(v) for v in zip(*pairs, strict=True)))
+        if self.learns in _OTHERS and np.isfinite(w).all():
+            return _OTHERS[self.learns](self, w) or _unknown(w)
         return _unknown(w)
+
+    def domain_errors(self, alpha: Any) -> np.ndarray:
+        """Return the share of rows of every domain that an ensemble gets wrong, (p,)."""
+        return worst_errors(self, np.atleast_2d(alpha))[0]
+
+    def check_stages(self, history: np.ndarray) -> None:
+        """Raise unless every stage of a history names a source and one of its classifiers."""
+        self._rowless.check_stages(history)
 
     def _one_model(self, w: np.ndarray) -> Measure:
         reports = self._asked(w)

@@ -14,7 +14,7 @@ from fedconvex.draws import Draws
 from fedconvex.driver import defaults
 from fedconvex.driver.rounds import Engine, check_problem, chunk_of, floats_of
 from fedconvex.federation import Federation
-from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL, POSTERIOR
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
 from fedconvex.remote.desk import Desk, invitation
 from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Acknowledged", "SiteEngine"]
 
-_SHARED = (ONE_MODEL, MODEL_PER_TASK, POSTERIOR)  # problems that sites can have in common
+_SHARED = (
+    ONE_MODEL,
+    MODEL_PER_TASK,
+    POSTERIOR,
+    ENSEMBLE,
+    INVARIANT_MODEL,
+    EQUILIBRIUM,
+)  # problems that sites can have in common
 _DENSE = 1_000_000  # entries up to which rows of zeros are dense
 
 
@@ -77,7 +84,7 @@ class SiteEngine(Engine):
         check_problem(method, roster)
         self.default_step = None
         self.method, self.key, self.R = chunk_of(method, key, trajectories)
-        self.numbers, clients = np.arange(self.R), roster.federation
+        self.numbers, clients = np.arange(self.R), roster.clients
         terms = messages.terms_of(method, roster, fedconvex.__version__)
         session = messages.session_of(terms, clients.digest, int(self.key), self.R)
         first = trajectories.start if isinstance(trajectories, range) else 0
@@ -219,7 +226,7 @@ class SiteEngine(Engine):
     def _ghost(self) -> tuple[int, Any]:
         """The smallest client, and the problem as it would have it if its rows were zeros."""
         if "ghost" not in self.templates:
-            clients = self.server.federation
+            clients = self.server.clients
             k = int(np.argmin(clients.sizes))
             self.templates["ghost"] = k, _zeros(self.server.make, clients, k)
         return self.templates["ghost"]

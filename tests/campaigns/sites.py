@@ -17,13 +17,22 @@ from fedconvex.driver import participants
 from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
 from fedconvex.methods import AFL, MOCHA, AgnosticFedAvg, Clock, ProgressiveHedging, ServerSGD
-from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, MultiTaskProblem
+from fedconvex.problems import (
+    Dictionary,
+    EnsembleProblem,
+    GameProblem,
+    GaussHermite,
+    GaussianPosteriorProblem,
+    InvariantProblem,
+    MultiTaskProblem,
+)
 from fedconvex.remote import Roster, Site, in_process
 from fedconvex.remote.rounds import SiteEngine
 from fedconvex.traits import RENORMALISE, lost_reply
 
 LOSSES = {"linear": Squared(), "logistic": Logistic(), "softmax": Softmax(3)}
-SHARED = [n for n in FEDERATED if kinds(n)[0].split()[-1] in {*LOSSES, "tasks", "posterior"}]  # what sites can share
+OTHERS = {"tasks", "posterior", "classifiers", "environments", "players"}
+SHARED = [n for n in FEDERATED if kinds(n)[0].split()[-1] in {*LOSSES, *OTHERS}]  # what sites can share
 
 
 def rows(kind: str, sparse: bool) -> Federation:
@@ -44,6 +53,13 @@ def shared(name: str, kind: str, sparse: bool) -> tuple[Federation, Any]:
     whole = made(kind)
     if isinstance(whole, MultiTaskProblem):
         return whole.federation, lambda fed: MultiTaskProblem(fed, whole.loss, whole.relation, whole.normalisation)
+    if isinstance(whole, EnsembleProblem):
+        listed = [[h for h, k in zip(whole.dictionary.members, whole.sources, strict=True) if k == j] for j in range(3)]
+        return whole.data, lambda fed: EnsembleProblem(fed, Dictionary.from_classifiers(fed, listed))
+    if isinstance(whole, InvariantProblem):
+        return whole.federation, lambda fed: InvariantProblem(fed, whole.loss, whole.penalty_weight)
+    if isinstance(whole, GameProblem):
+        return whole.federation, lambda fed: GameProblem(fed, whole.loss, whole.bound)
     how: dict[str, Any] = {"covariance": whole.covariance} | ({} if whole.linear else {"expectation": GaussHermite(20)})
     how |= {} if whole.private is None else {"private_precision": 2.0}
     return whole.federation, lambda fed: GaussianPosteriorProblem(fed, whole.loss, **how)
