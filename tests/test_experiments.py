@@ -25,6 +25,7 @@ from fedconvex.papers import (
     write,
 )
 from fedconvex.papers.dynamic_msd import L, agents
+from fedconvex.papers.images import accuracies
 from fedconvex.papers.style import blank
 from fedconvex.report.plots import save_figure
 
@@ -314,7 +315,7 @@ def test_scaffold_similarity_measures_accuracy():
         [np.argmax([v @ x for v in model]) == y for x, y in zip(images.X_test, images.y_test, strict=True)]
         for model in w
     ]
-    np.testing.assert_allclose(scaffold_similarity._accuracy(images, w), [*np.mean(right, axis=1)[:2], 0.0])
+    np.testing.assert_allclose(accuracies(w, images.X_test, images.y_test), [*np.mean(right, axis=1)[:2], 0.0])
     assert len(np.unique(np.vstack([images.X, images.X_test]), axis=0)) == 1797  # nothing is both trained and tested on
 
 

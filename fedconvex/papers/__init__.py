@@ -8,18 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedconvex.papers import (
+    afl_curves,
     agnostic_adult,
     agnostic_clients,
     agnostic_fashion,
     agnostic_toy,
+    communication,
+    data_sharing,
     dynamic_msd,
+    fedprox_stragglers,
     hybrid_blocks,
     multiboost,
     primal_averaging,
+    radfed_rounds,
     scaffold_quadratics,
     scaffold_similarity,
     vertical_adult,
     virtual_har,
+    writers,
 )
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
 from fedconvex.papers.invariance import against, chain, colour
@@ -51,6 +57,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         agnostic_adult.EXPERIMENT,
         agnostic_clients.EXPERIMENT,
         agnostic_fashion.EXPERIMENT,
+        afl_curves.EXPERIMENT,
+        communication.EXPERIMENT,
+        data_sharing.EXPERIMENT,
+        fedprox_stragglers.EXPERIMENT,
+        radfed_rounds.EXPERIMENT,
+        writers.EXPERIMENT,
         chain.EXPERIMENT,
         colour.EXPERIMENT,
         against.EXPERIMENT,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.papers.archive import read_archive
 
-__all__ = ["KEYS", "coarser", "read_images", "scaled"]
+__all__ = ["KEYS", "accuracies", "coarser", "read_images", "scaled"]
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+_RECORD = 1 + 3 * 32 * 32  # bytes of an image of CIFAR-10
 
 
 def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -21,12 +23,13 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     Parameters
     ----------
     path : path
-        Holds x_train (n, ...), y_train (n,), x_test (m, ...), y_test (m,); labels are class numbers 0, 1, ...
+        Holds x_train (n, ...), y_train (n,), x_test (m, ...), y_test (m,); labels are class numbers 0, 1, ... Or a
+        folder with the binary files of CIFAR-10, data_batch_1.bin to data_batch_5.bin and test_batch.bin.
 
     Returns
     -------
     dict
-        The four arrays, as they are stored.
+        The four arrays, as they are stored; CIFAR-10 in grey, the mean of its three colours.
 
     Raises
     ------
@@ -46,7 +49,10 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ...     read_images(file)["x_train"].shape
     (4, 4)
     """
-    who, arrays = f"--data {Path(path).name}", read_archive(path, KEYS)
+    who = f"--data {Path(path).name}"
+    arrays = (
+        read_archive(path, KEYS) if Path(path).suffix == ".npz" or Path(path).is_file() else _read_cifar(Path(path))
+    )
     for part in ("train", "test"):
         X, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if X.ndim < 2 or y.ndim != 1 or len(X) != len(y) or not X.size:
@@ -63,6 +69,25 @@ def read_images(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _read_cifar(folder: Path) -> dict[str, np.ndarray]:
+    """Return CIFAR-10 from its binary files: records of a label and three colours of 32 x 32 bytes."""
+    parts: dict[str, list[np.ndarray]] = {"train": [], "test": []}
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        file = folder / name
+        if not file.is_file():
+            raise FileNotFoundError(f"--data must be an npz archive, or a folder with {name} (CIFAR-10); got {folder}")
+        bytes_ = np.fromfile(file, dtype=np.uint8)
+        if not bytes_.size or bytes_.size % _RECORD:
+            raise bad(f"--data {name}", f"hold records of {_RECORD} bytes", f"{bytes_.size} bytes")
+        parts["test" if name.startswith("test") else "train"].append(bytes_.reshape(-1, _RECORD))
+    out = {}
+    for part, found in parts.items():
+        rows = np.vstack(found)
+        out[f"x_{part}"] = rows[:, 1:].reshape(-1, 3, 32, 32).mean(axis=1)
+        out[f"y_{part}"] = rows[:, 0]
+    return out
+
+
 def _labels(who: str, y: np.ndarray) -> None:
     if y.dtype.kind not in "uif":
         raise bad(who, "hold class numbers 0, 1, ...", f"dtype {y.dtype}")
@@ -75,6 +100,25 @@ def scaled(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     largest = float(np.abs(train).max()) or 1.0
     made = [np.hstack([A / largest, np.ones((len(A), 1))]) for A in (train, test)]
     return made[0], made[1]
+
+
+def accuracies(w: np.ndarray, X: Any, y: np.ndarray) -> np.ndarray:
+    """Return the share of rows (m, d), dense or CSR, whose class models w (R, C, d) give the largest score: (R,).
+
+    It is 0 for models that are not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.papers.images import accuracies
+    >>> accuracies(np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.eye(2), np.array([0, 0]))
+    array([0.5])
+    """
+    R, C, d = w.shape
+    with np.errstate(all="ignore"):
+        scores = np.asarray(X @ w.reshape(R * C, d).T).reshape(-1, R, C)
+    right = np.argmax(scores, axis=2) == y[:, None]
+    return np.where(np.isfinite(w).all(axis=(1, 2)), right.mean(axis=0), 0.0)
 
 
 def coarser(images: np.ndarray, block: int) -> np.ndarray:

@@ -127,7 +127,7 @@ def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
         return {"map": [[_encoded(k, arrays), _encoded(v, arrays)] for k, v in value.items()]}
     kind = type(value)
     if dataclasses.is_dataclass(value) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        names = getattr(kind, "_fields", None) or [f.name for f in dataclasses.fields(value)]
+        names = kind._fields if isinstance(value, tuple) else [f.name for f in dataclasses.fields(kind)]  # type: ignore[attr-defined]
         made = [_encoded(getattr(value, name), arrays) for name in names]
         return {"class": [kind.__module__, kind.__qualname__], "fields": made}
     if isinstance(value, (list, tuple)):

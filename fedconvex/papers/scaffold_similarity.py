@@ -31,7 +31,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.images import read_images, scaled
+from fedconvex.papers.images import accuracies, read_images, scaled
 from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.papers.tuning import grid_notes
@@ -234,7 +234,7 @@ def _cell(
         _method(method, step_size, epochs, batch), problem, rounds=scale.limit, seed=seed, trajectories=step_size.size
     )
     for t, state in runs:
-        reached = _accuracy(images, state.w)[:, None] >= targets
+        reached = accuracies(state.w, images.X_test, images.y_test)[:, None] >= targets
         first[reached & np.isinf(first)] = t
         if _decided(first[:, -1].reshape(grid.size, scale.seeds)):
             break
@@ -247,16 +247,7 @@ def _attained(problem: Problem, images: Images) -> float:
     w = None
     for _, state in iterate(FedSGD(step_size=DESCENT_STEPS), problem, rounds=DESCENT, trajectories=len(DESCENT_STEPS)):
         w = state.w
-    return float(_accuracy(images, np.asarray(w)).max())
-
-
-def _accuracy(images: Images, w: np.ndarray) -> np.ndarray:
-    """Return the test accuracy of models w (R, C, d): (R,)."""
-    R, C, d = w.shape
-    with np.errstate(all="ignore"):
-        scores = np.asarray(images.X_test @ w.reshape(R * C, d).T).reshape(-1, R, C)
-    right = np.argmax(scores, axis=2) == images.y_test[:, None]
-    return np.where(np.isfinite(w).all(axis=(1, 2)), right.mean(axis=0), 0.0)
+    return float(accuracies(np.asarray(w), images.X_test, images.y_test).max())
 
 
 def _decided(first: np.ndarray) -> bool:
