@@ -742,6 +742,7 @@ def test_simulations_agree_with_the_driver():
     assert f.run(np.array([2.0]), np.array([0.05]), 3, 4)[0] == pytest.approx(shadow[:, 0].mean(), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_bounds_on_a_run_of_logistic_regression():
     """Constants from Problem.constants, full gradients, both averages from the driver's shadow sequence."""
     problem = Problem(logistic_federation(n_clients=4, seed=2).federation, Logistic(), l2=0.05, weights="uniform")
@@ -794,6 +795,7 @@ def floor_of_the_adversary(eta, T, gentle):
     return float(adversary(1.0, 1.0, gentle).run(np.zeros(1), np.array([eta]), 2, T)[0])
 
 
+@pytest.mark.slow
 def test_planted_drift_constant_four_times_too_small():
     """f' = max(x, -eta/7): the mean of the two clients drifts to -4 eta/7, where F = eta^2/14; R1 says eta^2/4 + ...
 

@@ -137,6 +137,7 @@ def test_all_formats_give_the_same_answer(capsys, tmp_path, rows):
     assert found[0]["per_client"] == found[1]["per_client"] == found[2]["per_client"]
 
 
+@pytest.mark.slow
 def test_svmlight_stays_sparse(capsys, tmp_path):
     from sklearn.datasets import dump_svmlight_file
 
@@ -194,6 +195,7 @@ def test_round_limit_is_explained(capsys, settings, words):
     assert words in facts["why"]
 
 
+@pytest.mark.slow
 def test_scaffold_has_no_drift_and_fedavg_says_so(capsys):
     settings = ["--local-steps", "10", "--participation", "0.5", "--rounds", "1000"]
     drift = _json(capsys, "solve", *settings)
@@ -687,6 +689,7 @@ def test_process_refuses_in_one_line(tmp_path):
     assert re.fullmatch(r"fedconvex: error: DATA must be a file.*\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_process_survives_a_plain_terminal():
     done = _process("solve", *FAST, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0

@@ -26,7 +26,7 @@ def solve(capsys, *options):
     return status, out
 
 
-QUICK = ("fedprox", "optimistic-afl")
+QUICK = ("optimistic-afl",)
 
 
 @pytest.mark.parametrize(

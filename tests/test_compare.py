@@ -566,6 +566,7 @@ def test_a_table_is_encoded_by_its_training_rows():
     assert [c[0] for c in rows.columns] == ["dose", "smoking", "ward", "ill"]
 
 
+@pytest.mark.slow
 def test_a_category_of_held_out_rows_only_counts_as_none():
     data = table()
     first = fedconvex.compare(data, "ill", "ward", impute="median", **QUICK)

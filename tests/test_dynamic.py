@@ -42,6 +42,7 @@ def test_unequal_agents_against_plain_numpy():
         w = np.mean(answers, axis=0)
 
 
+@pytest.mark.slow
 def test_unequal_epochs_cause_no_first_order_bias():
     """The fixed point's distance from w* falls like mu, for any E_k; FedAvg with the same E_k keeps a bias."""
     problem = make(Squared())

@@ -202,6 +202,7 @@ def test_any_fitted_classifier(rng):
         EnsembleProblem(fed, Dictionary(np.ones((fed.n, 1)), [0])).ensemble(np.ones(1))
 
 
+@pytest.mark.slow
 def test_files(rng, tmp_path):
     fed = problem(rng)
     for q in (fit_q(fed.X, fed.domain, l2=0.01, features="squares"), None, rng.dirichlet(np.ones(3), fed.n)):

@@ -139,6 +139,7 @@ def test_weights_of_boosting_are_repeated_rows(rng):
     np.testing.assert_allclose(mine.decision_function(X), peer.decision_function(X), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_bad_settings(rng):
     X, y, domains = sources(rng, 40)
     for settings, text in [

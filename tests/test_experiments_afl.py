@@ -121,6 +121,7 @@ def test_toy_certified_gap_bounds_the_true_one(name, setting):
     assert not (0.999 * trace.gap >= trace.value - truth - 1e-12).all()  # a bound smaller by a thousandth is caught
 
 
+@pytest.mark.slow
 def test_toy_claims_can_fail(toy):
     plan = toy_runs.QUICK._replace(rounds=40, runs=2, close=1.0)
     settings = [toy_runs.solve_setting(name, v, plan, 0, lambda share, doing: None) for name, v in VARIANCES.items()]

@@ -386,6 +386,7 @@ def test_tables_agree(quick):
         assert (row["training loss"], row["test error"]) == pytest.approx((1.0, 1.0))
 
 
+@pytest.mark.slow
 def test_training_losses_are_those_of_the_problems(quick):
     """AdaBoost-all and MultiBoost of the first division again, by the library's own objective."""
     rows = shifted_digits(0)

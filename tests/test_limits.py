@@ -522,6 +522,7 @@ def test_radfed_reduces_to_fedavg(rng):
 # ---------------------------------------------------------------- SAM
 
 
+@pytest.mark.slow
 def test_sam_ends_in_the_cycle(rng):
     """From random starts SAM on quadratics ends bouncing along the top eigenvector; along the others it is unstable."""
     for _ in range(10):

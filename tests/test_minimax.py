@@ -159,7 +159,7 @@ SETS = [
 
 @pytest.mark.parametrize("sets", SETS, ids=str)
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=str)
-@pytest.mark.slow_unless(loss=Logistic())
+@pytest.mark.slow_unless(loss=Logistic(), sets=SETS[1::2])
 def test_other_sets_of_mixtures_against_cvxpy(sets, loss):
     """Value, certificate, and both halves of the saddle: the mixture is in Lambda and attains the maximum at w."""
     for seed in range(2):

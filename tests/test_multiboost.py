@@ -87,6 +87,7 @@ def reference(problem):
 # ---------------------------------------------------------------- one source is AdaBoost
 
 
+@pytest.mark.slow
 def test_one_source_is_adaboost_of_scikit_learn(rng):
     X, y, _ = rows(rng)
     stump = DecisionTreeClassifier(max_depth=1)

@@ -83,6 +83,7 @@ def test_from_file_to_tables(file, tmp_path, capsys):
     assert "two logistic clients, tau 1, T 3" in lines[-3]
 
 
+@pytest.mark.slow
 def test_one_with_local_steps(file):
     """Eighteen lines from a paper; a drift 1,200 times too small is seen from the optimum, as the search found it."""
     assert len(LOCAL.strip().splitlines()) <= 20

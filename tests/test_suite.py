@@ -297,6 +297,7 @@ def test_claims_can_fail(rows):
     assert "FAILS: no bound lies below" in as_table(result)
 
 
+@pytest.mark.slow
 def test_best_steps():
     s = step_choice()
     assert s.best[0] == pytest.approx(1.2, abs=0.1)

@@ -686,6 +686,7 @@ def test_linear_losses_attain_the_softmax_bound(p):
 # ---------------------------------------------------------------- reports
 
 
+@pytest.mark.slow
 def test_reports_of_agnostic_theorems():
     suite = [
         Check(three_domains, saddle_steps(published=True), 4, theorem="agnostic-rate"),
