@@ -3,6 +3,7 @@
 Every plot takes what is drawn, a mapping of names to results or scores, then the path of a file; the rest by name.
 """
 
+from fedconvex.report.bayesian import PracticalDifference, bayesian_t_test
 from fedconvex.report.fairness import (
     DomainDifferences,
     DomainScores,
@@ -11,6 +12,7 @@ from fedconvex.report.fairness import (
     wilson_interval,
 )
 from fedconvex.report.fairness_figures import domain_weights_plot, fairness_plot, fairness_table
+from fedconvex.report.flatness import Sharpness, largest_curvature, sharpness
 from fedconvex.report.heterogeneity import (
     Dissimilarity,
     Drift,
@@ -23,6 +25,7 @@ from fedconvex.report.heterogeneity import (
     loss_spread,
     weight_divergence,
 )
+from fedconvex.report.language import TextScores, text_scores
 from fedconvex.report.plots import best_step_plot, convergence_plot
 from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace
 
@@ -32,6 +35,10 @@ __all__ = [
     "DomainScores",
     "Drift",
     "LossSpread",
+    "PracticalDifference",
+    "Sharpness",
+    "TextScores",
+    "bayesian_t_test",
     "best_step_plot",
     "client_drift",
     "comparison",
@@ -46,9 +53,12 @@ __all__ = [
     "heterogeneity_plot",
     "heterogeneity_table",
     "heterogeneity_trace",
+    "largest_curvature",
     "loss_spread",
     "outlook",
     "per_client_metrics",
+    "sharpness",
+    "text_scores",
     "weight_divergence",
     "wilson_interval",
     "write_trace",

@@ -363,6 +363,26 @@ def _row_scores(problem: Problem, w: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return out[:, 0], (problem.predict(w) == fed.y).astype(float)
 
 
+class ScoredRows(NamedTuple):
+    """What a model makes of every row that is measured."""
+
+    domains: np.ndarray  # (p,) names
+    code: np.ndarray  # (n,) domains of the rows
+    weights: np.ndarray  # (n,)
+    labels: np.ndarray  # (n,)
+    losses: np.ndarray  # (n,)
+    right: np.ndarray  # (n,) 0 or 1, NaN for regressions
+
+
+def scored_rows(who: str, problem: Any, model: Any, measured: Any) -> ScoredRows:
+    """Return the loss of every row, and whether it is predicted correctly, as `domain_scores` sums them up."""
+    target = _measured(who, problem, measured)
+    losses, right = _row_scores(target, _model(who, problem, model)[0])
+    by = _domains(target)
+    weights = np.broadcast_to(np.asarray(by.weight, dtype=float), losses.shape)
+    return ScoredRows(domain_names(target), by.code, weights, target.federation.y, losses, right)
+
+
 class _Rows(NamedTuple):
     """Which domain every row belongs to, and what it weighs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class AveragedWork(LocalWork):
     participation: Participation = 1.0
     server: ServerOptimizer = Averaging()
 
-    lost = RENORMALISE
+    lost: ClassVar[Any] = RENORMALISE
 
     def models_ahead(
         self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, mu: np.ndarray = NO_RIDGE

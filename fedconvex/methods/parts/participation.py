@@ -97,7 +97,10 @@ class ScaledSampling(NamedTuple):
 
     clients: int
 
-    scaled = True  # what exact moments know it by
+    @property
+    def scaled(self) -> bool:
+        """Whether weights are p_k K/m: what exact moments know it by."""
+        return True
 
 
 def as_participation(who: str, x: Any) -> Any:
