@@ -486,7 +486,7 @@ class Federation:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickled federation, read-only again."""
         for name, v in state.items():
-            for a in (v.data, v.indices, v.indptr) if sp.issparse(v) else () if v is None else (v,):
+            for a in (v.data, v.indices, v.indptr) if sp.issparse(v) else (v,) if isinstance(v, np.ndarray) else ():
                 a.flags.writeable = False
             object.__setattr__(self, name, v)
 

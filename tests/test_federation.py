@@ -440,6 +440,17 @@ def test_pickled_arrays_are_read_only(kind, rng):
             again.y[0] = 1.0
 
 
+def test_a_federation_made_from_a_table_can_be_pickled():
+    """Its record of columns is no array; other processes could not read it."""
+    import pickle
+
+    table = {"age": [60, 40, 50], "ward": ["a", "b", "a"], "ill": ["yes", "no", "yes"]}
+    fed = Federation.from_frame(table, target="ill", client="ward")
+    again = pickle.loads(pickle.dumps(fed))
+    same(fed, again)
+    assert again.columns.feature_names == fed.columns.feature_names and not again.X.flags.writeable
+
+
 def test_digest_tells_whose_domain_a_row_is():
     """Same rows, same names of domains: only the rows' domains differ."""
     X, y = np.arange(4.0)[:, None], np.ones(4)
