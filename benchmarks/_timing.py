@@ -110,8 +110,9 @@ class Report:
         p = self.prefix
         shown = "not measured"
         if timing is not None:
-            other = entry["min" if p else "cpu_min"]
-            shown = f"{entry[p + 'min']:10.4g} {entry[p + 'median']:10.4g} ({'wall' if p else 'CPU'} {other:.4g})"
+            other = entry.get("min" if p else "cpu_min")  # none where other processes do the work
+            shown = f"{entry[p + 'min']:10.4g} {entry[p + 'median']:10.4g}"
+            shown += "" if other is None else f" ({'wall' if p else 'CPU'} {other:.4g})"
         print(f"{case:34} {who:42} {shown} {self.unit}  {note}", flush=True)
         return entry.get(self.prefix + "min", float("nan"))
 

@@ -15,6 +15,7 @@ ORDER = [
     "agnostic",
     "theory",
     "participation",
+    "sweep",
     "memory",
     "simplex",
     "mocha",

@@ -51,12 +51,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class SlowExamples:
-    """Examples of methods are slow: they are whole runs, and the default tier tests the same methods."""
+    """Examples of methods and sweeps are slow: they are whole runs, and the default tier tests the same methods."""
+
+    rooms = (ROOT / "fedconvex" / "methods", ROOT / "fedconvex" / "sweeps")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):  # of all folders, before marks decide
         for item in items:
-            if isinstance(item, pytest.DoctestItem) and item.path.parent == ROOT / "fedconvex" / "methods":
+            if isinstance(item, pytest.DoctestItem) and item.path.parent in self.rooms:
                 item.add_marker(pytest.mark.slow)
 
 

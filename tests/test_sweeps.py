@@ -35,6 +35,7 @@ def same(a, b):
 # ---------------------------------------------------------------- rows
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*ended above")
 def test_rows_are_those_of_runs(problem):
     """States are those of runs alone, bit for bit; measured together, values differ by rounding."""
@@ -74,6 +75,7 @@ def test_a_seed_ends_where_it_converged_or_diverged(linear):
     assert found.best()[0]["step_size"] == 0.3 and found.best()[0]["edge"]
 
 
+@pytest.mark.slow
 def test_methods_problems_and_what_only_some_have(linear):
     def of(l2):
         return Problem(linear.federation, Squared(), l2)
@@ -91,6 +93,7 @@ def test_methods_problems_and_what_only_some_have(linear):
     assert other[0].tobytes() == other[1].tobytes()
 
 
+@pytest.mark.slow
 def test_settings_that_are_no_numbers(linear):
     steps = [0.1, Decay(0.2, 2.0, by_round=True)]
     found = sweep(FedAvg(step_size=0.1), linear, grid={"step_size": steps, "epochs": [None, 2]}, rounds=1)
@@ -102,6 +105,7 @@ def test_settings_that_are_no_numbers(linear):
 # ---------------------------------------------------------------- bits
 
 
+@pytest.mark.slow
 def test_the_frame_does_not_depend_on_who_works(logistic, tmp_path, monkeypatch):
     """Chunks, processes and an interrupted start: the same frame and the same files, byte for byte."""
     call = {"grid": {"step_size": [0.1, 0.5]}, "seeds": 70, "rounds": 2}
@@ -128,6 +132,53 @@ def test_the_frame_does_not_depend_on_who_works(logistic, tmp_path, monkeypatch)
     assert float(lines[5].split(",")[head.split(",").index("gap")]) == once["gap"][5]
 
 
+CLUSTERS = """
+import sys
+import numpy as np
+from joblib import parallel_config
+from fedconvex import FedAvg, Federation, Problem, Squared, sweep
+rng = np.random.default_rng(0)
+fed = Federation.from_arrays(rng.normal(size=(20, 2)), rng.normal(size=20), np.arange(20) % 4)
+call = {"grid": {"step_size": [0.1, 0.2]}, "seeds": 70, "rounds": 3}
+def found():
+    return sweep(FedAvg(step_size=0.1, batch_size=2), Problem(fed, Squared(), 0.1), **call)
+def equal(other):
+    assert not other.failures and all(other[n].tobytes() == here[n].tobytes() for n in here.columns)
+if __name__ == "__main__":
+    here = found()
+    if sys.argv[1] == "dask":
+        from dask.distributed import Client, LocalCluster
+        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        with cluster, Client(cluster), parallel_config("dask"):
+            equal(found())
+    elif sys.argv[1] == "ray":
+        import ray
+        from ray.util.joblib import register_ray
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+        register_ray()
+        with parallel_config("ray", n_jobs=2):
+            equal(found())
+        ray.shutdown()
+    else:
+        with parallel_config(sys.argv[1], n_jobs=2):
+            equal(found())
+    print("equal")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["loky", "threading", "multiprocessing", "dask", "ray"])
+def test_engines_give_the_same_frame(kind, tmp_path):
+    """Bit for bit; Dask and Ray where they are installed."""
+    if kind in ("dask", "ray"):
+        pytest.importorskip({"dask": "distributed"}.get(kind, kind))
+    (tmp_path / "main.py").write_text(CLUSTERS)
+    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "RAY_USAGE_STATS_ENABLED": "0", "HOME": str(tmp_path)}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(sweeping.__file__).parents[2]), env.get("PYTHONPATH", "")])
+    done = subprocess.run([sys.executable, str(tmp_path / "main.py"), kind], env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "equal" in done.stdout, done.stderr[-2000:]
+
+
 def test_what_a_problem_has_computed_changes_no_bit(linear):
     """A solution of low accuracy, asked for earlier, would change every gap."""
     fresh = Problem(linear.federation, Squared(), 0.1)
@@ -136,6 +187,7 @@ def test_what_a_problem_has_computed_changes_no_bit(linear):
     same(sweep(BATCHES, rough, seeds=9, rounds=1), sweep(BATCHES, fresh, seeds=9, rounds=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "sparse, weighted"])
 def test_rows_are_mapped_not_pickled(kind, tmp_path, rng):
     X, y, sparse = rng.normal(size=(1000, 20)), np.sign(rng.normal(size=1000)), kind != "dense"
@@ -267,6 +319,7 @@ def test_bad_input_is_named(linear, tmp_path):
         sweep(fedavg, lambda local_steps: linear, grid={"local_steps": [1]}, rounds=1)
 
 
+@pytest.mark.slow
 def test_frames_name_what_is_wrong(linear, tmp_path):
     found = sweep(FedAvg(step_size=0.1), linear, grid={"step_size": [0.1, 0.2]}, rounds=1)
     (tmp_path / "bad.npz").write_bytes(b"no zip")
@@ -301,6 +354,7 @@ def test_frames_name_what_is_wrong(linear, tmp_path):
         gap_plot(few)
 
 
+@pytest.mark.slow
 def test_without_pyarrow_there_is_a_cure(linear, tmp_path, monkeypatch):
     found = sweep(FedSGD(step_size=0.1), linear, rounds=1)
     found.save(tmp_path / "there.parquet")
@@ -319,6 +373,7 @@ def test_without_pyarrow_there_is_a_cure(linear, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- folders
 
 
+@pytest.mark.slow
 def test_a_folder_belongs_to_one_sweep(linear, tmp_path):
     call = {"rounds": 2, "seeds": 2, "folder": tmp_path / "mine"}
     first = sweep(FedSGD(step_size=0.1), linear, **call)
@@ -447,6 +502,7 @@ def test_ctrl_c_leaves_what_is_finished(linear, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- figures
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*ended above")
 def test_figures_draw_what_the_frame_says(linear, tmp_path):
     grid = {"step_size": [0.02, 0.1, 50.0], "local_steps": [1, 3]}
@@ -465,6 +521,7 @@ def test_figures_draw_what_the_frame_says(linear, tmp_path):
     assert {f.name for f in tmp_path.iterdir()} == {"gap.png", "heat.svg", "best.png"}
 
 
+@pytest.mark.slow
 def test_curves_go_on_from_where_seeds_converged(linear):
     found = sweep(FedSGD(step_size=0.3), linear, grid={"step_size": [0.1, 0.3]}, rounds=60, tol=1e-3)
     line = gap_plot(found, by=()).axes[0].lines[0]

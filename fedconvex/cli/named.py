@@ -12,7 +12,17 @@ from fedconvex.cli.arguments import METHODS, Refused, choice
 if TYPE_CHECKING:
     from fedconvex.problems import Problem
 
-__all__ = ["check_named", "method_name", "named_method", "named_settings", "setting", "with_settings", "worded"]
+__all__ = [
+    "check_named",
+    "first_settings",
+    "method_name",
+    "named_method",
+    "named_settings",
+    "read_value",
+    "setting",
+    "with_settings",
+    "worded",
+]
 
 _WORDS = {"true": True, "false": False, "none": None}
 _OPTIONS = ("local_steps", "epochs", "batch_size", "participation", "step_size")  # settings with an option of their own
@@ -31,15 +41,38 @@ def setting(text: str) -> tuple[str, Any]:
         raise Refused(str(bad("--set", "be NAME=VALUE, such as proximal_mu=0.1", repr(text))))
     if name in _OPTIONS:
         raise Refused(str(bad("--set", "name a setting without an option", name, f"use --{name.replace('_', '-')}")))
-    value = value.strip()
-    if value.lower() in _WORDS:
-        return name, _WORDS[value.lower()]
+    return name, read_value(value.strip())
+
+
+def read_value(text: str) -> Any:
+    """Read a number, true, false, none, or a word."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
     for kind in (int, float):
         try:
-            return name, kind(value)
+            return kind(text)
         except ValueError:
             pass
-    return name, value
+    return text
+
+
+def first_settings(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
+    """Let the first values of a grid stand for settings of the method that were not given.
+
+    Raises
+    ------
+    ValueError
+        If the method has no such setting.
+    """
+    cls = class_of(args.method)
+    known, given = _fields(cls), {name for name, _ in args.set or ()}
+    for name, values in grid.items():
+        if name not in known:
+            raise bad("--grid", f"name l2 or a setting of {cls.__name__} ({', '.join(known)})", name)
+        if name in _OPTIONS and getattr(args, name) is None:
+            setattr(args, name, values[0])
+        elif name not in _OPTIONS and name not in given:
+            args.set = [*(args.set or ()), (name, values[0])]
 
 
 def class_of(name: str) -> Any:

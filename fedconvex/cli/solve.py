@@ -7,7 +7,7 @@ import json
 import math
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-__all__ = ["add_parser"]
+__all__ = ["add_method", "add_parser"]
 
 MOST_ALONE = 100  # clients whose own models are compared
 
@@ -95,7 +95,7 @@ def add_parser(commands: Any) -> None:
         "minimised by " + ", ".join(PROXIMAL),
     )
 
-    _add_method(solve)
+    _add_run(add_method(solve, METHODS))
     add = solve.add_argument_group("output").add_argument
     add("--checkpoint", metavar="FILE", help="save the run there from time to time, and resume it if it exists")
     add("--save", metavar="DIR", help="write model.npz, model.json and trace.csv into this folder")
@@ -105,17 +105,13 @@ def add_parser(commands: Any) -> None:
     solve.set_defaults(command=_solve)
 
 
-def _add_method(solve: argparse.ArgumentParser) -> None:
-    add = solve.add_argument_group("method").add_argument
-    add(
-        "--method",
-        type=method_name,
-        default="fedavg",
-        metavar="M",
-        help=", ".join(METHODS)
-        + "; default fedavg with one full local step, which is exact (vertical-accelerated with "
-        "--on)",
-    )
+def add_method(parser: argparse.ArgumentParser, names: Iterable[str]) -> Any:
+    """Add the options that say what a method is; return a function that adds more."""
+    add = parser.add_argument_group("method").add_argument
+    exact = "default fedavg with one full local step, which is exact"
+    exact += " (vertical-accelerated with --on)" if "vertical-accelerated" in names else ""
+    help_ = f"{', '.join(names)}; {exact}"
+    add("--method", type=method_name, default="fedavg", metavar="M", help=help_)
     add(
         "--step-size",
         type=number("--step-size", low=0.0, strict=True),
@@ -133,6 +129,11 @@ def _add_method(solve: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="another setting of the method, as its class calls it; may be repeated",
     )
+    return add
+
+
+def _add_run(add: Any) -> None:
+    """Add what models per client and ensembles take, and when a run ends."""
     add(
         "--relation",
         type=choice("--relation", list(RELATIONS)),

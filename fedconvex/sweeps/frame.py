@@ -18,7 +18,7 @@ from fedconvex._files import check_file, npz, read_place, write_file
 from fedconvex.driver import Status
 from fedconvex.sweeps.parts import read_about, read_answers
 
-__all__ = ["STATUSES", "Sweep", "deciles", "frame_of", "read_sweep"]
+__all__ = ["STATUSES", "Sweep", "deciles", "frame_of", "pyarrow", "read_sweep"]
 
 STATUSES = tuple(status.name for status in Status)
 _FIRST = ("seed", "round", "value", "gap", "status", "floats_down", "floats_up")  # after the columns of the setting
@@ -309,7 +309,7 @@ def _csv(found: Sweep) -> bytes:
 
 
 def _parquet(found: Sweep) -> bytes:
-    pa, parquet = _pyarrow()
+    pa, parquet = pyarrow()
     arrays = [pa.array(c.tolist() if c.dtype.kind == "U" else c) for c in found.columns.values()]
     arrays = [a.dictionary_encode() if pa.types.is_string(a.type) else a for a in arrays]
     table = pa.Table.from_arrays(arrays, names=list(found.columns)).replace_schema_metadata({"fedconvex": _told(found)})
@@ -319,7 +319,7 @@ def _parquet(found: Sweep) -> bytes:
 
 
 def _from_parquet(file: Path) -> tuple[dict[str, np.ndarray], bytes]:
-    _, parquet = _pyarrow()
+    _, parquet = pyarrow()
     table = parquet.read_table(file)
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -328,10 +328,17 @@ def _from_parquet(file: Path) -> tuple[dict[str, np.ndarray], bytes]:
     return columns, table.schema.metadata[b"fedconvex"]
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def pyarrow() -> tuple[Any, Any]:
+    """Return pyarrow and its module of Parquet files.
+
+    Raises
+    ------
+    ImportError
+        If they are missing.
+    """
     try:
-        import pyarrow
+        import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise ImportError(f"a sweep must {_ARROW}") from error
-    return pyarrow, parquet
+    return pa, parquet

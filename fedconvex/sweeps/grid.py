@@ -85,7 +85,7 @@ class Grid:
         several = ("problem",) * isinstance(problem, Mapping) + ("method",) * isinstance(method, Mapping)
         columns = (*several, *values)
         rows = [row._replace(labels={c: row.labels.get(c) for c in columns}) for row in rows]
-        about = {"methods": {name: repr(m) for name, m in methods.items()}}
+        about: dict[str, Any] = {"methods": {name: repr(m) for name, m in methods.items()}}
         about |= {"grid": {n: [repr(label_of(v)) for v in vs] for n, vs in values.items()}}
         return cls(columns, problems, rows, about)
 
