@@ -8,7 +8,7 @@ from campaigns.sites import compare, shared
 from test_contract import EVERY, kinds
 
 from fedconvex import Federation, Logistic, Squared, run
-from fedconvex.methods import FedMultiBoost, FLGame, GradientResponse, IRMGame, IRMv1
+from fedconvex.methods import VIRTUAL, FedMultiBoost, FLGame, GradientResponse, IRMGame, IRMv1
 from fedconvex.problems import GameProblem, InvariantProblem
 from fedconvex.remote import Roster, Site, in_process
 
@@ -88,6 +88,25 @@ def test_the_gap_of_ensembles_is_above_the_truth_and_closes():
     np.testing.assert_allclose(result.trace.worst_error, one.trace.worst_error, atol=1e-15)
     there, _ = far(method, fed, make, rounds=1, start=least.w, tol=0)
     assert 0.0 <= there.trace.value[0] - least.value <= there.trace.gap[0] < 1e-8
+
+
+@pytest.mark.slow
+def test_posteriors_are_certified_over_sites():
+    """Values and gaps are those of one process; a site that is gone costs the certificate."""
+    for name in ("VIRTUAL", "VIRTUAL steps"):
+        for kind in kinds(name):
+            fed, make = shared(name, kind, False)
+            result, roster = far(EVERY[name], fed, make, rounds=40, tol=1e-8, seed=3)
+            one = run(EVERY[name], make(fed), rounds=40, tol=1e-8, seed=3)
+            assert roster.incidents == []
+            assert result.status == one.status
+            np.testing.assert_allclose(result.trace.gap, one.trace.gap, rtol=1e-6, atol=1e-18)
+            truth = result.trace.value[-1] - make(fed).solve().posterior.lower_bound
+            assert result.gap >= truth - 1e-12
+    ask = in_process([Site(VIRTUAL(rho=0.5), make, fed.subset([k])) for k in range(fed.K)])
+    gone = lambda t, r: {k: a for k, a in ask(t, r).items() if t < 1 or k != 1}  # noqa: E731
+    result = run(VIRTUAL(rho=0.5), Roster.of(make, fed, patience=1), transport=gone, rounds=3, tol=1e-8)
+    assert np.isinf(result.trace.gap[2:]).all()
 
 
 @pytest.mark.slow

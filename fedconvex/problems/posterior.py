@@ -135,7 +135,7 @@ class GaussianPosteriorProblem(ClientWeights):
         self.tau = min(
             float(p.precision.min() if self.diagonal else np.linalg.eigvalsh(p.precision)[0]) for p in priors
         )
-        self._certified_tau = min(least_eigenvalue(p.precision) for p in priors)
+        self.certified_tau = min(least_eigenvalue(p.precision) for p in priors)
         self._root_errors = [root_error(p) for p in priors]
 
     def _likelihood(self, expectation: Any) -> ExpectedLoss:
@@ -227,6 +227,10 @@ class GaussianPosteriorProblem(ClientWeights):
         """Return the best c_k of every client for a given q; () without private parameters."""
         return tuple(self._adapt(q, rows) for rows in self.rows) if self.private is not None else ()
 
+    def adapt(self, q: Gaussian, k: int) -> Gaussian:
+        """Return the best c_k of one client for a given q."""
+        return self._adapt(q, self.rows[k])
+
     def _adapt(self, q: Gaussian, rows: Rows) -> Gaussian:
         mu, v = q.scores(rows.X)
         return minimise(self.private, None, [rows._replace(mean=mu, variance=v)], self.expected).q
@@ -276,7 +280,7 @@ class GaussianPosteriorProblem(ClientWeights):
         own, left = [(ck, self.private, g, Hk) for ck, (_, g, Hk) in zip(c, parts, strict=bool(c))], self._root_errors
         blocks = [Block(q, self.prior, slope, H, left[0]), *(Block(*given, left[-1]) for given in own)]
         size, off = gradient_bound(self.expected, self.rows, blocks)
-        tau = self._certified_tau
+        tau = self.certified_tau
         gap = size * size / (2.0 * tau) if tau > 0.0 else math.inf
         return GaussianPosterior(self, q, c, float(value), gap, off)
 

@@ -7,6 +7,9 @@ Environments (IRMv1). With squared loss J is a quartic in the model, known from 
 environment. Clients answer theirs once; gradients at d + 1 models, which they send anyway, say as much.
 `fedconvex.solvers.invariance` bounds min J from them.
 
+Posteriors. The gradient of the free energy in q's mean and root is made of sums over clients, each with what rounding
+may do to it (`fedconvex.solvers.free_energy_rounding`); that in c_k's is the client's own, which answers its norm.
+
 Ensembles. With G_k the gradient of F_k at alpha and any domain weights lambda, convexity gives for beta >= 0 of sum at
 most B: F(beta) >= A + M - B E, A = lambda'F, M = -lambda'G alpha, E = max(0, max_j -(lambda'G)_j), and for Phi = exp
 A exp((M - B E)/A). The best lambda solves a linear programme in p + 1 unknowns.
@@ -25,9 +28,18 @@ from fedconvex.problems.boosting import radius_of
 from fedconvex.problems.invariant import shares_of
 from fedconvex.remote.rounding import EPS
 from fedconvex.solvers import invariance
+from fedconvex.solvers.free_energy_rounding import Block, Off, block_bound, root_error
+from fedconvex.solvers.gaussians import divergence, natural, unpack
 from fedconvex.solvers.invariance import Environments
 
-__all__ = ["measure_ensembles", "measure_environments", "measure_game", "moments_of", "worst_errors"]
+__all__ = [
+    "measure_ensembles",
+    "measure_environments",
+    "measure_game",
+    "measure_posteriors",
+    "moments_of",
+    "worst_errors",
+]
 
 
 def measure_game(roster: Any, w: np.ndarray) -> Measure | None:
@@ -90,6 +102,34 @@ def _by_moments(roster: Any, w: np.ndarray, value: np.ndarray) -> np.ndarray:
     p, unit, size = roster.known["scaled"]
     near = [size * (invariance.shortfall(p, v) + 2.0 * p.rounding(v)) for v in w / unit]
     return np.minimum(near, value - roster.known["lower"])
+
+
+# ---------------------------------------------------------------- posteriors
+
+
+def measure_posteriors(roster: Any, precision: np.ndarray, shift: np.ndarray) -> Measure | None:
+    """Return free energies of R posteriors in packed natural parameters, the c_k adapted, and certified gaps."""
+    reports = roster.reports({k: {"precision": precision, "shift": shift} for k in range(roster.federation.K)})
+    if reports is None:
+        return None
+    problem = roster.rowless
+    value, gap, d = np.full(len(shift), np.inf), np.full(len(shift), np.inf), shift.shape[1]
+    total = {name: np.sum([a[name] for a in reports], axis=0) for name in reports[0]}
+    for name in ("off", "slope_off", "curvature_off"):
+        total[name] = np.sum([np.abs(a[name]) for a in reports], axis=0)
+    for r in np.flatnonzero(np.isfinite(total["value"])):
+        try:
+            q = natural(unpack(precision[r], d, problem.diagonal), shift[r])
+            H, unsure = (unpack(total[name][r], d, problem.diagonal) for name in ("curvature", "curvature_off"))
+            off = Off(float(total["off"][r]), total["slope_off"][r], unsure)
+            block = Block(q, problem.prior, total["slope"][r], H, root_error(problem.prior))
+            norm = block_bound(block, root_error(q), off)[0]
+        except (np.linalg.LinAlgError, ValueError):  # not positive definite, or not finite
+            continue
+        value[r] = divergence(q, problem.prior) + total["value"][r]
+        square = norm**2 + sum(float(a["own"][r]) ** 2 for a in reports)
+        gap[r] = square * (1.0 + 4.0 * len(reports) * EPS) / (2.0 * problem.certified_tau)
+    return Measure(value, np.where(np.isnan(gap) | (problem.certified_tau <= 0.0), np.inf, gap))
 
 
 # ---------------------------------------------------------------- ensembles

@@ -12,9 +12,12 @@ from fedconvex.kernels.row_losses import row_slopes, values_gradients_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Independent, MultiTaskProblem
 from fedconvex.problems.invariant import second_moments
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote.messages import Form, Refused
 from fedconvex.remote.rounding import EPS, allowances
+from fedconvex.solvers.free_energy import slope_and_curvature
+from fedconvex.solvers.free_energy_rounding import Block, block_bound, client_off, root_error
+from fedconvex.solvers.gaussians import divergence, natural, pack, packed_size, unpack
 
 __all__ = ["expected", "report", "statistic_of"]
 
@@ -42,6 +45,8 @@ def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[s
     """
     if problem.learns == INVARIANT_MODEL:
         return _environment(problem, number, asked)
+    if problem.learns == POSTERIOR:
+        return _posterior(problem, number, asked)
     w = asked.get("w", np.empty(0))
     if problem.learns == EQUILIBRIUM:
         return _player(problem, number, w, asked.get("own", np.empty(0)))
@@ -117,6 +122,39 @@ def _ensemble(problem: Any, k: int, w: np.ndarray, alpha: np.ndarray) -> dict[st
     return {"losses": losses[:, 0], "gradient": g[:, 0], "wrong": shares}
 
 
+def _posterior(problem: Any, k: int, asked: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a client's part of the free energy of R posteriors, its c_k adapted, and what rounding may do to it.
+
+    What does not exist, where a precision is not positive definite, is NaN.
+    """
+    precision, shift = asked.get("precision", np.empty(0)), asked.get("shift", np.empty(0))
+    d, rows, full = problem.federation.d, problem.rows[k], not problem.diagonal
+    _checked((packed_size(d, problem.diagonal),), precision)
+    _checked((d,), shift)
+    sizes = {name: form.shape for name, form in expected(problem, asked).items()}
+    out = {name: np.full(size, np.nan) for name, size in sizes.items()}
+    terms = problem.federation.K + int(problem.federation.sizes.sum())
+    for r in range(len(shift)):
+        try:
+            q = natural(unpack(precision[r], d, problem.diagonal), shift[r])
+            c = None if problem.private is None else problem.adapt(q, k)
+            value, slope, H = slope_and_curvature(problem.expected, rows, q, c, full)
+            blocks = [(p, root_error(p)) for p in (q, c) if p is not None]
+            if not np.isfinite([root for _, root in blocks]).all():
+                continue
+            off = client_off(problem.expected, rows, blocks, full, terms)
+            own = 0.0, 0.0
+            if c is not None:
+                value += divergence(c, problem.private)
+                own = block_bound(Block(c, problem.private, slope, H, root_error(problem.private)), blocks[1][1], off)
+        except (np.linalg.LinAlgError, ValueError):
+            continue
+        found = value, slope, pack(H), *off[:2], pack(off.curvature), own[0]
+        for a, v in zip(out.values(), found, strict=True):
+            a[r] = v
+    return out
+
+
 def _task(problem: Any, t: int, w: np.ndarray) -> dict[str, np.ndarray]:
     """Return losses, rounding, and image and conjugate of the dual variables -l' of a task, each for R models."""
     fed, R = problem.federation, len(w)
@@ -151,6 +189,10 @@ def expected(problem: Any, asked: Mapping[str, np.ndarray]) -> dict[str, Form]:
     d = problem.federation.d
     if "moments" in asked:
         return {"S": Form((d, d), _FLOATS, True), "b": Form((d,), _FLOATS, True), "c": Form((), _FLOATS, True)}
+    if problem.learns == POSTERIOR:
+        R, P = asked["precision"].shape
+        wide = {"slope": (R, d), "curvature": (R, P), "off": (R,), "slope_off": (R, d), "curvature_off": (R, P)}
+        return {name: Form(size, _FLOATS, False) for name, size in ({"value": (R,)} | wide | {"own": (R,)}).items()}
     R, shape = len(asked["w"]), problem.model_shape
     if problem.learns == MODEL_PER_TASK:
         sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("value", "conjugate", "reach"), (R,))

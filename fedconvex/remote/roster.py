@@ -15,8 +15,14 @@ from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.domain_weighting import counts_of
 from fedconvex.problems import Measure, ServerProblem
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
-from fedconvex.remote.certificates import measure_ensembles, measure_environments, measure_game, worst_errors
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
+from fedconvex.remote.certificates import (
+    measure_ensembles,
+    measure_environments,
+    measure_game,
+    measure_posteriors,
+    worst_errors,
+)
 from fedconvex.remote.desk import Desk, Incident
 from fedconvex.remote.messages import MEASURE
 from fedconvex.remote.places import Clients, Placed
@@ -126,7 +132,7 @@ class Roster(ServerProblem):
         self.make, self.patience = make, whole("Roster.patience", patience, low=1)
         self.incidents: list[Incident] = []
         self.fingerprint = getattr(rowless, "fingerprint", "")
-        self._rowless, self._round = rowless, -1
+        self.rowless, self._round = rowless, -1
         self._desk: Desk | None = None
         self._reports: tuple[np.ndarray, list[dict[str, np.ndarray]] | None] | None = None
 
@@ -195,6 +201,8 @@ class Roster(ServerProblem):
             conjugates = np.stack([a["conjugate"] for a in reports], axis=1)
             pairs = [self.certificate(w[r], images[r], conjugates[r]) for r in range(R)]
             return Measure(*(np.array(v) for v in zip(*pairs, strict=True)))
+        if self.learns == POSTERIOR:
+            return measure_posteriors(self, w, *more) or _unknown(w)
         if self.learns in _OTHERS and np.isfinite(w).all():
             return _OTHERS[self.learns](self, w) or _unknown(w)
         return _unknown(w)
@@ -205,7 +213,7 @@ class Roster(ServerProblem):
 
     def check_stages(self, history: np.ndarray) -> None:
         """Raise unless every stage of a history names a source and one of its classifiers."""
-        self._rowless.check_stages(history)
+        self.rowless.check_stages(history)
 
     def _one_model(self, w: np.ndarray) -> Measure:
         reports = self._asked(w)
@@ -249,13 +257,13 @@ class Roster(ServerProblem):
         if reports is None or self._impossible([a["losses"] for a in reports], least):
             return None
         W, few = w.reshape(len(w), -1), (len(reports) + 16) * _EPS
-        G, ridge = [a["gradient"].reshape(len(w), -1) for a in reports], self._rowless.ridge_terms(W)[:, None]
+        G, ridge = [a["gradient"].reshape(len(w), -1) for a in reports], self.rowless.ridge_terms(W)[:, None]
         F = sum(a["losses"] for a in reports) / counts + ridge
         off = (
             sum(np.abs(a["off"]) + few * np.abs(a["losses"]) for a in reports) / counts
             + 4.0 * W.shape[1] * _EPS * ridge
         )
-        pull = mix.sum(axis=1, keepdims=True) * self._rowless.ridge * W
+        pull = mix.sum(axis=1, keepdims=True) * self.rowless.ridge * W
         error = sum(np.abs(a["error"]) for a in reports) + few * sum(np.linalg.norm(g, axis=1) for g in [*G, pull])
         return DomainParts(F, sum(G) + pull, error, off.max(axis=1) + few * np.abs(F).max(axis=1))
 

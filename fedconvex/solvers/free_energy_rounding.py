@@ -21,7 +21,7 @@ from fedconvex.solvers.expected_losses import ExpectedLoss
 from fedconvex.solvers.free_energy import Rows
 from fedconvex.solvers.gaussians import Gaussian, times
 
-__all__ = ["Block", "gradient_bound", "least_eigenvalue", "root_error"]
+__all__ = ["Block", "Off", "block_bound", "client_off", "gradient_bound", "least_eigenvalue", "root_error"]
 
 EPS = float(np.finfo(float).eps)
 
@@ -61,9 +61,9 @@ def gradient_bound(expected: ExpectedLoss, clients: Sequence[Rows], blocks: Sequ
     terms, offs = len(clients) + sum(len(rows.y) for rows in clients), []
     for k, rows in enumerate(clients):
         mine = [0] if len(blocks) == 1 else [0, 1 + k]
-        offs.append(_of_client(expected, rows, [(blocks[i].at, roots[i]) for i in mine], full, terms))
+        offs.append(client_off(expected, rows, [(blocks[i].at, roots[i]) for i in mine], full, terms))
     total = Off(*(np.sum(parts, axis=0) for parts in zip(*offs, strict=True)))
-    found = [_of_block(b, root, off) for b, root, off in zip(blocks, roots, [total, *offs], strict=False)]
+    found = [block_bound(b, root, off) for b, root, off in zip(blocks, roots, [total, *offs], strict=False)]
     norms, by_value = np.array(found).T
     return float(np.linalg.norm(norms)), float(by_value.sum() + total.value)
 
@@ -94,7 +94,7 @@ def _score_errors(q: Gaussian, root: float, X: np.ndarray) -> tuple[np.ndarray, 
     return count * (np.abs(X) @ np.abs(q.mean)), count * sizes + root * (np.sqrt(q.scores(X)[1]) + count * sizes)
 
 
-def _of_client(expected: ExpectedLoss, rows: Rows, blocks: list[tuple[Gaussian, float]], full: bool, terms: int) -> Off:
+def client_off(expected: ExpectedLoss, rows: Rows, blocks: list[tuple[Gaussian, float]], full: bool, terms: int) -> Off:
     """Return what a client's part may be off by; blocks: q and c_k with their `root_error`, terms: length of sums."""
     X, scores = np.abs(rows.X), [q.scores(rows.X) for q, _ in blocks]
     mu, v = (np.sum(given, axis=0) for given in zip(*scores, strict=True))
@@ -108,7 +108,7 @@ def _of_client(expected: ExpectedLoss, rows: Rows, blocks: list[tuple[Gaussian, 
     return Off(float(value.sum()), X.T @ slope, (X * curvature[:, None]).T @ X if full else curvature @ (X * X))
 
 
-def _of_block(block: Block, root: float, off: Off) -> tuple[float, float]:
+def block_bound(block: Block, root: float, off: Off) -> tuple[float, float]:
     """Return what the norm of the gradient in a block's mean and root is at most, and what its divergence is off by."""
     (m, Lam), prior, slope, H, prior_root = block
     P, away, d = prior.precision, m - prior.mean, m.size
