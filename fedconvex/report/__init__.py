@@ -4,6 +4,7 @@ Every plot takes what is drawn, a mapping of names to results or scores, then th
 """
 
 from fedconvex.report.bayesian import PracticalDifference, bayesian_t_test
+from fedconvex.report.domains import Clustering, DomainTerms, cluster, domain_trade_off
 from fedconvex.report.fairness import (
     DomainDifferences,
     DomainScores,
@@ -30,9 +31,11 @@ from fedconvex.report.plots import best_step_plot, convergence_plot
 from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace
 
 __all__ = [
+    "Clustering",
     "Dissimilarity",
     "DomainDifferences",
     "DomainScores",
+    "DomainTerms",
     "Drift",
     "LossSpread",
     "PracticalDifference",
@@ -41,10 +44,12 @@ __all__ = [
     "bayesian_t_test",
     "best_step_plot",
     "client_drift",
+    "cluster",
     "comparison",
     "convergence_plot",
     "domain_differences",
     "domain_scores",
+    "domain_trade_off",
     "domain_weights_plot",
     "fairness_plot",
     "fairness_table",
