@@ -144,8 +144,7 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
     ValueError
         If a setting that has no default is missing, or one is out of range.
     """
-    from fedconvex.comparison.runs import saddle_steps
-    from fedconvex.methods.parts.automatic_steps import usual_step
+    from fedconvex.methods.parts.automatic_steps import saddle_steps, usual_step
 
     cls = class_of(args.method)
     fields, values = _fields(cls), named_settings(args)

@@ -12,6 +12,7 @@ import numpy as np
 from fedconvex.constants import default_steps
 from fedconvex.driver import DivergenceWarning, Result, Status, iterate, run
 from fedconvex.methods import MOCHA, SCAFFOLD, FedAvg, FedProx, FedSGD, JointMOCHA, NodeWork, OptimisticAFL
+from fedconvex.methods.parts.automatic_steps import saddle_steps
 from fedconvex.problems import Problem
 
 __all__ = ["OWN_L2", "RUNS", "Cost", "carry_out", "shortened"]
@@ -83,20 +84,6 @@ def _fedprox(problem: Problem, local_steps: int) -> Plan:
 def _scaffold(problem: Problem, local_steps: int) -> Plan:
     words = f"{local_steps} full local steps, step size 1/(2 L) of the roughest client"
     return Plan(SCAFFOLD(step_size=0.5 / _smoothness(problem), local_steps=local_steps), words)
-
-
-def saddle_steps(problem: Problem) -> tuple[float, float, str]:
-    """Return step sizes of AFL for the model and the domain weights, and words for them.
-
-    Below half the inverse of the operator's Lipschitz constant in a metric that balances players: for
-    [[tau L, c], [c, 0]] with c = sqrt(tau sigma) b, tau = 1/(4 L) and c = 1/3 give 0.482 < 1/2.
-    """
-    domains = problem.by_domain
-    L = _smoothness(domains)
-    G = domains.client_gradients(np.zeros(problem.model_shape)).reshape(domains.federation.K, -1)
-    b = float(np.linalg.norm(G, 2))
-    words = "1/(4 L) for the model; L of the roughest domain, its gradients' norm at zero"
-    return 0.25 / L, 4.0 * L / (9.0 * max(b, 1e-12) ** 2), words
 
 
 def _afl(problem: Problem, local_steps: int) -> Plan:

@@ -20,7 +20,7 @@ from fedconvex.problems import Problem
 from fedconvex.problems.protocol import ONE_MODEL
 from fedconvex.traits import traits_of
 
-__all__ = ["no_theorem", "of_averaging", "resolved", "smoothness", "usual_step"]
+__all__ = ["no_theorem", "of_averaging", "resolved", "saddle_steps", "smoothness", "usual_step"]
 
 _EIGENVALUES = 1e11  # operations spent on eigenvalues of X'X, over all clients; beyond, upper bounds do without them
 
@@ -111,14 +111,33 @@ def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothne
         If the loss has none.
     """
     fed, loss = problem.federation, problem.loss
-    exact = (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
-    smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, exact)
+    smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, _affordable(fed))
     if problem.free is not None:  # L + l2 is no eigenvalue then
         smooth = smooth._replace(exact=False)
     if math.isinf(traits(loss).smoothness) and not (falling and traits(loss).self_bounded):
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
         raise no_theorem(method, f"{loss!r}, which is not smooth", cure)
     return smooth
+
+
+def _affordable(fed: Any) -> bool:
+    """Whether eigenvalues of all clients' X'X are."""
+    return (fed.K + 1.0) * fed.d**3 + fed.n * float(fed.d) ** 2 <= _EIGENVALUES
+
+
+def saddle_steps(problem: Problem) -> tuple[float, float, str]:
+    """Return step sizes of AFL for the model and the domain weights, and words for them.
+
+    Below half the inverse of the operator's Lipschitz constant in a metric that balances players: for
+    [[tau L, c], [c, 0]] with c = sqrt(tau sigma) b, tau = 1/(4 L) and c = 1/3 give 0.482 < 1/2.
+    """
+    domains = problem.by_domain
+    fed = domains.federation
+    L = default_steps.smoothness_of(fed, domains.weights, domains.loss, domains.l2, _affordable(fed)).client
+    G = domains.client_gradients(np.zeros(problem.model_shape)).reshape(fed.K, -1)
+    b = float(np.linalg.norm(G, 2))
+    words = "1/(4 L) for the model; L of the roughest domain, its gradients' norm at zero"
+    return 0.25 / L, 4.0 * L / (9.0 * max(b, 1e-12) ** 2), words
 
 
 def of_averaging(method: Any, problem: Problem) -> DefaultStep:

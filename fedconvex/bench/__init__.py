@@ -1,0 +1,23 @@
+"""The referee for solvers: problems x solvers x seeds, judged by certified gaps from the models alone."""
+
+from fedconvex.bench.board import AXES, Board, data_profile, performance_profile
+from fedconvex.bench.campaign import bench
+from fedconvex.bench.problems import Case
+from fedconvex.bench.referee import Referee
+from fedconvex.bench.solvers import Arrays, Solver, named
+from fedconvex.bench.suites import SUITES, suite
+
+__all__ = [
+    "AXES",
+    "SUITES",
+    "Arrays",
+    "Board",
+    "Case",
+    "Referee",
+    "Solver",
+    "bench",
+    "data_profile",
+    "named",
+    "performance_profile",
+    "suite",
+]

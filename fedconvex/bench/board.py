@@ -1,0 +1,281 @@
+"""The result of a benchmark, and what is read off it: costs, ranks, profiles, and who wins where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import among
+from fedconvex.bench.cells import Rules
+
+__all__ = ["AXES", "Board", "Cell", "Spread", "data_profile", "performance_profile"]
+
+AXES = ("rounds", "floats", "passes", "seconds")
+
+
+class Cell(NamedTuple):
+    """One solver on one problem with one seed."""
+
+    problem: str
+    solver: str
+    kind: str  # class, function or pooled
+    own: bool
+    seed: int
+    dials: Mapping[str, Any]
+    found: Mapping[str, Any]  # the same in every run
+    timed: Mapping[str, Any]  # seconds
+
+    def cost(self, target: float, axis: str) -> float:
+        """Return what a target cost: infinity where it was not met, NaN where nobody counts."""
+        for i, row in enumerate(self.found["costs"]):
+            if row["target"] == target:
+                if row["rounds"] is None:
+                    return math.inf
+                value = self.timed["costs"][i] if axis == "seconds" else row[axis]
+                return math.nan if value is None else float(value)
+        return math.inf
+
+    @property
+    def runs(self) -> bool:
+        """Whether the solver is made for the problem."""
+        return self.found["status"] != "not for this problem"
+
+
+class Spread(NamedTuple):
+    """Quantiles over seeds."""
+
+    low: float  # first decile
+    median: float
+    high: float  # ninth decile
+
+    @classmethod
+    def of(cls, values: Any) -> Spread:
+        """Return them: by observed values, so that infinity is no trouble."""
+        v = np.asarray(values, dtype=float)
+        if np.isnan(v).any():
+            return cls(math.nan, math.nan, math.nan)
+        return cls(*(float(q) for q in np.quantile(v, [0.1, 0.5, 0.9], method="inverted_cdf")))
+
+
+@dataclass(frozen=True)
+class Board:
+    """All cells, with the rules that they were run by.
+
+    Attributes
+    ----------
+    cells : tuple of Cell
+    rules : Rules
+    steps : str
+    seeds : int
+    about : mapping
+        Versions, machine and load.
+    digests : mapping
+        SHA-256 of the data by problem; empty where it is not fixed.
+    """
+
+    cells: tuple[Cell, ...]
+    rules: Rules
+    steps: str
+    seeds: int
+    about: Mapping[str, str]
+    digests: Mapping[str, str]
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """Names of the problems."""
+        return list(dict.fromkeys(c.problem for c in self.cells))
+
+    @cached_property
+    def solvers(self) -> list[str]:
+        """Names of all solvers."""
+        return list(dict.fromkeys(c.solver for c in self.cells))
+
+    @cached_property
+    def offences(self) -> dict[str, dict[str, str]]:
+        """By solver: what it did that it may not, with one example each."""
+        out: dict[str, dict[str, str]] = {}
+        for c in self.cells:
+            for what, how in c.found["offences"]:
+                out.setdefault(c.solver, {}).setdefault(what, f"{c.problem}: {how}")
+        return out
+
+    @cached_property
+    def ranked(self) -> list[str]:
+        """Solvers that are compared: those that broke no rule, and ran somewhere."""
+        ran = {c.solver for c in self.cells if c.runs}
+        return [s for s in self.solvers if s not in self.offences and s in ran]
+
+    def of(self, problem: str, solver: str) -> list[Cell]:
+        """Return the cells of a solver on a problem, one per seed; none where it is not made for it."""
+        return self._by_pair.get((problem, solver), [])
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], list[Cell]]:
+        out: dict[tuple[str, str], list[Cell]] = {}
+        for c in self.cells:
+            if c.runs:
+                out.setdefault((c.problem, c.solver), []).append(c)
+        return out
+
+    @cached_property
+    def _medians(self) -> dict[str, Any]:
+        return {}
+
+    def cost(self, problem: str, solver: str, target: float, axis: str) -> Spread | None:
+        """Return what a target cost, over seeds: None where the solver is not made for the problem."""
+        among("Board.cost: axis", axis, AXES)
+        cells = self.of(problem, solver)
+        return Spread.of([c.cost(target, axis) for c in cells]) if cells else None
+
+    def medians(self, axis: str) -> tuple[list[tuple[str, float]], list[str], np.ndarray]:
+        """Return pairs of problem and target, ranked solvers, and median costs (pairs, solvers), NaN where none."""
+        if axis in self._medians:
+            return self._medians[axis]
+        pairs = [(p, t) for p in self.problems for t in self.rules.targets]
+        names = self.ranked
+        costs = np.full((len(pairs), len(names)), np.nan)
+        for i, (p, t) in enumerate(pairs):
+            for j, s in enumerate(names):
+                found = self.cost(p, s, t, axis)
+                costs[i, j] = math.nan if found is None else found.median
+        self._medians[axis] = (pairs, names, costs)
+        return self._medians[axis]
+
+    def mean_ranks(self, axis: str) -> dict[str, float]:
+        """Return each solver's rank among those that are counted, averaged over problems and targets; ties share.
+
+        Pairs of problem and target that nobody met say nothing, and are left out.
+        """
+        from scipy.stats import rankdata
+
+        _, names, costs = self.medians(axis)
+        sums, counts = np.zeros(len(names)), np.zeros(len(names))
+        for row in costs:
+            known = ~np.isnan(row)
+            if not np.isfinite(row[known]).any():
+                continue
+            sums[known] += rankdata(row[known])
+            counts[known] += 1
+        return {s: float(a / n) if n else math.nan for s, a, n in zip(names, sums, counts, strict=True)}
+
+    def reached(self, solver: str, target: float) -> tuple[int, int]:
+        """Return on how many problems a solver met a target in the median, and how many it is made for."""
+        found = [self.cost(p, solver, target, "rounds") for p in self.problems]
+        known = [f for f in found if f is not None]
+        return sum(math.isfinite(f.median) for f in known), len(known)
+
+    def wins(self, axis: str, by: str) -> list[tuple[str, int, list[tuple[str, int]]]]:
+        """Return who wins where: by class of a dial, the number of pairs, and solvers with how many they win.
+
+        A tie counts for all who share it.
+        """
+        among("Board.wins: by", by, list(_CLASSES))
+        pairs, names, costs = self.medians(axis)
+        dials = {c.problem: c.dials for c in self.cells}
+        out = []
+        for title, low, high in _CLASSES[by]:
+            tally, n = dict.fromkeys(names, 0), 0
+            for (p, _), row in zip(pairs, costs, strict=True):
+                x = dials[p][by]
+                x = math.nan if x is None else x
+                met = np.isfinite(row)
+                if not (low <= x < high or (math.isnan(low) and math.isnan(x))) or not met.any():
+                    continue
+                n += 1
+                for j in np.flatnonzero(met & (row <= np.nanmin(row) * (1.0 + 1e-12))):
+                    tally[names[j]] += 1
+            best = sorted(((s, k) for s, k in tally.items() if k), key=lambda item: -item[1])[:3]
+            if n:
+                out.append((title, n, best))
+        return out
+
+
+_UNKNOWN = ("not known", math.nan, math.nan)
+_CLASSES = {
+    "heterogeneity": [
+        ("clients agree (h < 0.05)", 0.0, 0.05),
+        ("0.05 <= h < 0.5", 0.05, 0.5),
+        ("h >= 0.5", 0.5, math.inf),
+        _UNKNOWN,
+    ],
+    "kappa": [
+        ("kappa < 30", 0.0, 30.0),
+        ("30 <= kappa < 1000", 30.0, 1000.0),
+        ("kappa >= 1000", 1000.0, math.inf),
+        _UNKNOWN,
+    ],
+}
+
+
+def performance_profile(costs: np.ndarray, ratios: np.ndarray) -> np.ndarray:
+    """Return the share of problems that each solver solves at no more than some ratio of the least cost.
+
+    Parameters
+    ----------
+    costs : array (problems, solvers)
+        Infinity where a solver failed, NaN where it is not counted: it is judged by the problems that it takes.
+    ratios : array (T,)
+        At least 1.
+
+    Returns
+    -------
+    array (solvers, T)
+
+    References
+    ----------
+    Dolan, More, "Benchmarking optimization software with performance profiles", Math. Program. 91 (2002), 201-213.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.bench.board import performance_profile
+    >>> performance_profile(np.array([[1.0, 2.0], [4.0, np.inf]]), np.array([1.0, 2.0]))
+    array([[1. , 1. ],
+           [0. , 0.5]])
+    """
+    costs = np.asarray(costs, dtype=float)
+    known = np.isfinite(costs).any(axis=1)
+    costs = costs[known]
+    if not len(costs):
+        return np.full((costs.shape[1], len(ratios)), np.nan)
+    least = np.nanmin(costs, axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(costs == least, 1.0, costs / least)
+    ratio[np.isnan(costs)] = np.nan
+    return _shares(ratio, np.asarray(ratios, dtype=float))
+
+
+def data_profile(costs: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+    """Return the share of problems that each solver solves within a budget: (solvers, T).
+
+    Parameters
+    ----------
+    costs : array (problems, solvers)
+        In units that mean the same for all problems: rounds, exchanges of a model with every client, passes, seconds.
+    budgets : array (T,)
+
+    References
+    ----------
+    More, Wild, "Benchmarking derivative-free optimization algorithms", SIAM J. Optim. 20 (2009), 172-191.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.bench.board import data_profile
+    >>> data_profile(np.array([[1.0, 2.0], [4.0, np.inf]]), np.array([1.0, 5.0]))
+    array([[0.5, 1. ],
+           [0. , 0.5]])
+    """
+    return _shares(np.asarray(costs, dtype=float), np.asarray(budgets, dtype=float))
+
+
+def _shares(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    n = (~np.isnan(values)).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        below = (values[:, :, None] <= edges * (1.0 + 1e-12)).sum(axis=0)
+        return np.where(n[:, None] > 0, below / n[:, None], np.nan)

@@ -1,0 +1,221 @@
+"""Cells of a benchmark: one solver, one problem, one seed; judged round by round, then timed again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.bench import honesty
+from fedconvex.bench.referee import Referee
+from fedconvex.bench.running import Play, Step, fingerprint, play, warm
+from fedconvex.bench.solvers import Solver, draws_nothing
+
+__all__ = ["FACTORS", "TUNING_ROUNDS", "Rules", "run_cell"]
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # times the step size of theory, that a tuned solver tries
+TUNING_ROUNDS = 30  # each
+_CURVE = 80  # points that are kept of a curve
+_NUMBERS = 1 << 20  # in models that are judged together
+_ENOUGH, _MOST = 0.05, 9  # seconds of repetitions, and how many of them
+
+
+class Rules(NamedTuple):
+    """What holds for all cells."""
+
+    targets: tuple[float, ...]  # certified gaps, decreasing
+    rounds: int  # at most
+    repeats: int = 3  # runs of which the seconds are the least
+
+
+class _Judged(NamedTuple):
+    """A run and what the referee says about it: arrays over rounds."""
+
+    steps: list[Step]  # without models, all but the last
+    values: np.ndarray
+    gaps: np.ndarray
+    prints: list[str]
+    last: np.ndarray
+
+
+def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[str, Any]:
+    """Return what was found, which is the same in every run, and what was timed, which is not.
+
+    Parameters
+    ----------
+    referee : Referee
+    solver : Solver
+    seed : int
+    rules : Rules
+
+    Returns
+    -------
+    dict
+        found: status, words, cost of every target, curve, offences; timed: seconds of the same.
+    """
+    try:
+        ready = solver.ready(referee.problem, referee.case.loss)
+    except (ValueError, TypeError) as error:
+        return _unfit("not for this problem", str(error))
+    try:
+        return _carried_out(referee, solver, ready, seed, rules)
+    except Exception as error:  # a cell that fails is recorded, the others go on
+        return _unfit("failed", f"{type(error).__name__}: {error}")
+
+
+def _unfit(status: str, why: str) -> dict[str, Any]:
+    found = {"status": status, "words": " ".join(why.split())[:300], "costs": [], "curve": {}, "offences": []}
+    return {"found": found | {"rounds": 0, "gap": None, "worst": None}, "timed": {"costs": [], "curve": []}}
+
+
+def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules: Rules) -> dict[str, Any]:
+    shape = tuple(referee.problem.model_shape)
+    it = Play(referee.case, referee.problem.federation, solver, ready, seed, shape, True)
+    warm(it)
+    paid = (0.0, 0.0, 0.0, 0.0)
+    if solver.tuned and solver.tunable():
+        it, paid = _tuned(referee, it)
+    run = _judged(referee, it, rules)
+    wrong = _wrong(referee, it, run, rules)
+    seconds = [[s.seconds for s in run.steps]]
+    seconds += _repeated(it, run, rules, wrong)
+    least = np.min([row[: len(run.steps)] for row in seconds if len(row) >= len(run.steps)], axis=0)
+    costs, at = [], _hits(run.gaps, rules.targets)
+    for target, i in zip(rules.targets, at, strict=True):
+        mine = None if i is None else _cost(run.steps[i], paid)
+        costs.append({"target": target, **(mine or {"rounds": None, "floats": None, "passes": None})})
+    keep = _kept(len(run.steps), at)
+    curve = {n: [_plain(_cost(run.steps[i], paid)[n]) for i in keep] for n in ("rounds", "floats", "passes")}
+    status = "reached" if at[-1] is not None else "diverged" if not np.isfinite(run.gaps[-1]) else "round limit"
+    found = {
+        "status": status,
+        "words": it.ready.words,
+        "rounds": run.steps[-1].round,
+        "gap": _plain(run.gaps[-1]),
+        "worst": _plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,
+        "costs": costs,
+        "curve": curve | {"gap": [_plain(run.gaps[i]) for i in keep]},
+        "offences": [list(o) for o in wrong],
+    }
+    spent = [None if i is None else float(least[i] + paid[3]) for i in at]
+    return {"found": found, "timed": {"costs": spent, "curve": [float(least[i] + paid[3]) for i in keep]}}
+
+
+def _cost(step: Step, paid: tuple[float, ...]) -> dict[str, Any]:
+    values = (step.round + paid[0], step.floats + paid[1], step.passes + paid[2])
+    return {n: _plain(v) for n, v in zip(("rounds", "floats", "passes"), values, strict=True)}
+
+
+def _plain(x: Any) -> float | int | None:
+    """Return a number that JSON knows: None for what is not finite."""
+    if x is None or not math.isfinite(x):
+        return None
+    return int(x) if float(x).is_integer() else float(x)
+
+
+def _judged(referee: Referee, it: Play, rules: Rules) -> _Judged:
+    """Run until the smallest target is met, the model is lost, or the rounds are used up."""
+    steps: list[Step] = []
+    waiting: list[Step] = []
+    values, gaps, prints = np.zeros(0), np.zeros(0), []
+    size = max(1, int(np.prod(it.shape)))
+    most = max(1, min(256, _NUMBERS // size))
+    last = np.zeros(it.shape)
+    for step in play(it, rules.rounds):
+        waiting.append(step)
+        if len(waiting) < min(most, 1 + len(steps)):
+            continue
+        values, gaps, last = _judge(referee, waiting, values, gaps)
+        prints += [fingerprint(s.w) for s in waiting]
+        steps += [s._replace(w=s.w[..., :0]) for s in waiting]
+        waiting = []
+        if gaps.min() <= rules.targets[-1] or not np.isfinite(gaps[-1]):
+            break
+    if waiting:
+        values, gaps, last = _judge(referee, waiting, values, gaps)
+        prints += [fingerprint(s.w) for s in waiting]
+        steps += waiting
+    met = np.flatnonzero((gaps <= rules.targets[-1]) | ~np.isfinite(gaps))
+    end = int(met[0]) + 1 if met.size else len(steps)
+    return _Judged(steps[:end], values[:end], gaps[:end], prints[:end], last)
+
+
+def _judge(referee: Referee, steps: Sequence[Step], values: Any, gaps: Any) -> tuple[Any, Any, np.ndarray]:
+    value, gap = referee.gaps(np.stack([s.w for s in steps]))
+    return np.concatenate([values, value]), np.concatenate([gaps, gap]), steps[-1].w
+
+
+def _hits(gaps: np.ndarray, targets: Sequence[float]) -> list[int | None]:
+    out: list[int | None] = []
+    for target in targets:
+        met = np.flatnonzero(gaps <= target)
+        out.append(int(met[0]) if met.size else None)
+    return out
+
+
+def _kept(n: int, hits: Sequence[int | None]) -> list[int]:
+    """Return the places of a curve that are kept: dense at the start, and where targets are met."""
+    some = {int(i) for i in np.unique(np.geomspace(1, n, min(n, _CURVE)).astype(int) - 1)}
+    return sorted(some | {0, n - 1} | {i for i in hits if i is not None})
+
+
+# ---------------------------------------------------------------- tuning, repetition, honesty
+
+
+def _tuned(referee: Referee, it: Play) -> tuple[Play, tuple[float, float, float, float]]:
+    """Return the solver with the best of some step sizes, and what trying all of them cost."""
+    best, value, paid = it, math.inf, np.zeros(4)
+    for factor in FACTORS:
+        ready = it.solver.ready(referee.problem, referee.case.loss, factor)
+        now = it._replace(ready=ready._replace(words=f"{factor:g} times {ready.words}, tuned"))
+        steps = list(play(now, TUNING_ROUNDS))
+        end = steps[-1]
+        paid += [end.round, end.floats, end.passes, end.seconds]
+        got = float(referee.gaps(end.w[None])[0][0])
+        if got < value:
+            best, value = now, got
+    return best, tuple(paid.tolist())  # type: ignore[return-value]
+
+
+def _repeated(it: Play, run: _Judged, rules: Rules, wrong: list[tuple[str, str]]) -> list[list[float]]:
+    """Run again, without judging, for seconds that are less a matter of chance; note models that are others."""
+    n, spent, say = len(run.steps), 0.0, getattr(it.ready.target, "reproducible", True)
+    out: list[list[float]] = []
+    while len(out) < rules.repeats - 1 or (spent < _ENOUGH and len(out) < _MOST):
+        mine, other = [], None
+        for i, step in enumerate(play(it._replace(claims=False), max(run.steps[-1].round, 1))):
+            mine.append(step.seconds)
+            if other is None and i < n and fingerprint(step.w) != run.prints[i]:
+                other = step.round
+            if i + 1 == n:
+                break
+        out.append(mine)
+        spent += mine[-1]
+        if other is not None and say:
+            wrong.append((honesty.UNSTEADY, f"with one seed, two runs differ from round {other} on"))
+            break
+        if spent > 20.0 * _ENOUGH and len(out) >= 1:
+            break
+    return out
+
+
+def _wrong(referee: Referee, it: Play, run: _Judged, rules: Rules) -> list[tuple[str, str]]:
+    """Return what the solver did that it may not."""
+    found: list[tuple[str, str]] = []
+    for step, value in zip(run.steps, run.values, strict=True):
+        if step.claim is not None and np.isfinite(value) and (short := referee.understated(value, step.claim)):
+            least = value - float(referee._solution.value)
+            how = f"after {step.round} rounds it claims {step.claim:.3g}; F(w) - F* is at least {least:.3g}"
+            found.append((honesty.LIES, how if short == short else f"after {step.round} rounds it claims NaN"))
+            break
+    target = it.ready.target
+    if it.solver.kind == "class":
+        found += honesty.offences(target, it.case, it.federation, it.seed, it.solver.own)
+    if draws_nothing(it.solver, target, referee.problem) and it.solver.kind != "pooled":
+        rounds = min(honesty.COUNTS, rules.rounds)
+        other = [fingerprint(s.w) for s in play(it._replace(seed=it.seed + 1, claims=False), rounds)][: len(run.prints)]
+        if other != run.prints[: len(other)]:
+            found.append((honesty.UNSTEADY, "it says that it draws nothing, and its models differ with the seed"))
+    return found

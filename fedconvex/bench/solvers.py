@@ -1,0 +1,297 @@
+"""Solvers of a benchmark: methods of the package, classes and functions of your own, and pooled solvers."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex import methods
+from fedconvex._check import bad, wrong_type
+from fedconvex.bench import pooled
+from fedconvex.bench.problems import ONE_MODEL, PER_TASK, WORST_DOMAIN
+from fedconvex.loss_traits import traits
+from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps, usual_step
+from fedconvex.methods.parts.step_sizes import Decay
+from fedconvex.traits import traits_of
+
+__all__ = ["BUILTIN", "Arrays", "Ready", "Solver", "named", "passes_per_round"]
+
+
+class Arrays(NamedTuple):
+    """A problem as a function is given it: F(w) = sum_k p_k (mean loss over client k's rows + (l2/2)‖w‖^2)."""
+
+    X: list[Any]  # (n_k, d) of every client, dense or CSR
+    y: list[np.ndarray]  # (n_k,)
+    weights: np.ndarray  # (K,) p_k
+    loss: str  # "squared", "logistic", ...
+    l2: float
+    start: np.ndarray  # w_0
+
+
+class Ready(NamedTuple):
+    """A solver with its settings for one problem."""
+
+    target: Any  # a method, a function, or a pooled solver
+    settings: Mapping[str, Any]  # what a function is given
+    words: str
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Something that is compared.
+
+    Attributes
+    ----------
+    name : str
+        In tables.
+    target : class, method, function or pooled solver
+    kind : {"class", "function", "pooled"}
+    settings : mapping
+        Hyper-parameters that are given.
+    aims : tuple of str
+        What it minimises.
+    own : bool
+        Whether it comes from outside of the package: only then is it looked at in a process of its own.
+    tuned : bool
+        Whether its step size is searched for, at a cost that counts.
+    """
+
+    name: str
+    target: Any
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    aims: tuple[str, ...] = (ONE_MODEL,)
+    own: bool = False
+    tuned: bool = False
+
+    def ready(self, problem: Any, loss: str, factor: float = 1.0) -> Ready:
+        """Return the solver with settings for a problem; the step size of theory times a factor.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the solver is not made for such a problem, or wants a setting that nobody gives.
+        """
+        if self.kind == "pooled":
+            self.target.check(problem, loss)
+            return Ready(self.target, {}, self.target.words)
+        if self.kind == "function":
+            step = _function_step(problem) * factor
+            return Ready(self.target, {"step_size": step, **self.settings}, f"step_size {step:.4g} offered, 1/L")
+        target, words = self.target, "as given"
+        if isinstance(target, type):
+            settings, words = _settled(target, dict(self.settings), problem, factor)
+            target = target(**settings)
+        method, theory = resolved(target, problem)
+        return Ready(method, {}, words if theory is None else str(theory))
+
+    def tunable(self) -> bool:
+        """Whether there is a step size to search for."""
+        names = [f.name for f in fields(self.target)] if is_dataclass(self.target) else []
+        return self.kind == "function" or (isinstance(self.target, type) and "step_size" in names)
+
+
+def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -> tuple[dict[str, Any], str]:
+    """Return all settings of a class, step sizes among them, and where these come from."""
+    known = {f.name: f for f in fields(cls)} if is_dataclass(cls) else {}
+    needed = {n for n, f in known.items() if f.init and f.default is f.default_factory is MISSING} - settings.keys()
+    if {"step_size", "domain_step_size"} <= needed:
+        settings["step_size"], settings["domain_step_size"], words = saddle_steps(problem)
+    elif "step_size" in needed or ("step_size" in known and "proximal_mu" in settings and "solver" not in settings):
+        settings["step_size"], words = usual_step(cls, settings, problem)
+    else:
+        words = "no step size to choose" if factor == 1.0 and "step_size" not in settings else "step size as given"
+    needed -= settings.keys()
+    if needed:
+        cure, who = "give them defaults, or pass an instance", f"bench: {cls.__name__}"
+        raise bad(who, "have defaults for all settings but step_size", ", ".join(sorted(needed)), cure)
+    if factor != 1.0:
+        settings["step_size"] = _scaled(settings.get("step_size", known["step_size"].default), factor)
+    return settings, words
+
+
+def _scaled(step: Any, factor: float) -> Any:
+    return step._replace(scale=step.scale * factor) if isinstance(step, Decay) else float(step) * factor
+
+
+def _function_step(problem: Any) -> float:
+    """Return 1/L of the roughest client, or of a curvature of 1 for a loss with a kink."""
+    from fedconvex.constants.default_steps import smoothness_of
+
+    fed = problem.federation
+    exact = fed.K * fed.d**3 <= 1e10
+    return 1.0 / smoothness_of(fed, problem.weights, problem.loss, getattr(problem, "l2", 0.0), exact).client
+
+
+# ---------------------------------------------------------------- by name
+
+_SETTINGS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "fedsgd": ("FedSGD", {}, (ONE_MODEL,)),
+    "fedavg": ("FedAvg", {"local_steps": 5}, (ONE_MODEL,)),
+    "fedavg-batch": ("FedAvg", {"local_steps": 5, "batch_size": 5, "shrink": True}, (ONE_MODEL,)),
+    "fedavg-sampled": ("FedAvg", {"local_steps": 5, "participation": 0.5}, (ONE_MODEL,)),
+    "scaffold": ("SCAFFOLD", {"local_steps": 5}, (ONE_MODEL,)),
+    "fedprox": ("FedProx", {"local_steps": 5, "proximal_mu": 0.1}, (ONE_MODEL,)),
+    "fedsam": ("FedSAM", {"local_steps": 5}, (ONE_MODEL,)),
+    "radfed": ("RADFed", {"local_steps": 5}, (ONE_MODEL,)),
+    "fsvrg": ("FSVRG", {}, (ONE_MODEL,)),
+    "progressive-hedging": ("ProgressiveHedging", {}, (ONE_MODEL,)),
+    "fedmid": ("FedMiD", {"local_steps": 5}, (ONE_MODEL,)),
+    "feddualavg": ("FedDualAvg", {"local_steps": 5}, (ONE_MODEL,)),
+    "gd": ("GradientDescent", {}, (ONE_MODEL, PER_TASK)),
+    "fista": ("FISTA", {}, (ONE_MODEL,)),
+    "sgd": ("SGD", {"steps": 50, "batch_size": 5}, (ONE_MODEL,)),
+    "svrg": ("SVRG", {"inner_steps": 500}, (ONE_MODEL,)),
+    "afl": ("AFL", {}, (WORST_DOMAIN,)),
+    "optimistic-afl": ("OptimisticAFL", {}, (WORST_DOMAIN,)),
+    "agnosticfedavg": ("AgnosticFedAvg", {"local_steps": 5}, (WORST_DOMAIN,)),
+    "mocha": ("MOCHA", {}, (PER_TASK,)),
+    "mocha-dropped": ("MOCHA", {"drop": 0.3}, (PER_TASK,)),
+    "cocoa": ("CoCoA", {}, (PER_TASK,)),
+    "jointmocha": ("JointMOCHA", {}, (PER_TASK,)),
+    "minibatch-sdca": ("MiniBatchSDCA", {"batch_size": 10}, (PER_TASK,)),
+}
+BUILTIN = (*_SETTINGS, *pooled.FITS)
+
+
+def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = None) -> Solver:
+    """Return a solver by its name, or by module:attribute.
+
+    Parameters
+    ----------
+    name : str
+        One of `BUILTIN`, or module:attribute of a class, a method with its settings, or a function.
+    tuned : bool
+        Search for its step size, at a cost that counts.
+    settings : mapping, optional
+        Hyper-parameters beside those of the name.
+
+    Raises
+    ------
+    ValueError, TypeError, ImportError
+        If there is no such solver, or it is none.
+
+    Examples
+    --------
+    >>> from fedconvex.bench import named
+    >>> named("scaffold").settings
+    {'local_steps': 5}
+    """
+    more = dict(settings or {})
+    if name in pooled.FITS:
+        return Solver(name, pooled.FITS[name], "pooled")
+    if name in _SETTINGS:
+        cls, given, aims = _SETTINGS[name]
+        title = name + (", tuned" if tuned else "")
+        return Solver(title, getattr(methods, cls), "class", given | more, aims, tuned=tuned)
+    if ":" not in name:
+        raise bad("bench: solver", "be one of " + ", ".join(BUILTIN) + ", or module:attribute", repr(name))
+    return of_target(_imported(name), name + (", tuned" if tuned else ""), tuned, more)
+
+
+def of_target(target: Any, name: str = "", tuned: bool = False, settings: Mapping[str, Any] | None = None) -> Solver:
+    """Return a class, method or function as a solver."""
+    title = name or getattr(target, "__name__", type(target).__name__)
+    if hasattr(target, "init") and (hasattr(target, "local") or hasattr(target, "round")):
+        learns = getattr(target, "learns", (ONE_MODEL_LEARNT,))
+        aims = tuple(a for a, kind in _LEARNT.items() if kind in learns)
+        return Solver(title, target, "class", dict(settings or {}), aims, True, tuned)
+    if hasattr(target, "fit_to"):
+        return Solver(title, target, "pooled", {}, own=True)
+    if callable(target) and not isinstance(target, type):
+        return Solver(title, target, "function", dict(settings or {}), tuple(_LEARNT), True, tuned)
+    must = "be a class with init and local, a method, or a function (arrays, settings, rounds) -> models"
+    raise wrong_type(f"bench: solver {title}", must, f"{target!r}")
+
+
+ONE_MODEL_LEARNT = "one model for all clients"
+_LEARNT = {ONE_MODEL: ONE_MODEL_LEARNT, WORST_DOMAIN: ONE_MODEL_LEARNT, PER_TASK: "a model per task"}
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise bad("bench: solver", "be module:attribute", repr(name))
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        home = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.split(".")[0] and error.name != module:
+            raise
+        raise ImportError(f"bench: solver {name!r} must name a module that can be imported; got none") from None
+    if not hasattr(home, attribute):
+        raise bad(f"bench: solver {name!r}", f"name something in {module}", "no such name")
+    return getattr(home, attribute)
+
+
+# ---------------------------------------------------------------- what rounds cost
+
+
+def passes_per_round(method: Any, problem: Any) -> float:
+    """Return the gradient passes over all rows that a round takes on average, NaN where the method does not say.
+
+    A method may say so by ``gradient_passes(problem)``; else its traits do.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.bench.solvers import passes_per_round
+    >>> from fedconvex.datasets import linear_federation
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> passes_per_round(FedAvg(step_size=0.1, local_steps=5, participation=0.5), problem)
+    2.5
+    """
+    if hasattr(method, "gradient_passes"):
+        return float(method.gradient_passes(problem))
+    name, fed = type(method).__name__, problem.federation
+    whole = {"GradientDescent": 1.0, "FISTA": 1.0, "AFL": 1.0, "OptimisticAFL": 1.0}
+    if type(method).__module__.startswith("fedconvex."):
+        if name in whole:
+            return whole[name]
+        if name == "SGD":
+            return method.steps * method.batch_size / fed.n
+        if name == "SVRG":
+            return 1.0 + 2.0 * method.inner_steps * method.batch_size / fed.n
+        if name in ("MOCHA", "JointMOCHA"):
+            work = getattr(method, "work", method)
+            return float(work.epochs) if isinstance(work.epochs, float) and work.clock is None else math.nan
+    t = traits_of(method, problem)
+    if t.local is None:
+        return math.nan
+    rows = np.asarray(t.local.steps * np.minimum(t.local.batch_size, t.local.sizes), dtype=float)
+    if t.controls is not None and t.controls.option == 1:
+        rows = rows + t.local.sizes
+    shares = {"everyone": np.ones(fed.K), "uniform": np.full(fed.K, t.participants / fed.K)}
+    shares["proportional"] = t.participants * problem.weights
+    return float(shares[t.sampling] @ rows / fed.n) if t.sampling in shares else math.nan
+
+
+def draws_nothing(solver: Solver, target: Any, problem: Any) -> bool:
+    """Whether a solver says that its models are the same for every seed."""
+    if solver.kind == "pooled":
+        return True
+    said = getattr(target, "deterministic", None)
+    if isinstance(said, bool):
+        return said
+    return solver.kind == "class" and traits_of(target, problem).deterministic
+
+
+def arrays_of(problem: Any, loss: str) -> Arrays:
+    """Return a problem as a function is given it: its own copies."""
+    fed = problem.federation
+    cuts = [slice(int(a), int(b)) for a, b in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)]
+    X, y = [fed.X[c].copy() for c in cuts], [fed.y[c].copy() for c in cuts]
+    l2 = float(getattr(problem, "l2", 0.0))
+    return Arrays(X, y, np.array(problem.weights), loss, l2, np.zeros(problem.model_shape))
+
+
+def smooth(problem: Any) -> bool:
+    """Whether the loss has a gradient everywhere, whose slope is bounded."""
+    return math.isfinite(traits(problem.loss).smoothness)

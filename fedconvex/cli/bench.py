@@ -1,0 +1,119 @@
+"""The command ``fedconvex bench``."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import Any
+
+from fedconvex._progress import progress_line
+from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, Refused, count
+from fedconvex.cli.output import fill, fits, say, writing
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "bench",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="compare solvers, your own among them, by certified gaps: rounds, floats, passes and seconds",
+        description=textwrap.dedent("""\
+            Run solvers on the problems of a suite, and say what each target of the certified gap costs them.
+
+            A solver of your own is module:Class with fedconvex's three functions, module:method with its settings, or
+            module:function of (arrays, settings, rounds) that yields a model per round. Exit status 1 if a solver
+            breaks a rule."""),
+        epilog=textwrap.dedent("""\
+            examples:
+              fedconvex bench mymod:Solver --suite small
+              fedconvex bench --suite standard --solvers all --steps both --out standard
+              fedconvex bench mymod:solve --suite mine.toml --target 1e-4,1e-8 --solvers fedavg,scaffold"""),
+    )
+    parser.add_argument("solver", nargs="*", metavar="module:Solver", help="solvers of your own, or names")
+    add = parser.add_argument
+    add("--suite", default="small", metavar="S", help="small (the default), standard, agnostic, multitask or FILE.toml")
+    add("--solvers", metavar="NAMES", help="who is compared with: names with commas between them, all, or none")
+    add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default 1e-3,1e-6,1e-9")
+    add("--steps", default="theory", metavar="HOW", help="step sizes: theory (the default), tuned or both")
+    add("--rounds", type=count("--rounds", low=1), default=1000, metavar="T", help="at most; default 1000")
+    add("--seeds", type=count("--seeds", low=1), default=3, metavar="N", help="of solvers that draw; default 3")
+    add("--repeats", type=count("--repeats", low=1), default=3, metavar="N",
+        help="runs, at least, of which seconds are the least; default 3")  # fmt: skip
+    add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
+        help="processes; default 1, for steady seconds")  # fmt: skip
+    add("--data", metavar="DIR", help="a folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har.npz, which join in")
+    add("--out", metavar="DIR", default="bench", help="folder of results, which an interrupted run goes on from")
+    add("--report", action="store_true", help="write index.html there too")
+    parser.set_defaults(command=_bench, checkpoint=None)
+
+
+def _bench(args: argparse.Namespace) -> int:
+    import sys
+
+    from fedconvex.bench import bench
+    from fedconvex.bench.exports import fairness, offence_table, summary_table
+    from fedconvex.report.tables import aligned
+
+    if args.report:
+        from fedconvex.report.page import check_folder
+
+        check_folder(args.out)
+    try:
+        board = bench(
+            args.solver,
+            suite=args.suite,
+            against=_names(args.solvers),
+            targets=_targets(args.target),
+            rounds=args.rounds,
+            seeds=args.seeds,
+            steps=args.steps,
+            data=args.data,
+            folder=args.out,
+            jobs=args.jobs,
+            repeats=args.repeats,
+            progress=progress_line(),
+        )
+    except KeyboardInterrupt:
+        say(f"fedconvex: interrupted: finished cells stand in {args.out}; repeat the command to go on", sys.stderr)
+        return INTERRUPTED
+    wrong = offence_table(board)
+    args.status = FAILED if wrong else OK
+    with writing(iter(_written(board, args))) as files:
+        say("\n".join(["Rules", *(fill(line, "  ", 4) for line in fairness(board)), ""]))
+        heads, rows = summary_table(board)
+        say("Mean ranks (1 is best), and problems on which targets were met")
+        say(aligned(heads, rows, [True] + [False] * (len(heads) - 1), "  ", fits()))
+        failed = {(c.solver, c.problem): c.found["words"] for c in board.cells if c.found["status"] == "failed"}
+        for (solver, problem), why in failed.items():
+            say(fill(f"{solver} failed on {problem}: {why}", "  ", 4))
+        for solver, what, how in wrong:
+            say(fill(f"{solver} {what} ({how})", "  ! ", 4))
+    say(f"Wrote {len(files)} files to {args.out}.")
+    return int(args.status)
+
+
+def _written(board: Any, args: argparse.Namespace) -> Any:
+    """Yield the files as they are written."""
+    from fedconvex.bench.exports import write_files
+
+    yield from write_files(board, args.out)
+    if args.report:
+        from fedconvex.bench.page import write_page
+
+        yield write_page(board, args.out)
+
+
+def _names(text: str | None) -> Any:
+    if text is None or text == "all":
+        return text
+    return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _targets(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise Refused(f"--target must be numbers with commas between them; got {text!r}") from None

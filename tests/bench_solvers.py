@@ -1,0 +1,123 @@
+"""Solvers as users write them, honest and not: what tests of the benchmark are given as bench_solvers:Name."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.methods import FedAvg, FedSGD
+from fedconvex.problems import Measure
+
+STASH = {}
+
+
+class Slow(FedAvg):
+    """FedAvg whose clients wait."""
+
+    def local(self, problem, message, clients, memory, draws):
+        time.sleep(0.002)
+        return super().local(problem, message, clients, memory, draws)
+
+
+class Liar(FedSGD):
+    """Claims to be there."""
+
+    def measure(self, problem, state):
+        value = problem.value(state.w)
+        return Measure(value, np.full(len(value), 1e-12))
+
+
+class Dice(FedSGD):
+    """Says that it draws nothing, and adds noise."""
+
+    def aggregate(self, state, clients, weights, reply):
+        state = super().aggregate(state, clients, weights, reply)
+        return state._replace(w=state.w + 1e-9 * np.random.default_rng().standard_normal(state.w.shape))
+
+
+def _at(state, w):
+    return state._replace(w=np.broadcast_to(w, state.w.shape).copy())
+
+
+class Peek(FedSGD):
+    """Keeps the problem, and solves it at the server."""
+
+    def local(self, problem, message, clients, memory, draws):
+        object.__setattr__(self, "seen", problem)
+        return super().local(problem, message, clients, memory, draws)
+
+    def aggregate(self, state, clients, weights, reply):
+        return _at(super().aggregate(state, clients, weights, reply), self.seen.solve().w)
+
+
+class Stash(FedSGD):
+    """Solves the problem at a client, and hands the model to the server past the message."""
+
+    def local(self, problem, message, clients, memory, draws):
+        STASH["w"] = problem.solve().w
+        return super().local(problem, message, clients, memory, draws)
+
+    def aggregate(self, state, clients, weights, reply):
+        return _at(super().aggregate(state, clients, weights, reply), STASH["w"])
+
+
+class Nosy(FedSGD):
+    """Every client answers the gradient over all rows."""
+
+    def local(self, problem, message, clients, memory, draws):
+        reply, memory = super().local(problem, message, clients, memory, draws)
+        g = problem.gradient(message.w)
+        return reply._replace(g=np.broadcast_to(g[:, None], reply.g.shape).copy()), memory
+
+
+class ListReply(NamedTuple):
+    """With something that is not counted."""
+
+    w: Any
+    path: Any
+    more: Any
+
+
+class Smuggler(FedAvg):
+    """Sends a list."""
+
+    def local(self, problem, message, clients, memory, draws):
+        reply, memory = super().local(problem, message, clients, memory, draws)
+        return ListReply(reply.w, reply.path, [reply.w]), memory
+
+
+@dataclass(frozen=True)
+class Unset:
+    """Has a setting that nobody gives."""
+
+    depth: int
+
+    def init(self, problem, w):
+        raise NotImplementedError
+
+    def local(self, problem, message, clients, memory, draws):
+        raise NotImplementedError
+
+
+def descent(arrays, settings, rounds):
+    """Gradient descent on arrays, for squared loss."""
+    w = arrays.start.copy()
+    for _ in range(rounds):
+        parts = [p * X.T @ (X @ w - y) / len(y) for X, y, p in zip(arrays.X, arrays.y, arrays.weights, strict=True)]
+        w = w - settings["step_size"] * (np.sum(parts, axis=0) + arrays.l2 * w)
+        yield w
+
+
+descent.deterministic, descent.passes_per_round = True, 1.0
+
+
+def boastful(arrays, settings, rounds):
+    """The same, as pairs of model and claimed gap."""
+    for w in descent(arrays, settings, rounds):
+        yield w, 1e-15
+
+
+def crooked(arrays, settings, rounds):
+    """Yields something of another shape."""
+    yield np.zeros(arrays.start.size + 1)

@@ -1,0 +1,190 @@
+"""`fedconvex bench`: costs by an independent computation, rules that are enforced, cells that are taken up again."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from fedconvex.bench import SUITES, Case, Referee, bench, data_profile, performance_profile, suite
+from fedconvex.bench.board import Spread
+from fedconvex.bench.campaign import chosen
+from fedconvex.bench.honesty import LIES, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
+from fedconvex.bench.problems import digest, sparse_federation
+from fedconvex.bench.solvers import named
+from fedconvex.cli import main
+from fedconvex.federation import Federation
+from tests import bench_solvers
+
+TINY = Case("tiny", "linear", {"n_clients": 3, "n_features": 2, "zeta_star": 1.0, "feature_shift": 0.5}, "squared")
+DIGESTS = {c.name for cases in SUITES.values() for c in cases if c.sha256 is None}
+
+
+def test_costs_are_those_of_gradient_descent_by_hand():
+    """Rounds of FedSGD to each target: the same steps in NumPy, gaps from the normal equations."""
+    board = bench([bench_solvers.descent], suite=[TINY], against=["fedsgd"], targets=[1e-2, 1e-5], rounds=400)
+    fed = TINY.problem().federation
+    X, y = fed.X, fed.y
+    H, b = X.T @ X / len(y), X.T @ y / len(y)
+    value = lambda w: 0.5 * np.mean((X @ w - y) ** 2)  # noqa: E731
+    best, w, step = value(np.linalg.solve(H, b)), np.zeros(2), 1.0 / np.linalg.eigvalsh(H)[-1]
+    gaps = [value(w) - best]
+    for _ in range(400):
+        w = w - step * (H @ w - b)
+        gaps.append(value(w) - best)
+    expected = [next(t for t, g in enumerate(gaps) if g <= target) for target in (1e-2, 1e-5)]
+    cell = next(c for c in board.cells if c.solver == "fedsgd")
+    assert [row["rounds"] for row in cell.found["costs"]] == expected
+    assert [row["floats"] for row in cell.found["costs"]] == [t * 2 * 3 * 2 for t in expected]  # w down, g up
+    assert [row["passes"] for row in cell.found["costs"]] == expected
+    other = next(c for c in board.cells if c.solver == "descent")
+    assert other.found["status"] == "reached" and other.found["costs"][1]["passes"] == other.found["costs"][1]["rounds"]
+    assert np.isnan(board.cost("tiny", "descent", 1e-2, "floats").median)  # nobody counts them
+    assert not board.offences
+
+
+def test_the_referee_knows_lies_from_slack():
+    referee = Referee(TINY)
+    w = referee.optimum + 0.1
+    value, gap = (float(a[0]) for a in referee.gaps(w[None]))
+    assert referee.understated(value, gap) == 0.0
+    assert referee.understated(value, 0.5 * gap) == pytest.approx(0.5 * gap)
+    assert np.isnan(referee.understated(value, np.nan))
+    assert referee.gaps(np.array([[np.nan, 0.0]]))[1][0] == np.inf
+    assert referee.dials.zeta_star == pytest.approx(1.0, rel=1e-6)  # the dial, but for the grid
+
+
+def test_profiles_by_hand():
+    costs = np.array([[1.0, 3.0, np.nan], [2.0, 2.0, 8.0], [np.inf, 5.0, 5.0], [np.inf, np.inf, np.inf]])
+    found = performance_profile(costs, np.array([1.0, 3.0, 4.0]))
+    np.testing.assert_allclose(found, [[2 / 3, 2 / 3, 2 / 3], [2 / 3, 1.0, 1.0], [0.5, 0.5, 1.0]])
+    found = data_profile(costs, np.array([2.0, 5.0]))
+    np.testing.assert_allclose(found, [[0.5, 0.5], [0.25, 0.75], [0.0, 1 / 3]])
+    assert Spread.of([1.0, np.inf, 3.0]) == (1.0, 3.0, np.inf)
+
+
+def test_digests_are_of_the_arrays_and_all_are_fixed():
+    assert not DIGESTS
+    fed = Federation.from_clients([([[1.0]], [1.0])])
+    parts = [("<f8(1, 1)", np.ones(1)), ("<f8(1,)", np.ones(1)), ("<i8(2,)", np.array([0, 1]))]
+    by_hand = hashlib.sha256(b"".join(head.encode() + a.tobytes() for head, a in parts)).hexdigest()
+    assert digest(fed) == by_hand
+    case = next(c for c in SUITES["small"] if c.data == "sparse")
+    assert digest(sparse_federation(**case.settings)) == case.sha256
+    wrong = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared", sha256="0" * 64)
+    with pytest.raises(ValueError, match=r"problem tiny: data must have the SHA-256 0000.*got"):
+        wrong.problem()
+
+
+def test_suites_of_a_file(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.array([0.0, 1.0] * 4), clients=np.arange(8) % 2)
+    file = tmp_path / "mine.toml"
+    file.write_text('[[problem]]\nname = "mine"\ndata = "rows.npz"\nl2 = 0.1\n')
+    (case,) = suite(file)
+    assert case.problem().federation.K == 2
+    for text, message in [
+        ("a = 1", r"mine.toml must hold tables \[\[problem\]\], and nothing else; got a"),
+        ("[[problem]]\nname = 'x'", "must have name and data"),
+        ("[[problem]]\nname = 'x'\ndata = 'linear'\n" * 2, "must name every problem differently; got 'x' twice"),
+        ("[[problem", "must be TOML"),
+    ]:
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            suite(file)
+    with pytest.raises(ValueError, match=r"bench: suite must be one of small, standard.*got 'large'"):
+        suite("large")
+    with pytest.raises(ValueError, match="setting must be one of 'n_clients'"):
+        Case("x", "linear", {"clients": 3}, "squared").problem()
+
+
+def test_solvers_that_are_none_are_refused():
+    with pytest.raises(ValueError, match=r"bench: solver must be one of fedsgd, .*, or module:attribute; got 'fedsdg'"):
+        named("fedsdg")
+    with pytest.raises(ImportError, match="must name a module that can be imported"):
+        named("nowhere_at_all:Solver")
+    with pytest.raises(ValueError, match=r"must name something in tests\.bench_solvers"):
+        named("tests.bench_solvers:Absent")
+    with pytest.raises(TypeError, match="be a class with init and local"):
+        named("tests.bench_solvers:STASH")
+    with pytest.raises(ValueError, match="must be at least one"):
+        chosen([], [], "theory")
+    board = bench([bench_solvers.Unset, bench_solvers.crooked], suite=[TINY], against=[], rounds=3)
+    words = {c.solver: c.found["words"] for c in board.cells}
+    assert "must have defaults for all settings but step_size; got depth" in words["Unset"]
+    assert "crooked: model must have shape (2,); got (3,)" in words["crooked"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "offence"),
+    [
+        ("Liar", LIES),
+        ("Dice", UNSTEADY),
+        ("Peek", READS_ROWS),
+        ("Stash", READS_ROWS),
+        ("Nosy", READS_OTHERS),
+        ("Smuggler", UNCOUNTED),
+        ("boastful", LIES),
+        ("descent", None),
+    ],
+)
+def test_cheats_are_named(name, offence):
+    board = bench([f"tests.bench_solvers:{name}"], suite=[TINY], against=["fedsgd"], rounds=20, seeds=1)
+    found = board.offences.get(f"tests.bench_solvers:{name}", {})
+    assert list(found) == ([] if offence is None else [offence])
+    assert "fedsgd" in board.ranked and (f"tests.bench_solvers:{name}" in board.ranked) is (offence is None)
+
+
+@pytest.mark.slow
+def test_methods_of_the_package_break_no_rule():
+    """No false accusation: all of them, on problems of every kind."""
+    for aimed in (SUITES["small"][1:2], SUITES["small"][6:7], SUITES["agnostic"][3:], SUITES["multitask"][1:2]):
+        board = bench(suite=list(aimed), against="all", rounds=4, seeds=1, repeats=1)
+        assert not board.offences
+        assert not [c.found["words"] for c in board.cells if c.found["status"] == "failed"]
+
+
+@pytest.mark.slow
+def test_a_slowed_copy_ranks_below_by_seconds_and_equal_by_rounds():
+    slow = bench_solvers.Slow(step_size="auto", local_steps=5)
+    from fedconvex import FedAvg
+
+    board = bench([slow, FedAvg(step_size="auto", local_steps=5)], suite=[TINY], against=[], targets=[1.0, 0.5])
+    rounds, seconds = board.mean_ranks("rounds"), board.mean_ranks("seconds")
+    assert rounds["Slow"] == rounds["FedAvg"] == 1.5
+    assert seconds == {"Slow": 2.0, "FedAvg": 1.0}
+
+
+@pytest.mark.slow
+def test_what_is_interrupted_gives_the_same_file(tmp_path, capsys):
+    how = ["bench", "--suite", str(tmp_path / "two.toml"), "--solvers", "fedsgd,fedavg-batch", "--target", "1e-2,1e-4"]
+    settings = 'data = "linear"\nloss = "squared"\n[problem.settings]\nn_clients = 3\nn_features = 2\nzeta_star = '
+    tables = [f'[[problem]]\nname = "p{z}"\n{settings}{z}.0\n' for z in (0, 1)]
+    (tmp_path / "two.toml").write_text("\n".join(tables))
+    assert main([*how, "--out", str(tmp_path / "whole"), "--report"]) == 0
+    assert main([*how, "--out", str(tmp_path / "again")]) == 0
+    cells = sorted((tmp_path / "again" / "cells").iterdir())
+    assert len(cells) == 2 * (1 + 3)
+    kept = cells[0].read_bytes()
+    cells[1].unlink()  # a run that stopped before this one,
+    cells[2].write_bytes(b"{")  # and was killed while it wrote that one
+    assert main([*how, "--out", str(tmp_path / "again")]) == 0
+    assert cells[0].read_bytes() == kept
+    assert json.loads(cells[2].read_text())["found"]["status"]
+    files = [(tmp_path / run / "results.csv").read_bytes() for run in ("whole", "again")]
+    assert files[0] == files[1]
+    page = (tmp_path / "whole" / "index.html").read_text()
+    assert "No solver was found to break a rule" in page and "src=" not in page
+    assert "\\toprule" in (tmp_path / "whole" / "tables.tex").read_text()
+    assert "Mean ranks" in capsys.readouterr().out
+    assert main([*how, "--out", str(tmp_path / "two"), "--jobs", "2"]) == 0
+    assert (tmp_path / "two" / "results.csv").read_bytes() == files[0]
+
+
+@pytest.mark.slow
+def test_tuned_solvers_pay_for_tuning():
+    board = bench(suite=[TINY], against=["fedsgd"], targets=[1e-3], steps="both")
+    plain, tuned = board.cells
+    assert tuned.solver == "fedsgd, tuned" and "tuned" in tuned.found["words"]
+    assert tuned.found["costs"][0]["rounds"] > 6 * 30
+    assert tuned.found["costs"][0]["floats"] > 6 * 30 * 12 > plain.found["costs"][0]["floats"]
