@@ -88,6 +88,8 @@ class Party:
     ----------
     number : int
         The client's number, different for all; the smaller of a pair adds the mask, the larger subtracts it.
+    secret : bytes, optional
+        Of the key pair, 32 of them, from `secret_bytes` of an earlier life; default a fresh one.
 
     Raises
     ------
@@ -95,7 +97,7 @@ class Party:
         Without the package ``cryptography`` (``pip install 'fedconvex[secure]'``).
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, secret: bytes | None = None) -> None:
         try:
             from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
         except ModuleNotFoundError as error:
@@ -103,10 +105,20 @@ class Party:
             raise ModuleNotFoundError(text) from error
 
         self.number = whole("Party.number", number)
-        self._secret = X25519PrivateKey.generate()
+        key = X25519PrivateKey
+        self._secret = key.generate() if secret is None else key.from_private_bytes(secret)
         self._masked: set[bytes] = set()
         self._shared: dict[bytes, bytes] = {}  # what was agreed upon with whoever has a public key
         self.public = self._secret.public_key().public_bytes_raw()
+
+    @property
+    def secret_bytes(self) -> bytes:
+        """The secret of the key pair: never to leave the client."""
+        return self._secret.private_bytes_raw()
+
+    def forget(self, context: bytes) -> None:
+        """Let a context be used again: for the very same vector only, or the difference of the two is open."""
+        self._masked.discard(context)
 
     def mask(self, vector: np.ndarray, everybody: Mapping[int, bytes], context: bytes) -> np.ndarray:
         """Return the encoded vector (L,) plus this client's masks.

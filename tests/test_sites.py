@@ -21,7 +21,7 @@ from campaigns.sites import SHARED, compare, fault_trial, replayed, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
 from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, iterate, run
-from fedconvex.methods import AFL, MOCHA, SCAFFOLD, AgnosticFedAvg, Clock, OptimisticAFL, SecureSums
+from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, OptimisticAFL
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
 from fedconvex.remote import Exchange, Roster, Site, SiteWarning, in_process, serve
 from fedconvex.remote.messages import ASK, REFUSE, Request, fingerprint
@@ -132,7 +132,6 @@ def test_what_sites_cannot_share_is_refused():
     for method, problem, said in (
         (GradientDescent(step_size=0.1), roster, "broadcast and local"),
         (FedSGD(step_size="auto"), roster, "be given"),
-        (AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, sums=SecureSums(24)), roster, r"PlainSums\(\)"),
         (FedSGD(step_size=0.1), make(fed), "Roster"),
     ):
         with pytest.raises((TypeError, ValueError), match=said):

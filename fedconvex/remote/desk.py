@@ -73,6 +73,8 @@ class Desk:
         self.ask, self.labels, self.session, self.patience = ask, labels.tolist(), session, patience
         self.invitation, self.incidents = invitation, incidents
         self.warned: set[int] = set()
+        self.joining: Mapping[str, Form] = {}  # what sites answer when they join
+        self.keys: dict[int, np.ndarray] = {}  # public keys, where sums are secure
 
     def note(self, t: int, k: int, what: str, loud: bool = True) -> None:
         """Keep an incident; warn of the first one of a client that is more than silence."""
@@ -88,7 +90,12 @@ class Desk:
         asked: dict[int, dict[str, np.ndarray]] = {
             k: {**self.invitation, "number": np.array(k, dtype=np.int64)} for k in clients
         }
-        return set(self._exchange(JOIN, t, asked, {k: {} for k in asked})[0])
+        found = self._exchange(JOIN, t, asked, dict.fromkeys(asked, self.joining))[0]
+        for k, a in found.items():
+            if "public" in a and self.keys.setdefault(k, a["public"].copy()).tobytes() != a["public"].tobytes():
+                what = "its key is another one than was agreed upon; start the run anew, or give sites a checkpoint"
+                self.note(t, k, what)
+        return {k for k, a in found.items() if "public" not in a or self.keys[k].tobytes() == a["public"].tobytes()}
 
     def collect(
         self,

@@ -24,6 +24,7 @@ from fedconvex.remote.certificates import (
     worst_errors,
 )
 from fedconvex.remote.desk import Desk, Incident
+from fedconvex.remote.masks import masked_form, summed
 from fedconvex.remote.messages import MEASURE
 from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import expected
@@ -134,6 +135,7 @@ class Roster(ServerProblem):
         self.fingerprint = getattr(rowless, "fingerprint", "")
         self.rowless, self._round = rowless, -1
         self._desk: Desk | None = None
+        self.secure: Any = None  # of a run with secure sums: binary places, and what sites are told beside
         self._reports: tuple[np.ndarray, list[dict[str, np.ndarray]] | None] | None = None
 
     @classmethod
@@ -159,6 +161,7 @@ class Roster(ServerProblem):
     def at(self, desk: Desk) -> Roster:
         """Return the same roster with a desk through which sites are asked."""
         other = copy.copy(self)
+        other.secure = None
         other._desk, other._reports, other.known = desk, None, {}
         return other
 
@@ -184,9 +187,21 @@ class Roster(ServerProblem):
         """
         if self._desk is None:
             raise bad("a roster", "be measured by a run, which has a transport", "no run", "run(method, roster, ...)")
-        forms = {k: expected(self, own) for k, own in asked.items()}
+        forms: dict[int, Any] = {k: expected(self, own) for k, own in asked.items()}
+        wanted = forms[0]
+        if self.secure is not None:
+            asked, forms = {k: a | self.secure[1] for k, a in asked.items()}, dict.fromkeys(asked, masked_form(wanted))
         found = self._desk.collect(MEASURE, self._round, asked, forms, self.patience)
-        return [found[k] for k in asked] if len(found) == len(asked) else None
+        if len(found) < len(asked):
+            return None
+        return [found[k] for k in asked] if self.secure is None else [self._total([*found.values()], wanted)]
+
+    def _total(self, found: list[dict[str, np.ndarray]], forms: Any) -> dict[str, np.ndarray]:
+        """Return the sums of reports under masks, rounded to fixed point, which is added to what they may be off by."""
+        total, size = summed(found, forms, self.secure[0]), self.federation.K * 2.0 ** -(self.secure[0] + 1)
+        total["off"] = np.abs(total["off"]) + 2.0 * size
+        total["error"] = np.abs(total["error"]) + size * (1.0 + np.sqrt(total["gradient"][0].size))
+        return total
 
     def measure(self, w: np.ndarray, *more: np.ndarray) -> Measure:
         """Values of R models and certified gaps: NaN and inf where a client does not answer, or for other problems."""
@@ -233,7 +248,7 @@ class Roster(ServerProblem):
     def _impossible(self, values: list[np.ndarray], least: float) -> bool:
         """Whether clients report less than a loss can be; they are named."""
         liars = [k for k, v in enumerate(values) if (v < least - 1e-9 * (1.0 + abs(least))).any()]
-        for k in liars:
+        for k in liars if self.secure is None else ():
             self._desk.note(self._round, k, "its losses are below the least value of the loss")  # type: ignore[union-attr]
         return bool(liars)
 
@@ -256,7 +271,7 @@ class Roster(ServerProblem):
         least = 0.0 if traits(self.loss).lower_bound >= 0.0 else -np.inf  # of a sum over rows
         if reports is None or self._impossible([a["losses"] for a in reports], least):
             return None
-        W, few = w.reshape(len(w), -1), (len(reports) + 16) * _EPS
+        W, few = w.reshape(len(w), -1), (self.federation.K + 16) * _EPS
         G, ridge = [a["gradient"].reshape(len(w), -1) for a in reports], self.rowless.ridge_terms(W)[:, None]
         F = sum(a["losses"] for a in reports) / counts + ridge
         off = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedconvex.federation import Federation
 from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
 from fedconvex.remote.desk import Desk, invitation
+from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums
 from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
 from fedconvex.remote.places import Placed
 from fedconvex.remote.reports import statistic_of
@@ -78,8 +80,9 @@ class SiteEngine(Engine):
             )
         if getattr(method, "exchanges", 1) != 1:
             raise wrong_type(f"run: {name} over sites", "exchange one message a round", method.exchanges)
-        if hasattr(getattr(method, "sums", None), "mask"):
-            cure = "use PlainSums(): keys are not exchanged between sites"
+        self.hides = hasattr(getattr(method, "sums", None), "mask")  # whether answers are summed under masks
+        if self.hides and roster.learns != ONE_MODEL:
+            cure = "use PlainSums(): its masked answers are laid out by what all clients of a round have drawn"
             raise bad(f"{name}.sums over sites", "be PlainSums()", f"{method.sums!r}", cure)
         check_problem(method, roster)
         self.default_step = None
@@ -90,15 +93,38 @@ class SiteEngine(Engine):
         first = trajectories.start if isinstance(trajectories, range) else 0
         told = invitation(terms, clients, self.key, first, self.R)
         self.desk = Desk(ask, clients.labels, session, told, roster.patience, roster.incidents)
-        self.problem = self.server = roster.at(self.desk)
+        self.server: Any = roster.at(self.desk)
+        self.problem = self.server
         self.templates: dict[Any, Any] = {}
         self.remembers = hasattr(method, "memory")
         self.memory = Acknowledged(np.full(clients.K, -1, dtype=np.int64)) if self.remembers else None
         self.step, self.moving = self.advance, False
-        self.desk.join(range(clients.K), -1)
+        self._join()
         self._ask_statistics()
         self.floats_down, self.floats_up = 0, self.server.floats
+        if self.hides:  # every site sends its key, and is told those of the others
+            self.floats_up, self.floats_down = self.floats_up + 4 * clients.K, 4 * clients.K * (clients.K - 1)
         self.done = (0, 0)
+
+    def _join(self) -> None:
+        """Invite all clients; where sums are secure nobody may be missing, since everybody is told all keys.
+
+        Raises
+        ------
+        ConnectionError
+            If a key is missing.
+        """
+        everybody = range(self.server.federation.K)
+        if not self.hides:
+            self.desk.join(everybody, -1)
+            return
+        self.desk.joining = PUBLIC
+        for _ in range(self.desk.patience):
+            if left := [k for k in everybody if k not in self.desk.keys]:
+                self.desk.join(left, -1)
+        self._need(self.desk.keys, everybody, -1, "the public key")
+        keys = np.stack([self.desk.keys[k] for k in everybody])
+        self.server.secure = self.method.sums.bits, {CIRCLE: np.array([everybody], dtype=np.int64), KEYS: keys}
 
     def _ask_statistics(self) -> None:
         """Ask all clients for what the method names, once."""
@@ -129,7 +155,7 @@ class SiteEngine(Engine):
         clients, weights = defaults.participants(self.method, self.server, draws)
         message = self.method.broadcast(state)
         clients, weights, reply = self.answers(t, message, clients, weights, draws)
-        if hasattr(self.method, "send"):
+        if hasattr(self.method, "send") and not self.hides:  # else sites have
             reply = self.method.send(self.server, reply, clients, draws)
         state = self.method.aggregate(state, clients, weights, reply)
         if self.memory is not None:
@@ -148,11 +174,13 @@ class SiteEngine(Engine):
         ConnectionError
             If an answer is missing that the method cannot do without.
         """
-        template, meaning = self._template(t, message, draws), lost_reply(self.method, t)
+        template, meaning = self._template(t, message, draws), REFUSE if self.hides else lost_reply(self.method, t)
         asked, forms = {}, {}
         for k in np.unique(clients).tolist():
             rows, places = _places(clients, k)[:2]
             asked[k] = messages.packed(message, rows, places, k) | self._addresses(rows, k)
+            if self.hides:
+                asked[k] |= {CIRCLE: clients[rows], KEYS: self.server.secure[1][KEYS]}
             forms[k] = {f"reply/{name}": _form(template, name, rows.size) for name in template._fields}
         found = self.desk.collect(ASK, t, asked, forms, self.desk.patience if meaning == REFUSE else 1)
         there = np.isin(clients, list(found))
@@ -219,6 +247,9 @@ class SiteEngine(Engine):
             first = draws._replace(trajectory=self.numbers[:1])
             with np.errstate(all="ignore"):
                 reply = self.method.local(problem, sent, np.full((1, 1), k), memory, first)[0]
+                if self.hides:
+                    blind = replace(self.method, sums=SiteSums(self.method.sums.bits))
+                    reply = blind.send(problem, reply, np.full((1, 1), k), first)
             self.templates[kind] = reply
         return self.templates[kind]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedconvex.draws import Draws
 from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
+from fedconvex.remote.masks import Masks
 from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request
 from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import report, statistic_of
@@ -87,6 +89,8 @@ class Site:
         self.session, self._turn = -1, Lock()
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
+        self.masks: Masks | None = None
+        self.hides = hasattr(getattr(method, "sums", None), "mask")  # whether its answers are summed under masks
         self.own_method: Any = method  # with the numbers of the trajectories that are run
         self.file = checkpoint
         if checkpoint is not None and not hasattr(checkpoint, "load"):
@@ -130,7 +134,9 @@ class Site:
             why = f"site {self.label}: {kind}{error}"
             return {"header": request._replace(kind=REFUSE).header(), "why": messages.text(why)}
 
-    def _join(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _join(
+        self, request: Request, arrays: dict[str, np.ndarray], secret: bytes | None = None
+    ) -> dict[str, np.ndarray]:
         """Take one's place in a federation: terms must be equal, and the roster must know these rows."""
         if arrays.keys() != _JOINING:
             raise Refused("it is no invitation to join")
@@ -150,11 +156,17 @@ class Site:
         method = chunk_of(self.method, np.uint64(key), range(first, first + R))[0]
         if request.session != self.session:
             self.kept = {}
+        if self.hides and (self.masks is None or request.session != self.session):
+            self.masks = Masks(number, secret)
         self.problem, self.number, self.session = problem, number, request.session
         self.own_method, self.key, self.R = method, np.uint64(key), R
         self.joined = {"session": np.array(request.session), **arrays}
         self.remembers = hasattr(self.method, "memory")
-        return {"header": request.header()}
+        if self.masks is None:
+            return {"header": request.header()}
+        self.joined["secret"] = np.frombuffer(self.masks.party.secret_bytes, dtype=np.uint8)
+        self.save()
+        return {"header": request.header(), "public": np.frombuffer(self.masks.party.public, dtype=np.uint8)}
 
     def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Do a round's local work, from the memory that the server counts on."""
@@ -162,12 +174,17 @@ class Site:
         whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0 and acknowledged.shape == (2,)
         if not whole or rows.min() < 0 or rows.max() >= self.R:
             raise Refused(f"its trajectories are not among {self.R}")
+        work = self.own_method
+        if self.masks is not None:
+            work = replace(work, sums=self.masks.sums(work.sums.bits, request, rows, arrays))
         self._check_message(arrays, rows.size)
         message = messages.unpacked(self.method, arrays, self.problem.federation.K)
         memory = self._recalled(request.round, acknowledged.tolist())
         clients = np.full((rows.size, 1), self.number, dtype=np.int64)
         draws = Draws(self.key, rows, request.round)
-        reply, memory = self.own_method.local(self.problem, message, clients, memory, draws)
+        reply, memory = work.local(self.problem, message, clients, memory, draws)
+        if self.masks is not None:
+            reply = work.send(self.problem, reply, clients, draws)
         if self.remembers:
             self.kept[request.round] = memory
             self.save()
@@ -213,15 +230,22 @@ class Site:
         return {"statistic": statistic_of(self.problem, self.number, name)}
 
     def _measure(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Report what the server's certificate is made of, at its models."""
-        return report(self.problem, self.number, arrays)
+        """Report what the server's certificate is made of, at its models; under masks where sums are secure."""
+        if self.masks is None:
+            return report(self.problem, self.number, arrays)
+        sums = self.masks.sums(self.method.sums.bits, request, [-1], arrays)
+        found = report(self.problem, self.number, arrays)
+        flat = np.concatenate([found[name].ravel() for name in sorted(found)])[None, None]
+        masked = sums.mask(flat, np.zeros((1, 1)), None)
+        return {"masked": masked.numbers[0, 0], "agreed": masked.agreed[0, 0]}
 
     def _restore(self, stored: tuple[dict[str, np.ndarray], dict[int, dict[str, np.ndarray]]]) -> None:
         """Take up what a checkpoint holds."""
         joined, kept = stored
         try:
             session = int(joined.pop("session"))
-            self._join(Request(JOIN, 0, int(joined["number"]), session), joined)
+            secret = joined.pop("secret").tobytes() if self.hides else None
+            self._join(Request(JOIN, 0, int(joined["number"]), session), joined, secret)
             template = self.own_method.memory(self.problem, self.R) if self.remembers else None
             K = self.problem.federation.K
             self.kept = {t: messages.rebuilt(template, arrays, self.R, K) for t, arrays in kept.items()}
