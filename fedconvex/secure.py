@@ -246,9 +246,9 @@ class PlainSums(NamedTuple):
 
     def add(self, reply: Any, p: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
         """Return sum beta w/sum beta (R, *model), sum beta (R,), and the sums of losses and counts (R, p)."""
-        total = reply.beta.sum(axis=1)
-        q = reply.beta / np.where(total > 0.0, total, 1.0)[:, None]
-        return averages.over_clients(q, reply.w), total, reply.losses.sum(axis=1), reply.counts.sum(axis=1)
+        total, losses, counts = (np.add.reduce(x, axis=1) for x in (reply.beta, reply.losses, reply.counts))
+        q = reply.beta / (total if (total > 0.0).all() else np.where(total > 0.0, total, 1.0))[:, None]
+        return averages.over_clients(q, reply.w), total, losses, counts
 
 
 def as_sums(who: str, x: Any) -> Any:

@@ -18,7 +18,16 @@ from fedconvex.kernels.cache import borrowing
 from fedconvex.kernels.dispatch import by_output, value
 from fedconvex.kernels.rows import row_dot
 
-__all__ = ["Domains", "domain_counts", "domain_losses", "domain_sums", "domains_of", "held_by", "none_empty"]
+__all__ = [
+    "Domains",
+    "add_losses",
+    "domain_counts",
+    "domain_losses",
+    "domain_sums",
+    "domains_of",
+    "held_by",
+    "none_empty",
+]
 
 
 class Domains(NamedTuple):
@@ -92,27 +101,33 @@ def _held_of(federation: Federation, p: int) -> np.ndarray:
     return held
 
 
-def domain_losses(problem: Any, w: np.ndarray, clients: np.ndarray, p: int) -> np.ndarray:
-    """Return the sums (R, m, p) of the losses by domain at w (R, *model), over the rows of clients (R, m)."""
+def domain_losses(problem: Any, w: np.ndarray, clients: np.ndarray, p: int, asked: Any = None) -> np.ndarray:
+    """Return the sums (R, m, p) of the losses by domain at w (R, *model), over the rows of clients (R, m).
+
+    Of clients that are not ``asked``, (R, m), the sums are zero.
+    """
     fed, sums = problem.federation, np.zeros((*clients.shape, p))
     _held_of(fed, p)
+    asked = np.ones(clients.shape, dtype=bool) if asked is None else asked
     W, code, jobs_ = w.reshape(len(w), -1), domains_of(fed).code, clients.size
     most, C, data = int(fed.sizes[clients].max()), problem.n_outputs, (fed.rows, problem.absolute_labels, fed.ptr)
     room = np.empty(max(most, C))
     step = max(1, int(pieces.PIECE / (most * pieces.costs(fed.rows, fed.n, C, 0)[0])))
     for first in range(0, jobs_, step):
         pieces.pause()
-        _losses_of_jobs(problem.row_loss, *data, code, clients, W, first, min(first + step, jobs_), room, sums)
+        _losses_of_jobs(problem.row_loss, *data, code, clients, asked, W, first, min(first + step, jobs_), room, sums)
     return sums
 
 
 def _add_losses_one(loss, X, y, code, lo, hi, w, z, sums):  # type: ignore[no-untyped-def]
-    for i in range(lo, hi):
-        z[i - lo] = row_dot(X, i, w)
-    for i in range(lo, hi):
-        z[i - lo] = value(loss, z[i - lo], y[i])
-    for i in range(lo, hi):
-        sums[code[i]] += z[i - lo]
+    for a in range(lo, hi, z.size):
+        b = min(a + z.size, hi)
+        for i in range(a, b):
+            z[i - a] = row_dot(X, i, w)
+        for i in range(a, b):
+            z[i - a] = value(loss, z[i - a], y[i])
+        for i in range(a, b):
+            sums[code[i]] += z[i - a]
 
 
 def _add_losses_many(loss, X, y, code, lo, hi, w, z, sums):  # type: ignore[no-untyped-def]
@@ -124,16 +139,18 @@ def _add_losses_many(loss, X, y, code, lo, hi, w, z, sums):  # type: ignore[no-u
         sums[code[i]] += value(loss, z[:C], y[i])
 
 
-_add_losses = by_output(_add_losses_one, _add_losses_many)
+# sums[i] += the losses of the rows lo:hi of domain i; z is scratch, for the C scores of a row at least
+add_losses = by_output(_add_losses_one, _add_losses_many)
 
 
 @borrowing
-def _losses_of_jobs(loss, X, y, ptr, code, clients, W, first, last, z, sums):  # type: ignore[no-untyped-def]
+def _losses_of_jobs(loss, X, y, ptr, code, clients, asked, W, first, last, z, sums):  # type: ignore[no-untyped-def]
     """sums[r, j, i] += the losses of the rows of domain i at client clients[r, j], for jobs first, ..., last - 1."""
     for q in range(first, last):
         r, j = q // clients.shape[1], q % clients.shape[1]
-        lo, hi = ptr[clients[r, j]], ptr[clients[r, j] + 1]
-        _add_losses(loss, X, y, code, lo, hi, W[r], z, sums[r, j])
+        if asked[r, j]:
+            lo, hi = ptr[clients[r, j]], ptr[clients[r, j] + 1]
+            add_losses(loss, X, y, code, lo, hi, W[r], z, sums[r, j])
 
 
 def domain_sums(

@@ -85,6 +85,7 @@ def _each_batch(rule, loss, data, job, eta, w, path, scratch):
 
 
 steps = by_rule("steps", otherwise=_each_batch)
+each_batch = by_rule("each_batch", otherwise=_each_batch)  # for rules that do more than their steps
 
 
 @strict_part

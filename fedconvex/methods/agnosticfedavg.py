@@ -143,7 +143,7 @@ class AgnosticFedAvg(local_work.AveragedWork):
         gamma = step_sizes.round_step_sizes(self.domain_step_size, np.arange(len(w)), state.t)
         mix = self.ascent.ascend(self.uncertainty_set, state.domain_weights, gamma[:, None] * F)  # 8
         window = np.concatenate([state.window[:, 1:], counts[:, None]], axis=1)  # 8
-        mean = window.mean(axis=1)
+        mean = np.add.reduce(window, axis=1) / self.window
         return State(w, server, mix, window, np.where(mean > 0.0, mean, state.expected), state.t + 1)
 
     def traits(self, problem: Problem) -> Traits:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, real
+from fedconvex._check import bad, numeric, real
 from fedconvex.simplex import inputs, polytope
 from fedconvex.simplex.euclidean import project_simplex
 from fedconvex.simplex.inputs import EPS, HUGE
@@ -29,9 +29,12 @@ __all__ = [
 
 def measure(who: str, v: Any) -> np.ndarray:
     """Return v as rows of nonnegative numbers, not all zero."""
-    a = inputs.rows(who, v)
+    a = numeric(who, v, copy=False)
+    least, largest = (a.min(), a.max(axis=-1)) if a.size and a.ndim else (np.nan, np.nan)
+    if least >= 0.0 and largest.min() > 0.0 and largest.max() <= HUGE:
+        return a
+    a = inputs.rows(who, a)
     if a.size:
-        least, largest = a.min(), a.max(axis=-1)
         if not (least >= -HUGE and largest.max() <= HUGE):
             inputs.moderate(who, a)
         if least < 0.0:

@@ -421,7 +421,7 @@ def _largest_by_row(
 
 def _tilted(domain_weights: Any, g: Any) -> np.ndarray:
     """Weights times exp(g) up to a factor per row."""
-    lam, up = _values("entropic: domain_weights", domain_weights), numeric("entropic: g", g)
+    lam, up = _values("entropic: domain_weights", domain_weights), numeric("entropic: g", g, copy=False)
     if up.shape != lam.shape:
         raise bad("entropic: g", f"have the shape {lam.shape} of the weights", f"{up.shape}")
     return lam * np.exp(up - np.where(lam > 0.0, up, -np.inf).max(axis=-1, keepdims=True))

@@ -16,7 +16,7 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
-from fedconvex.kernels.domains import domain_losses, domains_of, held_by, none_empty
+from fedconvex.kernels.domains import add_losses, domain_losses, domains_of, held_by, none_empty
 from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
 
@@ -31,6 +31,9 @@ __all__ = [
     "statistics",
     "weights_of",
 ]
+
+
+NO_LOSSES = np.zeros((0, 0, 0))
 
 
 class Message(NamedTuple):
@@ -52,9 +55,9 @@ class Reply(NamedTuple):
 def local(method: Any, problem: Problem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
     """Return what clients answer after steps on rows that weigh alpha_i."""
     held = held_by(problem.federation, clients, message.alpha.shape[1]).astype(np.float64)
-    losses = domain_losses(problem, message.w, clients, message.alpha.shape[1])
     u, beta = weights_of(problem, clients, message.alpha, held)
-    w = local_steps(method, problem, message.w, clients, draws, u, beta)
+    losses = np.zeros(u.shape)
+    w = local_steps(method, problem, message.w, clients, draws, u, beta, losses)
     return Reply(w, beta, losses, held), memory
 
 
@@ -97,23 +100,31 @@ def weights_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return u (R, m, p) and beta (R, m) of clients (R, m) with held rows (R, m, p), for alpha (R, p) or (R, m, p)."""
     alpha = alpha[:, None] if alpha.ndim == 2 else alpha
-    beta = (alpha * held).sum(axis=2)
+    beta = np.add.reduce(alpha * held, axis=2)
     n = problem.federation.sizes[clients][:, :, None]
-    u = np.where(held > 0, n * alpha / np.where(beta > 0.0, beta, 1.0)[:, :, None], 1.0)
+    u = n * alpha / (beta if (beta > 0.0).all() else np.where(beta > 0.0, beta, 1.0))[:, :, None]
+    u[~(held > 0)] = 1.0
     return u, beta
 
 
 def local_steps(
-    method: Any, problem: Problem, w: np.ndarray, clients: np.ndarray, draws: Draws, u: np.ndarray, beta: np.ndarray
-) -> np.ndarray:
-    """Return the models (R, m, *model) of clients (R, m) after the method's local steps from w (R, *model)."""
+    method: Any, problem: Problem, w: np.ndarray, clients: np.ndarray, draws: Draws, u: np.ndarray, beta: np.ndarray,
+    losses: np.ndarray = NO_LOSSES,
+) -> np.ndarray:  # fmt: skip
+    """Return the models (R, m, *model) of clients (R, m) after the method's local steps from w (R, *model).
+
+    To losses (R, m, p), where they are given, the sums of the losses at w are added by domain: of clients whose rows
+    weigh differently by their jobs, which need the rows in any case, of others before.
+    """
     fed, start = problem.federation, w.reshape(len(w), 1, -1)
     plan, eta = method.asked(problem, clients, draws)
     kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, jobs.OWN)
     idle = ~(beta > 0.0)
     if idle.any():
         kinds[idle & (kinds == jobs.OWN)] = jobs.IDLE
-    own = DomainWeighted(method.client, domains_of(fed).code, u)
+    if losses.size and (others := kinds != jobs.OWN).any():
+        losses += domain_losses(problem, w, clients, u.shape[2], others)
+    own = DomainWeighted(method.client, domains_of(fed).code, u, losses)
     rules = descent.rules(method.client, problem.n_outputs, not isinstance(problem.ridge, np.ndarray)) | {jobs.OWN: own}
     out = jobs.run(
         rules, problem, problem.ridge, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
@@ -128,6 +139,14 @@ class DomainWeighted(NamedTuple):
     opt: Any
     code: np.ndarray  # (n,) domains of the rows
     u: np.ndarray  # (R, m, p)
+    losses: np.ndarray  # (R, m, p) sums of losses at the start, written, or (0, 0, 0)
+
+    def steps(self, loss, data, job, eta, w, path, room):  # type: ignore[no-untyped-def]
+        """Add the losses of all rows by domain, while they come to the cache, then take the steps."""
+        if self.losses.size > 0 and job.since == 0:
+            sums = self.losses[job.r, job.j]
+            add_losses(loss, data.X, data.y, self.code, job.lo, job.lo + job.n, w, room.c, sums)
+        jobs.each_batch(self, loss, data, job, eta, w, path, room)
 
     def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
         """One move along (1/|b|) sum over the batch of u_i l'(row) + l2 w."""

@@ -128,7 +128,7 @@ def round_step_sizes(step_size: Any, trajectories: np.ndarray, round_: int) -> n
     if isinstance(step_size, Decay):
         return np.full(trajectories.size, step_size.at(float(round_)))
     if isinstance(step_size, float):
-        return np.broadcast_to(step_size, trajectories.size)
+        return np.full(trajectories.size, step_size)
     return np.asarray(step_size)[trajectories]
 
 
