@@ -229,9 +229,10 @@ def bin_cuts(code, features, w, heavy, gini, counts, mass, sums, masses, total, 
             tally(code, features, f, None, w, sums)
             if gini:
                 tally(code, features, f, None, heavy, masses)
-        j, s, u, best = features[f], 0.0, 0.0, -1.0
+        j, s, u, best, row = features[f], 0.0, 0.0, -1.0, sums[f % 4]
+        spot, left = spots[j], lefts[j]
         for b in range(counts[j]):
-            s += sums[f % 4, b]
+            s += row[b]
             if not gini:
                 gain = abs(s) + abs(total - s)
             else:
@@ -240,5 +241,5 @@ def bin_cuts(code, features, w, heavy, gini, counts, mass, sums, masses, total, 
                     continue
                 gain = s * s / u + (total - s) * (total - s) / (mass - u)
             if gain > best:
-                best, spots[j], lefts[j] = gain, b, s
-        gains[j] = best
+                best, spot, left = gain, b, s
+        gains[j], spots[j], lefts[j] = best, spot, left

@@ -206,10 +206,11 @@ class StumpProblem(BoostingProblem):
 def signed_weights(slopes, shares, bounds, y, q, sources, lo, omega):
     """omega[e, i - lo] = lambda_k/m_k Phi'_i y_i Q(l_e|x_i) for the rows lo, lo + 1, ...; shares are lambda_k/m_k."""
     for e in range(sources.size):
-        row = q[sources[e]]
         for k in range(shares.size):
-            for i in range(max(bounds[k], lo), min(bounds[k + 1], lo + omega.shape[1])):
-                omega[e, i - lo] = slopes[i] * shares[k] * y[i] * row[i]
+            a, b = max(bounds[k], lo), min(bounds[k + 1], lo + omega.shape[1])
+            s, v, row, out = slopes[a:b], y[a:b], q[sources[e], a:b], omega[e, a - lo : max(b - lo, 0)]
+            for i in range(out.size):
+                out[i] = s[i] * shares[k] * v[i] * row[i]
 
 
 @kernel

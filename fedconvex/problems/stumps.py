@@ -158,15 +158,19 @@ class _Table:
         scans: dict[int, _Scan] = {}
         bounds = self._bounds(omega, criterion)
         tops = bounds.tops
-        for e in np.argsort(-tops.max(axis=1), kind="stable").tolist():
+        for e in np.argsort(-tops.max(axis=1), kind="stable").tolist() if len(tops) > 1 else (0,):
             floor = floor if shared else -np.inf
             if tops[e].max() < floor:
                 continue
             scans[e] = scan = _Scan(
                 float(omega[e].sum()), np.full(d, -np.inf), np.zeros(d, dtype=np.int64), np.zeros(d)
             )
+            if tops[e, 0] == np.inf:  # nothing is known
+                self._scan_features(omega[e], np.arange(d), criterion, scan)
+                floor = max(floor, float(scan.gains.max()))
+                continue
             ranked = np.argsort(-tops[e])
-            for features in (ranked[:4], ranked[4:]) if tops[e, 0] < np.inf else (ranked,):
+            for features in (ranked[:4], ranked[4:]):
                 chosen = features[~(tops[e, features] < floor)]
                 if chosen.size > 4 and bounds.words is not None:
                     self._sharpen(bounds, e, chosen, floor, criterion)
@@ -369,7 +373,7 @@ def _weights(omega: Any, n: int) -> np.ndarray:
 
 def _moderate(w: np.ndarray) -> tuple[np.ndarray, float]:
     """Return weights whose fourth powers are numbers, and the power of two that was taken out, which is exact."""
-    most = float(np.abs(w).max(initial=0.0))
+    most = max(float(w.max(initial=0.0)), -float(w.min(initial=0.0)))
     if most == 0.0 or 1e-18 <= most <= 1e18 or not math.isfinite(most):  # a diverged run still ends
         return w, 1.0
     unit = 2.0 ** min(max(math.frexp(most)[1], -1021), 1023)
