@@ -6,9 +6,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from fedconvex import Federation
+from fedconvex import Federation, Logistic, Problem
 from fedconvex.solvers.hessians import weighted_gram
+from fedconvex.solvers.row_ascent import _squares
 
 SCRIPT = """
 import resource, sys
@@ -62,3 +64,17 @@ def test_sizes_of_columns_and_grams_make_no_copy_of_the_rows():
     for v, H in zip((h, some, np.ones(40_000)), grams, strict=True):
         np.testing.assert_allclose(H, (X * v[:, None]).T @ X, rtol=1e-11, atol=1e-9)
     assert peak < 0.3 * X.nbytes  # a copy of the rows that count, or of |X|, was a half or all of it
+
+
+def test_scores_and_lengths_of_sparse_rows_make_no_copy_of_their_entries():
+    rng = np.random.default_rng(0)
+    X = sp.csr_array((rng.random(400_000), np.tile(np.arange(10), 40_000), np.arange(0, 400_001, 10)), (40_000, 12))
+    fed, w = Federation(X, np.ones(40_000), [0, 40_000]), rng.normal(size=(1, 12))
+    problem, entries = Problem(fed, Logistic()), fed.X.data.nbytes
+    tracemalloc.start()
+    scores, squares = problem._scores(w, 0, 40_000), _squares(fed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(scores, X @ w.T)
+    np.testing.assert_allclose(squares, X.power(2).sum(axis=1), rtol=1e-14)
+    assert peak < 0.5 * entries  # a copy of entries and columns was 1.5

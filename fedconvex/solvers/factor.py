@@ -31,12 +31,14 @@ class Factor:
             normal = (sizes >= TINY) & (diagonal / sizes / sizes >= TINY)
         self.resolved = bool((normal | (sizes == 0.0)).all())
         self.noise = 8.0 * EPS * (p + math.sqrt(n))
-        self.H = H * np.outer(self.scale, self.scale)
+        self.H = np.outer(self.scale, self.scale)
+        self.H *= H
         self.cholesky: Any = None
         if not careful:
             try:  # the shift lets singular matrices pass; where it matters, the certificate falls short
-                shifted = self.H + self.noise * np.eye(p)
-                self.cholesky = sla.cho_factor(shifted, lower=True, check_finite=False)
+                shifted = np.array(self.H, order="F")
+                shifted.flat[:: p + 1] += self.noise
+                self.cholesky = sla.cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
                 if not np.isfinite(self.cholesky[0]).all():
                     self.cholesky = None
             except (np.linalg.LinAlgError, ValueError):

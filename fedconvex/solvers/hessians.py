@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-__all__ = ["softmax_hessian", "weighted_gram"]
+__all__ = ["BLOCK", "rows_between", "softmax_hessian", "weighted_gram"]
 
 BLOCK = 2048  # rows at a time
+
+
+def rows_between(X: Any, lo: int, hi: int) -> Any:
+    """Return X[lo:hi]; all rows without the copy of their entries that slices of a CSR are."""
+    return X if hi - lo == X.shape[0] else X[lo:hi]
 
 
 def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:

@@ -53,6 +53,7 @@ def newton(
     if problem.traits.quadratic:
         unit = min(1.0, problem.value_gradient(np.zeros(w.size))[0] if w.any() else F)
     factor, fresh, evaluations, idle = Factor(problem, w, steep(H), careful), True, before + 1, 0
+    del H  # large: what is formed anew takes its place
     for _ in range(60 if careful else MAX_ITERATIONS):
         step = factor.solve(g)
         slope = float(g @ step)  # squared Newton decrement
@@ -78,8 +79,10 @@ def newton(
                 break  # a Newton direction that long is mostly rounding
         elif fresh:
             break
+        del factor
         F, g, H = problem.value_gradient_hessian(w)
         factor, fresh, evaluations = Factor(problem, w, steep(H), careful), True, evaluations + 1
+        del H
     if not fresh and not (problem.strong_convexity > 0.0 or problem.traits.quadratic):
         F, g, H = problem.value_gradient_hessian(w)
         factor = Factor(problem, w, H, careful)

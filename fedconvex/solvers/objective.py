@@ -17,7 +17,7 @@ from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.client_means import CHUNK, client_means
 from fedconvex.solvers.free_coordinates import bounding_slopes
-from fedconvex.solvers.hessians import softmax_hessian, weighted_gram
+from fedconvex.solvers.hessians import rows_between, softmax_hessian, weighted_gram
 from fedconvex.solvers.rank import rank_bound
 from fedconvex.solvers.weighted_rows import WeightedRows
 
@@ -250,7 +250,7 @@ class Objective(WeightedRows):
 
     def _scores(self, W: np.ndarray, lo: int, hi: int) -> np.ndarray:
         """Scores of rows lo:hi at models W (R, size): (rows, R) or (rows, R C)."""
-        return np.ascontiguousarray(self.federation.X[lo:hi] @ W.reshape(-1, self.federation.d).T)
+        return np.ascontiguousarray(rows_between(self.federation.X, lo, hi) @ W.reshape(-1, self.federation.d).T)
 
     def _row_values(self, W: np.ndarray) -> Any:
         """Yield (lo, hi, losses (hi - lo, R)) over chunks of rows."""

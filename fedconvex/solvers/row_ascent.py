@@ -23,6 +23,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.dispatch import conjugate, dual_step
 from fedconvex.kernels.rows import row_axpy, row_dot
+from fedconvex.solvers.hessians import BLOCK, rows_between
 from fedconvex.solvers.objective import Objective
 
 # mypy: disable-error-code="no-untyped-def"
@@ -84,8 +85,11 @@ def _squares(fed: Federation) -> np.ndarray:
     """Return ‖x_i‖^2 of every row, (n,); of sparse rows faster than by products of matrices."""
     if not fed.is_sparse:
         return fed.row_norms2
-    X = fed.X
-    return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape) @ np.ones(fed.d))
+    out, ones = np.empty(fed.n), np.ones(fed.d)
+    for lo in range(0, fed.n, BLOCK):
+        X = rows_between(fed.X, lo, min(lo + BLOCK, fed.n))
+        out[lo : lo + BLOCK] = sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape) @ ones
+    return out
 
 
 @np.errstate(over="ignore", invalid="ignore")
