@@ -435,12 +435,13 @@ class Federation:
             for i in range(0, X.nnz, 1 << 15):
                 np.maximum.at(largest, X.indices[i : i + (1 << 15)], np.abs(X.data[i : i + (1 << 15)]))
             return largest
-        step = max(1, (1 << 16) // max(self.d, 1))
-        room = np.empty((min(step, self.n), self.d))
+        step = min(self.n, max(1, (1 << 15) // max(self.d, 1)))
+        room, top = np.empty((step, self.d)), np.zeros((step, self.d))  # blocks entry by entry, in cache
         for i in range(0, self.n, step):
             rows = X[i : i + step]
-            np.maximum(largest, np.abs(rows, out=room[: len(rows)]).max(axis=0), out=largest)
-        return largest
+            some = top[: len(rows)]
+            np.maximum(some, np.abs(rows, out=room[: len(rows)]), out=some)
+        return top.max(axis=0, initial=0.0)
 
     @cached_property
     def row_norms2(self) -> np.ndarray:
