@@ -29,6 +29,7 @@ from fedconvex.methods import (
     SoftmaxFedAvg,
     WeightedSampling,
 )
+from fedconvex.methods.parts import domain_weighting
 from fedconvex.secure import Party, agreement, decode, encode, sum_of
 from fedconvex.solvers.minimax import solve_minimax
 
@@ -536,3 +537,8 @@ def test_losses_by_domain_equal_those_of_single_rows(kind, monkeypatch):
     for piece in (pieces.PIECE, 1.0):
         monkeypatch.setattr(pieces, "PIECE", piece)
         np.testing.assert_allclose(domain_losses(problem, W, clients, 3), expected, rtol=1e-12)
+        if kind == "dense":  # in jobs whose rows weigh differently, before others; of none of the passes but the first
+            method = AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, epochs=3, batch_size=2)
+            sent = domain_weighting.Message(W, np.array([[1.0, 1.0, 1.0], [1.0, 0.5, 0.25]]))
+            reply, _ = method.local(problem, sent, clients, None, Draws(key_from_seed(0), np.arange(2), 0))
+            np.testing.assert_allclose(reply.losses, expected, rtol=1e-12)
