@@ -542,3 +542,15 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert said.startswith("Sweep(1680 rows: 12 settings, 20 seeds)\n") and said.endswith("True\n")
     assert {"gaps.png", "where.png", "best.png", "found.npz", "steps"} == {f.name for f in tmp_path.iterdir()}
+
+
+@pytest.mark.slow
+def test_columns_of_owners_have_the_same_bits_elsewhere(tmp_path):
+    """Their blocks are views of one table; pickled they are arrays of their own, whose sums rounded otherwise."""
+    from tests.test_contract import EVERY, made
+
+    method, problem = EVERY["FedBCD in turn"], made("columns")
+    here = sweep(method, problem, rounds=3, seed=5)
+    there = pickle.loads(pickle.dumps(sweeping._prepared(problem, tmp_path)))
+    elsewhere = run(method, there, rounds=3, seed=5, tol=0.0, threads=1).trace
+    assert here["value"].tobytes() == elsewhere.value.tobytes()

@@ -32,14 +32,17 @@ class SharedFederation(Federation):
 def shared(problem: Any, folder: Path) -> Any:
     """Return a copy of the problem that has computed nothing yet, with the rows of a `Federation` in files of a folder.
 
-    What the original has computed depends on how often, and with which tolerance, it was asked.
+    What the original has computed depends on how often, and with which tolerance, it was asked. Other federations are
+    copied, as they would be for another process: views of columns become arrays of their own, which linear algebra may
+    add up in another order.
     """
-    other = copy.copy(problem)
+    fed = vars(problem).get("federation")
+    mapped = type(fed) is Federation and not (fed.is_sparse and fed.X.nnz == 0)  # no file of nothing can be mapped
+    other = copy.copy(problem) if mapped else copy.deepcopy(problem)
     _forget(other, lambda value: True)
     if "_solution" in vars(other):
         other._solution = None
-    fed = vars(problem).get("federation")
-    if type(fed) is Federation and not (fed.is_sparse and fed.X.nnz == 0):  # no file of nothing can be mapped
+    if mapped:
         place = folder / f"rows-{fed.digest}"
         _write(fed, place)
         other.federation = _opened(str(place), fed.d, *(getattr(fed, name) for name in _SMALL))
