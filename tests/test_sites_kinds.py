@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from campaigns.sites import compare, shared
@@ -11,6 +13,7 @@ from fedconvex import Federation, Logistic, Squared, run
 from fedconvex.methods import VIRTUAL, FedMultiBoost, FLGame, GradientResponse, IRMGame, IRMv1
 from fedconvex.problems import GameProblem, InvariantProblem
 from fedconvex.remote import Roster, Site, in_process
+from fedconvex.remote.messages import MEASURE
 
 
 def far(method, fed, make, watch=None, **how):
@@ -139,3 +142,37 @@ def test_a_player_that_does_not_answer_stays_where_it_is():
     result = run(method, Roster.of(make, fed, patience=1), transport=gone, rounds=5, tol=0)
     assert not result.w[1].any()
     assert result.w[[0, 2, 3]].any(axis=1).all()
+
+
+@pytest.mark.slow
+def test_reports_that_rows_cannot_give_certify_nothing():
+    """NaN, negative losses, moments of no rows, other shapes: refused, or without a certificate, but no traceback."""
+    spoils = {
+        "NaN": lambda a: a * np.nan,
+        "negative": lambda a: -1e6 - np.abs(a),
+        "huge": lambda a: a + 1e300,
+        "another shape": lambda a: np.zeros((*a.shape, 2)),
+        "integers": lambda a: np.zeros(a.shape, np.int64),
+    }
+    for name in ("IRMv1", "FLGame", "FedMultiBoost", "VIRTUAL"):
+        fed, make = shared(name, kinds(name)[0], False)
+        method = EVERY[name]
+        for how, spoil in spoils.items():
+            sites = [Site(method, make, fed.subset([k])) for k in range(fed.K)]
+            plain = in_process(sites)
+
+            def lying(t, requests, plain=plain, spoil=spoil):
+                answers = plain(t, requests)
+                measured = next(iter(requests.values()))["header"][1] == MEASURE
+                for k in {1} & answers.keys() if measured else ():
+                    answers[k] = {n: a if n == "header" else np.asarray(spoil(a)) for n, a in answers[k].items()}
+                return answers
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = run(method, Roster.of(make, fed, patience=1), transport=lying, rounds=2, tol=0)
+            gap = result.trace.gap
+            assert (np.isinf(gap) | (gap >= 0.0)).all(), (name, how)
+            if how in ("NaN", "another shape", "integers"):
+                assert np.isinf(gap).all(), (name, how)
+            assert np.isfinite(result.state.w).all(), (name, how)

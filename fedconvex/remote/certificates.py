@@ -93,11 +93,14 @@ def _by_moments(roster: Any, w: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Return what the moments say of J(w) - min J, (R,), for values of J; inf where they are not known."""
     if "moments" not in roster.known:
         roster.known["moments"] = found = moments_of(roster, shares_of(roster))
+        if found is not None and (np.einsum("eii->ei", found.S).min() < 0.0 or not np.isfinite(found.value(w[0]))):
+            return np.full(len(w), np.inf)  # no rows have such moments
         if found is not None:
             p, unit, size = roster.known["scaled"] = found.scaled()
             roster.known["lower"] = size * invariance.best_dual_bound(p)[0] if p.b.shape[1] <= 300 else -np.inf
     if roster.known["moments"] is None:
-        del roster.known["moments"]
+        del roster.known["moments"]  # they are asked for again
+    if "scaled" not in roster.known:
         return np.full(len(w), np.inf)
     p, unit, size = roster.known["scaled"]
     near = [size * (invariance.shortfall(p, v) + 2.0 * p.rounding(v)) for v in w / unit]
@@ -127,7 +130,7 @@ def measure_posteriors(roster: Any, precision: np.ndarray, shift: np.ndarray) ->
         except (np.linalg.LinAlgError, ValueError):  # not positive definite, or not finite
             continue
         value[r] = divergence(q, problem.prior) + total["value"][r]
-        square = norm**2 + sum(float(a["own"][r]) ** 2 for a in reports)
+        square = np.square(norm) + sum(np.square(a["own"][r]) for a in reports)
         gap[r] = square * (1.0 + 4.0 * len(reports) * EPS) / (2.0 * problem.certified_tau)
     return Measure(value, np.where(np.isnan(gap) | (problem.certified_tau <= 0.0), np.inf, gap))
 
@@ -167,7 +170,9 @@ def _domains(roster: Any, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
         G = np.zeros((len(w), roster.p, w.shape[1]))
         for k, a in zip(of, reports, strict=True):
             G[:, k] += a["gradient"]
-        found = sum(a["losses"] for a in reports) / counts, G, sum(a["wrong"] for a in reports) / counts
+        F, wrong = (sum(a[name] for a in reports) / counts for name in ("losses", "wrong"))
+        if np.isfinite(F).all() and np.isfinite(G).all() and (F >= 0.0).all():  # what rows can have
+            found = F, G, wrong
     roster.known["domains"] = w.copy(), found
     return found
 

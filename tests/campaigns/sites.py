@@ -16,7 +16,19 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
-from fedconvex.methods import AFL, MOCHA, AgnosticFedAvg, Clock, ProgressiveHedging, ServerSGD
+from fedconvex.methods import (
+    AFL,
+    MOCHA,
+    VIRTUAL,
+    AgnosticFedAvg,
+    Clock,
+    FedMultiBoost,
+    FLGame,
+    IRMv1,
+    ProgressiveHedging,
+    SecureSums,
+    ServerSGD,
+)
 from fedconvex.problems import (
     Dictionary,
     EnsembleProblem,
@@ -214,6 +226,14 @@ FAULTS = {
     "ProgressiveHedging": (ProgressiveHedging(rho=0.5, participation=3), "linear"),
     "AFL": (AFL(step_size=0.1, domain_step_size=0.1), "logistic"),
     "AgnosticFedAvg": (AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, local_steps=2), "linear"),
+    "SecureSums": (
+        AgnosticFedAvg(step_size=0.1, domain_step_size=0.1, participation=3, sums=SecureSums(40)),
+        "logistic",
+    ),
+    "FLGame": (FLGame(buffer=3), "players"),
+    "IRMv1": (IRMv1(step_size=0.02), "environments"),
+    "FedMultiBoost": (FedMultiBoost(step_size=0.1, clients_per_domain=2), "classifiers"),
+    "VIRTUAL": (VIRTUAL(rho=0.5, participation=3), "linear posterior"),
 }
 
 
@@ -221,7 +241,7 @@ def fault_trial(rng: np.random.Generator, name: str | None = None) -> dict[str, 
     """A schedule of faults: the state is that of the same run without those who were not counted, bit for bit."""
     name = name or str(rng.choice(list(FAULTS)))
     method, kind = FAULTS[name]
-    fed, make = shared({"MOCHA": "MOCHA"}.get(name, "FedAvg"), kind, bool(rng.random() < 0.5))
+    fed, make = shared("FedAvg" if kind in LOSSES else name, kind, bool(rng.random() < 0.5))
     rounds, problem = 12, make(fed)
     with tempfile.TemporaryDirectory() as where, warnings.catch_warnings():
         warnings.simplefilter("ignore")
