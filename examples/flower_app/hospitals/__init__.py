@@ -1,0 +1,1 @@
+"""Three hospitals fit one logistic model on Flower."""

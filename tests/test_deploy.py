@@ -1,0 +1,84 @@
+"""The page on deployment: its files and commands as printed, by processes of their own on this machine."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "deploy.md"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PAGE.exists(), reason="no docs beside the tests"),
+    pytest.mark.anywhere,
+]
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def files():
+    """The page's files by name, as their first lines say."""
+    named = {re.match(r"# (\w+\.py)", text): text for text in blocks("python")}
+    return {match[1]: text for match, text in named.items() if match}
+
+
+def test_the_pages_files_and_commands_do_what_it_says(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    assert set(files()) == {"agreed.py", "invent.py", "secret.py", "hospital.py", "server.py"}
+    for name, text in files().items():
+        (tmp_path / name).write_text(text.replace("5555", port))
+    here = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PATH": here, "NUMBA_DISABLE_JIT": "1"}
+    programs = f'python() {{ {sys.executable} "$@"; }}; fedconvex() {{ python -m fedconvex "$@"; }}; set -e\n'
+    commands = [text for text in blocks("sh") if "python" in text or text.startswith("fedconvex")]
+    assert len(commands) == 2
+    done = subprocess.run(
+        ["bash", "-c", programs + commands[0] + "wait\n" + commands[1]],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = next(text for text in blocks("") if text.startswith("CONVERGED"))
+    number = re.compile(r"\d\.\d+e-\d+")  # of the gap: its digits may differ
+    assert number.sub("", shown) in number.sub("", done.stdout)
+    assert float(number.search(done.stdout)[0]) <= 1e-6
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 121
+
+
+def test_the_certificate_holds_and_the_model_is_that_of_all_rows(tmp_path, monkeypatch):
+    """The page's own problem, solved from all rows at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("agreed.py", "invent.py"):
+        (tmp_path / name).write_text(files()[name])
+    exec(compile(files()["invent.py"], "invent.py", "exec"), {})
+    spare = {}
+    exec(compile(files()["agreed.py"], "agreed.py", "exec"), spare)
+    from fedconvex import Federation, run
+    from fedconvex.remote import Site, in_process
+
+    names = spare["roster"].federation.labels.tolist()
+    parts = [spare["rows_of"](f"{name}.csv") for name in names]
+    sites = [Site(spare["method"], spare["make"], part) for part in parts]
+    result = run(spare["method"], spare["roster"], transport=in_process(sites), rounds=500, tol=1e-6)
+    best = spare["make"](Federation.from_clients([(p.X, p.y) for p in parts], labels=names)).solve()
+    off = result.trace.value[-1] - best.value
+    assert 0.0 < off <= result.gap <= 1e-6
+    assert np.linalg.norm(result.w - best.w) <= np.sqrt(2.0 * result.gap / 0.1)
+
+
+def test_the_flower_app_agrees_with_the_page():
+    """The file that all have is the same, but for its docstring."""
+    app = ast.parse((ROOT / "examples" / "flower_app" / "hospitals" / "agreed.py").read_text())
+    assert ast.dump(ast.Module(app.body[1:], [])) == ast.dump(ast.Module(ast.parse(files()["agreed.py"]).body, []))
