@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex import __version__
-from fedconvex.cli import bench, compare, listing, predict, reproduce, solve, sweep, verify, warm
+from fedconvex.cli import bench, compare, conform, listing, predict, reproduce, solve, sweep, verify, warm
 from fedconvex.cli.arguments import CRASHED, INTERRUPTED, OK, USER, Parser, Refused
 from fedconvex.cli.output import say
 from fedconvex.cli.wording import spoken
 
 __all__ = ["main"]
 
-COMMANDS = (solve, sweep, compare, predict, verify, bench, reproduce, listing, warm)  # in the order of --help
+COMMANDS = (solve, sweep, compare, predict, verify, bench, conform, reproduce, listing, warm)  # in the order of --help
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedconvex
+from fedconvex.conformance import can
 
 INTERNAL = {
     "cli": "the command line has tests of its own (test_cli.py, test_exit_codes.py)",
@@ -50,6 +51,7 @@ CALLED_BY_THE_DRIVER = {
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
 }
 RECORDS = {
+    *("Abilities", "Conformance"),
     "BestStep",
     "Client",
     "Exponent",
@@ -554,6 +556,16 @@ REST = {
 }  # keywords that are passed on by **  # keywords of ** that it cannot do without
 
 
+@can(losses=("squared",), partial=False, batches=())
+def descent(clients: Any, hyper: Any, rounds: int) -> list[np.ndarray]:
+    """FedSGD, as an implementation to examine."""
+    w, n, models = hyper["start"], sum(len(y) for _, y in clients), []
+    for _ in range(rounds):
+        g = sum(X.T @ (X @ w - y) for X, y in clients) / n + hyper["l2"] * w
+        models.append(w := w - hyper["step_size"] * g)
+    return models
+
+
 @functools.cache
 def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
@@ -711,6 +723,7 @@ def own() -> dict[str, dict[str, Any]]:
             f"problems.QEnsemble.{name}": {"y": signs, "q": None}
             for name in ("predict", "decision_function", "staged_decision_function", "margins", "errors")
         },
+        "conformance.conform": {"train": descent, "family": "fedsgd"},
         "problems.as_q": {"who": "fuzz"},
         "problems.calibration_error": {"Q": np.full((18, 2), 0.5)},
         "remote.Site": {"method": w["fedsgd"], "make": make, "federation": w["real"].subset([0])},

@@ -1,0 +1,91 @@
+"""The command ``fedconvex conform``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedconvex._check import bad
+from fedconvex.cli.arguments import FAILED, OK, number
+from fedconvex.cli.output import fill, say, writing
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "conform",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="find out which published algorithm an implementation computes",
+        description=textwrap.dedent("""\
+            Find out which published algorithm an implementation computes, by exams on tiny federations.
+
+            module:train is a function train(clients, hyper, rounds) that returns the model after every round; clients
+            is a list of (X, y), hyper a dictionary. Without it: list the families and what hyper holds. Exit status 1
+            if no reading matches, if what matches holds an error, or if a check fails."""),
+        epilog=textwrap.dedent("""\
+            examples:
+              fedconvex conform
+              fedconvex conform mymodule:train --family fedavg
+              fedconvex conform mymodule:train --family scaffold --json scaffold.json"""),
+    )
+    add = parser.add_argument
+    add("train", nargs="?", metavar="module:train", help="what to examine, from this folder or installed")
+    add("--family", metavar="F", help="the algorithm that it claims to be")
+    add("--tol", metavar="T", type=number("--tol", low=0.0, strict=True),
+        help="largest relative difference that counts as equal; default 1e-9, in single precision 3e-5")  # fmt: skip
+    add("--json", metavar="FILE", help="write the answer as JSON, too")
+    parser.set_defaults(command=_conform, checkpoint=None)
+
+
+def _conform(args: argparse.Namespace) -> int:
+    from fedconvex.conformance import FAMILIES, conform
+
+    if args.train is None:
+        if args.family or args.tol is not None or args.json:
+            raise bad("conform", "be given module:train along with options", "options alone")
+        _list(FAMILIES)
+        return OK
+    if args.family not in FAMILIES:
+        raise bad("--family", "be one of " + ", ".join(FAMILIES), "none" if args.family is None else args.family)
+    if args.json is not None and not Path(args.json).absolute().parent.is_dir():
+        raise bad("--json", "be a file in an existing folder", args.json)
+    found = conform(_imported(args.train), args.family, tol=args.tol)
+    args.status = OK if found.conforms else FAILED
+    files = [] if args.json is None else [args.json]
+    with writing(Path(name).write_text(found.to_json() + "\n", encoding="utf-8") for name in files):
+        say(str(found))
+    return int(args.status)
+
+
+def _imported(name: str) -> Any:
+    """Return what module:train names, also from this folder."""
+    module, colon, attribute = name.partition(":")
+    if not (colon and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise bad("conform: module:train", "be a module and a function in it, with a colon between", name)
+    sys.path.insert(0, "")
+    try:
+        return getattr(import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # the module is the user's, and may raise anything
+        why = str(error) if isinstance(error, (ImportError, AttributeError)) else repr(error)
+        raise bad("conform: module:train", "be what can be imported", name, why) from None
+    finally:
+        sys.path.remove("")
+
+
+def _list(families: Any) -> None:
+    """Print the families and the hyper-parameters that their exams give."""
+    from fedconvex.conformance.exams import DEFAULTS
+
+    print("Families")
+    for name, family in families.items():
+        knows = f"; hyper: {', '.join(family.knows)}" if family.knows else ""
+        print(fill(f"{family.title} ({family.source}){knows}", f"    {name:<15}", 19))
+    special = {n for family in families.values() for n in family.knows} | {"radius"}
+    print(fill(", ".join(n for n in DEFAULTS if n not in special), "Hyper-parameters of all: ", 4))

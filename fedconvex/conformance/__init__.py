@@ -1,0 +1,13 @@
+"""Which published algorithm does an implementation compute? Exams, readings and the answer, in NumPy alone.
+
+The references follow the papers, and share nothing with the package's kernels and methods: each checks the other.
+"""
+
+from __future__ import annotations
+
+from fedconvex.conformance.answer import Conformance
+from fedconvex.conformance.families import FAMILIES
+from fedconvex.conformance.implementation import Abilities, can
+from fedconvex.conformance.referee import conform
+
+__all__ = ["FAMILIES", "Abilities", "Conformance", "can", "conform"]

@@ -1,0 +1,259 @@
+"""Which reading an implementation is: exams one after the other, readings that do not match left behind.
+
+A reading is followed round by round. Where a round draws something, every outcome is tried, and those that give the
+model that the implementation gave are followed on; so what nobody sees (momentum, control variates) is known all the
+same. The distance of a reading in an exam is the largest difference to the models of any round, over the largest entry
+of the models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.conformance.conventions import Reading, expand
+from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, participants
+from fedconvex.conformance.families import Family
+
+__all__ = ["Asked", "Followed", "Found", "follow", "outcomes", "predict", "search"]
+
+BRANCHES = 8  # histories of one reading that give the same models and are followed at once, at most
+COINCIDENCE = 1e-3  # a reading of which the draws seen are less likely than this, beside another's, is left behind
+READINGS = 40_000  # tried in one exam, at most
+NEAREST = 24  # readings that are followed on where none matches
+
+
+class Asked(NamedTuple):
+    """An exam and what an implementation answered: models by round, for every seed."""
+
+    exam: Exam
+    runs: tuple[tuple[np.ndarray, ...], ...]
+
+
+class Followed(NamedTuple):
+    """How far a reading is from an implementation in an exam, where it first differs, and how likely its draws are."""
+
+    distance: float
+    round: int  # 1, 2, ..., the first with a difference above the tolerance; 0 if there is none
+    log_likelihood: float = 0.0
+
+
+class Found(NamedTuple):
+    """A reading, with its largest distance by exam."""
+
+    reading: Reading
+    errors: int
+    distances: Mapping[str, float]
+    rounds: Mapping[str, int]
+
+    @property
+    def distance(self) -> float:
+        """The largest over exams."""
+        return max(self.distances.values(), default=0.0)
+
+
+# ---------------------------------------------------------------- one reading
+
+
+def outcomes(family: Family, exam: Exam, r: Reading, state: Any) -> Iterator[tuple[Any, float]]:
+    """Yield the states that a round may lead to, with probabilities."""
+    draws: dict[int, list[tuple[Any, float]]] = {}
+
+    def answers(k: int) -> list[tuple[Any, float]]:
+        if k not in draws:
+            draws[k] = [(family.reply(exam, r, state, k, batches, None), p) for batches, p in _work(exam, k, r)]
+        return draws[k]
+
+    if not exam.events:
+        yield family.move(exam, r, state, tuple(range(len(exam.clients))), _replies(family, exam, r, state)), 1.0
+        return
+    for who, p in participants(exam, r.get("sampling", "distinct")):
+        options = [answers(k) for k in dict.fromkeys(who)]
+        for drawn in itertools.product(*options):
+            at = dict(zip(dict.fromkeys(who), drawn, strict=True))
+            yield (
+                family.move(exam, r, state, who, [at[k][0] for k in who]),
+                p * math.prod(probability for _, probability in drawn),
+            )
+
+
+def _replies(family: Family, exam: Exam, r: Reading, state: Any) -> list[Any]:
+    """Return all clients' answers on full batches; readings that differ at the server only share them."""
+    key = None
+    if family.server_side:
+        mine = tuple(v for name, v in r.items() if name not in family.server_side)
+        key = (family.name, exam.name, mine, state["t"], state["sent"].tobytes())
+        if key in _KEPT:
+            return _KEPT[key]
+    replies: list[Any] = []
+    for k in range(len(exam.clients)):
+        batches = batch_draws(exam, exam.sizes[k], r)[0][0]
+        replies.append(family.reply(exam, r, state, k, batches, replies[-1] if replies else None))
+    if key is not None:
+        if len(_KEPT) > 500:
+            _KEPT.clear()
+        _KEPT[key] = replies
+    return replies
+
+
+_KEPT: dict[Any, list[Any]] = {}
+
+
+def _work(exam: Exam, k: int, r: Reading) -> list[tuple[Any, float]]:
+    """Return what client k may do in a round: its batches, or how many of its steps."""
+    if exam.events == "stragglers":
+        rows, E = tuple(range(exam.sizes[k])), exam.steps
+        return [((rows,) * s, 0.5 if s == E else 0.5 / (E - 1)) for s in range(1, E + 1)]
+    return batch_draws(exam, exam.sizes[k], r)
+
+
+def count_outcomes(exam: Exam, r: Reading) -> int:
+    """Return how many outcomes a round has."""
+    if exam.events == "partial":
+        return sum(1 for _ in participants(exam, r.get("sampling", "distinct")))
+    return math.prod(len(_work(exam, k, r)) for k in range(len(exam.clients)))
+
+
+def predict(family: Family, exam: Exam, r: Reading) -> list[np.ndarray]:
+    """Return the models of a reading after every round of an exam that draws nothing."""
+    state, models = family.first(exam, r), []
+    for _ in range(exam.rounds):
+        state = next(outcomes(family, exam, r, state))[0]
+        models.append(state["w"])
+    return models
+
+
+def follow(family: Family, asked: Asked, r: Reading, tol: float, stop: float = math.inf) -> Followed:
+    """Return how far a reading is from what was answered; give up where it is further than stop."""
+    worst, where, likelihood = 0.0, 0, 0.0
+    with np.errstate(all="ignore"):
+        for models in asked.runs:
+            found = _follow_run(family, asked.exam, r, models, tol, stop)
+            likelihood += found.log_likelihood
+            if found.distance > worst:
+                worst, where = found.distance, found.round
+            if worst > stop:
+                break
+    return Followed(worst, where, likelihood)
+
+
+def _follow_run(
+    family: Family, exam: Exam, r: Reading, models: Sequence[np.ndarray], tol: float, stop: float
+) -> Followed:
+    scale = max(1e-3, *(float(np.abs(w).max()) for w in models))
+    branches, worst, where, likelihood = [(family.first(exam, r), 1.0)], 0.0, 0, 0.0
+    for t, w in enumerate(models, 1):
+        ahead = []
+        for state, weight in branches:
+            for new, p in outcomes(family, exam, r, state):
+                d = float(np.abs(new["w"] - w).max()) / scale
+                ahead.append((d if d == d else math.inf, weight * p, new))
+        near = [a for a in ahead if a[0] <= tol] or [min(ahead, key=lambda a: a[0])]
+        nearest = min(a[0] for a in near)
+        if nearest > worst:
+            worst, where = nearest, where or (t if nearest > tol else 0)
+        if worst > stop:
+            break
+        total = sum(a[1] for a in near)
+        likelihood += math.log(total)
+        near.sort(key=lambda a: -a[1])
+        branches = [(new, weight / total) for _, weight, new in near[:BRANCHES]]
+    return Followed(worst, where, likelihood)
+
+
+# ---------------------------------------------------------------- all readings
+
+
+class Search(NamedTuple):
+    """What a search found: readings that match everything, the nearest others, and what was left behind where."""
+
+    matching: list[Found]
+    nearest: list[Found]
+    passed_over: float  # the smallest distance at which a reading was left behind
+    tried: int
+
+
+def search(family: Family, asked: Sequence[Asked], tol: float, most_errors: int = 2) -> Search:
+    """Return the readings that match all exams, with as few errors as possible; else the nearest.
+
+    Parameters
+    ----------
+    family : Family
+        Whose readings are tried.
+    asked : sequence of Asked
+        Exams with answers, the cheapest first.
+    tol : float
+        Largest distance that counts as equal.
+    most_errors : int
+        Errors that a reading may hold at once.
+    """
+    tried, passed = 0, math.inf
+    for budget in range(most_errors + 1):
+        found, n, excluded = _within(family, asked, tol, budget)
+        tried, passed = tried + n, min(passed, excluded)
+        if found:
+            fewest = min(f.errors for f in found)
+            return Search([f for f in found if f.errors == fewest], [], passed, tried)
+    nearest = _nearest(family, asked, tol)
+    return Search([], nearest, nearest[0].distance if nearest else math.inf, tried)
+
+
+def _within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> tuple[list[Found], int, float]:
+    """Return the matching readings with at most so many errors, how many were tried, and what else was near."""
+    alive, tried, passed = [Found({}, 0, {}, {})], 0, math.inf
+    for a in asked:
+        passing: list[tuple[float, Found]] = []
+        readings = (r for f in alive for r in expand(family.conventions, a.exam, f.reading, budget - f.errors))
+        known = {tuple(sorted(f.reading.items())): f for f in alive}
+        for r in itertools.islice(readings, READINGS):
+            if count_outcomes(a.exam, r) > ORDERS:  # too many to enumerate: this exam says nothing about it
+                passing.append((0.0, _before(known, r)._replace(reading=r)))
+                continue
+            tried += 1
+            seen = follow(family, a, r, tol, tol)
+            if seen.distance > tol:
+                passed = min(passed, seen.distance)
+                continue
+            old = _before(known, r)
+            passing.append((seen.log_likelihood, old._replace(
+                reading=r, errors=_errors(family, r), distances={**old.distances, a.exam.name: seen.distance},
+            )))  # fmt: skip
+        if not passing:
+            return [], tried, passed
+        best = max((likelihood for likelihood, _ in passing if likelihood < 0.0), default=0.0)
+        alive = [f for likelihood, f in passing if likelihood >= best + math.log(COINCIDENCE)]
+    return alive, tried, passed
+
+
+def _before(known: Mapping[Any, Found], r: Reading) -> Found:
+    """Return what the reading that r was made from has shown so far."""
+    items = tuple(sorted(r.items()))
+    return next((f for key, f in known.items() if set(key) <= set(items)), Found({}, 0, {}, {}))
+
+
+def _errors(family: Family, r: Reading) -> int:
+    return sum(c.value(r[c.name]).kind == "error" for c in family.conventions if c.name in r)
+
+
+def _nearest(family: Family, asked: Sequence[Asked], tol: float) -> list[Found]:
+    """Return the readings with at most one error that come nearest to what matches no reading."""
+    alive = [Found({}, 0, {}, {})]
+    for a in asked:
+        passing: list[Found] = []
+        for f in alive:
+            for r in itertools.islice(
+                expand(family.conventions, a.exam, f.reading, 1 - f.errors), READINGS // len(alive)
+            ):
+                if count_outcomes(a.exam, r) > ORDERS:
+                    continue
+                seen = follow(family, a, r, tol)
+                passing.append(Found(
+                    r, _errors(family, r), {**f.distances, a.exam.name: seen.distance},
+                    {**f.rounds, a.exam.name: seen.round},
+                ))  # fmt: skip
+        alive = sorted(passing or alive, key=lambda f: (max(f.distance, tol), f.errors))[:NEAREST]
+    return alive

@@ -1,0 +1,444 @@
+"""The referee of implementations: the package's methods, implementations of one's own, and planted errors."""
+
+from __future__ import annotations
+
+import json
+
+import conformance_random
+import numpy as np
+import pytest
+from conformance_methods import METHODS, implementation
+
+from fedconvex.cli import main
+from fedconvex.conformance import FAMILIES, can, conform
+from fedconvex.conformance.conventions import expand
+from fedconvex.conformance.exams import ORDERS, batch_draws, participants, standard_exams
+from fedconvex.conformance.implementation import Abilities, asked_of
+from fedconvex.conformance.objectives import LOSSES, gradient, minimiser, values_gradients
+from fedconvex.conformance.search import count_outcomes, predict
+
+# ---------------------------------------------------------------- objectives and exams
+
+
+def test_gradients_are_those_of_the_values():
+    rng = np.random.default_rng(0)
+    for exam in (standard_exams(loss)[0] for loss in LOSSES):
+        X, y = exam.clients[2]
+        w = rng.normal(size=exam.hyper["start"].shape)
+        for r in ({}, {"loss": "sum", "squared": "whole", "ridge": "l2"}):
+            g, e = gradient(exam.hyper, r, X, y, w), rng.normal(size=w.shape)
+            ahead, behind = (values_gradients(exam.hyper, r, X, y, w + h * e)[0] for h in (1e-5, -1e-5))
+            assert abs((ahead - behind) / 2e-5 - np.sum(g * e)) < 1e-8
+        near = minimiser(exam.hyper, {}, X, y, w, 0.5)
+        assert np.abs(gradient(exam.hyper, {}, X, y, near) + 0.5 * (near - w)).max() < 1e-12
+
+
+def test_draws_are_enumerated_whole():
+    exams = {e.name.split(",")[0]: e for e in standard_exams("squared")}
+    single, two, fresh = exams["single rows"], exams["batches of two"], exams["fresh batches"]
+    assert [len(batch_draws(single, n, {})) for n in (2, 3, 4)] == [2, 6, 24]  # n! orders
+    assert [len(batch_draws(two, n, {})) for n in (2, 3, 4)] == [1, 3, 6]  # n!/(2! 2!) or n!/2!
+    assert [len(batch_draws(fresh, n, {"draw": "replacement"})) for n in (2, 3)] == [9, 36]  # (n (n + 1)/2)^2
+    assert count_outcomes(single, {}) == 288 <= ORDERS
+    assert all(
+        abs(sum(p for _, p in batch_draws(fresh, 3, {"draw": d})) - 1) < 1e-12 for d in ("distinct", "replacement")
+    )
+    assert [len(list(participants(exams["partial participation"], s))) for s in ("distinct", "replacement")] == [6, 10]
+
+
+@pytest.mark.slow
+def test_a_convention_that_an_exam_does_not_show_changes_nothing_in_it():
+    """Else a reading would be left behind in an exam that was never asked about it."""
+    rng = np.random.default_rng(3)
+    for family in FAMILIES.values():
+        for exam in standard_exams("squared", **family.hyper)[:3]:
+            if asked_of(family, exam, Abilities()):
+                continue
+            readings = [r for r, _ in zip(expand(family.conventions, exam, {}, 1), range(6000), strict=False)]
+            for i in rng.integers(0, len(readings), 12):
+                r, w = readings[i], predict(family, exam, readings[i])[-1]
+                for c in family.conventions:
+                    if c.name in r or c.shown(exam, r):
+                        continue
+                    for v in c.values:
+                        other = predict(family, exam, r | {c.name: v.name})[-1]
+                        assert np.array_equal(w, other, equal_nan=True), (family.name, exam.name, r, c.name, v.name)
+
+
+# ---------------------------------------------------------------- the package's own methods
+
+
+@pytest.mark.slow
+def test_the_table_has_the_averaging_and_agnostic_family():
+    from test_contract import CONFIGURATIONS
+
+    others = ("RADFed", "SVRG", "FSVRG", "SGD", "ProgressiveHedging")  # pooled rows, stages, or no averages
+    family = [name for name in CONFIGURATIONS if name.split()[0] not in others]
+    assert set(family) == set(METHODS) and len(METHODS) == 46
+
+
+QUICK = {"FedSGD", "SCAFFOLD"}
+LONG = {  # a second or more each: `python -m tests.campaigns conform-methods` has them
+    *("FedAvg Adam", "FedAvg momentum", "FedAvg epochs", "FedAvg decay by round", "FedAvg server Nesterov"),
+    *("FedAvg server Yogi", "FedProx batches", "FedProx Adam", "FedSAM epochs", "AgnosticFedAvg batches"),
+    *("FedMiD", "FedMiD batches", "FedDualAvg", "FedDualAvg batches", "SCAFFOLD batches"),
+}
+
+
+def check_method(name):
+    family, build, abilities, expected = METHODS[name]
+    found = conform(implementation(build, **abilities), family)
+    assert found.verdict == "matches" and found.conforms, (name, str(found))
+    assert {k: found.reading.get(k) for k in expected} == expected, name
+    same_with_everybody = {"server c"} if name == "SCAFFOLD" else set()  # N and S are one where all take part
+    assert set(found.untold) == same_with_everybody, (name, found.untold)
+    assert found.distance < 1e-12 and min(e.distance for e in found.excluded) > 1e-4, name
+
+
+def test_methods_are_recognised():
+    for name in sorted(QUICK):
+        check_method(name)
+
+
+@pytest.mark.slow
+def test_most_methods_are_recognised():
+    for name in METHODS:
+        if name not in QUICK | LONG:
+            check_method(name)
+
+
+def method_trial(rng):
+    """Any of the package's methods."""
+    name = str(rng.choice(list(METHODS)))
+    check_method(name)
+    return {"method": name}
+
+
+# ---------------------------------------------------------------- errors
+
+
+SOURCES = {}
+SOURCES["fedavg"] = """
+def train(clients, hyper, rounds):
+    x, eta, l2, models = hyper["start"], hyper["step_size"], hyper["l2"], []
+    n = sum(len(y) for X, y in clients)
+    own = [x for _ in clients]
+    for t in range(rounds):
+        total = np.zeros_like(x)
+        for k, (X, y) in enumerate(clients):
+            v = x.copy()
+            for i in range(hyper["local_steps"]):
+                residual = X @ v - y
+                v = v - eta * (X.T @ residual / len(y) + l2 * v)
+            own[k] = v
+            total = total + len(y) * v
+        x = total / n
+        models.append(x)
+    return models
+"""
+SOURCES["fedprox"] = (
+    SOURCES["fedavg"]
+    .replace("+ l2 * v)", '+ l2 * v + hyper["proximal_mu"] * (v - x))')
+    .replace("    own = [", "    before = first = x\n    own = [")
+    .replace("        x = total / n", "        before, x = x, total / n")
+)
+SOURCES["scaffold"] = """
+def train(clients, hyper, rounds):
+    x, eta, l2, models, rng = hyper["start"], hyper["step_size"], hyper["l2"], [], np.random.default_rng(hyper["seed"])
+    K, S, lr, steps = len(clients), hyper["participants"], hyper["server_step_size"], hyper["local_steps"]
+    c, kept = 0 * x, [0 * x for _ in clients]
+    for t in range(rounds):
+        dx, dc = 0 * x, 0 * x
+        who = range(K) if S is None else rng.choice(K, S, replace=False)
+        for k in who:
+            X, y = clients[k]
+            v = x.copy()
+            for i in range(steps):
+                v = v - eta * (X.T @ (X @ v - y) / len(y) + l2 * v - kept[k] + c)
+            new = kept[k] - c + (x - v) / (steps * eta)
+            dx, dc = dx + (v - x), dc + (new - kept[k])
+            kept[k] = new
+        x, c = x + lr * dx / len(who), c + dc / K
+        models.append(x)
+    return models
+"""
+SOURCES["fedopt"] = """
+def train(clients, hyper, rounds):
+    x, eta, l2, models = hyper["start"], hyper["step_size"], hyper["l2"], []
+    n, lr, b1, b2, tau = (sum(len(y) for X, y in clients), hyper["server_step_size"], hyper["beta1"], hyper["beta2"],
+                          hyper["epsilon"])
+    m, v = 0 * x, tau ** 2 + 0 * x
+    for t in range(rounds):
+        delta = 0 * x
+        for X, y in clients:
+            u = x.copy()
+            for i in range(hyper["local_steps"]):
+                u = u - eta * (X.T @ (X @ u - y) / len(y) + l2 * u)
+            delta = delta + len(y) / n * (u - x)
+        old = v
+        m = b1 * m + (1 - b1) * delta
+        v = b2 * v + (1 - b2) * delta ** 2
+        x = x + lr * m / (np.sqrt(v) + tau)
+        models.append(x)
+    return models
+"""
+SOURCES["afl"] = """
+def train(clients, hyper, rounds):
+    x, eta, l2, gamma = hyper["start"], hyper["step_size"], hyper["l2"], hyper["domain_step_size"]
+    p, K, mean, models = np.ones(len(clients)) / len(clients), len(clients), 0 * hyper["start"], []
+    for t in range(rounds):
+        losses = np.array([np.mean((X @ x - y) ** 2) / 2 for X, y in clients])
+        grads = [X.T @ (X @ x - y) / len(y) + l2 * x for X, y in clients]
+        step = sum(w * g for w, g in zip(p, grads))
+        mean = mean + (x - mean) / (t + 1)
+        x = x - eta * step
+        p = p * np.exp(gamma * losses)
+        p = p / p.sum()
+        models.append(mean)
+    return models
+"""
+SOURCES["fedsam"] = (
+    SOURCES["fedavg"]
+    .replace(
+        "                residual = X @ v - y\n",
+        "                g = X.T @ (X @ v - y) / len(y) + l2 * v\n"
+        '                u = v + hyper["rho"] * g / np.linalg.norm(g)\n                residual = X @ u - y\n',
+    )
+    .replace("+ l2 * v)", "+ l2 * u)")
+)
+STEP = "v = v - eta * (X.T @ residual / len(y) + l2 * v)"
+YOGI = "v = np.maximum(v + (1 - b2) * delta ** 2 * np.sign(v - delta ** 2), 0)"
+PLANTED = [  # family, what is replaced by what, the convention and the value that must be named
+    ("fedavg", [("x = total / n", "x = total")], "weights", "n_k, models"),
+    ("fedavg", [("len(y) * v", "v"), ("total / n", "total")], "weights", "1, models"),
+    ("fedavg", [("len(y) * v", "len(y) * (v - x)"), ("total / n", "x + total")], "weights", "n_k"),
+    ("fedavg", [("len(y) * v", "(v - x)"), ("total / n", "x + total")], "weights", "1"),
+    ("fedavg", [("len(y) * v", "v / len(y)"), ("total / n", "total / sum(1 / len(y) for X, y in clients)")],
+     "weights", "1/n_k"),
+    ("fedavg", [("v - eta *", "v + eta *")], "direction", "ascent"),
+    ("fedavg", [(" + l2 * v", "")], "ridge", "absent"),
+    ("fedavg", [('range(hyper["local_steps"])', 'range(hyper["local_steps"] - 1)')], "steps", "fewer"),
+    ("fedavg", [('range(hyper["local_steps"])', 'range(hyper["local_steps"] + 1)')], "steps", "more"),
+    ("fedavg", [('range(hyper["local_steps"])', "range(1)")], "steps", "one"),
+    ("fedavg", [("v = x.copy()", "v = own[k]")], "start", "own"),
+    ("fedavg", [("v = x.copy()", "v = x.copy() if k == 0 else own[k - 1]")], "start", "previous"),
+    ("fedprox", [(' + hyper["proximal_mu"] * (v - x)', "")], "prox", "absent"),
+    ("fedprox", [('+ hyper["proximal_mu"]', '- hyper["proximal_mu"]')], "prox", "-(mu/2) d^2"),
+    ("fedprox", [('hyper["proximal_mu"] * (v - x)', "(v - x)")], "prox", "d^2/2"),
+    ("fedprox", [("(v - x)", "(v - before)")], "anchor", "stale"),
+    ("fedprox", [("(v - x)", "(v - first)")], "anchor", "first"),
+    ("fedprox", [("(v - x)", "v")], "anchor", "zero"),
+    ("fedprox", [("(v - x)", "(v - own[k])")], "anchor", "own"),
+    ("scaffold", [("- kept[k] + c)", "+ kept[k] - c)")], "control", "+c_i - c"),
+    ("scaffold", [("- kept[k] + c)", "- kept[k])")], "control", "-c_i"),
+    ("scaffold", [("- kept[k] + c)", "+ c)")], "control", "+c"),
+    ("scaffold", [("- kept[k] + c)", "- kept[k] - c)")], "control", "-c_i - c"),
+    ("scaffold", [("- kept[k] + c)", ")")], "control", "absent"),
+    ("scaffold", [("(steps * eta)", "steps")], "divisor", "K"),
+    ("scaffold", [("(steps * eta)", "eta")], "divisor", "eta"),
+    ("scaffold", [(" / (steps * eta)", "")], "divisor", "1"),
+    ("scaffold", [("kept[k] - c + (x", "kept[k] + c + (x")], "renewal", "c_i + c"),
+    ("scaffold", [("kept[k] - c + (x", "kept[k] + (x")], "renewal", "c_i"),
+    ("scaffold", [("kept[k] - c + (x", "(x")], "renewal", "without"),
+    ("scaffold", [("(x - v) /", "(v - x) /")], "control", "+c_i - c"),
+    ("scaffold", [("kept[k] = new", "pass")], "client memory", "lost"),
+    ("scaffold", [("c + dc / K", "c + dc")], "server c", "sum"),
+    ("scaffold", [("c + dc / K", "c - dc / K")], "server c", "-"),
+    ("scaffold", [("c + dc / K", "dc / K")], "server c", "replaced"),
+    ("scaffold", [("c + dc / K", "c")], "server c", "never"),
+    ("scaffold", [("c, kept = 0 * x,", "stale = c = 0 * x; kept ="), ("- kept[k] + c)", "- kept[k] + stale)"),
+                  ("kept[k] - c + (x", "kept[k] - stale + (x"), ("x, c = x +", "stale, x, c = c, x +")],
+     "c read", "stale"),
+    ("scaffold", [("lr * dx", "dx")], "server step", "ignored"),
+    ("fedopt", [("np.sqrt(v) + tau", "v + tau")], "epsilon", "no root"),
+    ("fedopt", [("(1 - b2) * delta ** 2", "(1 - b2) * m ** 2")], "square", "of m"),
+    ("fedopt", [("(1 - b2) * delta ** 2", "(1 - b2) * delta @ delta")], "square", "norm"),
+    ("fedopt", [("np.sqrt(v)", "np.sqrt(old)")], "v read", "stale"),
+    ("fedopt", [("b1, b2, tau =", "b2, b1, tau =")], "betas", "swapped"),
+    ("fedopt", [("(u - x)", "(x - u)")], "delta", "reversed"),
+    ("fedopt", [("lr * m", "m")], "server step", "ignored"),
+    ("fedopt", [("lr * m / (np", "lr * m / (1 - b1 ** (t + 1)) / (np")], "bias correction", "m only"),
+    ("fedopt", [("v = b2 * v + (1 - b2) * delta ** 2", YOGI)], "yogi sign", "reversed"),
+    ("fedopt", [("m = b1 * m + (1 - b1) * delta", 'm = delta - hyper["momentum"] * m'),
+                ("m / (np.sqrt(v) + tau)", "m")], "server", "negative momentum"),
+    ("afl", [("gamma * losses", "-gamma * losses")], "domain direction", "descent"),
+    ("afl", [("np.mean((X", "np.sum((X")], "domain loss", "sum"),
+    ("afl", [("p = p * np.exp(gamma * losses)", "p = np.exp(gamma * losses)")], "ascent", "softmax"),
+    ("afl", [("        p = p / p.sum()\n", "")], "ascent", "exponentiated, not normalised"),
+    ("fedsam", [('v + hyper["rho"]', 'v - hyper["rho"]')], "perturbation", "downhill"),
+    ("fedsam", [("/ np.linalg.norm(g)", "/ (g @ g)")], "perturbation", "squared norm"),
+    ("fedsam", [('u = v + hyper["rho"] * g / np.linalg.norm(g)', "u = v")], "perturbation", "absent"),
+]  # fmt: skip
+
+
+def made(family, replaced=(), losses=("squared",), **abilities):
+    """An implementation of one's own, with lines of its source replaced."""
+    source = SOURCES[family]
+    for old, new in replaced:
+        assert old in source, (family, old)
+        source = source.replace(old, new)
+    names = {"np": np}
+    exec(source, names)
+    partial = "participants" in source
+    return can(losses=losses, partial=partial, batches=(), **abilities)(names["train"])
+
+
+@pytest.mark.slow
+def test_own_implementations_match():
+    assert set(SOURCES) <= set(FAMILIES)
+    for family in SOURCES:
+        found = conform(made(family), family)
+        assert found.conforms and found.errors == (), (family, str(found))
+
+
+SAME = [  # errors that have the same effect on every model, and are named together
+    {"the client's control variate is missing", "clients forget c_i"},
+    {"the control variates are not used", "clients never renew c_i"},
+]
+
+
+def check_planted(family, replaced, convention, value):
+    found = conform(made(family, replaced), family)
+    says = next(c for c in FAMILIES[family].conventions if c.name == convention).value(value).says
+    assert found.verdict == "deviates" and len(found.errors) == 1, (family, convention, value, str(found))
+    named = found.errors[0].split("; or ")
+    assert says in named and says in str(found), (family, convention, value, str(found))
+    others = [other for other in named if other != says]
+    same = [group for group in SAME if any(part in says for part in group)]
+    assert all(any(part in other for group in same for part in group) for other in others), (says, others)
+
+
+def test_a_planted_error_is_named():
+    check_planted(*PLANTED[0])
+
+
+@pytest.mark.slow
+def test_planted_errors_are_named():
+    """Those of the server's optimisers take seconds each, and are left to the campaign, but for two."""
+    assert len(PLANTED) >= 40
+    quick = [p for p in PLANTED if p[0] not in ("fedopt", "afl")] + [PLANTED[38], PLANTED[44]]
+    for planted in quick:
+        check_planted(*planted)
+
+
+def planted_trial(rng):
+    """Any of the planted errors."""
+    planted = PLANTED[rng.integers(len(PLANTED))]
+    check_planted(*planted)
+    return {"family": planted[0], "convention": planted[2], "value": planted[3]}
+
+
+def test_a_sum_over_rows_is_a_convention():
+    found = conform(made("fedavg", [(" / len(y) + l2", " + l2")]), "fedavg")
+    assert found.verdict == "matches" and found.reading["loss"] == "sum" and found.errors == ()
+
+
+@pytest.mark.slow
+def test_what_no_reading_is_like_is_said():
+    found = conform(made("fedavg", [("l2 * v)", "l2 * np.abs(v))")]), "fedavg")
+    assert found.verdict == "no reading" and found.differs and not found.conforms
+    found = conform(made("fedavg", [("v - eta *", "v - 1.01 * eta *")]), "fedavg")
+    assert found.verdict == "no reading"
+    assert "the first round's update is 1.01 times the expected one" in str(found)
+
+
+def test_checks_hold_an_implementation_against_closed_forms():
+    """An error that shows in long runs only: after round 20 the step is halved."""
+    found = conform(made("fedavg", [("v - eta *", "v - (eta if t < 20 else eta / 2) *")]), "fedavg")
+    assert found.verdict == "matches" and not found.conforms
+    assert [c.holds for c in found.checks] == [True, True, True, False, True]
+    assert "FAILS: long runs end" in str(found)
+
+
+# ---------------------------------------------------------------- no false accusations
+
+
+def correct_trial(rng):
+    """A correct implementation of random conventions is read as what it is, and accused of nothing."""
+    family, choices = conformance_random.draw(rng)
+    found = conform(conformance_random.implementation(family, choices, rng), family)
+    assert found.verdict == "matches" and found.errors == () and found.conforms, (family, choices, str(found))
+    for name, chosen in choices.items():
+        if name in found.reading:
+            equal = {found.reading[name], chosen} == {"renormalised", "plain"} and choices["weights"] == "1/K"
+            assert found.reading[name] == chosen or equal, (family, choices, name, found.reading[name])
+        else:
+            seen = [v.value for v in found.untold.get(name, ())]
+            assert not seen or chosen in seen, (family, choices, name, seen)
+    return {"family": family, "untold": sorted(found.untold), "tried": found.tried}
+
+
+# ---------------------------------------------------------------- what is declared
+
+
+def test_single_precision():
+    def train(clients, hyper, rounds):
+        return exact(
+            clients, {**hyper, "l2": np.float32(hyper["l2"]), "step_size": np.float32(hyper["step_size"])}, rounds
+        )
+
+    exact = made("fedavg")
+    found = conform(can(losses=("squared",), partial=False, batches=(), float32=True)(train), "fedavg")
+    assert found.conforms and found.tolerance == 3e-5 and 1e-9 < found.distance < 3e-6
+
+
+def test_a_start_that_cannot_be_chosen_and_no_ridge():
+    def train(clients, hyper, rounds):
+        assert not hyper["start"].any() and hyper["l2"] == 0.0
+        return exact(clients, hyper, rounds)
+
+    exact = made("fedavg")
+    found = conform(can(losses=("squared",), partial=False, batches=(), start=False, ridge=False)(train), "fedavg")
+    assert found.conforms and "ridge" not in found.reading
+
+
+def test_what_cannot_be_done_is_left_out():
+    def train(clients, hyper, rounds):
+        if hyper["participants"] or hyper["batch_size"] or hyper["loss"] != "squared":
+            raise NotImplementedError("full batches of squared losses only")
+        return exact(clients, hyper, rounds)
+
+    exact = made("fedavg")
+    found = conform(train, "fedavg")
+    assert found.conforms and found.left_out["one step, logistic"] == "full batches of squared losses only"
+    assert "sampling" not in found.reading
+
+
+def test_bad_implementations_are_refused_by_name():
+    def answering(answer):
+        return can(losses=("squared",), partial=False, batches=())(lambda clients, hyper, rounds: answer(hyper, rounds))
+
+    with pytest.raises(TypeError, match="conform: train must be a function"):
+        conform(3, "fedavg")
+    with pytest.raises(ValueError, match="conform: family must be one of fedavg, "):
+        conform(made("fedavg"), "fedfoo")
+    with pytest.raises(ValueError, match=r"'one step, squared', must return a list of 1 models.*got 0"):
+        conform(answering(lambda h, rounds: []), "fedavg")
+    with pytest.raises(ValueError, match=r"must return models of shape \(3,\); got \(2,\)"):
+        conform(answering(lambda h, rounds: [np.zeros(2)] * rounds), "fedavg")
+    with pytest.raises(ValueError, match=r"must return; got ZeroDivisionError"):
+        conform(answering(lambda h, rounds: 1 / 0), "fedavg")
+    with pytest.raises(ValueError, match="can must be given fields of Abilities"):
+        can(lasses=())
+    with pytest.raises(ValueError, match="can: losses must be a tuple out of"):
+        can(losses=("hinge",))
+    found = conform(answering(lambda h, rounds: [np.full(3, np.nan)] * rounds), "fedavg")
+    assert found.verdict == "no reading" and json.loads(found.to_json())["distance"] is None
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    head = "import numpy as np\nfrom fedconvex.conformance import can\n"
+    decorator = "@can(losses=('squared',), partial=False, batches=())"
+    (tmp_path / "mine_for_conform.py").write_text(head + decorator + SOURCES["fedavg"])
+    wrong = SOURCES["fedavg"].replace("x = total / n", "x = total")
+    (tmp_path / "wrong_for_conform.py").write_text(head + decorator + wrong)
+    assert main(["conform", "mine_for_conform:train", "--family", "fedavg", "--json", "out.json"]) == 0
+    assert "This is fedavg" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out.json").read_text())["conforms"] is True
+    assert main(["conform", "wrong_for_conform:train", "--family", "fedavg"]) == 1
+    assert "the division by n is missing" in capsys.readouterr().out
+    assert main(["conform", "mine_for_conform:nothing", "--family", "fedavg"]) == 2
+    assert main(["conform", "mine_for_conform:train"]) == 2
+    assert main(["conform"]) == 0
+    assert "scaffold" in capsys.readouterr().out
