@@ -199,6 +199,30 @@ def test_whatever_a_node_does_wrong_is_named():
 
 @needs_flower
 @pytest.mark.slow
+def test_an_answer_that_flower_cannot_read_costs_that_client_only():
+    method = FedAvg(step_size=0.2)
+    grid, poisoned = grid_of(method, make), []
+    push, pull = grid.push_messages, grid.pull_messages
+
+    def pushed(messages):
+        names = push(messages)
+        if messages[0].metadata.message_type == "train" and not poisoned:  # the first one is north's
+            poisoned.extend(names)
+        return names
+
+    def pulled(names):
+        if set(names) & set(poisoned):
+            raise ValueError("Unexpected set of `children`")
+        return pull(names)
+
+    grid.push_messages, grid.pull_messages = pushed, pulled
+    with pytest.warns(SiteWarning, match="site north, round 0: .*it cannot be read, ValueError: Unexpected set"):
+        far, roster = far_run(method, make, grid)
+    assert [(i.round, i.client) for i in roster.incidents] == [(0, "north")] and np.isfinite(far.w).all()
+
+
+@needs_flower
+@pytest.mark.slow
 def test_a_server_app_runs_and_keeps_the_state():
     from flwr.app import Context, RecordDict
     from flwr.app.user_config import UserConfig
@@ -300,6 +324,8 @@ def answered(strategy, replies):
 @needs_flower
 @pytest.mark.slow
 def test_bits_of_the_strategy_do_not_depend_on_which_answer_came_first():
+    from flwr.serverapp.strategy import FedAvg as Theirs
+
     from fedconvex.engines.flower import averaging_strategy
 
     rng = np.random.default_rng(1)
@@ -307,6 +333,10 @@ def test_bits_of_the_strategy_do_not_depend_on_which_answer_came_first():
     strategy = averaging_strategy(FedAvg(step_size=0.2))
     first = answered(strategy, replies)
     assert first["w"].numpy().dtype == np.float32 and first["count"].numpy().dtype == np.float64
+    theirs = set()
     for _ in range(20):
-        again = answered(strategy, [replies[i] for i in rng.permutation(9)])
+        order = [replies[i] for i in rng.permutation(9)]
+        again = answered(strategy, order)
         assert all(again[name].data == first[name].data for name in first)
+        theirs.add(answered(Theirs(), order)["w"].data)
+    assert len(theirs) > 1  # Flower's own sums follow the order of the answers

@@ -123,8 +123,14 @@ class Nodes:
 
     def _pull(self, names: list[str]) -> dict[str, dict[str, np.ndarray]]:
         """Return the answers that have come, by the messages that they answer; errors as refusals."""
+        try:
+            messages = self.grid.pull_messages(names) if names else ()
+        except Exception as error:  # whatever a damaged message makes Flower's reader raise
+            if len(names) > 1:
+                return {name: content for one in names for name, content in self._pull([one]).items()}
+            return {names[0]: refusal(f"it cannot be read, {type(error).__name__}: {error}")}
         found = {}
-        for message in self.grid.pull_messages(names) if names else ():
+        for message in messages:
             failed = message.has_error()
             content = refusal(message.error.reason) if failed else arrays_of(message.content)
             found[message.metadata.reply_to_message_id] = content
