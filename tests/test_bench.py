@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,11 +138,19 @@ def test_cheats_are_named(name, offence):
 
 @pytest.mark.slow
 def test_methods_of_the_package_break_no_rule():
-    """No false accusation: all of them, on problems of every kind."""
-    for aimed in (SUITES["small"][1:2], SUITES["small"][6:7], SUITES["agnostic"][3:], SUITES["multitask"][1:2]):
-        board = bench(suite=list(aimed), against="all", rounds=4, seeds=1, repeats=1)
+    """No false accusation, of methods of every family, and of LIBLINEAR on sparse rows."""
+    one = ("fedavg", "fedavg-batch", "fedavg-sampled", "scaffold", "fedprox", "fsvrg", "fedmid", "feddualavg", "radfed")
+    sparse = Case("sparse", "sparse", {"n_clients": 3, "n_features": 9, "rows_per_client": 8}, "logistic", 0.1)
+    for case, against in [
+        (TINY, one),
+        (sparse, ("fedsgd", "liblinear", "sklearn-lbfgs", "gd")),
+        (replace(TINY, aim="worst domain"), ("afl", "optimistic-afl", "agnosticfedavg", "fedavg")),
+        (replace(TINY, aim="model per task"), ("mocha", "mocha-dropped", "minibatch-sdca", "gd")),
+    ]:
+        board = bench(suite=[case], against=against, rounds=3, seeds=1, repeats=1)
         assert not board.offences
-        assert not [c.found["words"] for c in board.cells if c.found["status"] == "failed"]
+        assert {c.found["status"] for c in board.cells} <= {"reached", "round limit"}
+        assert len(board.cells) >= 3
 
 
 @pytest.mark.slow

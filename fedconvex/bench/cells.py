@@ -59,6 +59,8 @@ def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[
         ready = solver.ready(referee.problem, referee.case.loss)
     except (ValueError, TypeError) as error:
         return _unfit("not for this problem", str(error))
+    except Exception as error:
+        return _unfit("failed", f"{type(error).__name__}: {error}")
     try:
         return _carried_out(referee, solver, ready, seed, rules)
     except Exception as error:  # a cell that fails is recorded, the others go on

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedconvex._check import bad
 
-__all__ = ["FITS", "Fit"]
+__all__ = ["FITS", "Fit", "rows_of"]
 
 
 _LEVELS = tuple(2**k for k in range(13))
@@ -41,6 +42,15 @@ class Fit(NamedTuple):
             raise bad(f"bench: {self.words}", "be given client weights n_k/n", "others")
         if not problem.l2 > 0.0 and loss != "squared":
             raise bad(f"bench: {self.words}", "be given l2 > 0", "0")
+
+
+def rows_of(federation: Any) -> tuple[Any, np.ndarray]:
+    """Return all rows and labels as scikit-learn takes them: copies, sparse ones with indices of 32 bits."""
+    X, y = federation.X, federation.y.copy()
+    if not sp.issparse(X):
+        return X.copy(), y
+    parts = (X.data.copy(), X.indices.astype(np.int32), X.indptr.astype(np.int32))
+    return sp.csr_array(parts, shape=X.shape), y
 
 
 def _logistic(X: Any, y: np.ndarray, l2: float, iterations: int, solver: str) -> np.ndarray:

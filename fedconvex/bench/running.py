@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, wrong_type
+from fedconvex.bench.pooled import rows_of
 from fedconvex.bench.problems import Case
 from fedconvex.bench.solvers import Ready, Solver, arrays_of, passes_per_round
 from fedconvex.draws import key_from_seed
@@ -155,7 +156,7 @@ def _function(it: Play, rounds: int) -> Iterator[Step]:
 
 def _fits(it: Play, rounds: int) -> Iterator[Step]:
     fed, fit = it.federation, it.ready.target
-    X, y = fed.X.copy(), fed.y.copy()
+    X, y = rows_of(fed)
     l2 = float(getattr(it.case.over(fed), "l2", 0.0))
     for level in (n for n in fit.levels if n <= max(rounds, 1)):
         clock = Clock()

@@ -144,7 +144,7 @@ _SETTINGS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "progressive-hedging": ("ProgressiveHedging", {}, (ONE_MODEL,)),
     "fedmid": ("FedMiD", {"local_steps": 5}, (ONE_MODEL,)),
     "feddualavg": ("FedDualAvg", {"local_steps": 5}, (ONE_MODEL,)),
-    "gd": ("GradientDescent", {}, (ONE_MODEL, PER_TASK)),
+    "gd": ("GradientDescent", {}, (ONE_MODEL,)),
     "fista": ("FISTA", {}, (ONE_MODEL,)),
     "sgd": ("SGD", {"steps": 50, "batch_size": 5}, (ONE_MODEL,)),
     "svrg": ("SVRG", {"inner_steps": 500}, (ONE_MODEL,)),
