@@ -165,7 +165,8 @@ class Site:
         if self.masks is None:
             return {"header": request.header()}
         self.joined["secret"] = np.frombuffer(self.masks.party.secret_bytes, dtype=np.uint8)
-        self.save()
+        if secret is None:  # else it comes from there
+            self.save()
         return {"header": request.header(), "public": np.frombuffer(self.masks.party.public, dtype=np.uint8)}
 
     def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
