@@ -559,3 +559,24 @@ def test_sam_cycle_refuses():
     two = Problem(Federation.from_clients([([[1.0]], [3.0]), ([[1.0]], [2.0])]), Squared())
     with pytest.raises(AssumptionError, match="one client"):
         sam_cycle(two, step_size=0.1, rho=0.1)
+
+
+def test_fedprox_bias_is_a_theorem_on_real_limits(rng):
+    """What is measured is where rounds end; 0.97 of B2 is violated by parabolas of nearly equal curvature."""
+    from fedconvex.theorems import THEOREMS
+    from fedconvex.theorems.parts.instances import two_parabolas
+    from fedconvex.verify import verify
+
+    theorem, p = THEOREMS["fedprox-bias"], two_parabolas[0].make()
+    method = FedProx(proximal_mu=1.0, solver=ProximalPoint())
+    found = verify(theorem, p, method, rounds=1)
+    end = run(method, p, rounds=200, tol=0).w - p.solve().w
+    assert found.outcome.name == "HOLDS" and found.measured == pytest.approx(float(np.linalg.norm(end)), rel=1e-9)
+
+    def bound(**arguments):
+        right = theorem.bound(**arguments)
+        return type(right)({"drift": 0.97 * right.value}, right.quantity, right.source, right.requires)
+
+    assert verify(theorem._replace(bound=bound), p, method, rounds=1).outcome.name == "VIOLATED"
+    inexact = FedProx(proximal_mu=1.0, step_size=0.1, local_steps=3)
+    assert verify(theorem, p, inexact, rounds=1).outcome.name == "NOT_APPLICABLE"

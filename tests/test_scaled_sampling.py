@@ -11,7 +11,7 @@ from fedconvex.datasets import linear_federation
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import Decay, FedProx, ScaledSampling, UniformSampling, resolved
 from fedconvex.methods.parts.participation import participants
-from fedconvex.theorems.fedavg_strongly_convex import THEOREMS, _share, fedavg_schedule
+from fedconvex.theorems.fedavg_strongly_convex import THEOREMS, fedavg_schedule, share_of_moves
 from fedconvex.theory.moments import Moments, incremental_noise2
 from fedconvex.traits import LEAVE_OUT, RENORMALISE, lost_reply
 from fedconvex.verify import verify
@@ -67,7 +67,7 @@ def test_the_theorem_is_attained_and_a_missing_factor_is_caught():
     method = FedAvg(step_size=Decay(*schedule), participation=ScaledSampling(2))
     exact = Moments.of(method, p).run(1, start=np.zeros(2)).suboptimality[1]
     share = 0.5 * 0.5 * 3 * float(P @ P)
-    assert _share("mine", "scaled", 2, P) == pytest.approx(share, rel=1e-15)
+    assert share_of_moves("mine", "scaled", 2, P) == pytest.approx(share, rel=1e-15)
     assert exact == pytest.approx(0.5 * eta**2 * share, rel=1e-12)
     assert exact > 1.1 * 0.5 * eta**2 * share / (3 * float(P @ P))
     verdicts = [verify(t, p, method, rounds=1, start=np.zeros(2)) for t in THEOREMS]

@@ -11,16 +11,34 @@ import numpy as np
 from fedconvex._check import instance, real, whole
 from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
+from fedconvex.methods import FedProx, ProximalPoint
 from fedconvex.theorems.parts.assumptions import least_convexity
-from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, unequal_hessians
+from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, two_parabolas, unequal_hessians
 from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
-from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.rules import fixed_step, given
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting, full_participation, one_number, plain_local_sgd, stationary
-from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
+from fedconvex.theorems.parts.setting import (
+    Setting,
+    full_participation,
+    one_number,
+    plain_averaging,
+    plain_local_sgd,
+    stationary,
+)
+from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
-from fedconvex.theory.fixed_points import Spread, fedavg_filter, fedavg_round, quadratic, spectrum, spread
+from fedconvex.theory.fixed_points import (
+    Affine,
+    Spread,
+    fedavg_filter,
+    fedavg_round,
+    fedprox_round,
+    quadratic,
+    spectrum,
+    spread,
+)
+from fedconvex.traits import traits_of
 
 __all__ = [
     "LIMIT_BIAS",
@@ -214,7 +232,37 @@ def _bias(s: Setting, rounds: Sequence[int]) -> Found:
     q = quadratic(p)
     w, H = q.minimiser, np.tensordot(q.p, q.H, 1)
     filters = np.array([fedavg_filter(A, **numbers) for A in q.H])
-    return _distance(s, rounds, filters - fedavg_filter(H, **numbers), filters, q.gradients(w), gradient_rounding(p, w))
+    apart = filters - fedavg_filter(H, **numbers)
+    return _distance(fedavg_round(p, **numbers), p, rounds, apart, filters, q.gradients(w), gradient_rounding(p, w))
+
+
+def _read_prox(s: Setting) -> Reading:
+    mu = _proximal_weight(s)
+    return Reading({"constants": s.problem.constants(start=s.start), "clients": spread(s.problem), "proximal_mu": mu})
+
+
+def _proximal_weight(s: Setting) -> float:
+    p, t, name = s.problem, traits_of(s.method, s.problem), "limit of FedProx"
+    stationary(name, p)
+    exact = t.local is None and t.proximal is not None and t.deterministic
+    require(
+        name,
+        Hypothesis("least squares", f"{p.loss!r}", traits(p.loss).quadratic),
+        full_participation(s),
+        plain_averaging(s),
+        Hypothesis("exact proximal points", type(s.method).__name__, exact),
+    )
+    return one_number(name, "proximal weight", t.proximal)
+
+
+def _prox_bias(s: Setting, rounds: Sequence[int]) -> Found:
+    """‖M^-1 sum p_k (s(H_k) - s(H)) g_k‖ with s(A) = (A + mu' I)^-1."""
+    p, mu = s.problem, _proximal_weight(s)
+    q = quadratic(p)
+    w, H = q.minimiser, np.tensordot(q.p, q.H, 1)
+    filters, mean = (np.linalg.inv(A + mu * np.eye(len(H))) for A in (q.H, H))
+    map_ = fedprox_round(p, proximal_mu=mu)
+    return _distance(map_, p, rounds, filters - mean, filters, q.gradients(w), gradient_rounding(p, w))
 
 
 def _from_minimisers(s: Setting, rounds: Sequence[int]) -> Found:
@@ -225,14 +273,15 @@ def _from_minimisers(s: Setting, rounds: Sequence[int]) -> Found:
     gains = np.array([fedavg_filter(A, **numbers) @ A for A in q.H])
     push = np.array([gradient_rounding(p, w)[k] for k, w in enumerate(own)])
     least = np.array([min(h[h > 0.0], default=math.inf) for h in (spectrum(A)[0] for A in q.H)])
-    return _distance(s, rounds, gains - np.tensordot(q.p, gains, 1), gains, own - q.p @ own, push / least)
+    apart, map_ = gains - np.tensordot(q.p, gains, 1), fedavg_round(p, **numbers)
+    return _distance(map_, p, rounds, apart, gains, own - q.p @ own, push / least)
 
 
 def _distance(
-    s: Setting, rounds: Sequence[int], apart: np.ndarray, of: np.ndarray, v: np.ndarray, off: np.ndarray
+    map_: Affine, problem: Any, rounds: Sequence[int], apart: np.ndarray, of: np.ndarray, v: np.ndarray, off: np.ndarray
 ) -> Found:
     """‖M^-1 sum p_k apart_k v_k‖ with its rounding; apart_k is a difference of matrices like of_k, v_k off by off_k."""
-    p, map_ = np.asarray(s.problem.weights), fedavg_round(s.problem, **_numbers(s))
+    p = np.asarray(problem.weights)
     map_.limit()  # refuses what does not converge
     inverse, eps = map_.kept()[2], 16.0 * EPS * len(map_.offset)
     value = float(np.linalg.norm(inverse @ np.einsum("k,kij,kj->i", p, apart, v)))
@@ -260,6 +309,25 @@ THEOREMS = (
         method=fixed_step(0.25, local_steps=5),
         space=_SPACE,
         checks=(unequal_hessians, diabetes, shifted_logistic),  # the last is not least squares
+    ),
+    Theorem(
+        name="fedprox-bias",
+        title="FedProx, bias of the limit",
+        quantity=LIMIT_BIAS,
+        bound=fedprox_bias,
+        read=_read_prox,
+        exact=_prox_bias,
+        statement=STATEMENT,
+        says="The limit of FedProx on least squares is off the optimum by spread over the proximal weight.",
+        loose="Attained by two parabolas; 15 to 20 times on random federations.",
+        method=given(FedProx, proximal_mu=1.0, solver=ProximalPoint()),
+        checks=(
+            unequal_hessians,
+            diabetes,
+            two_parabolas[0],
+            shifted_logistic,  # not least squares
+            Check(unequal_hessians, fixed_step(0.25, local_steps=5)),  # no proximal points
+        ),
     ),
     Theorem(
         name="fedavg-limit",

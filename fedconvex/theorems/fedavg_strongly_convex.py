@@ -234,7 +234,7 @@ def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, pa
     theorem = f"{SOURCE}, Theorem 3 (scheme II)"
     p = client_weights(theorem, constants)
     K = whole("participants", participants, low=1, high=p.size)
-    return _bound(theorem, constants, local_steps, rounds, K, K * _share(theorem, "scaled", K, p))
+    return _bound(theorem, constants, local_steps, rounds, K, K * share_of_moves(theorem, "scaled", K, p))
 
 
 class _Given(NamedTuple):
@@ -310,7 +310,7 @@ def fedavg_step_by_step(
     """
     theorem = "fedconvex, sharper form of Li et al. 2020 (docs/theory/fedavg_strongly_convex.md)"
     E, r = whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=0)
-    share = _share(theorem, scheme, participants, client_weights(theorem, constants))
+    share = share_of_moves(theorem, scheme, participants, client_weights(theorem, constants))
     g = _given(theorem, constants, E, r, share > 0.0)
     quiet = g._replace(noise=0.0, Gamma=0.0, G2=0.0)
     parts = [_distance(x, E, s) for x, s in ((quiet, 0.0), (quiet._replace(noise=g.noise), 0.0), (g, 0.0), (g, share))]
@@ -320,7 +320,7 @@ def fedavg_step_by_step(
     return Bound(terms, LAST_SYNCHRONISED, theorem, g.requires)
 
 
-def _share(theorem: str, scheme: str, participants: int, p: np.ndarray) -> float:
+def share_of_moves(theorem: str, scheme: str, participants: int, p: np.ndarray) -> float:
     """Return the variance of what a sample moves, as a share of the squared length s^2 G^2 of a device's move."""
     if not (isinstance(scheme, str) and scheme == "scaled"):
         return sampling_share(theorem, scheme, participants, p)
@@ -376,7 +376,7 @@ def _bound_of_scheme(constants: Constants, *, scheme: str, participants: int, **
     return theorem(constants, participants=participants, **run)
 
 
-def _read(s: Setting) -> Reading:
+def along_the_run(s: Setting) -> Reading:
     """Read sigma and G along the run: exact for squared loss, over the ball of the run otherwise."""
     name, m = "Li et al. 2020", s.method
     local = plain_local_sgd(name, s)
@@ -449,7 +449,7 @@ THEOREMS = (
         title="FedAvg, strongly convex, decaying steps (Li et al.)",
         quantity=LAST_SYNCHRONISED,
         bound=_bound_of_scheme,
-        read=_read,
+        read=along_the_run,
         statement=STATEMENT,
         says="With steps that decay like 1/t the last model converges like 1/t, also if clients are sampled.",
         loose="3 to 7 orders of magnitude with local steps, mostly by 8(E-1)²G²; a factor 3 in noise alone.",
@@ -477,7 +477,7 @@ THEOREMS = (
         title="FedAvg, strongly convex, decaying steps, step by step",
         quantity=LAST_SYNCHRONISED,
         bound=fedavg_step_by_step,
-        read=_read,
+        read=along_the_run,
         statement=STATEMENT,
         says="The recursion of Li et al. step by step, with a contraction where that is less: never above their bound.",
         loose="Sharp for one local step where L = mu; the drift counts by the largest gradients of the run.",
