@@ -5,11 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import ndimage, stats
+from scipy import ndimage, optimize, stats
 
 pytest.importorskip("matplotlib")
 
-from fedconvex.papers import afl_curves, communication, data_sharing, fedprox_stragglers, radfed_rounds, writers
+from fedconvex.papers import (
+    afl_curves,
+    agnostic_text,
+    communication,
+    data_sharing,
+    fedprox_stragglers,
+    har_people,
+    radfed_rounds,
+    writers,
+)
 from fedconvex.papers.agnostic_clients.data import load_splits
 from fedconvex.papers.images import read_images
 from fedconvex.papers.repeated import Repeated, higher
@@ -206,6 +215,40 @@ def test_claims_of_writers_can_fail():
     assert verdicts(writers.claims(written(-1.0))) == [False] * 6
 
 
+def spoken(sign):
+    t = agnostic_text
+
+    def value(model, kind):
+        loss = {"pooled": 3.0, "minimax": 2.0}.get(model, 2.5) if kind == "notes" else {"pooled": 1.0}.get(model, 2.0)
+        loss = loss if sign > 0 else 5.0 - loss
+        return {"loss": loss, "perplexity": np.exp(loss)}
+
+    exact = {"entropy": 2.0, "value": 2.1 if sign > 0 else 1.9, "most": 2.2, "gap": 0.0}
+    exact["worst training loss"] = 2.0 if sign > 0 else 1.9
+    return Repeated(tuple(r | exact for r in planted(value, model=t.MODELS, kind=("notes", "talk")).rows))
+
+
+def test_claims_of_agnostic_text_can_fail():
+    assert verdicts(agnostic_text.claims(spoken(1.0))) == [True] * 5
+    assert verdicts(agnostic_text.claims(spoken(-1.0))) == [False] * 5
+
+
+def people(sign):
+    h = har_people
+    level = {h.SOFTMAX: 0.2, h.HINGE: 0.2 if sign > 0 else 0.1, h.LOCAL: 0.15, h.MOCHA_: 0.1 if sign > 0 else 0.2}
+
+    def value(model, task):
+        gap = 1e-3 if sign > 0 else 0.5
+        return {"error": level[model] * (1.0 + 0.5 * (task == "a")), "gap": gap}
+
+    return planted(value, model=h.KINDS, task=("a", "b"))
+
+
+def test_claims_of_har_can_fail():
+    assert verdicts(har_people.claims(people(1.0))) == [True] * 4
+    assert verdicts(har_people.claims(people(-1.0))) == [False] * 4
+
+
 # ---------------------------------------------------------------- what is measured
 
 
@@ -274,3 +317,51 @@ def test_tiny_versions_measure_what_they_say(compiled_kernels):
     assert limit[0]["from FedAvg's fixed point"] < 0.2 < limit[0]["from the minimiser"]
     shot = list(communication.starts(rows, 0, 0))
     assert {r["start"] for r in shot} == {"common", "separate"} and max(r["average less parents"] for r in shot) < 0.0
+
+
+def test_the_largest_conditional_entropy_is_the_minimax_cross_entropy():
+    """Against the minimum over models of the larger cross-entropy, by scipy, on pairs of three classes."""
+    rng = np.random.default_rng(0)
+    counts = np.zeros((2, 27, 27))
+    counts[:, :3, :3] = rng.integers(1, 50, (2, 3, 3))
+    value, weight = agnostic_text.largest_entropy(counts)
+    P = counts[:, :3, :3] / counts.sum(axis=(1, 2))[:, None, None]
+
+    def losses(v):
+        z = v.reshape(3, 3)
+        return [-np.sum(p * (z - np.logaddexp.reduce(z, axis=1, keepdims=True))) for p in P]
+
+    level = {"type": "ineq", "fun": lambda v: v[-1] - np.array(losses(v[:-1]))}
+    best = optimize.minimize(lambda v: v[-1], np.r_[np.zeros(9), 2.0], constraints=[level], method="SLSQP", tol=1e-12)
+    assert value == pytest.approx(best.fun, abs=1e-6)
+    own = agnostic_text.law_of(weight * counts[0] / counts[0].sum() + (1 - weight) * counts[1] / counts[1].sum())
+    mine = [agnostic_text.scores(own, c) for c in counts]
+    np.testing.assert_allclose([m["loss"] for m in mine], value, atol=1e-4)  # equal at the minimax, up to unseen pairs
+    assert mine[0]["perplexity"] == pytest.approx(np.exp(mine[0]["loss"]))
+
+
+def test_accuracies_of_characters_by_hand():
+    counts = agnostic_text.pairs("abab ab")  # ab 3, ba 1, "b " 1, " a" 1
+    model = np.full((27, 27), -9.0)
+    model[1, 0], model[0, 1], model[0, 26] = 0.0, 0.0, 0.0  # b after a, a after b, a after a space
+    found = agnostic_text.scores(model, counts)
+    assert found["accuracy"] == pytest.approx(5 / 6) and found["letters"] == pytest.approx(1.0)
+
+
+def test_texts_of_a_file(tmp_path):
+    file = tmp_path / "talk.txt"
+    file.write_text("much\taaaa bbbb\n" * 40 + "few\tcc\n" * 30)
+    kinds, train, test = agnostic_text.texts(file, agnostic_text.QUICK, 0)
+    assert kinds == ("few", "much") and train.sum() + test.sum() == 40 * 8 + 30
+    file.write_text("one kind only\n")
+    with pytest.raises(ValueError, match=r"talk.txt must hold lines 'kind<tab>text' of two kinds"):
+        agnostic_text.texts(file, agnostic_text.QUICK, 0)
+    with pytest.raises(FileNotFoundError, match="--data must be an existing file"):
+        agnostic_text.texts(tmp_path / "none.txt", agnostic_text.QUICK, 0)
+
+
+def test_errors_over_tasks_by_hand():
+    rows = [{"model": "A", "task": t, "repetition": r, "error": e} for r in (0, 1) for t, e in (("a", 0.1), ("b", 0.3))]
+    found = har_people.over_tasks(Repeated(tuple(rows)))
+    np.testing.assert_allclose(found.values("error %"), 20.0)
+    np.testing.assert_allclose(found.values("over tasks"), np.std([10, 30], ddof=1))

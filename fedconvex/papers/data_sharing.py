@@ -76,6 +76,7 @@ def runs(rows: TrainTest, number: int, scale: SharingScale, seed: int) -> Iterat
 
 def _measured(problem: Problem, rows: TrainTest, rounds: int, before: np.ndarray, own: float) -> dict[str, Any]:
     constants = _smoothness(problem)
+    assert constants.L_k is not None
     eta = 1.0 / float(np.max(constants.L_k))
     method, last = FedAvg(step_size=eta, local_steps=STEPS), None
     path = []

@@ -90,7 +90,8 @@ def kept(part: str, make: Callable[[], T]) -> T:
     if not (folder / _IDENTITY).is_file():
         write_file(folder / _IDENTITY, identity.encode())
     body = io.BytesIO()
-    np.savez(body, tree=np.array(tree), **{f"a{i}": a for i, a in enumerate(arrays)})
+    stored: dict[str, Any] = {f"a{i}": a for i, a in enumerate(arrays)}
+    np.savez(body, tree=np.array(tree), **stored)
     write_file(file, body.getvalue())
     return made
 
