@@ -341,6 +341,7 @@ def test_frames_name_what_is_wrong(linear, tmp_path):
         (lambda: heat_map(found, "step_size", "step_size"), "another parameter than x"),
         (lambda: heat_map(found, "step_size", "seed"), "y must be one of 'step_size'"),
         (lambda: gap_plot(found, by="seed"), "by must be one of"),
+        (lambda: gap_plot(found, by=3), "by must be a list; got int"),
         (lambda: gap_plot(found, score="status"), "score must be one of"),
         (lambda: best_plot(found, over="seed"), "over must be one of"),
         (lambda: gap_plot(found.select(step_size=7.0)), "have rows; got none"),

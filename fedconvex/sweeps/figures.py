@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, bad, instance
+from fedconvex._check import among, bad, instance, items
 from fedconvex.report.plots import COLOURS, check_plot_path, finished, light_grid, look_of, panels
 from fedconvex.sweeps.frame import Sweep, deciles
 
@@ -65,7 +65,7 @@ def gap_plot(
     """
     _check(found, "gap_plot", score)
     file = check_plot_path(path)
-    names = found.parameters if by is None else (by,) if isinstance(by, str) else tuple(by)
+    names = found.parameters if by is None else (by,) if isinstance(by, str) else items("gap_plot: by", by)
     for name in names:
         among("gap_plot: by", name, found.parameters)
     groups = _few(found, names, "gap_plot")
