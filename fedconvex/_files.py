@@ -14,14 +14,18 @@ import numpy as np
 from fedconvex._check import bad, wrong_type
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part."""
+def write_file(path: Path, content: bytes, durable: bool = True) -> None:
+    """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part.
+
+    What is not durable need not survive a power cut: nobody waits for the disk.
+    """
     temporary = _temporary(path)
     try:
         with open(temporary, "wb") as f:
             f.write(content)
             f.flush()
-            os.fsync(f.fileno())
+            if durable:
+                os.fsync(f.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -111,11 +111,15 @@ def test_the_frame_does_not_depend_on_who_works(logistic, tmp_path, monkeypatch)
     """Chunks, processes and an interrupted start: the same frame and the same files, byte for byte."""
     call = {"grid": {"step_size": [0.1, 0.5]}, "seeds": 70, "rounds": 2}
     once = sweep(BATCHES, logistic, **call)
-    monkeypatch.setattr(parts, "_FILES", 2)
+    monkeypatch.setattr(parts, "_TASKS", 2)
+    monkeypatch.setattr(parts, "_SECONDS", np.inf)
     few = sweep(BATCHES, logistic, **call, folder=tmp_path / "few")
     assert len(list((tmp_path / "few").glob("part-*"))) == 2
     same(once, few)
-    monkeypatch.setattr(parts, "_FILES", 256)
+    monkeypatch.setattr(parts, "_SECONDS", -1.0)
+    many = sweep(BATCHES, logistic, **call, folder=tmp_path / "many")
+    assert len(list((tmp_path / "many").glob("part-*"))) == 4
+    same(once, many)
     from joblib import parallel_config
 
     with parallel_config("threading", n_jobs=2):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -26,7 +27,8 @@ from fedconvex.driver import DivergenceWarning
 
 __all__ = ["carried_out", "check_jobs", "opened", "read_about", "read_answers"]
 
-_FILES = 256  # at most about so many are written
+_TASKS = 128  # at most about so many are sent to processes
+_SECONDS = 1.0  # of work, after which its answers are written
 _PART = re.compile(r"part-(\d+)-(\d+)\.npz")
 
 
@@ -76,6 +78,7 @@ def carried_out(
     *,
     n_jobs: int | None = None,
     tell: Callable[[float, str], None] | None = None,
+    durable: bool = True,
 ) -> None:
     """Do the jobs that a folder has no answers of yet, each ``work(job)``, and leave the answers there.
 
@@ -92,6 +95,8 @@ def carried_out(
         As joblib takes it: None is 1, or what ``joblib.parallel_config`` says.
     tell : callable, optional
         Told the share done and a few words from time to time.
+    durable : bool
+        Whether answers are to survive a power cut too.
 
     Raises
     ------
@@ -103,12 +108,13 @@ def carried_out(
     from joblib import Parallel, delayed
 
     todo = _missing(folder, len(jobs))
-    most = max(1, -(-sum(map(len, todo)) // _FILES))
+    most = max(1, -(-sum(map(len, todo)) // _TASKS))
     tasks = [
         range(i, min(i + most, stretch.stop)) for stretch in todo for i in range(stretch.start, stretch.stop, most)
     ]
     done = len(jobs) - sum(map(len, todo))
-    calls = (delayed(_part)(work, [jobs[i] for i in task], task.start, str(folder), os.getpid()) for task in tasks)
+    where = str(folder), durable, os.getpid()
+    calls = (delayed(_part)(work, [jobs[i] for i in task], task.start, *where) for task in tasks)
     try:
         pool = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     except ValueError:  # a backend that answers when all is done
@@ -172,21 +178,37 @@ def _missing(folder: Path, n: int) -> list[range]:
     return [range(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
 
-def _part(work: Any, jobs: Sequence[Any], first: int, folder: str, parent: int) -> int:
-    """Do some jobs, write their answers into one file, and return how many they are."""
+def _part(work: Any, jobs: Sequence[Any], first: int, folder: str, durable: bool, parent: int) -> int:
+    """Do some jobs, write their answers from time to time, and return how many they are."""
     if os.getpid() != parent:  # another process, for which nobody else has arranged it
         warnings.simplefilter("ignore", DivergenceWarning)
         threadpool_limits(1, "blas")
-    arrays: dict[str, np.ndarray] = {}
-    errors: dict[int, str] = {}
+    answers: dict[int, Mapping[str, np.ndarray] | str] = {}
+    began = time.monotonic()
     for i, job in enumerate(jobs, first):
         try:
-            arrays |= {f"{i}/{name}": a for name, a in work(job).items()}
+            answers[i] = work(job)
         except Exception as error:
-            errors[i] = _first_line(error)
-    arrays["errors"] = np.frombuffer(json.dumps(errors).encode(), dtype=np.uint8)
-    write_file(Path(folder) / f"part-{first:08d}-{first + len(jobs):08d}.npz", npz(arrays))
+            answers[i] = _first_line(error)
+        if time.monotonic() - began > _SECONDS:
+            _write(answers, Path(folder), durable)
+            answers, began = {}, time.monotonic()
+    if answers:
+        _write(answers, Path(folder), durable)
     return len(jobs)
+
+
+def _write(answers: Mapping[int, Mapping[str, np.ndarray] | str], folder: Path, durable: bool) -> None:
+    """Write the answers of consecutive jobs into one file."""
+    arrays: dict[str, np.ndarray] = {}
+    errors: dict[int, str] = {}
+    for i, answer in answers.items():
+        if isinstance(answer, str):
+            errors[i] = answer
+        else:
+            arrays |= {f"{i}/{name}": a for name, a in answer.items()}
+    arrays["errors"] = np.frombuffer(json.dumps(errors).encode(), dtype=np.uint8)
+    write_file(folder / f"part-{min(answers):08d}-{max(answers) + 1:08d}.npz", npz(arrays), durable)
 
 
 def _first_line(error: BaseException) -> str:

@@ -128,7 +128,7 @@ def _swept(
         with _place(folder, _about(found, seeds, plan, blocks)) as home:
             problems = [p if isinstance(p, str) else _prepared(p, home) for p in found.problems]
             jobs = [_job(found.settings[i], i, problems, some, plan) for i, some in blocks]
-            carried_out(_traced, jobs, home, n_jobs=n_jobs, tell=tell)
+            carried_out(_traced, jobs, home, n_jobs=n_jobs, tell=tell, durable=folder is not None)
             frame = frame_of(home)
     if not len(frame):
         raise bad("sweep", "have a setting that can be run", frame.failures[0]["error"])
