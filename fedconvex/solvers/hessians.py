@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-__all__ = ["BLOCK", "rows_between", "softmax_hessian", "weighted_gram"]
+__all__ = ["rows_between", "softmax_hessian", "weighted_gram"]
 
 BLOCK = 2048  # rows at a time
 
