@@ -20,7 +20,18 @@ import pytest
 from campaigns.sites import SHARED, compare, fault_trial, replayed, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
-from fedconvex import FedAvg, Federation, FedSGD, GradientDescent, Logistic, Problem, Squared, iterate, run
+from fedconvex import (
+    FedAvg,
+    Federation,
+    FedSGD,
+    GradientDescent,
+    Logistic,
+    Problem,
+    Squared,
+    VerticalFederation,
+    iterate,
+    run,
+)
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, OptimisticAFL
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
 from fedconvex.remote import Exchange, Roster, Site, SiteWarning, in_process, serve
@@ -158,6 +169,12 @@ def test_what_sites_cannot_share_is_refused():
     ):
         with pytest.raises(ValueError, match=f"Roster.{next(iter(wrong))} must"):
             Roster(**({"make": make, "labels": ["a"], "sizes": [3], "features": 2} | wrong))
+    columns = VerticalFederation.from_blocks([np.ones((3, 1)), np.eye(3)], np.ones(3))
+    for wrong in (columns, 3):
+        with pytest.raises(TypeError, match=r"Roster\.of: federation must be a Federation, whose clients hold rows"):
+            Roster.of(make, wrong)
+    with pytest.raises(TypeError, match=r"Site\.federation must"):
+        Site(FedSGD(step_size=0.1), make, columns)
     with pytest.raises(ValueError, match="hold one client"):
         Site(FedSGD(step_size=0.1), make, fed)
     assert not hasattr(StumpProblem, "engine")

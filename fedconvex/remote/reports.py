@@ -107,7 +107,7 @@ def _slope_off(risk: Any, w: np.ndarray) -> np.ndarray:
     """Return what rounding may do to the mean of l'(z) z over a client's rows at models w (R, d): as in `rounding`."""
     fed, Z = risk.federation, np.ascontiguousarray(risk.federation.X @ w.T)
     row_slopes(risk.row_loss, Z, risk.row_labels)
-    reach = np.asarray(abs(fed.X) @ np.abs(w).T)
+    reach = np.sqrt(fed.row_norms2)[:, None] * np.linalg.norm(w, axis=1)
     share = 1.0 if risk.relative_weights is None else risk.relative_weights[:, None]
     terms = (np.abs(Z) + risk.traits.smoothness * share * reach) * reach
     return np.asarray(4.0 * (fed.n + fed.d + 16) * EPS * terms.mean(axis=0))

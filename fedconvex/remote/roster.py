@@ -140,8 +140,17 @@ class Roster(ServerProblem):
 
     @classmethod
     def of(cls, make: Callable[[Federation], Any], federation: Federation, patience: int = 5) -> Roster:
-        """Return the roster of a federation's clients."""
+        """Return the roster of a federation's clients, who hold rows.
+
+        Raises
+        ------
+        TypeError
+            If it is no `Federation`: owners of columns, and of blocks, cannot be sites.
+        """
         fed = federation
+        if not isinstance(fed, Federation):
+            cure = "run it in one process; docs/sites.md says why" if hasattr(fed, "block") else "pass a Federation"
+            raise wrong_type("Roster.of: federation", "be a Federation, whose clients hold rows", f"{fed!r}", cure)
         masses = None if fed.sample_weight is None else fed.masses
         return cls(
             make, fed.labels, fed.sizes, fed.d, masses=masses, domain_labels=fed.domain_labels, patience=patience

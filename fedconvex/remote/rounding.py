@@ -2,10 +2,10 @@
 
 Any sum of m rounded terms is off by at most m eps times the sum of their sizes: eps is twice the unit roundoff, which
 makes up for products of errors. With n rows of d features and m = n + d + 16, the computed score z' of a row x is off
-by delta <= m eps |x|'|w|, and the computed slope r of its loss by 16 eps |r| from the slope l'(z') (with C outputs,
-whose slopes are differences, by 16 C eps beside). The gradient that a site answers is therefore within
+by delta <= m eps ‖x‖ ‖w‖, and the computed slope r of its loss by 16 eps |r| from the slope l'(z') (with C outputs,
+whose slopes are differences, by 16 C eps beside). The gradient that a site answers is therefore within a vector e,
 
-    e_j = m eps mean |x_ij| (|r_i| + C) + 8 eps |ridge w_j|
+    ‖e‖ <= m eps mean ‖x_i‖ (|r_i| + C) + 8 eps ‖ridge w‖,
 
 of that made of the exact slopes l'(z'). These are slopes at scores that are not quite w's: since l is convex, with L
 the largest |l'| within delta of z',
@@ -56,8 +56,8 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
     y = problem.row_labels if alpha is None else problem.absolute_labels
     share = problem.relative_weights if alpha is None else fed.sample_weight
     W, n, m = w.reshape(R, -1), fed.n, (fed.n + fed.d + 16) * EPS
-    sizes = abs(fed.X)  # of the entries
-    delta = m * np.asarray(sizes @ np.abs(W).reshape(-1, fed.d).T).reshape(n, R, C).max(axis=2)
+    sizes = np.sqrt(fed.row_norms2)
+    delta = m * sizes[:, None] * np.linalg.norm(W.reshape(R, C, fed.d), axis=2).max(axis=1)
     Z = np.ascontiguousarray(fed.X @ W.reshape(-1, fed.d).T)
     values, slopes = np.empty((n, R)), Z.copy()
     row_losses.row_values(loss, Z, y, values)
@@ -72,8 +72,8 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
     else:
         off = rows.mean(axis=0) + 4.0 * m * problem.ridge_terms(W)
         by_row, ridge = r / n, problem.ridge
-    e = m * np.asarray(sizes.T @ by_row).T * np.sqrt(C)
-    return {"error": np.linalg.norm(e, axis=1) + 8.0 * EPS * np.linalg.norm(ridge * W, axis=1), "off": off}
+    error = m * np.sqrt(C) * (sizes @ by_row)
+    return {"error": error + 8.0 * EPS * np.linalg.norm(ridge * W, axis=1), "off": off}
 
 
 def _steepest(
