@@ -15,11 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "deploy.md"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PAGE.exists(), reason="no docs beside the tests"),
-    pytest.mark.anywhere,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PAGE.exists(), reason="no docs beside the tests")]
 
 
 def blocks(kind):
