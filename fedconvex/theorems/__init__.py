@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedconvex.theorems import (
     adaboost,
+    agnostic_clients,
     agnostic_floats,
     agnostic_generalisation,
     agnostic_rate,
@@ -67,6 +68,7 @@ THEOREMS: Mapping[str, Theorem] = {
         agnostic_rate,
         agnostic_generalisation,
         agnostic_floats,
+        agnostic_clients,
         agnostic_softmax,
         mocha,
         mocha_sigma,

@@ -837,6 +837,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theorems.fedprox.few_draws": {"clients": 3},
         "theorems.svrg.svrg": {"step_size": 0.01, "inner_steps": 4000},
         "theorems.svrg.svrg_factor": {"inner_steps": 400},
+        "theorems.agnostic_clients.client_agnostic": {"shares": np.full((2, 2), 0.5), "value": 1.0},
         "theorems.local_lemmas.li_sampling": {"scheme": "proportional", "participants": 2},
         "theorems.local_lemmas.progress_lemma": {"distances": [1.0, 0.5], "drift": [0.0, 0.1], "noise2": 0.1},
         "theorems.weight_divergence.divergence": {"w_federated": np.zeros(2), "w_centralised": np.ones(2)},
