@@ -47,6 +47,7 @@ def test_weighted_rows_and_ensembles_have_the_bits_of_one_process():
     compare(FedMultiBoost(step_size=0.3, classifiers=2), fed, make, 2)
 
 
+@pytest.mark.slow
 def test_a_player_is_sent_sums_and_its_own_strategy():
     fed, make = shared("FLGame", "players", False)
     seen = []

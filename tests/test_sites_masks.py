@@ -66,6 +66,7 @@ def test_the_server_sees_noise_only():
     assert sites[0].masks.party.public != sites[1].masks.party.public
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost_is_asked_again_and_then_refused_by_name():
     fed, make, method = pair()
     one = run(method, make(fed), rounds=4, tol=0)
@@ -115,6 +116,7 @@ def test_what_would_open_an_answer_is_refused():
         assert said in answer["why"].tobytes().decode()
 
 
+@pytest.mark.slow
 def test_a_site_that_forgot_its_key_needs_its_checkpoint(tmp_path):
     fed, make, method = pair()
     one = run(method, make(fed), rounds=5, tol=0)
