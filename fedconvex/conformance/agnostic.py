@@ -131,7 +131,7 @@ def move(exam: Exam, r: Mapping[str, str], state: State, who: Sequence[int], rep
     elif r.get("order") == "weights first":
         mix = ascended(exam, r, mix, _all(state["heard"], at, F))
     alpha = mix / (n if softmax else state["window"])
-    beta = {"lambda": mix, "lambda n_k": mix * n}.get(r.get("model weights", ""), alpha * n)[at]
+    beta = {"lambda": mix, "lambda n_k": mix * n}.get("" if softmax else r.get("model weights", ""), alpha * n)[at]
     w = averaging.average(exam, {}, state["w"], beta / beta.sum(), [a["w"] for a in replies])
     seen = F if r.get("losses at") != "new model" else np.array([domain_loss(exam, r, k, w) for k in at])
     new = state | {"t": state["t"] + 1, "heard": _all(state["heard"], at, seen)}

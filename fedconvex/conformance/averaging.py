@@ -174,9 +174,9 @@ def move(
     if "normalisation" in r:
         models = _normalised(r, w, q, replies)
     new = state | {"t": state["t"] + 1, "before": w, "c_before": state["c"], "own": _put(state["own"], who, models)}
-    if r.get("late") == "dropped":
+    if r.get("late") == "dropped" and exam.events == "stragglers":
         q, models = _in_time(exam, r, who, replies, w)
-    if "velocity" in replies[0] and r.get("velocity") == "kept":
+    if r.get("velocity") == "kept" and r.get("client") in ("momentum", "damped", "nesterov"):
         new["velocity"] = _put(state["velocity"], who, [a["velocity"] for a in replies])
     if "control" in r:
         _controls(exam, r, state, new, who, replies)
@@ -206,8 +206,8 @@ def _in_time(exam: Exam, r: Mapping[str, str], who: Sequence[int], replies: Any,
 
 def _normalised(r: Mapping[str, str], w: np.ndarray, q: np.ndarray, replies: Any) -> list[np.ndarray]:
     """Return the models of FedNova: updates per step, times an effective number of steps."""
-    tau = np.array([a["steps"] for a in replies], dtype=float)
-    effective = {"mean": tau.mean(), "largest": tau.max(), "1": 1.0}.get(r["normalisation"], float(q @ tau))
+    tau = np.array([max(1, a["steps"]) for a in replies], dtype=float)
+    effective = {"mean": tau.mean(), "largest": tau.max(), "1": 1.0}.get(r["normalisation"], float(q @ tau / q.sum()))
     scale = np.ones_like(tau) if r["normalisation"] == "absent" else effective / tau
     return [w + s * (a["w"] - w) for s, a in zip(scale, replies, strict=True)]
 
@@ -247,7 +247,7 @@ def _server_step(exam: Exam, r: Mapping[str, str], state: State, new: State, del
 def _adaptive(r: Mapping[str, str], h: Mapping[str, Any], state: State, new: State, delta: np.ndarray) -> np.ndarray:
     """Return the direction of FedAdam, FedYogi or FedAdagrad, and renew m and v in the new state."""
     b1, b2, tau, t = h["beta1"], h["beta2"], h["epsilon"], new["t"]
-    b1, b2 = (b2, b1) if r.get("betas") == "swapped" else (b1, b2)
+    b1, b2 = (b2, b1) if r.get("betas") == "swapped" and r["server"] != "adagrad" else (b1, b2)
     first_moment = r.get("first moment", "damped")
     m = delta if first_moment == "absent" else b1 * state["m"] + (1.0 - b1 if first_moment == "damped" else 1.0) * delta
     s = {"of m": m * m, "norm": np.sum(delta * delta) + 0.0 * delta}.get(r.get("square", ""), delta * delta)
@@ -258,7 +258,8 @@ def _adaptive(r: Mapping[str, str], h: Mapping[str, Any], state: State, new: Sta
     else:
         v = v + s if r["server"] == "adagrad" else b2 * v + (1.0 - b2) * s
     new["m"], new["v"] = m, v
-    bias, used = r.get("bias correction", "none"), state["v"] if r.get("v read") == "stale" else v
+    bias = r.get("bias correction", "none") if r["server"] != "adagrad" else "none"
+    used = state["v"] if r.get("v read") == "stale" else v
     n = t + bias.endswith("t + 1")
     if bias.startswith("step"):
         m = m / (1.0 - b1**n) * np.sqrt(1.0 - b2**n)

@@ -73,14 +73,6 @@ def expand(conventions: Sequence[Convention], exam: Exam, r: Reading, budget: in
     yield r
 
 
-def _several_steps(exam: Exam, r: Mapping[str, Any]) -> bool:
-    return exam.steps > 1 or exam.events == "batches"
-
-
-def _several_rounds(exam: Exam, r: Mapping[str, Any]) -> bool:
-    return exam.rounds > 1
-
-
 def _squared(exam: Exam, r: Mapping[str, Any]) -> bool:
     return exam.hyper["loss"] == "squared"
 
@@ -142,7 +134,6 @@ BASE = (
         Value("1/(1+t)", "the step size is eta/(1 + t) in round t"),
         Value("1/sqrt(1+t)", "the step size is eta/sqrt(1 + t) in round t"),
         Value("1/(1+i)", "the step size is eta/(1 + i), i all local steps so far"),
-        shown=lambda exam, r: _several_rounds(exam, r) or _several_steps(exam, r),
     ),
 )
 

@@ -20,7 +20,7 @@ ORDERS = 720  # draws of batches in a round that are enumerated, at most
 DEFAULTS = {  # every hyper-parameter that an exam may give; what an algorithm does not know it leaves alone
     "loss": "squared",
     "l2": 0.25,
-    "step_size": 0.15,
+    "step_size": 0.07,
     "local_steps": 1,
     "epochs": 1,
     "batch_size": None,

@@ -55,10 +55,6 @@ def _rounds(exam: Exam, r: Mapping[str, str]) -> bool:
     return exam.rounds > 1
 
 
-def _steps(exam: Exam, r: Mapping[str, str]) -> bool:
-    return exam.steps > 1 or exam.events == "batches" or exam.rounds > 1
-
-
 def _shown_if(name: str, *values: str, shown: Callable[..., bool] = always) -> Callable[..., bool]:
     """Return what asks whether an earlier convention has one of these values."""
     return lambda exam, r: r.get(name) in values and shown(exam, r)
@@ -316,7 +312,6 @@ RHO = pick(
     "rho rule",
     Value("constant", "rho is constant", PUBLISHED),
     Value("1/(1+i)", "rho is divided by 1 + i, i all local steps so far"),
-    shown=_steps,
 )
 PERTURBATION = pick(
     "perturbation",
@@ -330,7 +325,6 @@ LOCAL_STEP = pick(
     "local step",
     Value("eta/E", "local steps are eta divided by their number", PUBLISHED),
     Value("eta", "local steps are eta, whatever their number", ERROR),
-    shown=_steps,
 )
 NORMALISATION = pick(
     "normalisation",
@@ -339,7 +333,6 @@ NORMALISATION = pick(
     Value("largest", "updates per step are averaged, times the largest tau_k"),
     Value("1", "updates per step are averaged, and not multiplied by an effective number of steps", ERROR),
     Value("absent", "updates are not divided by the clients' numbers of steps", ERROR),
-    shown=_steps,
 )
 PLAYERS = (
     pick(

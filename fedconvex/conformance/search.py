@@ -113,6 +113,8 @@ def _work(exam: Exam, k: int, r: Reading) -> list[tuple[Any, float]]:
 
 def count_outcomes(exam: Exam, r: Reading) -> int:
     """Return how many outcomes a round has."""
+    if exam.events and r.get("start") == "previous":
+        return ORDERS + 1  # clients' draws are not independent
     if exam.events == "partial":
         return sum(1 for _ in participants(exam, r.get("sampling", "distinct")))
     return math.prod(len(_work(exam, k, r)) for k in range(len(exam.clients)))
