@@ -30,7 +30,8 @@ __all__ = [
 def measure(who: str, v: Any) -> np.ndarray:
     """Return v as rows of nonnegative numbers, not all zero."""
     a = numeric(who, v, copy=False)
-    least, largest = (a.min(), a.max(axis=-1)) if a.size and a.ndim else (np.nan, np.nan)
+    known: Any = (a.min(), a.max(axis=-1)) if a.size and a.ndim else (np.nan, np.nan)
+    least, largest = known
     if least >= 0.0 and largest.min() > 0.0 and largest.max() <= HUGE:
         return a
     a = inputs.rows(who, a)
