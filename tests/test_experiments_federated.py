@@ -14,7 +14,9 @@ from fedconvex.papers import (
     agnostic_text,
     communication,
     data_sharing,
+    fedavg_central,
     fedprox_stragglers,
+    flatness,
     har_people,
     radfed_rounds,
     writers,
@@ -249,6 +251,48 @@ def test_claims_of_har_can_fail():
     assert verdicts(har_people.claims(people(-1.0))) == [False] * 4
 
 
+def flat(sign):
+    def value(rho):
+        high = 1.0 + sign * rho
+        numbers = {
+            "sharpness": 3.0 - high,
+            "largest eigenvalue": 3.0 - high,
+            "test loss": 3.0 - high,
+            "objective": high,
+        }
+        return numbers | {"sharpness at most": 0.0}
+
+    found = planted(value, rho=(0.0, 0.2, 1.0))
+    return Repeated(tuple(r | {"sharpness at most": r["sharpness"] + 0.1 * sign} for r in found.rows))
+
+
+def test_claims_of_flatness_can_fail():
+    assert verdicts(flatness.claims(flat(1.0))) == [True] * 5
+    assert verdicts(flatness.claims(flat(-1.0))) == [False] * 5
+
+
+def central(sign):
+    f = fedavg_central
+    level = {f.IID: 0.9 if sign > 0 else 0.8, f.SHARDS: 0.8 if sign > 0 else 0.9, f.SMALL: 0.9, f.LARGE_BATCH: 0.9}
+    rows = [
+        {"method": m, "repetition": r, "accuracy": a + 0.001 * ((r * (1 + i)) % 3)}
+        for i, (m, a) in enumerate(level.items())
+        for r in range(10)
+    ]
+    return Repeated(tuple(rows), 0.5)
+
+
+def test_claims_of_fedavg_central_can_fail():
+    assert verdicts(fedavg_central.claims(central(1.0))) == [True] * 4
+    assert verdicts(fedavg_central.claims(central(-1.0))) == [False] * 4
+    found = fedavg_central.posteriors(central(1.0))  # by hand: Student's t, correlation 1/3
+    d = central(1.0).values("accuracy", method=fedavg_central.IID)
+    d = d - central(1.0).values("accuracy", method=fedavg_central.SMALL)
+    scale = np.sqrt(1 / 10 + (1 / 3) / (2 / 3)) * d.std(ddof=1)
+    law = stats.t(9, d.mean(), scale)
+    assert next(found)["equivalent"] == pytest.approx(law.cdf(0.01) - law.cdf(-0.01))
+
+
 # ---------------------------------------------------------------- what is measured
 
 
@@ -306,7 +350,7 @@ def test_tiny_versions_measure_what_they_say(compiled_kernels):
     assert all(r["divergence"] <= r["bound"] for r in shared_rows)
     assert all(r["EMD over own share"] < 1e-9 for r in shared_rows)
     problem = communication.dealt(rows, np.arange(len(rows.y)) % 4)
-    losses = communication._losses(problem.solve().w[None], rows.X, rows.y)
+    losses = communication.mean_losses(problem.solve().w[None], rows.X, rows.y)
     np.testing.assert_allclose(losses[0] + 0.5e-3 * np.sum(problem.solve().w ** 2), problem.value(problem.solve().w))
     scale = fedprox_stragglers.StragglersScale(1, 2, ("iid",), (0.0,), (0.1,))
     ends = [r for r in fedprox_stragglers.runs(0, scale, 0) if r["round"] == 2]

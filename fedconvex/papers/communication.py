@@ -32,7 +32,7 @@ from fedconvex.papers.repeated import Repeated, draw_bars, draw_curves, higher
 from fedconvex.papers.style import blank, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "dealt", "mean_losses"]
 
 CLIENTS, SHARE, MARGIN, BATCH = 20, 0.25, 0.03, 10
 GRID = tuple(10.0 ** (e / 2.0) for e in range(-3, 4))  # of step sizes, over the number of local steps' square root
@@ -109,7 +109,7 @@ def weights(rows: TrainTest, number: int, scale: CommunicationScale, seed: int) 
         problem = dealt(rows, owner, p)
         method = FedAvg(step_size=0.3, local_steps=5)
         w = run(method, problem, rounds=scale.limit // 2, tol=0.0, record_every=scale.limit, progress=False).w[None]
-        loss = float(_losses(w, rows.X_test, rows.y_test)[0])
+        loss = float(mean_losses(w, rows.X_test, rows.y_test)[0])
         accuracy = float(accuracies(w, rows.X_test, rows.y_test)[0])
         yield {"weights": name, "repetition": number, "test loss": loss, "test accuracy": accuracy}
 
@@ -144,7 +144,7 @@ def one_shot(rows: TrainTest, number: int, seed: int) -> Iterator[Row]:  # 5
         yield row | {"a client alone": float(found[2:].mean())}
 
 
-def _losses(w: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def mean_losses(w: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the mean cross-entropy of models (R, C, d) on rows: (R,)."""
     scores = np.einsum("nd,rcd->rnc", X, w)
     return np.mean(np.logaddexp.reduce(scores, axis=2) - scores[:, np.arange(len(y)), y.astype(int)], axis=1)
