@@ -520,6 +520,11 @@ def test_figures_draw_what_the_frame_says(linear, tmp_path):
     image = heat_map(found, "step_size", "local_steps", tmp_path / "heat.svg").axes[0].images[0].get_array()
     assert image.shape == (2, 3) and np.isnan(np.asarray(image.filled(np.nan))[:, 2]).all()
     np.testing.assert_allclose(image[1, 0], np.log10(middle[-1]))
+    three = sweep({"a": FedSGD(step_size=0.1), "b": FedSGD(step_size=0.2)}, linear, grid={"step_size": [0.1, 0.3],
+                  "participation": [2, 5]}, rounds=5, seeds=3)  # fmt: skip
+    best = heat_map(three, "method", "step_size").axes[0].images[0].get_array()
+    ends = [np.sort(rows["gap"])[1] for _, rows in three.final().select(method="a", step_size=0.3).groups("setting")]
+    np.testing.assert_allclose(best[1, 0], np.log10(min(ends)))
     lines = best_plot(found, tmp_path / "best.png").axes[0].lines
     marked = [line for line in lines if len(line.get_xdata()) == 1]
     assert [line.get_xdata()[0] for line in marked] == [row["step_size"] for row in found.best()]

@@ -90,13 +90,13 @@ def heat_map(
     axes: Any = None,
     title: str = "",
 ) -> Any:
-    """Draw the median of where seeds end over two parameters, the lowest framed.
+    """Draw where runs end over two parameters: the median over seeds at the best of all others, the lowest framed.
 
     Parameters
     ----------
     found : Sweep
     x, y : str
-        Parameters along the sides. Over the others, as over the seeds, the median is taken.
+        Parameters along the sides.
     path, score, axes, title
         As for `gap_plot`.
 
@@ -127,7 +127,8 @@ def heat_map(
         raise bad("heat_map: y", "be another parameter than x", y)
     Z = np.full((ys.size, xs.size), np.nan)
     for values, rows in found.final().groups(y, x):
-        Z[np.searchsorted(ys, values[y]), np.searchsorted(xs, values[x])] = deciles(rows[score])[0]
+        ends = [deciles(some[score])[0] for _, some in rows.groups("setting")]
+        Z[np.searchsorted(ys, values[y]), np.searchsorted(xs, values[x])] = min(ends)
     size = max(4.0, min(12.0, 2.2 + 0.75 * xs.size)), max(2.8, min(9.0, 1.6 + 0.5 * ys.size))
     figure, (axis, *_) = panels((1, 1), size, axes)
     _cells(figure, axis, Z, _worded(score))
