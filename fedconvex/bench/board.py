@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among
+from fedconvex._check import among, bad, numeric
 from fedconvex.bench.cells import Rules
 
 __all__ = ["AXES", "Board", "Cell", "Spread", "data_profile", "performance_profile"]
@@ -238,7 +238,7 @@ def performance_profile(costs: np.ndarray, ratios: np.ndarray) -> np.ndarray:
     array([[1. , 1. ],
            [0. , 0.5]])
     """
-    costs = np.asarray(costs, dtype=float)
+    costs, ratios = _table("performance_profile", costs), numeric("performance_profile: ratios", ratios).ravel()
     known = np.isfinite(costs).any(axis=1)
     costs = costs[known]
     if not len(costs):
@@ -247,7 +247,7 @@ def performance_profile(costs: np.ndarray, ratios: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(costs == least, 1.0, costs / least)
     ratio[np.isnan(costs)] = np.nan
-    return _shares(ratio, np.asarray(ratios, dtype=float))
+    return _shares(ratio, ratios)
 
 
 def data_profile(costs: np.ndarray, budgets: np.ndarray) -> np.ndarray:
@@ -271,7 +271,14 @@ def data_profile(costs: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     array([[0.5, 1. ],
            [0. , 0.5]])
     """
-    return _shares(np.asarray(costs, dtype=float), np.asarray(budgets, dtype=float))
+    return _shares(_table("data_profile", costs), numeric("data_profile: budgets", budgets).ravel())
+
+
+def _table(who: str, costs: Any) -> np.ndarray:
+    a = numeric(f"{who}: costs", costs)
+    if a.ndim != 2 or not a.size:
+        raise bad(f"{who}: costs", "be (problems, solvers)", f"shape {a.shape}")
+    return a
 
 
 def _shares(values: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import __version__
-from fedconvex._check import among, bad, real, whole
+from fedconvex._check import among, bad, function, items, real, whole
 from fedconvex._files import check_folder, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules, run_cell
@@ -97,6 +97,8 @@ def bench(
     >>> [(c.solver, c.found["status"]) for c in board.cells]
     [('fedsgd', 'reached')]
     """
+    if progress is not None:
+        function("bench: progress", progress)
     rules = Rules(_targets(targets), whole("bench: rounds", rounds, low=1), whole("bench: repeats", repeats, low=1))
     entries, count = chosen(solvers, against, steps), whole("bench: seeds", seeds, low=1)
     return _board(
@@ -136,9 +138,11 @@ def _board(
 def chosen(solvers: Sequence[Any], against: Sequence[str] | str | None, steps: str) -> tuple[Solver, ...]:
     """Return the solvers that take part, each once and by a name of its own."""
     among("bench: steps", steps, ("theory", "tuned", "both"))
-    words = BUILTIN if against == "all" else DEFAULT if against is None else against
+    words = BUILTIN if isinstance(against, str) and against == "all" else DEFAULT if against is None else against
+    words = items("bench: against", [words] if isinstance(words, str) else words)
+    given_solvers = items("bench: solvers", [solvers] if isinstance(solvers, str) else solvers)
     out: list[Solver] = []
-    for given in [*([solvers] if isinstance(solvers, str) else solvers), *words]:
+    for given in (*given_solvers, *words):
         for tuned in {"theory": (False,), "tuned": (True,), "both": (False, True)}[steps]:
             entry = named(given) if isinstance(given, str) else of_target(given)
             if tuned and entry.tunable():
@@ -165,7 +169,7 @@ def _cases(given: Any, data: Any) -> tuple[Case, ...]:
 
 
 def _targets(given: Any) -> tuple[float, ...]:
-    values = [real("bench: targets", t, low=0.0, strict=True) for t in given]
+    values = [real("bench: targets", t, low=0.0, strict=True) for t in items("bench: targets", given)]
     if not values:
         raise bad("bench: targets", "be at least one gap", "none")
     return tuple(sorted(set(values), reverse=True))

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import losses
-from fedconvex._check import among, bad, real, text, whole
+from fedconvex._check import among, bad, real, text, whole, wrong_type
 from fedconvex.datasets import (
     linear_federation,
     load,
@@ -37,6 +37,7 @@ __all__ = ["AIMS", "Case", "Dials", "digest", "sparse_federation"]
 
 ONE_MODEL, WORST_DOMAIN, PER_TASK = "one model", "worst domain", "model per task"
 AIMS = (ONE_MODEL, WORST_DOMAIN, PER_TASK)
+LOSSES = ("squared", "logistic", "softmax", "hinge", "smoothed-hinge")
 GRID = 2.0**24
 DRAWN: Mapping[str, Callable[..., Any]] = {"linear": linear_federation, "logistic": logistic_federation}
 PARTITIONS = {
@@ -84,6 +85,12 @@ class Case:
 
     def __post_init__(self) -> None:
         who = f"problem {text('problem: name', self.name)!r}"
+        text(f"{who}: data", self.data)
+        if not isinstance(self.settings, Mapping):
+            raise wrong_type(f"{who}: settings", "be a mapping", f"{self.settings!r}")
+        if self.sha256 is not None:
+            text(f"{who}: sha256", self.sha256)
+        among(f"{who}: loss", self.loss, LOSSES)
         among(f"{who}: aim", self.aim, AIMS)
         real(f"{who}: l2", self.l2, low=0.0)
 
@@ -103,7 +110,7 @@ class Case:
 
     def over(self, federation: Federation) -> Any:
         """Return the problem over these rows, without anything that was computed from them before."""
-        loss = _loss(self.name, self.loss, federation.y)
+        loss = _loss(self.loss, federation.y)
         if self.aim == PER_TASK:
             return MultiTaskProblem(federation, loss, MeanRegularised(1.0, 1.0), normalisation="mean")
         return Problem(federation, loss, self.l2, weights="uniform" if self.aim == WORST_DOMAIN else None)
@@ -150,11 +157,10 @@ def _known(who: str, given: Mapping[str, Any], function: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def _loss(who: str, name: str, y: np.ndarray) -> Any:
-    known = {"squared": "Squared", "logistic": "Logistic", "softmax": "Softmax", "hinge": "Hinge"}
-    known["smoothed-hinge"] = "SmoothedHinge"
-    among(f"problem {who}: loss", name, list(known))
-    return losses.Softmax(int(y.max()) + 1) if name == "softmax" else getattr(losses, known[name])()
+def _loss(name: str, y: np.ndarray) -> Any:
+    if name == "softmax":
+        return losses.Softmax(int(y.max()) + 1)
+    return getattr(losses, "".join(part.capitalize() for part in name.split("-")))()
 
 
 def _labels(y: np.ndarray, loss: str) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._check import instance
 from fedconvex.bench.problems import ONE_MODEL, WORST_DOMAIN, Case, Dials
 
 __all__ = ["Referee"]
@@ -32,6 +33,7 @@ class Referee:
     """
 
     def __init__(self, case: Case) -> None:
+        instance("Referee: case", case, Case)
         self.case, self.problem = case, case.problem()
 
     @cached_property

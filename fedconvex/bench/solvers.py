@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import methods
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad, flag, text, wrong_type
 from fedconvex.bench import pooled
 from fedconvex.bench.problems import ONE_MODEL, PER_TASK, WORST_DOMAIN
 from fedconvex.loss_traits import traits
@@ -183,7 +183,10 @@ def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = N
     >>> named("scaffold").settings
     {'local_steps': 5}
     """
-    more = dict(settings or {})
+    text("bench: solver", name)
+    if settings is not None and not isinstance(settings, Mapping):
+        raise wrong_type("bench: settings", "be a mapping", f"{settings!r}")
+    tuned, more = flag("bench: tuned", tuned), dict(settings or {})
     if name in pooled.FITS:
         return Solver(name, pooled.FITS[name], "pooled")
     if name in _SETTINGS:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad, wrong_type
-from fedconvex._files import existing
+from fedconvex._files import existing, read_place
 from fedconvex.bench.problems import PER_TASK, WORST_DOMAIN, Case, at_place
 
 __all__ = ["SUITES", "data_cases", "suite"]
@@ -164,7 +164,7 @@ def data_cases(folder: str | os.PathLike[str]) -> tuple[Case, ...]:
     ValueError
         If there is none of them, or the folder does not exist.
     """
-    place = Path(folder)
+    place = read_place("--data", folder)
     found = []
     for name, (loss, l2, how, parameter) in FOLDER.items():
         if (place / f"{name}.npz").is_file():

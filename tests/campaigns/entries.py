@@ -61,6 +61,7 @@ RECORDS = {
     "Iterates",
     "Oracle",
     "Rate",
+    *("Arrays", "Board", "Solver"),
     *(
         "Columns",
         "Column",
@@ -570,6 +571,7 @@ def descent(clients: Any, hyper: Any, rounds: int) -> list[np.ndarray]:
 def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
     from fedconvex import Problem, Squared
+    from fedconvex.bench import Case
     from fedconvex.remote import Site
     from fedconvex.report import domain_scores
     from fedconvex.secure import Party, encode
@@ -587,6 +589,7 @@ def own() -> dict[str, dict[str, Any]]:
     table = {"a": w["X"][:, 0], "b": w["X"][:, 1], "y": w["y"], "who": w["who"]}
     frame, columns = read_table(table, "y", "who")
     make = functools.partial(Problem, loss=Squared(), l2=0.1)
+    tiny = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared")
     return {
         "FedProx": {"step_size": 0.1},
         "Federation.from_clients": {"clients": [(w["X"][:9], w["y"][:9]), (w["X"][9:], w["y"][9:])]},
@@ -655,6 +658,13 @@ def own() -> dict[str, dict[str, Any]]:
         "theorems.virtual.virtual_descent": {"before": 1.0, "unasked": 0},
         "theorems.virtual.virtual_growth": {"kappa": np.array([0.1, 2.5]), "rho": 1.0, "rounds": 300},
         "datasets.load_npz": {"path": files["npz"]},
+        "bench.bench": {"solvers": [], "suite": [tiny], "against": ["fedsgd"], "targets": [0.1], "rounds": 3},
+        "bench.Case": {"name": "tiny", "data": "linear"},
+        "bench.Referee": {"case": tiny},
+        "bench.named": {"name": "fedavg"},
+        "bench.suite": {"name": "small"},
+        "bench.data_profile": {"costs": [[1.0, 2.0]], "budgets": [1.0]},
+        "bench.performance_profile": {"costs": [[1.0, 2.0]], "ratios": [1.0, 2.0]},
         "sweeps.heat_map": {"x": "step_size", "y": "local_steps"},
         "sweeps.read_sweep": {"path": files["sweep"]},
         "datasets.load_svmlight": {"path": files["svm"]},
