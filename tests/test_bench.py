@@ -40,7 +40,10 @@ def test_costs_are_those_of_gradient_descent_by_hand():
     assert [row["passes"] for row in cell.found["costs"]] == expected
     other = next(c for c in board.cells if c.solver == "descent")
     assert other.found["status"] == "reached" and other.found["costs"][1]["passes"] == other.found["costs"][1]["rounds"]
-    assert np.isnan(board.cost("tiny", "descent", 1e-2, "floats").median)  # nobody counts them
+    assert np.isnan(board.cost("tiny", "descent", 1e-2, "floats").median)  # nobody counts them,
+    short = bench([bench_solvers.descent], suite=[TINY], against=["fedsgd"], targets=[1e-5], rounds=1)
+    assert np.isnan(short.cost("tiny", "descent", 1e-5, "floats").median)  # where a target is not met either
+    assert short.cost("tiny", "fedsgd", 1e-5, "floats").median == np.inf
     assert not board.offences
 
 

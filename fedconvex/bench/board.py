@@ -32,10 +32,13 @@ class Cell(NamedTuple):
 
     def cost(self, target: float, axis: str) -> float:
         """Return what a target cost: infinity where it was not met, NaN where nobody counts."""
+        if self.kind == "pooled" and axis == "rounds":
+            return math.nan  # iterations on all rows in one place are no rounds
         for i, row in enumerate(self.found["costs"]):
             if row["target"] == target:
+                curve = self.found["curve"].get(axis, [0])
                 if row["rounds"] is None:
-                    return math.inf
+                    return math.nan if curve and curve[-1] is None else math.inf
                 value = self.timed["costs"][i] if axis == "seconds" else row[axis]
                 return math.nan if value is None else float(value)
         return math.inf
@@ -165,7 +168,7 @@ class Board:
 
     def reached(self, solver: str, target: float) -> tuple[int, int]:
         """Return on how many problems a solver met a target in the median, and how many it is made for."""
-        found = [self.cost(p, solver, target, "rounds") for p in self.problems]
+        found = [self.cost(p, solver, target, "seconds") for p in self.problems]
         known = [f for f in found if f is not None]
         return sum(math.isfinite(f.median) for f in known), len(known)
 

@@ -97,8 +97,6 @@ def bench(
     >>> [(c.solver, c.found["status"]) for c in board.cells]
     [('fedsgd', 'reached')]
     """
-    if progress is not None:
-        function("bench: progress", progress)
     rules = Rules(_targets(targets), whole("bench: rounds", rounds, low=1), whole("bench: repeats", repeats, low=1))
     entries, count = chosen(solvers, against, steps), whole("bench: seeds", seeds, low=1)
     return _board(
@@ -118,6 +116,8 @@ def _board(
 ) -> Board:
     """Carry all cells out."""
     home = None
+    if progress is not None:
+        function("bench: progress", progress)
     if folder is not None:
         home = check_folder("bench: folder", folder)
         (home / "cells").mkdir(exist_ok=True)

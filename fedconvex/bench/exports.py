@@ -180,7 +180,7 @@ def fairness(board: Board) -> list[str]:
         "Floats are all numbers sent up and down, by all clients together; passes are gradient passes over all rows. "
         "A dash stands where a solver does not say, or where all rows are in one place.",
         f"A solver that draws is run with {board.seeds} seeds, and shown by its median and deciles.",
-        "Pooled solvers (scikit-learn, LIBLINEAR) have all rows in one place; their rounds are iterations, and each "
+        "Pooled solvers (scikit-learn, LIBLINEAR) have all rows in one place; their iterations are no rounds, and each "
         "time is that of a run of so many iterations from the start.",
         "Ranks are averages over problems and targets that somebody met, ties shared, and only over the problems that "
         "a solver is made for.",
