@@ -105,18 +105,27 @@ def client_agnostic(shares: Any, *, value: float) -> Bound:
 
 
 def _shares(p: Problem) -> tuple[np.ndarray, float]:
-    """Return the shares q (K, p), and how far clients' slices are from copies of their domains: in shares of rows."""
-    fed = p.federation
+    """Return the shares q (K, p), and how far a client's slice is from a copy of its domain, in shares of rows.
+
+    The largest distance of all clients, or that of the first client that is no mixture.
+    """
+    fed, domain, apart = p.federation, np.asarray(p.federation.domain), 0.0
     rows = np.column_stack([fed.X.toarray() if fed.is_sparse else fed.X, fed.y])
-    _, code = np.unique(rows, axis=0, return_inverse=True)
-    who = np.repeat(np.arange(fed.K), fed.sizes)
-    held = np.zeros((fed.K, len(fed.domain_labels), code.max() + 1))
-    np.add.at(held, (who, fed.domain, code.ravel()), 1.0)
-    counts, whole = held.sum(axis=2), held.sum(axis=0)
+    code, C = np.unique(rows, axis=0, return_inverse=True)[1].ravel(), int(domain.max()) + 1
+    whole = np.zeros((C, int(code.max()) + 1))
+    np.add.at(whole, (domain, code), 1.0)
     whole /= whole.sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(np.nan_to_num(held / counts[:, :, None]) - whole * (counts > 0.0)[:, :, None]).sum(axis=2)
-    return counts / fed.sizes[:, None], float(apart.max())
+    shares = np.zeros((fed.K, C))
+    np.add.at(shares, (np.repeat(np.arange(fed.K), fed.sizes), domain), 1.0)
+    for k, counts in enumerate(shares):
+        mine, held = slice(int(fed.ptr[k]), int(fed.ptr[k + 1])), np.zeros_like(whole)
+        np.add.at(held, (domain[mine], code[mine]), 1.0)
+        there = counts > 0.0
+        distances = np.abs(held[there] / counts[there, None] - whole[there]).sum(axis=1)
+        apart = max(apart, float(distances.max()))
+        if apart > 1e-12:
+            break
+    return shares / fed.sizes[:, None], apart
 
 
 def _read(s: Setting) -> Reading:
