@@ -8,6 +8,7 @@ import pytest
 from fedconvex.cli import main
 from fedconvex.sweeps import read_sweep, sweeping
 
+MANY = ",".join(map(str, range(1, 14)))
 DATA = ["sweep", "d.csv", "--target", "y", "--client", "c", "--rounds", "2"]
 
 
@@ -84,6 +85,11 @@ def test_mistakes_are_one_line(table, capsys):
         (["--plot", "x.txt"], "--plot must end in"),
         (["--heat-map", "x.png"], "--heat-map must come with two settings"),
         (["--best-plot", "x.png"], "--best-plot must come with a setting"),
+        (["--plot", "x.png", "--grid", f"l2={MANY}"], "--plot must draw at most 12 curves; got 13"),
+        (
+            ["--best-plot", "x.png", "--grid", f"l2={MANY}", "--grid", "step_size=1,2"],
+            "--best-plot must draw at most 12",
+        ),
         (["--over", "step_size"], "--over must name a setting of the grid"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--jobs", "0"], "--jobs must be at least 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import textwrap
 import warnings
@@ -137,6 +138,7 @@ def _sweep(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
     """Refuse what does not go together, before any work is done."""
     from fedconvex.report.plots import check_plot_path
+    from fedconvex.sweeps.figures import CURVES
 
     if args.method not in SWEPT:
         raise bad("--method", "be one of " + ", ".join(SWEPT), args.method, "fedconvex solve runs the others")
@@ -150,6 +152,14 @@ def _check(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
         raise bad("--over", f"name a setting of the grid ({', '.join(grid) or 'none'})", args.over)
     if args.best_plot is not None and not grid:
         raise bad("--best-plot", "come with a setting in the grid", "none")
+    settings = math.prod(map(len, grid.values()))
+    along = args.over or ("step_size" if "step_size" in grid else next(iter(grid), ""))
+    for option, file, curves in (
+        ("--plot", args.plot, settings),
+        ("--best-plot", args.best_plot, settings // len(grid.get(along, "1"))),
+    ):
+        if file is not None and curves > CURVES:
+            raise bad(option, f"draw at most {CURVES} curves", curves, "take fewer values, or --heat-map")
     if args.out is not None:
         if check_file("--out", args.out).suffix.lower() not in SUFFIXES:
             raise bad("--out", "end in " + ", ".join(SUFFIXES), args.out)

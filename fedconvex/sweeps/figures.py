@@ -12,9 +12,9 @@ from fedconvex._check import among, bad, instance, items
 from fedconvex.report.plots import COLOURS, check_plot_path, finished, light_grid, look_of, panels
 from fedconvex.sweeps.frame import Sweep, deciles
 
-__all__ = ["best_plot", "gap_plot", "heat_map"]
+__all__ = ["CURVES", "best_plot", "gap_plot", "heat_map"]
 
-_CURVES = 12  # that can be told apart
+CURVES = 12  # that can be told apart
 _CELLS = 60  # along a side of a heat map
 _WORDS = {"gap": "certified gap", "value": "objective", "round": "rounds", "step_size": "step size"}
 
@@ -212,8 +212,8 @@ def _check(found: Any, who: str, score: str) -> None:
 def _few(found: Sweep, names: Sequence[str], who: str) -> list[tuple[dict[str, Any], Sweep]]:
     """Return the groups that are curves, or raise if they are too many to tell them apart."""
     groups = list(found.groups(*names))
-    if len(groups) > _CURVES:
-        raise bad(who, f"draw at most {_CURVES} curves", len(groups), "select some settings, or name fewer parameters")
+    if len(groups) > CURVES:
+        raise bad(who, f"draw at most {CURVES} curves", len(groups), "select some settings, or name fewer parameters")
     return groups
 
 
