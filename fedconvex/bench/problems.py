@@ -208,7 +208,7 @@ def sparse_federation(
     --------
     >>> from fedconvex.bench.problems import sparse_federation
     >>> sparse_federation(n_clients=3, n_features=40, rows_per_client=5)
-    Federation(3 clients, 15 rows, 40 features, sparse)
+    Federation(3 clients, 15 rows, 40 features, sparse, 19.17% filled)
     """
     who = "sparse_federation"
     K, d = whole(f"{who}: n_clients", n_clients, low=1), whole(f"{who}: n_features", n_features, low=1)
