@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import sys
 import time
 
@@ -29,7 +30,7 @@ def planted(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         figure, (axis,) = blank()
         axis.plot([0, 1], [1, 2])
-        rows = [{"method": "A", "rounds": "12"}, {"method": "Longer", "rounds": "1k+"}]
+        rows = [{"method": "A", "rounds": "12", "loss": 1 / 3}, {"method": "Longer", "rounds": "1k+", "loss": math.nan}]
         return Findings("Sums", (Claim("1 + 1 = 2", seed != 13, "2"),), ("A note.",), {"f": figure}, {"table": rows})
 
     monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds numbers", study, "any")})
@@ -61,7 +62,7 @@ def test_it_writes_and_prints(planted, tmp_path, capsys):
     assert [row["rounds"] for row in csv.DictReader((out / "table.csv").open())] == ["12", "1k+"]
     said = capsys.readouterr()
     assert said.err == ""
-    for part in ("holds   1 + 1 = 2", "A note.", "  Longer     1k+\n", "Wrote 4 files to reproduce-sums"):
+    for part in ("holds   1 + 1 = 2", "A note.", "0.3333", "  Longer     1k+", "Wrote 4 files to reproduce-sums"):
         assert part in said.out
 
 

@@ -117,7 +117,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
     head = list(rows[0])
     text = [isinstance(rows[0][key], str) and not _number(rows[0][key]) for key in head]
-    return aligned(head, [[str(row[key]) for key in head] for row in rows], text, "  ", fits())
+    return aligned(head, [[_cell(row[key]) for key in head] for row in rows], text, "  ", fits())
+
+
+def _cell(value: Any) -> str:
+    """Return a number with four digits, nothing for one that does not exist, and anything else as it is."""
+    if not isinstance(value, float):
+        return str(value)
+    return "" if value != value else f"{value:.4g}"
 
 
 def _number(text: str) -> bool:
