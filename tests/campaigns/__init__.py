@@ -54,8 +54,8 @@ CAMPAIGNS = {
     "conform": Campaign(
         "test_conformance:correct_trial", "correct implementations that are read as something else", 12
     ),
-    "conform-methods": Campaign("test_conformance:method_trial", "methods that are not recognised", 4),
-    "conform-planted": Campaign("test_conformance:planted_trial", "errors that are not named", 3),
+    "conform-methods": Campaign("test_conformance:method_trial", "methods that are not recognised", 1),
+    "conform-planted": Campaign("test_conformance:planted_trial", "errors that are not named", 1),
     "corruptions": Campaign("campaigns.damage:corruption_trial", "damaged files that are read, or crash readers", 12),
     "determinism": Campaign("campaigns.determinism:trial", "states that differ where they should be equal", 2),
     "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
