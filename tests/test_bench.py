@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedconvex.bench import SUITES, Case, Referee, bench, data_profile, performance_profile, suite
+from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile, performance_profile, suite
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
 from fedconvex.bench.honesty import LIES, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
@@ -200,3 +200,18 @@ def test_tuned_solvers_pay_for_tuning():
     assert tuned.solver == "fedsgd, tuned" and "tuned" in tuned.found["words"]
     assert tuned.found["costs"][0]["rounds"] > 6 * 30
     assert tuned.found["costs"][0]["floats"] > 6 * 30 * 12 > plain.found["costs"][0]["floats"]
+
+
+def test_profiles_and_cases_refuse_what_they_cannot_use():
+    for profile in (performance_profile, data_profile):
+        with pytest.raises(ValueError, match="must be finite"):
+            profile(np.ones((1, 1)), [np.nan])
+    with pytest.raises(ValueError, match="sha256 must be 64 hexadecimal digits"):
+        Case("tiny", "linear", {}, "squared", sha256="abc")
+
+
+def test_cells_of_another_state_of_the_package_are_other_cells(monkeypatch):
+    solver, rules = named("fedavg"), (1e-3, 10)
+    now = campaign._key(TINY, solver, 0, rules)
+    monkeypatch.setattr(campaign, "package_digest", lambda: "edited")
+    assert campaign._key(TINY, solver, 0, rules) != now

@@ -461,3 +461,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["conform", "mine_for_conform:train"]) == 2
     assert main(["conform"]) == 0
     assert "scaffold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["gossip", ["fedavg"], np.array("fedavg"), None])
+def test_families_that_are_none_are_refused(family):
+    with pytest.raises(ValueError, match="conform: family must be one of"):
+        conform(lambda clients, hyper, rounds: [], family)

@@ -151,3 +151,10 @@ def test_what_is_refused(call, words):
     """By name, with what was given."""
     with pytest.raises((ValueError, TypeError), match=words):
         call()
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, 5e-324, 1e308, float("inf")])
+def test_radii_without_squares_are_refused(radius):
+    problem = Problem(Federation.from_arrays(np.eye(2), [1.0, 0.0], [0, 1]), Squared())
+    with pytest.raises(ValueError, match="sharpness: radius must be"):
+        sharpness(problem, [0.0, 0.0], radius)

@@ -241,7 +241,7 @@ def performance_profile(costs: np.ndarray, ratios: np.ndarray) -> np.ndarray:
     array([[1. , 1. ],
            [0. , 0.5]])
     """
-    costs, ratios = _table("performance_profile", costs), numeric("performance_profile: ratios", ratios).ravel()
+    costs, ratios = _table("performance_profile", costs), _edges("performance_profile: ratios", ratios)
     known = np.isfinite(costs).any(axis=1)
     costs = costs[known]
     if not len(costs):
@@ -274,13 +274,20 @@ def data_profile(costs: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     array([[0.5, 1. ],
            [0. , 0.5]])
     """
-    return _shares(_table("data_profile", costs), numeric("data_profile: budgets", budgets).ravel())
+    return _shares(_table("data_profile", costs), _edges("data_profile: budgets", budgets))
 
 
 def _table(who: str, costs: Any) -> np.ndarray:
     a = numeric(f"{who}: costs", costs)
     if a.ndim != 2 or not a.size:
         raise bad(f"{who}: costs", "be (problems, solvers)", f"shape {a.shape}")
+    return a
+
+
+def _edges(who: str, given: Any) -> np.ndarray:
+    a = numeric(who, given).ravel()
+    if not np.isfinite(a).all():
+        raise bad(who, "be finite", "some that are not")
     return a
 
 

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import __version__
 from fedconvex._check import among, bad, function, items, real, whole
-from fedconvex._files import check_folder, write_file
+from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules, run_cell
 from fedconvex.bench.problems import Case
@@ -233,7 +233,7 @@ def _runs(referee: Referee, entry: Solver, seeds: int) -> int:
 
 
 def _key(case: Case, entry: Solver, seed: int, rules: Rules) -> str:
-    """Return the name of a cell's file: all that its result depends on, the source of a solver from outside too."""
+    """Return the name of a cell's file: all that its result depends on, sources included."""
     source = ""
     if entry.own:
         home = inspect.getmodule(entry.target if inspect.isroutine(entry.target) else type(entry.target))
@@ -241,7 +241,7 @@ def _key(case: Case, entry: Solver, seed: int, rules: Rules) -> str:
         path = getattr(home, "__file__", None)
         source = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""
         source += repr(entry.target) if not inspect.isroutine(entry.target) else entry.target.__qualname__
-    what = [__version__, repr(case), entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned, source]
+    what = [package_digest(), repr(case), entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned, source]
     return hashlib.sha256(repr([*what, seed, tuple(rules)]).encode()).hexdigest()[:32]
 
 

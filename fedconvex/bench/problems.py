@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +90,9 @@ class Case:
         if not isinstance(self.settings, Mapping):
             raise wrong_type(f"{who}: settings", "be a mapping", f"{self.settings!r}")
         if self.sha256 is not None:
-            text(f"{who}: sha256", self.sha256)
+            digits = text(f"{who}: sha256", self.sha256)
+            if not re.fullmatch("[0-9a-f]{64}", digits):
+                raise bad(f"{who}: sha256", "be 64 hexadecimal digits, as `digest` gives them", f"{digits!r}")
         among(f"{who}: loss", self.loss, LOSSES)
         among(f"{who}: aim", self.aim, AIMS)
         real(f"{who}: l2", self.l2, low=0.0)

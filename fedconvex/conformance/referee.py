@@ -71,7 +71,7 @@ def conform(train: Any, family: str = "fedavg", *, tol: float | None = None) -> 
     """
     if not callable(train):
         raise wrong_type("conform: train", "be a function train(clients, hyper, rounds)", f"{train!r}")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise bad("conform: family", "be one of " + ", ".join(FAMILIES), f"{family!r}")
     a, f = abilities_of(train), FAMILIES[family]
     tol = (FLOAT32 if a.float32 else FLOAT64) if tol is None else real("conform: tol", tol, low=0.0, strict=True)

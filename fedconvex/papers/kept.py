@@ -18,13 +18,12 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fedconvex._files import write_file
+from fedconvex._files import package_digest, write_file
 
 __all__ = ["keeping", "kept", "number_kept"]
 
@@ -44,7 +43,7 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
         yield
         return
     read = "" if data is None or not Path(data).is_file() else hashlib.sha256(Path(data).read_bytes()).hexdigest()
-    identity = json.dumps([name, quick, seed, read, _source()])
+    identity = json.dumps([name, quick, seed, read, package_digest()])
     mark = folder / _IDENTITY
     if folder.is_dir() and not (mark.is_file() and mark.read_text() == identity):
         shutil.rmtree(folder)
@@ -99,15 +98,6 @@ def kept(part: str, make: Callable[[], T]) -> T:
 def number_kept(folder: Path) -> int:
     """Return how many finished parts a folder holds."""
     return len(list(folder.glob("*.npz"))) if folder.is_dir() else 0
-
-
-@lru_cache(maxsize=1)
-def _source() -> str:
-    """Return a digest of the package's source."""
-    home, total = Path(__file__).parents[1], hashlib.sha256()
-    for file in sorted(home.rglob("*.py")):
-        total.update(file.read_bytes())
-    return total.hexdigest()
 
 
 def _read(file: Path) -> Any:

@@ -86,12 +86,12 @@ def sharpness(problem: Problem, w: Any, radius: float) -> Sharpness:
     w : model
         Any, not only a minimiser.
     radius : float
-        rho, positive.
+        rho, from 1e-100 to 1e100.
 
     Raises
     ------
     TypeError, ValueError
-        If there is a penalty, there are more parameters, or the radius is not positive.
+        If there is a penalty, there are more parameters, or the radius is out of its range.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def sharpness(problem: Problem, w: Any, radius: float) -> Sharpness:
     _check("sharpness", problem)
     if problem.penalty is not None:
         raise wrong_type("sharpness: problem", "have no penalty", f"{problem.penalty!r}")
-    rho = real("sharpness: radius", radius, low=0.0, strict=True)
+    rho = real("sharpness: radius", radius, low=1e-100, high=1e100)  # whose squares are numbers
     W, single = problem.flatten(w)
     if not single:
         raise bad("sharpness: w", "be one model", f"{len(W)} models")

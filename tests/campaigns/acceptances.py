@@ -109,10 +109,17 @@ KINDS = (
     Kind(
         "functions",
         "function | type | generator",
-        "problems.QEnsemble.q | methods.*.sums | verify.own_theorem.bound | verify.tightest.progress",
+        "problems.QEnsemble.q | methods.*.sums | verify.own_theorem.bound | verify.tightest.progress |"
+        "bench.bench.progress | remote.Site.make",
         "called when they are used, and what they return is checked then",
     ),
-    Kind("bytes", "bytes", "secure.Party.mask.context", "what it is made for"),
+    Kind("bytes", "bytes", "secure.Party.mask.context | remote.Exchange.secret", "what it is made for"),
+    Kind(
+        "the name of a set",
+        "word | blank | unknown | long | null",
+        "bench.Case.data",
+        "the path of a file, which is looked for when the problem is made",
+    ),
     Kind(
         "records",
         "*",

@@ -47,12 +47,12 @@ CALLED_BY_THE_DRIVER = {
     *("worst", "objective"),
     *("corrected", "steepest", "check_stages", "directions", "certified", "lower", "direction", "smoothed"),
     *("reach", "bend", "steepness", "gaps", "absolute", "weigh", "need_curvature", "need_equal_rows", "valid"),
-    *("adapted", "blocks", "gradient_parts"),
+    *("adapt", "adapted", "blocks", "gradient_parts"),
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
 }
 RECORDS = {
     *("Abilities", "Conformance"),
-    "BestStep",
+    *("BestStep", "OwnersComparison"),
     "Client",
     "Exponent",
     "HardInstance",
