@@ -177,7 +177,7 @@ def test_whatever_a_node_does_wrong_is_named():
             raise OSError("no such file: south.csv")
         return load(context)
 
-    with pytest.warns(SiteWarning, match=r"node \d+ must serve a client of the roster; got OSError: no such file"):
+    with pytest.warns(SiteWarning, match=r"node \d+ must serve a client of the roster; got OSError; the log of"):
         far, roster = far_run(method, make, grid_of(method, make, load=broken), deadline=0.5, rounds=1)
     assert {i.client for i in roster.incidents} == {"south"} and np.isnan(far.trace.value[-1]).all()
 

@@ -203,6 +203,19 @@ def test_a_site_that_takes_part_in_something_else_says_so(there, said):
     assert {i.client for i in roster.incidents} == {"east"}
 
 
+def test_an_error_that_quotes_a_row_stays_at_its_site(caplog):
+    """What its own code raises may hold cells of its rows: the server learns the class, the site's log the rest."""
+    fed, make = pair()
+    other = fed.y.copy()
+    other[fed.ptr[1]] = 37.25  # no label of a logistic loss
+    method, spoiled = FedSGD(step_size=0.1), Federation(fed.X, other, fed.ptr, fed.labels)
+    sites = [Site(method, make, f.subset([k])) for k, f in enumerate((fed, spoiled, fed))]
+    roster = Roster.of(make, fed)
+    with pytest.warns(SiteWarning, match=r"site east: ValueError; the log of the site"):
+        run(method, roster, transport=in_process(sites), rounds=2)
+    assert "37.25" in caplog.text and not any("37.25" in i.what for i in roster.incidents)
+
+
 def test_another_version_is_refused(monkeypatch):
     fed, make = pair()
     method = SCAFFOLD(step_size=0.1)

@@ -44,10 +44,19 @@ class SiteSums(SecureSums):
         for i in range(R if self.masks is not None else 0):
             everybody = {int(j): self.told[int(j)] for j in self.circle[i]}
             context = self.contexts[i]
-            numbers[i, 0] = self.masks.mask(encode(flat[i, 0], self.bits, len(everybody)), everybody, context)
+            numbers[i, 0] = self.masks.mask(_encoded(flat[i, 0], self.bits, len(everybody)), everybody, context)
             mark = hashlib.blake2b(agreement(everybody) + context, digest_size=8).digest()
             agreed[i, 0] = len(everybody), int.from_bytes(mark, "little", signed=True)
         return Masked(numbers, np.empty((R, 1, 0), dtype=np.uint64), ids, agreed)
+
+
+def _encoded(flat: np.ndarray, bits: int, parties: int) -> np.ndarray:
+    """Return `encode`, or refuse without the number that is too large."""
+    try:
+        return encode(flat, bits, parties)
+    except ValueError:
+        limit = f"finite and below {2.0 ** (63 - bits) / parties:.3g}"
+        raise Refused(f"its numbers must be {limit} to be masked: lower bits (now {bits}), or scale the data") from None
 
 
 class Masks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -27,6 +28,12 @@ _KINDS = {"f8", "i8", "u8", "b1", "u1"}  # types of arrays that may travel
 
 class Refused(Exception):
     """A message that is not used, and why."""
+
+
+def unsaid(who: str, error: Exception) -> str:
+    """Return what a server is told of an error, which may quote rows: its class. The rest is logged here."""
+    logging.getLogger("fedconvex").error("%s: %s: %s", who, type(error).__name__, error)
+    return f"{type(error).__name__}; the log of the site says more"
 
 
 class Request(NamedTuple):

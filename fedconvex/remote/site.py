@@ -18,7 +18,7 @@ from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
 from fedconvex.remote.masks import Masks
-from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request
+from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request, unsaid
 from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import report, statistic_of
 from fedconvex.remote.site_files import SiteFile
@@ -129,10 +129,14 @@ class Site:
                 raise Refused(f"there is no kind {request.kind}")
             with np.errstate(all="ignore"):
                 return {"header": request.header()} | kinds[request.kind](request, arrays)
+        except Refused as error:
+            return self._refusal(request, str(error))
         except Exception as error:  # whatever a message makes its readers raise: the server is told, the site stays
-            kind = "" if isinstance(error, (Refused, ValueError, TypeError)) else f"{type(error).__name__}: "
-            why = f"site {self.label}: {kind}{error}"
-            return {"header": request._replace(kind=REFUSE).header(), "why": messages.text(why)}
+            return self._refusal(request, unsaid(f"site {self.label}", error))
+
+    def _refusal(self, request: Request, why: str) -> dict[str, np.ndarray]:
+        text = messages.text(f"site {self.label}: {why}")
+        return {"header": request._replace(kind=REFUSE).header(), "why": text}
 
     def _join(
         self, request: Request, arrays: dict[str, np.ndarray], secret: bytes | None = None
@@ -148,7 +152,11 @@ class Site:
         names = messages.names_of(arrays["domains"])
         sizes, masses, ids = arrays["sizes"], arrays["masses"], arrays["ids"]
         clients = Clients(np.arange(K), ids, sizes, masses, self.own.d, names)
-        problem = self.make(Placed(clients, self.own, number))
+        try:
+            placed = Placed(clients, self.own, number)
+        except ValueError as error:  # of the roster
+            raise Refused(str(error)) from None
+        problem = self.make(placed)
         mine = messages.terms_of(self.method, problem, fedconvex.__version__)
         if found := messages.difference(terms, mine):
             raise Refused(f"the terms differ: {found}")

@@ -15,7 +15,7 @@ from fedconvex.engines.flower.nodes import Nodes, refusal
 from fedconvex.engines.flower.records import StateRecord, arrays_of, flwr_app, record
 from fedconvex.federation import Federation
 from fedconvex.remote import Roster, Site
-from fedconvex.remote.messages import forms
+from fedconvex.remote.messages import forms, unsaid
 
 __all__ = ["QUIET", "client_app", "server_app"]
 
@@ -115,8 +115,8 @@ class _Node(NamedTuple):
     def _reply(message: Any, context: Any, answer: Callable[[Any, Any], dict[str, np.ndarray]]) -> Any:
         try:
             arrays = answer(message, context)
-        except Exception as error:  # of rows and files of one's own: the server is told
-            arrays = refusal(f"{type(error).__name__}: {error}")
+        except Exception as error:  # of rows and files of one's own: the server is told that there is one
+            arrays = refusal(unsaid("client_app", error))
         return flwr_app().Message(record(arrays), reply_to=message)
 
 
