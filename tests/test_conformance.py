@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -407,6 +408,36 @@ def test_what_cannot_be_done_is_left_out():
     assert "sampling" not in found.reading
 
 
+@pytest.mark.slow
+def test_what_is_fixed_is_no_deviation():
+    def train(clients, hyper, rounds, steps=None, l2=None, size=None):
+        rng, w, models = np.random.default_rng(hyper["seed"]), hyper["start"], []
+        if rounds > 100:
+            raise NotImplementedError("at most 100 rounds")
+        for _ in range(rounds):
+            answers = []
+            for X, y in clients:
+                v = w
+                for _ in range(steps or hyper["epochs"]):
+                    order = rng.permutation(len(y))
+                    b = size or hyper["batch_size"] or len(y)
+                    for at in (order[i : i + b] for i in range(0, len(y), b)):
+                        ridge = (hyper["l2"] if l2 is None else l2) * v
+                        v = v - hyper["step_size"] * (X[at].T @ (X[at] @ v - y[at]) / len(at) + ridge)
+                answers.append(v)
+            w = np.mean(answers, axis=0)
+            models.append(w)
+        return models
+
+    for given, batches in (({"steps": 2}, ()), ({"l2": 0.1}, ()), ({"size": 2}, ("epochs",)), ({"size": 99}, ())):
+        names = {"steps": "epochs", "size": "batch_size", "l2": "l2"}
+        fixed = {names[n]: v for n, v in given.items()}
+        declared = can(losses=("squared",), partial=False, batches=batches, hyper=fixed)
+        found = conform(declared(functools.partial(train, **given)), "fedavg")
+        assert found.conforms, found
+        assert ("one step, squared" in found.left_out) == (fixed == {"batch_size": 2})
+
+
 def test_bad_implementations_are_refused_by_name():
     def answering(answer):
         return can(losses=("squared",), partial=False, batches=())(lambda clients, hyper, rounds: answer(hyper, rounds))
@@ -425,7 +456,23 @@ def test_bad_implementations_are_refused_by_name():
         can(lasses=())
     with pytest.raises(ValueError, match="can: losses must be a tuple out of"):
         can(losses=("hinge",))
-    found = conform(answering(lambda h, rounds: [np.full(3, np.nan)] * rounds), "fedavg")
+    with pytest.raises(TypeError, match="return arrays of real numbers"):
+        conform(answering(lambda h, rounds: [np.zeros(3) + 1j] * rounds), "fedavg")
+    with pytest.raises(ValueError, match="got the same array every time: append copies"):
+        conform(answering(lambda h, rounds: [np.ones(3)] * rounds), "fedavg")
+    with pytest.raises(ValueError, match=r"here hyper\['local_steps'\] is None, and work is counted in epochs"):
+        train = lambda clients, h, rounds: [h["start"] * 0 + t + range(h["local_steps"])[0] for t in range(rounds)]  # noqa: E731
+        conform(can(losses=("squared",), partial=False)(train), "fedavg")
+    for given, message in (
+        ({"batches": False}, "can: batches must be a tuple out of epochs, steps; got False"),
+        ({"hyper": {"loss": "squared"}}, "can: hyper must name hyper-parameters of exams, .*; got 'loss'"),
+        ({"hyper": {"stepsize": 1.0}}, "got 'stepsize'"),
+        ({"hyper": {"epochs": 0}}, "can: hyper: epochs must be at least 1"),
+        ({"hyper": {"step_size": "0.1"}}, "can: hyper: step_size must be a number"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            can(**given)
+    found = conform(answering(lambda h, rounds: [np.full(3, np.nan) for _ in range(rounds)]), "fedavg")
     assert found.verdict == "no reading" and json.loads(found.to_json())["distance"] is None
 
 

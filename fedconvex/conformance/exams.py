@@ -117,7 +117,10 @@ def _exam(
     rng = np.random.default_rng(11)
     w = 0.6 * rng.normal(size=(3, 3) if loss == "multinomial" else 3)
     steps = hyper.get("local_steps", 1)
-    given = DEFAULTS | {"loss": loss, "start": w, "epochs": steps} | hyper  # full batches: a step is an epoch
+    given = DEFAULTS | {"loss": loss, "start": w, "epochs": steps} | hyper
+    if events != "batches":
+        given |= {"batch_size": None, "epochs": given["local_steps"]}  # full batches: a step is an epoch
+    given |= {n: None for n, e in (("participants", "partial"), ("stragglers", "stragglers")) if events != e}
     return Exam(f"{name}, {loss}", federation(loss, sizes), given, rounds, events, seeds)
 
 

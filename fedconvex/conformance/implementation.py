@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, wrong_type
-from fedconvex.conformance.exams import Exam, standard_exams
+from fedconvex._check import bad, real, whole, wrong_type
+from fedconvex.conformance.exams import DEFAULTS, Exam, standard_exams
 from fedconvex.conformance.families import Family
 from fedconvex.conformance.objectives import LOSSES
 from fedconvex.conformance.search import Asked
@@ -85,14 +85,30 @@ def _checked(a: Abilities, given: Mapping[str, Any]) -> Abilities:
         raise bad("can", "be given fields of Abilities, " + ", ".join(Abilities._fields), unknown[0])
     for name, known in (("losses", LOSSES), ("batches", BATCHES)):
         value = getattr(a, name)
-        if isinstance(value, str) or not all(v in known for v in value) or (name == "losses" and not value):
+        listed = isinstance(value, (tuple, list, set, frozenset)) and all(v in known for v in value)
+        if not listed or (name == "losses" and not value):
             raise bad(f"can: {name}", "be a tuple out of " + ", ".join(known), f"{value!r}")
     for name in ("float32", "start", "ridge", "partial", "local_steps", "stragglers"):
         if not isinstance(getattr(a, name), bool):
             raise wrong_type(f"can: {name}", "be True or False", f"{getattr(a, name)!r}")
     if not isinstance(a.hyper, Mapping):
         raise wrong_type("can: hyper", "be a dictionary of fixed hyper-parameters", f"{a.hyper!r}")
+    for name, value in a.hyper.items():
+        _check_fixed(name, value)
     return a
+
+
+def _check_fixed(name: Any, value: Any) -> None:
+    """Raise unless a hyper-parameter can be fixed, at this value."""
+    known = [n for n in DEFAULTS if n not in ("loss", "start", "seed")]
+    if name not in known:
+        raise bad("can: hyper", "name hyper-parameters of exams, " + ", ".join(known), f"{name!r}")
+    if value is None and DEFAULTS[name] is None:
+        return
+    if name in ("local_steps", "epochs", "batch_size", "participants"):
+        whole(f"can: hyper: {name}", value, low=1)
+    else:
+        real(f"can: hyper: {name}", value)
 
 
 def abilities_of(train: Any) -> Abilities:
@@ -116,6 +132,22 @@ def asked_of(family: Family, exam: Exam, a: Abilities) -> str:
         return "work on mini-batches is not declared in " + ("epochs" if exam.hyper["epochs"] else "steps")
     if not a.local_steps and exam.events == "" and exam.name.startswith("three"):
         return "several local steps are not declared"
+    return unlike(exam, a)
+
+
+def unlike(exam: Exam, a: Abilities) -> str:
+    """Return which hyper-parameter an exam sets to another value than the one that is fixed, or nothing."""
+    full = {}  # so large that no exam sees it: full batches, and all clients
+    if exam.events != "batches":
+        full["batch_size"] = max(exam.sizes)
+    if exam.events != "partial":
+        full["participants"] = len(exam.clients)
+    for name, value in a.hyper.items():
+        seen = None if value is not None and value >= full.get(name, np.inf) else value
+        if exam.hyper[name] != seen:
+            return f"{name} is fixed at {value}, and this exam sets {exam.hyper[name]}"
+    if exam.events == "partial" and exam.hyper["participants"] > len(exam.clients):
+        return f"it has {len(exam.clients)} clients, fewer than participants"
     return ""
 
 
@@ -126,10 +158,7 @@ def answers(family: Family, train: Any, a: Abilities) -> tuple[list[Asked], dict
     """
     asked, left = [], {}
     for i, loss in enumerate(a.losses):
-        fixed = {**family.hyper, **({} if a.ridge else {"l2": 0.0}), **a.hyper}
-        if not a.local_steps:
-            fixed |= {"local_steps": 1, "epochs": 1}
-        for exam in standard_exams(loss, **fixed):
+        for exam in standard_exams(loss, **given_to(a, family.hyper)):
             why = asked_of(family, exam, a)
             if why == "not for this family" or (i and exam.events):
                 continue
@@ -143,6 +172,14 @@ def answers(family: Family, train: Any, a: Abilities) -> tuple[list[Asked], dict
                     why = str(error) or "the implementation says that it cannot"
             left[exam.name] = why
     return sorted(asked, key=lambda b: bool(b.exam.events)), left
+
+
+def given_to(a: Abilities, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what exams set in the place of their defaults: what the family has, and what is declared."""
+    work = {"local_steps": a.hyper["epochs"]} if a.hyper.get("epochs") else {}  # on full batches they are the same
+    if not a.local_steps:
+        work = {"local_steps": 1, "epochs": 1}
+    return {**work, **hyper, **({} if a.ridge else {"l2": 0.0}), **a.hyper}
 
 
 def distinct(runs: Sequence[tuple[np.ndarray, ...]]) -> tuple[tuple[np.ndarray, ...], ...]:
@@ -169,7 +206,7 @@ def ask(train: Any, exam: Exam, a: Abilities) -> tuple[np.ndarray, ...]:
     except NotImplementedError:
         raise
     except Exception as error:
-        cure = "raise NotImplementedError for what it cannot do, or declare it: can(...)"
+        cure = _unset(exam) + "raise NotImplementedError for what it cannot do, or declare it: can(...)"
         raise bad(who, "return", f"{type(error).__name__}: {error}", cure) from error
     if not isinstance(models, (list, tuple)) or len(models) != exam.rounds:
         got = f"{len(models)}" if isinstance(models, (list, tuple)) else type(models).__name__
@@ -178,10 +215,25 @@ def ask(train: Any, exam: Exam, a: Abilities) -> tuple[np.ndarray, ...]:
     found = []
     for w in models:
         try:
-            model = np.array(w, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise wrong_type(who, "return arrays of numbers", type(w).__name__) from None
+            model = np.array(w, dtype=np.float64) if not np.iscomplexobj(w) else None
+        except Exception as error:  # whatever an array of another library raises
+            got = f"{type(w).__name__}: {error}"
+            raise wrong_type(who, "return arrays of numbers", got, "detach tensors, and copy them as arrays") from None
+        if model is None:
+            raise wrong_type(who, "return arrays of real numbers", "complex ones")
         if model.shape != shape:
             raise bad(who, f"return models of shape {shape}", f"{model.shape}")
         found.append(model)
+    same = len(found) > 1 and len({id(w) for w in models}) == 1
+    if same and not exam.events and not np.array_equal(found[0], exam.hyper["start"]):
+        raise bad(who, "return a model of its own for every round", "the same array every time", "append copies")
     return tuple(found)
+
+
+def _unset(exam: Exam) -> str:
+    """Return what an error may come from: which number of steps or epochs is None in an exam."""
+    h = exam.hyper
+    if h["local_steps"] is not None and h["epochs"] is not None:
+        return ""
+    none, counts = ("local_steps", "epochs") if h["local_steps"] is None else ("epochs", "local_steps")
+    return f"here hyper[{none!r}] is None, and work is counted in {counts}; "
