@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -26,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared
 
 ROOT = Path(__file__).resolve().parents[1]
+collect_ignore = [] if importlib.util.find_spec("flwr") else ["flower_grid.py"]  # looked through for doctests
 KINDS = pytest.StashKey[str]()
 
 settings.register_profile(
