@@ -35,7 +35,7 @@ from fedconvex import (
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, OptimisticAFL
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
 from fedconvex.remote import Exchange, Roster, Site, SiteWarning, in_process, serve
-from fedconvex.remote.messages import ASK, REFUSE, Request, fingerprint
+from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, fingerprint
 from fedconvex.remote.sockets import unpacked
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "sites.md"
@@ -468,6 +468,28 @@ def test_a_site_survives_what_a_server_should_not_send():
     for name, wrong in (("message/w", np.zeros((1, 9))), ("message/c", np.zeros((2, 2))), ("trajectories", np.ones(1))):
         spoiled = {k: a for k, a in work.items() if k != "header"} | {name: wrong}
         assert site.answer(signed(spoiled, work["header"]))["header"][1] == REFUSE, name
+
+
+def test_arrays_that_a_kernel_would_read_beyond_their_end_are_refused():
+    """Compiled kernels check no length: what stands in memory behind a short array would be answered."""
+    fed, make = pair()
+    signed = lambda a, h: {"header": Request(*h[1:5].tolist(), fingerprint(a)).header(), **a}  # noqa: E731
+    for method, kind, name, wrong in (
+        (SCAFFOLD(step_size=0.3), ASK, "message/c", np.zeros((1, 1))),
+        (SCAFFOLD(step_size=0.3), ASK, "message/c", np.zeros((1, 2), np.int64)),
+        (FedSGD(step_size=0.3), ASK, "message/w", np.zeros((1, 1))),
+        (AFL(step_size=0.1, domain_step_size=0.1), ASK, "message/domain_weights", np.zeros((1, 1))),
+        (AFL(step_size=0.1, domain_step_size=0.1), MEASURE, "alpha", np.zeros((0, 3))),
+    ):
+        requests, sites = [], [Site(method, make, fed.subset([k])) for k in range(3)]
+        seen, plain = requests.append, in_process(sites)
+        run(method, Roster.of(make, fed), transport=lambda t, r, s=seen, p=plain: s(r[0]) or p(t, r), rounds=1)
+        given = next(a for a in requests if a["header"][1] == kind)
+        answer = sites[0].answer(
+            signed({k: a for k, a in given.items() if k != "header"} | {name: wrong}, given["header"])
+        )
+        assert answer["header"][1] == REFUSE
+        assert b"has shape" in answer["why"].tobytes() or b"have shape" in answer["why"].tobytes(), (name, kind)
 
 
 def test_an_answer_to_another_life_of_the_server_is_none():

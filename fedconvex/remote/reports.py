@@ -60,6 +60,7 @@ def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[s
         return _task(problem, number, w)
     clients = np.full((len(w), 1), number, dtype=np.int64)
     if "alpha" in asked:
+        _checked_weights(asked["alpha"], len(w), domains_of(problem.federation).held.shape[1])
         losses, g = domain_sums(problem, w, asked["alpha"], clients)
         found = allowances(problem, w, asked["alpha"])  # and, where the server learns sums only, those of gradients
         found["error"] += (problem.federation.K + 16) * EPS * np.linalg.norm(g[:, 0].reshape(len(w), -1), axis=1)
@@ -73,6 +74,12 @@ def _checked(wanted: tuple[int, ...], *models: np.ndarray) -> None:
     for a in models:
         if a.dtype != _FLOATS or a.shape[1:] != wanted or len(a) != len(models[0]):
             raise Refused(f"no models (R, {', '.join(map(str, wanted))}) to be measured")
+
+
+def _checked_weights(alpha: np.ndarray, R: int, p: int) -> None:
+    """Raise unless an array holds weights of p domains for each of R models: kernels do not look."""
+    if alpha.dtype != _FLOATS or alpha.shape != (R, p):
+        raise Refused(f"its weights of domains have shape {alpha.shape}, {alpha.dtype}, not {(R, p)}")
 
 
 def _player(problem: Any, k: int, total: np.ndarray, own: np.ndarray) -> dict[str, np.ndarray]:
@@ -116,7 +123,7 @@ def _slope_off(risk: Any, w: np.ndarray) -> np.ndarray:
 def _ensemble(problem: Any, k: int, w: np.ndarray, alpha: np.ndarray) -> dict[str, np.ndarray]:
     """Return sums of losses and of rows that are wrong by domain, and the gradient of the sum weighted by alpha."""
     _checked(problem.model_shape, w)
-    _checked((problem.p,), alpha)
+    _checked_weights(alpha, len(w), problem.p)
     fed = problem.federation
     losses, g = domain_sums(problem.linear, w, alpha, np.full((len(w), 1), k, dtype=np.int64))
     wrong, weight = fed.y * (fed.X @ w.T).T <= 0.0, 1.0 if fed.sample_weight is None else fed.sample_weight

@@ -205,14 +205,13 @@ class Site:
             self.file.save(self.joined, self.kept)
 
     def _check_message(self, arrays: Mapping[str, np.ndarray], R: int) -> None:
-        """Raise `Refused` unless arrays have an axis of R trajectories, and models the problem's shape."""
-        model = self.problem.model_shape
+        """Raise `Refused` unless arrays have an axis of R trajectories, and the shapes that kernels expect."""
         for name, a in arrays.items():
             if a.ndim and len(a) != R:
                 raise Refused(f"{name[:40]} has shape {a.shape}, for {R} trajectories")
-            fits = a.shape[1:] in (model, (1, *model), (1, *model[1:])) and a.dtype == np.float64
-            if name == "message/w" and not fits:
-                raise Refused(f"{name} has shape {a.shape}, {a.dtype}, no models {model}")
+            shapes = messages.shapes_of(self.method, self.problem, name.removeprefix("message/"))
+            if shapes and (a.shape[1:] not in shapes or a.dtype != np.float64):
+                raise Refused(f"{name} has shape {a.shape}, {a.dtype}, not (R, {', '.join(map(str, shapes[0]))})")
 
     def _recalled(self, now: int, acknowledged: list[int]) -> Any:
         """Return a copy of the memory that a round starts from, and forget all that the server cannot go back to.
