@@ -40,6 +40,48 @@ def _at(state, w):
     return state._replace(w=np.broadcast_to(w, state.w.shape).copy())
 
 
+class Elsewhere(FedSGD):
+    """Starts where it likes."""
+
+    def init(self, *given):
+        state = super().init(*given)
+        return state._replace(w=state.w + 0.1)
+
+
+class Vandal(FedSGD):
+    """Writes to the rows that it is given."""
+
+    def local(self, problem, message, clients, memory, draws):
+        for a in (problem.federation.X, problem.federation.y):
+            base = a
+            while base.base is not None:
+                base = base.base
+            base.flags.writeable = a.flags.writeable = True
+            a[...] = 0.0
+        return super().local(problem, message, clients, memory, draws)
+
+
+def horizon(arrays, settings, rounds):
+    """Gradient descent whose step goes by the number of rounds that it is given."""
+    w = arrays.start
+    for _ in range(rounds):
+        slopes = [X.T @ (X @ w - y) / len(y) for X, y in zip(arrays.X, arrays.y, strict=True)]
+        w = w - settings["step_size"] / (1.0 + 1.0 / rounds) * np.tensordot(arrays.weights, np.stack(slopes), 1)
+        yield w
+
+
+horizon.deterministic = True
+
+
+def steep(arrays, settings, rounds):
+    """Fails where its step is too long, and leaves where there are three rounds."""
+    if settings["step_size"] > 1.9:
+        raise ArithmeticError("too long")
+    if rounds == 3:
+        raise SystemExit
+    yield from horizon(arrays, settings, rounds)
+
+
 class Peek(FedSGD):
     """Keeps the problem, and solves it at the server."""
 

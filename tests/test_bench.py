@@ -10,9 +10,10 @@ import pytest
 from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile, performance_profile, suite
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
-from fedconvex.bench.honesty import LIES, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
+from fedconvex.bench.cells import Rules, run_cell
+from fedconvex.bench.honesty import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
 from fedconvex.bench.problems import digest, sparse_federation
-from fedconvex.bench.solvers import named
+from fedconvex.bench.solvers import arrays_of, named, of_target
 from fedconvex.cli import main
 from fedconvex.federation import Federation
 from tests import bench_solvers
@@ -54,6 +55,7 @@ def test_the_referee_knows_lies_from_slack():
     assert referee.understated(value, gap) == 0.0
     assert referee.understated(value, 0.5 * gap) == pytest.approx(0.5 * gap)
     assert np.isnan(referee.understated(value, np.nan))
+    assert referee.understated(1e12, 1e12 - 1.0) == 0.0  # rounding of another sum
     assert referee.gaps(np.array([[np.nan, 0.0]]))[1][0] == np.inf
     assert referee.dials.zeta_star == pytest.approx(1.0, rel=1e-6)  # the dial, but for the grid
 
@@ -212,6 +214,47 @@ def test_profiles_and_cases_refuse_what_they_cannot_use():
 
 def test_cells_of_another_state_of_the_package_are_other_cells(monkeypatch):
     solver, rules = named("fedavg"), (1e-3, 10)
-    now = campaign._key(TINY, solver, 0, rules)
+    now = campaign._key(TINY, solver, 0, rules, "")
+    assert campaign._key(TINY, solver, 0, rules, "other rows") != now
     monkeypatch.setattr(campaign, "package_digest", lambda: "edited")
-    assert campaign._key(TINY, solver, 0, rules) != now
+    assert campaign._key(TINY, solver, 0, rules, "") != now
+
+
+def test_cells_of_solvers_that_no_file_holds_are_not_taken_up_again():
+    made = [campaign._source(lambda arrays, settings, rounds, a=a: a) for a in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]  # of one file and place, told apart by what they hold
+    exec("def notebook(arrays, settings, rounds): ...", space := {"__name__": "notebook"})
+    assert campaign._source(space["notebook"]) != campaign._source(space["notebook"])
+
+
+def test_a_step_that_goes_by_the_horizon_is_no_chance_and_the_worst_client_is_that_of_the_last_round():
+    referee, rules = Referee(TINY), Rules((1e-1, 1e-2), 40)
+    found = run_cell(referee, of_target(bench_solvers.horizon), 0, rules)["found"]
+    assert found["status"] == "reached" and found["offences"] == []
+    arrays, step = arrays_of(referee.problem, "squared"), of_target(bench_solvers.horizon).ready(referee.problem, "")
+    models = [arrays.start, *bench_solvers.horizon(arrays, step.settings, 40)]
+    assert 4 < found["rounds"] not in (6, 14, 30)  # not the last of those that are judged together
+    assert found["worst"] == referee.worst_client(models[found["rounds"]])
+
+
+def test_a_solver_changes_no_rows_but_its_own():
+    referee = Referee(TINY)
+    for name, offences in (("Vandal", []), ("Elsewhere", [NOT_ZERO])):
+        solver = replace(of_target(getattr(bench_solvers, name)), own=False)  # no other process: that is another test
+        found = run_cell(referee, solver, 0, Rules((1e-9,), 5, 1))["found"]
+        assert [what for what, _ in found["offences"]] == offences
+        assert digest(referee.problem.federation) == digest(TINY.problem().federation)
+
+
+def test_trials_that_fail_are_no_failure_and_leaving_is_one():
+    rules, solver = Rules((1e-1,), 40, 1), replace(of_target(bench_solvers.steep), tuned=True)
+    found = run_cell(Referee(TINY), solver, 0, rules)["found"]
+    assert found["status"] == "reached" and found["words"].startswith("2 times step_size 0.5601 offered")
+    assert run_cell(Referee(TINY), of_target(bench_solvers.steep), 0, Rules((1e-99,), 3, 1))["found"]["words"] == (
+        "SystemExit:"
+    )
+
+
+def test_solvers_of_another_aim_are_refused():
+    with pytest.raises(ValueError, match="afl must minimise what the suite asks for, one model; got worst domain"):
+        bench(suite=[TINY], against=["afl"])

@@ -21,7 +21,7 @@ from fedconvex._check import among, bad, function, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules, run_cell
-from fedconvex.bench.problems import Case
+from fedconvex.bench.problems import Case, digest
 from fedconvex.bench.referee import Referee
 from fedconvex.bench.solvers import BUILTIN, Solver, draws_nothing, named, of_target
 from fedconvex.bench.suites import data_cases, suite
@@ -121,6 +121,11 @@ def _board(
     if folder is not None:
         home = check_folder("bench: folder", folder)
         (home / "cells").mkdir(exist_ok=True)
+    aims = {case.aim for case in cases}
+    for entry in entries:
+        if not aims & set(entry.aims) and (entry.own or not any(aims & set(e.aims) for e in entries)):
+            must = "minimise what the suite asks for, " + " or ".join(sorted(aims))
+            raise bad(f"bench: solver {entry.name}", must, " or ".join(entry.aims) or "something else")
     for case in cases:  # whatever is wrong with data, digests or settings is found before the work begins
         case.problem()
     load, cells = _load(), []
@@ -206,12 +211,13 @@ def _of_case(
     out: list[Cell] = []
     with threadpool_limits(1):
         referee = Referee(case)
+        data = "" if home is None else digest(referee.problem.federation)
         dials = referee.dials._asdict()
         for entry in (e for e in entries if case.aim in e.aims):
             for seed in range(_runs(referee, entry, seeds)):
                 if report is not None:
                     report(f"{case.name}, {entry.name}")
-                file = None if home is None else home / "cells" / f"{_key(case, entry, seed, rules)}.json"
+                file = None if home is None else home / "cells" / f"{_key(case, entry, seed, rules, data)}.json"
                 made = _read(file)
                 if made is None:
                     made = run_cell(referee, entry, seed, rules)
@@ -232,17 +238,26 @@ def _runs(referee: Referee, entry: Solver, seeds: int) -> int:
         return 1
 
 
-def _key(case: Case, entry: Solver, seed: int, rules: Rules) -> str:
-    """Return the name of a cell's file: all that its result depends on, sources included."""
-    source = ""
-    if entry.own:
-        home = inspect.getmodule(entry.target if inspect.isroutine(entry.target) else type(entry.target))
-        home = inspect.getmodule(entry.target) or home
-        path = getattr(home, "__file__", None)
-        source = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path and Path(path).is_file() else ""
-        source += repr(entry.target) if not inspect.isroutine(entry.target) else entry.target.__qualname__
-    what = [package_digest(), repr(case), entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned, source]
+def _key(case: Case, entry: Solver, seed: int, rules: Rules, data: str) -> str:
+    """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
+    source = _source(entry.target) if entry.own else ""
+    what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
+    what.append(source)
     return hashlib.sha256(repr([*what, seed, tuple(rules)]).encode()).hexdigest()[:32]
+
+
+def _source(target: Any) -> str:
+    """Return what a solver from outside is made of; something new every time where no file says it."""
+    home = inspect.getmodule(target) or inspect.getmodule(type(target))
+    path = getattr(home, "__file__", None)
+    if not path or not Path(path).is_file():
+        return os.urandom(16).hex()  # defined in a notebook: it may be another one the next time
+    words = repr(target)
+    if inspect.isroutine(target):
+        cells = [c.cell_contents for c in getattr(target, "__closure__", None) or ()]
+        given = (getattr(target, "__defaults__", None), getattr(target, "__kwdefaults__", None))
+        words = f"{target.__qualname__} {cells!r} {given!r}"
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() + words
 
 
 def _read(file: Path | None) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +34,11 @@ class Rules(NamedTuple):
 class _Judged(NamedTuple):
     """A run and what the referee says about it: arrays over rounds."""
 
-    steps: list[Step]  # without models, all but the last
+    steps: list[Step]  # without models
     values: np.ndarray
     gaps: np.ndarray
     prints: list[str]
+    first: np.ndarray  # models
     last: np.ndarray
 
 
@@ -59,11 +61,11 @@ def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[
         ready = solver.ready(referee.problem, referee.case.loss)
     except (ValueError, TypeError) as error:
         return _unfit("not for this problem", str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _unfit("failed", f"{type(error).__name__}: {error}")
     try:
         return _carried_out(referee, solver, ready, seed, rules)
-    except Exception as error:  # a cell that fails is recorded, the others go on
+    except (Exception, SystemExit) as error:  # a cell that fails is recorded, the others go on
         return _unfit("failed", f"{type(error).__name__}: {error}")
 
 
@@ -74,7 +76,7 @@ def _unfit(status: str, why: str) -> dict[str, Any]:
 
 def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules: Rules) -> dict[str, Any]:
     shape = tuple(referee.problem.model_shape)
-    it = Play(referee.case, referee.problem.federation, solver, ready, seed, shape, True)
+    it = Play(referee.case, honesty.copied(referee.problem.federation), solver, ready, seed, shape, True)
     warm(it)
     paid = (0.0, 0.0, 0.0, 0.0)
     if solver.tuned and solver.tunable():
@@ -120,33 +122,33 @@ def _plain(x: Any) -> float | int | None:
 def _judged(referee: Referee, it: Play, rules: Rules) -> _Judged:
     """Run until the smallest target is met, the model is lost, or the rounds are used up."""
     steps: list[Step] = []
-    waiting: list[Step] = []
-    values, gaps, prints = np.zeros(0), np.zeros(0), []
-    size = max(1, int(np.prod(it.shape)))
-    most = max(1, min(256, _NUMBERS // size))
-    last = np.zeros(it.shape)
-    for step in play(it, rules.rounds):
-        waiting.append(step)
-        if len(waiting) < min(most, 1 + len(steps)):
-            continue
-        values, gaps, last = _judge(referee, waiting, values, gaps)
-        prints += [fingerprint(s.w) for s in waiting]
-        steps += [s._replace(w=s.w[..., :0]) for s in waiting]
-        waiting = []
-        if gaps.min() <= rules.targets[-1] or not np.isfinite(gaps[-1]):
+    values, gaps, prints = [], [], []
+    most = max(1, min(256, _NUMBERS // max(1, int(np.prod(it.shape)))))
+    first = last = np.zeros(it.shape)
+    for some in _batches(play(it, rules.rounds), most):
+        value, gap = referee.gaps(np.stack([s.w for s in some]))
+        met = np.flatnonzero((gap <= rules.targets[-1]) | ~np.isfinite(gap))
+        end = int(met[0]) + 1 if met.size else len(some)
+        first, last = first if steps else some[0].w, some[end - 1].w
+        values.append(value[:end])
+        gaps.append(gap[:end])
+        prints += [fingerprint(s.w) for s in some[:end]]
+        steps += [s._replace(w=s.w[..., :0]) for s in some[:end]]
+        if met.size:
             break
+    return _Judged(steps, np.concatenate(values), np.concatenate(gaps), prints, first, last)
+
+
+def _batches(steps: Iterable[Step], most: int) -> Iterator[list[Step]]:
+    """Yield the steps in batches of 1, 2, 4, ..., at most so many: they are judged together."""
+    waiting, n = [], 0
+    for step in steps:
+        waiting.append(step)
+        if len(waiting) >= min(most, 1 + n):
+            yield waiting
+            n, waiting = n + len(waiting), []
     if waiting:
-        values, gaps, last = _judge(referee, waiting, values, gaps)
-        prints += [fingerprint(s.w) for s in waiting]
-        steps += waiting
-    met = np.flatnonzero((gaps <= rules.targets[-1]) | ~np.isfinite(gaps))
-    end = int(met[0]) + 1 if met.size else len(steps)
-    return _Judged(steps[:end], values[:end], gaps[:end], prints[:end], last)
-
-
-def _judge(referee: Referee, steps: Sequence[Step], values: Any, gaps: Any) -> tuple[Any, Any, np.ndarray]:
-    value, gap = referee.gaps(np.stack([s.w for s in steps]))
-    return np.concatenate([values, value]), np.concatenate([gaps, gap]), steps[-1].w
+        yield waiting
 
 
 def _hits(gaps: np.ndarray, targets: Sequence[float]) -> list[int | None]:
@@ -172,13 +174,25 @@ def _tuned(referee: Referee, it: Play) -> tuple[Play, tuple[float, float, float,
     for factor in FACTORS:
         ready = it.solver.ready(referee.problem, referee.case.loss, factor)
         now = it._replace(ready=ready._replace(words=f"{factor:g} times {ready.words}, tuned"))
-        steps = list(play(now, TUNING_ROUNDS))
-        end = steps[-1]
+        end, failed = _tried(now)
+        if end is None:
+            continue
         paid += [end.round, end.floats, end.passes, end.seconds]
-        got = float(referee.gaps(end.w[None])[0][0])
+        got = math.inf if failed else float(referee.gaps(end.w[None])[0][0])
         if got < value:
             best, value = now, got
     return best, tuple(paid.tolist())  # type: ignore[return-value]
+
+
+def _tried(it: Play) -> tuple[Step | None, bool]:
+    """Return the last step of a trial, and whether the solver failed there: a step size may be too long."""
+    end = None
+    try:
+        for step in play(it, TUNING_ROUNDS):
+            end = step
+    except (Exception, SystemExit):
+        return end, True
+    return end, False
 
 
 def _repeated(it: Play, run: _Judged, rules: Rules, wrong: list[tuple[str, str]]) -> list[list[float]]:
@@ -187,7 +201,7 @@ def _repeated(it: Play, run: _Judged, rules: Rules, wrong: list[tuple[str, str]]
     out: list[list[float]] = []
     while len(out) < rules.repeats - 1 or (spent < _ENOUGH and len(out) < _MOST):
         mine, other = [], None
-        for i, step in enumerate(play(it._replace(claims=False), max(run.steps[-1].round, 1))):
+        for i, step in enumerate(play(it._replace(claims=False), rules.rounds)):
             mine.append(step.seconds)
             if other is None and i < n and fingerprint(step.w) != run.prints[i]:
                 other = step.round
@@ -213,11 +227,13 @@ def _wrong(referee: Referee, it: Play, run: _Judged, rules: Rules) -> list[tuple
             found.append((honesty.LIES, how if short == short else f"after {step.round} rounds it claims NaN"))
             break
     target = it.ready.target
+    if it.solver.kind == "class" and run.first.any():
+        found.append((honesty.NOT_ZERO, f"the largest entry of its first model is {np.abs(run.first).max():.3g}"))
     if it.solver.kind == "class":
         found += honesty.offences(target, it.case, it.federation, it.seed, it.solver.own)
     if draws_nothing(it.solver, target, referee.problem) and it.solver.kind != "pooled":
-        rounds = min(honesty.COUNTS, rules.rounds)
-        other = [fingerprint(s.w) for s in play(it._replace(seed=it.seed + 1, claims=False), rounds)][: len(run.prints)]
+        again = islice(play(it._replace(seed=it.seed + 1, claims=False), rules.rounds), honesty.COUNTS + 1)
+        other = [fingerprint(s.w) for s in again][: len(run.prints)]
         if other != run.prints[: len(other)]:
             found.append((honesty.UNSTEADY, "it says that it draws nothing, and its models differ with the seed"))
     return found

@@ -12,7 +12,7 @@ from fedconvex.bench.problems import ONE_MODEL, WORST_DOMAIN, Case, Dials
 
 __all__ = ["Referee"]
 
-_SLACK = 1e-10  # times 1 + |F*|: how far a claim may fall short before it counts as a lie
+_SLACK = 1e-10  # times 1 + |F*| + |F(w)|: how far a claim may fall short before it counts as a lie
 
 
 class Referee:
@@ -82,4 +82,4 @@ class Referee:
         """Return by how much a claimed gap is below F(w) less the best value known: 0 where it may be true."""
         best = float(self._solution.value)
         short = value - best - claimed
-        return short if short > _SLACK * (1.0 + abs(best)) or np.isnan(claimed) else 0.0
+        return short if short > _SLACK * (1.0 + abs(best) + abs(value)) or np.isnan(claimed) else 0.0

@@ -149,9 +149,19 @@ def _function(it: Play, rounds: int) -> Iterator[Step]:
         if item is None:
             return
         t += 1
-        w, claim = item if isinstance(item, tuple) else (item, None)
+        w, claim = _pair(it, item)
         seconds = clock.seconds if listed is None else total * t / len(listed)
         yield Step(t, _model(it, w), seconds, t * floats, t * passes, None if claim is None else float(claim))
+
+
+def _pair(it: Play, item: Any) -> tuple[Any, Any]:
+    """Return a model and the gap that is claimed for it, or None."""
+    if not isinstance(item, tuple):
+        return item, None
+    claim = item[1] if len(item) == 2 else item
+    if len(item) != 2 or not (claim is None or isinstance(claim, (int, float, np.number))):
+        raise wrong_type(f"bench: {it.solver.name}", "yield a model, or (model, claimed gap)", f"{item!r}")
+    return item
 
 
 def _fits(it: Play, rounds: int) -> Iterator[Step]:

@@ -82,8 +82,9 @@ class Solver:
             self.target.check(problem, loss)
             return Ready(self.target, {}, self.target.words)
         if self.kind == "function":
-            step = _function_step(problem) * factor
-            return Ready(self.target, {"step_size": step, **self.settings}, f"step_size {step:.4g} offered, 1/L")
+            step = _function_step(problem)
+            offered = {"step_size": step * factor, **self.settings}
+            return Ready(self.target, offered, f"step_size {step:.4g} offered, 1/L")
         target, words = self.target, "as given"
         if isinstance(target, type):
             settings, words = _settled(target, dict(self.settings), problem, factor)
