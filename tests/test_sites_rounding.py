@@ -110,6 +110,22 @@ def test_an_allowance_is_not_a_share_of_the_value():
     assert found.gap[0] >= truth
 
 
+def test_gaps_hold_where_squares_leave_the_range_of_numbers():
+    """A gradient of 5e-163, whose square is 0 as computed; and rows whose norm is inf, whose allowance was NaN."""
+
+    def gap(rows, y, l2, w):
+        fed, make = Federation.from_clients([(rows, y)]), lambda f: Problem(f, Logistic(), l2)
+        return Roster.of(make, fed).at(Reports(make(fed))).measure(np.array([[w]])).gap[0]
+
+    x, l2 = mp.mpf(1e-162), mp.mpf(1e-313)
+    v = x / 2 / l2  # a Newton step from 0, whose curvature l2 makes up but for 1e-11 of it
+    truth = mp.log(2) - mp.log(1 + mp.exp(-x * v)) - l2 * v**2 / 2
+    assert truth > 1e-12
+    assert gap([[1e-162]], [1.0], 1e-313, 0.0) >= truth
+    with np.errstate(all="ignore"):
+        assert gap([[1e160], [1.0]], [1.0, -1.0], 0.1, 0.0) == np.inf
+
+
 @pytest.mark.slow
 def test_gaps_of_hinges_and_domains():
     """Kinks, whose slopes jump within the rounding of a score, and worst domains."""

@@ -252,7 +252,8 @@ class Roster(ServerProblem):
         few = (len(p) + 16) * _EPS  # sums over clients, and the bound itself
         error = np.abs(error) + few * np.einsum("k,kr->r", p, np.linalg.norm(G, axis=2))
         off = np.abs(off) + few * np.einsum("k,kr->r", p, np.abs(values))
-        return Measure(value, np.minimum(self._by_convexity(g, error), value - traits(self.loss).lower_bound) + off)
+        gap = np.minimum(self._by_convexity(g, error), value - traits(self.loss).lower_bound) + off
+        return Measure(value, _or_inf(gap))
 
     def _impossible(self, values: list[np.ndarray], least: float) -> bool:
         """Whether clients report less than a loss can be; they are named."""
@@ -264,8 +265,12 @@ class Roster(ServerProblem):
     def _by_convexity(self, g: np.ndarray, error: np.ndarray) -> np.ndarray:
         """Return ‖g‖^2/(2 l2) of R gradients that may be off by so much, inf without l2."""
         l2 = self.strong_convexity
-        size = (1.0 + g.shape[1] * _EPS) * np.linalg.norm(g, axis=1) + error
-        return size**2 * (1.0 + 8.0 * _EPS) / (2.0 * l2) if l2 > 0.0 else np.full(len(g), np.inf)
+        if l2 <= 0.0:
+            return np.full(len(g), np.inf)
+        top = np.maximum(np.abs(g).max(axis=1, keepdims=True), np.finfo(float).tiny)  # squares of small ones vanish
+        with np.errstate(all="ignore"):  # of a run that diverges
+            size = (1.0 + (g.shape[1] + 4) * _EPS) * top[:, 0] * np.linalg.norm(g / top, axis=1) + error
+            return np.asarray((size / np.sqrt(2.0 * l2)) ** 2 * (1.0 + 16.0 * _EPS))
 
     def value(self, w: np.ndarray) -> np.ndarray:
         """Objective of R models (R,), NaN where a client does not answer."""
@@ -300,7 +305,7 @@ class Roster(ServerProblem):
             return tuple(_unknown(w))  # type: ignore[return-value]
         value, least = np.asarray(uncertainty_set.largest(parts.F)[0]), traits(self.loss).lower_bound
         lower = np.einsum("rp,rp->r", domain_weights, parts.F) - self._by_convexity(parts.g, parts.error)
-        return value, np.maximum(value - np.maximum(lower, least), 0.0) + 2.0 * parts.off
+        return value, _or_inf(np.maximum(value - np.maximum(lower, least), 0.0) + 2.0 * parts.off)
 
     def measure_softmax(self, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (1/mu) log sum exp(mu F_k(w)), and its gap by strong convexity, (R,) each.
@@ -317,7 +322,7 @@ class Roster(ServerProblem):
         short = np.maximum(value - np.einsum("rp,rp->r", q, second.F) - entropy, 0.0)
         few = 8.0 * (p + 2) * _EPS * (np.abs(value) + np.log(p) / mu)
         gap = np.minimum(short + self._by_convexity(second.g, second.error), value - traits(self.loss).lower_bound)
-        return value, gap + 2.0 * second.off + few
+        return value, _or_inf(gap + 2.0 * second.off + few)
 
     # ---------------------------------------------------------------- models per task
 
@@ -345,6 +350,11 @@ class Roster(ServerProblem):
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
         value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * (terms + float(reach.sum()))
         return value, duality_gap("Roster", self, value, float(conjugates.sum()) + other, rounding)
+
+
+def _or_inf(gap: np.ndarray) -> np.ndarray:
+    """Return gaps, inf for those that are NaN: where squares overflow nothing is known."""
+    return np.where(np.isnan(gap), np.inf, gap)
 
 
 def _unknown(w: np.ndarray) -> Measure:

@@ -29,6 +29,7 @@ from fedconvex.loss_traits import traits
 __all__ = ["EPS", "allowances"]
 
 EPS = float(np.finfo(float).eps)
+_LEAST = 1e-300  # squares of shorter rows may have lost their digits: they count as this long
 
 
 def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -56,7 +57,7 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
     y = problem.row_labels if alpha is None else problem.absolute_labels
     share = problem.relative_weights if alpha is None else fed.sample_weight
     W, n, m = w.reshape(R, -1), fed.n, (fed.n + fed.d + 16) * EPS
-    sizes = np.sqrt(fed.row_norms2)
+    sizes = np.sqrt(np.maximum(fed.row_norms2, _LEAST))
     delta = m * sizes[:, None] * np.linalg.norm(W.reshape(R, C, fed.d), axis=2).max(axis=1)
     Z = np.ascontiguousarray(fed.X @ W.reshape(-1, fed.d).T)
     values, slopes = np.empty((n, R)), Z.copy()
