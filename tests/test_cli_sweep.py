@@ -72,6 +72,8 @@ def test_pictures(table, capsys):
 
 @pytest.mark.slow
 def test_mistakes_are_one_line(table, capsys):
+    (table / "o.csv.parts").mkdir()
+    (table / "o.csv.parts" / "mine").touch()  # was removed with the sweep's own files
     for options, words in (
         (["--grid", "foo=1"], "--grid must name l2 or a setting of FedAvg (step_size"),
         (["--grid", "step_size"], "--grid must be NAME=VALUE,VALUE,..."),
@@ -90,6 +92,8 @@ def test_mistakes_are_one_line(table, capsys):
             ["--best-plot", "x.png", "--grid", f"l2={MANY}", "--grid", "step_size=1,2"],
             "--best-plot must draw at most 12",
         ),
+        (["--best-plot", "x.png", "--grid", "step_size=0.1,auto"], "come with numbers for step_size; got 'auto'"),
+        (["--out", "o.csv"], "--out must leave o.csv.parts to the sweep"),
         (["--over", "step_size"], "--over must name a setting of the grid"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--jobs", "0"], "--jobs must be at least 1"),
@@ -97,4 +101,4 @@ def test_mistakes_are_one_line(table, capsys):
     ):
         status, out = said(capsys, *options)
         assert status == 2 and words in out.err and out.err.count("\n") == 1, (options, out.err)
-    assert {f.name for f in table.iterdir()} == {"d.csv"}
+    assert {f.name for f in table.rglob("*")} == {"d.csv", "o.csv.parts", "mine"}

@@ -313,8 +313,11 @@ def test_bad_input_is_named(linear, tmp_path):
         (fedavg, Problem, "problem must be a problem.*the class Problem"),
         (fedavg, linear.federation, "problem must be a problem"),
         (fedavg, {"a": linear, "b": lambda l2: linear}, "take the parameters .* like the first"),
-        (fedavg, lambda l2: linear, "values for all parameters of the problem; got none for l2"),
+        (fedavg, lambda l2: linear, "parameters of the problem without a default; got none for l2"),
         (fedavg, lambda: 3, "problem must return a problem; got int"),
+        (fedavg, max, "problem must be a function whose parameters are known.*wrap it"),
+        ({0: fedavg}, linear, "method: a name must be a string"),
+        (fedavg, {None: linear}, "problem: a name must be a string"),
     ):
         with pytest.raises((ValueError, TypeError), match=words):
             sweep(method, problem, rounds=1)
@@ -504,7 +507,32 @@ def test_ctrl_c_leaves_what_is_finished(linear, tmp_path, monkeypatch):
     same(done, sweep(FedSGD(step_size=0.1), linear, **(call | {"folder": None})))
 
 
+def test_parameters_with_a_default_need_no_values(linear):
+    """As in a closure's `l2, of=...`; whole numbers that no column of numbers can hold are texts."""
+
+    def of(large, l2=0.2, *more, shift=0.0, **others):
+        return Problem(linear.federation, Squared(), l2)
+
+    found = sweep(FedSGD(step_size=0.1), of, grid={"large": [10**400, 1], "l2": [0.1, 0.3]}, rounds=1)
+    assert found["large"].tolist() == [str(10**400)] * 4 + ["1"] * 4 and found["l2"][::2].tolist() == [0.1, 0.3] * 2
+    default = sweep(FedSGD(step_size=0.1), of, grid={"large": [1]}, rounds=1)
+    same_l2 = sweep(FedSGD(step_size=0.1), of(1), rounds=1)
+    assert default["value"].tobytes() == same_l2["value"].tobytes()
+
+
 # ---------------------------------------------------------------- figures
+
+
+def test_the_median_of_an_even_number_is_the_mean_of_the_middle_two(linear):
+    """It was one of them: sometimes the lower one, sometimes the upper one."""
+    for seeds in (2, 4):
+        found = sweep(BATCHES, linear, grid={"step_size": [0.05]}, seeds=seeds, rounds=3)
+        ends = np.sort(found.final()["gap"])
+        row = found.best()[0]
+        assert row["median"] == (ends[seeds // 2 - 1] + ends[seeds // 2]) / 2 == np.median(ends)
+        assert (row["low"], row["high"]) == (ends[0], ends[-1]) and ends[0] < ends[-1]
+        drawn = gap_plot(found).axes[0].lines[0].get_ydata()
+        assert drawn.tolist() == np.median(found["gap"].reshape(seeds, -1), axis=0).tolist()
 
 
 @pytest.mark.slow

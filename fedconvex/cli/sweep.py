@@ -129,7 +129,7 @@ def _sweep(args: argparse.Namespace) -> int:
         found = sweep(method, made, grid=grid, n_jobs=args.jobs, folder=folder, **settings)
     with writing(_written(args, found, folder)) as written:
         if args.json:
-            print(json.dumps(plain(_facts(found, _over(args, found), phrase)), allow_nan=False))
+            print(json.dumps(plain(_facts(found, _over(args, found.parameters), phrase)), allow_nan=False))
         else:
             say(_summary(args, found, f"{data.title}: {phrase}", written))
     return OK
@@ -153,13 +153,16 @@ def _check(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
     if args.best_plot is not None and not grid:
         raise bad("--best-plot", "come with a setting in the grid", "none")
     settings = math.prod(map(len, grid.values()))
-    along = args.over or ("step_size" if "step_size" in grid else next(iter(grid), ""))
+    along = _over(args, tuple(grid))
     for option, file, curves in (
         ("--plot", args.plot, settings),
         ("--best-plot", args.best_plot, settings // len(grid.get(along, "1"))),
     ):
         if file is not None and curves > CURVES:
             raise bad(option, f"draw at most {CURVES} curves", curves, "take fewer values, or --heat-map")
+    texts = [v for v in grid.get(along, ()) if isinstance(v, bool) or not isinstance(v, (int, float))]
+    if args.best_plot is not None and texts:
+        raise bad("--best-plot", f"come with numbers for {along}", repr(texts[0]))
     if args.out is not None:
         if check_file("--out", args.out).suffix.lower() not in SUFFIXES:
             raise bad("--out", "end in " + ", ".join(SUFFIXES), args.out)
@@ -167,11 +170,13 @@ def _check(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
             from fedconvex.sweeps.frame import pyarrow
 
             pyarrow()
+        parts = Path(f"{args.out}.parts")
+        if parts.is_dir() and any(parts.iterdir()) and not (parts / "about.json").is_file():
+            raise bad("--out", f"leave {parts} to the sweep, which removes it", "a folder of other files")
 
 
-def _over(args: argparse.Namespace, found: Sweep) -> str:
+def _over(args: argparse.Namespace, names: tuple[str, ...]) -> str:
     """Return the setting whose best value is named; "" without settings."""
-    names = found.parameters
     return str(args.over or ("step_size" if "step_size" in names else (*names, "")[0]))
 
 
@@ -191,7 +196,7 @@ def _written(args: argparse.Namespace, found: Sweep, folder: Path | None) -> Any
         heat_map(found, found.parameters[0], found.parameters[1], args.heat_map)
         yield args.heat_map
     if args.best_plot is not None:
-        best_plot(found, args.best_plot, over=_over(args, found))
+        best_plot(found, args.best_plot, over=_over(args, found.parameters))
         yield args.best_plot
 
 
@@ -207,7 +212,7 @@ def _summary(args: argparse.Namespace, found: Sweep, title: str, written: list[s
     from fedconvex.report import format_table
     from fedconvex.sweeps.frame import deciles
 
-    over, lines = _over(args, found), [title, f"{found!r}, {args.rounds} rounds", ""]
+    over, lines = _over(args, found.parameters), [title, f"{found!r}, {args.rounds} rounds", ""]
     rows = []
     for values, part in found.final().groups("setting", *found.parameters):
         middle, low, high = deciles(part["gap"])

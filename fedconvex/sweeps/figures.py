@@ -178,7 +178,9 @@ def best_plot(
     """
     _check(found, "best_plot", score)
     file = check_plot_path(path)
-    among("best_plot: over", over, [p for p in found.parameters if found[p].dtype.kind in "if"])
+    among("best_plot: over", over, found.parameters)
+    if found[over].dtype.kind not in "if":
+        raise bad("best_plot: over", "name a parameter of numbers", f"{over}, of texts")
     others = tuple(p for p in found.parameters if p != over)
     groups = _few(found.final(), others, "best_plot")
     figure, (axis, *_) = panels((1, 1), (6.4, 4.2), axes)
@@ -254,7 +256,7 @@ def _over_rounds(rows: Sweep, score: str) -> tuple[np.ndarray, np.ndarray, np.nd
     M[which, at] = np.where(np.isnan(rows[score]), np.inf, rows[score])
     known = np.where(np.isnan(M), 0, np.arange(rounds.size))
     M = np.take_along_axis(M, np.maximum.accumulate(known, axis=1), axis=1)
-    low, middle, high = np.quantile(M, [0.1, 0.5, 0.9], axis=0, method="nearest")
+    middle, low, high = map(np.asarray, deciles(M))
     return rounds, low, middle, high
 
 

@@ -189,11 +189,23 @@ class Sweep:
         return pandas.DataFrame(self.columns)
 
 
-def deciles(x: np.ndarray) -> tuple[float, float, float]:
-    """Return median, first and ninth decile; what is not a number counts as infinite."""
+def deciles(x: np.ndarray) -> tuple[Any, Any, Any]:
+    """Return median, first and ninth decile along the first axis; what is not a number counts as infinite.
+
+    The median of an even number is the mean of the middle two; deciles are the nearest of the values that occur.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.sweeps.frame import deciles
+    >>> deciles(np.array([3.0, 1.0, np.nan, 2.0]))
+    (2.5, 1.0, inf)
+    """
     shown = np.where(np.isnan(x), np.inf, x.astype(float))
-    low, median, high = np.quantile(shown, [0.1, 0.5, 0.9], method="nearest")
-    return float(median), float(low), float(high)
+    with np.errstate(over="ignore"):  # of two numbers near the largest one the mean counts as infinite
+        median = np.median(shown, axis=0)
+    low, high = np.quantile(shown, [0.1, 0.9], axis=0, method="nearest")
+    return median.tolist(), low.tolist(), high.tolist()
 
 
 # ---------------------------------------------------------------- from parts
@@ -232,7 +244,7 @@ def _joined(parts: list[np.ndarray], kind: type) -> np.ndarray:
 def _labels(labels: list[Any]) -> np.ndarray:
     """Return a column: whole numbers, numbers (NaN where there is none), or texts (empty where there is none)."""
     known = [v for v in labels if v is not None]
-    if all(isinstance(v, int) and abs(v) < 2**63 for v in labels):
+    if all(isinstance(v, int) for v in labels):
         return np.array(labels, dtype=np.int64)
     if all(isinstance(v, (int, float)) for v in known):
         return np.array([np.nan if v is None else float(v) for v in labels])

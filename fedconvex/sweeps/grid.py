@@ -94,7 +94,7 @@ class _Made(NamedTuple):
     """Problems by name, or functions that make them, and what these take from the grid."""
 
     named: dict[str | None, Any]
-    parameters: tuple[str, ...]
+    parameters: dict[str, bool]  # name: whether there must be values, as there is no default
 
 
 def label_of(value: Any) -> Any:
@@ -111,7 +111,9 @@ def label_of(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, (bool, str)):
         return str(value)
-    return value if isinstance(value, (int, float)) else printable(repr(value))
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63):
+        return value
+    return printable(repr(value))
 
 
 # ---------------------------------------------------------------- what was given
@@ -119,11 +121,12 @@ def label_of(value: Any) -> Any:
 
 def _methods(method: Any) -> dict[str, Any]:
     """Return methods by name."""
-    named = dict(method) if isinstance(method, Mapping) else {"": method}
+    several = isinstance(method, Mapping)
+    named = dict(method) if several else {"": method}
     if not named:
         raise bad("sweep: method", "be a method, or a mapping of names to methods", "none")
     for name, m in named.items():
-        who = f"sweep: method[{text('sweep: method: a name', name)!r}]" if name else "sweep: method"
+        who = f"sweep: method[{text('sweep: method: a name', name)!r}]" if several else "sweep: method"
         if isinstance(m, type) or not hasattr(m, "init"):
             cure = f"pass {m.__name__}(...)" if isinstance(m, type) else "a grid of settings is given as grid="
             raise wrong_type(who, "be a method, or a mapping of names to methods", f"{m!r}", cure)
@@ -132,23 +135,35 @@ def _methods(method: Any) -> dict[str, Any]:
 
 def _problems(problem: Any) -> _Made:
     """Return problems, or functions that make them, by name."""
-    named = dict(problem) if isinstance(problem, Mapping) else {None: problem}
+    several = isinstance(problem, Mapping)
+    named = dict(problem) if several else {None: problem}
     if not named:
         raise bad("sweep: problem", "be a problem, or a mapping of names to problems", "none")
-    parameters: tuple[str, ...] | None = None
+    parameters: dict[str, bool] | None = None
     for name, p in named.items():
-        who = "sweep: problem" if name is None else f"sweep: problem[{text('sweep: problem: a name', name)!r}]"
+        who = f"sweep: problem[{text('sweep: problem: a name', name)!r}]" if several else "sweep: problem"
         factory = callable(p) and not isinstance(p, type) and not hasattr(p, "learns")
         if not factory and (isinstance(p, type) or not hasattr(p, "learns")):
             got = f"the class {p.__name__}" if isinstance(p, type) else type(p).__name__
             raise wrong_type(who, "be a problem, a function that makes one, or a mapping of names to them", got)
         if hasattr(p, "engine"):
             raise wrong_type(who, "have its rows here", f"{p!r}", "sites run one by one: run(..., transport=...)")
-        mine = tuple(inspect.signature(p).parameters) if factory else ()
+        mine = _parameters(who, p) if factory else {}
         if parameters not in (None, mine):
-            raise bad(who, f"take the parameters {parameters} like the first", f"{mine}")
+            raise bad(who, f"take the parameters {tuple(parameters)} like the first", f"{tuple(mine)}")
         parameters = mine
-    return _Made(named, parameters or ())
+    return _Made(named, parameters or {})
+
+
+def _parameters(who: str, f: Any) -> dict[str, bool]:
+    """Return the parameters of a function by name, and whether they have no default."""
+    try:
+        found = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        cure = "wrap it: lambda l2: ..."
+        raise wrong_type(who, "be a function whose parameters are known", f"{f!r}", cure) from None
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return {p.name: p.default is p.empty for p in found if p.kind in kinds}
 
 
 def _values(grid: Any) -> dict[str, tuple[Any, ...]]:
@@ -178,7 +193,9 @@ def _fields(method: Any) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(method) if f.init)
 
 
-def _check_names(values: Mapping[str, Any], methods: Mapping[str, tuple[str, ...]], parameters: Sequence[str]) -> None:
+def _check_names(
+    values: Mapping[str, Any], methods: Mapping[str, tuple[str, ...]], parameters: Mapping[str, bool]
+) -> None:
     """Raise where a name of the grid is unknown, ambiguous or a column, or a parameter has no values."""
     fields = list(dict.fromkeys(n for found in methods.values() for n in found))
     for name in values:
@@ -189,9 +206,10 @@ def _check_names(values: Mapping[str, Any], methods: Mapping[str, tuple[str, ...
         if name not in fields and name not in parameters:
             known = ", ".join([*fields, *parameters]) or "none"
             raise bad("sweep: grid", f"name settings of the methods or parameters of the problem ({known})", name)
-    missing = [p for p in parameters if p not in values]
+    missing = [p for p, needed in parameters.items() if needed and p not in values]
     if missing:
-        raise bad("sweep: grid", "have values for all parameters of the problem", f"none for {', '.join(missing)}")
+        got = f"none for {', '.join(missing)}"
+        raise bad("sweep: grid", "have values for all parameters of the problem without a default", got)
 
 
 # ---------------------------------------------------------------- combinations

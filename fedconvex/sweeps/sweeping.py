@@ -66,7 +66,7 @@ def sweep(
         Repetitions. Seed r is trajectory r: ``run(..., seed=seed, trajectories=range(r, r + 1))`` repeats its states.
         All settings see the same draws.
     rounds, tol, seed, start, record_every
-        As for `run`. A seed ends at its first recorded gap of at most tol; by default it does all rounds.
+        As for `run`. A seed ends at its first recorded gap of at most tol: by default, only where the gap is zero.
     n_jobs : int, optional
         Processes, as joblib counts them: None is 1, or what ``joblib.parallel_config`` says; -1 all processors.
     folder : path, optional
