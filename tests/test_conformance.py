@@ -408,6 +408,29 @@ def test_what_cannot_be_done_is_left_out():
     assert "sampling" not in found.reading
 
 
+def test_steps_by_passes_are_no_draws_with_replacement():
+    """Batches of a data loader: the last row of three, alone, is also a batch of one row drawn twice."""
+
+    @can(losses=("squared",), partial=False, batches=("steps",))
+    def train(clients, hyper, rounds):
+        rng, w, models = np.random.default_rng(hyper["seed"]), hyper["start"], []
+        for _ in range(rounds):
+            answers = []
+            for X, y in clients:
+                v, b, waiting = w, hyper["batch_size"] or len(y), []
+                for _ in range(hyper["local_steps"]):
+                    waiting = waiting or list(rng.permutation(len(y)))
+                    at, waiting = waiting[:b], waiting[b:]
+                    v = v - hyper["step_size"] * (X[at].T @ (X[at] @ v - y[at]) / len(at) + hyper["l2"] * v)
+                answers.append(v)
+            w = np.average(answers, axis=0, weights=[len(y) for _, y in clients])
+            models.append(w)
+        return models
+
+    found = conform(train, "fedavg")
+    assert found.conforms and found.reading["draw"] == "passes"
+
+
 @pytest.mark.slow
 def test_what_is_fixed_is_no_deviation():
     def train(clients, hyper, rounds, steps=None, l2=None, size=None):

@@ -165,6 +165,7 @@ LOCAL = (
         "draw",
         Value("distinct", "a local step draws a fresh batch of different rows"),
         Value("replacement", "a local step draws a fresh batch, rows with replacement"),
+        Value("passes", "local steps go through the rows in random order, batch by batch, and shuffle them anew"),
         Value("first rows", "a local step takes the first rows, always the same", "error"),
         shown=lambda exam, r: _batches(exam, r) and not exam.hyper["epochs"],
     ),

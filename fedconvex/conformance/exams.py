@@ -200,6 +200,10 @@ def batch_draws(exam: Exam, n: int, r: Mapping[str, str]) -> list[tuple[tuple[tu
     if epochs and r.get("work") != "fresh":
         orders = [rows] if r.get("work") == "in order" else itertools.permutations(rows)
         sequences: Any = (_passes(order, b, r.get("last batch", "kept"), epochs) for order in orders)
+    elif not epochs and r.get("draw") == "passes":
+        shuffled = [_passes(order, b, "kept", 1) for order in itertools.permutations(rows)]
+        passes = itertools.product(shuffled, repeat=-(-exam.steps // len(shuffled[0])))
+        sequences = (tuple(itertools.chain(*some))[: exam.steps] for some in passes)
     else:
         again = not epochs and r.get("draw") == "replacement"
         one = itertools.product(rows, repeat=b) if again else itertools.combinations(rows, b)
