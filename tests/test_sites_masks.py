@@ -10,7 +10,7 @@ pytest.importorskip("cryptography")
 from fedconvex import Federation, Logistic, Problem, run
 from fedconvex.methods import AgnosticFedAvg, FedMultiBoost, SecureSums
 from fedconvex.remote import Roster, Site, SiteWarning, in_process
-from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, fingerprint
+from fedconvex.remote.messages import ASK, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.secure import decode
 
 
@@ -64,6 +64,17 @@ def test_the_server_sees_noise_only():
         total = np.sum([a[name] for a in answers.values()], axis=0, dtype=np.uint64)
         assert np.abs(decode(total.ravel(), 40)).max() < 100.0
     assert sites[0].masks.party.public != sites[1].masks.party.public
+
+
+def test_counts_of_domains_are_masked_before_the_first_round_too():
+    """How many rows of which domain a site has is not for the server to know."""
+    fed, make, method = pair()
+    mixed = Federation(fed.X, fed.y, fed.ptr, fed.labels, np.arange(fed.n) % 2, np.array(["ill", "well"]))
+    _, ask, seen = watched(mixed, make, method)
+    result = run(method, Roster.of(make, mixed), transport=ask, rounds=2, tol=0)
+    asked = [a for _, r, a in seen if r[0]["header"][1] == STATISTIC]
+    assert len(asked) == 1 and all(a.keys() == {"header", "masked", "agreed"} for a in asked[0].values())
+    np.testing.assert_array_equal(result.w, run(method, make(mixed), rounds=2, tol=0).w)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from fedconvex.federation import Federation
 from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
 from fedconvex.remote.desk import Desk, invitation
-from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums
+from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums, masked_form, summed
 from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
 from fedconvex.remote.places import Placed
 from fedconvex.remote.reports import statistic_of
@@ -132,13 +132,34 @@ class SiteEngine(Engine):
         names = self.method.statistics(server) if hasattr(self.method, "statistics") else ()
         server._answers = {}
         for name in names:
-            asked = {k: {"name": messages.text(name)} for k in range(clients.K)}
-            form = self._statistic_form(name)
-            forms = {k: {"statistic": form} for k in asked}
-            found = self.desk.collect(STATISTIC, -1, asked, forms, self.desk.patience)
+            told, form = {"name": messages.text(name)}, self._statistic_form(name)
+            told, forms = self._hidden_statistic(name, told, form) if self.hides else (told, {"statistic": form})
+            asked = {k: dict(told) for k in range(clients.K)}
+            found = self.desk.collect(STATISTIC, -1, asked, dict.fromkeys(asked, forms), self.desk.patience)
             self._need(found, range(clients.K), -1, f"the statistic {name!r}")
-            server._answers[name] = [found[k]["statistic"] for k in range(clients.K)]
+            answers = [found[k] for k in range(clients.K)]
+            server._answers[name] = [a["statistic"] for a in answers] if not self.hides else self._sum(answers, form)
         server.floats = sum(int(np.size(a)) for answers in server._answers.values() for a in answers)
+
+    def _hidden_statistic(self, name: str, told: dict[str, Any], form: Form) -> tuple[dict[str, Any], dict[str, Form]]:
+        """Return what sites are told, and the form of their answers, where the server learns the sum only.
+
+        Raises
+        ------
+        ValueError
+            If the statistic is one of which the sum is not enough.
+        """
+        if name != "domain_counts":
+            raise bad(
+                f"{type(self.method).__name__}.sums over sites", "be PlainSums()", f"the statistic {name!r} of each"
+            )
+        return told | self.server.secure[1], masked_form({"statistic": form})
+
+    def _sum(self, answers: list[dict[str, np.ndarray]], form: Form) -> list[np.ndarray]:
+        """Return the sum of statistics under masks in the place of the first one, and zeros for the others."""
+        total = summed(answers, {"statistic": form}, self.server.secure[0])["statistic"]
+        total = np.rint(total).astype(form.dtype) if form.dtype.kind == "i" else total
+        return [total] + [np.zeros_like(total)] * (len(answers) - 1)
 
     def _statistic_form(self, name: str) -> Form:
         """Return the form of a statistic; the first axis of a matrix may have any length."""

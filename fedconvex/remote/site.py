@@ -235,14 +235,20 @@ class Site:
         asked = self.method.statistics(self.problem) if hasattr(self.method, "statistics") else ()
         if name not in asked:
             raise Refused(f"{type(self.method).__name__} needs no statistic {name!r}")
-        return {"statistic": statistic_of(self.problem, self.number, name)}
+        return self._masked(request, arrays, lambda: {"statistic": statistic_of(self.problem, self.number, name)})
 
     def _measure(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Report what the server's certificate is made of, at its models; under masks where sums are secure."""
+        return self._masked(request, arrays, lambda: report(self.problem, self.number, arrays))
+
+    def _masked(
+        self, request: Request, arrays: dict[str, np.ndarray], answered: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
+        """Return an answer; under masks where sums are secure."""
         if self.masks is None:
-            return report(self.problem, self.number, arrays)
+            return answered()
         sums = self.masks.sums(self.method.sums.bits, request, [-1], arrays)
-        found = report(self.problem, self.number, arrays)
+        found = answered()
         flat = np.concatenate([found[name].ravel() for name in sorted(found)])[None, None]
         masked = sums.mask(flat, np.zeros((1, 1)), None)
         return {"masked": masked.numbers[0, 0], "agreed": masked.agreed[0, 0]}
