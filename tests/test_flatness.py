@@ -1,5 +1,7 @@
 """Sharpness and curvature of models, text scores and the Bayesian t-test, each against an independent computation."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.integrate
@@ -72,6 +74,46 @@ def test_intervals_hold_what_a_search_finds():
             found, other = sharpness(p, w, rho), climbed(p, w, rho, 6)
             assert found.lower >= other * (1.0 - (1e-6 if loss != Hinge() else 0.02))
             assert other * (1.0 - 1e-9) <= found.upper <= (ratio + 2.0 * (rho - 0.1)) * found.lower
+
+
+def test_weights_of_rows_count_once():
+    """Long rows of small weight: every bound, not their least only, is above what a step attains."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(20, 2)), np.where(np.arange(20) < 5, 0.05, 1.0)
+    X[:5] *= 20.0
+    for loss, y in ((Logistic(), rng.choice([-1.0, 1.0], 20)), (Softmax(2), rng.choice([0.0, 1.0], 20))):
+        p = Problem(Federation.from_arrays(X, y, np.arange(20) % 2, sample_weight=weight), loss, 0.01)
+        w = 0.1 * np.ones(p.size)
+        attained = sharpness(p, p.unflatten(w), 0.1).lower
+        g = p.gradient(p.unflatten(w)).ravel()
+        bounds = [flatness._over_ball(g, H, 0.1)[2] for H in flatness._matrices_above(p, w, 0.1)]
+        assert bounds and min(bounds + flatness._rows_apart(p, w, 0.1)) >= attained > 0.0
+
+
+def test_rows_apart_start_from_the_loss_with_its_weights():
+    """Along one feature with one sign of all labels the bound is attained: F(w - rho) - F(w), without a ridge."""
+    weight = np.array([0.1, 1.0, 5.0, 0.4])
+    fed = Federation.from_arrays(np.array([[1.0], [2.0], [0.5], [3.0]]), np.ones(4), [0, 0, 1, 1], sample_weight=weight)
+    p, w = Problem(fed, Logistic()), np.array([0.3])
+    (bound,) = flatness._rows_apart(p, w, 2.0)
+    assert bound == pytest.approx(p.value(w - 2.0) - p.value(w), rel=1e-12)
+
+
+def test_least_squares_hold_the_exact_value_at_small_radii():
+    """One feature, in fractions: |g| rho + h rho^2/2. A minimiser's gradient is rounding, which small radii show."""
+    rng, outside = np.random.default_rng(3), 0
+    for _ in range(10):
+        x, y = 10.0 * rng.normal(size=6), 1e5 + rng.normal(size=6)
+        p = Problem(Federation.from_arrays(x[:, None], y, [0, 0, 0, 1, 1, 1]), Squared())
+        w, rho = p.solve().w, 1e-9
+        rows = [(Fraction(a), Fraction(b)) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+        g = sum(a * (a * Fraction(float(w[0])) - b) for a, b in rows) / 6
+        exact = abs(g) * Fraction(rho) + sum(a * a for a, _ in rows) * Fraction(rho) ** 2 / 12
+        found = sharpness(p, w, rho)
+        assert Fraction(found.lower) <= exact <= Fraction(found.upper)
+        _, low, high = flatness._over_ball(p.gradient(w), p.hessian(w), rho)
+        outside += not Fraction(low) <= exact <= Fraction(high)
+    assert outside  # without the rounding of the gradient
 
 
 def test_a_matrix_that_is_too_small_is_caught(monkeypatch):

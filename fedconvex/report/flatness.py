@@ -29,6 +29,7 @@ __all__ = ["Sharpness", "largest_curvature", "sharpness"]
 MOST = 3000  # parameters: matrices of this size are formed
 STEPS = 100  # of the ascent from each start
 _EPS = float(np.finfo(float).eps)
+_LEAST = float(np.finfo(float).tiny)  # of a curvature: smaller ones lose digits, or are 0
 
 
 class Sharpness(NamedTuple):
@@ -113,16 +114,19 @@ def sharpness(problem: Problem, w: Any, radius: float) -> Sharpness:
         raise bad("sharpness: w", "be one model", f"{len(W)} models")
     v = W[0]
     if problem.traits.quadratic:
-        _, g, H = problem.value_gradient_hessian(v)
+        value, g, H = problem.value_gradient_hessian(v)
+        off = rho * float(np.linalg.norm(problem.gradient_rounding(v, value)))
         e, low, high = _over_ball(g, H, rho)
-        return Sharpness(low, high, problem.unflatten(e))
+        return Sharpness(max(low - off, 0.0), high + off, problem.unflatten(e))
     value, g = problem.value_gradient(v)
+    off = rho * float(np.linalg.norm(problem.gradient_rounding(v, value)))
     above = [_over_ball(g, H, rho) for H in _matrices_above(problem, v, rho)]
     ahead = [e for e, _, _ in above] or [rho * v for v in _longest(problem)]
     starts = [*ahead, *(-e for e in ahead), rho * _unit(g)]
     step, rise = max((_ascend(problem, v, e, rho) for e in starts), key=lambda found: found[1])
+    high = min([high + off for _, _, high in above] + _rows_apart(problem, v, rho), default=math.inf)
     off = 32.0 * math.sqrt(problem.federation.n) * _EPS * (abs(value) + abs(value + rise))
-    high = min([high for _, _, high in above] + _rows_apart(problem, v, rho), default=math.inf)
+    off += problem.rounding(v, value) + problem.rounding(v + step, value + rise)
     low = max(rise - off, 0.0)
     return Sharpness(low, max(high, low), problem.unflatten(step))
 
@@ -150,7 +154,7 @@ def _over_ball(g: np.ndarray, H: np.ndarray, rho: float) -> tuple[np.ndarray, fl
     tiny = max(_EPS * max(abs(top), length / rho), 1e-300)
     low, high = tiny, max(length / rho, 2.0 * tiny)  # ‖e(s)‖ <= ‖g‖/s
     for _ in range(200):
-        s = math.sqrt(low * high)
+        s = math.sqrt(low) * math.sqrt(high)  # whose product may be below all numbers
         longer = float(np.linalg.norm(b / (s + gaps))) > rho
         low, high = (s, high) if longer else (low, s)
     e = b / (high + gaps)
@@ -165,28 +169,25 @@ def _over_ball(g: np.ndarray, H: np.ndarray, rho: float) -> tuple[np.ndarray, fl
 
 
 def _matrices_above(problem: Problem, w: np.ndarray, rho: float) -> list[np.ndarray]:
-    """Return matrices that the Hessian is nowhere above in the ball around w."""
+    """Return matrices that the Hessian is nowhere above in the ball around w, scores' rounding included."""
     kind, fed, out = problem.traits, problem.federation, []
-    norms = np.sqrt(fed.row_norms2)
-    relative = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight * np.repeat(
-        fed.sizes / fed.masses, fed.sizes
-    )  # fmt: skip
-    with np.errstate(over="ignore"):
-        growth = np.exp(kind.self_concordance * rho * norms) if kind.curved else np.full(fed.n, np.inf)
+    reach = rho * np.sqrt(fed.row_norms2) + 8.0 * _EPS * problem.reach(w)
+    with np.errstate(over="ignore", invalid="ignore"):
+        growth = np.exp(kind.self_concordance * reach) if kind.curved else np.full(fed.n, np.inf)
     if not kind.several:
-        h = np.full(fed.n, kind.smoothness) * relative
+        h = problem.per_row * kind.smoothness
         if kind.curved:
-            bend = np.empty(fed.n)
-            z, one = np.ascontiguousarray(fed.X @ w), np.ones(1)
-            row_losses.row_curvatures(problem.row_loss, z, problem.row_labels, np.array([0, fed.n]), one, bend)
-            h = np.fmin(h, bend * growth)
-        return [_ridged(problem, _gram(fed.X, problem.per_row * h))] if np.isfinite(h).all() else []
+            with np.errstate(over="ignore"):
+                h = np.fmin(h, np.maximum(problem.curvatures(w), _LEAST) * growth)
+        return [_ridged(problem, _gram(fed.X, h))] if np.isfinite(h).all() else []
     if math.isfinite(kind.smoothness):
-        one = _gram(fed.X, problem.per_row * relative * kind.smoothness)
+        one = _gram(fed.X, problem.per_row * kind.smoothness)
         out.append(_ridged(problem, np.kron(np.eye(problem.n_outputs), one)))
     if kind.curved and math.isfinite(growth.max()):
         ridge = np.diag(np.broadcast_to(problem.ridge, (problem.size,)))
-        out.append(_ridged(problem, (problem.value_gradient_hessian(w)[2] - ridge) * float(growth.max())))
+        off = 8.0 * _EPS * float(problem.per_row @ fed.row_norms2)  # of probabilities near 0 and 1
+        found = problem.value_gradient_hessian(w)[2] - ridge + off * np.eye(problem.size)
+        out.append(_ridged(problem, found * float(growth.max())))
     return out
 
 
@@ -214,14 +215,16 @@ def _rows_apart(problem: Problem, w: np.ndarray, rho: float) -> list[float]:
     if problem.traits.several:
         return []
     fed = problem.federation
-    z, reach = fed.X @ w, rho * np.sqrt(fed.row_norms2)
+    z, reach = fed.X @ w, rho * np.sqrt(fed.row_norms2) + 8.0 * _EPS * problem.reach(w)
     Z = np.ascontiguousarray(np.stack([z, z - reach, z + reach], axis=1))
     values = np.empty_like(Z)
     row_losses.row_values(problem.row_loss, Z, problem.row_labels, values)
     ridge = np.broadcast_to(problem.ridge, w.shape)
-    rise = float(problem.per_row @ (np.maximum(values[:, 1], values[:, 2]) - values[:, 0]))
+    share = np.repeat(problem.row_weights, fed.sizes)  # kernels' values have the rows' weights
+    rise = float(share @ (np.maximum(values[:, 1], values[:, 2]) - values[:, 0]))
     high = rise + rho * float(np.linalg.norm(ridge * w)) + 0.5 * float(ridge.max()) * rho**2
-    return [high + 16.0 * math.sqrt(fed.n) * _EPS * float(problem.per_row @ np.abs(values).sum(axis=1))]
+    off = 16.0 * math.sqrt(fed.n) * _EPS * float(share @ np.abs(values).sum(axis=1))
+    return [high + off + problem.rounding(w, float(problem.value(problem.unflatten(w))))]
 
 
 def _ascend(problem: Problem, w: np.ndarray, e: np.ndarray, rho: float) -> tuple[np.ndarray, float]:
