@@ -89,6 +89,9 @@ def _bench(args: argparse.Namespace) -> int:
         failed = {(c.solver, c.problem): c.found["words"] for c in board.cells if c.found["status"] == "failed"}
         for (solver, problem), why in failed.items():
             say(fill(f"{solver} failed on {problem}: {why}", "  ", 4))
+        for c in board.cells:
+            if c.own and not c.runs:  # those of the package and of scikit-learn are known to be for some problems only
+                say(fill(f"{c.solver} is not for {c.problem}: {c.found['words']}", "  ", 4))
         for solver, what, how in wrong:
             say(fill(f"{solver} {what} ({how})", "  ! ", 4))
     say(f"Wrote {len(files)} files to {args.out}.")
