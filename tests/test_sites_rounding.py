@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, Squared
+from fedconvex.problems import Independent, MultiTaskProblem
 from fedconvex.remote import Roster
 from fedconvex.remote.reports import report
 from fedconvex.simplex.uncertainty import Simplex
@@ -108,6 +109,19 @@ def test_an_allowance_is_not_a_share_of_the_value():
     truth = residual**2 / 2 + mp.mpf(l2) * mp.mpf(w) ** 2 / 2 - mp.mpf(l2) * mp.mpf(w) ** 2  # F* <= l2 w^2
     assert truth > 100.0 * found.value[0]
     assert found.gap[0] >= truth
+
+
+def test_an_allowance_of_a_task_is_not_a_share_of_its_loss():
+    """As above for a model per task: loss, dual variables and their image are 0 as computed."""
+    x, w = 1e8, 0.3
+    fed = Federation.from_clients([([[x]], [x * w])])
+    make = lambda f: MultiTaskProblem(f, Squared(), Independent(1e-40))  # noqa: E731
+    roster, alone = Roster.of(make, fed), make(fed)
+    answer = report(alone, 0, {"w": np.array([[[w]]])})
+    roster._reports = np.array([[[w]]]), [answer]
+    value, gap = roster.certificate(np.array([[w]]), answer["image"], answer["conjugate"])
+    truth = (mp.mpf(x) * mp.mpf(w) - mp.mpf(x * w)) ** 2 / 2 - mp.mpf(w) ** 2 * mp.mpf("1e-40")
+    assert gap >= truth > 1e6 * value
 
 
 def test_gaps_hold_where_squares_leave_the_range_of_numbers():

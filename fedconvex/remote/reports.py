@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex.kernels.domains import domain_sums, domains_of
 from fedconvex.kernels.row_losses import row_slopes, values_gradients_of
 from fedconvex.loss_traits import traits
-from fedconvex.problems import Independent, MultiTaskProblem
+from fedconvex.problems import Independent, MultiTaskProblem, Problem
 from fedconvex.problems.invariant import second_moments
 from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote.messages import Form, Refused
@@ -178,6 +178,8 @@ def _task(problem: Any, t: int, w: np.ndarray) -> dict[str, np.ndarray]:
         bound = traits(problem.loss).slope_bound(np.array([loss / weight]))
         reach = weight * float(np.broadcast_to(bound, 1)[0]) * float(np.abs(W[t]) @ fed.column_sizes)
         out["value"][r], out["conjugate"][r], out["reach"][r], out["image"][r] = loss, conjugate[t], reach, image[t]
+    off = allowances(Problem(fed.subset([t]), problem.loss), np.ascontiguousarray(w[:, 0]))["off"]
+    out["reach"] += weight * off / (2.0 * EPS)  # of scores and of the image; the certificate allows for 4 EPS of it
     return out
 
 
