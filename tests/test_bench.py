@@ -195,11 +195,12 @@ def test_what_is_interrupted_gives_the_same_file(tmp_path, capsys):
     assert (tmp_path / "two" / "results.csv").read_bytes() == files[0]
 
 
+@pytest.mark.slow
 def test_a_solver_of_ones_own_that_takes_no_problem_is_named(tmp_path, capsys):
     (tmp_path / "one.toml").write_text(
         '[[problem]]\nname = "p"\ndata = "linear"\nloss = "squared"\nsettings = {n_clients = 3, n_features = 2}\n'
     )
-    how = ["bench", "tests.bench_solvers:Unset", "--suite", str(tmp_path / "one.toml"), "--solvers", "sklearn-cholesky"]
+    how = ["bench", "tests.bench_solvers:Unset", "--suite", str(tmp_path / "one.toml"), "--solvers", "fedsgd"]
     assert main([*how, "--target", "1", "--out", str(tmp_path / "out")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "tests.bench_solvers:Unset is not for p: bench: Unset must have defaults for all settings" in out

@@ -495,6 +495,9 @@ def test_bad_implementations_are_refused_by_name():
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             can(**given)
+    models = lambda h, rounds: [(-1.0) ** t * h["start"] ** 3 for t in range(rounds)]  # noqa: E731
+    found = conform(answering(models), "fedsgd")
+    assert found.verdict == "no reading" and "(of the nearest reading)" in str(found) and not found.errors
     found = conform(answering(lambda h, rounds: [np.full(3, np.nan) for _ in range(rounds)]), "fedavg")
     assert found.verdict == "no reading" and json.loads(found.to_json())["distance"] is None
 

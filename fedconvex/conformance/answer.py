@@ -82,10 +82,15 @@ class Conformance:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What is an error, in words; where several errors would explain the answers, each of them, joined by "or"."""
+        """What is an error, in words; where several errors would explain the answers, each of them, joined by "or".
+
+        Empty unless the verdict is "deviates": errors of a reading that does not match are none of the implementation.
+        """
+        if self.verdict != "deviates":
+            return ()
         sure = tuple(line.says for line in self.found if line.kind == "error")
         maybe = [v.says for lines in self.untold.values() for v in lines if v.kind == "error"]
-        return (*sure, *(["; or ".join(maybe)] if maybe and self.verdict == "deviates" else []))
+        return (*sure, *(["; or ".join(maybe)] if maybe else []))
 
     @property
     def conforms(self) -> bool:
