@@ -72,6 +72,13 @@ def test_terms_by_hand():
     assert one.empirical == pytest.approx(loss[1].mean(), rel=1e-12)
 
 
+def test_the_loss_of_every_row_is_bounded():
+    """Losses 0 and 1.125, whose mean is below the bound of 1 that the second exceeds."""
+    p = Problem(Federation.from_clients([([[1.0]] * 2, [0.0, 1.5])]), Squared())
+    with pytest.raises(ValueError, match=r"losses of rows reach 1\.125"):
+        domain_trade_off(p, np.zeros((1, 1)))
+
+
 def test_a_lost_centre_is_caught(monkeypatch):
     """Centres that do not count clients by their rows give a larger sum of squares."""
     fed = Federation.from_clients([([[x]] * n, [0.0] * n) for x, n in ((0.0, 1), (1.0, 9), (5.0, 5))])
@@ -88,6 +95,7 @@ def test_a_lost_centre_is_caught(monkeypatch):
         (lambda f, p: cluster(f, 2, "gradients"), "be a Problem to group by gradients"),
         (lambda f, p: cluster(f, 2, "size"), "cluster: by must be"),
         (lambda f, p: domain_trade_off(p, np.ones((2, 1)), largest=0.1), "largest must bound the losses"),
+        (lambda f, p: domain_trade_off(p, np.ones((2, 1)), [0.5]), "w must be one of the models"),
     ],
 )
 def test_what_is_refused(call, words):

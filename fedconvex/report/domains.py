@@ -148,7 +148,7 @@ def domain_trade_off(
     Raises
     ------
     TypeError, ValueError
-        As `cluster`, and if a loss exceeds M.
+        As `cluster`; if the loss of a row exceeds M, or w is none of the models.
 
     Examples
     --------
@@ -166,11 +166,11 @@ def domain_trade_off(
     fed, M = problem.federation, real("domain_trade_off: largest", largest, low=0.0, strict=True)
     W, _ = problem.flatten(models)
     values = problem.client_values(problem.unflatten(W)) - problem.ridge_terms(W)[:, None]  # (H, K)
-    if values.max() > M * (1.0 + 1e-12):
-        raise bad(
-            "domain_trade_off: largest", "bound the losses", f"{largest:g}", f"mean losses reach {values.max():g}"
-        )
-    mine = None if w is None else _losses(problem, w)
+    fed.need_equal_rows("domain_trade_off, whose bound counts rows,")
+    most = max(float(losses.max()) for _, _, losses in problem._row_values(W))
+    if not most <= M * (1.0 + 1e-12):
+        raise bad("domain_trade_off: largest", "bound the losses", f"{largest:g}", f"losses of rows reach {most:g}")
+    mine = None if w is None else values[_place(problem, W, w)]
     asked = range(1, fed.K + 1) if counts is None else items("domain_trade_off: counts", counts)
     return [_terms(values, mine, cluster(problem, p, by, seed=seed), delta, M) for p in asked]
 
@@ -190,12 +190,15 @@ def _terms(values: np.ndarray, mine: np.ndarray | None, found: Clustering, delta
     return DomainTerms(len(rows), int(rows.min()), *numbers, found.domain)
 
 
-def _losses(problem: Problem, w: Any) -> np.ndarray:
-    """Return the clients' mean losses of one model, without the ridge."""
+def _place(problem: Problem, models: np.ndarray, w: Any) -> int:
+    """Return which of the models w is: the bound holds for no other."""
     W, single = problem.flatten(w)
     if not single:
         raise bad("domain_trade_off: w", "be one model", f"{len(W)} models")
-    return (problem.client_values(problem.unflatten(W)) - problem.ridge_terms(W)[:, None])[0]
+    same = np.flatnonzero((models == W[0]).all(axis=1))
+    if not same.size:
+        raise bad("domain_trade_off: w", "be one of the models", "another one", "the bound holds for these only")
+    return int(same[0])
 
 
 # ---------------------------------------------------------------- what clients are grouped by
