@@ -269,7 +269,8 @@ def _notes(data: SplitData, scale: CommunicationScale) -> tuple[str, ...]:
         f"Step sizes: the best of seven a factor sqrt(10) apart for every cell and division; at most {scale.limit} "
         "rounds; what takes longer counts as twice the most that were needed. Chosen here: numbers of clients and "
         "rows, target, l2, grid.",
-        "The paper's Table 2 (100 clients, a tenth a round, CNN, 99 % on MNIST) is quoted: rounds and, in brackets, "
+        "The paper's Table 2 (100 clients, a tenth a round, CNN, 99 % on MNIST) is quoted, as a public summary of "
+        "the paper prints it (the paper itself could not be re-read): rounds and, in brackets, "
         "FedSGD's over them. Compare directions: the model here is convex, and its clients have few rows.",
     )
 

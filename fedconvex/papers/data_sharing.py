@@ -186,7 +186,7 @@ def _notes(data: SplitData, scale: SharingScale) -> tuple[str, ...]:
         f"three tenths and what is left of larger classes are free to be shared; {len(rows.y_test):,} to test on; "
         f"{scale.repetitions} divisions, {scale.rounds} rounds of {STEPS} steps of size 1/L.",
         "The paper (abstract): accuracy falls by up to 55 % for clients of one class, and 5 % of shared rows raise it "
-        "by about 30 % on CIFAR-10, with a convolutional network. Its text could not be re-read.",
+        "by 30 % on CIFAR-10, of networks. The text behind the abstract could not be re-read.",
         "The bound is the convex one of the weight divergence (docs/theory/weight_divergence.md), for the first round.",
     )
 
