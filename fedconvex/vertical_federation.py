@@ -63,6 +63,8 @@ class VerticalFederation:
     def __post_init__(self) -> None:
         who = "VerticalFederation"
         instance(f"{who}.rows", self.rows, Federation)
+        if self.join is not None:
+            instance(f"{who}.join", self.join, Join)
         fed = self.rows
         if fed.K != 1 or fed.sample_weight is not None:
             got = "row weights" if fed.sample_weight is not None else f"{fed.K}"

@@ -16,7 +16,7 @@ class Slow(FedAvg):
     """FedAvg whose clients wait."""
 
     def local(self, problem, message, clients, memory, draws):
-        time.sleep(0.002)
+        time.sleep(0.05)
         return super().local(problem, message, clients, memory, draws)
 
 

@@ -695,16 +695,16 @@ def test_a_late_site_is_asked_again_once_it_has_answered():
         def answer(self, message):
             if message["header"][1] == ASK:
                 busy[0] += 1
-                time.sleep(0.7 if busy[0] == 1 else 0.0)
+                time.sleep(2.5 if busy[0] == 1 else 0.0)
             return sites[2].answer(message)
 
-    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=0.3) as exchange:
+    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=1.0) as exchange:
         for k, site in enumerate((*sites[:2], Slow())):
             Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
         roster = Roster.of(make, fed)
 
         def ask(t, requests):
-            time.sleep(0.1 if t > 0 else 0.0)
+            time.sleep(0.3 if t > 0 else 0.0)
             return exchange(t, requests)
 
         run(method, roster, transport=ask, rounds=12, tol=0, record_every=12)
