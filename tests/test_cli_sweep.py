@@ -41,6 +41,14 @@ def test_a_grid_of_settings_and_l2(table, capsys):
     assert status == 0 and told["rows"] == 12 and len(told["failures"]) == 2 and len(told["best"]) == 1
 
 
+def test_the_step_size_holds_for_all_l2(table, capsys):
+    """It was that of --l2, by which a larger l2 of the grid diverged."""
+    status, out = said(capsys, "--grid", "l2=0.1,100", "--out", "f.npz")
+    assert status == 0 and "step size 0.0099" in out.out
+    gaps = read_sweep("f.npz").select(l2=100)["gap"]
+    assert 0.0 < gaps[2] <= gaps[1] <= gaps[0]
+
+
 @pytest.mark.slow
 def test_ctrl_c_and_once_more(table, capsys, monkeypatch):
     traced, calls = sweeping._traced, []

@@ -116,7 +116,8 @@ def _sweep(args: argparse.Namespace) -> int:
     def of(l2: float) -> Problem:
         return Problem(data.train, data.loss, l2, weights, None, free)
 
-    problem = of(args.l2)
+    known = [v for v in grid.get("l2", ()) if type(v) in (int, float) and 0.0 <= v <= 1e100]
+    problem = of(max(known, default=args.l2))  # whose step size, where none is asked for, no setting diverges by
     exact = affordable(problem)
     smooth = smoothness_of(data.train, problem.weights, problem.loss, problem.l2, exact=exact)
     method, phrase = method_of(args, problem, smooth._replace(exact=smooth.exact and not free))
