@@ -23,7 +23,8 @@ from fedconvex.papers import (
 )
 from fedconvex.papers.agnostic_clients.data import load_splits
 from fedconvex.papers.images import read_images
-from fedconvex.papers.repeated import Repeated, higher
+from fedconvex.papers.repeated import Repeated, draw_bars, draw_curves, higher
+from fedconvex.papers.style import blank
 
 JITTER = (0.0, 0.001, -0.001, 0.002)
 
@@ -41,6 +42,20 @@ def planted(value, **settings):
 
 def verdicts(claims):
     return [claim.holds for claim in claims]
+
+
+@pytest.mark.slow
+def test_figures_show_the_tables_standard_deviation():
+    """Of 1, 2, 6 it is the root of 7, not of 14/3: bars and bands as in the table."""
+    found = Repeated(tuple({"m": "a", "x": 0, "repetition": r, "v": v} for r, v in enumerate((1.0, 2.0, 6.0))))
+    assert found.table(("m",), ("v",))[0]["v, s.d."] == pytest.approx(7.0**0.5)
+    _, axes = blank(2)
+    draw_bars(axes[0], found, "v", "x", "m")
+    ends = axes[0].containers[-1].errorbar.lines[2][0].get_segments()[0][:, 1]
+    np.testing.assert_allclose(ends, 3.0 + 7.0**0.5 * np.array([-1.0, 1.0]))
+    draw_curves(axes[1], found, "x", "v", "m")
+    heights = axes[1].collections[0].get_paths()[0].vertices[:, 1]
+    np.testing.assert_allclose([heights.min(), heights.max()], ends)
 
 
 def test_repeated_rows_by_hand():

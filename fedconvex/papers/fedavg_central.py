@@ -24,7 +24,7 @@ from fedconvex.papers.communication import dealt
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.images import accuracies
 from fedconvex.papers.repeated import Repeated, draw_bars, repeat
-from fedconvex.papers.style import COLOURS, blank, legend, panel
+from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 from fedconvex.report import bayesian_t_test
 
@@ -150,9 +150,9 @@ def _draw(found: Repeated) -> Any:
     shown = list(posteriors(found))
     for i, row in enumerate(shown):
         left = 0.0
-        for kind, colour in (("worse", COLOURS[1]), ("equivalent", "0.8"), ("better", COLOURS[0])):
+        for kind, colour in (("worse", "0.35"), ("equivalent", "0.8"), ("better", "0.6")):
             axes[1].barh(i, row[kind], left=left, color=colour)
             left += row[kind]
     axes[1].set_yticks(range(len(shown)), [f"{r['method'][8:]}\nless {r['less']}" for r in shown], fontsize=7)
-    panel(axes[1], "FedAvg worse, equivalent (grey), better", "posterior probability")
+    panel(axes[1], "FedAvg worse (dark), equivalent (light), better (middle)", "posterior probability")
     return figure

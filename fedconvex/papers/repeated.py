@@ -98,7 +98,7 @@ def draw_curves(axis: Any, found: Repeated, x: str, y: str, by: str, names: Sequ
         if not mine.rows:
             continue
         values = np.array([mine.values(y, **{x: at}) for at in mine.kinds(x)])  # (points, repetitions)
-        mean, spread = values.mean(axis=1), values.std(axis=1)
+        mean, spread = values.mean(axis=1), values.std(axis=1, ddof=min(1, values.shape[1] - 1))
         colour = COLOURS[j % len(COLOURS)]
         dashes = ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (1.5, 1)))[j % 4]
         axis.plot(mine.kinds(x), mean, color=colour, linestyle=dashes, linewidth=1.5, label=str(name))
@@ -123,7 +123,7 @@ def _bars(
         mine = found.where(**{along: group, by: name})
         if mine.rows:
             v = mine.values(what)
-            yield i, float(v.mean()), float(v.std())
+            yield i, float(v.mean()), float(v.std(ddof=1)) if v.size > 1 else 0.0
 
 
 # ---------------------------------------------------------------- repeating
