@@ -330,3 +330,14 @@ def test_model_refuses_what_does_not_fit():
             LinearModel(coef, intercept, classes, names)
     with pytest.raises(ValueError, match="have 2 columns"):
         LinearModel(np.ones(2), np.array(0.0), None, names).predict(np.ones((3, 5)))
+
+
+def test_the_median_of_an_even_number_is_between_the_middle_two():
+    from matplotlib.figure import Figure
+
+    from fedconvex.report.plots import _curve
+
+    axis = Figure().subplots()
+    _curve(axis, np.arange(2), np.array([[1.0, 2.0, 4.0, 8.0], [1.0, 2.0, np.inf, np.inf]]), {"color": "k"})
+    assert axis.lines[0].get_ydata()[0] == 3.0
+    assert np.isnan(axis.lines[0].get_ydata()[1])  # half of them diverged

@@ -294,7 +294,8 @@ def _curve(axis: Any, x: np.ndarray, y: np.ndarray, look: dict[str, Any]) -> Non
         axis.plot(x, y, **look)
         return
     shown = np.where(np.isnan(y), np.inf, y)
-    low, middle, high = np.quantile(shown, [0.1, 0.5, 0.9], axis=1, method="nearest")
+    low, high = np.quantile(shown, [0.1, 0.9], axis=1, method="nearest")  # infinities are not to be interpolated
+    middle = np.median(shown, axis=1)
     axis.plot(x, np.where(np.isfinite(middle), middle, np.nan), **look)
     both = np.isfinite(low) & np.isfinite(high)
     axis.fill_between(x, low, np.where(both, high, 1.0), where=both, color=look["color"], alpha=0.15, linewidth=0)
