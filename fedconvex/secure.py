@@ -118,6 +118,7 @@ class Party:
 
     def forget(self, context: bytes) -> None:
         """Let a context be used again: for the very same vector only, or the difference of the two is open."""
+        instance("Party.forget: context", context, bytes)
         self._masked.discard(context)
 
     def mask(self, vector: np.ndarray, everybody: Mapping[int, bytes], context: bytes) -> np.ndarray:

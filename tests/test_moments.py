@@ -790,6 +790,8 @@ def test_stages_of_what_has_no_moments():
         stage_suboptimality(wide, np.zeros(11), step_size=0.1, inner_steps=2, stages=1)
     with pytest.raises(TypeError, match="no penalty"):  # its minimiser is another one
         stage_suboptimality(Problem(fed, Squared(), penalty=L1(0.1)), [1.0], step_size=0.1, inner_steps=2, stages=1)
+    with pytest.raises(TypeError, match="stage_suboptimality: batch_size must be a whole number"):
+        stage_suboptimality(Problem(fed, Squared()), [1.0], step_size=0.1, inner_steps=2, stages=1, batch_size=[1])
     uneven = Problem(Federation.from_arrays(np.ones((3, 1)), [1.0, -1.0, 0.0], [0, 0, 1]), Squared(), weights="uniform")
     with pytest.raises(ValueError, match="weights of rows or clients"):
         stage_suboptimality(uneven, [1.0], step_size=0.1, inner_steps=2, stages=1)

@@ -11,7 +11,7 @@ import time
 import warnings
 import zipfile
 from fractions import Fraction
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from threading import Thread
 
@@ -683,6 +683,16 @@ def test_an_absent_site_costs_its_deadline_once():
         roster = Roster.of(make, fed)
         assert np.isfinite(run(method, roster, transport=exchange, rounds=2, tol=0).trace.gap).all()
         assert roster.incidents == []
+
+
+def test_all_sites_may_connect_at_once(monkeypatch):
+    """Whom the queue of connections has no room for tries again a second later: beyond a short deadline."""
+    from fedconvex.remote import sockets
+
+    rooms = []
+    monkeypatch.setattr(sockets, "Listener", lambda where, backlog: rooms.append(backlog) or Listener(where))
+    with Exchange(("127.0.0.1", 0), b"s", sites=40):
+        assert rooms[0] >= 40
 
 
 @pytest.mark.slow

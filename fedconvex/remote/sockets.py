@@ -72,7 +72,9 @@ class Exchange:
         self.deadline = real("Exchange.deadline", deadline, low=0.0, high=1e6, strict=True)
         where = _address("Exchange.address", address)
         try:
-            self._listener = Listener(where)  # without the secret: a stranger's silence would keep all others out
+            # without the secret: a stranger's silence would keep all others out; with room for all to come at once:
+            # whom the queue has no room for tries again a second later
+            self._listener = Listener(where, backlog=min(self.K + 16, 4096))
         except OSError as error:
             text = f"Exchange.address {where!r} must be free to listen at ({error.strerror})"
             raise OSError(error.errno, text) from error

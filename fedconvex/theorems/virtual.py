@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, whole
+from fedconvex._check import bad, numeric, raw, real, whole
 from fedconvex.methods import VIRTUAL
 from fedconvex.problems import GaussianPosteriorProblem
 from fedconvex.solvers.damping import largest_damping, radius
@@ -144,7 +144,8 @@ def virtual_growth(kappa: Any, rho: float, rounds: int) -> Bound:
     >>> round(virtual_growth([0.1, 2.5], 1.0, 300).value, 9)
     1.5
     """
-    given = kappa if np.iscomplexobj(kappa) else numeric("virtual_growth: kappa", kappa)
+    given = raw("virtual_growth: kappa", kappa)
+    given = given if np.iscomplexobj(given) else numeric("virtual_growth: kappa", kappa)
     rho, rounds = real("virtual_growth: rho", rho, low=0.0, strict=True), whole("virtual_growth: rounds", rounds, low=1)
     kappa = np.atleast_1d(given)
     if kappa.ndim != 1 or kappa.size == 0 or not np.isfinite(kappa).all():

@@ -52,7 +52,7 @@ CALLED_BY_THE_DRIVER = {
 }
 RECORDS = {
     *("Abilities", "Conformance"),
-    *("BestStep", "OwnersComparison"),
+    *("BestStep", "OwnersComparison", "WithoutOwner"),
     "Client",
     "Exponent",
     "HardInstance",

@@ -70,7 +70,7 @@ def stage_suboptimality(
     fed, d = problem.federation, problem.federation.d
     H, C = _hessians(fed.X.toarray() if fed.is_sparse else fed.X)
     A = H + np.diag(np.broadcast_to(problem.ridge, (d,)))
-    phi = float(noise_factor(fed.n, batch_size, replacement))
+    phi = float(noise_factor(fed.n, whole("stage_suboptimality: batch_size", batch_size, low=1), replacement))
     one, step = np.eye(d * d), np.zeros((3, d * d, 3, d * d))  # of E[ee'], E[ee~'], E[e~e~'], flattened
     with np.errstate(over="ignore", invalid="ignore"):  # of steps that are too long
         M = np.eye(d) - eta * A
