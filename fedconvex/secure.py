@@ -105,6 +105,10 @@ class Party:
             raise ModuleNotFoundError(text) from error
 
         self.number = whole("Party.number", number)
+        if secret is not None:
+            instance("Party.secret", secret, bytes)
+            if len(secret) != 32:
+                raise bad("Party.secret", "be 32 bytes", f"{len(secret)}")
         key = X25519PrivateKey
         self._secret = key.generate() if secret is None else key.from_private_bytes(secret)
         self._masked: set[bytes] = set()

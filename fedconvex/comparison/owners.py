@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, whole
+from fedconvex._check import bad, flag, instance, real, whole
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
@@ -194,9 +194,10 @@ def compare_owners(
     who = "compare_owners"
     l2 = real(f"{who}: l2", l2, low=0.0, strict=True)
     folds, seed = whole(f"{who}: folds", folds, low=2), whole(f"{who}: seed", seed)
+    flag(f"{who}: intercept", intercept)
     if isinstance(data, VerticalFederation):
         given = [name for name, v in {"on": on, "target": target, **choices}.items() if v is not None]
-        if given or drop:
+        if given or (len(drop) > 0 if isinstance(drop, Sequence) else drop is not None):
             raise bad(
                 f"{who}: data", "be tables where columns are named", f"a VerticalFederation and {(*given, 'drop')[0]}"
             )

@@ -129,6 +129,11 @@ def chain_moments(scales: Any = (0.2, 2.0), noise_y: Any = None, noise_z: Any = 
     return S, np.stack([X, Y], -1), Y
 
 
+def _generator(who: str, seed: Any) -> np.random.Generator:
+    """Return the generator that a seed asks for."""
+    return seed if isinstance(seed, np.random.Generator) else np.random.default_rng(whole(f"{who}: seed", seed))
+
+
 def _deviations(who: str, scales: Any, noise_y: Any, noise_z: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return e, s_y and s_z of every environment, checked."""
     e = vector(f"{who}: scales", scales)
@@ -168,7 +173,7 @@ def chain_federation(
     """
     e, s_y, s_z = _deviations("chain_federation", scales, noise_y, noise_z)
     n, m = whole("chain_federation: rows", rows, low=1), whole("chain_federation: pairs", pairs, low=1)
-    rng, clients = np.random.default_rng(seed), []
+    rng, clients = _generator("chain_federation", seed), []
     for scale, a, b in zip(e, s_y, s_z, strict=True):
         h = scale * rng.standard_normal((n, m))
         x = h + scale * rng.standard_normal((n, m))

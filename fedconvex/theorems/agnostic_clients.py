@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, vector
+from fedconvex._check import bad, numeric, raw, vector
 from fedconvex.loss_traits import traits
 from fedconvex.methods import AFL
 from fedconvex.problems import Problem
@@ -88,7 +88,7 @@ def client_agnostic(shares: Any, *, value: float) -> Bound:
     0.25
     """
     q = numeric("client_agnostic: shares", shares)
-    if q.ndim != 2:
+    if q.ndim != 2 or not q.size:
         raise bad("client_agnostic: shares", "be a matrix, clients by domains", f"shape {q.shape}")
     source = "fedconvex, client-agnostic against domain-agnostic (docs/theory/agnostic_clients.md)"
     total, least = q.sum(axis=1), float(q.min())
@@ -97,7 +97,7 @@ def client_agnostic(shares: Any, *, value: float) -> Bound:
         f"shares from {least:g}, sums from {total.min():g} to {total.max():g}",
         least >= 0.0 and bool(np.abs(total - 1.0).max() <= 1e-9),
     )
-    value = float(vector("client_agnostic: value", np.atleast_1d(value), 1)[0])
+    value = float(vector("client_agnostic: value", np.atleast_1d(raw("client_agnostic: value", value)), 1)[0])
     return Bound({"domains": value}, CLIENT_AGNOSTIC, source, require(source, mixture))
 
 

@@ -258,7 +258,7 @@ def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, l
         vector(name, np.atleast_1d(raw(name, v)))
         for name, v in zip(("empirical", "complexity", "sizes"), (empirical, complexity, sizes), strict=True)
     )
-    if not L.shape == R.shape == m.shape or L.ndim != 1:
+    if not L.shape == R.shape == m.shape or L.ndim != 1 or not m.size:
         raise bad("vertex_bound", "be given one number per domain, three times", f"{L.shape}, {R.shape}, {m.shape}")
     if (m < 1).any():
         raise bad("vertex_bound: sizes", "be at least 1", f"{m.min():g}")

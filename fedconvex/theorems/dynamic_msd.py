@@ -222,7 +222,7 @@ def msd_refined(
     S_d = float(np.mean(s.a * kappa * (c.gradient2_k + s.tau_1 * c.variance_k)))
     a, t = (x.ravel() for x in np.meshgrid(_YOUNG, _SPLITS if s.a.any() else (0.0,)))
     more = 1.0 + 1.0 / a
-    A = 2.0 * mu - mu**2 * (np.maximum(0.0, 1.0 - more * s.tau_eps / s.L) * c.delta_P + more * c_s)
+    A = 2.0 * mu - mu * mu * (np.maximum(0.0, 1.0 - more * s.tau_eps / s.L) * c.delta_P + more * c_s)
     text = f"step_size = {mu:g}, delta_P = {c.delta_P:g}, c_s = {c_s:g}"
     requires += require(theorem, Hypothesis("A > 0 for some a (smaller steps)", text, bool(A.max() > 0.0)))
     inverse = 1.0 / t if s.a.any() else np.zeros_like(t)

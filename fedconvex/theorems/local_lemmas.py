@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import raw, real, vector, whole
+from fedconvex._check import bad, raw, real, vector, whole
 from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
 from fedconvex.methods import ProportionalSampling, ScaledSampling, UniformSampling
@@ -147,7 +147,10 @@ def progress_lemma(*, L: float, step_size: float, distances: Any, drift: Any, no
     """
     theorem = GUIDE.format("1")
     V, d = (vector(f"progress_lemma: {n}", np.atleast_1d(raw(n, v))) for n, v in (("drift", drift), ("d", distances)))
+    if d.size != 2 or not V.size:
+        raise bad("progress_lemma", "be given two distances, and the drift before each step", f"{d.size} and {V.size}")
     eta, tau = real("step_size", step_size, low=0.0, strict=True), V.size
+    L = real("L", L, low=0.0)
     requires = _short_step(theorem, L, eta)
     terms = {
         "distance": float(d[0] - d[-1]) / (2.0 * eta * tau),
@@ -179,8 +182,9 @@ def drift_lemma(constants: Constants, *, step_size: float, local_steps: int, rou
     theorem = GUIDE.format("2")
     L, zeta = (float(v) for v in known(theorem, constants, "L", "zeta"))
     sigma2 = float(client_noise(theorem, constants, client_weights(theorem, constants).size).max())
+    requires = _short_step(theorem, L, eta)
     terms = {"heterogeneity": 18.0 * (tau * eta * zeta) ** 2, "noise": 4.0 * tau * eta**2 * sigma2}
-    return Bound(terms, CLIENT_DRIFT, theorem, _short_step(theorem, L, eta))
+    return Bound(terms, CLIENT_DRIFT, theorem, requires)
 
 
 def drift_lemma_sharp(constants: Constants, *, step_size: float, local_steps: int, rounds: int = 1) -> Bound:
@@ -197,13 +201,13 @@ def drift_lemma_sharp(constants: Constants, *, step_size: float, local_steps: in
     eta, tau, _ = local_work(step_size, local_steps, rounds)
     theorem = "fedconvex, drift step by step (docs/theory/local_lemmas.md)"
     L, zeta = (float(v) for v in known(theorem, constants, "L", "zeta"))
+    requires = require(theorem, Hypothesis("step_size <= 2/L", f"step_size = {eta:g}, L = {L:g}", eta * L <= 2.0))
     p = client_weights(theorem, constants)
     noise, V = eta**2 * float((p * (1.0 - p)) @ client_noise(theorem, constants, p.size)), 0.0
     for _ in range(tau):
         V = (math.sqrt(V) + eta * zeta) ** 2 + noise
     pull = (tau * eta * zeta) ** 2
-    step = Hypothesis("step_size <= 2/L", f"step_size = {eta:g}, L = {L:g}", eta * L <= 2.0)
-    return Bound({"heterogeneity": pull, "noise": V - pull}, CLIENT_DRIFT, theorem, require(theorem, step))
+    return Bound({"heterogeneity": pull, "noise": V - pull}, CLIENT_DRIFT, theorem, requires)
 
 
 def li_drift(constants: Constants, *, local_steps: int, rounds: int) -> Bound:

@@ -68,8 +68,11 @@ KINDS = (
     Kind(
         "not read",
         "*",
+        "theorems.fedavg_strongly_convex.fedavg_step_by_step.participants |"
+        "theorems.contraction.fedavg_contraction.participants |"
         "methods.resolved.problem | models.LinearModel.*.clients | problems.EnsembleModel.*.clients |"
         "theory.complexity.rademacher.s* | Federation.columns | problems.Stump.predict.X",
+        "where everybody takes part, nobody is drawn; "
         "a method with a step size asks no problem, a pooled model has one answer for all clients, few rows have all "
         "their signs tried; columns are kept for LinearModel, which checks them; a stump reads one feature",
     ),
@@ -99,6 +102,7 @@ KINDS = (
         "problems.Clustered.clusters | datasets.load_table.* | problems.EnsembleModel.feature_names",
         "clients, domains, classes and clusters are called by numbers, texts or dates",
     ),
+    Kind("complex eigenvalues", "complex*", "theorems.virtual.virtual_growth.kappa", "of a matrix without symmetry"),
     Kind("large counts", "too large", "*.sizes | *.sources | secure.decode.total", "whole numbers in range"),
     Kind(
         "files and texts",

@@ -235,7 +235,10 @@ def noise_bias(L: float, sigma: float, *, step_size: float, local_steps: int) ->
     True
     """
     L, _, eta, tau, _ = _run("noise_bias", L, 0.0, step_size, local_steps, 1)
-    tau, sigma = whole("noise_bias: local_steps", tau, low=1, high=16), real("noise_bias: sigma", sigma, low=0.0)
+    tau, sigma = (
+        whole("noise_bias: local_steps", tau, low=1, high=16),
+        real("noise_bias: sigma", sigma, low=0.0, high=1e100),
+    )
     y = np.zeros(1)
     for _ in range(tau):
         y = np.concatenate([y - eta * (np.where(y >= 0.0, L, 0.5 * L) * y + sign * sigma) for sign in (1.0, -1.0)])
