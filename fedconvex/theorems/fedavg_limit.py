@@ -13,7 +13,16 @@ from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
 from fedconvex.methods import FedProx, ProximalPoint
 from fedconvex.theorems.parts.assumptions import least_convexity
-from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, two_parabolas, unequal_hessians
+from fedconvex.theorems.parts.instances import (
+    chain,
+    diabetes,
+    equal_hessians,
+    rare_parabola,
+    rare_parabola_in_thousands,
+    shifted_logistic,
+    two_parabolas,
+    unequal_hessians,
+)
 from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
 from fedconvex.theorems.parts.rules import fixed_step, given
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
@@ -41,11 +50,13 @@ from fedconvex.theory.fixed_points import (
 from fedconvex.traits import traits_of
 
 __all__ = [
+    "CLOSENESS",
     "LIMIT_BIAS",
     "LIMIT_TO_MINIMISERS",
     "STATEMENT",
     "THEOREMS",
     "fedavg_bias",
+    "fedavg_constant_steps",
     "fedavg_limit_patel",
     "fedprox_bias",
 ]
@@ -53,10 +64,13 @@ __all__ = [
 PATEL = "Patel et al. 2024, Proposition 21 (re-derived, weighted)"
 BIAS = "fedconvex, bias of {} on quadratics (docs/theory/fedavg_limit.md, {})"
 
+LI = "Li et al. 2020, arXiv:1907.02189, Theorem 4 (explicit form: docs/theory/fedavg_limit.md)"
+
 LIMIT_BIAS = Quantity("‖w_inf - w*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False)
 LIMIT_TO_MINIMISERS = Quantity(
     "‖w_inf - sum p_k w_k*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False
 )
+CLOSENESS = Quantity("1/(F(w_inf) - F*) of the limit of the rounds, which is large near the optimum", by_rounds=False)
 
 STATEMENT = Statement(
     page="fedavg_limit",
@@ -73,6 +87,10 @@ points](fixed_points.md).
 ‖w_inf - w*‖ <= [eta^2 sum_{j<E} j c^(j-1)/(1 - c^E)] tau_rms zeta_*           FedAvg   (B1)
 ‖w_inf - w*‖ <= tau_rms zeta_*/(mu (mu + mu'))                                  FedProx with exact prox  (B2)
 ‖w_inf - wbar*‖ <= [eta E c^(E-1)/(1 - c^E)] tau xi                              FedAvg   (P)
+F(w_inf) - F* >= (l^2/2) [‖v‖_{1/H} - eta (E - 2) u/(3 sqrt(mu))]^2               FedAvg   (L)
+
+(L) if eta L <= 1 and the bracket is positive (short steps), with l = eta (E - 1)/2, v = sum p_k H_k grad F_k(w*),
+‖v‖_{1/H} = (v'H^{-1}v)^{1/2}, u = sum p_k ‖H_k^2 grad F_k(w*)‖; so ‖w_inf - w*‖ >= l [...]/‖H‖^{1/2};
 
 with tau = max ‖H_j - H_k‖, tau_rms^2 = sum p_k ‖H_k - H‖^2, zeta_*^2 = sum p_k ‖grad F_k(w*)‖^2,
 xi^2 = sum p_k ‖w_k* - w*‖^2: `fixed_points.spread(problem)`.
@@ -80,19 +98,24 @@ xi^2 = sum p_k ‖w_k* - w*‖^2: `fixed_points.spread(problem)`.
     source="""
 (P): Patel, Glasgow, Zindari, Wang, Stich, Cheng, Joshi, Srebro, "The limits and potentials of local SGD for
 distributed heterogeneous learning with intermittent communication", COLT 2024, Proposition 21 (re-derived, weighted).
-B1, B2: this project.
+B1, B2: this project. (L): the order is that of Li, Huang, Yang, Wang, Zhang, "On the convergence of FedAvg on non-IID
+data", ICLR 2020, Theorem 4; instance by instance, with constants and proof, it is this project's.
 """,
     differs="""
 Proposition 21 has equal weights, eta <= 1/L (c = 1 - eta mu) and a class constant zeta_*/L in the place of xi. That
 is not the zeta_* of `Constants`, the root mean square of ‖grad F_k(w*)‖, which is at most L xi and may be much
 smaller: with that the bound is false (`test_patel_with_the_gradient_spread_would_be_false`). (P) does not vanish at
 E = 1, where w_inf = w*; B1 does. The limit E -> infinity is sometimes quoted as the *sum* of the minimisers: it is
-their average.
+their average. Li et al.'s Theorem 4 has one ridge regression, steps that are "sufficiently small" and a constant in
+Omega((E - 1) eta)‖w*‖ that depends on it; (L) says what both are, on any least squares.
 """,
     meaning="""
 Bias needs both: Hessians that differ *and* gradients that differ at w*. P (Patel et al. 2024,
 Proposition 21, there with equal weights and η ≤ 1/L) says how fast many local steps lead to the average of
 minimisers; it does not vanish at E = 1. B1 does, and as E → ∞ it stays below τ_rms ζ_*/μ² (for η ≤ 1/L).
+
+(L) is the other side, the reason why steps must decay: with E > 1 local steps of a constant size FedAvg stays away from
+the optimum by order η(E-1) unless v = 0, however long it runs. `verify` checks it as a bound of 1/(F(w_∞) - F*).
 """,
     proof="""
 (i) c bounds ‖I - ηA‖ for A = H_k and A = H, whose spectra lie in [μ, L]. X^j - Y^j = Σ_i X^i(X-Y)Y^{j-1-i}
@@ -101,9 +124,15 @@ w_∞ - w* = -M⁻¹ Σ p_k s(H_k)g_k = -M⁻¹ Σ p_k(s(H_k) - s(H))g_k, and s(
 s(H)‖ ≤ η² Σ_{j<E} j c^{j-1}‖H_k - H‖; Cauchy-Schwarz over k. (iv) B2: s(A) - s(B) = s(A)(B-A)s(B), ‖s‖ ≤ 1/(μ+μ'),
 M ≥ μ/(μ+μ') I. (v) P: with C(A) = I-(I-ηA)^E, w_∞ - w̄* = M⁻¹ Σ p_k(C(H_k) - C(H))(w_k* - w̄*), as Σ p_k(w_k* -
 w̄*) = 0; (i), ‖H_k - H‖ ≤ τ, and Σ p_k‖w_k* - w̄*‖² ≤ ξ². ∎
+
+(vi) L: by Bonferroni, for 0 ≤ x ≤ 1, Σ_{j<E}(1-x)^j = E - E(E-1)x/2 + ρ(x) with 0 ≤ ρ(x) ≤ E(E-1)(E-2)x²/6. With e =
+w_∞ - w* and Σ p_k g_k = 0, (iii) says Me = η² (E(E-1)/2) v - η Σ p_k ρ(ηH_k)g_k. As 1-(1-x)^E ≤ Ex, 0 ≤ M ≤ ηE H, so
+that H^{-1/2}MH^{-1/2}/(ηE) has its eigenvalues in [0, 1] and ‖e‖_H ≥ ‖Me‖_{1/H}/(ηE) ≥ l‖v‖_{1/H} - (η²(E-1)(E-2)/6)
+Σ p_k‖H_k²g_k‖/√μ. F(w_∞) - F* = ‖e‖_H²/2. ∎
 """,
     loose="""
-Two parabolas of nearly equal curvature attain B1 and B2 (within 1 %) and half of P. On random
+(L) is attained as η → 0: short by 0.6 % at η = 0.01/L with E = 5 on `rare parabola`, by 7 % at 0.25/L with E = 3. Two
+parabolas of nearly equal curvature attain B1 and B2 (within 1 %) and half of P. On random
 federations the median is 15-20 times the truth for B1 and B2.
 
 P compares pairs of clients where (v) needs the distance from the mean: P times √((1 - Σp_k²)/2) holds as well.
@@ -182,6 +211,52 @@ def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: floa
     return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, PATEL, requires)
 
 
+def fedavg_constant_steps(
+    constants: Constants, *, pull: float, remainder: float, step_size: float, local_steps: int
+) -> Bound:
+    """Return the reciprocal of (L), a lower bound of the excess that FedAvg with constant steps is left with.
+
+    Parameters
+    ----------
+    constants : Constants
+        mu of F, and L of the clients.
+    pull, remainder : float
+        ‖sum p_k H_k g_k‖ in the norm of H^{-1}, and sum p_k ‖H_k^2 g_k‖, with g_k = grad F_k(w*).
+    step_size, local_steps : float, int
+        eta <= 1/L, E >= 2.
+
+    Raises
+    ------
+    AssumptionError
+        If the steps are too long for the bracket to be positive, or clients do not pull apart.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> from fedconvex.theorems.fedavg_limit import fedavg_constant_steps
+    >>> constants = Constants(L=1.0, mu=1.0)
+    >>> fedavg_constant_steps(constants, pull=1.0, remainder=1.0, step_size=0.5, local_steps=2).value
+    32.0
+    """
+    eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
+    L, mu = known(LI, constants, "L", "mu")
+    first, u = real("pull", pull, low=0.0), real("remainder", remainder, low=0.0)
+    requires = require(
+        LI,
+        Hypothesis("several local steps", f"E = {E}", E >= 2),
+        Hypothesis("step_size <= 1/L", f"step_size = {eta:g}, L = {L:g}", eta * L <= 1.0 + 1e-12),
+        Hypothesis("F strongly convex", f"mu = {mu:g}", mu > 0.0),
+    )
+    lag = 0.5 * eta * (E - 1)
+    kept = first - eta * (E - 2) * u / (3.0 * math.sqrt(mu))
+    excess = 0.5 * (lag * kept) ** 2
+    short = Hypothesis(
+        "clients that pull apart, and steps short enough to see it", f"{kept:g} of {first:g}", kept > 0.0
+    )
+    requires += require(LI, short, Hypothesis("an excess above 1e-300", f"{excess:g}", excess > 1e-300))
+    return Bound({"reciprocal": 1.0 / excess}, CLOSENESS, LI, requires)
+
+
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
     """Strong convexity and smoothness of every client."""
     (L,) = known(theorem, constants, "L")
@@ -226,14 +301,35 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": s.problem.constants(start=s.start), "clients": spread(s.problem), **numbers})
 
 
-def _bias(s: Setting, rounds: Sequence[int]) -> Found:
+def _read_lower(s: Setting) -> Reading:
+    numbers = _numbers(s)
+    q = quadratic(s.problem)
+    moved = np.einsum("kij,kj->ki", q.H, q.gradients(q.minimiser))
+    v, twice = q.p @ moved, np.einsum("kij,kj->ki", q.H, moved)
+    pull = float(np.sqrt(max(v @ np.linalg.lstsq(np.tensordot(q.p, q.H, 1), v, rcond=None)[0], 0.0)))
+    far = float(q.p @ np.linalg.norm(twice, axis=1))
+    return Reading({"constants": s.problem.constants(start=s.start), "pull": pull, "remainder": far, **numbers})
+
+
+def _bias(s: Setting, rounds: Sequence[int], metric: np.ndarray | None = None) -> Found:
     """‖M^-1 sum p_k (s(H_k) - s(H)) g_k‖, step (iii) of the proof: nothing is subtracted from w*."""
     p, numbers = s.problem, _numbers(s)
     q = quadratic(p)
     w, H = q.minimiser, np.tensordot(q.p, q.H, 1)
     filters = np.array([fedavg_filter(A, **numbers) for A in q.H])
     apart = filters - fedavg_filter(H, **numbers)
-    return _distance(fedavg_round(p, **numbers), p, rounds, apart, filters, q.gradients(w), gradient_rounding(p, w))
+    off, map_ = gradient_rounding(p, w), fedavg_round(p, **numbers)
+    return _distance(map_, p, rounds, apart, filters, q.gradients(w), off, metric)
+
+
+def _closeness(s: Setting, rounds: Sequence[int]) -> Found:
+    """2/‖w_inf - w*‖_H^2."""
+    q = quadratic(s.problem)
+    h, V = spectrum(np.tensordot(q.p, q.H, 1))
+    far, off = _bias(s, rounds, (V * np.sqrt(h)) @ V.T)
+    least = np.maximum(far - off, 0.0)
+    with np.errstate(divide="ignore"):
+        return Found(2.0 / far**2, np.where(least > 0.0, 2.0 / least**2 - 2.0 / far**2, np.inf))
 
 
 def _read_prox(s: Setting) -> Reading:
@@ -278,12 +374,17 @@ def _from_minimisers(s: Setting, rounds: Sequence[int]) -> Found:
 
 
 def _distance(
-    map_: Affine, problem: Any, rounds: Sequence[int], apart: np.ndarray, of: np.ndarray, v: np.ndarray, off: np.ndarray
-) -> Found:
-    """‖M^-1 sum p_k apart_k v_k‖ with its rounding; apart_k is a difference of matrices like of_k, v_k off by off_k."""
+    map_: Affine, problem: Any, rounds: Sequence[int], apart: np.ndarray, of: np.ndarray, v: np.ndarray,
+    off: np.ndarray, metric: np.ndarray | None = None,
+) -> Found:  # fmt: skip
+    """‖M^-1 sum p_k apart_k v_k‖ with its rounding; apart_k is a difference of matrices like of_k, v_k off by off_k.
+
+    With a metric A, ‖A M^-1 ...‖.
+    """
     p = np.asarray(problem.weights)
     map_.limit()  # refuses what does not converge
     inverse, eps = map_.kept()[2], 16.0 * EPS * len(map_.offset)
+    inverse = inverse if metric is None else metric @ inverse
     value = float(np.linalg.norm(inverse @ np.einsum("k,kij,kj->i", p, apart, v)))
     size = float(np.linalg.norm(inverse, 2))
     first = np.linalg.norm(apart, 2, axis=(1, 2)) * off + eps * np.linalg.norm(of, 2, axis=(1, 2)) * (
@@ -309,6 +410,29 @@ THEOREMS = (
         method=fixed_step(0.25, local_steps=5),
         space=_SPACE,
         checks=(unequal_hessians, diabetes, shifted_logistic),  # the last is not least squares
+    ),
+    Theorem(
+        name="fedavg-constant-steps",
+        title="FedAvg, constant steps stay away from the optimum (Li et al., Theorem 4)",
+        quantity=CLOSENESS,
+        bound=fedavg_constant_steps,
+        read=_read_lower,
+        exact=_closeness,
+        statement=STATEMENT,
+        says="With E > 1 local steps of a constant size FedAvg's limit keeps an excess of order (eta (E - 1))^2.",
+        loose="Attained by short steps; it drops terms of order eta E and grows vacuous where they do not.",
+        method=fixed_step(0.01, local_steps=5),
+        space=local_sgd_space(fixed_step, 0.2, batches=0, most=6, weighted=True, rounds=(1, 1)),
+        checks=(
+            chain,
+            diabetes,
+            rare_parabola,
+            *(Check(i, fixed_step(0.25, local_steps=3)) for i in (rare_parabola, rare_parabola_in_thousands)),
+            Check(rare_parabola, fixed_step(0.001, local_steps=2)),
+            unequal_hessians,
+            equal_hessians,  # whose limit is the optimum
+            Check(diabetes, fixed_step(0.01)),  # one local step
+        ),
     ),
     Theorem(
         name="fedprox-bias",

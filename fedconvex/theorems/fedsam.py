@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from fedconvex.theorems.parts.instances import (
     diabetes,
     diabetes_whitened,
     equal_hessians,
+    one_parabola,
     shifted_logistic,
     unequal_hessians,
 )
+from fedconvex.theorems.parts.quantities import values_along
+from fedconvex.theorems.parts.rounding import EPS, gradient_rounding
 from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import (
@@ -46,7 +50,9 @@ __all__ = [
 SOURCE = "fedconvex, FedSAM on convex functions (docs/theory/fedsam.md)"
 OPTIMUM = "fedconvex, FedSAM with constants at the optimum (docs/theory/fedsam.md)"
 
-PERTURBATION = Quantity("‖grad F_k(w + rho u) - grad F_k(w)‖, u = grad F_k(w)/‖grad F_k(w)‖")
+PERTURBATION = Quantity(
+    "largest of the clients' E‖grad F_k(w + rho u) - grad F_k(w)‖ at the last model, u = grad F_k(w)/‖grad F_k(w)‖"
+)
 
 STATEMENT = Statement(
     page="fedsam",
@@ -61,7 +67,9 @@ averages with p. xbar^{t,k} = sum p_i x_i^{t,k}; A = mean over t < T, k = 1..tau
 Every F_i is convex and L-smooth. Full gradients. First bound, for tau > 1: sup_x ‖grad F_i(x) - grad F(x)‖ <= zeta.
 """,
     statement="""
-‖grad F_i(x + r u) - grad F_i(x)‖ <= L r. With q_2 = sum p_i^2, if eta <= 1/L,
+‖grad F_i(x + r u) - grad F_i(x)‖ <= L r, for L-smooth F_i, convex or not (`sam-error`).
+
+With q_2 = sum p_i^2, if eta <= 1/L,
 
     A <= D^2/(2 eta tau T) + (L/2) (1/tau) sum_{k<tau} (v_k + r)^2,
     v_k = eta k (zeta + L r) min{1, sqrt(2 (1 - q_2))};
@@ -253,6 +261,31 @@ def _read(s: Setting) -> Reading:
     return Reading({"constants": s.constants(), **numbers})
 
 
+def _read_error(s: Setting) -> Reading:
+    is_method("SAM's error", s.method, FedSAM)
+    return Reading({"constants": s.constants(), "rho": one_number("SAM's error", "radius rho", s.method.rho)})
+
+
+def _perturbed(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
+    """Largest change of a client's gradient along itself, at the models that runs end in."""
+    return values_along(lambda state: np.array([_change(s, w) for w in state.w]), s, rounds, seed, trajectories)
+
+
+def _change(s: Setting, w: np.ndarray) -> float:
+    p, rho, largest = s.problem, float(s.method.rho), 0.0
+    for k, g in enumerate(p.client_gradients(w)):
+        if size := float(np.linalg.norm(g)):
+            largest = max(largest, float(np.linalg.norm(p.client_gradients(w + rho * g / size)[k] - g)))
+    return largest
+
+
+def _change_rounding(s: Setting, value: float) -> float:
+    """Two gradients, and a direction that is one of them over its length; models of runs need no rounding."""
+    p, L = s.problem, float(s.problem.constants().L or 0.0)
+    length = float(np.linalg.norm(s.start)) + float(np.linalg.norm(p.solve().w)) + float(s.method.rho)
+    return 2.0 * float(gradient_rounding(p, np.full(1, length)).max()) + 64.0 * EPS * L * float(s.method.rho)
+
+
 _RADII: dict[str, Any] = {"batches": 0, "more": {"rho": Real(1e-4, 10.0)}, "weighted": True, "rounds": (1, 400)}
 
 THEOREMS = (
@@ -293,5 +326,28 @@ THEOREMS = (
             fixed_step, 0.999, FedSAM, designs=("any", "equal", "shared"), losses=("squared", "hinge"), **_RADII
         ),
         checks=(unequal_hessians, shifted_logistic, breast_cancer, diabetes),
+    ),
+    Theorem(
+        name="sam-error",
+        title="SAM, error of a perturbed gradient",
+        quantity=PERTURBATION,
+        bound=sam_error,
+        read=_read_error,
+        sample=_perturbed,
+        tolerance=_change_rounding,
+        statement=STATEMENT,
+        says="Gradients taken at the perturbed model are off by at most L rho, wherever they are taken.",
+        loose="Attained by one parabola; elsewhere by what gradients do not lie along the steepest curvature.",
+        method=fixed_step(0.25, FedSAM, local_steps=3, rho=0.05),
+        space=local_sgd_space(fixed_step, 0.999, FedSAM, losses=("squared", "hinge"), **_RADII),
+        rounds=5,
+        checks=(
+            one_parabola[0],
+            unequal_hessians,
+            shifted_logistic,
+            breast_cancer,
+            diabetes,
+            Check(diabetes, fixed_step(0.25)),  # no perturbation
+        ),
     ),
 )

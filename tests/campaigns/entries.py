@@ -848,6 +848,8 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theorems.svrg.svrg": {"step_size": 0.01, "inner_steps": 4000},
         "theorems.svrg.svrg_factor": {"inner_steps": 400},
         "theorems.agnostic_clients.client_agnostic": {"shares": np.full((2, 2), 0.5), "value": 1.0},
+        "theorems.fedavg_limit.fedavg_constant_steps": {"pull": 1.0, "remainder": 0.1, "step_size": 0.001},
+        "theorems.radfed_limit.radfed_limit": {"bias": 0.1},
         "theorems.local_lemmas.li_sampling": {"scheme": "proportional", "participants": 2},
         "theorems.local_lemmas.progress_lemma": {"distances": [1.0, 0.5], "drift": [0.0, 0.1], "noise2": 0.1},
         "theorems.weight_divergence.divergence": {"w_federated": np.zeros(2), "w_centralised": np.ones(2)},

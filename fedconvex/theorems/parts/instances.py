@@ -48,6 +48,27 @@ two_parabolas = [
 ]
 
 
+def _rare_parabola(unit: float) -> Problem:
+    """H_1 = 1 and H_2 = 0.1: the lower bound on constant steps is nearly attained, to the third order of the step."""
+    rows = [([[unit]], [1.0]), ([[unit * 0.1**0.5]], [-1.0])]
+    return Problem(Federation.from_clients(rows), Squared(), weights=np.array([0.003, 0.997]))
+
+
+rare_parabola, rare_parabola_in_thousands = (
+    instance(f"rare parabola{more}", f"(w - 1)²/2 of weight 0.003 and (√0.1 w + 1)²/2 of weight 0.997{more}")(
+        partial(_rare_parabola, unit)
+    )
+    for unit, more in ((1.0, ""), (1e3, ", features in thousands"))
+)
+
+
+@instance("chain", "5 clients of one row, a chain of differences with one end pulled, least squares")
+def chain() -> Problem:
+    """Hessians of differences of neighbours, whose sum is tridiagonal; one client alone has a label."""
+    rows = [np.eye(5)[0], *(np.eye(5)[k - 1] - np.eye(5)[k] for k in range(1, 5))]
+    return Problem(Federation.from_clients([([x], [float(k == 0)]) for k, x in enumerate(rows)]), Squared(), 0.1)
+
+
 @instance("three clients", "three clients, F = ‖w - c‖²/2 with c the corners of a triangle")
 def three_clients() -> Problem:
     """L = 1, equal Hessians; each client has an orthonormal design of two rows."""
