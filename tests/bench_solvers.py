@@ -1,5 +1,7 @@
 """Solvers as users write them, honest and not: what tests of the benchmark are given as bench_solvers:Name."""
 
+import os
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -163,3 +165,47 @@ def boastful(arrays, settings, rounds):
 def crooked(arrays, settings, rounds):
     """Yields something of another shape."""
     yield np.zeros(arrays.start.size + 1)
+
+
+def stubborn(arrays, settings, rounds):
+    """Never ends, and catches what it can."""
+    while True:
+        try:
+            time.sleep(0.01)
+        except Exception:
+            continue
+    yield arrays.start
+
+
+class Hung(FedSGD):
+    """Never comes back to Python."""
+
+    def local(self, problem, message, clients, memory, draws):
+        return sum(range(1 << 50))
+
+
+class Leaving(FedSGD):
+    """Ends its process."""
+
+    def local(self, problem, message, clients, memory, draws):
+        os._exit(3)
+
+
+def threaded(arrays, settings, rounds):
+    """Lets another thread work."""
+    for w in descent(arrays, settings, rounds):
+        other = threading.Thread(target=lambda: sum(range(1_500_000)))
+        other.start()
+        other.join()
+        yield w
+
+
+def replayed(arrays, settings, rounds):
+    """Computes once, and remembers."""
+    if rounds not in STASH:
+        time.sleep(0.2)
+        STASH[rounds] = list(descent(arrays, settings, rounds))
+    yield from STASH[rounds]
+
+
+stubborn.deterministic = threaded.deterministic = replayed.deterministic = True

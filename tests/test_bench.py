@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import os
+import re
+import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +14,10 @@ import pytest
 from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile, performance_profile, suite
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
-from fedconvex.bench.cells import Rules, run_cell
+from fedconvex.bench.cells import Rules, _least, _notes, run_cell
+from fedconvex.bench.exports import _tex, latex
 from fedconvex.bench.honesty import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
+from fedconvex.bench.limits import OutOfTime, at_most
 from fedconvex.bench.problems import digest, sparse_federation
 from fedconvex.bench.solvers import arrays_of, named, of_target
 from fedconvex.cli import main
@@ -225,11 +231,15 @@ def test_profiles_and_cases_refuse_what_they_cannot_use():
 
 
 def test_cells_of_another_state_of_the_package_are_other_cells(monkeypatch):
-    solver, rules = named("fedavg"), (1e-3, 10)
-    now = campaign._key(TINY, solver, 0, rules, "")
-    assert campaign._key(TINY, solver, 0, rules, "other rows") != now
+    solver, rules = named("fedavg"), Rules((1e-3,), 10)
+    now = campaign._key(TINY, solver, "", 0, rules, "")
+    assert campaign._key(TINY, solver, "", 0, rules, "other rows") != now
+    assert campaign._key(TINY, solver, "edited", 0, rules, "") != now
+    assert (
+        campaign._key(TINY, solver, "", 0, rules._replace(limit=1.0), "") == now
+    )  # a limit that was kept changes nothing
     monkeypatch.setattr(campaign, "package_digest", lambda: "edited")
-    assert campaign._key(TINY, solver, 0, rules, "") != now
+    assert campaign._key(TINY, solver, "", 0, rules, "") != now
 
 
 def test_cells_of_solvers_that_no_file_holds_are_not_taken_up_again():
@@ -265,6 +275,72 @@ def test_trials_that_fail_are_no_failure_and_leaving_is_one():
     assert run_cell(Referee(TINY), of_target(bench_solvers.steep), 0, Rules((1e-99,), 3, 1))["found"]["words"] == (
         "SystemExit:"
     )
+
+
+def test_a_solver_that_hangs_is_stopped_and_named(tmp_path):
+    """Where it loops in Python, even if it catches what it can; others go on, and more time is another attempt."""
+    board = bench([bench_solvers.stubborn, bench_solvers.descent], suite=[TINY], against=[], limit=0.1, folder=tmp_path)
+    assert [c.found["status"] for c in board.cells] == ["time limit", "reached"]
+    assert board.cost("tiny", "stubborn", 1e-3, "rounds").median == np.inf
+    assert board.notes == {"stubborn": {"tiny": "stopped after 0.1 s"}}
+    assert not board.offences
+    file = next(f for f in (tmp_path / "cells").iterdir() if '"limit"' in f.read_text())
+    assert campaign._read(file, Rules((1e-3,), 10, limit=0.05)) is not None
+    assert campaign._read(file, Rules((1e-3,), 10, limit=0.3)) is None
+
+
+def test_an_alarm_is_over_when_the_work_is():
+    with at_most(0.02, alone=False):
+        pass
+    time.sleep(0.04)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    with pytest.raises(OutOfTime), at_most(10.0, alone=False), at_most(0.01, alone=False):  # the first one holds
+        os.kill(os.getpid(), signal.SIGALRM)
+
+
+@pytest.mark.slow
+def test_processes_take_what_a_script_defines_and_are_ended_where_nothing_else_helps(tmp_path):
+    """A lambda, and a solver that never comes back to Python: its process is ended, and the others are not lost."""
+    hung = bench_solvers.Hung(step_size="auto")
+    given = [lambda arrays, settings, rounds: bench_solvers.descent(arrays, settings, rounds), hung]
+    cases = [TINY, replace(TINY, name="second")]
+    board = bench(given, suite=cases, against=["fedsgd"], limit=1.0, jobs=2, folder=tmp_path, rounds=50)
+    found = {(c.problem, c.solver): c.found["status"] for c in board.cells}
+    assert {s for (_, solver), s in found.items() if solver == "Hung"} == {"time limit"}
+    assert found["tiny", "<lambda>"] == found["second", "<lambda>"] != "failed"
+    assert not list((tmp_path / "cells").glob("*.running"))
+    with pytest.raises(RuntimeError, match=r"a process ended .*what was running: tiny, Leaving"):
+        bench([bench_solvers.Leaving(step_size="auto")], suite=[TINY], against=[], jobs=2)
+
+
+def test_what_the_clock_finds_odd_is_said():
+    assert _notes([[0.1, 0.2], [0.1, 0.19], [0.1]], 0.01) == []
+    (kept,) = _notes([[0.1, 0.2], [0.01, 0.02], [0.001]], 0.0)
+    assert kept == "its first run took 0.2 s and a later one 0.02 s: it may keep what it has found"
+    (threads,) = _notes([[0.1, 0.2], [0.1, 0.2]], 0.1)
+    assert threads.startswith("threads of its own worked for 0.1 s")
+
+
+@pytest.mark.slow
+def test_threads_and_what_is_kept_between_runs_are_noted():
+    board = bench([bench_solvers.threaded, bench_solvers.replayed], suite=[TINY], against=["fedsgd"], rounds=5)
+    assert {s: "threads" in next(iter(how.values())) for s, how in board.notes.items()} == {
+        "threaded": True,
+        "replayed": False,
+    }
+
+
+def test_seconds_are_the_least_of_every_round():
+    rows = [[0.0, 1.0, 3.0, 4.0], [0.0, 2.0, 3.0, 9.0], [0.0, 0.1]]
+    assert _least(rows, 4, pooled=False).tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert _least(rows, 4, pooled=True).tolist() == [0.0, 1.0, 3.0, 4.0]
+
+
+def test_rows_of_latex_do_not_begin_with_what_it_takes_for_an_argument():
+    text = latex(bench([bench_solvers.descent], suite=[replace(TINY, name="[a]*")], against=["fedsgd"], rounds=3))
+    assert r"\caption{{[}a]{*}}" in text
+    assert not re.search(r"\\\\\s*[\[*]", text)
+    assert _tex("[x*") == "{[}x{*}"
 
 
 def test_solvers_of_another_aim_are_refused():

@@ -108,6 +108,16 @@ class Board:
         return out
 
     @cached_property
+    def notes(self) -> dict[str, dict[str, str]]:
+        """By solver and problem: what the clock found odd, or that the time was over. It may be another in each run."""
+        out: dict[str, dict[str, str]] = {}
+        for c in self.cells:
+            over = [c.found["words"]] if c.found["status"] == "time limit" else []
+            for how in [*over, *c.timed.get("notes", ())]:
+                out.setdefault(c.solver, {}).setdefault(c.problem, how)
+        return out
+
+    @cached_property
     def ranked(self) -> list[str]:
         """Solvers that are compared: those that broke no rule, and ran somewhere."""
         ran = {c.solver for c in self.cells if c.runs}

@@ -8,23 +8,26 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import __version__
 from fedconvex._check import among, bad, function, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
-from fedconvex.bench.cells import Rules, run_cell
+from fedconvex.bench.cells import Rules, out_of_time, run_cell
 from fedconvex.bench.problems import Case, digest
 from fedconvex.bench.referee import Referee
 from fedconvex.bench.solvers import BUILTIN, Solver, draws_nothing, named, of_target
 from fedconvex.bench.suites import data_cases, suite
+from fedconvex.sweeps.parts import carried_out, read_answers
 
 __all__ = ["DEFAULT", "bench", "chosen"]
 
@@ -56,6 +59,7 @@ def bench(
     folder: str | os.PathLike[str] | None = None,
     jobs: int = 1,
     repeats: int = 3,
+    limit: float = 300.0,
     progress: Progress | None = None,
 ) -> Board:
     """Run solvers on the problems of a suite and judge them by certified gaps of their models.
@@ -81,6 +85,9 @@ def bench(
         Keep finished cells there, and take up those that are there already.
     jobs, repeats : int
         Processes (seconds are steadier with one); runs of a cell, at least, of which seconds are the least.
+    limit : float
+        Seconds for a cell, after which it is stopped, and has met no target. With one process a solver is stopped as
+        soon as it is back in Python; with several its process is ended.
     progress : callable, optional
         Told the share done, and what is being done.
 
@@ -97,7 +104,12 @@ def bench(
     >>> [(c.solver, c.found["status"]) for c in board.cells]
     [('fedsgd', 'reached')]
     """
-    rules = Rules(_targets(targets), whole("bench: rounds", rounds, low=1), whole("bench: repeats", repeats, low=1))
+    rules = Rules(
+        _targets(targets),
+        whole("bench: rounds", rounds, low=1),
+        whole("bench: repeats", repeats, low=1),
+        real("bench: limit", limit, low=0.0, strict=True),
+    )
     entries, count = chosen(solvers, against, steps), whole("bench: seeds", seeds, low=1)
     return _board(
         _cases(suite, data), entries, count, rules, steps, folder, whole("bench: jobs", jobs, low=1), progress
@@ -128,12 +140,10 @@ def _board(
             raise bad(f"bench: solver {entry.name}", must, " or ".join(entry.aims) or "something else")
     for case in cases:  # whatever is wrong with data, digests or settings is found before the work begins
         case.problem()
-    load, cells = _load(), []
-    tasks = [(case, entries, seeds, rules, home) for case in cases]
-    for done, some in enumerate(_carried_out(tasks, jobs, progress)):
-        cells.append(some)
-        if progress is not None:
-            progress((done + 1) / len(tasks), "")
+    load = _load()
+    sources = tuple(_source(e.target) if e.own else "" for e in entries)
+    tasks = [_Task(case, entries, sources, seeds, rules, home) for case in cases]
+    cells = list(_carried_out(tasks, jobs, progress))
     order = {case.name: i for i, case in enumerate(cases)}
     flat = sorted((c for some in cells for c in some), key=lambda c: order[c.problem])  # within: as solvers were given
     about = {**about_machine(), "load before": load, "load after": _load(), "jobs": str(jobs)}
@@ -183,50 +193,116 @@ def _targets(given: Any) -> tuple[float, ...]:
 # ---------------------------------------------------------------- carrying out
 
 
-def _carried_out(tasks: Sequence[tuple[Any, ...]], jobs: int, progress: Progress | None) -> Iterator[list[Cell]]:
+class _Task(NamedTuple):
+    """All cells of one problem."""
+
+    case: Case
+    entries: tuple[Solver, ...]
+    sources: tuple[str, ...]  # of what each solver is made
+    seeds: int
+    rules: Rules
+    home: Path | None
+
+
+def _carried_out(tasks: Sequence[_Task], jobs: int, progress: Progress | None) -> Iterator[list[Cell]]:
     """Yield the cells of one problem after the other."""
-    if jobs == 1 or len(tasks) == 1:
-        for done, task in enumerate(tasks):
-            report = None
-            if progress is not None:
-                report = lambda text, d=done: progress(d / len(tasks), text)  # noqa: E731
-            case, entries, seeds, rules, home = task
-            yield _of_case(case, entries, seeds, rules, home, report)
+    if jobs > 1:
+        with TemporaryDirectory(prefix="fedconvex-bench-") as place:
+            yield from _in_processes(tasks, jobs, Path(place), progress)
         return
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"))
-    try:
-        open_ = {pool.submit(_of_case, *task) for task in tasks}
-        while open_:
-            done_now, open_ = wait(open_, return_when=FIRST_COMPLETED)
-            for future in done_now:
-                yield future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    for done, task in enumerate(tasks):
+        report = None
+        if progress is not None:
+            report = lambda text, d=done: progress(d / len(tasks), text)  # noqa: E731
+        yield _of_case(task, report=report)
+    if progress is not None:
+        progress(1.0, "")
 
 
-def _of_case(
-    case: Case, entries: Sequence[Solver], seeds: int, rules: Rules, home: Path | None, report: Any = None
-) -> list[Cell]:
+def _in_processes(tasks: Sequence[_Task], jobs: int, place: Path, progress: Progress | None) -> Iterator[list[Cell]]:
+    """Yield the cells of one problem after the other, made by the engine of `sweep`.
+
+    Where it stops because a process was ended that had run out of time, it goes on with what is missing.
+    """
+    answers = place / "answers"
+    answers.mkdir()
+    if tasks[0].home is None:
+        (place / "cells").mkdir()
+        tasks = [task._replace(home=place) for task in tasks]
+    for left in _running(tasks[0]):  # of a run that was killed
+        left.unlink()
+    work = partial(_answer, parent=os.getpid())
+    while True:
+        try:
+            carried_out(work, tasks, answers, n_jobs=jobs, tell=progress, durable=False)
+            break
+        except RuntimeError as error:
+            _end(tasks[0], error)
+    for i, answer in read_answers(answers):
+        if isinstance(answer, str):
+            raise RuntimeError(f"bench: problem {tasks[i].case.name}: {answer}")
+        yield [Cell(*made) for made in json.loads(answer["cells"].tobytes())]
+
+
+def _answer(task: _Task, parent: int) -> dict[str, np.ndarray]:
+    """Return the cells of a problem as bytes."""
+    made = json.dumps(_of_case(task, alone=os.getpid() != parent))
+    return {"cells": np.frombuffer(made.encode(), dtype=np.uint8)}
+
+
+def _running(task: _Task) -> list[Path]:
+    """Return the marks of cells that are being worked on."""
+    return [] if task.home is None else sorted((task.home / "cells").glob("*.running"))
+
+
+def _end(task: _Task, error: RuntimeError) -> None:
+    """Keep of cells that were running when a process ended that their time was over; raise where that of none was."""
+    running = _running(task)
+    over = [file for file in running if time.time() - file.stat().st_mtime > task.rules.limit]
+    what = ", ".join(sorted(file.read_text() for file in running))
+    for file in running:
+        if file in over:
+            write_file(file.with_suffix(".json"), json.dumps(out_of_time(task.rules)).encode())
+        file.unlink()
+    if not over:
+        raise RuntimeError(f"bench: {error}; what was running: {what or 'nothing'}") from None
+
+
+def _of_case(task: _Task, alone: bool = False, report: Any = None) -> list[Cell]:
     """Return the cells of one problem, each from its file where there is one."""
-    out: list[Cell] = []
+    case, rules, home, out = task.case, task.rules, task.home, []
     with threadpool_limits(1):
         referee = Referee(case)
         data = "" if home is None else digest(referee.problem.federation)
         dials = referee.dials._asdict()
-        for entry in (e for e in entries if case.aim in e.aims):
-            for seed in range(_runs(referee, entry, seeds)):
+        for entry, source in zip(task.entries, task.sources, strict=True):
+            if case.aim not in entry.aims:
+                continue
+            for seed in range(_runs(referee, entry, task.seeds)):
+                words = f"{case.name}, {entry.name}"
                 if report is not None:
-                    report(f"{case.name}, {entry.name}")
-                file = None if home is None else home / "cells" / f"{_key(case, entry, seed, rules, data)}.json"
-                made = _read(file)
-                if made is None:
-                    made = run_cell(referee, entry, seed, rules)
-                    if file is not None:
-                        write_file(file, json.dumps(made).encode())
-                out.append(
-                    Cell(case.name, entry.name, entry.kind, entry.own, seed, dials, made["found"], made["timed"])
-                )
+                    report(words)
+                file = None
+                if home is not None:
+                    file = home / "cells" / f"{_key(case, entry, source, seed, rules, data)}.json"
+                made = _kept(file, lambda e=entry, s=seed: run_cell(referee, e, s, rules, alone), rules, words)
+                out.append(Cell(case.name, entry.name, entry.kind, entry.own, seed, dials, *made))
     return out
+
+
+def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str) -> tuple[Any, Any]:
+    """Return what was found and what was timed, from the file of a cell or by a run, marked while it lasts."""
+    made = _read(file, rules)
+    if made is None and file is not None:
+        mark = file.with_suffix(".running")
+        mark.write_text(words)
+        try:
+            made = run()
+        finally:
+            mark.unlink(missing_ok=True)
+        write_file(file, json.dumps(made).encode())
+    made = run() if made is None else made
+    return made["found"], made["timed"]
 
 
 def _runs(referee: Referee, entry: Solver, seeds: int) -> int:
@@ -238,12 +314,12 @@ def _runs(referee: Referee, entry: Solver, seeds: int) -> int:
         return 1
 
 
-def _key(case: Case, entry: Solver, seed: int, rules: Rules, data: str) -> str:
+def _key(case: Case, entry: Solver, source: str, seed: int, rules: Rules, data: str) -> str:
     """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
-    source = _source(entry.target) if entry.own else ""
     what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
     what.append(source)
-    return hashlib.sha256(repr([*what, seed, tuple(rules)]).encode()).hexdigest()[:32]
+    how = (rules.targets, rules.rounds, rules.repeats)
+    return hashlib.sha256(repr([*what, seed, how]).encode()).hexdigest()[:32]
 
 
 def _source(target: Any) -> str:
@@ -260,15 +336,17 @@ def _source(target: Any) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() + words
 
 
-def _read(file: Path | None) -> Any:
-    """Return a finished cell, or None where there is none or the file is damaged."""
+def _read(file: Path | None, rules: Rules) -> Any:
+    """Return a finished cell, or None where there is none, it had less time than now, or the file is damaged."""
     if file is None or not file.is_file():
         return None
     try:
         made = json.loads(file.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError):
         return None
-    return made if isinstance(made, dict) and {"found", "timed"} <= set(made) else None
+    if not isinstance(made, dict) or not {"found", "timed"} <= set(made):
+        return None
+    return None if made.get("limit", rules.limit) < rules.limit else made
 
 
 # ---------------------------------------------------------------- where it ran

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -10,17 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.bench import honesty
+from fedconvex.bench.limits import OutOfTime, at_most
 from fedconvex.bench.referee import Referee
 from fedconvex.bench.running import Play, Step, fingerprint, play, warm
 from fedconvex.bench.solvers import Solver, draws_nothing
 
-__all__ = ["FACTORS", "TUNING_ROUNDS", "Rules", "run_cell"]
+__all__ = ["FACTORS", "TUNING_ROUNDS", "Rules", "out_of_time", "run_cell"]
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # times the step size of theory, that a tuned solver tries
 TUNING_ROUNDS = 30  # each
 _CURVE = 80  # points that are kept of a curve
 _NUMBERS = 1 << 20  # in models that are judged together
-_ENOUGH, _MOST = 0.05, 9  # seconds of repetitions, and how many of them
+_ENOUGH, _MOST = 0.1, 25  # seconds of repetitions, and how many of them
+_SLOWER, _LONG = 5.0, 0.05  # a first run that takes so many times as long as the others, and at least so many seconds
 
 
 class Rules(NamedTuple):
@@ -28,7 +31,8 @@ class Rules(NamedTuple):
 
     targets: tuple[float, ...]  # certified gaps, decreasing
     rounds: int  # at most
-    repeats: int = 3  # runs of which the seconds are the least
+    repeats: int = 3  # runs, at least: the seconds of a round are the least of them
+    limit: float = 300.0  # seconds for a cell, whatever they are spent on
 
 
 class _Judged(NamedTuple):
@@ -42,7 +46,7 @@ class _Judged(NamedTuple):
     last: np.ndarray
 
 
-def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[str, Any]:
+def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules, alone: bool = False) -> dict[str, Any]:
     """Return what was found, which is the same in every run, and what was timed, which is not.
 
     Parameters
@@ -51,12 +55,27 @@ def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[
     solver : Solver
     seed : int
     rules : Rules
+    alone : bool
+        Whether the process is one of a pool, which may be ended where the time limit is not heard.
 
     Returns
     -------
     dict
         found: status, words, cost of every target, curve, offences; timed: seconds of the same.
     """
+    try:
+        with at_most(rules.limit, alone):
+            return _run_cell(referee, solver, seed, rules)
+    except OutOfTime:
+        return out_of_time(rules)
+
+
+def out_of_time(rules: Rules) -> dict[str, Any]:
+    """Return what is kept of a cell that was stopped: it met nothing."""
+    return _unfit("time limit", f"stopped after {rules.limit:g} s") | {"limit": rules.limit}
+
+
+def _run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[str, Any]:
     try:
         ready = solver.ready(referee.problem, referee.case.loss)
     except (ValueError, TypeError) as error:
@@ -71,7 +90,8 @@ def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[
 
 def _unfit(status: str, why: str) -> dict[str, Any]:
     found = {"status": status, "words": " ".join(why.split())[:300], "costs": [], "curve": {}, "offences": []}
-    return {"found": found | {"rounds": 0, "gap": None, "worst": None}, "timed": {"costs": [], "curve": []}}
+    found |= {"rounds": 0, "gap": None, "worst": None}
+    return {"found": found, "timed": {"costs": [], "curve": [], "notes": []}}
 
 
 def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules: Rules) -> dict[str, Any]:
@@ -81,11 +101,13 @@ def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules:
     paid = (0.0, 0.0, 0.0, 0.0)
     if solver.tuned and solver.tunable():
         it, paid = _tuned(referee, it)
+    before = _others()
     run = _judged(referee, it, rules)
+    aside = _others() - before
     wrong = _wrong(referee, it, run, rules)
     seconds = [[s.seconds for s in run.steps]]
     seconds += _repeated(it, run, rules, wrong)
-    least = np.min([row[: len(run.steps)] for row in seconds if len(row) >= len(run.steps)], axis=0)
+    least = _least(seconds, len(run.steps), solver.kind == "pooled")
     costs, at = [], _hits(run.gaps, rules.targets)
     for target, i in zip(rules.targets, at, strict=True):
         mine = None if i is None else _cost(run.steps[i], paid)
@@ -104,7 +126,33 @@ def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules:
         "offences": [list(o) for o in wrong],
     }
     spent = [None if i is None else float(least[i] + paid[3]) for i in at]
-    return {"found": found, "timed": {"costs": spent, "curve": [float(least[i] + paid[3]) for i in keep]}}
+    timed = {"costs": spent, "curve": [float(least[i] + paid[3]) for i in keep], "notes": _notes(seconds, aside)}
+    return {"found": found, "timed": timed}
+
+
+def _others() -> float:
+    """Return the CPU seconds so far of all threads of this process but this one."""
+    return time.process_time() - time.thread_time()
+
+
+def _least(seconds: list[list[float]], n: int, pooled: bool) -> np.ndarray:
+    """Return the seconds until each of n rounds: of every round the least of all runs, which a disturbance misses.
+
+    The steps of a pooled solver are runs of their own, each from the start.
+    """
+    table = np.array([row[:n] for row in seconds if len(row) >= n])
+    return table.min(axis=0) if pooled else np.cumsum(np.diff(table, axis=1, prepend=0.0).min(axis=0))
+
+
+def _notes(seconds: list[list[float]], aside: float) -> list[str]:
+    """Return what a clock finds odd: it is a matter of chance, and no offence."""
+    first, out = seconds[0][-1], []
+    again = min((row[-1] for row in seconds[1:] if len(row) >= len(seconds[0])), default=first)
+    if first > max(_SLOWER * again, _LONG):
+        out.append(f"its first run took {first:.2g} s and a later one {again:.2g} s: it may keep what it has found")
+    if aside > max(_LONG, 0.2 * first):
+        out.append(f"threads of its own worked for {aside:.2g} s beside the {first:.2g} s of its first run")
+    return out
 
 
 def _cost(step: Step, paid: tuple[float, ...]) -> dict[str, Any]:

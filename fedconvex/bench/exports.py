@@ -19,6 +19,7 @@ __all__ = [
     "cost_table",
     "fairness",
     "latex",
+    "notes_table",
     "offence_table",
     "results",
     "summary_table",
@@ -160,6 +161,14 @@ def offence_table(board: Board) -> list[tuple[str, str, str]]:
     return [(s, what, how) for s, found in board.offences.items() for what, how in found.items()]
 
 
+def notes_table(board: Board) -> list[tuple[str, str, str]]:
+    """Return what the clock found odd: solver, on how many problems, and an example."""
+    return [
+        (s, f"on {len(found)} problem" + "s" * (len(found) > 1), ": ".join(next(iter(found.items()))))
+        for s, found in board.notes.items()
+    ]
+
+
 def fairness(board: Board) -> list[str]:
     """Return the rules that hold for all, as sentences."""
     r = board.rules
@@ -176,7 +185,9 @@ def fairness(board: Board) -> list[str]:
         "outside of the clock. A solver's own word for its gap counts for nothing.",
         steps[board.steps],
         f"Everybody starts at zero and has at most {r.rounds} rounds. Data, compiling and imports are outside of the "
-        f"clock; linear algebra has one thread. Seconds are the least of at least {r.repeats} runs.",
+        f"clock; linear algebra has one thread. Seconds are, round by round, the least of at least {r.repeats} runs.",
+        f"A solver that takes more than {r.limit:g} s for one problem and seed is stopped there, named, and has met no "
+        "target.",
         "Floats are all numbers sent up and down, by all clients together; passes are gradient passes over all rows. "
         "A dash stands where a solver does not say, or where all rows are in one place.",
         f"A solver that draws is run with {board.seeds} seeds, and shown by its median and deciles.",
@@ -214,7 +225,11 @@ def _line(cells: Sequence[str]) -> str:
     return " & ".join(_tex(c) for c in cells) + r" \\"
 
 
-_TEX = str.maketrans({c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
+_TEX = str.maketrans(
+    {c: "\\" + c for c in "&%$#_{}"}
+    | {c: f"{{{c}}}" for c in "[*"}  # after the end of a row they would be read as its arguments
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
 
 
 def _tex(text: str) -> str:

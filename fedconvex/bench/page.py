@@ -8,7 +8,7 @@ from typing import Any
 
 from fedconvex._files import write_file
 from fedconvex.bench.board import AXES, Board
-from fedconvex.bench.exports import cost_table, fairness, offence_table, summary_table, wins_table
+from fedconvex.bench.exports import cost_table, fairness, notes_table, offence_table, summary_table, wins_table
 from fedconvex.bench.figures import MOST, curve_figure, profile_figure
 from fedconvex.report.page import check_folder
 
@@ -40,6 +40,7 @@ def page(board: Board) -> str:
         board=board,
         rules=fairness(board),
         offences=offence_table(board),
+        notes=notes_table(board),
         summary=summary_table(board),
         profiles=profiles,
         axes=AXES,

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, Refused, count
+from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, Refused, count, number
 from fedconvex.cli.output import fill, fits, say, writing
 
 __all__ = ["add_parser"]
@@ -42,6 +42,8 @@ def add_parser(commands: Any) -> None:
     add("--seeds", type=count("--seeds", low=1), default=3, metavar="N", help="of solvers that draw; default 3")
     add("--repeats", type=count("--repeats", low=1), default=3, metavar="N",
         help="runs, at least, of which seconds are the least; default 3")  # fmt: skip
+    add("--limit", type=number("--limit", low=0.0, strict=True), default=300.0, metavar="SECONDS",
+        help="after which a solver is stopped on one problem and seed; default 300")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
         help="processes; default 1, for steady seconds")  # fmt: skip
     add("--data", metavar="DIR", help="a folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har.npz, which join in")
@@ -54,7 +56,7 @@ def _bench(args: argparse.Namespace) -> int:
     import sys
 
     from fedconvex.bench import bench
-    from fedconvex.bench.exports import fairness, offence_table, summary_table
+    from fedconvex.bench.exports import fairness, notes_table, offence_table, summary_table
     from fedconvex.report.tables import aligned
 
     if args.report:
@@ -74,6 +76,7 @@ def _bench(args: argparse.Namespace) -> int:
             folder=args.out,
             jobs=args.jobs,
             repeats=args.repeats,
+            limit=args.limit,
             progress=progress_line(),
         )
     except KeyboardInterrupt:
@@ -92,6 +95,8 @@ def _bench(args: argparse.Namespace) -> int:
         for c in board.cells:
             if c.own and not c.runs:  # those of the package and of scikit-learn are known to be for some problems only
                 say(fill(f"{c.solver} is not for {c.problem}: {c.found['words']}", "  ", 4))
+        for solver, where, how in notes_table(board):
+            say(fill(f"{solver}, {where}: {how}", "  ? ", 4))
         for solver, what, how in wrong:
             say(fill(f"{solver} {what} ({how})", "  ! ", 4))
     say(f"Wrote {len(files)} files to {args.out}.")
