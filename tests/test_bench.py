@@ -303,11 +303,9 @@ def test_processes_take_what_a_script_defines_and_are_ended_where_nothing_else_h
     """A lambda, and a solver that never comes back to Python: its process is ended, and the others are not lost."""
     hung = bench_solvers.Hung(step_size="auto")
     given = [lambda arrays, settings, rounds: bench_solvers.descent(arrays, settings, rounds), hung]
-    cases = [TINY, replace(TINY, name="second")]
-    board = bench(given, suite=cases, against=["fedsgd"], limit=1.0, jobs=2, folder=tmp_path, rounds=50)
-    found = {(c.problem, c.solver): c.found["status"] for c in board.cells}
-    assert {s for (_, solver), s in found.items() if solver == "Hung"} == {"time limit"}
-    assert found["tiny", "<lambda>"] == found["second", "<lambda>"] != "failed"
+    board = bench(given, suite=[TINY], against=["fedsgd"], limit=3.0, jobs=2, folder=tmp_path, rounds=50)
+    found = {c.solver: c.found["status"] for c in board.cells}
+    assert found == {"<lambda>": "round limit", "Hung": "time limit", "fedsgd": "reached"}
     assert not list((tmp_path / "cells").glob("*.running"))
     with pytest.raises(RuntimeError, match=r"a process ended .*what was running: tiny, Leaving"):
         bench([bench_solvers.Leaving(step_size="auto")], suite=[TINY], against=[], jobs=2)

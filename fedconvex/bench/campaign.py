@@ -285,7 +285,7 @@ def _of_case(task: _Task, alone: bool = False, report: Any = None) -> list[Cell]
                 file = None
                 if home is not None:
                     file = home / "cells" / f"{_key(case, entry, source, seed, rules, data)}.json"
-                made = _kept(file, lambda e=entry, s=seed: run_cell(referee, e, s, rules, alone), rules, words)
+                made = _kept(file, partial(run_cell, referee, entry, seed, rules, alone), rules, words)
                 out.append(Cell(case.name, entry.name, entry.kind, entry.own, seed, dials, *made))
     return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -64,7 +65,8 @@ def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules, alone: b
         found: status, words, cost of every target, curve, offences; timed: seconds of the same.
     """
     try:
-        with at_most(rules.limit, alone):
+        with at_most(rules.limit, alone), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return _run_cell(referee, solver, seed, rules)
     except OutOfTime:
         return out_of_time(rules)
@@ -90,8 +92,10 @@ def _run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict
 
 def _unfit(status: str, why: str) -> dict[str, Any]:
     found = {"status": status, "words": " ".join(why.split())[:300], "costs": [], "curve": {}, "offences": []}
-    found |= {"rounds": 0, "gap": None, "worst": None}
-    return {"found": found, "timed": {"costs": [], "curve": [], "notes": []}}
+    return {
+        "found": {**found, "rounds": 0, "gap": None, "worst": None},
+        "timed": {"costs": [], "curve": [], "notes": []},
+    }
 
 
 def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules: Rules) -> dict[str, Any]:

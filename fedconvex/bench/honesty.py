@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from types import ModuleType
@@ -35,6 +34,7 @@ READS_OTHERS = "reads rows of other clients"
 UNCOUNTED = "sends what is not counted"
 NOT_ZERO = "does not start at zero"
 COUNTS = 3  # rounds that are looked at
+_PATIENCE = 120.0  # seconds for a server to aggregate in a process without rows
 _SERVER = ("init", "participants", "broadcast", "aggregate")
 
 
@@ -252,7 +252,7 @@ def _elsewhere(clean: Any, seen: list[_Seen]) -> str:
     try:
         found = _aggregated(clean, calls) if type(clean).__module__ == "__main__" else _asked_alone(clean, calls)
     except Exception as error:
-        if type(error).__name__ in ("PicklingError", "AttributeError", "BrokenProcessPool"):
+        if type(error).__name__ in ("PicklingError", "AttributeError", "EOFError"):
             found = _aggregated(clean, calls)  # defined where another process cannot find it
         else:
             return f"aggregate fails in a process without rows: {type(error).__name__}"
@@ -265,19 +265,34 @@ def _elsewhere(clean: Any, seen: list[_Seen]) -> str:
 
 
 def _asked_alone(clean: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
-    """Return what `_aggregated` gives in a process of its own, with one thread for sums as where rows are.
+    """Return what `_aggregated` gives in a process of its own, which is ended where it does not answer.
 
     The main module is out of sight while the process starts: it would be run again there, and a script that has no
     guard against that would carry out the benchmark once more.
     """
-    with ProcessPoolExecutor(1, get_context("spawn"), threadpool_limits, (1,)) as pool:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            future = pool.submit(_aggregated, clean, calls)
-        finally:
-            sys.modules["__main__"] = main
-        return future.result(timeout=120)
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answering, args=(theirs, clean, calls))
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = main
+    theirs.close()
+    try:
+        if not ours.poll(_PATIENCE):
+            raise TimeoutError
+        return list(ours.recv())
+    finally:
+        process.kill()
+        process.join()
+
+
+def _answering(pipe: Any, method: Any, calls: list[tuple[Any, ...]]) -> None:
+    """Send what `_aggregated` gives, with one thread for sums as where rows are."""
+    with threadpool_limits(1):
+        pipe.send(_aggregated(method, calls))
 
 
 def _aggregated(method: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
