@@ -86,8 +86,7 @@ def bench(
     jobs, repeats : int
         Processes (seconds are steadier with one); runs of a cell, at least, of which seconds are the least.
     limit : float
-        Seconds for a cell, after which it is stopped, and has met no target. With one process a solver is stopped as
-        soon as it is back in Python; with several its process is ended.
+        Seconds after which a cell is stopped: with one process as soon as it is in Python, else its process is ended.
     progress : callable, optional
         Told the share done, and what is being done.
 
@@ -104,16 +103,14 @@ def bench(
     >>> [(c.solver, c.found["status"]) for c in board.cells]
     [('fedsgd', 'reached')]
     """
-    rules = Rules(
-        _targets(targets),
-        whole("bench: rounds", rounds, low=1),
-        whole("bench: repeats", repeats, low=1),
-        real("bench: limit", limit, low=0.0, strict=True),
-    )
+    rules, n_jobs = _rules(targets, rounds, repeats, limit), whole("bench: jobs", jobs, low=1)
     entries, count = chosen(solvers, against, steps), whole("bench: seeds", seeds, low=1)
-    return _board(
-        _cases(suite, data), entries, count, rules, steps, folder, whole("bench: jobs", jobs, low=1), progress
-    )
+    return _board(_cases(suite, data), entries, count, rules, steps, folder, n_jobs, progress)
+
+
+def _rules(targets: Any, rounds: Any, repeats: Any, limit: Any) -> Rules:
+    gaps, most = _targets(targets), whole("bench: rounds", rounds, low=1)
+    return Rules(gaps, most, whole("bench: repeats", repeats, low=1), real("bench: limit", limit, low=0.0, strict=True))
 
 
 def _board(
