@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
-from fedconvex.report import cluster, domain_trade_off, domains
+from fedconvex.report import cluster, domain_terms, domain_trade_off, domains
 
 
 def planted(by, K=12, seed=0):
@@ -72,6 +72,27 @@ def test_terms_by_hand():
     assert one.empirical == pytest.approx(loss[1].mean(), rel=1e-12)
 
 
+def test_clients_that_are_alike_count_once():
+    """Four clients of two kinds: by default one and two domains, each as if it had been asked for."""
+    fed = Federation.from_clients([([[1.0]] * 5, [y] * 5) for y in (0.0, 1.0, 0.0, 1.0)])
+    p, models = Problem(fed, Squared(), 0.1), np.array([[0.0], [1.0]])
+    for by in ("labels", "gradients"):
+        found, asked = (domain_trade_off(p, models, by=by, counts=c) for c in (None, [1, 2]))
+        assert [repr(t) for t in found] == [repr(t) for t in asked]
+        assert [t.discrepancy for t in found] == [0.25, 0.0]
+
+
+def test_terms_from_losses_that_are_known():
+    """As from the problem itself; the model that is asked for instead of the best."""
+    _, p = planted("labels", K=6)
+    models = np.random.default_rng(1).normal(size=(3, 2)) * 0.3
+    loss = p.client_values(models) - p.ridge_terms(models)[:, None]
+    for t in domain_trade_off(p, models, by="labels", largest=20.0):
+        assert repr(domain_terms(loss, [20] * 6, t.domain, largest=20.0)) == repr(t)
+    own = domain_terms(loss, [20] * 6, [0] * 6, loss[2], largest=20.0)
+    assert own.empirical == pytest.approx(loss[2].mean())
+
+
 def test_the_loss_of_every_row_is_bounded():
     """Losses 0 and 1.125, whose mean is below the bound of 1 that the second exceeds."""
     p = Problem(Federation.from_clients([([[1.0]] * 2, [0.0, 1.5])]), Squared())
@@ -96,6 +117,10 @@ def test_a_lost_centre_is_caught(monkeypatch):
         (lambda f, p: cluster(f, 2, "size"), "cluster: by must be"),
         (lambda f, p: domain_trade_off(p, np.ones((2, 1)), largest=0.1), "largest must bound the losses"),
         (lambda f, p: domain_trade_off(p, np.ones((2, 1)), [0.5]), "w must be one of the models"),
+        (lambda f, p: domain_terms([[0.1, 1.2]], [1, 1], [0, 0]), "losses must lie in"),
+        (lambda f, p: domain_terms([[0.1, 0.2]], [1, 1], [0, 0], [0.5, -0.1]), "mine must lie in"),
+        (lambda f, p: domain_terms([[0.1, 0.2]], [1, 0], [0, 0]), "sizes must be at least 1"),
+        (lambda f, p: domain_terms([[0.1, 0.2]], [1, 1], [1, 1]), "domain must have clients in each"),
     ],
 )
 def test_what_is_refused(call, words):

@@ -4,7 +4,7 @@ Every plot takes what is drawn, a mapping of names to results or scores, then th
 """
 
 from fedconvex.report.bayesian import PracticalDifference, bayesian_t_test
-from fedconvex.report.domains import Clustering, DomainTerms, cluster, domain_trade_off
+from fedconvex.report.domains import Clustering, DomainTerms, cluster, domain_terms, domain_trade_off
 from fedconvex.report.fairness import (
     DomainDifferences,
     DomainScores,
@@ -49,6 +49,7 @@ __all__ = [
     "convergence_plot",
     "domain_differences",
     "domain_scores",
+    "domain_terms",
     "domain_trade_off",
     "domain_weights_plot",
     "fairness_plot",

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, instance, items, real, whole, wrong_type
+from fedconvex._check import among, bad, codes, instance, items, matrix, real, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theory.complexity import finite_complexity
 
-__all__ = ["Clustering", "DomainTerms", "cluster", "domain_trade_off"]
+__all__ = ["Clustering", "DomainTerms", "cluster", "domain_terms", "domain_trade_off"]
 
 RESTARTS = 10
 _STEPS = 300  # of Lloyd's algorithm from each start; it ends by itself
@@ -98,22 +98,10 @@ def cluster(data: Federation | Problem, p: int, by: str = "features", *, seed: i
     >>> cluster(fed, 2).domain
     array([0, 1, 0, 1])
     """
-    among("cluster: by", by, ("features", "labels", "gradients"))
-    if not isinstance(data, Problem if by == "gradients" else (Federation, Problem)):
-        must = "be a Problem to group by gradients" if by == "gradients" else "be a Federation or a Problem"
-        raise wrong_type("cluster: data", must, type(data).__name__)
-    fed = data.federation if isinstance(data, Problem) else data
-    fed.need_equal_rows("cluster, which weighs clients by their rows,")
-    points = _gradients(data) if isinstance(data, Problem) and by == "gradients" else _POINTS[by](fed)
-    p, different = whole("cluster: p", p, low=1, high=fed.K), len(np.unique(points, axis=0))
-    if p > different:
-        raise bad("cluster: p", f"be at most {different}, the clients that differ", p)
-    found, within = _k_means(points, fed.sizes / fed.n, p, whole("cluster: seed", seed, low=0))
-    _, first = np.unique(found, return_index=True)
-    number = np.argsort(np.argsort(first))
-    domain = number[found]
+    fed, points = _points(data, by)
+    domain, within = _grouped(fed, points, p, seed)
     return Clustering(
-        replace(fed, domain=np.repeat(domain, fed.sizes), domain_labels=np.arange(p)), domain, float(within)
+        replace(fed, domain=np.repeat(domain, fed.sizes), domain_labels=np.arange(domain.max() + 1)), domain, within
     )
 
 
@@ -139,7 +127,7 @@ def domain_trade_off(
     w : model, optional
         Whose empirical loss is reported, one of the models; default the one whose worst domain is best, for each p.
     counts : sequence of int, optional
-        Numbers of domains; default 1 to the number of clients.
+        Numbers of domains; default 1 to the number of clients that differ.
     by, seed
         As for `cluster`.
     delta, largest : float
@@ -171,23 +159,70 @@ def domain_trade_off(
     if not most <= M * (1.0 + 1e-12):
         raise bad("domain_trade_off: largest", "bound the losses", f"{largest:g}", f"losses of rows reach {most:g}")
     mine = None if w is None else values[_place(problem, W, w)]
-    asked = range(1, fed.K + 1) if counts is None else items("domain_trade_off: counts", counts)
-    return [_terms(values, mine, cluster(problem, p, by, seed=seed), delta, M) for p in asked]
+    points = _points(problem, by)[1]
+    asked = range(1, _different(points) + 1) if counts is None else items("domain_trade_off: counts", counts)
+    groups = (_grouped(fed, points, p, seed)[0] for p in asked)
+    return [_terms(values, mine, fed.sizes, domain, delta, M) for domain in groups]
 
 
-def _terms(values: np.ndarray, mine: np.ndarray | None, found: Clustering, delta: float, M: float) -> DomainTerms:
+def domain_terms(
+    losses: Any, sizes: Any, domain: Any, mine: Any = None, *, delta: float = 0.05, largest: float = 1.0
+) -> DomainTerms:
+    """Return the terms of the generalisation bound from losses that are known already, such as shares of errors.
+
+    Parameters
+    ----------
+    losses : array (H, K)
+        Mean loss of every hypothesis on the rows of every client, in [0, M].
+    sizes : array (K,) of int
+        Rows of every client.
+    domain : array (K,) of int
+        The domain of every client, 0, ..., p-1.
+    mine : array (K,), optional
+        The losses of the hypothesis whose bound is asked; default the one whose worst domain is best.
+    delta, largest : float
+        Probability of failure, and M.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a loss lies outside of [0, M], a client has no rows, or a domain no clients.
+
+    Examples
+    --------
+    >>> from fedconvex.report import domain_terms
+    >>> found = domain_terms([[0.0, 0.4], [0.3, 0.1]], [100, 100], [0, 0])
+    >>> found.empirical, round(found.complexity, 4), found.discrepancy
+    (0.2, 0.1665, 0.2)
+    """
+    M, values = real("domain_terms: largest", largest, low=0.0, strict=True), matrix("domain_terms: losses", losses)
+    K = values.shape[1]
+    rows, code = codes("domain_terms: sizes", sizes, K, most=2**53), codes("domain_terms: domain", domain, K)
+    if (rows < 1).any():
+        raise bad("domain_terms: sizes", "be at least 1", int(rows.min()))
+    if len(np.unique(code)) <= code.max():
+        raise bad("domain_terms: domain", "have clients in each of 0, ..., p-1", f"{np.unique(code).tolist()}")
+    own = None if mine is None else vector("domain_terms: mine", mine, K)
+    for name, found in (("losses", values), ("mine", values if own is None else own)):
+        if not (found.min() >= 0.0 and found.max() <= M * (1.0 + 1e-12)):
+            raise bad(f"domain_terms: {name}", f"lie in [0, {M:g}]", f"{found.min():g}, ..., {found.max():g}")
+    return _terms(values, own, rows, code, delta, M)
+
+
+def _terms(
+    values: np.ndarray, mine: np.ndarray | None, sizes: np.ndarray, domain: np.ndarray, delta: float, M: float
+) -> DomainTerms:
     """Return the terms for one grouping, from the models' losses at the clients (H, K), and those of a model (K,)."""
-    sizes = found.federation.sizes
-    rows = np.bincount(found.domain, sizes)
-    held = np.eye(len(rows))[found.domain] * sizes[:, None] / rows  # (K, p) shares of a domain's rows
+    rows = np.bincount(domain, sizes)
+    held = np.eye(len(rows))[domain] * sizes[:, None] / rows  # (K, p) shares of a domain's rows
     means = values @ held
     asked = means if mine is None else (mine @ held)[None]
     worst = asked[int(np.argmin(asked.max(axis=1)))]
     R = [finite_complexity(corner, rows, len(values), largest=M) for corner in np.eye(len(rows))]
     terms = vertex_bound(worst, R, rows, delta=delta, largest=M).terms
-    apart = max(float((values - means[:, found.domain]).max()), 0.0)
+    apart = max(float((values - means[:, domain]).max()), 0.0)
     numbers = terms["empirical"], terms["complexity"], terms["deviation"], apart
-    return DomainTerms(len(rows), int(rows.min()), *numbers, found.domain)
+    return DomainTerms(len(rows), int(rows.min()), *numbers, domain)
 
 
 def _place(problem: Problem, models: np.ndarray, w: Any) -> int:
@@ -202,6 +237,31 @@ def _place(problem: Problem, models: np.ndarray, w: Any) -> int:
 
 
 # ---------------------------------------------------------------- what clients are grouped by
+
+
+def _points(data: Federation | Problem, by: str) -> tuple[Federation, np.ndarray]:
+    """Return the federation, and what its clients are grouped by (K, ...)."""
+    among("cluster: by", by, ("features", "labels", "gradients"))
+    if not isinstance(data, Problem if by == "gradients" else (Federation, Problem)):
+        must = "be a Problem to group by gradients" if by == "gradients" else "be a Federation or a Problem"
+        raise wrong_type("cluster: data", must, type(data).__name__)
+    fed = data.federation if isinstance(data, Problem) else data
+    fed.need_equal_rows("cluster, which weighs clients by their rows,")
+    return fed, _gradients(data) if isinstance(data, Problem) and by == "gradients" else _POINTS[by](fed)
+
+
+def _different(points: np.ndarray) -> int:
+    return len(np.unique(points, axis=0))
+
+
+def _grouped(fed: Federation, points: np.ndarray, p: Any, seed: Any) -> tuple[np.ndarray, float]:
+    """Return the group of every client (K,), numbered by first clients, and the sum of squares within them."""
+    p, different = whole("cluster: p", p, low=1, high=fed.K), _different(points)
+    if p > different:
+        raise bad("cluster: p", f"be at most {different}, the clients that differ", p)
+    found, within = _k_means(points, fed.sizes / fed.n, p, whole("cluster: seed", seed, low=0))
+    _, first = np.unique(found, return_index=True)
+    return np.argsort(np.argsort(first))[found], float(within)
 
 
 def _features(fed: Federation) -> np.ndarray:

@@ -746,6 +746,7 @@ def own() -> dict[str, dict[str, Any]]:
         "remote.in_process": {"sites": [Site(w["fedsgd"], make, w["real"].subset([k])) for k in range(3)]},
         "report.bayesian_t_test": {"differences": [0.1, 0.2, 0.4], "correlation": 0.1, "rope": 0.01},
         "report.cluster": {"data": w["real"], "p": 2},
+        "report.domain_terms": {"losses": [[0.1, 0.2], [0.3, 0.1]], "sizes": [5, 6], "domain": [0, 1]},
         "report.domain_trade_off": {"models": np.zeros((2, 2)), "w": None, "largest": 10.0},
         "report.sharpness": {"radius": 0.5},
         "report.text_scores": {"problem": w["softmax"], "model": np.zeros((2, 2))},
