@@ -325,7 +325,7 @@ def test_a_style_is_a_shear_and_a_maximum():
 
 @pytest.mark.slow
 def test_one_small_population_of_writers():
-    _, images, y = writers._images(None)
+    _, images, y = writers.labelled_images(None)
     problem, test = writers.populations(images, y, writers.QUICK, 0)
     fed = problem.federation
     small = np.array([(fed.domain[a:b] == 0).all() for a, b in itertools.pairwise(fed.ptr)])

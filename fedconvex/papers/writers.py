@@ -26,7 +26,7 @@ from fedconvex.papers.repeated import Repeated, draw_bars, higher, repeat
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "restyled"]
+__all__ = ["EXPERIMENT", "labelled_images", "restyled"]
 
 UPRIGHT, SLANTED = "upright", "slanted"
 CLIENT_ROWS, PARTICIPATION, LOCAL = 8, 0.2, 5
@@ -92,7 +92,7 @@ def restyled(images: np.ndarray, slant: float, thickness: float) -> np.ndarray:
     return (1.0 - thickness) * out + thickness * thick
 
 
-def _images(data: Any) -> tuple[str, np.ndarray, np.ndarray]:
+def labelled_images(data: Any) -> tuple[str, np.ndarray, np.ndarray]:
     """Return name, images (n, h, w) and labels, of training and test part together."""
     if data is None:
         from fedconvex.datasets import load_bundled
@@ -168,7 +168,7 @@ def _last(method: Any, problem: Problem, rounds: int, seed: int) -> np.ndarray:
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     """Train every model on every draw; data: a path as for `read_images`."""
     scale = QUICK if quick else FULL
-    name, images, y = _images(data)
+    name, images, y = labelled_images(data)
     rows = repeat(scale.repetitions, lambda r: trials(images, y, r, scale, seed), tell)
     overlap = 0.5 if 1.5 * scale.rows * scale.repetitions > len(y) else 0.0
     found = Repeated(tuple(rows), overlap)

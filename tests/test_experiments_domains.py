@@ -1,0 +1,93 @@
+"""The experiment on the number of domains: its draws, its bound by hand, and that every claim can come out false."""
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from fedconvex.papers import domain_counts as d
+from fedconvex.papers.images import accuracies
+from fedconvex.papers.repeated import Repeated
+
+SMALL = d.DomainsScale(2, (90, 60, 30), 4)
+
+
+def planted(sign):
+    """Rows of four draws for which every claim holds, or none does (sign -1)."""
+    bound, scored = [], []
+    for r, e in enumerate((0.0, 0.001, -0.001, 0.002)):
+        for share in (d.FEW, 1.0):
+            for p in (1, 2, 3, 4, 12):
+                value = (1.0 if p != 3 else 1.0 - 0.2 * sign * share) + e * (1.0 + 0.1 * p)
+                terms = {"complexity": sign * p, "deviation": sign * p, "discrepancy": -sign * p, "bound": value}
+                row = {"share": share, "p": p, "repetition": r, "smallest": 9, "empirical": 0.1, "spare": sign}
+                bound.append(row | {k: v + e if k != "bound" else v for k, v in terms.items()})
+        for by, p, worst in (
+            ("features", 1, 1.0 + 0.5 * sign), ("features", 3, 1.0), ("features", 12, 1.0 + 0.1 * sign),
+            ("given", 3, 1.0 - 0.5 * (sign < 0)), ("labels", 3, 1.0 + 0.5 * sign),
+        ):  # fmt: skip
+            row = {"grouped by": by, "p": p, "repetition": r, "worst loss": worst + e * p}
+            scored.append(row | {"mean loss": sign * p + e})
+    return Repeated(tuple(bound)), Repeated(tuple(scored))
+
+
+def test_claims_of_domains_can_fail():
+    assert [c.holds for c in d.claims(*planted(1.0))] == [True] * 9
+    found = list(d.claims(*planted(-1.0)))
+    assert [c.holds for c in found] == [False] * 9 and [c.everywhere for c in found] == [False] * 8 + [True]
+    assert d.turns(planted(1.0)[0], 1.0) == [3] * 4
+
+
+def test_shares_of_pairs_by_hand():
+    """Four clients: pairs (0,1), (2,3) are joined by both, (0,2), ... parted by both; one is joined by one only."""
+    assert d.pairs_alike(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])) == 1.0
+    assert d.pairs_alike(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 2])) == pytest.approx(5 / 6)
+
+
+def test_draws_hold_what_they_say():
+    """Sizes of clients; nobody is tested on what somebody trained on; a turned image is the upright one, turned."""
+    rng = np.random.default_rng(0)
+    images, y = rng.random((400, 4, 4)), np.arange(400.0) % 3
+    draws = [d.drawn(images, y, number, SMALL, 0) for number in range(2)]
+    assert draws[0].train.sizes.tolist() == [18, 9, 4, 4, 15, 7, 3, 3, 12, 6, 3, 3]
+    plain = images.reshape(400, -1) / images.max()
+    where = []
+    for made in draws:
+        for clients in (made.train, made.earlier):
+            upright = clients.X[: clients.ptr[4], :-1]  # the first four clients' kind
+            where += [int(np.abs(plain - row).sum(axis=1).argmin()) for row in upright]
+        X, labels = made.test[0]
+        tested = [int(np.abs(plain - row).sum(axis=1).argmin()) for row in X[:, :-1]]
+        np.testing.assert_array_equal(labels, y[tested])
+        where += tested
+        turned = np.array([np.rot90(images[i]).ravel() for i in tested]) / images.max()
+        np.testing.assert_allclose(made.test[2][0][:, :-1], turned)
+    assert len(set(where)) == len(where)  # the two draws share no rows either: there are enough
+    again = [d.drawn(images[:200], y[:200], number, SMALL, 0) for number in range(2)]
+    assert not np.array_equal(again[0].train.X, again[1].train.X)
+
+
+@pytest.mark.slow
+def test_the_bound_by_hand(compiled_kernels):
+    """One draw of the digits: the terms for one domain and for twelve, from errors that are counted here."""
+    _, images, y = d.labelled_images(None)
+    made = d.drawn(images, y, 0, d.DomainsScale(1, (300, 150, 100), 4), 0)
+    rows = {(r["share"], r["p"]): r for r in d.bounds(made, 0)}
+    before = d.problem_of(made.earlier, d.KIND)
+    parts = [before.federation.subset([k for k in range(12) if d.KIND[k] == j]) for j in range(3)]
+    own = [d.Problem(part, before.loss, d.L2).solve().w for part in parts]
+    models = np.array([before.solve().w, before.solve_minimax().w, *own])
+    fed = made.train
+    errors = np.array([1.0 - accuracies(models, *fed.client_rows(k)) for k in range(12)])  # (K, H)
+    all_ = (errors * fed.sizes[:, None]).sum(axis=0) / fed.n
+    one, twelve = rows[1.0, 1], rows[1.0, 12]
+    n, m = fed.n, fed.sizes
+    by_hand = all_.min() + 2 * math.sqrt(2 * math.log(5) / n) + math.sqrt(math.log(1 / 0.05) / (2 * n))
+    assert one["bound"] == pytest.approx(by_hand + (errors - all_).max(), rel=1e-9)
+    best = errors[:, errors.max(axis=0).argmin()]
+    sums = best + 2 * np.sqrt(2 * math.log(5) / m) + np.sqrt(math.log(12 / 0.05) / (2 * m))
+    assert twelve["bound"] == pytest.approx(sums.max(), rel=1e-9) and twelve["discrepancy"] == 0.0
+    assert all(r["spare"] > 0.0 for r in rows.values())
+    assert rows[d.FEW, 1]["smallest"] == sum(max(1, n // 4) for n in fed.sizes.tolist())
