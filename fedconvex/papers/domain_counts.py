@@ -79,7 +79,7 @@ def drawn(images: np.ndarray, y: np.ndarray, number: int, scale: DomainsScale, s
     def clients(which: np.ndarray) -> Federation:
         sizes = np.floor(len(which) * np.outer(OF_KINDS, OF_CLIENTS).ravel() + 1e-9).astype(int)
         parts = np.split(which[: sizes.sum()], np.cumsum(sizes)[:-1])
-        return Federation.from_clients([(rows(k, part), y[part]) for k, part in zip(KIND, parts, strict=True)])
+        return Federation.from_clients([(rows(k, p), y[p]) for k, p in zip(KIND.tolist(), parts, strict=True)])
 
     return Drawn(clients(train), clients(earlier), tuple((rows(k, test), y[test]) for k in range(GIVEN)))
 
