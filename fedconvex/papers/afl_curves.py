@@ -90,7 +90,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
         f"Every client over rounds, FedAvg, AFL and AgnosticFedAvg: {loaded.name}",
         tuple(claims(found)),
         _notes(loaded, scale),
-        {"curves": _draw(found)},
+        {"curves": _draw(found, "accuracy", "least accuracy"), "losses": _draw(found, "loss", "largest loss")},
         {"table": table, "curves": list(found.rows)},
     )
 
@@ -158,16 +158,16 @@ def _notes(data: SplitData, scale: CurvesScale) -> tuple[str, ...]:
     )
 
 
-def _draw(found: Repeated) -> Any:
-    """Draw test accuracy of every client over the rounds: a panel for each method and division by label, then iid."""
+def _draw(found: Repeated, what: str, extreme: str) -> Any:
+    """Draw what every client has on test rows over the rounds: by label a panel each method, then the worst, iid."""
     figure, axes = blank(4, width=3.0, height=3.3, sharey=True)
     clients = found.where(division=LABEL.name).kinds("client")
     for axis, method in zip(axes, METHODS, strict=False):
-        draw_curves(axis, found.where(division=LABEL.name, method=method), "round", "accuracy", "client", clients)
+        draw_curves(axis, found.where(division=LABEL.name, method=method), "round", what, "client", clients)
         panel(axis, f"by label: {method}", "rounds")
-    draw_curves(axes[3], worst(found).where(division=IID.name), "round", "least accuracy", "method")
-    panel(axes[3], "at random: least accuracy", "rounds")
-    axes[3].legend(frameon=False, fontsize=7.5, loc="lower right")
-    axes[0].set_ylabel("test accuracy, mean and s.d.")
+    draw_curves(axes[3], worst(found).where(division=IID.name), "round", extreme, "method")
+    panel(axes[3], f"at random: {extreme}", "rounds")
+    axes[3].legend(frameon=False, fontsize=7.5, loc="center right")
+    axes[0].set_ylabel(f"test {what}, mean and s.d.")
     legend(figure, axes[0], columns=3)
     return figure
