@@ -55,7 +55,7 @@ __all__ = [
 
 ALGORITHM = "Cortes, Mohri, Storcheus, Suresh 2021"
 STEP = 0.01  # h of the gradient identity
-LARGEST_INCREASE = Quantity("largest increase of F in a round up to T", by_rounds=False)
+LARGEST_GROWTH = Quantity("largest F(alpha_t)/F(alpha_{t-1}) of the rounds t <= T", by_rounds=False)
 SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing")
 TAYLOR_REMAINDER = Quantity(
     "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e", "remainder"
@@ -115,7 +115,7 @@ lowers φ by at least g²/(2L); the exact line search lowers it no less. ∎
     loose="""
 | name | looseness in the suite |
 |---|---|
-| `boosting-descent` | at a kink it stays |
+| `boosting-descent` | attained at a kink, where it stays; 1.001 or so in late rounds |
 | `boosting-progress` | one source: 0.88 to 0.93 of the progress is promised; several, with Q < 1: 0.01 to 0.08 |
 | `boosting-smoothing` | attained by equal sources; 1.4 to 6 |
 | `boosting-gradient` | h = 0.01: 1.01 for one source, 1.6 to 9 with Q < 1 |
@@ -154,15 +154,15 @@ def smoothed_progress(value: float, slope: float, smoothing: float, loss: Any = 
 
 
 def boosting_descent() -> Bound:
-    """Return 0, the bound of how much F (F_mu with smoothing) rises in a round with exact line search.
+    """Return 1, the bound of F (F_mu with smoothing) after a round over F before it, with exact line search.
 
     Examples
     --------
     >>> from fedconvex.theorems.boosting import boosting_descent
     >>> boosting_descent().value
-    0.0
+    1.0
     """
-    return Bound({"increase": 0.0}, LARGEST_INCREASE, f"{ALGORITHM}, exact line search")
+    return Bound({"growth": 1.0}, LARGEST_GROWTH, f"{ALGORITHM}, exact line search")
 
 
 def boosting_progress(start: float, promised: Any) -> Bound:
@@ -269,8 +269,16 @@ def _read_gradient(s: Setting) -> Reading:
     return Reading({"values": values, "step": STEP, "curvature": bend if math.isfinite(bend) else None}, checked)
 
 
-def _increase(s: Setting, path: Path, T: int) -> float:
-    return float(np.diff([value_of(s, m) for m in path.margins[: T + 1]]).max())
+def _growth(s: Setting, path: Path, T: int) -> float:
+    F = np.array([value_of(s, m) for m in path.margins[: T + 1]])
+    return float(np.divide(F[1:], F[:-1], out=np.ones(T), where=F[:-1] > 0.0).max())
+
+
+def _growth_rounding(s: Setting, path: Path, T: int) -> float:
+    """Both losses of a quotient may be off."""
+    F = np.array([value_of(s, m) for m in path.margins[: T + 1]])
+    off = np.array([loss_rounding(s, path, t) for t in range(T + 1)])
+    return float(np.max(4.0 * (off[1:] + off[:-1]) / np.maximum(F[:-1], 1e-300)))
 
 
 def _error(s: Setting, path: Path, T: int) -> float:
@@ -305,12 +313,12 @@ THEOREMS = (
     Theorem(
         name="boosting-descent",
         title="MultiBoost, monotone descent",
-        quantity=LARGEST_INCREASE,
+        quantity=LARGEST_GROWTH,
         bound=boosting_descent,
         read=_read_descent,
-        exact=along(_increase),
+        exact=along(_growth, _growth_rounding),
         says="Exact line search never raises the worst source's loss.",
-        loose="At a kink no coordinate lowers it, and the increase is 0.",
+        loose="Attained at a kink, where no coordinate lowers it; nearly so where progress is slow.",
         method=line_search(),
         rounds=30,
         checks=(two_sources, three_sources, breast_cancer_sources),

@@ -127,7 +127,7 @@ def shown(s: Setting) -> dict[str, tuple[float, str]]:
     }
     if not isinstance(p, StumpProblem):
         out["classifiers"] = (float(p.signed.shape[1]), "listed")
-    if s.method.smoothing is not None:
+    if getattr(s.method, "smoothing", None) is not None:
         out["mu"] = (float(s.method.smoothing), "smoothing of the method")
     return out
 

@@ -55,6 +55,29 @@ def one_source() -> StumpProblem:
     return StumpProblem(_sources(1))
 
 
+@instance("one source, listed", "one source of 60 rows, a list of stumps, exponential loss")
+def one_source_listed() -> EnsembleProblem:
+    """Stumps with three cuts per feature, which answer -1 or +1."""
+    fed = _sources(1)
+    return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3))
+
+
+@instance(
+    "opposed classifiers", "2 domains of one row, each source's classifier gains 0.1 at home and loses 0.9 abroad"
+)
+def opposed_classifiers() -> EnsembleProblem:
+    """No ensemble is better than none, and whoever lowers the worst domain only raises both for ever."""
+    fed = Federation.from_arrays(np.zeros((2, 1)), np.ones(2), [0, 1], [0, 1])
+    return EnsembleProblem(fed, Dictionary([[1.0, -1.0], [-1.0, 1.0]], [0, 1]), [[0.1, 0.9], [0.9, 0.1]])
+
+
+@instance("timid classifier", "100 rows, one classifier that answers 0.02 on 99 of them and -1 on the last, wrongly")
+def timid_classifier() -> EnsembleProblem:
+    """After a line search nearly all of the loss comes from rows of one margin."""
+    fed = Federation.from_arrays(np.zeros((100, 1)), np.ones(100), np.zeros(100, dtype=int))
+    return EnsembleProblem(fed, Dictionary(np.append(np.full(99, 0.02), -1.0)[:, None], [0]))
+
+
 def _tumours() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Five features of breast_cancer, labels, and thirds of the patients by their third feature."""
     X, y, _ = datasets.load_bundled("breast_cancer")
