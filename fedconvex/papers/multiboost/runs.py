@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex.driver import iterate
 from fedconvex.driver import run as run_method
@@ -20,6 +21,7 @@ from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.papers.findings import Progress
 from fedconvex.papers.kept import kept
 from fedconvex.papers.multiboost.data import Sources
+from fedconvex.papers.multiboost.trees import TreeProblem, boosted, staged
 from fedconvex.problems import Dictionary, EnsembleProblem, Stump, StumpProblem, fit_q
 
 SMOOTHING = 50.0  # chosen here: mu; F_mu is at most log(p)/50 above F
@@ -28,8 +30,10 @@ WORDS = 1000  # chosen here: columns of a CSR file that are kept, as presence 0/
 TRAIN, CHOOSE = 0.5, 0.2  # chosen here: shares of the rows to train and to choose on
 CLIENTS, SAMPLED, CLASSIFIERS = 10, 5, 200  # chosen here: FedMultiBoost's clients a domain, clients and stumps a round
 FACTORS = tuple(2.0 ** (0.5 * e) for e in range(-8, 5))  # chosen here: of f
-ALL, UNIFORM, OPTIMAL, BY_Q = "AdaBoost-all", "uniform combination", "optimal combination", "optimal, weighted by Q"
+ALL, LONG, TREES = "AdaBoost-all", "AdaBoost-all, p T rounds", "AdaBoost-all, trees"
+UNIFORM, OPTIMAL, BY_Q = "uniform combination", "optimal combination", "optimal, weighted by Q"
 MULTI, PLAIN, TEMPERED = "MultiBoost", "MultiBoost, Q = 1/p", "MultiBoost, tempered Q"
+SHRUNK, FEW, MULTI_TREES = "MultiBoost, shrunk Q", "MultiBoost, Q of few components", "MultiBoost, trees"
 CROSSED, PRINTED, FED = "MultiBoost, cross-fitted Q", "MultiBoost, unsmoothed", "FedMultiBoost"
 
 
@@ -43,13 +47,16 @@ class BoostScale(NamedTuple):
     fixed: int  # coordinates of the fixed dictionary
     fixed_rounds: int
     first_steps: tuple[float, ...]  # eta_0 to choose from
-    powers: tuple[float, ...]  # of Q, to scale, to choose from; with 1 and 0
+    powers: tuple[float, ...]  # of Q, to scale, to choose from; beside 1 and 0
+    shrinkages: tuple[float, ...]  # tau of (1 - tau) Q + tau/p, to choose from; beside 0 and 1
+    components: tuple[int, ...]  # principal components that Q sees, to choose from; beside all
 
 
-FIRST_STEPS, POWERS = (0.1, 0.3, 1.0, 3.0), (1.0, 0.5, 0.25, 0.0)  # chosen here
-FULL = BoostScale(10, 200, (1e-3, 1e-2, 1e-1), 3, 100, 500, FIRST_STEPS, POWERS)
-LARGE = BoostScale(10, 200, (1e-2, 1e-1, 1.0), 3, 100, 500, FIRST_STEPS, POWERS)
-QUICK = BoostScale(3, 20, (1e-2,), 2, 20, 100, (1.0,), (1.0, 0.0))
+FIRST_STEPS = (0.1, 0.3, 1.0, 3.0)  # chosen here, as all grids
+FORMS = ((0.5, 0.25), (0.25, 0.5, 0.75), (2, 8, 32))
+FULL = BoostScale(10, 200, (1e-3, 1e-2, 1e-1), 3, 100, 500, FIRST_STEPS, *FORMS)
+LARGE = BoostScale(10, 200, (1e-2, 1e-1, 1.0), 3, 100, 500, FIRST_STEPS, *FORMS)
+QUICK = BoostScale(3, 20, (1e-2,), 2, 20, 100, (1.0,), (), (0.5,), (8,))
 
 
 class Choice(NamedTuple):
@@ -109,7 +116,7 @@ def divide(rows: Sources, scale: BoostScale, seed: int, split: int) -> DividedRo
         members = np.flatnonzero(home[rows.group] == k)
         order = rng.permutation(int(rows.group.max()) + 1)[rows.group[members]]
         ranks = np.argsort(np.argsort(order, kind="stable"), kind="stable")
-        first = np.full(int(order.max()) + 1, len(members))
+        first = np.full(int(order.max(initial=0)) + 1, len(members))
         np.minimum.at(first, order, ranks)  # equal rows go where the first of them goes
         share[members] = first[order] / len(members)
     parts = [np.flatnonzero(share < TRAIN)]
@@ -179,7 +186,7 @@ def _margins(stages: np.ndarray, parts: DividedRows, Q: Sequence[np.ndarray] | N
     return [_staged(stages, *part) for part in zip(parts.X, parts.y, every, strict=True)]
 
 
-def _of_domains(values: np.ndarray, domain: np.ndarray, p: int) -> np.ndarray:
+def of_domains(values: np.ndarray, domain: np.ndarray, p: int) -> np.ndarray:
     """Return the means of values (..., n) over the rows of each domain, (..., p)."""
     one = (domain[:, None] == np.arange(p)).astype(float)
     return np.asarray(values @ (one / one.sum(axis=0)))
@@ -198,7 +205,7 @@ def _outcome(
 
     def losses(i: int, factor: float = 1.0) -> np.ndarray:
         with np.errstate(over="ignore"):
-            return _of_domains(np.exp(-factor * margins[i]), parts.domain[i], p)
+            return of_domains(np.exp(-factor * margins[i]), parts.domain[i], p)
 
     def chosen(held: np.ndarray, test: np.ndarray, factor: float = 1.0) -> Choice:
         of = held.max(axis=1) if own is None else held[:, own]
@@ -206,7 +213,7 @@ def _outcome(
         return Choice(float(of[t]), t, setting, factor, test[t])
 
     train, test = losses(0), losses(2)
-    held_error, error = (_of_domains((margins[i] <= 0.0).astype(float), parts.domain[i], p) for i in (1, 2))
+    held_error, error = (of_domains((margins[i] <= 0.0).astype(float), parts.domain[i], p) for i in (1, 2))
     choices = (
         chosen(losses(1), test),
         min((chosen(losses(1, c), losses(2, c), c) for c in FACTORS), key=lambda found: found.held),
@@ -243,16 +250,36 @@ def _uniform(scores: Sequence[np.ndarray], parts: DividedRows) -> list[np.ndarra
     p = parts.Q[0].shape[1]
 
     def worst(c: float) -> float:
-        return float(_of_domains(np.exp(-c * margins[0]), parts.domain[0], p).max())
+        return float(of_domains(np.exp(-c * margins[0]), parts.domain[0], p).max())
 
     c = float(minimize_scalar(worst, bounds=(0.0, 100.0), method="bounded").x)
     return [c * m[None] for m in margins]
 
 
-def _tempered(Q: np.ndarray, power: float) -> np.ndarray:
+def tempered(Q: np.ndarray, power: float) -> np.ndarray:
     """Return Q to a power, rows divided by their sums; 0 gives 1/p."""
     raised = np.maximum(Q, 1e-300) ** power
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def of_components(parts: DividedRows, numbers: Sequence[int]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield Q of all rows, fitted on so many principal components of the training rows without their labels."""
+    center = parts.X[0].mean(axis=0)
+    _, axes = np.linalg.eigh((parts.X[0] - center).T @ (parts.X[0] - center))
+    for k in numbers:
+        seen = tuple((A - center) @ axes[:, -k:] for A in parts.X)
+        model = fit_q(seen[0], parts.domain[0], l2=parts.l2, calibrate=False)
+        yield tuple(model(A) for A in seen)
+
+
+def forms_of_q(parts: DividedRows, scale: BoostScale) -> dict[str, dict[float, tuple[np.ndarray, ...]]]:  # 5
+    """Return what Q a method may choose from, by its setting; the same Q is the same object."""
+    Q, even = parts.Q, tuple(tempered(q, 0.0) for q in parts.Q)
+    powers = {1.0: Q, 0.0: even} | {a: tuple(tempered(q, a) for q in Q) for a in scale.powers}
+    shrunk = {0.0: Q, 1.0: even}
+    shrunk |= {t: tuple((1.0 - t) * q + t * e for q, e in zip(Q, even, strict=True)) for t in scale.shrinkages}
+    few = zip(map(float, scale.components), of_components(parts, scale.components), strict=True)
+    return {MULTI: {1.0: Q}, PLAIN: {0.0: even}, TEMPERED: powers, SHRUNK: shrunk, FEW: {math.inf: Q} | dict(few)}
 
 
 def _stumps(table: Any) -> list[Stump]:
@@ -311,9 +338,8 @@ def _one_split(
         weight = max(float(np.abs(stages[:t, 5]).sum()), 1e-300)
         for score, m, label in zip(scores, margins, parts.y, strict=True):
             score[:, k] = np.clip(label * m[t] / weight, -1.0, 1.0)
-    tell(ALL)
-    pooled = StumpProblem(Federation.from_arrays(X, y, parts.client), bins=BINS)
-    out.append(_outcome(ALL, split, parts, _margins(_boost(pooled, T), parts)))
+    pooled = Federation.from_arrays(X, y, parts.client)
+    out += _pooled(split, parts, pooled, T, tell)
     tell("combinations")
     out.append(_outcome(UNIFORM, split, parts, _uniform(scores, parts)))
     gaps = []
@@ -321,29 +347,55 @@ def _one_split(
         margins, gap = _combined(scores, parts, Q)
         out.append(_outcome(name, split, parts, margins))
         gaps.append(gap)
-    fed = Federation.from_arrays(X, y, parts.client, domain)
-    first = np.empty((0, 6))
-    several = []
-    for power in scale.powers:  # 5
-        name = {1.0: MULTI, 0.0: PLAIN}.get(power, TEMPERED)
-        tell(name if name != TEMPERED else f"MultiBoost, Q to the power {power:g}")
-        Q = tuple(_tempered(q, power) for q in parts.Q)
-        stages = _boost(StumpProblem(fed, Q[0], bins=BINS), T, SMOOTHING)
-        several.append(_outcome(name, split, parts, _margins(stages, parts, Q), setting=power))
-        first = stages if power == 1.0 else first
-    out += [o for o in several if o.method != TEMPERED] + [_best(several, TEMPERED)]
+    found, first = _several(split, parts, scale, tell)
+    out += found
+    tell(FED)
+    stumps = _stumps(StumpProblem(pooled, bins=BINS).table)
+    out.append(_federated(split, parts, stumps, scale, seed))
+    return out, parts, max(gaps), first
+
+
+def _pooled(split: int, parts: DividedRows, pooled: Federation, rounds: int, tell: Any) -> Iterator[BoostedSplit]:  # 4
+    """Yield AdaBoost on all rows: T rounds and p T of stumps, T of trees."""
+    tell(ALL)
+    margins = _margins(_boost(StumpProblem(pooled, bins=BINS), rounds * parts.Q[0].shape[1]), parts)
+    yield _outcome(ALL, split, parts, [m[: rounds + 1] for m in margins])
+    yield _outcome(LONG, split, parts, margins)
+    tell(TREES)
+    f = boosted(TreeProblem(pooled, bins=BINS), rounds, SMOOTHING)
+    yield _outcome(TREES, split, parts, [v * staged(f, rounds, A, None) for A, v in zip(parts.X, parts.y, strict=True)])
+
+
+def _several(
+    split: int, parts: DividedRows, scale: BoostScale, tell: Any
+) -> tuple[list[BoostedSplit], np.ndarray]:  # 5
+    """Return MultiBoost in all forms, and the stages of the one with Q."""
+    fed, T = Federation.from_arrays(parts.X[0], parts.y[0], parts.client, parts.domain[0]), scale.rounds
+    made: dict[int, np.ndarray] = {}
+    out = []
+    forms = forms_of_q(parts, scale)
+    for name, choices in forms.items():
+        found = []
+        for setting, Q in choices.items():
+            if id(Q) not in made:
+                tell(f"{name}, {setting:g}")
+                made[id(Q)] = _boost(StumpProblem(fed, Q[0], bins=BINS), T, SMOOTHING)
+            found.append(_outcome(name, split, parts, _margins(made[id(Q)], parts, Q), setting=setting))
+        out.append(_best(found, name))
     for name, q, smoothing in ((CROSSED, parts.crossed, SMOOTHING), (PRINTED, parts.Q[0], None)):
         tell(name)
         stages = _boost(StumpProblem(fed, q, bins=BINS), T, smoothing)
         out.append(_outcome(name, split, parts, _margins(stages, parts, (q, *parts.Q[1:]))))
-    tell(FED)
-    out.append(_federated(split, parts, _stumps(pooled.table), scale, seed))
-    return out, parts, max(gaps), first
+    tell(MULTI_TREES)
+    f = boosted(TreeProblem(fed, parts.Q[0], bins=BINS), T, SMOOTHING)
+    every = zip(parts.X, parts.y, parts.Q, strict=True)
+    out.append(_outcome(MULTI_TREES, split, parts, [v * staged(f, T, A, q) for A, v, q in every]))
+    return out, made[id(forms[MULTI][1.0])]
 
 
 def _certified(
     parts: DividedRows, stages: np.ndarray, scale: BoostScale, seed: int, own_gap: float
-) -> DictionaryOptimum:  # 9
+) -> DictionaryOptimum:  # 10
     """Compare with the certified optimum over the first coordinates that MultiBoost chose."""
     first = list(dict.fromkeys(tuple(stage[:5]) for stage in stages.tolist() if stage[5] != 0.0))[: scale.fixed]
     H = _predictions([Stump(int(j), c, left, right) for _, j, c, left, right in first], parts.X[0])
@@ -383,12 +435,13 @@ def _division(
     return found, gap, parts.accuracy, parts.l2, _certified(parts, stages, scale, seed, gap)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # products are small: threads would wait for each other
 def boost_study(rows: Sources, scale: BoostScale, seed: int, tell: Progress) -> BoostStudy:
     """Run every method on every division, and compare with a certified optimum on the first."""
     outcomes: list[BoostedSplit] = []
     accuracy, penalties, gaps = [], [], []
     certificate: DictionaryOptimum | None = None
-    usual = rows.p + 10  # tasks of a division
+    usual = rows.p + 18  # tasks of a division
     for split in range(scale.splits):
         tasks = itertools.count()
 
