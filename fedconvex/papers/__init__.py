@@ -35,6 +35,7 @@ from fedconvex.papers import (
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
 from fedconvex.papers.invariance import against, chain, colour
 from fedconvex.papers.mocha import har
+from fedconvex.papers.multiboost import guises
 
 __all__ = [
     "EXPERIMENTS",
@@ -53,6 +54,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         scaffold_quadratics.EXPERIMENT,
         scaffold_similarity.EXPERIMENT,
         multiboost.EXPERIMENT,
+        guises.EXPERIMENT,
         primal_averaging.EXPERIMENT,
         har.EXPERIMENT,
         virtual_har.EXPERIMENT,
