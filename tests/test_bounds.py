@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
+from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, Squared, run
 from fedconvex.constants import AT_CENTRE, EXACT_ON_BALL, Constants, noise_factor
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import Decay
@@ -548,8 +548,8 @@ def test_strongly_convex_hypotheses():
 
 def test_dynamic_hypotheses():
     problem = unequal_hessians("uniform")
-    with pytest.raises(AssumptionError, match="Squared loss, got Logistic"):
-        tracking_constants(unequal_hessians("uniform", labels=True))
+    with pytest.raises(AssumptionError, match=r"smooth loss of one score with a curvature, got Hinge"):
+        tracking_constants(Problem(unequal_hessians("uniform", labels=True).federation, Hinge(), 0.1, "uniform"))
     with pytest.raises(AssumptionError, match=r'equal client weights.*weights="uniform"'):
         tracking_constants(unequal_hessians(n=(4, 8)))
     c = tracking_constants(problem)
@@ -987,9 +987,8 @@ def test_gradient_noise_identity_by_enumeration(loss, L, B, E):
         bound = gradient_noise(problem, w, participation=L, batch_size=B, local_steps=E)
         assert mean < 1e-12 * (1 + math.sqrt(s2))
         assert bound.value == pytest.approx(s2, rel=1e-10, abs=1e-14)
-        if isinstance(loss, Squared):
-            c = tracking_constants(problem)
-            away = float(np.linalg.norm(w - best))
+        away = float(np.linalg.norm(w - best))
+        for c in (tracking_constants(problem), tracking_constants(problem, 1.5 * away)):  # all models, and a ball
             at = {"participation": L, "batch_size": B, "local_steps": E}
             sharp, paper = gradient_noise_sharp(c, away, **at).value, gradient_noise_paper(c, away, **at).value
             assert s2 <= sharp * (1 + 1e-12) and sharp <= paper

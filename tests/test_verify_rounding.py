@@ -193,7 +193,8 @@ def test_incremental_noise_of_tiny_steps(mu):
 @pytest.mark.parametrize("name", [name for name in THEOREMS if name.startswith("dynamic-msd")])
 def test_tracking_with_a_contraction_next_to_one(name, share):
     """Full batches of everybody with one step: E‖e_T‖^2 = T sigma_q^2 + ... to within eta, and 1 - lambda is eta nu."""
-    problem = MovingTarget(Problem(squares(6, K=2, d=1, l2=0.0).federation, Squared(), 1e-6, "uniform"), 1e-4)
+    still = Problem(squares(6, K=2, d=1, l2=0.0).federation, Squared(), 1e-6, "uniform")
+    problem = MovingTarget(still, 1e-4, bounded=name.endswith("ball"))
     method = DynamicFedAvg(step_size=share)
     start = problem.solve().w
     verdict = verify(name, problem, method, rounds=20, start=start)

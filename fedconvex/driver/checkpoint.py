@@ -31,14 +31,14 @@ _COLUMNS = {"round": int, "value": float, "gap": float, "seconds": float, "float
 
 def about_problem(problem: Any) -> dict[str, Any]:
     """Return what makes two problems the same: digests of rows, weights and drift, the loss, l2 and what is its own."""
-    covariance = problem.covariance if isinstance(problem, MovingTarget) else None
+    walk = b"" if not isinstance(problem, MovingTarget) else problem.covariance.tobytes() + b"bounded" * problem.bounded
     return {
         "data": problem.federation.digest,
         "loss": repr(problem.loss),
         "l2": problem.l2,
         "problem": getattr(problem, "fingerprint", ""),
         "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=16).hexdigest(),
-        "drift": "none" if covariance is None else hashlib.blake2b(covariance.tobytes()).hexdigest()[:32],
+        "drift": hashlib.blake2b(walk).hexdigest()[:32] if walk else "none",
     }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, wrong_type
+from fedconvex._check import bad, finite, flag, numeric, real, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.problems.empirical_risk import Problem
 
@@ -32,6 +33,16 @@ class MovingTarget(Problem):
         E‖q_i‖^2, the trace of the covariance, spread equally over all coordinates; or use ``covariance``.
     covariance : array (size, size), optional
         Covariance of q_i over the flattened model, positive semidefinite.
+    bounded : bool
+        Draw q_i from the surface of an ellipsoid (with ``variance``: a sphere) instead of a normal distribution: the
+        same covariance, and no step longer than ``longest``.
+
+    Attributes
+    ----------
+    covariance : array (size, size)
+    longest : float
+        The largest ‖q_i‖: (size times the largest eigenvalue of the covariance)^(1/2) if bounded, else infinite; 0
+        without drift.
 
     Raises
     ------
@@ -46,9 +57,13 @@ class MovingTarget(Problem):
     >>> problem = MovingTarget(Problem(linear_federation(seed=0).federation, Squared()), variance=0.01)
     >>> bool(run(FedSGD(step_size=0.5), problem, rounds=50).trace.deviation[-1] > 0)
     True
+    >>> MovingTarget(problem.client(0), variance=0.01, bounded=True).longest
+    0.1
     """
 
-    def __init__(self, problem: Problem, variance: float = 0.0, covariance: Any = None) -> None:
+    def __init__(
+        self, problem: Problem, variance: float = 0.0, covariance: Any = None, *, bounded: bool = False
+    ) -> None:
         if not isinstance(problem, Problem) or isinstance(problem, MovingTarget):
             raise wrong_type("MovingTarget.problem", "be a Problem that does not move", type(problem).__name__)
         if problem.penalty is not None:
@@ -56,10 +71,11 @@ class MovingTarget(Problem):
         free = problem.intercept
         super().__init__(problem.federation, problem.loss, problem.l2, problem.weights, intercept=free)
         p = self.size
+        variance = real("MovingTarget.variance", variance, low=0.0)
         if covariance is not None and variance != 0.0:
             raise bad("MovingTarget", "be given a variance or a covariance", "both")
         if covariance is None:
-            covariance = real("MovingTarget.variance", variance, low=0.0) / p * np.eye(p)
+            covariance = variance / p * np.eye(p)
         Q = numeric("MovingTarget.covariance", covariance)
         if Q.shape != (p, p):
             raise bad("MovingTarget.covariance", f"have shape {(p, p)}", f"{Q.shape}")
@@ -69,10 +85,16 @@ class MovingTarget(Problem):
             raise bad("MovingTarget.covariance", "be symmetric positive semidefinite", f"least eigenvalue {lam[0]:g}")
         self.covariance = Q
         self._root = V * np.sqrt(np.maximum(lam, 0.0))
+        self.bounded = flag("MovingTarget.bounded", bounded)
+        most = math.sqrt(p * max(float(lam[-1]), 0.0))
+        self.longest = most if self.bounded or most == 0.0 else math.inf
 
     def drift(self, draws: Draws) -> np.ndarray:
         """Return q_i of every trajectory, (R, *model)."""
-        return self.unflatten(draws.normal(self.size, -1, _DRIFT) @ self._root.T)
+        z = draws.normal(self.size, -1, _DRIFT)
+        if self.bounded:
+            z *= math.sqrt(self.size) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-150)
+        return self.unflatten(z @ self._root.T)
 
     def observe(self, w: np.ndarray) -> dict[str, np.ndarray]:
         """Return the squared tracking errors (R,)."""

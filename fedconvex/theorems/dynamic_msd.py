@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import array, instance, real, whole
+from fedconvex.loss_traits import traits
 from fedconvex.problems import MovingTarget
-from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_hessians
+from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_hessians, uneven_logistic
 from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
@@ -78,7 +79,8 @@ them.
 relative error O(μ), hence returned as numbers, not as a bound. Minimum at μ = (tr H⁻¹R_q/tr H⁻¹R_s)^{1/2}.
 
 **Time invariance.** V_k(w°) and ∇P_k(w°) must not change while w° moves. For least squares with l2 = 0 that holds
-exactly if drift moves all labels by x'q.
+exactly if drift moves all labels by x'q; for any loss if it moves all scores by x'q, and the centre of l2 along
+(`MovingTarget`).
 """,
     proof="""
 The lemmas: [noise](dynamic_noise.md). e_i = e_{i-1} + μ∇P(w_{i-1}) + μs + μd + q. By Young with t, ‖x + μs + μd‖² ≤
@@ -343,8 +345,10 @@ def _reader(finite: bool) -> Callable[[Setting], Reading]:
         agents, p = agents_of(s), s.problem
         drift2 = float(np.trace(p.covariance)) if isinstance(p, MovingTarget) else 0.0
         when = {"rounds": s.rounds, "start2": error2_of(s)} if finite else {}
+        squares = Hypothesis("least squares, whose limit is known", f"{p.loss!r}", traits(p.loss).quadratic)
+        checked = () if finite else require("steady state", squares)
         return Reading(
-            {"constants": tracking_constants(p), "step_size": step_of(s), "drift2": drift2, **agents, **when}
+            {"constants": tracking_constants(p), "step_size": step_of(s), "drift2": drift2, **agents, **when}, checked
         )
 
     return read
@@ -383,7 +387,8 @@ THEOREMS = (
             unequal_hessians,
             diabetes,
             Check(unequal_hessians, sampled_agents(True, local_steps=1, batch_size=None)),
-            breast_cancer,  # not least squares
+            breast_cancer,  # logistic loss: convex by l2 alone
+            uneven_logistic,  # unequal weights
         ),
         **_FINITE,
     ),

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedconvex._check import instance, numeric, real, wrong_type
 from fedconvex.driver import iterate
+from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
 from fedconvex.theorems.parts.rounding import Found, gradient_rounding, of_square
@@ -84,8 +85,9 @@ batches as mu -> 0; averaging squares instead of norms over the local steps woul
 larger.
 """,
     meaning="""
-Constants: `tracking_constants(problem)` for least squares with `weights="uniform"` (exact), or by hand. Local steps
-of size μ/E_k cost incremental noise of order μ²: no first-order bias, also when E_k differ.
+Constants: `tracking_constants(problem)` with `weights="uniform"`, exact for least squares; for the logistic loss
+bounds that hold everywhere (ν = l2), or [on a ball](dynamic_ball.md); or by hand. Local steps of size μ/E_k cost
+incremental noise of order μ²: no first-order bias, also when E_k differ.
 """,
     proof="""
 **Identity.** s = (1/L) Σ_{l∈𝓛} (∇P_l - ∇P) + (1/L) Σ_{l∈𝓛} n_l with n_l the mini-batch error averaged over E_l draws.
@@ -295,7 +297,9 @@ def _incremental_rounding(s: Setting, value: float) -> float:
     return _rounding(s, value, step, 2.0 * step / mu * math.sqrt(max(value, 0.0)))
 
 
-def _exact_incremental_noise(s: Setting, rounds: Sequence[int]) -> Found:
+def _exact_incremental_noise(s: Setting, rounds: Sequence[int]) -> Found | None:
+    if not traits(s.problem.loss).quadratic:
+        return None
     value, off = incremental_noise2(s.problem, s.start, step_size=step_of(s), **agents_of(s))
     return Found(np.full(len(rounds), value), np.full(len(rounds), off))
 

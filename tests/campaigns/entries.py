@@ -812,6 +812,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "agnostic_rate": {"constants": w["saddle"], "method": w["afl"]},
         "dynamic_msd": {"constants": w["tracking"]},
         "dynamic_noise": {"constants": w["tracking"]},
+        "dynamic_ball": {"problem": w["problem"], "longest": 0.1},
         "mocha": {"constants": w["dual"], "start": 1.0},
         "mocha_sigma": {"constants": w["dual"]},
         "fedavg_limit": {"clients": w["spread"], **work},

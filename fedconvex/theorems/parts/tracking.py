@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import whole
+from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.constants import noise_factor
-from fedconvex.loss_traits import traits
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import equal_weights
+from fedconvex.theorems.parts.curvatures import bends, has_bends, hessians
 from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
 from fedconvex.theorems.parts.tiny import Space, Whole, local_sgd_space
-from fedconvex.theory.bound import AssumptionError, Hypothesis, require
-from fedconvex.theory.fixed_points import quadratic
+from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.traits import traits_of
 
 SOURCE = "Rizk, Vlaski, Sayed 2020, arXiv:2002.08782"
@@ -86,15 +85,26 @@ class Sampling(NamedTuple):
     tau_1: np.ndarray  # (K,) tau'_k
     E: np.ndarray  # (K,)
     a: np.ndarray  # (K,)
+    B: np.ndarray  # (K,)
 
 
-def tracking_constants(problem: Problem) -> TrackingConstants:
-    """Return the exact constants of least squares with equal client weights.
+def tracking_constants(problem: Problem, radius: float | None = None) -> TrackingConstants:
+    """Return the constants of a problem with equal client weights, exact for least squares and at the minimiser.
+
+    Of other losses, as the logistic one, convexity and smoothness are bounds: over all models, where only l2 makes P
+    strongly convex, or over the ball of that radius around the minimiser (`fedconvex.theorems.parts.curvatures`). What
+    holds on a ball holds for runs that never leave it (docs/theory/dynamic_ball.md).
+
+    Parameters
+    ----------
+    problem : Problem
+    radius : float, optional
+        Of the ball; default all models.
 
     Raises
     ------
     AssumptionError
-        If the loss is not Squared or the weights are unequal.
+        If the loss has several scores or no bounded curvature, or the weights are unequal.
 
     Examples
     --------
@@ -106,28 +116,29 @@ def tracking_constants(problem: Problem) -> TrackingConstants:
     >>> constants.nu, constants.delta, constants.gradient2_k
     (2.5, 4.0, array([6.25, 6.25]))
     """
-    if not traits(problem.loss).quadratic:
-        raise AssumptionError(f"tracking_constants does not apply: needs the Squared loss, got {problem.loss!r}")
+    radius = None if radius is None else real("tracking_constants: radius", radius, low=0.0)
+    require("tracking_constants", has_bends(problem))
     equal_agents("tracking_constants", problem)
     fed, w = problem.federation, problem.solve().w
-    H_k, g, C_k = quadratic(problem).H, problem.client_gradients(w), []
+    bend, slopes = bends(problem, w, radius), problem.row_values_and_slopes(w)[1]
+    g, C_k = problem.client_gradients(w), []
     for k in range(fed.K):
-        X, y = fed.client_rows(k)
-        G = problem.weigh(k, X * (X @ w - y)[:, None])
+        X = fed.client_rows(k)[0]
+        G = problem.weigh(k, X * slopes[int(fed.ptr[k]) : int(fed.ptr[k + 1]), None])
         G = G - G.mean(axis=0)
         C_k.append(G.T @ G / len(X))
-    H = np.mean(H_k, axis=0)
-    spectrum, s = np.linalg.eigvalsh(H), problem.relative_weights
-    steep = fed.row_norms2 if s is None else s * fed.row_norms2
+    most_k, s = hessians(problem, bend.most), problem.relative_weights
+    least = float(np.linalg.eigvalsh(hessians(problem, bend.mean).mean(axis=0))[0])
+    steep = bend.most * (fed.row_norms2 if s is None else s * fed.row_norms2)
     return TrackingConstants(
-        nu=max(float(spectrum[0]), 0.0),
-        delta_P=float(spectrum[-1]),
+        nu=max(least, problem.strong_convexity),
+        delta_P=float(np.linalg.eigvalsh(most_k.mean(axis=0))[-1]),
         delta_k=np.maximum.reduceat(steep, fed.ptr[:-1]) + problem.l2,
-        delta_P_k=np.linalg.eigvalsh(H_k)[:, -1],
+        delta_P_k=np.linalg.eigvalsh(most_k)[:, -1],
         sizes=fed.sizes,
         variance_k=np.trace(C_k, axis1=1, axis2=2),
         gradient2_k=np.sum(g**2, axis=1),
-        hessian=H,
+        hessian=hessians(problem, bend.at).mean(axis=0),
         covariance_k=np.array(C_k),
         gradient_k=g,
     )
@@ -159,8 +170,8 @@ def sampling(
     n = np.asarray(sizes, dtype=float)
     K = n.size
     L = K if participation is None else whole("participation", participation, low=1, high=K)
-    B = n if batch_size is None else np.broadcast_to(np.asarray(batch_size, dtype=float), (K,))
-    E = np.broadcast_to(np.asarray(local_steps, dtype=float), (K,))
+    B = n if batch_size is None else _per_agent("batch_size", batch_size, K)
+    E = _per_agent("local_steps", local_steps, K)
     fits = f"batch_size from {B.min():g} to {B.max():g}, fewest rows {n.min():g}"
     require(
         "Dynamic FedAvg",
@@ -171,7 +182,16 @@ def sampling(
     )
     phi = np.asarray(noise_factor(n, B, False))
     tau_eps = (K - L) / (K - 1) if K > 1 else 0.0
-    return Sampling(L, tau_eps, phi / E, phi, E, ((E - 1.0) / (2.0 * E)) ** 2)
+    return Sampling(L, tau_eps, phi / E, phi, E, ((E - 1.0) / (2.0 * E)) ** 2, B)
+
+
+def _per_agent(who: str, x: Any, K: int) -> np.ndarray:
+    """Return one number, or one per agent, as (K,)."""
+    a = numeric(who, x)
+    finite(who, a)
+    if a.shape not in ((), (K,)):
+        raise bad(who, f"be a number or one per client ({K})", f"shape {a.shape}")
+    return np.broadcast_to(a, (K,))
 
 
 def equal_agents(theorem: str, problem: Problem) -> None:

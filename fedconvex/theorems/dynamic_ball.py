@@ -1,0 +1,303 @@
+"""Dynamic FedAvg on losses that bend unequally, as the logistic one: constants on a ball that runs never leave."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex import datasets
+from fedconvex._check import instance, real, whole
+from fedconvex.federation import Federation
+from fedconvex.losses import Logistic
+from fedconvex.problems import MovingTarget, Problem
+from fedconvex.theorems.dynamic_msd import msd_refined
+from fedconvex.theorems.parts.curvatures import bends, hessians
+from fedconvex.theorems.parts.instances import at_minimiser
+from fedconvex.theorems.parts.instances import instance as example
+from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
+from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
+from fedconvex.theorems.parts.tracking import (
+    SETTING,
+    agents_of,
+    equal_agents,
+    error2_of,
+    sampled_agents,
+    sampling,
+    step_of,
+    tracking_constants,
+)
+from fedconvex.theory.bound import MEAN_SQUARE_DEVIATION, Hypothesis, require
+
+__all__ = ["STATEMENT", "THEOREMS", "reach"]
+
+NAME = "Dynamic FedAvg on a ball"
+EPS = float(np.finfo(float).eps)
+LIMIT = 1000  # iterations followed one by one
+
+STATEMENT = Statement(
+    page="dynamic_ball",
+    title="Dynamic FedAvg: mean-square deviation on a ball",
+    scope=EVERYWHERE._replace(free=WHOLE_STRONGLY_CONVEX),
+    setting=SETTING,
+    assumptions="""
+Row losses l(x'w, y) + (l2/2)‖w‖^2 with l convex and twice differentiable, l2 > 0; w moves rigidly: the losses of
+iteration i are those of iteration 0 at w - s_{i-1}, with ‖q_i‖ <= Q always. mu/E_k <= 1/delta_k with delta_k of all w.
+""",
+    statement="""
+nu(r) = smallest eigenvalue of mean_k mean_n c_n(r) x_n x_n' + l2 I, c_n(r) = the least mean of l'' between the score
+x_n'w^o and any score within ‖x_n‖ r of it; nu_k(r) the same of client k, or l2 if B_k < N_k.
+G_k = ‖grad P_k(w^o)‖, or the mean of the B_k largest ‖grad Q(w^o; x)‖ of the rows of agent k if B_k < N_k.
+m_k = (1 - mu nu_k(r)/E_k)^{E_k}, r_0 >= ‖e_0‖, r_i = mean of the L largest m_k r_{i-1} + (1 - m_k) G_k/nu_k(r)  +  Q.
+
+Ball      If r_i <= r and m_k r_{i-1} + (1 - m_k) G_k/nu_k(r) <= r for all k and i <= T: all models and local models of
+          the iterations up to T lie within r of the minimiser, and ‖e_i‖ <= r_i.
+MSD       Then version R of the mean-square deviation holds up to T with nu(r) and, for delta_P, delta_k, delta_{P,k},
+          the largest curvatures within r of w^o. For T = infinity and r_0 = 0: the limit, from any start.
+""",
+    source="""
+Bounds of the form of Rizk, Vlaski, Sayed, "Dynamic federated learning", arXiv:2002.08782, which assume strong convexity
+everywhere. Ball and constants: this project.
+""",
+    differs="""
+The paper's nu and delta hold everywhere. There nu of the logistic loss is l2 alone, because its curvature falls to 0.
+""",
+    meaning="""
+Logistic losses have a curvature between 0 and 1/4 whatever the model, so that the bounds of
+[the mean-square deviation](dynamic_msd.md) hold with ν = l2 and δ = max ‖x‖²/4 + l2: `tracking_constants(problem)`.
+Near the minimiser all directions bend, and rows bend less than 1/4: `tracking_constants(problem, radius)`. With drift
+of bounded steps (`MovingTarget(bounded=True)`) a run cannot leave a ball, whose radius `reach` finds.
+
+**The walk is exact.** The target of `MovingTarget` moves by q_i, not by something like it: scores are x'(w - s), and
+l2 is centred at s, so that V_k(w°) and ∇P_k(w°) never change. If the chances of labels move instead, the minimiser of
+the regularised risk does not move by q_i, nor by a vector of mean zero.
+""",
+    proof="""
+**Curvature.** P(w° + h) has ⟨∇P(w° + h) - ∇P(w°), h⟩ = mean (x'h)² m(x'h) + l2‖h‖², m(u) the mean of l'' between z =
+x'w° and z + u. With λ(ρ) ≤ l'' for scores up to ρ, l''(z ± t) ≥ λ(|z| + t), hence m(u) ≥ (1/|u|) ∫_0^{|u|} λ(|z| + t)
+dt, which falls in |u| ≤ ‖x‖r: so m(x'h) ≥ c_n(r), and the product is at least ν(r)‖h‖². Equality in one dimension if
+w°+h lies where all scores grow.
+
+**Ball.** While a local model v is within r of w°, a local step with η = μ/E_k maps v - w° to (I - ηM)(v - w°) -
+η∇Q_b(w°), M = ∫_0^1 of the batch's Hessian along the segment, ν_k(r) ≤ M ≤ δ_k. As ηδ_k ≤ 1, its norm is at most (1 -
+ην_k)‖v - w°‖ + ηG_k. E_k steps from ρ end at m_kρ + (1 - m_k)G_k/ν_k; on the way the bound moves from ρ to there, so
+nothing on the way is above the larger of both, which is at most r: by induction over the steps no step starts outside.
+The average of L answers is at most the mean of the L largest, and the target moves by at most Q.
+
+**MSD.** The proof of version R compares gradients at w_{i-1}, w° and local models only. All lie in the ball, which is
+convex; there ∇Q(v) - ∇Q(w) = M(v - w) with 0 ≤ M ≤ δ_k(r), so that ‖M h‖² ≤ δ_k(r) h'Mh: co-coercivity and
+nonexpansiveness with the ball's constants. Step 4 there is ρ ≥ ν(r)‖e‖².
+
+**Limit.** Local steps of two runs with the same draws bring them together by a factor 1 - ηl2 at most, since M ≥ l2:
+the limit does not depend on the start, and from w° no run leaves the ball of T = ∞. ∎
+""",
+    loose="""
+ν(r) supposes the worst direction and the largest distance at once. With mini-batches G_k is a row's gradient and ν_k is
+l2, so that the ball of an unlimited run is wide and ν(r) is little more than l2; over few iterations it is not.
+""",
+)
+
+
+def reach(
+    problem: Problem,
+    *,
+    step_size: float,
+    longest: float,
+    rounds: int | None = None,
+    start: float = 0.0,
+    participation: int | None = None,
+    batch_size: Any = None,
+    local_steps: Any = 1,
+) -> float:
+    """Return a radius about the minimiser that no model of a run of Dynamic FedAvg leaves, local models included.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of a smooth loss with l2 > 0 and equal client weights.
+    step_size : float
+        mu; at most E_k/delta_k for every agent.
+    longest : float
+        Q, the largest ‖q_i‖; see `fedconvex.problems.MovingTarget`.
+    rounds : int, optional
+        T; default any number.
+    start : float
+        r_0, the distance of the start from the minimiser.
+    participation, batch_size, local_steps : int, int or array (K,), optional
+        As for `fedconvex.theorems.parts.tracking.sampling`.
+
+    Raises
+    ------
+    AssumptionError
+        If l2 is zero, steps are longer than E_k/delta_k, or drift has no longest step.
+
+    Examples
+    --------
+    One row x = y = 1, l2 = 1/4: only drift moves anybody. By l2 alone the radius would be 0.1/(mu l2) = 0.4:
+
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.theorems.dynamic_ball import reach
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0])]), Logistic(), 0.25)
+    >>> round(reach(problem, step_size=1.0, longest=0.1), 2)
+    0.23
+    """
+    mu, r0 = real("step_size", step_size, low=0.0, strict=True), real("start", start, low=0.0)
+    T = None if rounds is None else whole("rounds", rounds)
+    require(NAME, *bounded_walk(longest))
+    Q = real("longest", longest, low=0.0)
+    agents = {"participation": participation, "batch_size": batch_size, "local_steps": local_steps}
+    pull = _Pull.of(problem, mu, agents)
+    r = farthest = pull.farthest(None, Q, T, r0)
+    if not pull.full.any():  # all contract by l2, however far
+        return farthest
+    r = pull.farthest(0.0, Q, T, r0)
+    while r < farthest and (wider := pull.farthest(r, Q, T, r0)) > r:
+        r = max(wider, 1.1 * r)
+    r = min(r, farthest)
+    for _ in range(8):  # where a radius serves, so does the one that it gives
+        r = pull.farthest(r, Q, T, r0)
+    return r
+
+
+def bounded_walk(longest: Any) -> tuple[Hypothesis, ...]:
+    """Return the hypothesis that no step of the target is longer than some number."""
+    text = "drift of bounded steps, MovingTarget(..., bounded=True)"
+    return (
+        Hypothesis(text, f"a longest step of {longest!r}", not (isinstance(longest, float) and longest == math.inf)),
+    )
+
+
+class _Pull(NamedTuple):
+    """What takes agents away from the minimiser, and what brings them back."""
+
+    problem: Problem
+    L: int
+    eta: np.ndarray  # (K,) mu/E_k
+    E: np.ndarray  # (K,)
+    push: np.ndarray  # (K,) G_k
+    full: np.ndarray  # (K,) whether B_k = N_k
+
+    @classmethod
+    def of(cls, problem: Problem, mu: float, agents: dict[str, Any]) -> _Pull:
+        """Measure it at the minimiser, and check that steps are short enough."""
+        instance("reach: problem", problem, Problem)
+        equal_agents(NAME, problem)
+        fed, s, c = problem.federation, sampling(problem.federation.sizes, **agents), tracking_constants(problem)
+        k = int(np.argmax(mu / s.E * c.delta_k))
+        numbers = f"step_size/E_k = {mu / s.E[k]:g}, 1/delta_k = {1.0 / c.delta_k[k]:g} at client {k}"
+        short = Hypothesis("step_size/E_k <= 1/delta_k", numbers, bool(mu / s.E[k] * c.delta_k[k] <= 1.0))
+        require(
+            NAME, short, Hypothesis("l2 > 0 on all coordinates", f"{problem.ridge}", problem.strong_convexity > 0.0)
+        )
+        full, push = fed.sizes == s.B, np.sqrt(c.gradient2_k)
+        w = problem.solve().w
+        slopes = problem.row_values_and_slopes(w)[1]
+        for k in np.flatnonzero(~full).tolist():
+            X = fed.client_rows(k)[0]
+            rows = problem.weigh(k, X * slopes[int(fed.ptr[k]) : int(fed.ptr[k + 1]), None]) + problem.ridge * w
+            push[k] = np.sort(np.linalg.norm(rows, axis=1))[-int(s.B[k]) :].mean()
+        return cls(problem, s.L, mu / s.E, s.E, push, full)
+
+    def farthest(self, radius: float | None, longest: float, rounds: int | None, start: float) -> float:
+        """Return how far a run would come from the minimiser with the contraction of a ball; None: of all models."""
+        nu = np.full(self.E.size, self.problem.strong_convexity)
+        if radius is not None:
+            mean = bends(self.problem, self.problem.solve().w, radius).mean
+            nu[self.full] = np.maximum(nu, np.linalg.eigvalsh(hessians(self.problem, mean))[:, 0])[self.full]
+        m = -np.expm1(self.E * np.log1p(-np.minimum(self.eta * nu, 1.0 - EPS)))  # 1 - m_k
+        ends = self.push / nu
+
+        def after(r: float) -> tuple[float, float]:
+            each = r + m * (ends - r)
+            return float(np.sort(each)[-self.L :].mean()) + longest, float(each.max())
+
+        if rounds is None or rounds > LIMIT:
+            r = self._fixed(m, ends, longest)
+        else:
+            r = start
+            for _ in range(rounds):
+                r = after(r)[0]
+        return max(start, r, after(max(start, r))[1])
+
+    def _fixed(self, m: np.ndarray, ends: np.ndarray, longest: float) -> float:
+        """Return the r that stays, mean of the L largest r + m_k (ends_k - r) + longest = r, by Newton's method."""
+        r = 0.0
+        for _ in range(100):  # convex: never too far, and there after finitely many
+            chosen = np.argsort(r + m * (ends - r))[-self.L :]
+            new = float((m[chosen] @ ends[chosen] + self.L * longest) / m[chosen].sum())
+            if new <= r * (1.0 + 1e-14):
+                break
+            r = new
+        return max(r, new)
+
+
+# ---------------------------------------------------------------- read off a setting
+
+
+def _read(s: Setting) -> Reading:
+    agents, mu, p, start2 = agents_of(s), step_of(s), s.problem, error2_of(s)
+    longest, drift2 = (p.longest, float(np.trace(p.covariance))) if isinstance(p, MovingTarget) else (0.0, 0.0)
+    checked = require(NAME, *bounded_walk(longest))
+    radius = reach(p, step_size=mu, longest=longest, rounds=s.rounds, start=math.sqrt(start2), **agents)
+    given = {"constants": tracking_constants(p, radius), "step_size": mu, "drift2": drift2, **agents}
+    return Reading(given | {"rounds": s.rounds, "start2": start2}, checked)
+
+
+# ---------------------------------------------------------------- instances
+
+
+@cache
+def _still() -> Problem:
+    X, y, _ = datasets.load_bundled("breast_cancer")
+    who = datasets.partition_dirichlet(y, 8, 5.0, seed=0)
+    return Problem(Federation.from_arrays(X[:, [0, 1, 4]], y, who), Logistic(), 0.1, "uniform")
+
+
+@example("moving breast cancer", "breast_cancer, 8 hospitals, three features, logistic loss, E‖q‖² = 0.001", "real")
+def moving_breast_cancer() -> Problem:
+    """Radius, texture and smoothness of 569 patients; a target that moves by steps of one length."""
+    return MovingTarget(_still(), 1e-3, bounded=True)
+
+
+@example("breast cancer, normal drift", "the same with normal steps, which no ball holds", "real")
+def normal_breast_cancer() -> Problem:
+    """Take the same covariance, and steps of any length."""
+    return MovingTarget(_still(), 1e-3)
+
+
+@example("moving logistic", "10 clients with two features and models of their own, logistic loss, E‖q‖² = 10⁻⁶")
+def moving_logistic() -> Problem:
+    """Noise dominates: twenty rows a client, a target that hardly moves."""
+    data = datasets.logistic_federation(10, 2, 20, model_shift=1.0, seed=0)
+    return MovingTarget(Problem(data.federation, Logistic(), 0.1), 1e-6, bounded=True)
+
+
+def _from_minimiser(where: Instance, rounds: int, **settings: Any) -> Check:
+    """One step an iteration, from the minimiser: nothing but what noise or drift adds."""
+    return Check(where, sampled_agents(share=0.9, local_steps=1, **settings), rounds, at_minimiser)
+
+
+THEOREMS = (
+    Theorem(
+        name="dynamic-msd-ball",
+        title="Dynamic FedAvg, mean-square deviation on a ball",
+        quantity=MEAN_SQUARE_DEVIATION,
+        bound=msd_refined,
+        read=_read,
+        statement=STATEMENT,
+        says="Where losses bend unequally the deviation is governed by how they bend on a ball that no run leaves.",
+        loose="The worst direction at the largest distance; with mini-batches the ball grows with the rounds.",
+        method=sampled_agents(share=0.5),
+        rounds=20,
+        checks=(
+            moving_breast_cancer,
+            _from_minimiser(moving_logistic, 3, batch_size=4, participation=10),  # data variability
+            _from_minimiser(moving_logistic, 3, batch_size=None, participation=1),  # model variability
+            _from_minimiser(moving_breast_cancer, 20, batch_size=None, participation=8),  # tracking
+            normal_breast_cancer,  # steps of any length
+        ),
+    ),
+)
