@@ -313,8 +313,9 @@ def test_processes_take_what_a_script_defines_and_are_ended_where_nothing_else_h
 
 def test_what_the_clock_finds_odd_is_said():
     assert _notes([[0.1, 0.2], [0.1, 0.19], [0.1]], 0.01) == []
-    (kept,) = _notes([[0.1, 0.2], [0.01, 0.02], [0.001]], 0.0)
-    assert kept == "its first run took 0.2 s and a later one 0.02 s: it may keep what it has found"
+    assert _notes([[0.1, 2.0], [0.1, 1.9], [0.01, 0.02]], 0.0) == []  # one run may be lucky, or another unlucky
+    (kept,) = _notes([[0.1, 2.0], [0.01, 0.02], [0.001]], 0.0)
+    assert kept == "its first run took 2 s and the others at most 0.02 s: it may keep what it has found"
     (threads,) = _notes([[0.1, 0.2], [0.1, 0.2]], 0.1)
     assert threads.startswith("threads of its own worked for 0.1 s")
 

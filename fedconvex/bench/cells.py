@@ -24,7 +24,8 @@ TUNING_ROUNDS = 30  # each
 _CURVE = 80  # points that are kept of a curve
 _NUMBERS = 1 << 20  # in models that are judged together
 _ENOUGH, _MOST = 0.1, 25  # seconds of repetitions, and how many of them
-_SLOWER, _LONG = 5.0, 0.05  # a first run that takes so many times as long as the others, and at least so many seconds
+_SLOWER, _LONG = 5.0, 0.5  # a first run that takes so many times as long as all others, and at least so many seconds
+_ASIDE = 0.05  # CPU seconds of other threads
 
 
 class Rules(NamedTuple):
@@ -151,10 +152,12 @@ def _least(seconds: list[list[float]], n: int, pooled: bool) -> np.ndarray:
 def _notes(seconds: list[list[float]], aside: float) -> list[str]:
     """Return what a clock finds odd: it is a matter of chance, and no offence."""
     first, out = seconds[0][-1], []
-    again = min((row[-1] for row in seconds[1:] if len(row) >= len(seconds[0])), default=first)
+    again = max((row[-1] for row in seconds[1:] if len(row) >= len(seconds[0])), default=first)
     if first > max(_SLOWER * again, _LONG):
-        out.append(f"its first run took {first:.2g} s and a later one {again:.2g} s: it may keep what it has found")
-    if aside > max(_LONG, 0.2 * first):
+        out.append(
+            f"its first run took {first:.2g} s and the others at most {again:.2g} s: it may keep what it has found"
+        )
+    if aside > max(_ASIDE, 0.2 * first):
         out.append(f"threads of its own worked for {aside:.2g} s beside the {first:.2g} s of its first run")
     return out
 

@@ -32,12 +32,13 @@ from fedconvex.datasets import (
 from fedconvex.datasets.bundled import BUNDLED
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
-from fedconvex.problems import MeanRegularised, MultiTaskProblem, Problem
+from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
 
 __all__ = ["AIMS", "Case", "Dials", "digest", "sparse_federation"]
 
 ONE_MODEL, WORST_DOMAIN, PER_TASK = "one model", "worst domain", "model per task"
-AIMS = (ONE_MODEL, WORST_DOMAIN, PER_TASK)
+LEARNED = "learned relationship"
+AIMS = (ONE_MODEL, WORST_DOMAIN, PER_TASK, LEARNED)
 LOSSES = ("squared", "logistic", "softmax", "hinge", "smoothed-hinge")
 GRID = 2.0**24
 DRAWN: Mapping[str, Callable[..., Any]] = {"linear": linear_federation, "logistic": logistic_federation}
@@ -64,8 +65,9 @@ class Case:
     loss : str
         "squared", "logistic", "softmax", "hinge", "smoothed-hinge".
     l2 : float
-    aim : {"one model", "worst domain", "model per task"}
-        What is minimised: F, the largest F_k, or the sum over tasks with a mean-regularised relationship.
+    aim : {"one model", "worst domain", "model per task", "learned relationship"}
+        What is minimised: F, the largest F_k, or the sum over tasks with a mean-regularised relationship, or over
+        tasks and their relationship Omega.
     sha256 : str, optional
         What `digest` must give.
 
@@ -114,8 +116,9 @@ class Case:
     def over(self, federation: Federation) -> Any:
         """Return the problem over these rows, without anything that was computed from them before."""
         loss = _loss(self.loss, federation.y)
-        if self.aim == PER_TASK:
-            return MultiTaskProblem(federation, loss, MeanRegularised(1.0, 1.0), normalisation="mean")
+        if self.aim in (PER_TASK, LEARNED):
+            relation = MeanRegularised(1.0, 1.0) if self.aim == PER_TASK else Covariance(0.1)
+            return MultiTaskProblem(federation, loss, relation, normalisation="mean")
         return Problem(federation, loss, self.l2, weights="uniform" if self.aim == WORST_DOMAIN else None)
 
     def _federation(self) -> Federation:
@@ -265,7 +268,7 @@ class Dials(NamedTuple):
         """Return the dials of a problem, from its exact constants."""
         fed = problem.federation
         kappa = zeta = ratio = math.nan
-        if aim != PER_TASK:
+        if aim not in (PER_TASK, LEARNED):
             G = problem.client_gradients(np.stack([w_star, np.zeros_like(w_star)])).reshape(2, fed.K, -1)
             root = np.sqrt((problem.weights * (G**2).sum(axis=2)).sum(axis=1))
             zeta, ratio = float(root[0]), float(root[0] / root[1]) if root[1] > 0.0 else math.nan

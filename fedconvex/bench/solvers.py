@@ -14,7 +14,7 @@ import numpy as np
 from fedconvex import methods
 from fedconvex._check import bad, flag, text, wrong_type
 from fedconvex.bench import pooled
-from fedconvex.bench.problems import ONE_MODEL, PER_TASK, WORST_DOMAIN
+from fedconvex.bench.problems import LEARNED, ONE_MODEL, PER_TASK, WORST_DOMAIN
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps, usual_step
 from fedconvex.methods.parts.step_sizes import Decay
@@ -156,10 +156,10 @@ _SETTINGS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "afl": ("AFL", {}, (WORST_DOMAIN,)),
     "optimistic-afl": ("OptimisticAFL", {}, (WORST_DOMAIN,)),
     "agnosticfedavg": ("AgnosticFedAvg", {"local_steps": 5}, (WORST_DOMAIN,)),
-    "mocha": ("MOCHA", {}, (PER_TASK,)),
-    "mocha-dropped": ("MOCHA", {"drop": 0.3}, (PER_TASK,)),
+    "mocha": ("MOCHA", {}, (PER_TASK, LEARNED)),
+    "mocha-dropped": ("MOCHA", {"drop": 0.3}, (PER_TASK, LEARNED)),
     "cocoa": ("CoCoA", {}, (PER_TASK,)),
-    "jointmocha": ("JointMOCHA", {}, (PER_TASK,)),
+    "jointmocha": ("JointMOCHA", {}, (LEARNED,)),
     "minibatch-sdca": ("MiniBatchSDCA", {"batch_size": 10}, (PER_TASK,)),
 }
 BUILTIN = (*_SETTINGS, *pooled.FITS)
@@ -219,7 +219,8 @@ def of_target(target: Any, name: str = "", tuned: bool = False, settings: Mappin
 
 
 ONE_MODEL_LEARNT = "one model for all clients"
-_LEARNT = {ONE_MODEL: ONE_MODEL_LEARNT, WORST_DOMAIN: ONE_MODEL_LEARNT, PER_TASK: "a model per task"}
+_LEARNT = dict.fromkeys((ONE_MODEL, WORST_DOMAIN), ONE_MODEL_LEARNT)
+_LEARNT |= dict.fromkeys((PER_TASK, LEARNED), "a model per task")
 
 
 def _imported(name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import existing, read_place
-from fedconvex.bench.problems import PER_TASK, WORST_DOMAIN, Case, at_place
+from fedconvex.bench.problems import LEARNED, PER_TASK, WORST_DOMAIN, Case, at_place
 
 __all__ = ["SUITES", "data_cases", "suite"]
 
@@ -80,7 +80,10 @@ def _aimed(aim: str, *cases: Case) -> tuple[Case, ...]:
 
 
 _AGNOSTIC = _aimed(WORST_DOMAIN, _SMALL[1], _SMALL[4], _SMALL[8], _linear(4, 5, 50, 10.0, 3.0))
-_TASKS = _aimed(PER_TASK, _SMALL[1], _SMALL[4], _SMALL[5], _SMALL[8])
+_TASKS = (
+    *_aimed(PER_TASK, _SMALL[1], _SMALL[4], _SMALL[5], _SMALL[8]),
+    *_aimed(LEARNED, _SMALL[1], _SMALL[5], _SMALL[8]),
+)
 
 
 def _pinned(cases: tuple[Case, ...]) -> tuple[Case, ...]:
