@@ -23,6 +23,7 @@ from fedconvex.bench.solvers import arrays_of, named, of_target
 from fedconvex.cli import main
 from fedconvex.federation import Federation
 from tests import bench_solvers
+from tests.bench_agreement import agreement
 
 TINY = Case("tiny", "linear", {"n_clients": 3, "n_features": 2, "zeta_star": 1.0, "feature_shift": 0.5}, "squared")
 DIGESTS = {c.name for cases in SUITES.values() for c in cases if c.sha256 is None}
@@ -345,3 +346,20 @@ def test_rows_of_latex_do_not_begin_with_what_it_takes_for_an_argument():
 def test_solvers_of_another_aim_are_refused():
     with pytest.raises(ValueError, match="afl must minimise what the suite asks for, one model; got worst domain"):
         bench(suite=[TINY], against=["afl"])
+
+
+def test_agreement_of_two_runs_notices_what_turns(tmp_path):
+    def write(name, text, seconds):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.csv").write_text(text)
+        rows = [f"p,{s},{seed},0.1,{t}" for s, times in seconds.items() for seed, t in enumerate(times)]
+        (tmp_path / name / "seconds.csv").write_text("\n".join(["problem,solver,seed,target,seconds", *rows]))
+        return tmp_path / name
+
+    first = write("first", "a", {"x": (1.0, 9.0, 2.0), "y": (2.6,), "z": (2.7,), "lost": ("",)})
+    second = write("second", "a", {"x": (2.0,), "y": (2.7,), "z": (2.6,), "lost": (1.0,)})  # y and z are too close
+    third = write("third", "b", {"x": (2.0,), "y": (1.5,), "z": (9.0,), "lost": ("",)})
+    assert agreement(first, second)[:3] == (True, 2, [])
+    found = agreement(first, third)
+    assert not found.same and found.turned == ["p 0.1: x over y 0.77, then 1.33"]
+    assert found.ranks[0] == {"x": 1.0, "y": 2.0, "z": 3.0} and found.ranks[1]["y"] == 1.0
