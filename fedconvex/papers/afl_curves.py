@@ -168,6 +168,7 @@ def _draw(found: Repeated, what: str, extreme: str) -> Any:
     draw_curves(axes[3], worst(found).where(division=IID.name), "round", extreme, "method")
     panel(axes[3], f"at random: {extreme}", "rounds")
     axes[3].legend(frameon=False, fontsize=7.5, loc="center right")
+    axes[0].set_ylim(bottom=0.0)  # neither goes below, though a band may
     axes[0].set_ylabel(f"test {what}, mean and s.d.")
     legend(figure, axes[0], columns=3)
     return figure
