@@ -257,9 +257,9 @@ def test_gaps_without_an_exact_solution():
     ]
     least = cp.Problem(cp.Minimize(cp.max(cp.hstack(parts)) + 0.25 * cp.sum_squares(w))).solve(solver=cp.CLARABEL)
     assert (gap >= value - least - 1e-7).all()
-    assert (gap <= value).all()
+    assert (gap <= value + 1e-13).all()
     value, gap = measure_softmax(problem, 2.0, V)
-    assert (gap == value).all()
+    assert (value <= gap).all() and (gap <= value + 1e-13).all()
 
 
 def test_refusals():

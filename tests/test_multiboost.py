@@ -288,7 +288,7 @@ def test_certificates_over_all_stumps_bound_the_true_gap(loss, monkeypatch):
             result = quiet(method, problem, rounds=60, tol=0, record_every=10)
             trace = result.trace
             assert np.all(trace.gap >= trace.value - optimum - 1e-7)
-            assert np.all(trace.gap <= trace.value)
+            assert np.all(trace.gap <= trace.value * (1.0 + 1e-11))
         assert trace.gap[-1] <= 1e-3
         for mix in ([1.0, 0.0], [0.3, 0.7], None):  # the same bound from the list and from the search
             value, lower = problem.certificate(result.state, mix)
@@ -776,7 +776,7 @@ def test_a_contradicted_ensemble_is_reported():
     problem.__dict__["lower_bound"] = best.value * (1.0 + 1e-14)  # within rounding: no contradiction
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert problem.measure(best.w[None]).gap[0] == 0.0
+        assert problem.measure(best.w[None]).gap[0] <= 17.0 * 2.0**-52 * best.value * (1.0 + best.w.sum())
 
 
 @pytest.mark.parametrize(

@@ -267,12 +267,12 @@ class BoostingProblem(ClientWeights):
         return self.certified(margins, domain_weights, total)[1]
 
     def gaps(self, who: str, value: np.ndarray, lower: np.ndarray, totals: np.ndarray) -> np.ndarray:
-        """Return value - lower of R ensembles with sum alpha = totals (R,): 0, or inf with a warning, where negative.
+        """Return value - lower of R ensembles with sum alpha = totals (R,), and its rounding; inf where contradicted.
 
         A computed margin may be off by 8 eps sum alpha, and Phi' <= Phi: so far, relatively, may a value be off.
         """
         off = 16.0 * EPS * value * (1.0 + totals)
-        return gaps_above(who, self, value, lower, lambda r: float(off[r]))
+        return gaps_above(who, self, value, lower, off)
 
     # ------------------------------------------------------------------ models
     def check_stages(self, history: np.ndarray) -> None:

@@ -21,10 +21,9 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.penalties import check_penalty
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights, free_mask
-from fedconvex.solvers.certificates import gaps_above, lower_at
+from fedconvex.solvers.certificates import bounded_gap, gaps_above, lower_at
 from fedconvex.solvers.client_means import MANY, AroundOptimum
 from fedconvex.solvers.exact import solve
-from fedconvex.solvers.free_coordinates import free_gap
 from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.penalised import solve_penalised
@@ -186,22 +185,25 @@ class Problem(Objective):
             value, lower = self.value(self.unflatten(W)), np.full(len(W), self.lower_bound)
             if self._solution is not None and math.isfinite(self._solution.reach):
                 lower = lower_at(self, self._solution, W)
-            rounding = lambda r: self.rounding(W[r], float(value[r]))  # noqa: E731
-            return Measure(value, gaps_above("Problem.measure", self, value, lower, rounding))
-        pairs = [self.value_gradient(v) for v in W]
-        value = np.array([f for f, _ in pairs])
-        if self.strong_convexity > 0.0 or self.l2 == 0.0:
-            gap = [float(g @ g) / (2.0 * self.l2) if self.l2 > 0.0 else np.inf for _, g in pairs]
-        else:
-            gap = [free_gap(self, w, f, g, np.zeros(g.size)) for w, (f, g) in zip(W, pairs, strict=True)]
-        return Measure(value, np.minimum(gap, value - self.traits.lower_bound))
+            return Measure(value, gaps_above("Problem.measure", self, value, lower, self.roundings(W, value)))
+        value, gap = np.empty(len(W)), np.empty(len(W))
+        with np.errstate(all="ignore"):  # of a run that diverges
+            for r, v in enumerate(W):
+                value[r], g = self.value_gradient(v)
+                error, off = self.gradient_rounding(v, value[r]), 0.0
+                if not np.isfinite(error).all():  # the slopes at computed scores bound the loss as well, but for off
+                    error, off = self.sum_rounding(v, value[r]), 2.0 * self.rounding(v, value[r])
+                gap[r] = bounded_gap(self, v, value[r], g, error).gap + off
+        return Measure(value, np.where(np.isnan(gap), np.inf, gap))
 
     def _measured_around_optimum(self, W: np.ndarray) -> Measure:
-        """Return what `measure` does, for least squares: the gaps contain what rounding may add to F(w) - F(w*)."""
-        value, off = self._around_optimum.at(W)
+        """Return what `measure` does, for least squares."""
+        about = self._around_optimum
+        value, off = about.at(W)
         lower = lower_at(self, self.solve(), W)
-        gap = gaps_above("Problem.measure", self, value, lower, lambda r: off[r] + self.rounding(W[r], float(value[r])))
-        return Measure(value, gap + off)
+        return Measure(
+            value, gaps_above("Problem.measure", self, value, lower, off + self.rounding(about.v, about.value))
+        )
 
     @cached_property
     def _around_optimum(self) -> AroundOptimum:

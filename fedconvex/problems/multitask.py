@@ -33,6 +33,7 @@ from fedconvex.problems.protocol import MODEL_PER_TASK, ClientWeights, Measure, 
 from fedconvex.problems.relations import Relation, pencil_sigma
 from fedconvex.solvers import dual
 from fedconvex.solvers.certificates import duality_gap
+from fedconvex.solvers.row_rounding import task_allowances
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 __all__ = ["MultiTaskProblem", "TaskMetrics"]
@@ -260,7 +261,8 @@ class MultiTaskProblem(ClientWeights):
         losses = self.client_values(W)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty
-        value, rounding = float(losses.sum()) + penalty, self._rounding(W, losses, penalty, conjugates, other)
+        terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
+        value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * terms + self.allowance(W)
         return value, duality_gap("MultiTaskProblem", self, value, float(conjugates.sum()) + other, rounding)
 
     def measure(self, W: np.ndarray) -> Measure:
@@ -273,15 +275,13 @@ class MultiTaskProblem(ClientWeights):
         value, gap = np.array(pairs).T
         return Measure(value, gap)
 
-    def _rounding(
-        self, W: np.ndarray, losses: np.ndarray, penalty: float, conjugates: np.ndarray, other: float
-    ) -> float:
-        """How far a computed gap may be below the true one."""
-        terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-        weight = self.c * self.federation.masses
-        slope = np.broadcast_to(traits(self.loss).slope_bound(losses / weight), len(W))
-        reach = weight * slope * (np.abs(W) @ self.federation.column_sizes)
-        return 4.0 * _EPS * (terms + float(reach.sum()))
+    def allowance(self, W: np.ndarray) -> float:
+        """Return what the rounding of scores and images may take from a gap at models W (m, d)."""
+        return 2.0 * float(task_allowances(self, W).sum())
+
+    def reached(self, goal: float, W: np.ndarray, value: float, gap: float) -> bool:
+        """Whether a gap of models W is goal (1 + |P|), but for what rounding adds to it."""
+        return gap <= goal * (1.0 + abs(value)) + self.allowance(W)
 
     # ------------------------------------------------------------------ solutions
     def solve(self, tol: float | None = None, start: Solution | None = None, passes: int = _MAX_PASSES) -> Solution:
@@ -376,7 +376,7 @@ class MultiTaskProblem(ClientWeights):
                 V = self.images(alpha)
                 W = mbar @ V
                 value, gap = self.certificate(W, V, self.conjugates(alpha), 0.5 * float(np.sum(W * V)))
-                if gap <= goal * (1.0 + abs(value)) or sweep >= most:
+                if self.reached(goal, W, value, gap) or sweep >= most:
                     break
             keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
             dual.dual_sweeps(loss, fed.rows, y, fed.ptr, self.row_norms, self.c, mbar, keys, alpha, V, *buffers)

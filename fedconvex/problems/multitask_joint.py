@@ -47,7 +47,7 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
             lower = max(lower, value - gap)
             if value < best:
                 best_Z, best = scaled, value
-            if best - lower <= goal * (1.0 + abs(best)) or rows.done >= most:
+            if problem.reached(goal, best_Z, best, best - lower) or rows.done >= most:
                 break
         before = V.copy()
         rows.ascend(t, W, eta, most, alpha, V)

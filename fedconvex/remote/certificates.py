@@ -26,11 +26,11 @@ from fedconvex.loss_traits import traits
 from fedconvex.problems import Measure
 from fedconvex.problems.boosting import radius_of
 from fedconvex.problems.invariant import shares_of
-from fedconvex.remote.rounding import EPS
 from fedconvex.solvers import invariance
 from fedconvex.solvers.free_energy_rounding import Block, Off, block_bound, root_error
 from fedconvex.solvers.gaussians import divergence, natural, unpack
 from fedconvex.solvers.invariance import Environments
+from fedconvex.solvers.row_rounding import EPS
 
 __all__ = [
     "measure_ensembles",

@@ -30,6 +30,7 @@ from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import expected
 from fedconvex.simplex.uncertainty import log_sum_exp, softmax
 from fedconvex.solvers.certificates import duality_gap
+from fedconvex.solvers.free_coordinates import convexity_gap
 
 __all__ = ["Roster"]
 
@@ -267,10 +268,7 @@ class Roster(ServerProblem):
         l2 = self.strong_convexity
         if l2 <= 0.0:
             return np.full(len(g), np.inf)
-        top = np.maximum(np.abs(g).max(axis=1, keepdims=True), np.finfo(float).tiny)  # squares of small ones vanish
-        with np.errstate(all="ignore"):  # of a run that diverges
-            size = (1.0 + (g.shape[1] + 4) * _EPS) * top[:, 0] * np.linalg.norm(g / top, axis=1) + error
-            return np.asarray((size / np.sqrt(2.0 * l2)) ** 2 * (1.0 + 16.0 * _EPS))
+        return convexity_gap(g, error, l2)
 
     def value(self, w: np.ndarray) -> np.ndarray:
         """Objective of R models (R,), NaN where a client does not answer."""

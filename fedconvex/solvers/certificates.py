@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.solvers.factor import EPS, Factor
-from fedconvex.solvers.free_coordinates import free_gap
+from fedconvex.solvers.free_coordinates import convexity_gap, free_gap
 from fedconvex.solvers.objective import Objective
 
 __all__ = [
@@ -57,16 +57,16 @@ class Certificate(NamedTuple):
 def bounded_gap(problem: Objective, w: np.ndarray, F: float, g: np.ndarray, error: np.ndarray) -> Certificate:
     """Return what strong convexity and the loss's lower bound certify; ``error`` is what rounding may do to g."""
     least, kind = problem.traits.lower_bound, problem.traits
+    above = F + problem.rounding(w, F) - least if math.isfinite(least) else math.inf
     if problem.strong_convexity > 0.0:
-        size = float(np.linalg.norm(g)) + float(np.linalg.norm(error))
-        gap = min(size**2 / (2.0 * problem.l2), F - least)
+        gap = min(float(convexity_gap(g[None], np.linalg.norm(error), problem.l2)[0]), above)
         return Certificate(gap, "strong convexity: ‖grad F‖²/(2 l2)", True, gap)
     gap = free_gap(problem, w, F, g, error)
-    if gap < F - least:
+    if gap < above:
         return Certificate(gap, "strong convexity, and a bound of the free coordinate", True, gap)
     why = "" if kind.quadratic else "no minimiser is known to exist"
     if math.isfinite(least):
-        return Certificate(F - least, f"F >= {least:g}" + (f" ({why})" if why else ""), False, F - least)
+        return Certificate(above, f"F >= {least:g}" + (f" ({why})" if why else ""), False, above)
     if math.isfinite(kind.self_concordance):
         why += ", and the loss declares no lower bound"
     else:
@@ -169,14 +169,14 @@ def lower_at(problem: Objective, best: Any, W: np.ndarray) -> np.ndarray:
     return np.array([best.lower_within if problem.reach(w) <= best.reach else best.lower for w in W])
 
 
-def gaps_above(who: str, problem: Any, value: np.ndarray, lower: np.ndarray, rounding: Any) -> np.ndarray:
-    """Return value - lower of R models, 0 where a value is less by no more than rounding(r).
+def gaps_above(who: str, problem: Any, value: np.ndarray, lower: np.ndarray, rounding: np.ndarray) -> np.ndarray:
+    """Return value - lower of R models, or 0 if that is negative, plus rounding (R,), what values may be off by.
 
-    Where it is less by more, the gap is inf, with a warning.
+    Where a value is less than its lower bound by more than that, the gap is inf, with a warning.
     """
-    gap = np.maximum(value - lower, 0.0)
+    gap = np.maximum(value - lower, 0.0) + rounding
     for r in np.flatnonzero(value < lower):
-        if float(lower[r] - value[r]) > rounding(r):
+        if float(lower[r] - value[r]) > rounding[r]:
             gap[r] = math.inf
             contradiction(who, problem, float(value[r]), float(lower[r]), 3)
     return gap

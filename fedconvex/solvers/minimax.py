@@ -35,6 +35,7 @@ from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
 from fedconvex.solvers.certificates import ContradictedCertificate, contradiction, gaps_above, lower_at
 from fedconvex.solvers.factor import Factor
+from fedconvex.solvers.free_coordinates import convexity_gap
 from fedconvex.solvers.newton import polish
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.slopes import EPS
@@ -410,17 +411,18 @@ def measure_minimax(
     value = np.asarray(uncertainty_set.largest(F)[0])
     known = _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set))
     lower = lower_at(domains, known, W)
-    gap = gaps_above("measure_minimax", domains, value, lower, _off(domains, W, F))
+    off = _off(domains, W, F)
+    gap = gaps_above("measure_minimax", domains, value, lower, off)
     if domain_weights is not None and (math.isfinite(radius) or lower.min() <= 0.0):
         with np.errstate(over="ignore", invalid="ignore"):  # what has diverged has no bound
             ball = [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
         lower = np.fmax(lower, ball)
-    return value, np.where(np.isinf(gap), gap, np.maximum(value - lower, 0.0))
+    return value, np.where(np.isinf(gap), gap, np.maximum(value - lower, 0.0) + off)
 
 
-def _off(domains: Objective, W: np.ndarray, F: np.ndarray) -> Any:
-    """Return r -> how far the computed values F (R, p) at W[r] may be from the true ones."""
-    return lambda r: domains.rounding(W[r], float(np.abs(F[r]).max()))
+def _off(domains: Objective, W: np.ndarray, F: np.ndarray) -> np.ndarray:
+    """Return how far the computed values F (R, p) at W may be from the true ones, (R,)."""
+    return domains.roundings(W, np.abs(F).max(axis=1))
 
 
 def measure_softmax(problem: Objective, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -432,7 +434,8 @@ def measure_softmax(problem: Objective, mu: float, w: np.ndarray) -> tuple[np.nd
     F = domains.client_values(domains.unflatten(W))
     value = np.asarray(log_sum_exp(F, mu))
     lower = lower_at(domains, _known(problem, ("softmax", mu), lambda: solve_softmax(problem, mu)), W)
-    return value, gaps_above("measure_softmax", domains, value, lower, _off(domains, W, F))
+    few = 8.0 * EPS * (F.shape[1] + 2) * math.log(F.shape[1]) / mu
+    return value, gaps_above("measure_softmax", domains, value, lower, _off(domains, W, F) + few)
 
 
 def _known(problem: Objective, what: Any, solution: Any) -> _Known:
@@ -459,11 +462,10 @@ def _ball_minimum(domains: Objective, w: np.ndarray, domain_weights: np.ndarray,
     """
     weighted, l2 = domains.reweighted(domain_weights), domains.strong_convexity
     F, g = weighted.value_gradient(w)
-    sums = np.tile(weighted.federation.column_sizes, weighted.n_outputs) * weighted.steepness(w, F)
-    error = 8.0 * EPS * float(np.linalg.norm(sums + weighted.ridge * np.abs(w)))
+    error = float(np.linalg.norm(weighted.sum_rounding(w, F)))
     known, size = F - 2.0 * domains.rounding(w, F), float(np.linalg.norm(g))
     if math.isinf(radius):
-        return known - (size + error) ** 2 / (2.0 * l2) if l2 > 0.0 else -math.inf
+        return known - float(convexity_gap(g[None], error, l2)[0]) if l2 > 0.0 else -math.inf
     known -= error * (radius + float(np.linalg.norm(w)))
     if l2 == 0.0:
         return known - float(g @ w) - radius * size

@@ -159,7 +159,7 @@ class Objective(WeightedRows):
     def value(self, w: Any) -> Any:
         """F(w): a float, or (R,) for R models."""
         W, single = self.flatten(w)
-        out = client_means(self, W) @ self.weights + self.ridge_terms(W)
+        out = (client_means(self, W) * self.weights).sum(axis=1) + self.ridge_terms(W)
         if self.penalty is not None:
             out = out + penalty_values(self, W)
         return out[0] if single else out
@@ -270,7 +270,7 @@ class Objective(WeightedRows):
         y = self.row_labels
         row_losses.pooled_gradient(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g)
         g += self.ridge * w
-        return float(values @ self.row_weights) + self.ridge_term(w), g
+        return float((values * self.row_weights).sum()) + self.ridge_term(w), g
 
     def value_gradient_hessian(self, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return F, its gradient and its Hessian at one flat model, in one pass where the rows are sparse."""
@@ -284,7 +284,7 @@ class Objective(WeightedRows):
         H += np.tril(H, -1).T
         g += self.ridge * w
         H.flat[:: self.size + 1] += self.ridge
-        return float(values @ self.row_weights) + self.ridge_term(w), g, H
+        return float((values * self.row_weights).sum()) + self.ridge_term(w), g, H
 
     def flat_hessian(self, w: np.ndarray) -> np.ndarray:
         """Return the Hessian of F at one flat model."""
@@ -379,18 +379,32 @@ class Objective(WeightedRows):
         return float(np.abs(w).reshape(self.n_outputs, -1).sum(axis=0) @ self.federation.column_sizes)
 
     def rounding(self, w: np.ndarray, F: float) -> float:
-        """How far the computed F(w) may be from the true one: 8 eps mean |l| + mean |l'| r + sup l'' r^2/2.
+        """How far the computed F(w) may be from the true one: (8 + sqrt n) eps mean |l| + mean |l'| r + sup l'' r^2/2.
 
-        r = 8 eps max_i sum_j |x_ij w_j| bounds what rounding does to a score. The last term is left out where |l'| has
-        a bound that holds everywhere.
+        r = 8 eps max_i sum_j |x_ij w_j| bounds what rounding does to a score, and values are summed in sqrt n blocks.
+        The last term is left out where |l'| has a bound that holds everywhere, or nothing is known of l''.
         """
         size = abs(F) if self.traits.lower_bound >= 0.0 else max(abs(F), self._mean_sizes(w)[0])
         reach, steep = self.reach(w), self.steepness(w, F)
-        first = 8.0 * _EPS * (size + steep * reach)
-        if steep >= self.traits.lipschitz or not math.isfinite(first):
+        first = _EPS * (self._in_sums * size + 8.0 * steep * reach)
+        kind, off = self.traits, 8.0 * _EPS * reach
+        bare = not kind.curved and math.isinf(kind.curvature_below(abs(F)))
+        if steep >= kind.lipschitz or bare or not math.isfinite(first):
             return first
-        off = 8.0 * _EPS * reach
         return first + 0.5 * self.bend(w, F) * self._growth(off) * off * off
+
+    def roundings(self, W: np.ndarray, F: np.ndarray) -> np.ndarray:
+        """Return `rounding` of R flat models with values F, (R,)."""
+        kind = self.traits
+        if kind.lower_bound < 0.0 or not (math.isfinite(kind.lipschitz) and kind.slope_bound(0.0) == kind.lipschitz):
+            return np.array([self.rounding(w, float(f)) for w, f in zip(W, F, strict=True)])
+        reach = np.abs(W).reshape(len(W), self.n_outputs, -1).sum(axis=1) @ self.federation.column_sizes
+        return np.asarray(_EPS * (self._in_sums * np.abs(F) + 8.0 * kind.lipschitz * reach))
+
+    @cached_property
+    def _in_sums(self) -> float:
+        """Roundings that a sum over rows takes part in, in units of eps."""
+        return 8.0 + math.sqrt(self.federation.n)
 
     def bend(self, w: np.ndarray, F: float) -> float:
         """Return a bound of l'' over the rows: what the loss declares of it, or what it is."""
@@ -406,8 +420,15 @@ class Objective(WeightedRows):
         """How far the entries of the computed gradient may be from the true ones, (size,)."""
         reach = self.reach(w)
         bend = self.bend(w, F) * self._growth(8.0 * _EPS * reach)
-        per_feature = np.tile(self.federation.column_sizes, self.n_outputs) * (self.steepness(w, F) + bend * reach)
-        return 8.0 * _EPS * (per_feature + self.ridge * np.abs(w))
+        return self._summed(w, self.steepness(w, F) + bend * reach)
+
+    def sum_rounding(self, w: np.ndarray, F: float) -> np.ndarray:
+        """How far the entries of a gradient may be from those made of the slopes at computed scores, (size,)."""
+        return self._summed(w, self.steepness(w, F))
+
+    def _summed(self, w: np.ndarray, steep: float) -> np.ndarray:
+        columns = np.tile(self.federation.column_sizes, self.n_outputs)
+        return np.asarray(8.0 * _EPS * (columns * steep + self.ridge * np.abs(w)))
 
     def hessian_root(self, w: np.ndarray) -> np.ndarray:
         """Return an upper triangular R (size, size) with R'R the Hessian, by QR of blocks of rows."""

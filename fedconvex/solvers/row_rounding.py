@@ -1,4 +1,4 @@
-"""What rounding may do to the values and gradients that a site answers, so that a server's certificate holds.
+"""What rounding may do to values and gradients made of rows: a site's answers, and tasks of one process.
 
 Any sum of m rounded terms is off by at most m eps times the sum of their sizes: eps is twice the unit roundoff, which
 makes up for products of errors. With n rows of d features and m = n + d + 16, the computed score z' of a row x is off
@@ -26,7 +26,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.loss_traits import traits
 
-__all__ = ["EPS", "allowances"]
+__all__ = ["EPS", "allowances", "task_allowances"]
 
 EPS = float(np.finfo(float).eps)
 _LEAST = 1e-300  # squares of shorter rows may have lost their digits: they count as this long
@@ -47,25 +47,20 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.remote.rounding import allowances
+    >>> from fedconvex.solvers.row_rounding import allowances
     >>> problem = Problem(Federation.from_clients([([[1.0]], [2.0])]), Squared(), 0.1)
     >>> found = allowances(problem, np.array([[1.0], [1e6]]))
     >>> bool(found["off"][0] < 1e-13), bool(1e-6 < found["off"][1] < 1e-1)
     (True, True)
     """
-    fed, loss, (R, C) = problem.federation, problem.row_loss, (len(w), problem.n_outputs)
+    fed, (R, C) = problem.federation, (len(w), problem.n_outputs)
     y = problem.row_labels if alpha is None else problem.absolute_labels
     share = problem.relative_weights if alpha is None else fed.sample_weight
     W, n, m = w.reshape(R, -1), fed.n, (fed.n + fed.d + 16) * EPS
     sizes = np.sqrt(np.maximum(fed.row_norms2, _LEAST))
     delta = m * sizes[:, None] * np.linalg.norm(W.reshape(R, C, fed.d), axis=2).max(axis=1)
     Z = np.ascontiguousarray(fed.X @ W.reshape(-1, fed.d).T)
-    values, slopes = np.empty((n, R)), Z.copy()
-    row_losses.row_values(loss, Z, y, values)
-    row_losses.row_slopes(loss, slopes, y)
-    r = np.abs(slopes).reshape(n, R, C).max(axis=2) + (float(C) if C > 1 else 0.0)
-    each = np.ones((n, 1)) if share is None else share[:, None]
-    rows = (_steepest(problem, Z, y, each, r, delta) + r) * delta + m * np.abs(values)
+    rows, r = _of_rows(problem, Z, y, share, delta, m)
     if alpha is not None:
         code = domains_of(fed).code
         off = np.stack([np.bincount(code, rows[:, i], alpha.shape[1]) for i in range(R)])
@@ -75,6 +70,46 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
         by_row, ridge = r / n, problem.ridge
     error = m * np.sqrt(C) * (sizes @ by_row)
     return {"error": error + 8.0 * EPS * np.linalg.norm(ridge * W, axis=1), "off": off}
+
+
+def task_allowances(problem: Any, W: np.ndarray) -> np.ndarray:
+    """Return ``off`` of the loss of every task at its own model, (m,), and of the product of model and image.
+
+    Parameters
+    ----------
+    problem : MultiTaskProblem
+    W : array (m, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import Independent, MultiTaskProblem
+    >>> from fedconvex.solvers.row_rounding import task_allowances
+    >>> problem = MultiTaskProblem(Federation.from_clients([([[1e8]], [3e7])]), Squared(), Independent(1.0))
+    >>> bool(1e-18 < task_allowances(problem, np.array([[0.3]]))[0] < 1e-12)
+    True
+    """
+    fed = problem.federation
+    each = lambda v: np.repeat(v, fed.sizes)[:, None]  # noqa: E731
+    m = each((fed.sizes + fed.d + 16) * EPS)
+    delta = m * np.sqrt(np.maximum(fed.row_norms2, _LEAST))[:, None] * each(np.linalg.norm(W, axis=1))
+    Z = problem.task_scores(W)[:, None]
+    rows = _of_rows(problem, Z, problem.row_labels, fed.sample_weight, delta, m)[0]
+    return np.asarray(problem._sums(rows[:, 0]))
+
+
+def _of_rows(
+    problem: Any, Z: np.ndarray, y: np.ndarray, share: np.ndarray | None, delta: np.ndarray, m: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (L + |r|) delta + m |l| of every row at scores Z (n, R C), which may be off by delta; and |r|: (n, R)."""
+    (n, R), loss = delta.shape, problem.row_loss
+    values, slopes, C = np.empty((n, R)), Z.copy(), Z.shape[1] // R
+    row_losses.row_values(loss, Z, y, values)
+    row_losses.row_slopes(loss, slopes, y)
+    r = np.abs(slopes).reshape(n, R, C).max(axis=2) + (float(C) if C > 1 else 0.0)
+    each = np.ones((n, 1)) if share is None else share[:, None]
+    return (_steepest(problem, Z, y, each, r, delta) + r) * delta + m * np.abs(values), r
 
 
 def _steepest(
