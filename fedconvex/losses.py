@@ -45,6 +45,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, real, whole
+from fedconvex.entropic import negative_entropy, softmax_step
 from fedconvex.loss_traits import declares
 
 __all__ = ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"]
@@ -463,12 +464,11 @@ class Softmax(NamedTuple):
 
     def conjugate(self, a, y):
         """Return sum_c p_c log p_c with p = a + e_y, if p is a distribution (to 1e-12)."""
-        p = np.array(a, dtype=np.float64)
-        p[int(y)] += 1.0
-        if p.min() < -1e-12 or abs(p.sum() - 1.0) > 1e-12:
-            return math.inf
-        p = p[p > 0.0]
-        return float(p @ np.log(p))
+        return negative_entropy(a, int(y))
+
+    def dual_steps(self, alpha, z, q, y):
+        """Move alpha (C,) to the minimiser of l*(-alpha) + <z, alpha> + (q/2) ‖step‖^2; z (C,) becomes the step."""
+        softmax_step(alpha, z, q, int(y))
 
     def probabilities(self, z):
         """Return softmax(z), (n, C), for scores (n, C)."""

@@ -35,12 +35,12 @@ def _step(X, w, b):
 
 @reduction
 def _answer(X, alpha, v, out):
-    dual_nodes.answer(X, 0, X.shape[0], 0.7, alpha, v, True, out)
+    dual_nodes.answer(Logistic(), X, 0, X.shape[0], 0.7, alpha, v, True, out)
 
 
 @reduction
 def _gap(loss, X, y, norms, alpha, u, out):
-    out[0], out[1] = dual.local_gap(loss, X, y, norms, 0, X.shape[0], alpha, u)
+    out[0], out[1] = dual.task_gap(loss, X, y, norms, 0, X.shape[0], alpha, u, np.zeros(2))
 
 
 def calls(d):
@@ -53,7 +53,7 @@ def calls(d):
     return {
         "single rows": (_step, (X, X[0], X[1])),
         "answer": (_answer, (X, a, X[0], X[1])),
-        "local_gap": (lambda *arrays: _gap(Logistic(), *arrays), (X, y, norms, a, X[0], np.zeros(2))),
+        "task_gap": (lambda *arrays: _gap(Logistic(), *arrays), (X, y, norms, a, X[0], np.zeros(2))),
         "softmax slopes": (lambda Z: row_losses.row_slopes(Softmax(d), Z, kinds), (Z,)),
         "row values": (lambda Z, out: row_losses.row_values(Exponential(), Z, y, out), (lone, np.zeros((9, 1)))),
         "groups": (lambda H, x, r: group_epochs(H, ptr, np.full(2, 0.05), steep, x, r, 5, 0.0), (H, X[0], X[1])),

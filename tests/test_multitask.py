@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-import fedconvex.problems.multitask as module
+import fedconvex.problems.multitask_fixed as module
 from fedconvex import (
     DivergenceWarning,
     Exponential,
@@ -323,7 +323,7 @@ def test_dual_ascent_equals_newton(loss, rng, monkeypatch):
     for sparse in (False, True):
         problem = MultiTaskProblem(federation(rng, loss, sparse=sparse), loss, MeanRegularised(1.0, 0.5))
         expected = problem.solve()
-        monkeypatch.setattr(module, "_STACKED", 0)
+        monkeypatch.setattr(module, "STACKED", 0)
         other = MultiTaskProblem(problem.federation, loss, problem.relation).solve()
         monkeypatch.undo()
         assert other.certificate == "duality gap"

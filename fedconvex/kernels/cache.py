@@ -64,7 +64,14 @@ FASTMATH = {"reassoc", "contract", "nsz", "arcp"}  # NaN and infinity keep their
 config: Any = numba.config  # its settings are made at import and unknown to type checkers
 DISABLED = bool(config.DISABLE_JIT)
 _PACKAGE = Path(__file__).resolve().parents[1]
-INLINED = ("losses.py", "penalties.py", "draws.py", "federation.py", "methods/parts/optimizers.py")  # by `overload`
+INLINED = (
+    "losses.py",
+    "entropic.py",
+    "penalties.py",
+    "draws.py",
+    "federation.py",
+    "methods/parts/optimizers.py",
+)  # by `overload`
 _KEPT = 4  # caches of earlier versions of the sources that are kept
 
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex import losses
+from fedconvex import entropic, losses
 from fedconvex.kernels.cache import DISABLED, FASTMATH, overload, types
 
 if not DISABLED:  # they rely on the order of their operations
     overload(losses.exp, {"contract"})(lambda x: losses.exp)
     overload(losses.softplus, {"contract"})(lambda x: losses.softplus)
+    overload(entropic.log_root, False)(lambda *_: entropic.log_root)
+    overload(entropic.entropic_step, False)(lambda *_: entropic.entropic_step)
+    overload(entropic.softmax_step, False)(lambda *_: entropic.softmax_step)
+    overload(entropic.negative_entropy, False)(lambda *_: entropic.negative_entropy)
 
 
 def by_method(stub: Callable) -> Callable:
@@ -54,6 +58,11 @@ def slopes(loss, z, y, out):
 @by_method
 def dual_step(loss, alpha, z, q, y):
     """Exact minimiser delta of l*(-(alpha + delta)) + z delta + (q/2) delta^2."""
+
+
+@by_method
+def dual_steps(loss, alpha, z, q, y):
+    """alpha += delta, z = delta: the exact minimiser of l*(-(alpha + delta)) + <z, delta> + (q/2) ‖delta‖^2."""
 
 
 @by_method

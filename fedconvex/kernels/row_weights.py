@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.kernels.dispatch import conjugate, curvature, dual_step, slope, slopes, value
+from fedconvex.kernels.dispatch import conjugate, curvature, dual_step, dual_steps, slope, slopes, value
 
 __all__ = ["labels_with_weights", "weighted_loss"]
 
@@ -72,6 +72,25 @@ class WeightedRowOfClasses(NamedTuple):
         slopes(self.loss, z, y.label, out)
         for c in range(self.n_classes):
             out[c] = y.weight * out[c] if y.weight > 0.0 else 0.0
+
+    def conjugate(self, a, y):
+        """Return s l*(a/s); a is written."""
+        size = 0.0
+        for c in range(self.n_classes):
+            size += abs(a[c])
+            a[c] = a[c] / y.weight if y.weight > 0.0 else 0.0
+        if y.weight > 0.0:
+            return y.weight * conjugate(self.loss, a, y.label)
+        return 0.0 if size == 0.0 else math.inf
+
+    def dual_steps(self, alpha, z, q, y):
+        """Take the steps of the loss from alpha/s at the curvature s q, times s."""
+        for c in range(self.n_classes):
+            alpha[c], z[c] = (alpha[c] / y.weight, z[c]) if y.weight > 0.0 else (0.0, -alpha[c])
+        if y.weight > 0.0:
+            dual_steps(self.loss, alpha, z, q * y.weight, y.label)
+            for c in range(self.n_classes):
+                alpha[c], z[c] = y.weight * alpha[c], y.weight * z[c]
 
 
 def weighted_loss(loss: Any) -> Any:

@@ -32,9 +32,9 @@ __all__ = ["JointMOCHA"]
 class JointState(NamedTuple):
     """What the server of JointMOCHA keeps."""
 
-    w: np.ndarray  # (R, m, d) Z
-    sent: np.ndarray  # (R, m, d) W = 2 Z - (Z before)
-    v: np.ndarray  # (R, m, d) V
+    w: np.ndarray  # (R, m, *model) Z
+    sent: np.ndarray  # (R, m, *model) W = 2 Z - (Z before)
+    v: np.ndarray  # (R, m, p) V
     conjugate: np.ndarray  # (R, m) c_t sum of l*(-alpha_i)
     eta: np.ndarray  # (R,)
     due: np.ndarray  # (R,) when eta is looked at again
@@ -135,18 +135,21 @@ class JointMOCHA(CheckedFields):
         v[mine], conjugate[mine] = reply.v, reply.conjugate
         count[mine] += reply.steps
         relation, eta, due = Covariance(*state.prior.tolist()), state.eta.copy(), state.due.copy()
-        w = np.array([relation.proximal(z + e * x, e) for z, x, e in zip(state.w, v, eta, strict=True)])  # 4
-        for r in range(len(w)) if self.eta is None else ():
-            U = state.sent[r] + eta[r] * (v[r] - state.v[r])
-            e, balance = Balance(int(due[r])).step(t, float(eta[r]), U, w[r], state.w[r], v[r])
+        old, sent = state.w.reshape(v.shape), state.sent.reshape(v.shape)
+        new = np.array([relation.proximal(z + e * x, e) for z, x, e in zip(old, v, eta, strict=True)])  # 4
+        for r in range(len(new)) if self.eta is None else ():
+            U = sent[r] + eta[r] * (v[r] - state.v[r])
+            e, balance = Balance(int(due[r])).step(t, float(eta[r]), U, new[r], old[r], v[r])
             eta[r], due[r] = e, balance.due  # 5
+        w = new.reshape(state.w.shape)
         return JointState(w, 2.0 * w - state.w, v, conjugate, eta, due, count, state.prior, t)
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
         return self.work.traits(problem)
 
     def measure(self, problem: MultiTaskProblem, state: JointState) -> Measure:
-        pairs = [problem.certificate(*one) for one in zip(state.w, state.v, state.conjugate, strict=True)]
+        V = state.v.reshape(state.w.shape)
+        pairs = [problem.certificate(*one) for one in zip(state.w, V, state.conjugate, strict=True)]
         value, gap = np.array(pairs).T
         return Measure(value, gap)
 

@@ -22,7 +22,7 @@ from fedconvex.fields import CheckedFields, Count, Positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.methods.parts import dual_nodes, participation
-from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, Sigma, answer
+from fedconvex.methods.parts.dual_nodes import Memory, Message, Reply, Sigma, State, answer
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
@@ -74,7 +74,11 @@ class MiniBatchSDCA(CheckedFields):
     sigma: Sigma | None = None
 
     statistics, memory = dual_nodes.statistics, dual_nodes.memory
-    init = dual_nodes.init  # 1
+
+    def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
+        dual_nodes.check_one_score(self, problem)
+        return dual_nodes.init(self, problem, w)  # 1
+
     broadcast = dual_nodes.broadcast  # 2
 
     def local(
@@ -126,5 +130,5 @@ class BatchAscent(NamedTuple):
                 a[i] += delta
                 row_axpy(data.X, i, c[t] * delta, v)
         self.theta[r, j], self.done[r, j] = np.nan, job.batch
-        answer(data.X, job.lo, job.lo + job.n, c[t], a, v, self.fresh, w)
+        answer(loss, data.X, job.lo, job.lo + job.n, c[t], a, v, self.fresh, w)
         self.conjugate[r, j] = c[t] * conjugate_sum(loss, data.y, job.lo, job.lo + job.n, a)

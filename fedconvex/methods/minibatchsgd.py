@@ -19,7 +19,7 @@ from fedconvex.fields import CheckedFields, Count
 from fedconvex.kernels import jobs
 from fedconvex.kernels.dispatch import slope
 from fedconvex.kernels.rows import row_axpy, row_dot
-from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.methods.parts import dual_nodes, local_work, participation, step_sizes
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits, sent_apart
@@ -80,6 +80,7 @@ class MiniBatchSGD(CheckedFields):
     batch_size: Count
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> Models:
+        dual_nodes.check_one_score(self, problem)
         if problem.relation.learned:
             raise bad("MiniBatchSGD", "have a fixed relationship", f"{problem.relation!r}", "use MOCHA")
         return Models(w, problem.relation.qbar(problem.federation.K), 0)

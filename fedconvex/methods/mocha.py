@@ -134,7 +134,7 @@ class MOCHA(NodeWork):
         """Return the state with Omega renewed from W, and W = Mbar V with it."""
         relation = Covariance(*state.prior.tolist())
         epsilon = (1.0 + state.t // self.omega_every) ** (-2.0 * self.anneal)
-        mbar = np.array([relation.mbar_of(w, epsilon) for w in state.w])
+        mbar = np.array([relation.mbar_of(w, epsilon) for w in state.w.reshape(state.v.shape)])
         number = isinstance(self.sigma, float)
         sigma = [self.sigma if number else safe_sigma(m, self.sigma or "eigenvalue") for m in mbar]
-        return state._replace(mbar=mbar, sigma=np.array(sigma), w=mbar @ state.v)
+        return state._replace(mbar=mbar, sigma=np.array(sigma), w=(mbar @ state.v).reshape(state.w.shape))

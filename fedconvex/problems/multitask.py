@@ -1,12 +1,13 @@
 """Multi-task problems: a model for every client, tied by a task relationship; primal, dual, certificates, solutions.
 
-P(W) = sum_t c_t sum_i l(x_i'w_t, y_i) + R(W), c_t = 1 or 1/n_t. With dual variables alpha (n,), one per row, and
-v_t = c_t X_t'alpha_t, the dual in minimisation form is D(alpha) = sum_t c_t sum_i l*(-alpha_i) + R*(V), and for every W
-and alpha
+P(W) = sum_t c_t sum_i l(x_i'w_t, y_i) + R(W), c_t = 1 or 1/n_t. With dual variables alpha, one per row (for `Softmax`
+one per row and class), and v_t = c_t X_t'alpha_t, the dual in minimisation form is D(alpha) = sum_t c_t sum_i
+l*(-alpha_i) + R*(V), and for every W and alpha
 
     P(W) - min P <= P(W) + D(alpha),     D(alpha) - min D <= P(W) + D(alpha).
 
-At W = Mbar V (fixed relationships) the gap is a sum over tasks: c_t sum_i [l(z_i) + l*(-alpha_i) + alpha_i z_i].
+At W = Mbar V (fixed relationships) the gap is a sum over tasks: c_t sum_i [l(z_i) + l*(-alpha_i) + alpha_i z_i]. Models
+of C classes are (m, C, d), and R sees them as (m, C d): the tie is between tasks, the same for all classes.
 """
 
 from __future__ import annotations
@@ -16,55 +17,42 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from fedconvex._check import among, bad, finite, instance, numeric, raw, real, vector, whole, wrong_type
-from fedconvex.draws import BATCHES, stream
+from fedconvex._check import among, array, bad, numeric, real, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.loss_traits import traits
-from fedconvex.problems.empirical_risk import Problem
+from fedconvex.problems.multitask_fixed import fixed
 from fedconvex.problems.multitask_joint import jointly
-from fedconvex.problems.protocol import MODEL_PER_TASK, ClientWeights, Measure, check_loss, client_weights
+from fedconvex.problems.protocol import MODEL_PER_TASK, Measure, check_loss, client_weights
 from fedconvex.problems.relations import Relation, pencil_sigma
+from fedconvex.problems.task_predictions import TaskMetrics, TaskPredictions, row_values
 from fedconvex.solvers import dual
 from fedconvex.solvers.certificates import duality_gap
 from fedconvex.solvers.row_rounding import task_allowances
-from fedconvex.solvers.solution import DIRECT_SIZE, Solution
+from fedconvex.solvers.solution import Solution
 
 __all__ = ["MultiTaskProblem", "TaskMetrics"]
 
 _EPS = float(np.finfo(float).eps)
-_STACKED = 40_000_000  # entries of stacked features up to which they are formed
 _MAX_PASSES = 100_000
 
 
-class TaskMetrics(NamedTuple):
-    """How good the models are, task by task, in the order of the tasks."""
+class MultiTaskProblem(TaskPredictions):
+    """P(W) = sum_t c_t sum_i l(x_i'w_t, y_i) + R(W): clients are tasks, each with a model of its own.
 
-    error: np.ndarray  # (m,) share of wrong signs, or mean squared error for real labels; NaN without rows
-    loss: np.ndarray  # (m,) mean loss
-    rows: np.ndarray  # (m,)
-
-    @property
-    def mean_error(self) -> float:
-        """Mean of the tasks' errors, each task counting once."""
-        return float(np.nanmean(self.error))
-
-
-class MultiTaskProblem(ClientWeights):
-    """P(W) = sum_t c_t sum_i l(x_i'w_t, y_i) + R(W): clients are tasks, each with a model of its own; W is (m, d).
+    W is (m, d), or (m, C, d) for `Softmax`.
 
     Parameters
     ----------
     federation : Federation
         Clients are the tasks.
     loss : loss
-        With conjugate and dual_step: Hinge, SmoothedHinge, Squared, Logistic, Exponential.
+        With a conjugate and dual steps: Hinge, SmoothedHinge, Squared, Logistic, Exponential, Softmax.
     relation : relationship
         R: `MeanRegularised`, `Clustered`, `Precision`, `Covariance`, `Independent` or `Pooled`.
     normalisation : {"sum", "mean"}
@@ -100,9 +88,10 @@ class MultiTaskProblem(ClientWeights):
         if not isinstance(federation, Federation):
             raise wrong_type("MultiTaskProblem.federation", "be a Federation", type(federation).__name__)
         check_loss("MultiTaskProblem", loss, federation.y)
-        if not (hasattr(loss, "conjugate") and hasattr(loss, "dual_step")):
-            cure = "use Hinge, SmoothedHinge, Squared or Logistic"
-            raise wrong_type("MultiTaskProblem.loss", "have a conjugate and a dual_step", f"{loss!r}", cure)
+        step = "dual_steps" if hasattr(loss, "n_classes") else "dual_step"
+        if not (hasattr(loss, "conjugate") and hasattr(loss, step)):
+            cure = "use Hinge, SmoothedHinge, Squared, Logistic or Softmax"
+            raise wrong_type("MultiTaskProblem.loss", f"have a conjugate and {step}", f"{loss!r}", cure)
         if not isinstance(relation, Relation):
             cure = "for example MeanRegularised(lam1, lam2)"
             raise wrong_type("MultiTaskProblem.relation", "be a task relationship", f"{relation!r}", cure)
@@ -118,8 +107,19 @@ class MultiTaskProblem(ClientWeights):
     # ------------------------------------------------------------------ shapes
     @cached_property
     def model_shape(self) -> tuple[int, ...]:
-        """(m, d), one row per task."""
-        return (self.federation.K, self.federation.d)
+        """(m, d), one row per task; (m, C, d) for C classes."""
+        kind = traits(self.loss)
+        return (self.federation.K, *((kind.outputs,) if kind.several else ()), self.federation.d)
+
+    @cached_property
+    def dual_shape(self) -> tuple[int, ...]:
+        """(n,), one dual variable per row; (n, C) for C classes."""
+        return (self.federation.n, *self.model_shape[1:-1])
+
+    @cached_property
+    def width(self) -> int:
+        """Numbers in a task's model: d, or C d."""
+        return int(np.prod(self.model_shape[1:]))
 
     def statistic(self, name: str) -> Sequence[np.ndarray]:
         """Return what the nodes answer when asked for a statistic before a run, each from its own rows.
@@ -136,7 +136,7 @@ class MultiTaskProblem(ClientWeights):
         """
         among("MultiTaskProblem.statistic: name", name, ("conjugate", "squared_norm", "row_space"))
         if name == "conjugate":
-            return list(self.conjugates(np.zeros(self.federation.n)))
+            return list(self.conjugates(np.zeros(self.dual_shape)))
         if name == "squared_norm":
             return list(self._sums(self.row_norms))
         return [self._row_space(a, b) for _, a, b in self._blocks()]
@@ -157,13 +157,13 @@ class MultiTaskProblem(ClientWeights):
         raise AttributeError(f"MultiTaskProblem holds a model per task and has no {name}: {cure}")
 
     def stack(self, W: Any) -> tuple[np.ndarray, bool]:
-        """Return models as (R, m, d), and whether W was a single one (m, d)."""
+        """Return models as (R, *model_shape), and whether W was a single one."""
         a = numeric("MultiTaskProblem: models W", W, copy=False)
         if a.size == 0 or (a.shape != self.model_shape and a.shape[1:] != self.model_shape):
-            m, d = self.model_shape
-            raise bad("MultiTaskProblem: models W", f"have shape {(m, d)}, or (R, {m}, {d})", f"{a.shape}")
+            one = ", ".join(map(str, self.model_shape))
+            raise bad("MultiTaskProblem: models W", f"have shape ({one}), or (R, {one})", f"{a.shape}")
         a = np.require(a, requirements=["C", "W"])
-        return a.reshape(-1, *self.model_shape), a.ndim == 2
+        return a.reshape(-1, *self.model_shape), a.ndim == len(self.model_shape)
 
     @property
     def row_norms(self) -> np.ndarray:
@@ -191,7 +191,7 @@ class MultiTaskProblem(ClientWeights):
     def value(self, W: Any) -> Any:
         """P(W): a float, or (R,). With a learned Omega R(W) is its minimum over Omega."""
         Ws, single = self.stack(W)
-        out = self.client_values(Ws).sum(axis=1) + [self.relation.value(w) for w in Ws]
+        out = self.client_values(Ws).sum(axis=1) + [self.relation.value(self._flat(w)) for w in Ws]
         return out[0] if single else out
 
     def client_values(self, W: Any) -> np.ndarray:
@@ -203,7 +203,8 @@ class MultiTaskProblem(ClientWeights):
     def gradient(self, W: Any) -> np.ndarray:
         """Gradient of P (a subgradient where it has kinks), in the shape of W."""
         Ws, single = self.stack(W)
-        G = np.array([self.images(self._slopes(self.task_scores(w))) + self.relation.gradient(w) for w in Ws])
+        own = [self.relation.gradient(self._flat(w)).reshape(w.shape) for w in Ws]
+        G = np.array([self.images(self._slopes(self.task_scores(w))) + g for w, g in zip(Ws, own, strict=True)])
         return G[0] if single else G
 
     def client_gradients(self, W: Any) -> np.ndarray:
@@ -213,26 +214,30 @@ class MultiTaskProblem(ClientWeights):
         return G[0] if single else G
 
     def images(self, alpha: np.ndarray) -> np.ndarray:
-        """V: v_t = c_t X_t'alpha_t, (m, d), for alpha (n,)."""
-        V = np.empty(self.model_shape)
-        fed = self.federation
-        dual.task_sums(fed.rows, fed.ptr, self.c, np.require(alpha, requirements=["C", "W"]), V)
-        return V
+        """V: v_t = c_t X_t'alpha_t, like W, for alpha (n,) or (n, C)."""
+        fed, V = self.federation, []
+        for a in alpha.reshape(fed.n, -1).T:
+            V.append(np.empty((fed.K, fed.d)))
+            dual.task_sums(fed.rows, fed.ptr, self.c, np.require(a, requirements=["C", "W"]), V[-1])
+        return np.stack(V, axis=1) if alpha.ndim == 2 else V[0]
 
     def models(self, alpha: np.ndarray) -> np.ndarray:
-        """W(alpha) = Mbar V, (m, d); for a learned Omega with that of the start."""
-        return np.asarray(self.mbar @ self.images(alpha))
+        """W(alpha) = Mbar V; for a learned Omega with that of the start."""
+        return np.asarray(self.mbar @ self._flat(self.images(alpha))).reshape(self.model_shape)
 
     def dual_value(self, alpha: np.ndarray) -> float:
         """D(alpha) = sum c_t l*(-alpha_i) + R*(V), which is minimised; -D(alpha) <= P(W) for all W."""
-        alpha = vector("MultiTaskProblem.dual_value: alpha", alpha, self.federation.n)
-        return float(self.conjugates(alpha).sum()) + self.relation.conjugate(self.images(alpha))
+        alpha = array("MultiTaskProblem.dual_value: alpha", alpha, self.dual_shape)
+        return float(self.conjugates(alpha).sum()) + self.relation.conjugate(self._flat(self.images(alpha)))
 
     def conjugates(self, alpha: np.ndarray) -> np.ndarray:
         """c_t sum_i l*(-alpha_i) of every task, (m,)."""
         fed, y = self.federation, self.row_labels
         alpha = np.require(alpha, requirements=["C", "W"])
         pairs = zip(fed.ptr[:-1], fed.ptr[1:], strict=True)
+        if alpha.ndim == 2:
+            room = np.empty(alpha.shape[1])
+            return self.c * [dual.class_conjugate_sum(self.row_loss, y, a, b, alpha, room) for a, b in pairs]
         return self.c * [dual.conjugate_sum(self.row_loss, y, a, b, alpha) for a, b in pairs]
 
     def certificate(
@@ -242,25 +247,25 @@ class MultiTaskProblem(ClientWeights):
 
         Parameters
         ----------
-        W : array (m, d)
+        W : array (m, d), or (m, C, d)
             Any models.
-        V : array (m, d)
+        V : array like W
             `images` of dual variables.
         conjugates : array (m,)
             `conjugates` of the same.
         penalty : float, optional
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
         """
-        for name, a, axes in (("W", W, 2), ("V", V, 2), ("conjugates", conjugates, 1)):
-            shape = self.model_shape[:axes]
+        full = self.model_shape
+        for name, a, shape in (("W", W, full), ("V", V, full), ("conjugates", conjugates, full[:1])):
             if type(a) is not np.ndarray or a.shape != shape or a.dtype != np.float64:
                 got = f"{a.dtype}, shape {a.shape}" if isinstance(a, np.ndarray) else f"{type(a).__name__}"
                 raise bad(f"MultiTaskProblem.certificate: {name}", f"be floats of shape {shape}", got)
         if not isinstance(penalty, (float, type(None))):
             raise wrong_type("MultiTaskProblem.certificate: penalty", "be a float", f"{penalty!r}")
         losses = self.client_values(W)
-        other = self.relation.conjugate(V) if penalty is None else penalty
-        penalty = self.relation.value(W) if penalty is None else penalty
+        other = self.relation.conjugate(self._flat(V)) if penalty is None else penalty
+        penalty = self.relation.value(self._flat(W)) if penalty is None else penalty
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
         value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * terms + self.allowance(W)
         return value, duality_gap("MultiTaskProblem", self, value, float(conjugates.sum()) + other, rounding)
@@ -276,7 +281,7 @@ class MultiTaskProblem(ClientWeights):
         return Measure(value, gap)
 
     def allowance(self, W: np.ndarray) -> float:
-        """Return what the rounding of scores and images may take from a gap at models W (m, d)."""
+        """Return what the rounding of scores and images may take from a gap at models W."""
         return 2.0 * float(task_allowances(self, W).sum())
 
     def reached(self, goal: float, W: np.ndarray, value: float, gap: float) -> bool:
@@ -320,69 +325,27 @@ class MultiTaskProblem(ClientWeights):
             if self.relation.learned:
                 found = jointly(self, goal, clock, start, most)
             else:
-                found = self._fixed(goal, clock, start, most)
+                found = fixed(self, goal, clock, start, most)
             found = replace(found, problem=self)
             if tol is not None or most < _MAX_PASSES:
                 return found
             self._solution = found
         return self._solution
 
-    def _fixed(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
-        """Solve for the given Mbar."""
-        fed, lam, U = self.federation, *np.linalg.eigh(self.mbar)
-        keep = lam > 1e-15 * lam[-1]
-        C = U[:, keep] * np.sqrt(lam[keep])
-        if C.shape[1] * fed.d > DIRECT_SIZE or fed.n * C.shape[1] * fed.d > _STACKED:
-            return self._ascend(goal, clock, start, most)
-        task = np.repeat(np.arange(fed.K), fed.sizes)
-        if fed.is_sparse:
-            X: Any = sp.vstack([sp.kron(C[t : t + 1], fed.X[a:b]) for t, a, b in self._blocks()], format="csr")
-        else:
-            X = (C[task][:, :, None] * fed.X[:, None, :]).reshape(fed.n, -1)
-        total = float(self.c @ fed.masses)
-        rows = Federation(X, fed.y, fed.ptr, sample_weight=fed.sample_weight)
-        flat = Problem(rows, self.loss, 1.0 / total, self.c * fed.masses / total)
-        found = flat.solve()
-        W = C @ found.w.reshape(-1, fed.d)
-        value = float(self.value(W))
-        V = self.images(-self._slopes(self.task_scores(W)))
-        off = 4.0 * _EPS * len(lam) * float(lam[-1]) * float(np.sum(V * V))  # D moves by V'EV/2, CC' = Mbar + E
-        lower = min(total * found.lower - off, value)
-        seconds = time.perf_counter() - clock
-        return Solution(W, value, lower, found.certificate, True, True, found.iterations, seconds)
-
     def scaled(self, start: Solution | None) -> np.ndarray:
         """Return the dual variables of another solution times the factor in [0, 1] with the least D; zeros for none."""
         if start is None or start.alpha is None:
-            return np.zeros(self.federation.n)
+            return np.zeros(self.dual_shape)
         alpha = numeric("MultiTaskProblem.solve: start", start.alpha)
-        if alpha.shape != (self.federation.n,):
+        if alpha.shape != self.dual_shape:
             raise bad("MultiTaskProblem.solve: start", "be a solution for the same rows", f"{alpha.shape} of them")
         from scipy.optimize import minimize_scalar
 
-        penalty = self.relation.conjugate(self.images(alpha))  # R* is homogeneous of degree 2
+        penalty = self.relation.conjugate(self._flat(self.images(alpha)))  # R* is homogeneous of degree 2
         found = minimize_scalar(
             lambda s: float(self.conjugates(s * alpha).sum()) + s * s * penalty, bounds=(0.0, 1.0), method="bounded"
         )
         return np.asarray(found.x * alpha)
-
-    def _ascend(self, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
-        """Run sweeps of exact dual coordinate ascent until the gap is at most goal (1 + |P|)."""
-        fed, loss, y, mbar = self.federation, self.row_loss, self.row_labels, self.mbar
-        alpha, buffers = self.scaled(start), self.buffers()
-        V, sweep = self.images(alpha), 0
-        while True:
-            if sweep % 10 == 0 or sweep >= most:
-                V = self.images(alpha)
-                W = mbar @ V
-                value, gap = self.certificate(W, V, self.conjugates(alpha), 0.5 * float(np.sum(W * V)))
-                if self.reached(goal, W, value, gap) or sweep >= most:
-                    break
-            keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
-            dual.dual_sweeps(loss, fed.rows, y, fed.ptr, self.row_norms, self.c, mbar, keys, alpha, V, *buffers)
-            sweep += 1
-        seconds = time.perf_counter() - clock
-        return Solution(W, value, value - gap, "duality gap", True, True, sweep, seconds, alpha)
 
     @cached_property
     def weighted_norm(self) -> float:
@@ -399,74 +362,36 @@ class MultiTaskProblem(ClientWeights):
         _, s, Vt = np.linalg.svd(X.toarray() if self.federation.is_sparse else X, full_matrices=False)
         return np.asarray(Vt[s > 1e-15 * s.max(initial=0.0)])
 
-    # ------------------------------------------------------------------ prediction
-    def scores(self, W: Any, X: Any = None, tasks: Any = None) -> np.ndarray:
-        """Scores x_i'w_t: of the federation's rows, or of rows X whose tasks are named by their labels.
-
-        Parameters
-        ----------
-        W : array (m, d)
-        X : array (N, d), optional
-        tasks : array (N,) of labels, or one label
-            Required with X.
-        """
-        Ws, single = self.stack(W)
-        if not single:
-            raise bad("MultiTaskProblem.scores: W", "be one set of models", f"{len(Ws)}")
-        finite("MultiTaskProblem.scores: W", Ws[0])
-        if X is None:
-            return self.task_scores(Ws[0])
-        rows: Any = X if sp.issparse(X) else numeric("MultiTaskProblem.scores: X", X, copy=False)
-        if rows.ndim != 2 or rows.shape[1] != self.federation.d:
-            raise bad("MultiTaskProblem.scores: X", f"have {self.federation.d} columns", f"shape {rows.shape}")
-        finite("MultiTaskProblem.scores: X", rows.data if sp.issparse(rows) else rows)
-        if tasks is None:
-            raise bad("MultiTaskProblem.scores: tasks", "name the task of every row", "none", "pass tasks=")
-        mine = Ws[0][self._tasks(tasks, rows.shape[0])]
-        return np.asarray(rows.multiply(mine).sum(axis=1) if sp.issparse(rows) else np.sum(rows * mine, axis=1)).ravel()
-
-    def predict(self, W: Any, X: Any = None, tasks: Any = None) -> np.ndarray:
-        """Predictions of the rows' own tasks: real numbers for squared loss, else signs."""
-        z = self.scores(W, X, tasks)
-        return traits(self.loss).predict(z)
-
-    def metrics(self, W: Any, federation: Federation | None = None) -> TaskMetrics:
-        """Errors and losses of every task on its own rows, or on those of another federation with the same labels."""
-        fed = self.federation if federation is None else federation
-        instance("MultiTaskProblem.metrics: federation", fed, Federation)
-        z = self.scores(W, None if federation is None else fed.X, np.repeat(fed.labels, fed.sizes))
-        guess = traits(self.loss).predict(z)
-        wrong = (guess - fed.y) ** 2 if traits(self.loss).task == "regression" else (guess != fed.y).astype(float)
-        code, m = np.repeat(self._tasks(fed.labels, fed.K), fed.sizes), self.federation.K
-        rows = np.bincount(code, minlength=m)
-        with np.errstate(invalid="ignore"):
-            error, loss = (np.bincount(code, v, minlength=m) / rows for v in (wrong, _row_values(self.loss, z, fed.y)))
-        return TaskMetrics(error, loss, rows)
-
     def with_relation(self, relation: Relation) -> MultiTaskProblem:
         """Return the same tasks, loss and normalisation with another relationship."""
         return MultiTaskProblem(self.federation, self.loss, relation, self.normalisation)
 
     # ------------------------------------------------------------------ inner workings
-    def buffers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return room for a model (d,), and twice for the row numbers of a task."""
-        most = int(self.federation.sizes.max())
-        return np.empty(self.federation.d), np.empty(most, np.int64), np.empty(most, np.int64)
+    def buffers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return room for a flat model, twice for the row numbers of a task, and for the scores of a row."""
+        most, C = int(self.federation.sizes.max()), traits(self.loss).outputs
+        return np.empty(self.width), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(C)
+
+    def _flat(self, W: np.ndarray) -> np.ndarray:
+        """Models or images as relationships see them, (m, d) or (m, C d)."""
+        return W.reshape(len(W), -1)
 
     def task_scores(self, W: np.ndarray) -> np.ndarray:
-        """x_i'w_t of every row, (n,)."""
-        z, fed = np.empty(self.federation.n), self.federation
-        dual.task_scores(fed.rows, fed.ptr, np.require(W, requirements=["C", "W"]), z)
-        return z
+        """x_i'w_t of every row, (n,), or (n, C)."""
+        fed, several, z = self.federation, W.ndim == 3, []
+        for w in W.transpose(1, 0, 2) if several else (W,):
+            z.append(np.empty(fed.n))
+            dual.task_scores(fed.rows, fed.ptr, np.require(w, requirements=["C", "W"]), z[-1])
+        return np.stack(z, axis=1) if several else z[0]
 
     def _losses(self, z: np.ndarray) -> np.ndarray:
         """Losses of the rows, times their weights, (n,)."""
-        return _row_values(self.row_loss, z, self.row_labels)
+        return row_values(self.row_loss, z, self.row_labels)
 
     def _slopes(self, z: np.ndarray) -> np.ndarray:
-        S = z.copy().reshape(-1, 1)
+        S = z.reshape(len(z), -1).copy()
         row_losses.row_slopes(self.row_loss, S, self.row_labels)
-        return S[:, 0]
+        return S.reshape(z.shape)
 
     def _sums(self, values: np.ndarray) -> np.ndarray:
         """c_t times the sums over the rows of every task, (m,)."""
@@ -476,25 +401,6 @@ class MultiTaskProblem(ClientWeights):
         ptr = self.federation.ptr.tolist()
         return zip(range(len(ptr) - 1), ptr[:-1], ptr[1:], strict=True)
 
-    def _tasks(self, labels: Any, N: int) -> np.ndarray:
-        """Numbers of the tasks with these labels, (N,)."""
-        known = {label: t for t, label in enumerate(self.federation.labels.tolist())}
-        given = raw("MultiTaskProblem: tasks", labels)
-        if given.ndim > 1 or given.size not in (1, N) or given.dtype.kind not in "iubUS":
-            raise bad("MultiTaskProblem: tasks", f"be a label, or one for each of the {N} rows", f"{labels!r}")
-        names = np.broadcast_to(given, N).tolist()
-        missing = [v for v in names if v not in known]
-        if missing:
-            raise bad("MultiTaskProblem: tasks", "be labels of the federation's clients", f"{missing[0]!r}")
-        return np.array([known[v] for v in names])
-
     def __repr__(self) -> str:
         how = f"{self.relation!r}, normalisation={self.normalisation!r}"
         return f"MultiTaskProblem({self.federation!r}, {self.loss!r}, {how})"
-
-
-def _row_values(loss: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Losses of rows with scores z, (n,)."""
-    out = np.empty((z.size, 1))
-    row_losses.row_values(loss, np.ascontiguousarray(z).reshape(-1, 1), y, out)
-    return out[:, 0]

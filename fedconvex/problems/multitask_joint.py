@@ -34,20 +34,21 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
     relation = problem.relation
     assert isinstance(relation, Covariance)
     alpha, rows = problem.scaled(start), _Rows(problem)
-    Z = W = np.zeros(problem.model_shape) if start is None else start.w
-    V, eta, balance = problem.images(alpha), 10.0 / problem.weighted_norm, Balance()
+    shape, flat = problem.model_shape, (problem.federation.K, problem.width)
+    Z = W = np.zeros(flat) if start is None else start.w.reshape(flat)
+    V, eta, balance = problem.images(alpha).reshape(flat), 10.0 / problem.weighted_norm, Balance()
     if Z.any() and V.any():
         eta = 0.3 * float(np.linalg.norm(Z) / np.linalg.norm(V))  # 0.3: quickest on the HAR data, for all lam
     best_Z, best, lower, t = Z, math.inf, -math.inf, 0
     while True:
         if t % EVERY == 0 or rows.done >= most:
-            V = problem.images(alpha)
-            scaled = along(problem, Z) * Z
-            value, gap = problem.certificate(scaled, V, problem.conjugates(alpha))
+            V = problem.images(alpha).reshape(Z.shape)
+            scaled = along(problem, Z.reshape(shape)) * Z
+            value, gap = problem.certificate(scaled.reshape(shape), V.reshape(shape), problem.conjugates(alpha))
             lower = max(lower, value - gap)
             if value < best:
                 best_Z, best = scaled, value
-            if problem.reached(goal, best_Z, best, best - lower) or rows.done >= most:
+            if problem.reached(goal, best_Z.reshape(shape), best, best - lower) or rows.done >= most:
                 break
         before = V.copy()
         rows.ascend(t, W, eta, most, alpha, V)
@@ -56,7 +57,8 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
         next_eta, balance = balance.step(t, eta, W + eta * (V - before), new, Z, V)
         W, Z, eta = 2.0 * new - Z, new, next_eta
     seconds = time.perf_counter() - clock
-    return Solution(best_Z.copy(), best, lower, "joint duality gap", True, False, math.ceil(rows.done), seconds, alpha)
+    best_Z, passes = best_Z.reshape(shape).copy(), math.ceil(rows.done)
+    return Solution(best_Z, best, lower, "joint duality gap", True, False, passes, seconds, alpha)
 
 
 class _Rows:
@@ -84,7 +86,7 @@ class _Rows:
         self._sweep(self.all, passes, t, W, eta, alpha, V)
         self.done += passes
         if t % EVERY == 0:
-            self._pick(np.flatnonzero(alpha != before))
+            self._pick(np.flatnonzero((alpha != before).reshape(len(alpha), -1).any(axis=1)))
 
     def _sweep(
         self, rows: tuple[Any, ...], passes: int, t: int, W: np.ndarray, eta: float, alpha: np.ndarray, V: np.ndarray
@@ -116,7 +118,7 @@ def along(problem: MultiTaskProblem, Z: np.ndarray) -> float:
     """Return the s near 1 with the least P(s Z)."""
     from scipy.optimize import minimize_scalar
 
-    z, penalty = problem.task_scores(Z), problem.relation.value(Z)  # R is homogeneous of degree 2
+    z, penalty = problem.task_scores(Z), problem.relation.value(problem._flat(Z))  # R is homogeneous of degree 2
     found = minimize_scalar(
         lambda s: float(problem._sums(problem._losses(s * z)).sum()) + s * s * penalty,
         bounds=(0.8, 1.25),

@@ -128,6 +128,9 @@ class Roster(ServerProblem):
         rowless = make(Placed(clients))
         if not (hasattr(rowless, "learns") and hasattr(rowless, "federation")) or hasattr(rowless, "drift"):
             raise wrong_type("Roster.make", "return a problem, and none that moves", type(rowless).__name__)
+        if rowless.learns == MODEL_PER_TASK and traits(rowless.loss).several:
+            cure = "take a problem for each class against the rest, or run in one process"
+            raise bad("Roster.make", "return tasks with one score for each row", f"{rowless.loss!r}", cure)
         super().__init__(rowless)
         self.known: dict[str, Any] = {}  # what sites were asked for once
         self.clients = clients

@@ -78,7 +78,12 @@ def task_allowances(problem: Any, W: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     problem : MultiTaskProblem
-    W : array (m, d)
+    W : array (m, d), or (m, C, d)
+
+    Notes
+    -----
+    Of C classes, sums of dual variables are off by C eps as well, and p log p moves by less than 40 eps where p does by
+    eps.
 
     Examples
     --------
@@ -93,9 +98,13 @@ def task_allowances(problem: Any, W: np.ndarray) -> np.ndarray:
     fed = problem.federation
     each = lambda v: np.repeat(v, fed.sizes)[:, None]  # noqa: E731
     m = each((fed.sizes + fed.d + 16) * EPS)
-    delta = m * np.sqrt(np.maximum(fed.row_norms2, _LEAST))[:, None] * each(np.linalg.norm(W, axis=1))
-    Z = problem.task_scores(W)[:, None]
+    delta = (
+        m * np.sqrt(np.maximum(fed.row_norms2, _LEAST))[:, None] * each(np.linalg.norm(W.reshape(len(W), -1), axis=1))
+    )
+    Z = problem.task_scores(W).reshape(fed.n, -1)
     rows = _of_rows(problem, Z, problem.row_labels, fed.sample_weight, delta, m)[0]
+    if Z.shape[1] > 1:
+        rows += 20.0 * Z.shape[1] * EPS * (1.0 if fed.sample_weight is None else fed.sample_weight[:, None])
     return np.asarray(problem._sums(rows[:, 0]))
 
 

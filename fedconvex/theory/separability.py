@@ -58,7 +58,7 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     instance("dual_constants: problem", problem, MultiTaskProblem)
     fed, loss = problem.federation, problem.loss
     fixed = Hypothesis("a fixed relationship", f"{problem.relation!r}", not problem.relation.learned)
-    require("MOCHA's rates", fixed)
+    require("MOCHA's rates", fixed, _one_score(problem))
     largest, s = [], np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
     for t in range(fed.K):
         largest.append(float(problem.c[t] * problem.mbar[t, t] * np.linalg.norm(fed.client_rows(t)[0], 2) ** 2))
@@ -72,6 +72,12 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
         sigma_max=max(largest),
         weight=float(problem.c @ np.add.reduceat(s**2, fed.ptr[:-1])),
     )
+
+
+def _one_score(problem: MultiTaskProblem) -> Hypothesis:
+    """Return the hypothesis that rows have one dual variable each, which constants and rounding are derived for."""
+    kind = traits(problem.loss)
+    return Hypothesis("one score for each row", f"{kind.outputs} scores", not kind.several)
 
 
 def separability(problem: MultiTaskProblem, alpha: Any) -> float:
@@ -94,6 +100,7 @@ def separability(problem: MultiTaskProblem, alpha: Any) -> float:
     (2.0, 0.0)
     """
     instance("separability: problem", problem, MultiTaskProblem)
+    require("separability", _one_score(problem))
     a = vector("separability: alpha", alpha, problem.federation.n)
     V = problem.images(a)
     alone = float(np.diag(problem.mbar) @ np.sum(V * V, axis=1))
@@ -126,6 +133,7 @@ def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0) -> n
     2.0
     """
     instance("worst_duals: problem", problem, MultiTaskProblem)
+    require("worst_duals", _one_score(problem))
     fed, diagonal = problem.federation, np.diag(problem.mbar)
     inverses = [np.linalg.pinv(problem.c[t] * fed.client_rows(t)[0].T) for t in range(fed.K)]
     rng = np.random.default_rng(int(key_from_seed(seed)))

@@ -29,6 +29,7 @@ INTERNAL = {
     "kernels": "compiled code follows what it is given; its callers check",
     "federation_input": "checks of Federation, which is fuzzed",
     "theorems.parts": "what files of theorems share",
+    "entropic": "mathematics of rows in compiled code, for Softmax",
     "losses": "mathematics of rows in compiled code; what losses are made of is checked by Problem",
     "loss_traits": "what losses declare; asked by the package",
     "traits": "what methods declare; asked by the package",

@@ -17,12 +17,12 @@ from fedconvex.draws import Draws, stream, uniform
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.cache import inner_part, part, strict_part
-from fedconvex.kernels.rows import row_axpy
+from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.methods.parts.participation import DistinctParticipation, traits_of_sampling
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.problems.relations import pencil_sigma, safe_sigma
-from fedconvex.solvers.dual import ROUNDING, conjugate_sum, coordinate_steps, local_gap
+from fedconvex.solvers.dual import ROUNDING, add_image, conjugates, row_steps, task_gap
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "aggregate",
     "answer",
     "broadcast",
+    "check_one_score",
     "empty_reply",
     "init",
     "measure",
@@ -56,8 +57,8 @@ RULES = ("pencil", "eigenvalue", "rows", "tasks")
 class State(NamedTuple):
     """What the server keeps."""
 
-    w: np.ndarray  # (R, m, d) W
-    v: np.ndarray  # (R, m, d) V
+    w: np.ndarray  # (R, m, *model) W
+    v: np.ndarray  # (R, m, p) V, p = d, or C d for C classes
     conjugate: np.ndarray  # (R, m) c_t sum of l*(-alpha_i)
     mbar: np.ndarray  # (R, m, m) Mbar
     sigma: np.ndarray  # (R,) sigma'
@@ -71,7 +72,7 @@ class State(NamedTuple):
 class Message(NamedTuple):
     """Server to nodes."""
 
-    w: np.ndarray  # (R, m, d) w_t
+    w: np.ndarray  # (R, m, *model) w_t
     rho: np.ndarray  # (R, m) rho_t
 
 
@@ -79,7 +80,7 @@ class Message(NamedTuple):
 class Reply(NamedTuple):
     """Nodes to server."""
 
-    v: np.ndarray  # (R, k, d) v_t
+    v: np.ndarray  # (R, k, p) v_t
     conjugate: np.ndarray  # (R, k) c_t sum of l*(-alpha_i), for the certificate
     theta: np.ndarray  # (R, k) a diagnostic
     steps: np.ndarray  # (R, k) a diagnostic
@@ -88,8 +89,8 @@ class Reply(NamedTuple):
 class Memory(NamedTuple):
     """What the nodes keep."""
 
-    alpha: np.ndarray  # (R, n) alpha_t over the rows of all nodes
-    v: np.ndarray  # (R, m, d) v_t
+    alpha: np.ndarray  # (R, n), or (R, n, C): alpha_t over the rows of all nodes
+    v: np.ndarray  # (R, m, p) v_t
 
     def locate(self, trajectories: np.ndarray, clients: np.ndarray) -> tuple[Memory, tuple[np.ndarray, np.ndarray]]:
         """Return the memory and where nodes (R, k) have their places in it: threads may write, room is there."""
@@ -242,6 +243,13 @@ def init(method: Any, problem: MultiTaskProblem, w: np.ndarray) -> State:
     return state
 
 
+def check_one_score(method: Any, problem: Any) -> None:
+    """Raise where rows have several scores, which the method's batches of steps are not made for."""
+    if traits(problem.loss).several:
+        who, cure = type(method).__name__, "use MOCHA or CoCoA, or a problem for each class against the rest"
+        raise bad(f"{who}: problem", "have one score for each row", f"{problem.loss!r}", cure)
+
+
 def start(method: Any, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> State:
     """Return the state with alpha = 0, sigma' by its rule."""
     who = type(method).__name__
@@ -255,7 +263,7 @@ def start(method: Any, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> 
     conjugate = np.tile(np.array(problem.statistic("conjugate")), (R, 1))
     mbar, unknown, none = np.tile(problem.mbar, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
     sigmas = np.full(R, sigma_of(problem, sigma))
-    return State(w, np.zeros_like(w), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
+    return State(w, np.zeros((*w.shape[:2], w[0, 0].size)), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
 
 
 def statistics(method: Any, problem: MultiTaskProblem) -> tuple[str, ...]:
@@ -281,7 +289,7 @@ def sigma_of(problem: MultiTaskProblem, sigma: Any) -> float:
 
 def memory(method: Any, problem: MultiTaskProblem, R: int) -> Memory:
     """Return alpha = 0 and v = 0."""
-    return Memory(np.zeros((R, problem.federation.n)), np.zeros((R, *problem.model_shape)))
+    return Memory(np.zeros((R, *problem.dual_shape)), np.zeros((R, problem.federation.K, problem.width)))
 
 
 def broadcast(method: Any, state: State) -> Message:
@@ -291,7 +299,7 @@ def broadcast(method: Any, state: State) -> Message:
 
 def empty_reply(problem: MultiTaskProblem, clients: np.ndarray) -> Reply:
     """Return a Reply to be written."""
-    return Reply(np.empty((*clients.shape, problem.federation.d)), *(np.empty(clients.shape) for _ in range(3)))
+    return Reply(np.empty((*clients.shape, problem.width)), *(np.empty(clients.shape) for _ in range(3)))
 
 
 def take_steps(
@@ -311,7 +319,7 @@ def run_nodes(
     plan: np.ndarray, reply: Reply,
 ) -> Reply:  # fmt: skip
     """Do the jobs of nodes (R, k) by a rule, by a plan of passes, rows and batch (R, k, 3); the reply is written."""
-    start = message.w[np.arange(len(clients))[:, None], clients]
+    start = message.w[np.arange(len(clients))[:, None], clients].reshape(reply.v.shape)
     none = np.zeros(1)
     jobs.run({kind: rule}, problem, 0.0, start, clients, draws, none.reshape(1, 1, 1), plan, False, out=reply.v)
     return reply
@@ -324,23 +332,26 @@ def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarra
     theta = np.full_like(state.theta, np.nan if np.isnan(reply.theta).all() else 1.0)
     v[mine], conjugate[mine], theta[mine] = reply.v, reply.conjugate, reply.theta
     count[mine] += reply.steps
-    return state._replace(w=state.mbar @ v, v=v, conjugate=conjugate, theta=theta, steps=count, t=state.t + 1)
+    w = (state.mbar @ v).reshape(state.w.shape)
+    return state._replace(w=w, v=v, conjugate=conjugate, theta=theta, steps=count, t=state.t + 1)
 
 
 def measure(method: Any, problem: MultiTaskProblem, state: State) -> Measure:
     """Return P(W) and the duality gap, the joint one for a learned Omega."""
     pairs = []
-    for w, v, conjugates in zip(state.w, state.v, state.conjugate, strict=True):
+    for w, v, own in zip(state.w, state.v, state.conjugate, strict=True):
+        v = v.reshape(w.shape)
         penalty = None if state.prior.size else 0.5 * float(np.sum(w * v))
-        pairs.append(problem.certificate(w, v, conjugates, penalty))
+        pairs.append(problem.certificate(w, v, own, penalty))
     value, gap = np.array(pairs).T
     return Measure(value, gap)
 
 
 def observe(method: Any, problem: MultiTaskProblem, state: State) -> dict[str, np.ndarray]:
     """Return dual, theta, steps, blocking and share, each (R,)."""
-    half = 0.5 * np.einsum("rtj,rtj->r", state.w, state.v)
-    parts = problem.client_values(state.w) + state.conjugate + np.einsum("rtj,rtj->rt", state.w, state.v)
+    w = state.w.reshape(state.v.shape)
+    half = 0.5 * np.einsum("rtj,rtj->r", w, state.v)
+    parts = problem.client_values(state.w) + state.conjugate + np.einsum("rtj,rtj->rt", w, state.v)
     block = parts.argmax(axis=1)
     with np.errstate(invalid="ignore"):
         return {
@@ -389,7 +400,7 @@ def begin(w, u, pool, n):  # type: ignore[no-untyped-def]
 
 
 @inner_part
-def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, alpha, u, pool, rows):  # type: ignore[no-untyped-def]
+def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, alpha, u, room):  # type: ignore[no-untyped-def]
     """Take steps of one node in some passes; return a bound of theta (NaN if not asked for) and the steps so far.
 
     A pass is one over the rows, or the steps between two looks. Before them, the conjugates summed to ``before``.
@@ -400,30 +411,29 @@ def ascend(loss, X, y, norms, job, c, w, rho, full, work, before, theta, done, a
         if done == last or theta <= work.theta:
             break
         end = min((e + 1) * size, last)
-        coordinate_steps(
-            loss, X, y, norms, lo, hi - lo, done, end, work.replacement, job.state, rho * c, alpha, u, pool, rows
-        )
+        row_steps(
+            loss, X, y, norms, lo, hi - lo, done, end, work.replacement, job.state, rho * c, alpha, u,
+            room.pool, room.rows, room.c,
+        )  # fmt: skip
         done = end
         if work.certify and (work.most > 1 or done == last):
-            after, squares, sizes = conjugate_sum(loss, y, lo, hi, alpha), 0.0, 0.0
+            after, squares, sizes = conjugates(loss, y, lo, hi, alpha, room.c), 0.0, 0.0
             for j in range(u.size):
                 squares += (u[j] - w[j]) * (u[j] + w[j])
                 sizes += u[j] * u[j] + w[j] * w[j]
-            gap, noise = local_gap(loss, X, y, norms, lo, hi, alpha, u)
+            gap, noise = task_gap(loss, X, y, norms, lo, hi, alpha, u, room.c)
             lost = ROUNDING * (c * (abs(before) + abs(after)) + sizes / (2.0 * rho))
             theta = accuracy(c * gap, c * noise, c * (before - after) - squares / (2.0 * rho), lost)
     return theta, done
 
 
 @part
-def answer(X, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
+def answer(loss, X, lo, hi, c, alpha, v, fresh, out):  # type: ignore[no-untyped-def]
     """out = v, or where fresh v = c X'alpha first."""
     if fresh:
         for q in range(v.size):
             v[q] = 0.0
-        for i in range(lo, hi):
-            if alpha[i] != 0.0:
-                row_axpy(X, i, c * alpha[i], v)
+        add_image(loss, X, lo, hi, c, alpha, v)
     for q in range(v.size):
         out[q] = v[q]
 
@@ -458,17 +468,17 @@ class Ascent(NamedTuple):
         full = budget(self.work, self.draws.key, number, self.draws.round, self.ids[t], t)
         if job.since == 0:
             self.theta[r, j], self.done[r, j] = (np.nan if full > 0 else 1.0), 0.0
-            self.conjugate[r, j] = conjugate_sum(loss, data.y, lo, hi, a) if self.work.certify else 0.0
+            self.conjugate[r, j] = conjugates(loss, data.y, lo, hi, a, room.c) if self.work.certify else 0.0
             begin(w, u, room.pool, job.n)
         if full > 0:
             self.theta[r, j], self.done[r, j] = ascend(
                 loss, data.X, data.y, self.nodes.norms, job, c[t], w, rho[r, t], full, self.work, self.conjugate[r, j],
-                self.theta[r, j], np.int64(self.done[r, j]), a, u, room.pool, room.rows,
+                self.theta[r, j], np.int64(self.done[r, j]), a, u, room,
             )  # fmt: skip
         if job.passes < self.passes[t]:
             return
         if full > 0:
             for q in range(u.size):
                 v[q] += (u[q] - w[q]) / rho[r, t]
-        answer(data.X, lo, hi, c[t], a, v, self.work.fresh, w)
-        self.conjugate[r, j] = c[t] * conjugate_sum(loss, data.y, lo, hi, a)
+        answer(loss, data.X, lo, hi, c[t], a, v, self.work.fresh, w)
+        self.conjugate[r, j] = c[t] * conjugates(loss, data.y, lo, hi, a, room.c)
