@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -33,6 +33,19 @@ def three_domains() -> Problem:
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     z = np.einsum("ij,ij->i", X, rng.normal(size=(3, 3))[domain]) + 0.2 * rng.normal(size=60)
     return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), np.arange(60) % 4, domain), Logistic(), 0.05)
+
+
+def _unequal_domains(unit: float) -> Problem:
+    rows = np.concatenate([np.ones(1), -np.ones(4)])[:, None]
+    return Problem(Federation.from_arrays(unit * rows, unit * np.ones(5), np.repeat([0, 1], (1, 4))), Squared())
+
+
+unequal_domains = [
+    instance(f"unequal domains{more}", f"2 domains of 1 and 4 rows with opposed gradients at 0, squared loss{more}")(
+        partial(_unequal_domains, unit)
+    )
+    for unit, more in ((1.0, ""), (10.0, ", in tenths"))
+]
 
 
 @instance("log(2/sqrt 3)", "one column of ones, labels (+,+) in one domain and (+,-) in the other, logistic loss")

@@ -1,0 +1,86 @@
+"""JointMOCHA's rate with exact nodes, and why there is none where nodes miss rounds."""
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation, Hinge, Squared, run
+from fedconvex.driver import iterate
+from fedconvex.methods import MOCHA, JointMOCHA, NodeWork
+from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.joint_mocha import joint_mocha
+from fedconvex.verify import verify
+
+THEOREM = THEOREMS["joint-mocha"]
+
+
+def tasks(rng, m, d, loss):
+    y = rng.normal(size=m) if isinstance(loss, Squared) else rng.choice([-1.0, 1.0], m)
+    fed = Federation.from_arrays(rng.normal(size=(m, d)), y, np.arange(m))
+    return MultiTaskProblem(fed, loss, Covariance(float(10.0 ** rng.uniform(-2, 1)), 2.0))
+
+
+def one_task(lam):
+    return MultiTaskProblem(Federation.from_clients([([[1.0]], [1.0])]), Squared(), Covariance(lam))
+
+
+def test_the_rate_holds_and_the_gap_is_one(rng):
+    """Random tasks of one row; the mean gap by hand, nonnegative, and at most the bound."""
+    for loss in (Squared(), Hinge()):
+        for _ in range(4):
+            p, eta = tasks(rng, 3, 2, loss), float(10.0 ** rng.uniform(-1, 1))
+            method, best = JointMOCHA(eta=eta), p.solve()
+            found = verify(THEOREM, p, method, rounds=12)
+            V = best.alpha[:, None] * p.federation.X
+            h = float(p.conjugates(best.alpha).sum())
+            gaps = []
+            for t, state in iterate(method, p, rounds=12):
+                if t:
+                    forth = p.relation.value(state.w[0]) - np.sum(state.w[0] * V) - h
+                    back = p.relation.value(best.w) - np.sum(best.w * state.v[0]) - state.conjugate[0].sum()
+                    gaps.append(forth - back)
+            assert found.outcome.name == "HOLDS"
+            assert found.measured == pytest.approx(np.mean(gaps), rel=1e-9, abs=1e-12)
+            assert min(gaps) > -1e-6
+            bound = (np.sum(best.w**2) / eta + eta * np.sum(V**2)) / 24.0
+            assert found.bound.value == pytest.approx(float(bound), rel=1e-12)
+
+
+def test_planted_errors_and_what_it_does_not_speak_about():
+    steep = MultiTaskProblem(Federation.from_clients([([[1.0]], [1.0])]), Hinge(), Covariance(1000.0))
+    right, method = THEOREM.bound, JointMOCHA(eta=20.5)
+
+    def less(*args, **arguments):
+        found = right(*args, **arguments)
+        return type(found)({k: 0.94 * v for k, v in found.terms.items()}, found.quantity, found.source)
+
+    assert verify(THEOREM, steep, method, rounds=20).outcome.name == "HOLDS"
+    assert verify(THEOREM._replace(bound=less), steep, method, rounds=20).outcome.name == "VIOLATED"
+    two = MultiTaskProblem(Federation.from_clients([([[1.0], [2.0]], [1.0, 1.0])]), Hinge(), Covariance(1.0))
+    fixed = MultiTaskProblem(steep.federation, Hinge(), MeanRegularised(1.0, 0.5))
+    for p, wrong, words in (
+        (steep, JointMOCHA(), "one step eta of the server, got eta=None"),
+        (steep, JointMOCHA(eta=1.0, work=NodeWork(drop=0.5)), "all nodes in every round"),
+        (two, method, "one row each, got up to 2"),
+        (fixed, method, "a learned relationship"),
+        (steep, MOCHA(), "the method JointMOCHA"),
+    ):
+        verdict = verify(THEOREM, p, wrong, rounds=2)
+        assert verdict.outcome.name == "NOT_APPLICABLE" and words in verdict.reason, verdict
+    assert joint_mocha(2.0, 3.0, eta=0.5, rounds=2).value == pytest.approx((8.0 + 4.5) / 4.0)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_joint_mocha_diverges_where_nodes_miss_rounds():
+    """lam = 0.005, x = 1: back after a long absence, the node overshoots by (100 - eta)/(1 + eta), 49.5 for eta = 1.
+
+    Nine rounds of ten missed, it diverges; with smaller steps, or all rounds, it converges.
+    """
+    p = one_task(0.005)
+    often = NodeWork(drop=0.9)
+    for seed in (1, 2):
+        how = {"rounds": 3000, "tol": 1e-8, "seed": seed, "progress": False, "record_every": 50}
+        assert run(JointMOCHA(work=often, eta=1.0), p, **how).status.name == "DIVERGED"
+        assert run(JointMOCHA(work=often, eta=0.1), p, **how).status.name == "CONVERGED"
+    assert run(JointMOCHA(eta=1.0), p, rounds=100, tol=1e-8).status.name == "CONVERGED"
