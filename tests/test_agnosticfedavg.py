@@ -21,6 +21,7 @@ from fedconvex.methods import (
     ClientAdam,
     ClientMomentum,
     Decay,
+    OptimisticAFL,
     Point,
     Polytope,
     ProjectedStep,
@@ -542,3 +543,18 @@ def test_losses_by_domain_equal_those_of_single_rows(kind, monkeypatch):
             sent = domain_weighting.Message(W, np.array([[1.0, 1.0, 1.0], [1.0, 0.5, 0.25]]))
             reply, _ = method.local(problem, sent, clients, None, Draws(key_from_seed(0), np.arange(2), 0))
             np.testing.assert_allclose(reply.losses, expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_large_steps_of_the_domain_weights_go_round_in_circles():
+    """What docs/agnostic.md says: a step of 2 does not converge where a step of 1, and OptimisticAFL, do."""
+    rng = np.random.default_rng(101)
+    X, domain, models = rng.normal(size=(60, 3)), np.arange(60) % 3, 3.0 * rng.normal(size=(3, 3))
+    y = np.sign((X * models[domain]).sum(axis=1) + 0.5 * rng.normal(size=60))
+    problem = Problem(Federation.from_arrays(X, y, np.arange(60) // 15, domain), Logistic(), 0.05)
+    some = {"rounds": 600, "tol": 1e-6, "progress": False}
+    circles = run(AgnosticFedAvg(step_size=0.5, domain_step_size=2.0), problem, **some)
+    late = circles.trace.gap[300:]
+    assert late.max() > 0.05 and late.min() < 1e-3
+    assert run(AgnosticFedAvg(step_size=0.5, domain_step_size=1.0), problem, **some).gap <= 1e-6
+    assert run(OptimisticAFL(step_size=0.3, domain_step_size=2.0), problem, **some).gap <= 1e-6
