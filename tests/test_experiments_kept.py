@@ -83,10 +83,15 @@ def test_parts_come_back_as_they_were(tmp_path):
     with keeping(tmp_path / "p", "e", True, 1, None):
         kept("part one", make)
     assert len(made) == 3
+    for name in ("a", "b", "b"):  # the data of another folder
+        (tmp_path / name).mkdir(exist_ok=True)
+        with keeping(tmp_path / "p", "e", True, 1, tmp_path / name):
+            kept("part one", make)
+    assert len(made) == 5
     with keeping(tmp_path / "p", "e", True, 1, None), pytest.raises(TypeError, match="kept: values must be"):
         kept("another", lambda: {1, 2})
     kept("part one", make)  # outside nothing is kept
-    assert len(made) == 4
+    assert len(made) == 6
 
 
 def test_a_killed_run_goes_on(monkeypatch, tmp_path, capsys):

@@ -1,8 +1,8 @@
 """Finished parts of a long experiment, kept in a folder: a run that was killed goes on where it was.
 
 A part is what a function returned: numbers, text, arrays, lists, tuples, mappings, and named tuples and dataclasses of
-this package, stored in an npz archive without pickle. Parts belong to one experiment, version, seed, data file and
-state of the package's source; those of another are thrown away.
+this package, stored in an npz archive without pickle. Parts belong to one experiment, version, seed, data file or folder,
+and state of the package's source; those of another are thrown away.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
     if folder is None or not (data is None or isinstance(data, (str, Path))):
         yield
         return
-    read = "" if data is None or not Path(data).is_file() else hashlib.sha256(Path(data).read_bytes()).hexdigest()
-    identity = json.dumps([name, quick, seed, read, package_digest()])
+    identity = json.dumps([name, quick, seed, "" if data is None else _digest(Path(data)), package_digest()])
     mark = folder / _IDENTITY
     if folder.is_dir() and not (mark.is_file() and mark.read_text() == identity):
         shutil.rmtree(folder)
@@ -52,6 +51,14 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
         yield
     finally:
         _HOME.reset(token)
+
+
+def _digest(data: Path) -> str:
+    """Return a digest of a file, or of a folder's files by name, size and date; nothing where there is neither."""
+    if data.is_dir():
+        files = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in data.iterdir() if f.is_file())
+        return hashlib.sha256(repr((str(data.resolve()), files)).encode()).hexdigest()
+    return hashlib.sha256(data.read_bytes()).hexdigest() if data.is_file() else ""
 
 
 def kept(part: str, make: Callable[[], T]) -> T:
