@@ -359,6 +359,15 @@ def test_gaps_are_compared_at_equal_training_loss():
     assert not multiboost_claims._alike(with_test_loss(0.721)).holds
 
 
+def test_claims_fail_only_beyond_noise():
+    """A mean difference of .01 with a standard error of .01 or more is left open, of .1 not."""
+    noise = np.array([0.02, -0.02, 0.01, -0.01, 0.0])
+    for mean, verdict in ((-0.01, True), (0.01, None), (0.1, False)):
+        found = multiboost_claims.estimate(noise + mean)
+        assert found.half > 0.02 and multiboost_claims.at_most(found) is verdict
+        assert multiboost_claims.at_most(found, 0.02) is (mean < 0.1)
+
+
 def test_a_boost_that_is_good_elsewhere_is_noticed():
     outcomes = [
         o._replace(chosen=(*o.chosen[:2], o.chosen[2]._replace(test=np.array([0.45, 0.05]))))

@@ -1,8 +1,8 @@
 """Finished parts of a long experiment, kept in a folder: a run that was killed goes on where it was.
 
 A part is what a function returned: numbers, text, arrays, lists, tuples, mappings, and named tuples and dataclasses of
-this package, stored in an npz archive without pickle. Parts belong to one experiment, version, seed, data file or folder,
-and state of the package's source; those of another are thrown away.
+this package, stored in an npz archive without pickle. Parts belong to one experiment, version, seed, data (file or
+folder) and state of the package's source; those of another are thrown away.
 """
 
 from __future__ import annotations
