@@ -11,11 +11,11 @@ COMMON = {
     "loss": ("mean", "sum"),
     "squared": ("half", "whole"),
     "ridge": ("l2/2", "l2"),
-    "share": ("renormalised", "of all"),
+    "share": ("renormalised", "of all", "Scheme II"),
     "sampling": ("distinct", "replacement"),
     "work": ("shuffled", "in order"),
-    "last batch": ("kept", "dropped"),
-    "draw": ("distinct", "replacement"),
+    "last batch": ("kept", "dropped", "filled"),
+    "draw": ("distinct", "replacement", "passes", "stream"),
 }
 OWN = {
     "fedavg": {"schedule": ("constant", "1/(1+t)", "1/sqrt(1+t)"), "client": ("sgd", "momentum", "nesterov")},
@@ -23,14 +23,14 @@ OWN = {
     "scaffold": {"option": ("I", "II"), "server c": ("N", "S")},
     "fedopt": {
         "server": ("plain", "heavy-ball", "damped", "nesterov", "adam", "yogi", "adagrad"),
-        "v_0": ("tau^2", "0", "0.1"),
+        "v_0": ("tau^2", "0", "0.1", "1e-6, m too"),
         "epsilon": ("outside", "inside"),
         "bias correction": ("none", "both", "both, t + 1"),
     },
     "afl": {
         "ascent": ("projected", "exponentiated"),
         "order": ("at once", "weights first", "model first"),
-        "output": ("average before", "average after", "last"),
+        "output": ("average before", "average after", "average of all", "last"),
         "first weights": ("uniform", "n_k/n"),
     },
 }
@@ -72,8 +72,16 @@ def batches(h, c, n, rng):
     if b is None:
         return [np.arange(n)] * h["local_steps"]
     if not h["epochs"]:
-        return [rng.choice(n, min(b, n), replace=c["draw"] == "replacement") for _ in range(h["local_steps"])]
+        steps = h["local_steps"]
+        if c["draw"] in ("passes", "stream"):
+            passes = [rng.permutation(n) for _ in range(steps * b)]
+            rows = passes if c["draw"] == "passes" else [np.concatenate(passes)]
+            return [part[i : i + b] for part in rows for i in range(0, len(part), b)][:steps]
+        return [rng.choice(n, min(b, n), replace=c["draw"] == "replacement") for _ in range(steps)]
     order = rng.permutation(n) if c["work"] == "shuffled" else np.arange(n)
+    if c["last batch"] == "filled":
+        again = rng.permutation(n) if c["work"] == "shuffled" else np.arange(n)
+        order = np.concatenate([order, again[: -n % b]])
     cut = [order[i : i + b] for i in range(0, n, b)]
     return cut[:-1] if c["last batch"] == "dropped" and len(cut) > 1 and len(cut[-1]) < b else cut
 
@@ -119,7 +127,10 @@ class Server:
     """What the server of FedOpt remembers, and its step."""
 
     def __init__(self, h, c, w):
-        self.m, self.v, self.t = 0 * w, 0 * w + {"tau^2": h["epsilon"] ** 2, "0.1": 0.1}.get(c.get("v_0"), 0), 0
+        v_0 = {"tau^2": h["epsilon"] ** 2, "0.1": 0.1, "1e-6, m too": 1e-6}.get(c.get("v_0"), 0)
+        self.m, self.v, self.t = 0 * w, v_0 + 0 * w, 0
+        if v_0 == 1e-6 and c["server"] in ("adam", "yogi", "adagrad"):
+            self.m = self.m - 1e-6
 
     def step(self, h, c, delta):
         how, lr, b1, b2 = c["server"], h["server_step_size"], h["beta1"], h["beta2"]
@@ -153,6 +164,8 @@ def averaging(family, c):
             share = {k: len(clients[k][1]) / n if c["weights"] == "n_k/n" else 1 / K for k in done}
             total = sum(share[k] for k in who) if c["share"] == "renormalised" or m is None else 1
             delta = sum(share[k] / total * (done[k][0] - w) for k in who)
+            if c["share"] == "Scheme II" and m is not None:
+                delta = sum(share[k] * K / m * done[k][0] for k in who) - w
             if family == "scaffold":
                 delta = delta * h["server_step_size"]
                 control = control + sum(done[k][1] for k in who) / (K if c["server c"] == "N" else len(who))
@@ -183,6 +196,8 @@ def agnostic(c):
             new = w - h["step_size"] * sum(a * slope(h, c, w, X, y) for a, (X, y) in zip(p, clients, strict=True))
             if c["order"] != "weights first":
                 p = up(p, new if c["order"] == "model first" else w)
+            if c["output"] == "average of all" and not met:
+                met.append(w)
             met.append(w if c["output"] == "average before" else new)
             models.append(new if c["output"] == "last" else np.mean(met, axis=0))
             w = new

@@ -103,8 +103,9 @@ def move_afl(exam: Exam, r: Mapping[str, str], state: State, who: Sequence[int],
         seen = np.array([domain_loss(exam, r, k, point) for k in range(len(F))])
     if order != "weights first":
         mix = ascended(exam, r, mix, seen)
-    share, output = 1.0 / (t + 1.0), r.get("output", "average before")
-    met = {"average before": w, "average after": point}.get(output, point)
+    output = r.get("output", "average before")
+    share = 1.0 / (t + 2.0) if output == "average of all" else 1.0 / (t + 1.0)  # of what is new in the average
+    met = w if output == "average before" else point
     new = state | {"t": t + 1, "point": point, "mix": mix, "g": g, "F": F}
     new["average"] = point if output == "last" else state["average"] * (1.0 - share) + share * met
     return new | {"w": new["average"]}

@@ -26,10 +26,11 @@ def first(exam: Exam, r: Mapping[str, str]) -> State:
     w, K = exam.hyper["start"], len(exam.clients)
     zero = np.zeros_like(w)
     v = {"0": 0.0, "tau^2": exam.hyper["epsilon"] ** 2, "tau": exam.hyper["epsilon"], "0.1": 0.1, "1e-6": 1e-6}
+    m_0 = -1e-6 if r.get("v_0", "").endswith("m too") else 0.0  # m is of Delta, and what they start that of -Delta
     return {
         "t": 0, "w": w, "sent": w, "w0": w, "before": w, "own": (w,) * K, "s": 1.0, "velocity": (zero,) * K,
-        "c": zero, "c_before": zero, "c_i": (zero,) * K, "m": zero, "v": zero + v[r.get("v_0", "0")],
-        "mu": exam.hyper["proximal_mu"], "falls": 0,
+        "c": zero, "c_before": zero, "c_i": (zero,) * K, "m": zero + m_0,
+        "v": zero + v[r.get("v_0", "0").split(",")[0]], "mu": exam.hyper["proximal_mu"], "falls": 0,
     }  # fmt: skip
 
 
@@ -156,12 +157,14 @@ def shares(exam: Exam, r: Mapping[str, str], who: Sequence[int]) -> np.ndarray:
         return q
     if how == "plain":
         return np.full(len(who), 1.0 / len(who))
-    return q / q.sum() if how == "renormalised" else q * (K / len(who) if how == "unbiased" else 1.0)
+    scale = K / len(who) if how in ("unbiased", "Scheme II", "twice") else 1.0
+    return scale * (q / q.sum() if how in ("renormalised", "twice") else q)
 
 
 def average(exam: Exam, r: Mapping[str, str], w: np.ndarray, q: np.ndarray, models: Sequence[np.ndarray]) -> np.ndarray:
     """Return the average of models that weigh q, seen from w: what is missing to 1 stays at w."""
-    if (r.get("share") == "shrinking" and exam.events == "partial") or r.get("weights", "").endswith("models"):
+    summed = r.get("share") in ("shrinking", "Scheme II") and exam.events == "partial"
+    if summed or r.get("weights", "").endswith("models"):
         return np.tensordot(q, np.stack(models), 1)
     return w + np.tensordot(q, np.stack([u - w for u in models]), 1)
 

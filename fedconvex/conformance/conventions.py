@@ -166,6 +166,7 @@ LOCAL = (
         Value("distinct", "a local step draws a fresh batch of different rows"),
         Value("replacement", "a local step draws a fresh batch, rows with replacement"),
         Value("passes", "local steps go through the rows in random order, batch by batch, and shuffle them anew"),
+        Value("stream", "local steps take batches off passes in random order; a batch may span two passes"),
         Value("first rows", "a local step takes the first rows, always the same", "error"),
         shown=lambda exam, r: _batches(exam, r) and not exam.hyper["epochs"],
     ),
@@ -173,6 +174,7 @@ LOCAL = (
         "last batch",
         Value("kept", "the last batch of a pass is taken though it is smaller", "published"),
         Value("dropped", "the last batch of a pass is left out if it is smaller"),
+        Value("filled", "the last batch of a pass is filled up with the first rows of another pass"),
         Value(
             "full divisor", "the last batch of a pass is divided by the batch size, though it has fewer rows", "error"
         ),
@@ -194,6 +196,12 @@ PARTIAL = (
         Value("plain", "a round's clients are averaged plainly, whatever they weigh otherwise", when=unequal),
         Value("of all", "a round's clients keep their weights among all, and the rest of the model stays"),
         Value("unbiased", "the weights of a round's clients are multiplied by K/m", when=unequal),
+        Value(
+            "Scheme II",
+            "a round's models are summed with p_k K/m, which need not sum to 1 (Li et al. 2020, Scheme II as printed)",
+            when=unequal,
+        ),
+        Value("twice", "a round's clients are averaged, and the update is multiplied by K/m on top of that", "error"),
         Value("shrinking", "a round's clients keep their weights among all, so that the model shrinks", "error"),
         shown=_partial,
     ),

@@ -29,6 +29,7 @@ DEFAULTS = {  # every hyper-parameter that an exam may give; what an algorithm d
     "seed": 0,
     "start": None,
     "proximal_mu": 0.7,
+    "alpha": 0.8,
     "server_step_size": 0.6,
     "momentum": 0.5,
     "client_momentum": 0.4,
@@ -199,7 +200,14 @@ def batch_draws(exam: Exam, n: int, r: Mapping[str, str]) -> list[tuple[tuple[tu
     b = min(b, n)
     if epochs and r.get("work") != "fresh":
         orders = [rows] if r.get("work") == "in order" else itertools.permutations(rows)
-        sequences: Any = (_passes(order, b, r.get("last batch", "kept"), epochs) for order in orders)
+        last, fixed = r.get("last batch", "kept"), r.get("work") == "in order"
+        sequences: Any = (
+            _passes(order + more, b, last, epochs) for order in orders for more in _filling(rows, b, last, fixed)
+        )
+    elif not epochs and r.get("draw") == "stream":
+        taken = b * exam.steps
+        streams = itertools.product(itertools.permutations(rows), repeat=-(-taken // n))
+        sequences = (_passes(tuple(itertools.chain(*s))[:taken], b, "kept", 1) for s in streams)
     elif not epochs and r.get("draw") == "passes":
         shuffled = [_passes(order, b, "kept", 1) for order in itertools.permutations(rows)]
         passes = itertools.product(shuffled, repeat=-(-exam.steps // len(shuffled[0])))
@@ -214,6 +222,12 @@ def batch_draws(exam: Exam, n: int, r: Mapping[str, str]) -> list[tuple[tuple[tu
         found[batches] = found.get(batches, 0) + 1
     total = sum(found.values())
     return [(batches, count / total) for batches, count in found.items()]
+
+
+def _filling(rows: tuple[int, ...], b: int, last: str, in_order: bool) -> list[tuple[int, ...]]:
+    """Return the rows that a last batch may be filled up with: the first of the next pass."""
+    missing = -len(rows) % b if last == "filled" else 0
+    return [rows[:missing]] if in_order else list(itertools.permutations(rows, missing))
 
 
 def _passes(order: tuple[int, ...], b: int, last: str, epochs: int) -> tuple[tuple[int, ...], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fedconvex.conformance import agnostic, averaging
+from fedconvex.conformance import agnostic, averaging, feddyn
 from fedconvex.conformance.conventions import BASE, LOCAL, PARTIAL, Convention, Value, always, only, pick
 from fedconvex.conformance.exams import Exam
 
@@ -237,6 +237,7 @@ SERVER = (
         Value("0.1", "v starts at 0.1"),
         Value("tau", "v starts at tau, not tau^2"),
         Value("1e-6", "v starts at 1e-6"),
+        Value("1e-6, m too", "v starts at 1e-6, and so does the first moment of -Delta"),
         shown=_adaptive,
     ),
     pick(
@@ -373,6 +374,7 @@ AFL = (
         "output",
         Value("average before", "the model is the average of w_0, ..., w_t", PUBLISHED),
         Value("average after", "the model is the average of w_1, ..., w_{t+1}", PUBLISHED),
+        Value("average of all", "the model is the average of w_0, ..., w_{t+1}"),
         Value("last", "the model is the last point w_{t+1}"),
     ),
     pick(
@@ -438,6 +440,9 @@ FAMILIES = {
         Family("fedopt", "averaging with a server optimiser", "Reddi et al., ICLR 2021, Algorithms 1 and 2",
                (*FOLLOWS, SERVER_STEP, *SERVER), ALL, knows=_OPT,
                server_side=tuple(c.name for c in (SERVER_STEP, *SERVER))),
+        Family("feddyn", "averaging with dynamic regularisation", "Acar et al., ICLR 2021, Algorithm 1",
+               (SOLVER, *_unless_exact(*feddyn.UNIFORM, *LOCAL, *PARTIAL), *feddyn.DYNAMIC), ALL, knows=("alpha",),
+               first=feddyn.first, reply=feddyn.reply, move=feddyn.move),
         Family("fednova", "normalised averaging", "Wang et al., NeurIPS 2020, Section 4",
                (*FOLLOWS, NORMALISATION), ALL),
         Family("fedsam", "averaging with sharpness-aware steps", "Qu et al., ICML 2022, Algorithm 1",

@@ -1,8 +1,8 @@
 """What no reading is needed for: limits and rates in closed form, and invariances, on squared losses.
 
 Local steps on a quadratic are affine maps, w <- S_k^E w + (...): FedAvg's and FedProx's fixed points, and how fast they
-are reached, are those of the average map, and not the minimiser; SCAFFOLD's is the minimiser. The order of a client's
-rows, the order of the clients, and the units of the features must not matter.
+are reached, are those of the average map, and not the minimiser; SCAFFOLD's and FedDyn's is the minimiser. The order of
+a client's rows, the order of the clients, and the units of the features must not matter.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _all(family: str, exam: Exam, r: Mapping[str, str], train: Any, a: Abilities
     if usual and weighted in ("n_k/n", "1/K") and prox in ("mu d^2", "(mu/2) d^2"):
         if family in ("fedavg", "fedsgd", "fedprox"):
             yield from _affine(exam, r, train, a, tol)
-        if family == "scaffold" and (weighted == "1/K" or r.get("c weights") == "as models"):
+        if (family == "scaffold" and r.get("c weights") == "as models") or (
+            family in ("scaffold", "feddyn") and weighted == "1/K"
+        ):
             yield from _corrected(exam, r, train, a, tol)
 
 
@@ -97,7 +99,7 @@ _USUAL = {
 
 
 def _corrected(exam: Exam, r: Mapping[str, str], train: Any, a: Abilities, tol: float) -> list[Check]:
-    """Hold a long run of SCAFFOLD against the minimiser of sum_k p_k f_k, the fixed point of single steps."""
+    """Hold a long run of SCAFFOLD or FedDyn against the minimiser of sum_k p_k f_k, the fixed point of single steps."""
     one = exam._replace(hyper=exam.hyper | {"local_steps": 1})
     A, b = round_map(one, r)
     best = np.linalg.solve(np.eye(len(b)) - A, b)

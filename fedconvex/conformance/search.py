@@ -49,6 +49,7 @@ class Found(NamedTuple):
     errors: int
     distances: Mapping[str, float]
     rounds: Mapping[str, int]
+    log_likelihood: float = 0.0  # of all draws seen, in the exams whose outcomes could be enumerated
 
     @property
     def distance(self) -> float:
@@ -208,12 +209,12 @@ def _within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> 
     """Return the matching readings with at most so many errors, how many were tried, and what else was near."""
     alive, tried, passed = [Found({}, 0, {}, {})], 0, math.inf
     for a in asked:
-        passing: list[tuple[float, Found]] = []
+        passing: list[Found] = []
         readings = (r for f in alive for r in expand(family.conventions, a.exam, f.reading, budget - f.errors))
         known = {tuple(sorted(f.reading.items())): f for f in alive}
         for r in itertools.islice(readings, READINGS):
             if count_outcomes(a.exam, r) > ORDERS:  # too many to enumerate: this exam says nothing about it
-                passing.append((0.0, _before(known, r)._replace(reading=r)))
+                passing.append(_before(known, r)._replace(reading=r))
                 continue
             tried += 1
             seen = follow(family, a, r, tol, tol)
@@ -221,13 +222,17 @@ def _within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> 
                 passed = min(passed, seen.distance)
                 continue
             old = _before(known, r)
-            passing.append((seen.log_likelihood, old._replace(
+            passing.append(old._replace(
                 reading=r, errors=_errors(family, r), distances={**old.distances, a.exam.name: seen.distance},
-            )))  # fmt: skip
+                log_likelihood=old.log_likelihood + seen.log_likelihood,
+            ))  # fmt: skip
         if not passing:
             return [], tried, passed
-        best = max((likelihood for likelihood, _ in passing if likelihood < 0.0), default=0.0)
-        alive = [f for likelihood, f in passing if likelihood >= best + math.log(COINCIDENCE)]
+        enumerated = [f.log_likelihood for f in passing if a.exam.name in f.distances]
+        best = max(enumerated, default=0.0)
+        alive = [
+            f for f in passing if a.exam.name not in f.distances or f.log_likelihood >= best + math.log(COINCIDENCE)
+        ]
     return alive, tried, passed
 
 
