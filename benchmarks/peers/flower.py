@@ -2,29 +2,28 @@
 
 The clients are plain full-batch gradient steps in NumPy: what is examined is what the strategy makes of their models.
 
-    python -m venv flower && flower/bin/pip install flwr==1.41.0
-    PYTHONPATH=.:benchmarks/peers flower/bin/python benchmarks/peers/flower.py [FILE.json]
+    python -m venv flower && flower/bin/pip install -r benchmarks/peers/requirements-flower.txt
+    PYTHONPATH=.:benchmarks/peers flower/bin/python benchmarks/peers/flower.py [NAME ...] [FILE.json]
 
 FedProx is not among them: its strategy sends mu to the clients, and the proximal term is the client's own.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from examine import examine
 from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server import strategy
 
-from fedconvex.conformance import can, conform
+from fedconvex.conformance import can
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
+
+__all__ = ["IMPLEMENTATIONS", "examined"]
 
 Train = Callable[[Any, Any, int], list[np.ndarray]]
 
@@ -65,7 +64,7 @@ def momentum(first: Any, h: dict[str, Any]) -> Any:
     return cls(initial_parameters=first, server_learning_rate=h["server_step_size"], server_momentum=h["momentum"])
 
 
-STRATEGIES = {
+IMPLEMENTATIONS = {
     "FedAvg": ("fedavg", examined(lambda first, h: strategy.FedAvg(initial_parameters=first))),
     "FedAvgM": ("fedopt", examined(momentum)),
     "FedAdam": ("fedopt", examined(adaptive(strategy.FedAdam, "beta_1", "beta_2"))),
@@ -73,16 +72,5 @@ STRATEGIES = {
     "FedAdagrad": ("fedopt", examined(adaptive(strategy.FedAdagrad))),
 }
 
-
-def main() -> None:
-    """Examine every strategy, print the answers, and write them as JSON if a file is named."""
-    found = {name: conform(train, family) for name, (family, train) in STRATEGIES.items()}
-    for name, answer in found.items():
-        print(f"{name} of flwr {version('flwr')}\n{answer}\n")
-    if len(sys.argv) > 1:
-        answers = {name: answer.to_dict() for name, answer in found.items()}
-        Path(sys.argv[1]).write_text(json.dumps({"flwr": version("flwr"), "strategies": answers}, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    examine("flwr", IMPLEMENTATIONS)
