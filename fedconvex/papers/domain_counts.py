@@ -2,11 +2,11 @@
 
 1. Twelve clients of unequal sizes with images of three kinds: upright, slanted with thick strokes, turned by a quarter.
    The kinds are the given domains. Ten classes, multinomial logistic regression, l2 = 0.001.
-2. For p = 1, ..., 12: clients grouped into p domains by k-means on their mean features. For p = 3 also the given
-   domains, and groups by gradients at the pooled minimiser and by shares of labels.
-3. The bound, for shares of errors and five hypotheses of earlier rows (the pooled model, the minimax model, and one of
-   each kind): training error, complexity and deviation of the domain where their sum is largest, and the discrepancy
-   of clients from their domains. With a quarter of the rows, and with all.
+2. For p = 1, ..., 12: clients grouped into p domains by k-means on the mean features of their earlier rows. For p = 3
+   also the given domains, and groups by gradients at the pooled minimiser and by shares of labels, of the same rows.
+3. The bound, for shares of errors and five hypotheses of the earlier rows (the pooled model, the minimax model, and
+   one of each kind): training error, complexity and deviation of the domain where their sum is largest, and the
+   discrepancy of clients from their domains. With a quarter of the rows, and with all.
 4. For each grouping the exact minimax model of its domains: test loss and error on rows of every kind, the worst kind
    and the mean over the training rows' kinds. p = 1 is the pooled model, p = 12 every client for itself.
 """
@@ -110,6 +110,7 @@ def problem_of(clients: Federation, domain: np.ndarray) -> Problem:
 def bounds(data: Drawn, number: int) -> Iterator[Row]:  # 3
     """Yield the terms of the bound for every grouping by features, with few rows and with all."""
     before = problem_of(data.earlier, KIND)
+    groups = [cluster(data.earlier, p).domain for p in range(1, K + 1)]
     own = [Problem(before.federation.subset(np.flatnonzero(KIND == j).tolist()), before.loss, L2) for j in range(GIVEN)]
     models = np.array([before.solve().w, before.solve_minimax().w, *(p.solve().w for p in own)])
     tested = np.array([1.0 - accuracies(models, *rows) for rows in data.test])  # (kinds, H)
@@ -117,8 +118,7 @@ def bounds(data: Drawn, number: int) -> Iterator[Row]:  # 3
         clients = _part(data.train, share)
         spans = zip(clients.ptr[:-1], clients.ptr[1:], strict=True)
         errors = np.array([1.0 - accuracies(models, clients.X[a:b], clients.y[a:b]) for a, b in spans]).T  # (H, K)
-        for p in range(1, K + 1):
-            domain = cluster(clients, p).domain
+        for p, domain in enumerate(groups, 1):
             found = domain_terms(errors, clients.sizes, domain, delta=DELTA)
             each = (domain_terms(errors, clients.sizes, domain, mine, delta=DELTA).bound for mine in errors)
             spare = min(float(b - error) for b, column in zip(each, tested.T, strict=True) for error in column)
@@ -136,7 +136,7 @@ def _part(clients: Federation, share: float) -> Federation:
 def scores(data: Drawn, number: int) -> Iterator[Row]:  # 4
     """Yield test losses and errors of the minimax model of every grouping."""
     share = np.bincount(KIND, data.train.sizes) / data.train.n
-    for by, domain in groupings(problem_of(data.train, KIND)):
+    for by, domain in groupings(problem_of(data.earlier, KIND)):
         found = problem_of(data.train, domain).solve_minimax()
         losses = np.array([mean_losses(found.w[None], *rows)[0] for rows in data.test])
         errors = np.array([1.0 - accuracies(found.w[None], *rows)[0] for rows in data.test])
@@ -255,9 +255,10 @@ def _notes(name: str, scale: DomainsScale, bound: Repeated) -> tuple[str, ...]:
     train, earlier, test = scale.rows
     least = {share: ", ".join(map(str, turns(bound, share))) for share in (FEW, 1.0)}
     return (
-        f"Data: {name}; {train:,} images to train on, {earlier:,} earlier ones for the hypotheses, {test:,} to test on "
-        f"in all three kinds; {scale.repetitions} draws. Kinds have 6, 5 and 4 fifteenths of the rows, and four "
-        "clients each with a half, a quarter and two eighths of these.",
+        f"Data: {name}; {train:,} images to train on, {earlier:,} earlier ones for hypotheses and groups, both of "
+        f"which are then fixed before the training rows, {test:,} to test on in all three kinds; {scale.repetitions} "
+        "draws. Kinds have 6, 5 and 4 fifteenths of the rows, and four clients each with a half, a quarter and two "
+        "eighths of these.",
         f"The bound is least at {least[1.0]} domains (all rows, draw by draw) and {least[FEW]} (a quarter of them). It "
         f"holds with probability {1.0 - DELTA:g} up to the noise of the discrepancy, which is measured on the rows.",
         "From the literature: that complexity and discrepancy trade against each other. The paper prints no experiment "

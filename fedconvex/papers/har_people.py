@@ -45,8 +45,9 @@ class PeopleScale(NamedTuple):
 
 
 FULL = PeopleScale(5, (1e-3, 1e-2, 1e-1), 10)
-LARGE = PeopleScale(3, (1e-4, 1e-3, 1e-2), 10)
+LARGE = PeopleScale(5, (1e-5, 1e-4, 1e-3, 1e-2), 10)
 QUICK = PeopleScale(3, (1e-3, 1e-2), 4)
+QUICK_LARGE = PeopleScale(3, (1e-4, 1e-3), 4)
 
 
 def fit(kind: str, train: Federation, lam: float) -> tuple[np.ndarray, float]:
@@ -80,9 +81,8 @@ def people(tasks: Federation, number: int, scale: PeopleScale, seed: int) -> Ite
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     """Fit all kinds of models on every shuffle; data: a path as for `fedconvex.papers.mocha.har.load_tasks`."""
-    scale, name = QUICK if quick else FULL if data is None else LARGE, "pairs of digits"
-    if data is not None:
-        name = Path(data).stem
+    small, large = (QUICK, FULL) if data is None else (QUICK_LARGE, LARGE)
+    scale, name = small if quick else large, "pairs of digits" if data is None else Path(data).stem
     tasks = digit_pairs(scale.digits, seed) if data is None else load_tasks(data)
     rows = repeat(scale.shuffles, lambda r: people(tasks, r, scale, seed), tell)
     found = Repeated(tuple(rows), TEST / (1.0 - TEST))
@@ -90,7 +90,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     return Findings(
         f"FedAvg, local models and MOCHA, task by task: {name}",
         tuple(claims(found)),
-        _notes(tasks, scale),
+        _notes(tasks, scale, found),
         {"people": _draw(found)},
         {
             "table": over.table(("model",), ("error %", "over tasks")),
@@ -138,12 +138,14 @@ def claims(found: Repeated) -> Iterator[Claim]:
     yield higher(text, [("standard deviations over tasks, difference, points", spread)])
 
 
-def _notes(tasks: Federation, scale: PeopleScale) -> tuple[str, ...]:
+def _notes(tasks: Federation, scale: PeopleScale, found: Repeated) -> tuple[str, ...]:
+    chosen = {kind: sorted({r["lam"] for r in found.where(model=kind).rows}) for kind in KINDS}
     (fed, fed_sd), (multi, multi_sd) = REPORT.values()
     return (
         f"Data: {tasks.K} tasks of {tasks.sizes.min()} to {tasks.sizes.max()} rows, {tasks.d} features; "
         f"{scale.shuffles} shuffles, lam of {', '.join(f'{x:g}' for x in scale.lambdas)}; MOCHA's models with "
         "lam1 = lam and lam2 = lam/2.",
+        "Chosen: " + "; ".join(f"{kind} {', '.join(f'{x:g}' for x in v)}" for kind, v in chosen.items()) + ".",
         f"A report's Table 2 prints FedAvg {fed} ({fed_sd}) and MOCHA {multi} ({multi_sd}), labelled MSE. The second "
         f"pair equals the multi-task error of Smith et al. (2017), {SMITH[0]} ({SMITH[1]}), which is in per cent: as a "
         "mean squared error of labels 0 and 1 it would be 0.0046. A mean squared error of 0.51 would be worse than "
@@ -159,6 +161,7 @@ def _draw(found: Repeated) -> Any:
         mean = [100.0 * found.values("error", model=kind, task=t).mean() for t in tasks]
         look = {"marker": ".", "markersize": 4, "linewidth": 1.0, "label": kind, "color": COLOURS[j % len(COLOURS)]}
         axes[0].plot(range(len(tasks)), sorted(mean), **look)
+    axes[0].xaxis.get_major_locator().set_params(integer=True)
     panel(axes[0], "tasks in order of their error", "task", "test error (%), mean of the shuffles")
     axes[0].legend(frameon=False, fontsize=7.5)
     over = tuple(r | {"": "mean over tasks"} for r in over_tasks(found).rows)
