@@ -288,9 +288,11 @@ def _draw(found: dict[str, Repeated]) -> Any:
     )
     draw_bars(axes[0], Repeated(named), "rounds", "cell", "division")
     panel(axes[0], "to the target: E, B", y="rounds, mean and s.d.", log="y")
-    axes[0].legend(frameon=False, fontsize=7.5)
+    axes[0].set_ylim(top=8.0 * max(r["rounds"] for r in named))  # room for the legend
+    axes[0].legend(frameon=False, fontsize=7.5, loc="upper left", ncols=2)
     draw_curves(axes[1], found["starts"], "local steps", "average", "start")
     panel(axes[1], "average of two models", "local steps", "training loss", log="xy")
+    axes[1].tick_params(which="minor", labelsize=8)
     axes[1].legend(frameon=False, fontsize=7.5)
     shot = found["one_round"]
     long = [
