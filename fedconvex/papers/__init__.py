@@ -17,6 +17,7 @@ from fedconvex.papers import (
     communication,
     data_sharing,
     domain_counts,
+    dynamic_logistic,
     dynamic_msd,
     fedavg_central,
     fedprox_stragglers,
@@ -51,6 +52,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     e.name: e
     for e in (
         dynamic_msd.EXPERIMENT,
+        dynamic_logistic.EXPERIMENT,
         scaffold_quadratics.EXPERIMENT,
         scaffold_similarity.EXPERIMENT,
         multiboost.EXPERIMENT,

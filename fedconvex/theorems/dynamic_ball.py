@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex._check import instance, real, whole
+from fedconvex._check import bad, instance, raw, real, vector, whole
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.problems import MovingTarget, Problem
-from fedconvex.theorems.dynamic_msd import msd_refined
+from fedconvex.theorems.dynamic_msd import contraction, msd_refined
 from fedconvex.theorems.parts.curvatures import bends, hessians
 from fedconvex.theorems.parts.instances import at_minimiser
 from fedconvex.theorems.parts.instances import instance as example
@@ -22,17 +22,19 @@ from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
     SETTING,
+    TrackingConstants,
     agents_of,
     equal_agents,
     error2_of,
     sampled_agents,
     sampling,
     step_of,
+    strongly_convex,
     tracking_constants,
 )
 from fedconvex.theory.bound import MEAN_SQUARE_DEVIATION, Hypothesis, require
 
-__all__ = ["STATEMENT", "THEOREMS", "reach"]
+__all__ = ["STATEMENT", "THEOREMS", "followed", "reach"]
 
 NAME = "Dynamic FedAvg on a ball"
 EPS = float(np.finfo(float).eps)
@@ -57,6 +59,11 @@ Ball      If r_i <= r and m_k r_{i-1} + (1 - m_k) G_k/nu_k(r) <= r for all k and
           the iterations up to T lie within r of the minimiser, and ‖e_i‖ <= r_i.
 MSD       Then version R of the mean-square deviation holds up to T with nu(r) and, for delta_P, delta_k, delta_{P,k},
           the largest curvatures within r of w^o. For T = infinity and r_0 = 0: the limit, from any start.
+Any path  All E_k = 1, A = A(a) of version R, S_i = S at w_i^o, U_i = the noise of fresh labels: x_0 >= ‖e_0‖^2,
+          y_i = min_{a: A >= 0} (1 - nu A) x_{i-1} + mu^2 [(1 + a) S_{i-1} + U_{i-1}],
+          x_i = (y_i^{1/2} + ‖w_i^o - w_{i-1}^o‖)^2: E‖e_i‖^2 <= x_i, however the target moves.
+Chances   P(y = 1) = sigma(x'(theta_k + s)) with sigma(z) = 1/(1 + e^-z): the minimiser w^o(s) of the expected logistic
+          risk moves by at most lambda_max(mean_k mean_n x x')/(4 l2) times what s moves by.
 """,
     source="""
 Bounds of the form of Rizk, Vlaski, Sayed, "Dynamic federated learning", arXiv:2002.08782, which assume strong convexity
@@ -73,7 +80,8 @@ of bounded steps (`MovingTarget(bounded=True)`) a run cannot leave a ball, whose
 
 **The walk is exact.** The target of `MovingTarget` moves by q_i, not by something like it: scores are x'(w - s), and
 l2 is centred at s, so that V_k(w°) and ∇P_k(w°) never change. If the chances of labels move instead, the minimiser of
-the regularised risk does not move by q_i, nor by a vector of mean zero.
+the regularised risk does not move by q_i, nor by a vector of mean zero, and V_k(w°) changes. `followed` bounds the
+error along any path of minimisers, which the experiment `dynamic-logistic` computes.
 """,
     proof="""
 **Curvature.** P(w° + h) has ⟨∇P(w° + h) - ∇P(w°), h⟩ = mean (x'h)² m(x'h) + l2‖h‖², m(u) the mean of l'' between z =
@@ -92,11 +100,19 @@ convex; there ∇Q(v) - ∇Q(w) = M(v - w) with 0 ≤ M ≤ δ_k(r), so that ‖
 nonexpansiveness with the ball's constants. Step 4 there is ρ ≥ ν(r)‖e‖².
 
 **Limit.** Local steps of two runs with the same draws bring them together by a factor 1 - ηl2 at most, since M ≥ l2:
-the limit does not depend on the start, and from w° no run leaves the ball of T = ∞. ∎
+the limit does not depend on the start, and from w° no run leaves the ball of T = ∞.
+
+**Any path.** With E_k = 1 there is no incremental noise, and version R bounds E‖w_i - w°_{i-1}‖² by y_i, for every a.
+Fresh labels add to a batch's gradient a vector of mean zero that does not depend on w: only its variance, U, is added.
+Then Minkowski's inequality, the path being given: that costs more than a walk of independent steps does, whose mixed
+terms vanish.
+
+**Chances.** ∇P(w°(s); s) = 0 differentiated: dw°/ds = H(w°)⁻¹ mean σ'(x'(θ_k + s)) x x', with H ≥ l2 and σ' ≤ 1/4. ∎
 """,
     loose="""
 ν(r) supposes the worst direction and the largest distance at once. With mini-batches G_k is a row's gradient and ν_k is
-l2, so that the ball of an unlimited run is wide and ν(r) is little more than l2; over few iterations it is not.
+l2, so that the ball of an unlimited run is wide and ν(r) is little more than l2; over few iterations it is not. Along a
+path the lag is bounded by the step length over μν, where a walk has a root of it.
 """,
 )
 
@@ -160,6 +176,89 @@ def reach(
     for _ in range(8):  # where a radius serves, so does the one that it gives
         r = pull.farthest(r, Q, T, r0)
     return r
+
+
+def followed(
+    constants: TrackingConstants,
+    moves: Any,
+    noise: Any,
+    *,
+    step_size: float,
+    labels: Any = 0.0,
+    start2: float = 0.0,
+    **agents: Any,
+) -> np.ndarray:
+    """Return bounds of E‖e_i‖^2 along a path of minimisers that is given, i = 0, ..., T.
+
+    Parameters
+    ----------
+    constants : TrackingConstants
+        Of all risks on the path: only convexity, smoothness and sizes are used.
+    moves : array (T,)
+        ‖w_i^o - w_{i-1}^o‖.
+    noise : array (T,) or float
+        S_{i-1}: the noise of batches and absent agents at w_{i-1}^o; see `noise_at_optimum`.
+    step_size : float
+        mu.
+    labels : array (T,) or float
+        U_{i-1}: what fresh labels add to the variance of the averaged gradient.
+    start2 : float
+        ‖e_0‖^2.
+    participation, batch_size : int, int or array (K,), optional
+        As for `fedconvex.theorems.parts.tracking.sampling`; local_steps must be 1.
+
+    Raises
+    ------
+    AssumptionError
+        If an agent does more than one step, or steps are too long.
+
+    Examples
+    --------
+    A target that moves by 0.1 an iteration: x = (x^(1/2) (1 - 2 mu nu + mu^2 nu delta)^(1/2) + 0.1)^2 in the limit.
+
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.theorems.dynamic_ball import followed
+    >>> from fedconvex.theorems.parts.tracking import tracking_constants
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0])]), Logistic(), 0.25)
+    >>> bounds = followed(tracking_constants(problem), np.full(500, 0.1), 0.0, step_size=2.0)
+    >>> round(float(bounds[-1]) ** 0.5 * (1.0 - 0.5**0.5), 12)
+    0.1
+    """
+    instance("followed: constants", constants, TrackingConstants)
+    mu, x = real("step_size", step_size, low=0.0, strict=True), real("start2", start2, low=0.0)
+    D = _along("moves", vector("moves", moves), np.size(moves))
+    S, U = (_along(name, given, D.size) for name, given in (("noise", noise), ("labels", labels)))
+    (more, kept), out = _contractions(constants, mu, agents), [x]
+    with np.errstate(over="ignore"):
+        for move, still, fresh in zip(D.tolist(), S.tolist(), U.tolist(), strict=True):
+            y = math.inf if math.isinf(x) else float(np.min(kept * x + mu * mu * (more * still + fresh)))
+            root = math.sqrt(y) + move
+            x = root * root
+            out.append(x)
+    return np.array(out)
+
+
+def _contractions(c: TrackingConstants, mu: float, agents: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 + a and 1 - nu A(a) for Young's parameters a with A(a) >= 0, where all agents do one step."""
+    s, name, a = sampling(c.sizes, **agents), "Dynamic FedAvg along a path", np.append(np.logspace(-4.0, 4.0, 161), 1.0)
+    A = contraction(c, s, mu, a)
+    text = f"step_size = {mu:g}, delta_P = {c.delta_P:g}"
+    strongly_convex(name, c)
+    require(
+        name,
+        Hypothesis("one local step each", f"{s.E.max():g}", bool(np.all(s.E == 1.0))),
+        Hypothesis("A >= 0 for some a (smaller steps)", text, bool(A.max() >= 0.0)),
+    )
+    return 1.0 + a[A >= 0.0], np.maximum(1.0 - c.nu * A[A >= 0.0], 0.0)
+
+
+def _along(who: str, x: Any, T: int) -> np.ndarray:
+    """Return nonnegative numbers, one for every iteration."""
+    a = np.broadcast_to(real(who, x, low=0.0), (T,)) if np.ndim(raw(who, x)) == 0 else vector(who, x, T)
+    if a.size and a.min() < 0.0:
+        raise bad(who, "be nonnegative", f"{a.min():g}")
+    return a
 
 
 def bounded_walk(longest: Any) -> tuple[Hypothesis, ...]:

@@ -19,6 +19,7 @@ from fedconvex.theorems.parts.tracking import (
     ASSUMPTIONS,
     SETTING,
     SOURCE,
+    Sampling,
     TrackingConstants,
     agents_of,
     agents_space,
@@ -218,17 +219,15 @@ def msd_refined(
     theorem = "fedconvex, MSD, version R (form of Rizk, Vlaski, Sayed 2020)"
     requires = strongly_convex(theorem, constants) + require(theorem, *nonexpansive(constants, mu, s))
     c, kappa = constants, constants.delta_k * constants.delta_P_k
-    c_s = float(np.max(s.tau_s * c.delta_k + np.maximum(s.tau_eps - s.tau_s, 0.0) * c.delta_P_k)) / s.L
     c_d = float(np.max(s.a * kappa * (s.tau_1 * c.delta_k + np.maximum(1.0 - s.tau_1, 0.0) * c.delta_P_k)))
     data, model = noise_at_optimum(c, s)
     S_d = float(np.mean(s.a * kappa * (c.gradient2_k + s.tau_1 * c.variance_k)))
     a, t = (x.ravel() for x in np.meshgrid(_YOUNG, _SPLITS if s.a.any() else (0.0,)))
-    more = 1.0 + 1.0 / a
-    A = 2.0 * mu - mu * mu * (np.maximum(0.0, 1.0 - more * s.tau_eps / s.L) * c.delta_P + more * c_s)
-    text = f"step_size = {mu:g}, delta_P = {c.delta_P:g}, c_s = {c_s:g}"
+    A = contraction(c, s, mu, a)
+    text = f"step_size = {mu:g}, delta_P = {c.delta_P:g}, c_s = {_shared_noise(c, s):g}"
     requires += require(theorem, Hypothesis("A > 0 for some a (smaller steps)", text, bool(A.max() > 0.0)))
     inverse = 1.0 / t if s.a.any() else np.zeros_like(t)
-    C = mu**4 * more * c_d * inverse
+    C = mu**4 * (1.0 + 1.0 / a) * c_d * inverse
     gap = np.where(A / (1.0 - t) >= C, (c.nu * A - t) / (1.0 - t) - c.nu * C, -np.inf)  # 1 - lambda
     shares = {
         "data variability": (1.0 + a) * mu**2 * data / (1.0 - t),
@@ -238,6 +237,18 @@ def msd_refined(
     }
     best = _best(gap, sum(shares.values()), rounds, start2)
     return _recursion(theorem, float(gap[best]), {k: v[best] for k, v in shares.items()}, requires, rounds, start2)
+
+
+def contraction(c: TrackingConstants, s: Sampling, mu: float, a: np.ndarray) -> np.ndarray:
+    """Return A of version R for Young's parameters a: one step leaves at most (1 - nu A)‖e‖^2 besides its noise."""
+    more = 1.0 + 1.0 / a
+    kept = np.maximum(0.0, 1.0 - more * s.tau_eps / s.L) * c.delta_P
+    return np.asarray(2.0 * mu - mu * mu * (kept + more * _shared_noise(c, s)))
+
+
+def _shared_noise(c: TrackingConstants, s: Sampling) -> float:
+    """c_s."""
+    return float(np.max(s.tau_s * c.delta_k + np.maximum(s.tau_eps - s.tau_s, 0.0) * c.delta_P_k)) / s.L
 
 
 _YOUNG = np.append(np.logspace(-4.0, 4.0, 40), 1.0)  # a

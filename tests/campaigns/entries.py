@@ -838,6 +838,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
             for name in ("fedprox", "fedprox_sharp")
         },
         "theorems.boosting.boosting_progress": {"start": 1.0},
+        "theorems.dynamic_ball.followed": {"constants": w["tracking"], "moves": two, "noise": 0.1, "labels": two},
         "theorems.dynamic_noise.incremental_noise_at": {
             "constants": w["tracking"],
             "moments": (np.ones(K), np.ones(K)),

@@ -8,9 +8,9 @@ import numpy as np
 
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
-from fedconvex.theory.bound import Hypothesis, require
+from fedconvex.theory.bound import AssumptionError
 
-__all__ = ["Bends", "bends", "has_bends", "hessians"]
+__all__ = ["Bends", "bends", "hessians", "need_bends"]
 
 PIECES = 256  # of the integral along a ray
 
@@ -23,11 +23,12 @@ class Bends(NamedTuple):
     most: np.ndarray  # (n,) l'' is at most that in the ball
 
 
-def has_bends(problem: Problem) -> Hypothesis:
-    """Return the hypothesis that the loss has one score, a second derivative and a finite smoothness."""
+def need_bends(who: str, problem: Problem) -> None:
+    """Raise unless the loss has one score, a second derivative and a finite smoothness."""
     t = traits(problem.loss)
-    fits = t.quadratic or (t.curved and not t.several and np.isfinite(t.smoothness))
-    return Hypothesis("a smooth loss of one score with a curvature", f"{problem.loss!r}", bool(fits))
+    if not (t.quadratic or (t.curved and not t.several and np.isfinite(t.smoothness))):
+        needs = "a smooth loss of one score with a curvature"
+        raise AssumptionError(f"{who} does not apply: needs {needs}, got {problem.loss!r}")
 
 
 def bends(problem: Problem, w: np.ndarray, radius: float | None = None) -> Bends:
@@ -53,7 +54,7 @@ def bends(problem: Problem, w: np.ndarray, radius: float | None = None) -> Bends
     >>> found.at, found.most, np.round(found.mean, 2)  # (1/(1 + e^-2) - 1/2)/2 = 0.19
     (array([0.25]), array([0.25]), array([0.19]))
     """
-    require("bends", has_bends(problem))
+    need_bends("bends", problem)
     t, fed = traits(problem.loss), problem.federation
     if t.quadratic:
         one = np.ones(fed.n)

@@ -13,7 +13,7 @@ from fedconvex.constants import noise_factor
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import equal_weights
-from fedconvex.theorems.parts.curvatures import bends, has_bends, hessians
+from fedconvex.theorems.parts.curvatures import bends, hessians, need_bends
 from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
@@ -117,7 +117,7 @@ def tracking_constants(problem: Problem, radius: float | None = None) -> Trackin
     (2.5, 4.0, array([6.25, 6.25]))
     """
     radius = None if radius is None else real("tracking_constants: radius", radius, low=0.0)
-    require("tracking_constants", has_bends(problem))
+    need_bends("tracking_constants", problem)
     equal_agents("tracking_constants", problem)
     fed, w = problem.federation, problem.solve().w
     bend, slopes = bends(problem, w, radius), problem.row_values_and_slopes(w)[1]
