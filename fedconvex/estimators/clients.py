@@ -67,9 +67,9 @@ def folds(code: np.ndarray, strata: np.ndarray, k: int, rng: Any) -> np.ndarray:
 
 
 def scores_of(X: Any, W: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """Return x_i'w_t of rows of clients t = code_i, (n,)."""
-    z = np.empty(X.shape[0])
+    """Return x_i'w_t of rows of clients t = code_i, (n,), or (n, C) for models W (m, C, d)."""
+    z = np.empty((X.shape[0], *W.shape[1:-1]))
     for t in np.unique(code).tolist():
         mine = np.flatnonzero(code == t)
-        z[mine] = X[mine] @ W[t]
+        z[mine] = X[mine] @ W[t].T
     return z

@@ -7,187 +7,18 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from fedconvex._check import among, bad, flag, real, whole
-from fedconvex.estimators.choosing import chosen_lam, relation_of, solved
-from fedconvex.estimators.clients import client_names, scores_of
-from fedconvex.estimators.rows import Rows, checked_rows, feature_rows, intercept_wanted
-from fedconvex.estimators.training import trained
+from fedconvex._check import among, bad
+from fedconvex.estimators.multitask_fit import MultiTaskFit
+from fedconvex.estimators.rows import Rows, checked_rows
 from fedconvex.loss_traits import traits
-from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
-from fedconvex.problems import Covariance, MultiTaskProblem
-from fedconvex.problems.relations import Relation
-from fedconvex.solvers import Solution
-from fedconvex.tables.frame import as_text
+from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Softmax, Squared
 
 __all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor"]
-
-
-class MultiTaskFit(BaseEstimator):
-    """What the two estimators share: everything but the meaning of y."""
-
-    __metadata_request__fit: ClassVar = {"clients": True}
-    __metadata_request__predict: ClassVar = {"clients": True}
-    __metadata_request__score: ClassVar = {"clients": True}
-
-    losses: ClassVar[dict[str, Any]] = {}
-
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        relation: Any = "joint",
-        lam: Any = 0.01,
-        lams: Any = None,
-        cv: int = 5,
-        normalisation: str = "mean",
-        fit_intercept: bool = True,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 10_000,
-        unknown: str = "mean",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.loss = loss
-        self.relation = relation
-        self.lam = lam
-        self.lams = lams
-        self.cv = cv
-        self.normalisation = normalisation
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.step_size = step_size
-        self.tol = tol
-        self.max_iter = max_iter
-        self.unknown = unknown
-        self.warm_start = warm_start
-        self.random_state = random_state
-
-    # ------------------------------------------------------------------ fitting
-    def _fit(self, rows: Rows, target: np.ndarray, strata: np.ndarray) -> None:
-        """Fit to checked rows and numeric labels; rows of a client are spread over folds within strata."""
-        who = type(self).__name__
-        among(f"{who}.normalisation", self.normalisation, ("sum", "mean"))
-        among(f"{who}.unknown", self.unknown, ("error", "mean"))
-        passes, tol = whole(f"{who}.max_iter", self.max_iter, low=1), real(f"{who}.tol", self.tol, low=0.0, strict=True)
-        m = len(np.unique(rows.clients))
-        lam = self._chosen(rows, target, strata, m)
-        problem = self._problem(rows, target, relation_of(type(self).__name__, self.relation, lam, m))
-        zero, last = float(problem.value(np.zeros(problem.model_shape))), self._last(problem)
-        exact = lambda: solved(problem, tol, last, passes)  # noqa: E731
-        start = None if last is None else last.w
-        fit = trained(self, problem, exact, scale=zero, start=start, fitting=lambda method: method)
-        duals = getattr(fit.state, "alpha", None)
-        self._solution = Solution(fit.w, fit.value, fit.value - fit.gap, "", True, False, fit.n_iter, 0.0, duals)
-        d = rows.X.shape[1]
-        self.coef_, self.intercept_ = fit.w[:, :d].copy(), fit.w[:, d:].sum(axis=1)
-        self.clients_, self.n_clients_, self.lam_ = np.asarray(problem.federation.labels), m, lam
-        self.objective_, self.gap_, self.n_iter_ = fit.value, fit.gap, fit.n_iter
-        self.trace_, self.step_size_ = fit.trace, fit.step_size
-        self.relationship_ = _covariance(problem, fit.w)
-
-    def _last(self, problem: MultiTaskProblem) -> Solution | None:
-        """Return the last fit if there is a warm start and it was of as many clients, features and rows, else None."""
-        last = getattr(self, "_solution", None)
-        if not flag(f"{type(self).__name__}.warm_start", self.warm_start) or last is None:
-            return None
-        same = last.alpha is None or last.alpha.shape == (problem.federation.n,)
-        return last if same and last.w.shape == problem.model_shape else None
-
-    def _problem(self, rows: Rows, target: np.ndarray, relation: Relation) -> MultiTaskProblem:
-        """Return the multi-task problem of checked rows with numeric labels."""
-        fed = rows.federation(target, intercept_wanted(self))
-        return MultiTaskProblem(fed, self._loss(), relation, self.normalisation)
-
-    def _chosen(self, rows: Rows, target: np.ndarray, strata: np.ndarray, m: int) -> float | None:
-        """Return lam, by cross-validation if asked for."""
-        who, fixed = type(self).__name__, isinstance(self.relation, Relation)
-        self.__dict__.pop("cv_results_", None)
-        if not isinstance(self.lam, str):
-            return None if fixed else real(f"{who}.lam", self.lam, low=0.0, strict=True)
-        among(f"{who}.lam", self.lam, ("cv",))
-        if fixed:
-            cure = "pass a function of lam that returns a relationship"
-            raise bad(f"{who}.lam", "be a number for a given relationship", "'cv'", cure)
-        problem_of = lambda some, y, lam: self._problem(some, y, relation_of(who, self.relation, lam, m))  # noqa: E731
-        choice = chosen_lam(self, rows, target, strata, problem_of, self._good)
-        self.cv_results_ = choice.results
-        return choice.lam
-
-    def _loss(self) -> Any:
-        who = type(self).__name__
-        if not isinstance(self.loss, str):
-            return self.loss
-        among(f"{who}.loss", self.loss, tuple(self.losses))
-        return self.losses[self.loss]
-
-    def _good(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    # ------------------------------------------------------------------ prediction
-    def _predicted(self, X: Any, clients: Any) -> np.ndarray:
-        """Scores x'w_t + b_t of rows of the named clients, (n,); of unknown ones by the mean of all models."""
-        check_is_fitted(self)
-        X, who = feature_rows(self, X), type(self).__name__
-        code, several = np.full(X.shape[0], -1), len(self.clients_) > 1
-        if clients is not None:
-            known = {as_text(name): t for t, name in enumerate(self.clients_.tolist())}  # 2, 2.0 and "2" are one client
-            names = client_names(f"{who}: clients", clients, X.shape[0]).tolist()
-            code = np.array([known.get(as_text(name), -1) for name in names], dtype=np.int64)
-            if (code < 0).any() and self.unknown != "mean":
-                cure = "unknown='mean' uses the mean of all models"
-                raise bad(f"{who}: clients", "be among those of fit", f"{names[int(code.argmin())]!r}", cure)
-        elif several and self.unknown != "mean":
-            cure = "pass clients=, the client of every row"
-            raise bad(f"{who}: clients", f"say whose of {len(self.clients_)} models to use", "None", cure)
-        elif several:
-            text = f"{who}: without clients= all rows are predicted by the mean of {len(self.clients_)} models"
-            warnings.warn(text, stacklevel=3)
-        W = np.vstack([self.coef_, self.coef_.mean(axis=0)])
-        b = np.append(self.intercept_, self.intercept_.mean())
-        return scores_of(X, W, code) + b[code]
-
-    @property
-    def correlations_(self) -> np.ndarray:
-        """Correlations of the clients' models, (m, m): `relationship_` scaled to a diagonal of ones."""
-        check_is_fitted(self)
-        scale = 1.0 / np.sqrt(np.maximum(np.diag(self.relationship_), 1e-300))
-        return np.asarray(self.relationship_ * np.outer(scale, scale))
-
-    def client_scores(self, X: Any, y: Any, clients: Any = None) -> dict[Any, float]:
-        """Return `score` on the rows of every client by itself: {client: score}.
-
-        Parameters
-        ----------
-        X : array or sparse matrix (n, d)
-        y : array (n,)
-        clients : array (n,), optional if there is one only
-        """
-        guess, y = self.predict(X, clients), np.asarray(y)  # type: ignore[attr-defined]
-        if y.shape != guess.shape:
-            raise bad(f"{type(self).__name__}: y", f"have shape {guess.shape}", f"{y.shape}")
-        names = (
-            np.repeat(self.clients_[:1], len(guess))
-            if clients is None
-            else client_names(f"{type(self).__name__}: clients", clients, len(guess))
-        )
-        metric, (known, code) = self._metric(), np.unique(names, return_inverse=True)
-        return {name: float(metric(y[code == t], guess[code == t])) for t, name in enumerate(known.tolist())}
-
-    def _metric(self) -> Callable:
-        raise NotImplementedError
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
@@ -218,6 +49,10 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
         Append a column of ones. It is penalised like every other coordinate: centre the features first.
     class_weight : dict, "balanced" or None
         Factors of the weights of rows, by class; "balanced" makes all classes weigh the same.
+    multi_class : {"auto", "ovr", "multinomial"}
+        Of more than two classes: "multinomial" is one problem with the multinomial logistic loss, for loss="logistic"
+        or Softmax(C) only; "ovr" one problem for each class against all others, each with a relationship (and, by
+        cross-validation, a lam) of its own. "auto" is "multinomial" where it can be.
     method : "solve", str or method
         "solve": exactly, with `MultiTaskProblem.solve`. Else "mocha", "jointmocha" (a learned covariance), "cocoa" (a
         fixed relationship), or an instance. Cross-validation always solves exactly.
@@ -238,17 +73,21 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
 
     Attributes
     ----------
-    coef_ : array (m, d)
-        Row t is the model of clients_[t].
-    intercept_ : array (m,)
+    coef_ : array (m, d), or (m, C, d) of C > 2 classes
+        coef_[t] is the model of clients_[t].
+    intercept_ : array (m,), or (m, C)
     clients_ : array (m,)
-    classes_ : array (2,)
+    classes_ : array (C,)
+    estimators_ : list of C estimators
+        One against all others each, where there are C > 2 of them ("ovr"). Then lam_ is (C,), relationship_ and
+        correlations_ are (C, m, m), cv_results_ and trace_ lists; objective_ and gap_ are sums, n_iter_ is the most.
     lam_ : float or None
     cv_results_ : dict of arrays
         With ``lam="cv"``: param_lam, mean_test_score, std_test_score, split0_test_score, ..., largest_gap (relative).
     n_clients_ : int
     gap_ : float
-        Certified bound of the objective minus its minimum.
+        Certified bound of the objective minus its minimum. A sum over classes bounds that of every class, and says
+        nothing about the share of right rows.
     objective_ : float
     n_iter_ : int
     trace_ : Trace
@@ -263,8 +102,8 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
     Raises
     ------
     ValueError
-        On settings out of range, NaN, more than two classes, or rows whose client is not named, or not known to a model
-        with ``unknown="error"``.
+        On settings out of range, NaN, a loss that is not made for as many classes, or rows whose client is not named,
+        or not known to a model with ``unknown="error"``.
 
     Warns
     -----
@@ -281,6 +120,8 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
     ``client_scorer("roc_auc")`` of this package does.
 
     Fitted without ``clients``, all rows are one client's.
+
+    Probabilities of more than two classes are those of the multinomial model; one against all others has none.
 
     References
     ----------
@@ -314,6 +155,7 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
         normalisation: str = "mean",
         fit_intercept: bool = True,
         class_weight: Any = None,
+        multi_class: str = "auto",
         method: Any = "solve",
         step_size: Any = "auto",
         tol: float = 1e-4,
@@ -339,38 +181,93 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
             random_state=random_state,
         )
         self.class_weight = class_weight
+        self.multi_class = multi_class
 
     losses: ClassVar = {"hinge": Hinge(), "smoothed_hinge": SmoothedHinge(0.5), "logistic": Logistic()}
 
     def fit(self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None) -> FederatedMultiTaskClassifier:
-        """Fit to rows X (n, d), two classes y (n,), the client and the weight of every row (n,)."""
+        """Fit to rows X (n, d), classes y (n,), the client and the weight of every row (n,)."""
         rows = checked_rows(self, X, y, clients, sample_weight)
-        kind = type_of_target(rows.y, input_name="y", raise_unknown=True)
-        if kind == "multiclass":
-            text = f"Only binary classification is supported. The type of the target is {kind}."
-            raise ValueError(text)
+        among(f"{type(self).__name__}.multi_class", self.multi_class, ("auto", "ovr", "multinomial"))
         rows, self.classes_, code = rows.coded(self.class_weight)
-        if len(self.classes_) == 1:
+        C, several = len(self.classes_), traits(super()._loss()).several
+        if C < 3 and several:
+            raise bad(f"{type(self).__name__}.loss", f"be for {C} classes", f"{self.loss!r}", "use 'logistic'")
+        if C == 1:
             name = self.classes_.tolist()[0]
             warnings.warn(
                 f"{type(self).__name__}: all labels are {name!r}, which is predicted for every row", stacklevel=2
             )
-        self._fit(rows, 2.0 * code - 1.0, code)
+        if C > 2 and not self._multinomial(C):
+            self._fit_each(rows, code)
+            return self
+        self.__dict__.pop("estimators_", None)
+        self._fit(rows, code.astype(np.float64) if C > 2 else 2.0 * code - 1.0, code)
         return self
 
+    def _multinomial(self, C: int) -> bool:
+        """Whether C > 2 classes are one multinomial problem; raises where that is asked for and cannot be."""
+        who, loss = type(self).__name__, super()._loss()
+        if getattr(loss, "n_classes", C) != C:
+            raise bad(f"{who}.loss", f"be for {C} classes", f"{loss!r}", f"use Softmax({C}), or 'logistic'")
+        can = self._named_logistic() or traits(loss).several
+        if self.multi_class == "multinomial" and not can:
+            raise bad(f"{who}.multi_class", "be 'ovr' for this loss", f"'multinomial' with {loss!r}", "use 'logistic'")
+        if self.multi_class == "ovr" and traits(loss).several:
+            raise bad(f"{who}.multi_class", "be 'multinomial' for this loss", f"'ovr' with {loss!r}", "use 'logistic'")
+        return can and self.multi_class != "ovr"
+
+    def _loss(self) -> Any:
+        loss, C = super()._loss(), len(self.classes_)
+        return Softmax(C) if C > 2 and self._named_logistic() and self.multi_class != "ovr" else loss
+
+    def _named_logistic(self) -> bool:
+        """Whether the loss is "logistic", which of several classes is the multinomial one."""
+        return isinstance(self.loss, str) and self.loss == "logistic"
+
+    def _fit_each(self, rows: Rows, code: np.ndarray) -> None:
+        """Fit one class after another against all others, and put the models together."""
+        C, last = len(self.classes_), getattr(self, "estimators_", [])
+        self.estimators_ = list(last) if len(last) == C and self.warm_start else [clone(self) for _ in range(C)]
+        for c, one in enumerate(self.estimators_):
+            one.set_params(**self.get_params(deep=False))
+            one.classes_, one.n_features_in_ = np.arange(2), self.n_features_in_
+            one._fit(rows, np.where(code == c, 1.0, -1.0), code)
+        of = lambda name: [getattr(one, name) for one in self.estimators_]  # noqa: E731
+        self.coef_, self.intercept_ = np.stack(of("coef_"), axis=1), np.stack(of("intercept_"), axis=1)
+        self.clients_, self.n_clients_, self.lam_ = of("clients_")[0], of("n_clients_")[0], np.array(of("lam_"))
+        self.objective_, self.gap_, self.n_iter_ = sum(of("objective_")), sum(of("gap_")), max(of("n_iter_"))
+        self.trace_, self.step_size_, self.relationship_ = (
+            of("trace_"),
+            of("step_size_")[0],
+            np.array(of("relationship_")),
+        )
+        self.__dict__.pop("cv_results_", None)
+        if hasattr(self.estimators_[0], "cv_results_"):
+            self.cv_results_ = of("cv_results_")
+
     def decision_function(self, X: Any, clients: Any = None) -> np.ndarray:
-        """Return x'w_t + b_t of every row for its client's model, positive for classes_[1], (n,)."""
+        """Return x'w_t + b_t of every row for its client's model: (n,), positive for classes_[1], or (n, C)."""
         return self._predicted(X, clients)
 
     def predict(self, X: Any, clients: Any = None) -> np.ndarray:
         """Return the class of every row by its client's model, (n,)."""
         z = self._predicted(X, clients)
-        return self.classes_[np.minimum((z >= 0.0).astype(int), len(self.classes_) - 1)]
+        code = z.argmax(axis=1) if z.ndim == 2 else np.minimum((z >= 0.0).astype(int), len(self.classes_) - 1)
+        return self.classes_[code]
 
-    @available_if(lambda self: traits(self.losses.get(self.loss) if isinstance(self.loss, str) else self.loss).probable)
+    def _probable(self) -> bool:
+        """Whether there are probabilities."""
+        loss = self.losses.get(self.loss) if isinstance(self.loss, str) else self.loss
+        return traits(loss).probable and not hasattr(self, "estimators_")
+
+    @available_if(_probable)
     def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
-        """Return the probabilities of both classes, (n, 2), for losses that have them, such as logistic."""
+        """Return the probabilities of the classes, (n, C), for losses that have them, such as logistic."""
+        check_is_fitted(self)
         one = self._loss().probabilities(self._predicted(X, clients))
+        if one.ndim == 2:
+            return one
         return np.column_stack([1.0 - one, one]) if len(self.classes_) == 2 else np.ones((len(one), 1))
 
     def score(self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None) -> float:
@@ -378,15 +275,11 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
         return float(accuracy_score(y, self.predict(X, clients), sample_weight=sample_weight))
 
     def _good(self, z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.asarray((np.where(z >= 0.0, 1.0, -1.0) == y).astype(float))
+        guess = z.argmax(axis=1) if z.ndim == 2 else np.where(z >= 0.0, 1.0, -1.0)
+        return np.asarray((guess == y).astype(float))
 
     def _metric(self) -> Callable:
         return accuracy_score
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
 
 class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
@@ -487,11 +380,3 @@ class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
 
     def _metric(self) -> Callable:
         return r2_score
-
-
-def _covariance(problem: MultiTaskProblem, W: np.ndarray) -> np.ndarray:
-    """Return the covariance of the tasks, of trace one."""
-    relation = problem.relation
-    if isinstance(relation, Covariance) and relation.learned:
-        return relation.omega_of(W, 0.0)
-    return np.asarray(problem.mbar / np.trace(problem.mbar))

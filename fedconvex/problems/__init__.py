@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.invariant import InvariantProblem, InvariantSubset
     from fedconvex.problems.moving import MovingTarget
     from fedconvex.problems.multitask import MultiTaskProblem
+    from fedconvex.problems.one_vs_rest import OneVsRest
     from fedconvex.problems.posterior import GaussianPosteriorProblem, PosteriorSolution
     from fedconvex.problems.predictors import QEnsemble, Scores, Tree
     from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
@@ -51,6 +52,7 @@ __all__ = [
     "Measure",
     "MovingTarget",
     "MultiTaskProblem",
+    "OneVsRest",
     "Pick",
     "Pooled",
     "PosteriorSolution",

@@ -233,6 +233,7 @@ def world() -> dict[str, Any]:
         MeanRegularised,
         MovingTarget,
         MultiTaskProblem,
+        OneVsRest,
         Presorted,
         QEnsemble,
         Stump,
@@ -273,6 +274,7 @@ def world() -> dict[str, Any]:
         "ensemble": ensemble,
         "stumps": StumpProblem(sources),
         "tasks": tasks,
+        "one_vs_rest": OneVsRest(softmax.federation, Logistic(), MeanRegularised(1.0, 0.5)),
         "result": result,
         "boosted": boosted,
         "joint": MultiTaskProblem(labelled, Logistic(), Covariance(0.3, 2.0)),
@@ -530,6 +532,7 @@ OBJECTS = {
     "problems.GaussianPosteriorProblem": "bayes",
     "problems.GaussianPosterior": "bayes_posterior",
     "problems.MultiTaskProblem": "tasks",
+    "problems.OneVsRest": "one_vs_rest",
     "problems.MovingTarget": "moving",
     "problems.QEnsemble": "q_ensemble",
     "problems.Stump": "stump",
@@ -724,6 +727,12 @@ def own() -> dict[str, dict[str, Any]]:
         "problems.MultiTaskProblem.dual_value": {"alpha": np.zeros(18)},
         "problems.MultiTaskProblem": {"federation": w["labelled"], "loss": w["logistic_loss"]},
         **{f"problems.MultiTaskProblem.{name}": {"X": w["X"], "tasks": w["who"]} for name in ("scores", "predict")},
+        "problems.OneVsRest": {"federation": w["softmax"].federation, "loss": w["logistic_loss"]},
+        "problems.OneVsRest.together": {"fits": [p.solve() for p in w["one_vs_rest"].problems]},
+        **{
+            f"problems.OneVsRest.{name}": {"W": np.zeros((3, 2, 2)), "X": w["X"], "tasks": w["who"]}
+            for name in ("scores", "predict")
+        },
         "problems.QEnsemble": {"members": [w["stump"]], "sources": [0], "alpha": [1.0], "q": None},
         "problems.EnsembleModel": {"ensemble": w["q_ensemble"], "classes": (0, 1), "feature_names": ("a", "b")},
         "problems.EnsembleModel.load": {"folder": files["boosted"]},
