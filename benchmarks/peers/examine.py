@@ -1,4 +1,4 @@
-"""Run ``fedconvex conform`` on all implementations of a toolkit, and print the answers or write them as JSON."""
+"""What adapters share: ``fedconvex conform`` on a toolkit's implementations, problems of ``fedconvex bench``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedconvex.conformance import conform
 
-__all__ = ["examine", "summary"]
+__all__ = ["dense_clients", "examine", "summary"]
 
 
 def examine(package: str, implementations: Mapping[str, tuple[str, Any]]) -> None:
@@ -49,3 +51,20 @@ def summary(answer: Any) -> dict[str, Any]:
         "left out": d["left out"],
         "readings tried": d["readings tried"],
     }
+
+
+def dense_clients(arrays: Any, toolkit: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return a problem of ``fedconvex bench`` as dense rows and labels 0, 1, ... of every client.
+
+    Raises
+    ------
+    ValueError
+        If clients do not weigh n_k/n, as they do in the toolkit.
+    """
+    sizes = np.array([len(y) for y in arrays.y], dtype=float)
+    if not np.allclose(arrays.weights, sizes / sizes.sum()):
+        raise ValueError(f"{toolkit} must be given clients that weigh n_k/n; got other weights")
+    labels = {"logistic": lambda y: (y > 0).astype(float), "hinge": lambda y: (y > 0).astype(float)}
+    of = labels.get(arrays.loss, lambda y: y.astype(int) if arrays.loss == "softmax" else y)
+    rows = (X.toarray() if hasattr(X, "toarray") else np.asarray(X) for X in arrays.X)
+    return [(X, of(y)) for X, y in zip(rows, arrays.y, strict=True)]

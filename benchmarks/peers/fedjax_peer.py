@@ -2,6 +2,7 @@
 
     python -m venv fedjax && fedjax/bin/pip install -r benchmarks/peers/requirements-fedjax.txt
     PYTHONPATH=.:benchmarks/peers fedjax/bin/python benchmarks/peers/fedjax_peer.py [NAME ...] [FILE.json]
+    PYTHONPATH=.:benchmarks/peers fedjax/bin/python -m fedconvex bench fedjax_peer:solve --suite small
 
 Everything is FedJAX's own but the losses: data sets, batches, sampling of clients, optimisers, rounds. Its batches
 always have the size that is asked for; one whose size is a multiple of all clients' numbers of rows holds every row
@@ -22,11 +23,11 @@ import fedjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from examine import examine
+from examine import dense_clients, examine
 
 from fedconvex.conformance import can
 
-__all__ = ["IMPLEMENTATIONS", "agnostic", "fed_avg", "fed_opt", "fed_prox", "rounds_of"]
+__all__ = ["IMPLEMENTATIONS", "agnostic", "fed_avg", "fed_opt", "fed_prox", "rounds_of", "solve"]
 
 
 def row_losses(loss: str) -> Callable[[Any, Any, Any], Any]:
@@ -43,11 +44,18 @@ def row_losses(loss: str) -> Callable[[Any, Any, Any], Any]:
         Z = batch["x"] @ w.T
         return jax.nn.logsumexp(Z, axis=1) - jnp.take_along_axis(Z, batch["y"][:, None], axis=1)[:, 0]
 
-    return {"squared": squared, "logistic": logistic, "multinomial": multinomial}[loss]
+    def hinge(w: Any, batch: Any, key: Any) -> Any:
+        return jnp.maximum(0.0, 1.0 - (2.0 * batch["y"] - 1.0) * (batch["x"] @ w))
+
+    return {"squared": squared, "logistic": logistic, "multinomial": multinomial, "hinge": hinge}[loss]
 
 
 def batches_of(clients: Any, hyper: dict[str, Any]) -> Any:
     """Return FedJAX's description of local work; full batches repeat all rows equally often."""
+    if hyper.get("whole"):
+        return fedjax.ShuffleRepeatBatchHParams(
+            batch_size=1, num_epochs=None, num_steps=hyper["local_steps"], skip_shuffle=True
+        )
     if hyper["batch_size"] is None:
         size = math.lcm(*(len(y) for _, y in clients))
         return fedjax.ShuffleRepeatBatchHParams(batch_size=size, num_epochs=None, num_steps=hyper["local_steps"])
@@ -56,9 +64,7 @@ def batches_of(clients: Any, hyper: dict[str, Any]) -> Any:
     )
 
 
-def rounds_of(
-    algorithm: Any, clients: Any, hyper: dict[str, Any], rounds: int, whole: bool = False
-) -> Iterator[np.ndarray]:
+def rounds_of(algorithm: Any, clients: Any, hyper: dict[str, Any], rounds: int) -> Iterator[np.ndarray]:
     """Yield FedJAX's model after each of the rounds, clients drawn by its UniformGetClientSampler."""
     data = fedjax.InMemoryFederatedData(
         {f"{k:04d}": {"x": X, "y": y, "domain_id": np.full(len(y), k)} for k, (X, y) in enumerate(clients)}
@@ -69,7 +75,7 @@ def rounds_of(
     state = algorithm.init(jnp.asarray(hyper["start"]))
     for _ in range(rounds):
         drawn = sampler.sample()
-        if whole:
+        if hyper.get("whole"):
             drawn = [(name, Whole(rows.raw_examples), key) for name, rows, key in drawn]
         state, _ = algorithm.apply(state, drawn)
         yield np.asarray(state.params)
@@ -82,11 +88,16 @@ def ridge_of(l2: float) -> Callable[[Any], Any]:
 
 def fed_avg(clients: Any, hyper: dict[str, Any], rounds: int, server: Any = None) -> list[np.ndarray]:
     """Train by fedjax.algorithms.fed_avg."""
+    return list(fed_avg_rounds(clients, hyper, rounds, server))
+
+
+def fed_avg_rounds(clients: Any, hyper: dict[str, Any], rounds: int, server: Any = None) -> Iterator[np.ndarray]:
+    """Yield the models of fedjax.algorithms.fed_avg."""
     gradient = fedjax.grad(row_losses(hyper["loss"]), ridge_of(hyper["l2"]))
     server = server or fedjax.optimizers.sgd(1.0)
     local = fedjax.optimizers.sgd(hyper["step_size"])
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(gradient, local, server, batches_of(clients, hyper))
-    return list(rounds_of(algorithm, clients, hyper, rounds))
+    yield from rounds_of(algorithm, clients, hyper, rounds)
 
 
 def fed_opt(make: Callable[[dict[str, Any]], Any]) -> Any:
@@ -118,7 +129,7 @@ def agnostic(clients: Any, hyper: dict[str, Any], rounds: int) -> list[np.ndarra
     Its clients divide the sum over a batch by what all their rows weigh, so that here full batches are what they are.
     With a window of one round, its default, the weight of a domain that was absent in the last round is divided by 0.
     """
-    K, most = len(clients), max(len(y) for _, y in clients)
+    K, most, hyper = len(clients), max(len(y) for _, y in clients), {**hyper, "whole": True}
     algorithm = fedjax.algorithms.agnostic_fed_avg.agnostic_federated_averaging(
         row_losses(hyper["loss"]),
         fedjax.optimizers.sgd(hyper["step_size"]),
@@ -129,7 +140,7 @@ def agnostic(clients: Any, hyper: dict[str, Any], rounds: int) -> list[np.ndarra
         domain_learning_rate=hyper["domain_step_size"],
         regularizer=ridge_of(hyper["l2"]),
     )
-    return list(rounds_of(algorithm, clients, hyper, rounds, whole=True))
+    return list(rounds_of(algorithm, clients, hyper, rounds))
 
 
 class Whole(fedjax.ClientDataset):
@@ -138,6 +149,20 @@ class Whole(fedjax.ClientDataset):
     def shuffle_repeat_batch(self, hparams: Any = None, **kwargs: Any) -> Any:
         """Return FedJAX's batches, of as many rows as there are."""
         return super().shuffle_repeat_batch(hparams, batch_size=len(self), **kwargs)
+
+
+def solve(arrays: Any, settings: dict[str, Any], rounds: int) -> Iterator[np.ndarray]:
+    """Yield the models of FedJAX's FedAvg on a problem of ``fedconvex bench``: everybody, 5 full steps a round."""
+    hyper = {
+        "loss": "multinomial" if arrays.loss == "softmax" else arrays.loss, "l2": arrays.l2, "start": arrays.start,
+        "step_size": settings["step_size"], "local_steps": 5, "participants": None, "seed": settings["seed"],
+        "whole": True,
+    }  # fmt: skip
+    clients = dense_clients(arrays, "FedJAX")
+    yield from fed_avg_rounds(clients, hyper, rounds)
+
+
+solve.passes_per_round = 5.0  # type: ignore[attr-defined]
 
 
 def _opt(name: str, **names: str) -> Callable[[dict[str, Any]], Any]:
