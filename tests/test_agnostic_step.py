@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, run
+from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.agnostic_step import agnostic_step
@@ -77,7 +77,7 @@ def test_planted_errors_and_other_methods():
     method = AgnosticFedAvg(step_size=0.25, **rule)
     assert verify(THEOREM, p, method, rounds=1).outcome.name == "HOLDS"
     assert verify(planted("weights"), p, method, rounds=1).outcome.name == "VIOLATED"
-    alone = Problem(Federation.from_arrays([[1.0]], [1.0], [0]), p.loss)
+    alone = Problem(Federation.from_arrays([[1.0]], [1.0], [0]), Squared())
     drifting = AgnosticFedAvg(step_size=0.5, domain_step_size=0.1, local_steps=2)
     assert verify(THEOREM, alone, drifting, rounds=1).measured == pytest.approx(0.25)
     assert verify(planted("drift"), alone, drifting, rounds=1).outcome.name == "VIOLATED"

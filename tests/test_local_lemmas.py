@@ -10,7 +10,8 @@ from fedconvex.constants import Constants
 from fedconvex.methods import Decay, ScaledSampling
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
-from fedconvex.theorems.local_lemmas import drift_lemma, drift_lemma_sharp, li_drift, li_sampling
+from fedconvex.theorems.li_lemmas import li_drift, li_drift_sharp, li_sampling, li_sampling_sharp
+from fedconvex.theorems.local_lemmas import drift_lemma, drift_lemma_sharp
 from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theory import AssumptionError
@@ -74,6 +75,10 @@ def test_bounds_by_hand():
     assert li_drift(c, local_steps=3, rounds=3).value == pytest.approx(4 * eta**2 * 4 * 4.0)
     found = li_sampling(c, local_steps=3, rounds=3, scheme="scaled", participants=1)
     assert found.value == pytest.approx(4 * eta**2 * 9 * 4.0 * 2 * 0.625)
+    steps = [4.0 / (16.0 + t) for t in (6, 7, 8)]  # of the third round
+    assert li_drift_sharp(c, local_steps=3, rounds=3).value == pytest.approx(sum(steps[:2]) ** 2 * 4.0)
+    found = li_sampling_sharp(c, local_steps=3, rounds=3, scheme="scaled", participants=1)
+    assert found.value == pytest.approx(sum(steps) ** 2 * 4.0 * 2 * 0.625)
     with pytest.raises(AssumptionError, match="step_size <= 1/"):
         drift_lemma(c, step_size=0.3, local_steps=2)
 
@@ -98,6 +103,8 @@ def planted(name, factor, term):
         ("fedavg-drift-sharp", 0.97, "heterogeneity"),
         pytest.param("fedavg-drift-sharp", 0.75, "noise", marks=pytest.mark.slow),
         ("fedavg-li-drift", 0.3, ""),
+        ("fedavg-li-drift-sharp", 0.999, ""),
+        ("fedavg-li-sampling-sharp", 0.999, ""),
         ("fedavg-li-sampling", 0.24, ""),
     ],
 )

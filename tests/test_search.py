@@ -72,6 +72,10 @@ def test_power_is_established_or_not():
     assert mild._replace(looseness=3.0).established
     assert mild._replace(whole=Noticed(2.9, "here")).established
     assert not mild._replace(whole=None, looseness=100.0).established
+    printed = THEOREMS["fedavg-li-sampling"]  # 4 times a lemma that one step from the optimum attains
+    found = power(printed, printed.checks[:1])
+    assert (found.whole.factor, found.looseness) == pytest.approx((4.0, 4.0), rel=1e-6) and found.established
+    assert not power(printed._replace(sharper=""), printed.checks[:1]).established
 
 
 def test_only_exact_values_count():

@@ -16,8 +16,8 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.problems import Problem
-from fedconvex.theorems.parts.domains import unequal_domains
-from fedconvex.theorems.parts.instances import breast_cancer_by_size, diabetes, one_parabola
+from fedconvex.theorems.parts.domains import one_row, unequal_domains
+from fedconvex.theorems.parts.instances import breast_cancer_by_size, shifted_logistic
 from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import SMOOTH_ONLY, Scope, holds, not_for
@@ -252,13 +252,14 @@ THEOREMS = (
         rounds=1,
         checks=(
             *(Check(i, _steps(0.25, domain_weights=(2 / 3, 1 / 3)), 1) for i in unequal_domains),
-            *(Check(i, _steps(0.5, 2), 1) for i in one_parabola),
+            Check(one_row, _steps(0.02, 2), 1),
+            Check(one_row, _steps(0.02, 3), 1),
             breast_cancer_by_size,
             Check(breast_cancer_by_size, _steps(0.25, 3, window=3), 2),
-            Check(diabetes, _steps(0.25, 3), 5),
+            Check(shifted_logistic, _steps(0.25, 3), 5),
             Check(breast_cancer_by_size, _steps(0.25, batch_size=4)),  # mini-batches
             Check(breast_cancer_by_size, fixed_step(0.25)),  # FedAvg
         ),
-        space=local_sgd_space(_steps, 1.9, batches=0, most=6, rounds=(1, 3)),
+        space=local_sgd_space(_steps, 1.9, batches=0, most=6, losses=("logistic",), rounds=(1, 3)),
     ),
 )

@@ -9,26 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, raw, real, vector, whole
+from fedconvex._check import bad, raw, real, vector
 from fedconvex.constants import Constants
 from fedconvex.loss_traits import traits
-from fedconvex.methods import ProportionalSampling, ScaledSampling, UniformSampling
-from fedconvex.theorems.fedavg_strongly_convex import along_the_run, decaying_step, fedavg_schedule, share_of_moves
 from fedconvex.theorems.parts.assumptions import client_noise, client_weights, local_work
 from fedconvex.theorems.parts.instances import (
     at_minimiser,
     diabetes,
-    diabetes_unequal,
     diabetes_whitened,
     equal_clients,
     equal_hessians,
     mean_estimation,
     one_parabola,
     shifted_logistic,
-    three_clients,
     two_clients,
     unequal_hessians,
-    uneven_squares,
 )
 from fedconvex.theorems.parts.rounding import EPS, Found
 from fedconvex.theorems.parts.rules import fixed_step
@@ -42,38 +37,31 @@ from fedconvex.traits import traits_of
 __all__ = [
     "CLIENT_DRIFT",
     "PROGRESS",
-    "SAMPLING_VARIANCE",
     "STATEMENT",
     "THEOREMS",
     "drift_lemma",
     "drift_lemma_sharp",
-    "li_drift",
-    "li_sampling",
     "progress_lemma",
 ]
 
 GUIDE = "Wang et al. 2021, arXiv:2107.06917, Section 6.1.2, Lemma {}"
-LI = "Li et al. 2020, arXiv:1907.02189, Lemma {}"
 
 PROGRESS = Quantity("mean over the steps k = 1..tau of the last round of E F(wbar^{t,k}) - F*")
 CLIENT_DRIFT = Quantity(
     "E sum p_i ‖w_i - wbar‖^2 of the local models in the last round", dimension=Dimension.SQUARED_LENGTH
 )
-SAMPLING_VARIANCE = Quantity(
-    "E‖w - vbar‖^2, w the average over the last sample, vbar that over all clients", dimension=Dimension.SQUARED_LENGTH
-)
 
 STATEMENT = Statement(
     page="local_lemmas",
-    title="Progress, drift and sampling: lemmas on FedAvg",
+    title="Progress and drift: lemmas on a round of FedAvg",
     scope=EVERYWHERE._replace(free=STRONGLY_CONVEX),
     setting="""
-Clients with weights p_i, F = sum p_i F_i; a round starts everybody at one model; tau (Li et al.: E) local SGD steps
-with fresh mini-batches, independent over clients; xbar^k = sum p_i x_i^k, V_k = E sum p_i ‖x_i^k - xbar^k‖^2.
+Clients with weights p_i, F = sum p_i F_i; a round starts everybody at one model; tau local SGD steps with fresh
+mini-batches, independent over clients; xbar^k = sum p_i x_i^k, V_k = E sum p_i ‖x_i^k - xbar^k‖^2.
 """,
     assumptions="""
 Every F_i convex and L-smooth; stochastic gradients unbiased, with variance at most sigma_i^2 along the run. Drift:
-‖grad F_i - grad F‖ <= zeta. Li et al.: strong convexity, steps 2/(mu (gamma + t)), E‖g_i‖^2 <= G^2 along the run.
+‖grad F_i - grad F‖ <= zeta.
 """,
     statement="""
 Progress  (Wang et al., Lemma 1) eta <= 1/(4L):
@@ -81,13 +69,10 @@ Progress  (Wang et al., Lemma 1) eta <= 1/(4L):
           + eta sum p_i^2 sigma_i^2 + (L/tau) sum_{k<tau} V_k.
 Drift     (Wang et al., Lemma 2) eta <= 1/(4L): V_k <= 18 tau^2 eta^2 zeta^2 + 4 tau eta^2 sigma^2, k <= tau.
 Drift#    V_0 = 0, V_{k+1} <= (sqrt(V_k) + eta zeta)^2 + eta^2 sum p_i (1 - p_i) sigma_i^2 for eta <= 2/L.
-Li drift  (Lemma 3) V at step t, after at most E-1 steps: at most 4 eta_t^2 (E-1)^2 G^2.
-Li sample (Lemmas 4 and 5) E‖w_{t+1} - vbar_{t+1}‖^2 <= (4/K) eta_t^2 E^2 G^2 (scheme I), times (N-K)/(N-1) (scheme
-          II), times N sum p_i^2 (scheme II with weights p_i N/K), at the end of a round.
 """,
     source="""
-Wang et al., "A field guide to federated optimization", arXiv:2107.06917, Section 6.1.2; Li et al., "On the
-convergence of FedAvg on non-IID data", arXiv:1907.02189, Lemmas 3-5. Proofs, Drift#, weights: this project.
+Wang et al., "A field guide to federated optimization", arXiv:2107.06917, Section 6.1.2. Proofs, Drift#, weights: this
+project. What sampling adds, and the drift with decaying steps: [Li et al.'s lemmas](li_lemmas.md).
 """,
     differs="""
 Wang et al. take equal weights (sum p_i^2 sigma_i^2 = sigma^2/M), and state the drift for each client; it is used, and
@@ -113,14 +98,11 @@ p_i(1-p_i)σ_i². ∎
 
 **Drift.** (a + ηζ)² ≤ (1 + 1/τ)a² + (1 + τ)η²ζ²; (1 + 1/τ)^τ ≤ e. So V_k ≤ e k ((1+τ)η²ζ² + η²σ²): at most 2e τ²η²ζ²
 + e τ η²σ², below 18 and 4. ∎
-
-**Li et al.** With t_0 the last synchronisation, V ≤ Σ p_i E‖x_i - x_{t_0}‖² ≤ (t - t_0)²η_{t_0}²G², t - t_0 ≤ E-1,
-η_{t_0} ≤ 2η_t. Sampling: step 3 of [the theorem](fedavg_strongly_convex.md). ∎
 """,
     loose="""
 Drift# is attained by functions that are nearly linear, up to (1 - eta L)^(2 tau), without noise or without zeta; 18
-and 4 are at least 3.3 and 1.4 times too large. Li et al.'s lemmas pay 4 for decaying steps and for gradients that
-all point the same way. Progress pays what the squares leave.
+and 4 are at least 3.3 and 1.4 times too large, so that no error of the Drift below that can be noticed. Progress pays
+what the squares leave.
 """,
 )
 
@@ -210,59 +192,15 @@ def drift_lemma_sharp(constants: Constants, *, step_size: float, local_steps: in
     return Bound({"heterogeneity": pull, "noise": V - pull}, CLIENT_DRIFT, theorem, requires)
 
 
-def li_drift(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
-    """Return Lemma 3 of Li et al., the drift before the last synchronisation.
-
-    Examples
-    --------
-    >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.local_lemmas import li_drift
-    >>> li_drift(Constants(L=1.0, mu=1.0, G2=1.0, K=2), local_steps=2, rounds=1).value  # eta_1 = 2/9
-    0.19753086419753085
-    """
-    theorem, E = LI.format("3"), whole("local_steps", local_steps, low=1)
-    eta, G2, requires = _last_step(theorem, constants, E, rounds)
-    return Bound({"drift": 4.0 * (eta * (E - 1)) ** 2 * G2}, CLIENT_DRIFT, theorem, requires)
-
-
-def li_sampling(constants: Constants, *, local_steps: int, rounds: int, scheme: str, participants: int) -> Bound:
-    """Return Lemma 5 of Li et al., the variance of the last sample's average.
-
-    Examples
-    --------
-    >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.local_lemmas import li_sampling
-    >>> constants = Constants(L=1.0, mu=1.0, G2=1.0, K=4)
-    >>> li_sampling(constants, local_steps=1, rounds=1, scheme="proportional", participants=2).value  # eta_0 = 1/4
-    0.125
-    """
-    theorem, E = LI.format("5"), whole("local_steps", local_steps, low=1)
-    eta, G2, requires = _last_step(theorem, constants, E, rounds)
-    share = share_of_moves(theorem, scheme, participants, client_weights(theorem, constants))
-    return Bound({"sampling": 4.0 * share * (eta * E) ** 2 * G2}, SAMPLING_VARIANCE, theorem, requires)
-
-
 def _short_step(theorem: str, L: float, eta: float) -> tuple[Hypothesis, ...]:
     step = Hypothesis("step_size <= 1/(4L)", f"step_size = {eta:g}, L = {L:g}", eta * L <= 0.25 * (1.0 + 1e-12))
     return require(theorem, step)
 
 
-def _last_step(theorem: str, constants: Constants, E: int, rounds: int) -> tuple[float, float, tuple[Hypothesis, ...]]:
-    """Return the size of the last step of the last round, G^2, and the hypotheses on both."""
-    schedule = fedavg_schedule(constants, local_steps=E)
-    (G2,) = known(theorem, constants, "G2")
-    numbers = f"2/mu = {schedule.scale:g}, gamma = {schedule.shift:g}"
-    requires = (
-        Hypothesis("steps 2/(mu (gamma + t)), t = 0, 1, ...", numbers),
-        Hypothesis("E‖g_k‖^2 <= G^2 along the run", f"G^2 = {G2:g}"),
-    )
-    return schedule.scale / (schedule.shift + whole("rounds", rounds, low=1) * E - 1), float(G2), requires
-
-
 # ---------------------------------------------------------------- read off a setting
 
 
-def _moments(s: Setting) -> Moments:
+def moments_of_round(s: Setting) -> Moments:
     """Return the exact moments of a run, with fresh batches and plain averaging."""
     name, p = "lemmas on FedAvg", s.problem
     plain_local_sgd(name, s)
@@ -271,7 +209,7 @@ def _moments(s: Setting) -> Moments:
 
 
 def _read_progress(s: Setting) -> Reading:
-    numbers, moments, p = local_sgd("progress", s), _moments(s), s.problem
+    numbers, moments, p = local_sgd("progress", s), moments_of_round(s), s.problem
     trace, noise = moments.shadow(s.rounds, start=s.start), moments.gradients(s.rounds, start=s.start)
     distances = trace.deviation[-1, [0, -1]]
     sigma2 = noise.sigma2_k if "batches" in traits_of(s.method, p).drawn else np.zeros(p.federation.K)
@@ -281,23 +219,14 @@ def _read_progress(s: Setting) -> Reading:
 
 
 def _read_drift(s: Setting) -> Reading:
-    numbers, moments = local_sgd("drift", s), _moments(s)
+    numbers, moments = local_sgd("drift", s), moments_of_round(s)
     noise = moments.gradients(s.rounds, start=s.start).sigma2_k
     return Reading({**numbers, "constants": replace(s.constants(), sigma2_k=noise, sigma2=float(noise.max()))})
 
 
-def _read_li(*names: str) -> Any:
-    def read(s: Setting) -> Reading:
-        _moments(s)
-        found = along_the_run(s)
-        return found._replace(arguments={k: found.arguments[k] for k in ("constants", "local_steps", "rounds", *names)})
-
-    return read
-
-
-def _inside(s: Setting, rounds: Sequence[int], everyone: bool) -> tuple[Any, np.ndarray, np.ndarray]:
+def inside_rounds(s: Setting, rounds: Sequence[int], everyone: bool) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the moments inside the rounds, how far rounding may move E F - F*, and squared distances, (T,) each."""
-    moments = _moments(s)
+    moments = moments_of_round(s)
     trace = moments.shadow(max(rounds), start=s.start, everyone=everyone)
     largest = trace.deviation.max(axis=1)
     off = moved(moments, largest)
@@ -305,38 +234,23 @@ def _inside(s: Setting, rounds: Sequence[int], everyone: bool) -> tuple[Any, np.
 
 
 def _progress(s: Setting, rounds: Sequence[int]) -> Found:
-    trace, value, deviation = _inside(s, rounds, False)
+    trace, value, deviation = inside_rounds(s, rounds, False)
     numbers, at = local_sgd("progress", s), np.array(rounds) - 1
     shared = deviation / (numbers["step_size"] * numbers["local_steps"])  # of the difference of distances in the bound
     return Found(trace.suboptimality[at, 1:].mean(axis=1), (value + shared)[at])
 
 
 def _drift(s: Setting, rounds: Sequence[int]) -> Found:
-    trace, _, deviation = _inside(s, rounds, False)
+    trace, _, deviation = inside_rounds(s, rounds, False)
     at = np.array(rounds) - 1
     return Found(trace.drift[at, -1], 2.0 * deviation[at])
 
 
-def _drift_of_all(s: Setting, rounds: Sequence[int]) -> Found:
-    """Before the last step of a round, of all clients, sampled or not."""
-    trace, _, deviation = _inside(s, rounds, True)
-    at = np.array(rounds) - 1
-    return Found(trace.drift[at, -2], 2.0 * deviation[at])
-
-
-def _sampled(s: Setting, rounds: Sequence[int]) -> Found:
-    """E‖w - vbar‖^2 = E‖w - w*‖^2 - E‖vbar - w*‖^2, for the sample is unbiased."""
-    trace, _, deviation = _inside(s, rounds, True)
-    at, run = np.array(rounds), _moments(s).run(max(rounds), start=s.start)
-    values = run.deviation[at] - trace.deviation[at - 1, -1]
-    return Found(np.maximum(values, 0.0), 2.0 * deviation[at - 1] + 64.0 * EPS * run.deviation[at])
-
-
 _LOCAL: dict[str, Any] = {"local_steps": 3, "batch_size": 4}
 _GUIDE: dict[str, Any] = {"statement": STATEMENT, "method": fixed_step(0.25, **_LOCAL), "rounds": 5}
-_LI: dict[str, Any] = {"statement": STATEMENT, "method": decaying_step(**_LOCAL), "rounds": 5}
 _PULLED = Check(two_clients, fixed_step(0.01, local_steps=3))
 _NOISY = Check(equal_clients, fixed_step(0.01, local_steps=3, batch_size=1))
+_ONE_NOISY = Check(equal_clients, fixed_step(0.01, batch_size=1), 1, at_minimiser)
 
 THEOREMS = (
     Theorem(
@@ -362,11 +276,19 @@ THEOREMS = (
         title="FedAvg, drift of the clients (Wang et al., Lemma 2)",
         quantity=CLIENT_DRIFT,
         bound=drift_lemma,
+        sharper="fedavg-drift-sharp",
         read=_read_drift,
         exact=_drift,
         says="Local models drift apart by at most tau steps of their gradients' differences, and by their noise.",
         loose="The constants 18 and 4 are at least 3.3 and 1.4 times too large.",
-        checks=(equal_hessians, diabetes_whitened, _PULLED, _NOISY, unequal_hessians),  # the last has no finite zeta
+        checks=(
+            equal_hessians,
+            diabetes_whitened,
+            _PULLED,
+            _NOISY,
+            _ONE_NOISY,
+            unequal_hessians,
+        ),  # the last has no finite zeta
         **_GUIDE,
     ),
     Theorem(
@@ -378,42 +300,7 @@ THEOREMS = (
         exact=_drift,
         says="The recursion of the drift: each step adds eta zeta to its root, and the noise of the batches.",
         loose="Attained by nearly linear functions; curvature contracts the drift, which is left out.",
-        checks=(equal_hessians, diabetes_whitened, _PULLED, _NOISY),
+        checks=(equal_hessians, diabetes_whitened, _PULLED, _NOISY, _ONE_NOISY),
         **_GUIDE,
-    ),
-    Theorem(
-        name="fedavg-li-drift",
-        title="FedAvg, drift of the devices (Li et al., Lemma 3)",
-        quantity=CLIENT_DRIFT,
-        bound=li_drift,
-        read=_read_li(),
-        exact=_drift_of_all,
-        says="With steps that decay, devices are never farther apart than twice their steps times G.",
-        loose="It takes all gradients for equal in size and direction: several orders of magnitude.",
-        checks=(unequal_hessians, diabetes, Check(two_clients, decaying_step(local_steps=2), 1, at_minimiser)),
-        **_LI,
-    ),
-    Theorem(
-        name="fedavg-li-sampling",
-        title="FedAvg, variance of sampled devices (Li et al., Lemma 5)",
-        quantity=SAMPLING_VARIANCE,
-        bound=li_sampling,
-        read=_read_li("scheme", "participants"),
-        exact=_sampled,
-        says="Averaging over a sample adds a variance of at most 4/K times the squared length of a round.",
-        loose="A factor 4 for one step from the optimum, where it is otherwise attained; more with local steps.",
-        checks=(
-            Check(three_clients, decaying_step(scheme=UniformSampling), 1, at_minimiser),
-            *(
-                Check(instance, decaying_step(scheme=scheme, **_LOCAL))
-                for pair, schemes in (
-                    ((unequal_hessians, diabetes), (ProportionalSampling, UniformSampling)),
-                    ((uneven_squares, diabetes_unequal), (ScaledSampling,)),
-                )
-                for instance in pair
-                for scheme in schemes
-            ),
-        ),
-        **_LI,
     ),
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex.constants import Constants
 from fedconvex.problems import MovingTarget
-from fedconvex.theorems import Setting, Theorem
+from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
 from fedconvex.theory.bound import AssumptionError, dropping, require
 from fedconvex.verify.curves import BoundCurve, curve
@@ -54,7 +54,8 @@ def carried_out(
         constants = _constants(setting)
     else:
         constants = tuple(Constant(name, *value) for name, value in theorem.shown(setting).items())
-    return Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands)
+    sharper = THEOREMS[theorem.sharper].value_at(setting) if theorem.sharper else math.inf
+    return Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands, sharper=sharper)
 
 
 def problem_of(theorem: Theorem, instance: Instance) -> Any:

@@ -112,6 +112,8 @@ class Finding:
         One for every round of the curve.
     dropped : mapping from str to float
         The hypothesis that alone fails, if one does, with quantity over bound where it is dropped.
+    sharper : float
+        The bound of a sharper theorem there, infinite where there is none.
     """
 
     theorem: str
@@ -124,6 +126,7 @@ class Finding:
     curve: BoundCurve | None = None
     worst_curve: tuple[WorstCaseInterval, ...] = ()
     dropped: Mapping[str, float] = field(default_factory=dict)
+    sharper: float = math.inf
 
     @property
     def outcome(self) -> Outcome:
@@ -159,7 +162,7 @@ class Power(NamedTuple):
     terms: Mapping[str, Noticed | None]  # one term of it, divided by a factor
     hypotheses: Mapping[str, Noticed | None]  # how far the quantity exceeds the bound where one fails and is dropped
     constant: float | None = None  # the largest share of the bound that was found: times this, it still holds
-    looseness: float | None = None  # the least bound over exact worst case of its class, where that is known
+    looseness: float | None = None  # the least bound over exact worst case, or over a sharper theorem's bound
 
     @property
     def established(self) -> bool:

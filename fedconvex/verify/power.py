@@ -71,6 +71,8 @@ def power_of(findings: Iterable[Finding]) -> Power:
         least = noticed_below(f)
         if f.worst.known and f.worst.upper > 0.0:
             looseness = min(looseness, f.worst.ratio(bound))
+        if f.sharper > 0.0 and bound.value > 0.0:  # no less than 1, and nothing where there is no sharper theorem
+            looseness = min(looseness, bound.value / f.sharper if math.isfinite(f.sharper) else math.inf)
         share = whole_share(bound, least) if bound.value > 0.0 else -math.inf
         constant = share if math.isfinite(share) and share > (constant or 0.0) else constant
         if f.outcome is Outcome.VIOLATED:

@@ -868,7 +868,10 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theorems.agnostic_step.agnostic_step": {"ratio": 4.0, "spread": 1.0, "gradients": 1.0},
         "theorems.joint_mocha.joint_mocha": {"primal": 1.0, "dual": 2.0, "eta": 0.5},
         "theorems.radfed_limit.radfed_limit": {"bias": 0.1},
-        "theorems.local_lemmas.li_sampling": {"scheme": "proportional", "participants": 2},
+        **{
+            f"theorems.li_lemmas.{name}": {"scheme": "proportional", "participants": 2}
+            for name in ("li_sampling", "li_sampling_sharp")
+        },
         "theorems.local_lemmas.progress_lemma": {"distances": [1.0, 0.5], "drift": [0.0, 0.1], "noise2": 0.1},
         "theorems.weight_divergence.divergence": {"w_federated": np.zeros(2), "w_centralised": np.ones(2)},
         "theorems.weight_divergence.divergence_convex": {"gaps": np.ones((1, K)), "local_steps": 2},

@@ -58,7 +58,7 @@ SHARPER = {  # a theorem that proves more under the same hypotheses
     "agnostic-cover": "agnostic-direct",
     "agnostic-vc": "agnostic-direct",
     "agnostic-vertices": "agnostic-direct",
-}
+} | {t.name: t.sharper for t in THEOREMS.values() if t.sharper}
 FREE = {  # lines of the source that choose what a theorem leaves free
     "_YOUNG": "all a of a grid give valid bounds, so that the grid costs tightness only",
     "_SPLITS": "all t of a grid give valid bounds, so that the grid costs tightness only",

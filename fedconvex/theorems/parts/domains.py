@@ -37,11 +37,11 @@ def three_domains() -> Problem:
 
 def _unequal_domains(unit: float) -> Problem:
     rows = np.concatenate([np.ones(1), -np.ones(4)])[:, None]
-    return Problem(Federation.from_arrays(unit * rows, unit * np.ones(5), np.repeat([0, 1], (1, 4))), Squared())
+    return Problem(Federation.from_arrays(unit * rows, np.ones(5), np.repeat([0, 1], (1, 4))), Logistic())
 
 
 unequal_domains = [
-    instance(f"unequal domains{more}", f"2 domains of 1 and 4 rows with opposed gradients at 0, squared loss{more}")(
+    instance(f"unequal domains{more}", f"2 domains of 1 and 4 rows with opposed gradients at 0, logistic loss{more}")(
         partial(_unequal_domains, unit)
     )
     for unit, more in ((1.0, ""), (10.0, ", in tenths"))

@@ -29,6 +29,12 @@ def two_clients() -> Problem:
     return Problem(Federation.from_clients([([[1.0]], [0.5]), ([[1.0]], [1.5])]), Squared())
 
 
+@instance("two clients, in tenths", "two clients, F = 100 (w - 1 ± 1/2)²/2: features and labels in tenths")
+def two_clients_in_tenths() -> Problem:
+    """L = 100, zeta = 50."""
+    return Problem(Federation.from_clients([([[10.0]], [5.0]), ([[10.0]], [15.0])]), Squared())
+
+
 def _one_parabola(unit: float) -> Problem:
     return Problem(Federation.from_clients([([[1.0]], [unit])]), Squared())
 
@@ -69,12 +75,22 @@ def chain() -> Problem:
     return Problem(Federation.from_clients([([x], [float(k == 0)]) for k, x in enumerate(rows)]), Squared(), 0.1)
 
 
+def _three_clients(unit: float) -> Problem:
+    corners = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
+    X = unit * math.sqrt(2.0) * np.eye(2)
+    return Problem(Federation.from_clients([(X, X @ (0.5 * c + [0.6, 0.8])) for c in corners]), Squared())
+
+
 @instance("three clients", "three clients, F = ‖w - c‖²/2 with c the corners of a triangle")
 def three_clients() -> Problem:
     """L = 1, equal Hessians; each client has an orthonormal design of two rows."""
-    corners = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
-    X = math.sqrt(2.0) * np.eye(2)
-    return Problem(Federation.from_clients([(X, X @ (0.5 * c + [0.6, 0.8])) for c in corners]), Squared())
+    return _three_clients(1.0)
+
+
+@instance("three clients, in tenths", "three clients, F = 100 ‖w - c‖²/2 with c the corners of a triangle")
+def three_clients_in_tenths() -> Problem:
+    """L = 100."""
+    return _three_clients(10.0)
 
 
 @instance("mean estimation", "3 clients of 8 numbers each, F = mean (w - y)²/2")

@@ -170,6 +170,8 @@ class Theorem(NamedTuple):
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
     strongly_convex : bool
         Whether the clients of that class are strongly convex, with the setting's mu; default convex.
+    sharper : str, optional
+        Name of a theorem that proves more of the same quantity under the same hypotheses: no run comes nearer.
     space : Space, optional
         Where `tightest` looks for instances (`fedconvex.theorems.parts.tiny`).
     """
@@ -197,6 +199,7 @@ class Theorem(NamedTuple):
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
     strongly_convex: bool = False
+    sharper: str = ""
     space: Any = None
 
     @property
