@@ -15,11 +15,12 @@ from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
 from fedconvex.bench.cells import Rules, _least, _notes, run_cell
-from fedconvex.bench.exports import _tex, latex
+from fedconvex.bench.exports import _tex, latex, notes_table
 from fedconvex.bench.honesty import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
 from fedconvex.bench.limits import OutOfTime, at_most
 from fedconvex.bench.problems import digest, sparse_federation
 from fedconvex.bench.solvers import arrays_of, named, of_target
+from fedconvex.bench.suites import data_cases
 from fedconvex.cli import main
 from fedconvex.federation import Federation
 from tests import bench_solvers
@@ -87,6 +88,16 @@ def test_digests_are_of_the_arrays_and_all_are_fixed():
     wrong = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared", sha256="0" * 64)
     with pytest.raises(ValueError, match=r"problem tiny: data must have the SHA-256 0000.*got"):
         wrong.problem()
+
+
+def test_categories_of_adult_become_columns(tmp_path):
+    y, codes = np.array([0, 1] * 6), np.array([[0, 1], [1, 0], [2, 1]] * 4)
+    names = {"categories_0": np.array(["?", "a", "b"]), "categories_1": np.array(["c", "d"])}
+    np.savez(tmp_path / "adult.npz", x_cat_train=codes, y_train=y, **names)
+    (case,) = data_cases(tmp_path)
+    federation = replace(case, settings={"clients": 2, "partition": "iid"}).problem().federation
+    assert (federation.n, federation.d) == (12, 5)
+    assert sorted(federation.y) == [-1.0] * 6 + [1.0] * 6
 
 
 def test_suites_of_a_file(tmp_path):
@@ -312,22 +323,12 @@ def test_processes_take_what_a_script_defines_and_are_ended_where_nothing_else_h
         bench([bench_solvers.Leaving(step_size="auto")], suite=[TINY], against=[], jobs=2)
 
 
-def test_what_the_clock_finds_odd_is_said():
-    assert _notes([[0.1, 0.2], [0.1, 0.19], [0.1]], 0.01) == []
-    assert _notes([[0.1, 2.0], [0.1, 1.9], [0.01, 0.02]], 0.0) == []  # one run may be lucky, or another unlucky
-    (kept,) = _notes([[0.1, 2.0], [0.01, 0.02], [0.001]], 0.0)
-    assert kept == "its first run took 2 s and the others at most 0.02 s: it may keep what it has found"
-    (threads,) = _notes([[0.1, 0.2], [0.1, 0.2]], 0.1)
-    assert threads.startswith("threads of its own worked for 0.1 s")
-
-
 @pytest.mark.slow
-def test_threads_and_what_is_kept_between_runs_are_noted():
-    board = bench([bench_solvers.threaded, bench_solvers.replayed], suite=[TINY], against=["fedsgd"], rounds=5)
-    assert {s: "threads" in next(iter(how.values())) for s, how in board.notes.items()} == {
-        "threaded": True,
-        "replayed": False,
-    }
+def test_threads_of_a_solver_are_noted():
+    assert _notes(0.0, 0.04) == _notes(1.0, 0.1) == []
+    board = bench([bench_solvers.threaded], suite=[TINY], against=[], rounds=3, repeats=1)
+    ((who, where, how),) = notes_table(board)
+    assert (who, where) == ("threaded", "on 1 problem") and "threads of its own worked for" in how
 
 
 def test_seconds_are_the_least_of_every_round():

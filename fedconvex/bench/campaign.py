@@ -80,7 +80,7 @@ def bench(
     steps : {"theory", "tuned", "both"}
         Step sizes of theory, from exact constants; or the best of six multiples, each tried for 30 rounds that count.
     data : path, optional
-        A folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har.npz, which join the suite.
+        A folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, which join the suite.
     folder : path, optional
         Keep finished cells there, and take up those that are there already.
     jobs, repeats : int

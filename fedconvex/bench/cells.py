@@ -24,8 +24,7 @@ TUNING_ROUNDS = 30  # each
 _CURVE = 80  # points that are kept of a curve
 _NUMBERS = 1 << 20  # in models that are judged together
 _ENOUGH, _MOST = 0.1, 25  # seconds of repetitions, and how many of them
-_SLOWER, _LONG = 5.0, 0.5  # a first run that takes so many times as long as all others, and at least so many seconds
-_ASIDE = 0.05  # CPU seconds of other threads
+_ASIDE = 0.05  # CPU seconds of other threads, from which on they are noted
 
 
 class Rules(NamedTuple):
@@ -106,9 +105,9 @@ def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules:
     paid = (0.0, 0.0, 0.0, 0.0)
     if solver.tuned and solver.tunable():
         it, paid = _tuned(referee, it)
-    before = _others()
+    before = _cpu()
     run = _judged(referee, it, rules)
-    aside = _others() - before
+    spent = [after - start for after, start in zip(_cpu(), before, strict=True)]
     wrong = _wrong(referee, it, run, rules)
     seconds = [[s.seconds for s in run.steps]]
     seconds += _repeated(it, run, rules, wrong)
@@ -130,14 +129,15 @@ def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules:
         "curve": curve | {"gap": [_plain(run.gaps[i]) for i in keep]},
         "offences": [list(o) for o in wrong],
     }
-    spent = [None if i is None else float(least[i] + paid[3]) for i in at]
-    timed = {"costs": spent, "curve": [float(least[i] + paid[3]) for i in keep], "notes": _notes(seconds, aside)}
+    took = [None if i is None else float(least[i] + paid[3]) for i in at]
+    timed = {"costs": took, "curve": [float(least[i] + paid[3]) for i in keep], "notes": _notes(*spent)}
     return {"found": found, "timed": timed}
 
 
-def _others() -> float:
-    """Return the CPU seconds so far of all threads of this process but this one."""
-    return time.process_time() - time.thread_time()
+def _cpu() -> tuple[float, float]:
+    """Return the CPU seconds so far of this thread, and of all others of this process."""
+    own = time.thread_time()
+    return own, time.process_time() - own
 
 
 def _least(seconds: list[list[float]], n: int, pooled: bool) -> np.ndarray:
@@ -149,17 +149,11 @@ def _least(seconds: list[list[float]], n: int, pooled: bool) -> np.ndarray:
     return table.min(axis=0) if pooled else np.cumsum(np.diff(table, axis=1, prepend=0.0).min(axis=0))
 
 
-def _notes(seconds: list[list[float]], aside: float) -> list[str]:
-    """Return what a clock finds odd: it is a matter of chance, and no offence."""
-    first, out = seconds[0][-1], []
-    again = max((row[-1] for row in seconds[1:] if len(row) >= len(seconds[0])), default=first)
-    if first > max(_SLOWER * again, _LONG):
-        out.append(
-            f"its first run took {first:.2g} s and the others at most {again:.2g} s: it may keep what it has found"
-        )
-    if aside > max(_ASIDE, 0.2 * first):
-        out.append(f"threads of its own worked for {aside:.2g} s beside the {first:.2g} s of its first run")
-    return out
+def _notes(own: float, aside: float) -> list[str]:
+    """Return what a clock finds odd, of CPU seconds of this thread and of others: no offence, and another each time."""
+    if aside <= max(_ASIDE, 0.1 * own):
+        return []
+    return [f"threads of its own worked for {aside:.2g} s of CPU time, which rounds may not wait for"]
 
 
 def _cost(step: Step, paid: tuple[float, ...]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from fedconvex.datasets import (
     partition_similarity,
 )
 from fedconvex.datasets.bundled import BUNDLED
+from fedconvex.datasets.table import encoded
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
@@ -142,8 +144,7 @@ class Case:
             X, y, _ = load_bundled(self.data)
             clients = None
         else:
-            table = load(self.data)
-            X, y, clients = table.X, np.asarray(table.y, dtype=np.float64), table.clients
+            X, y, clients = _rows_of_file(self.data)
         if rows is not None:
             keep = np.random.default_rng(seed).permutation(len(y))[: whole(f"{who}: rows", rows, low=1)]
             X, y, clients = X[keep], y[keep], None if clients is None else clients[keep]
@@ -151,6 +152,18 @@ class Case:
         if clients is None:
             clients = PARTITIONS[how](y, K, a, seed)
         return Federation.from_arrays(X if sp.issparse(X) else _rounded(_standardised(X)), y, clients)
+
+
+def _rows_of_file(path: str) -> tuple[Any, np.ndarray, np.ndarray | None]:
+    """Return rows, labels, and whose they are where the file says it; of Adult's archive the categories as columns."""
+    if path.endswith(".npz") and zipfile.is_zipfile(path):
+        with np.load(path, allow_pickle=False) as archive:
+            if {"x_cat_train", "y_train", "categories_0"} <= set(archive.files):
+                codes = archive["x_cat_train"]
+                columns = {f"{j}": archive[f"categories_{j}"][codes[:, j]] for j in range(codes.shape[1])}
+                return encoded(columns)[0], np.asarray(archive["y_train"], dtype=np.float64), None
+    table = load(path)
+    return table.X, np.asarray(table.y, dtype=np.float64), table.clients
 
 
 def _known(who: str, given: Mapping[str, Any], function: Any) -> dict[str, Any]:

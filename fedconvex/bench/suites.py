@@ -101,7 +101,7 @@ FOLDER = {  # files of --data: loss, l2, and how rows are divided where the file
     "w8a": ("logistic", 1e-4, "iid", None),
     "adult": ("logistic", 1e-4, "dirichlet", 0.5),
     "mnist": ("softmax", 1e-3, "shards", 2.0),
-    "har": ("softmax", 1e-3, "dirichlet", 0.5),
+    "har21": ("logistic", 1e-3, "dirichlet", 0.5),
 }
 
 
@@ -160,7 +160,7 @@ def _case(file: Path, table: Any) -> Case:
 
 
 def data_cases(folder: str | os.PathLike[str]) -> tuple[Case, ...]:
-    """Return a problem for each of a9a.npz, w8a.npz, adult.npz, mnist.npz and har.npz in a folder.
+    """Return a problem for each of a9a.npz, w8a.npz, adult.npz, mnist.npz and har21.npz in a folder.
 
     Raises
     ------

@@ -46,7 +46,9 @@ def add_parser(commands: Any) -> None:
         help="after which a solver is stopped on one problem and seed; default 300")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
         help="processes; default 1, for steady seconds")  # fmt: skip
-    add("--data", metavar="DIR", help="a folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har.npz, which join in")
+    add(
+        "--data", metavar="DIR", help="a folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, which join in"
+    )
     add("--out", metavar="DIR", default="bench", help="folder of results, which an interrupted run goes on from")
     add("--report", action="store_true", help="write index.html there too")
     parser.set_defaults(command=_bench, checkpoint=None)
