@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from fedconvex._files import npz
 from fedconvex.driver import checkpoint
 from fedconvex.methods import AFL, MOCHA, AdaptiveProximal, FedMultiBoost, FedProx, MultiBoost, ServerAdam
 from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem
+from fedconvex.remote.messages import terms_of
+from fedconvex.sweeps.grid import Grid
 
 METHODS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=2, server=ServerAdam(), participation=2),
@@ -334,3 +337,34 @@ def test_a_full_disk_is_named_and_loses_nothing(linear, tmp_path, monkeypatch):
         run(FedSGD(step_size=0.2), linear, rounds=4, tol=0, checkpoint=path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["c"]
+
+
+class Preconditioned(NamedTuple):
+    """A user's method with an array among its settings, whose repr rounds it."""
+
+    plan: np.ndarray
+
+    def init(self, problem, w):
+        return FedSGD(step_size=0.1).init(problem, w)
+
+    def round(self, problem, state, draws):
+        return state._replace(w=state.w - self.plan * problem.gradient(state.w), t=state.t + 1)
+
+
+def test_arrays_that_print_alike_make_different_runs(linear, tmp_path):
+    """They differ in the ninth digit, or in the middle of a long array, whose repr leaves it out."""
+    short, long = np.array([0.1, 0.2, 0.1]), np.full(2000, 0.1)
+    for i, a in enumerate((short, long)):
+        other = a.copy()
+        other[a.size // 2] += 1e-10
+        one, two = Preconditioned(a), Preconditioned(other)
+        assert repr(one) == repr(two)
+        assert terms_of(one, linear, "1")["method"] != terms_of(two, linear, "1")["method"]
+        grids = [Grid.of(FedAvg(step_size=0.1), linear, {"step_size": [m.plan]}).about for m in (one, two)]
+        assert grids[0] != grids[1]
+        if i == 0:
+            how = {"tol": 0, "checkpoint": tmp_path / "c"}
+            run(one, linear, rounds=2, **how)
+            assert run(one, linear, rounds=3, **how).rounds == 3
+            with pytest.raises(ValueError, match=r"method must be .* to resume this run"):
+                run(two, linear, rounds=4, **how)

@@ -16,7 +16,7 @@ import numpy as np
 
 import fedconvex
 from fedconvex._check import bad, wrong_type
-from fedconvex._files import npz
+from fedconvex._files import identity, npz
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
@@ -34,7 +34,7 @@ def about_problem(problem: Any) -> dict[str, Any]:
     walk = b"" if not isinstance(problem, MovingTarget) else problem.covariance.tobytes() + b"bounded" * problem.bounded
     return {
         "data": problem.federation.digest,
-        "loss": repr(problem.loss),
+        "loss": identity(problem.loss),
         "l2": problem.l2,
         "problem": getattr(problem, "fingerprint", ""),
         "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=16).hexdigest(),
@@ -58,7 +58,7 @@ class Checkpoint:
         origin = "zeros" if start is None else hashlib.blake2b(np.asarray(start, float).tobytes()).hexdigest()[:32]
         self.about = {
             "version": fedconvex.__version__,
-            "method": repr(engine.method),
+            "method": identity(engine.method),
             **about_problem(problem),
             "key": int(engine.key),
             "trajectories": engine.R,

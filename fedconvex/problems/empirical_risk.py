@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from fedconvex import _html
 from fedconvex._check import among, array, bad, finite, numeric, real, wrong_type
+from fedconvex._files import identity
 from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
@@ -94,7 +95,7 @@ class Problem(Objective):
     def fingerprint(self) -> str:
         """What checkpoints compare beside rows, loss, l2 and weights."""
         free = "" if self.free is None else f"free {np.flatnonzero(self.free).tolist()}"
-        return free if self.penalty is None else f"{free} {self.penalty!r}".lstrip()
+        return free if self.penalty is None else f"{free} {identity(self.penalty)}".lstrip()
 
     @property
     def intercept(self) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import numpy as np
 
 from fedconvex._check import bad, printable, wrong_type
+from fedconvex._files import identity
 from fedconvex.kernels.domains import domains_of
 from fedconvex.problems.protocol import EQUILIBRIUM, MODEL_PER_TASK
 
@@ -78,9 +79,9 @@ def terms_of(method: Any, problem: Any, version: str) -> dict[str, str]:
     """Return what server and site must have in common, by name: long words by their fingerprints."""
     terms = {
         "version": version,
-        "method": repr(method),
+        "method": identity(method),
         "problem": f"{problem.learns} {getattr(problem, 'fingerprint', '')}".strip(),
-        "loss": repr(problem.loss),
+        "loss": identity(problem.loss),
         "l2": repr(float(problem.l2)),
         "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=8).hexdigest(),
     }

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, items, printable, text, wrong_type
+from fedconvex._files import identity
 from fedconvex.methods.parts.automatic_steps import resolved
 
 __all__ = ["MOST_SETTINGS", "RESERVED", "Grid", "Setting", "label_of"]
@@ -85,8 +86,8 @@ class Grid:
         several = ("problem",) * isinstance(problem, Mapping) + ("method",) * isinstance(method, Mapping)
         columns = (*several, *values)
         rows = [row._replace(labels={c: row.labels.get(c) for c in columns}) for row in rows]
-        about: dict[str, Any] = {"methods": {name: repr(m) for name, m in methods.items()}}
-        about |= {"grid": {n: [repr(label_of(v)) for v in vs] for n, vs in values.items()}}
+        about: dict[str, Any] = {"methods": {name: identity(m) for name, m in methods.items()}}
+        about |= {"grid": {n: [identity(v) for v in vs] for n, vs in values.items()}}
         return cls(columns, problems, rows, about)
 
 
