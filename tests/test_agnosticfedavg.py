@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -21,12 +23,15 @@ from fedconvex.methods import (
     ClientAdam,
     ClientMomentum,
     Decay,
+    EntropicStep,
+    KLBall,
     OptimisticAFL,
     Point,
     Polytope,
     ProjectedStep,
     SecureSums,
     ServerAdam,
+    Simplex,
     SoftmaxFedAvg,
     WeightedSampling,
 )
@@ -558,3 +563,35 @@ def test_large_steps_of_the_domain_weights_go_round_in_circles():
     assert late.max() > 0.05 and late.min() < 1e-3
     assert run(AgnosticFedAvg(step_size=0.5, domain_step_size=1.0), problem, **some).gap <= 1e-6
     assert run(OptimisticAFL(step_size=0.3, domain_step_size=2.0), problem, **some).gap <= 1e-6
+
+
+def test_steps_that_are_too_long_end_in_a_status():
+    """No error of a projection from within: runs diverge, or their weights stand at the edge of the set."""
+    rng = np.random.default_rng(0)
+    X, k = rng.normal(size=(24, 3)), np.arange(24)
+    feds = [Federation.from_arrays(X, y, k % 4, k % 2) for y in ((k % 3).astype(float), X @ np.ones(3))]
+    sets = Simplex(), KLBall([0.5, 0.5], 0.1), Polytope([[1.0, 0.0]], [0.7])
+    ended = set()
+    for problem in (Problem(feds[0], Softmax(3)), Problem(feds[1], Squared())):
+        for ascent, where in itertools.product((EntropicStep(), ProjectedStep()), sets):
+            for step, domain_step in ((30.0, 30.0), (0.1, 1e10), (1e200, 1e200), (1e3, 1e160)):
+                method = AgnosticFedAvg(
+                    step_size=step, domain_step_size=domain_step, ascent=ascent, uncertainty_set=where
+                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    result = run(method, problem, rounds=8, tol=0)
+                ended.add(result.status.name)
+                mix = result.trace.domain_weights[-1]
+                assert where.contains(mix[0], 1e-6), (method, mix)
+    assert ended == {"DIVERGED", "ROUND_LIMIT"}
+
+
+def test_a_weight_that_vanished_grows_again():
+    """exp(-800) is 0 as computed; a step later its domain has the larger loss."""
+    down = EntropicStep().ascend(Simplex(), np.array([[0.5, 0.5]]), np.array([[0.0, -800.0]]))
+    assert 0.0 < down[0, 1] < 1e-250
+    up = EntropicStep().ascend(Simplex(), down, np.array([[0.0, 700.0]]))
+    assert up[0, 1] == pytest.approx(1.0, abs=1e-12)
+    none = EntropicStep().ascend(Simplex(), np.array([[1.0, 0.0]]), np.array([[0.0, 900.0]]))
+    assert none.tolist() == [[1.0, 0.0]]

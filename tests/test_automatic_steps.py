@@ -14,7 +14,7 @@ from fedconvex.constants.default_steps import expected_smoothness, smoothness_of
 from fedconvex.datasets import linear_federation, logistic_federation
 from fedconvex.driver import first_state
 from fedconvex.methods import SCAFFOLD, SGD, SVRG, Decay, FedSGD, GradientDescent, ProportionalSampling, resolved
-from fedconvex.problems import MultiTaskProblem, Pooled
+from fedconvex.problems import Covariance, Independent, MultiTaskProblem, Pooled
 from fedconvex.theorems.fedavg_refined import fedavg_refined_sharp
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_schedule
 from fedconvex.theorems.scaffold import scaffold, scaffold_best_step
@@ -233,3 +233,19 @@ def test_a_problem_of_another_kind_has_no_automatic_step(squares):
         resolved(FedAvg(step_size="auto"), tasks)
     with pytest.raises(TypeError, match="learn one model for all clients; got MultiTaskProblem"):
         verify("svrg", tasks, FedAvg(step_size="auto"), rounds=1)
+
+
+def test_gradient_descent_on_a_model_per_task(squares):
+    """1/L with L the top eigenvalue of P's Hessian, which is that of a task plus l2 where tasks ignore each other."""
+    fed = squares.federation
+    blocks = [fed.X[a:b].T @ fed.X[a:b] for a, b in zip(fed.ptr[:-1], fed.ptr[1:], strict=True)]
+    top = max(np.linalg.eigvalsh(H)[-1] for H in blocks)
+    method, step = resolved(GradientDescent(step_size="auto"), MultiTaskProblem(fed, Squared(), Independent(0.5)))
+    assert method.step_size == pytest.approx(1.0 / (top + 0.5), rel=1e-12)
+    assert str(step).endswith("1/(L of F) (Nesterov 2018, Corollary 2.1.2)")
+    cases = (Covariance(0.5), Squared(), "learned Omega"), (Independent(0.5), Hinge(), "not smooth")
+    for relation, loss, why in cases:
+        y = fed.y if loss == Squared() else np.where(fed.y > 0.0, 1.0, -1.0)
+        tasks = MultiTaskProblem(Federation(fed.X, y, fed.ptr), loss, relation)
+        with pytest.raises(ValueError, match=why):
+            resolved(GradientDescent(step_size="auto"), tasks)

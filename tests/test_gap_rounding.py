@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Exponential, Federation, Logistic, Problem, Squared, VerticalFederation
-from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, VerticalProblem
+from fedconvex import Exponential, Federation, GradientDescent, Logistic, Problem, Squared, VerticalFederation, run
+from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, VerticalProblem
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax
 
@@ -88,3 +88,11 @@ def test_gaps_of_tasks_far_from_zero(loss, value):
             found = problem.measure(V[None])
             assert found.gap[0] >= primal(V) - least
             assert abs(found.value[0] - primal(V)) <= found.gap[0] < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:GradientDescent diverged")
+def test_penalties_of_learned_relationships_may_overflow():
+    rng = np.random.default_rng(3)
+    fed = Federation.from_clients([(rng.normal(size=(5, 2)), rng.normal(size=5)) for _ in range(3)])
+    problem = MultiTaskProblem(fed, Squared(), Covariance(0.1))
+    assert run(GradientDescent(step_size=1e200), problem, rounds=9, tol=0).status.name == "DIVERGED"

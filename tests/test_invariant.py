@@ -472,3 +472,9 @@ def test_a_solver_that_panics_has_given_up_and_ctrl_c_has_not() -> None:
         attempt(Programme(KeyboardInterrupt()))
     with pytest.raises(AttributeError):
         attempt(Programme(AttributeError()))
+
+
+@pytest.mark.filterwarnings("ignore:IRMv1 diverged")
+def test_a_step_that_is_too_long_ends_as_diverged():
+    """Eigenvalues that overflow are not asked for."""
+    assert run(IRMv1(step_size=1e200), _chain(1.0), rounds=12, tol=0).status.name == "DIVERGED"

@@ -1,5 +1,7 @@
 """Coordinate ascent on the dual of losses with kinks, and the smoothing that goes on where it becomes slow."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -70,3 +72,17 @@ def test_large_hinge_problems_are_solved_by_coordinate_steps():
         patch.setattr(smoothing, "_MANY", 10**9)
         other = problem.solve(tol=1e-7)
     assert other.lower <= best.value and best.lower <= other.value
+
+
+def test_a_gap_that_rounding_leaves_is_told():
+    """Hinge with an l2 that double precision hardly sees: the gap is honest, and a warning says that it is large."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    y = np.sign(X @ rng.normal(size=4) + rng.normal(size=60))
+    fed = Federation.from_arrays(X, y, np.arange(60) % 3)
+    with pytest.warns(UserWarning, match=r"Problem\.solve: the certified gap is .*, more than tol = 1e-11 asks for"):
+        best = Problem(fed, Hinge(), 1e-25).solve()
+    assert best.gap > 1e-9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Problem(fed, Hinge(), 1e-16).solve().gap < 1e-11

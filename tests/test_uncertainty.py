@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
 from fedconvex.simplex.uncertainty import (
-    EntropicStep,
     KLBall,
     Point,
     Polytope,
-    ProjectedStep,
     Simplex,
     log_sum_exp,
     minimise_over_simplex,

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from fedconvex.methods.verticalnewton import VerticalNewtonCG
     from fedconvex.methods.virtual import VIRTUAL
     from fedconvex.secure import PlainSums, SecureSums
-    from fedconvex.simplex.uncertainty import EntropicStep, KLBall, Point, Polytope, ProjectedStep, Simplex
+    from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
+    from fedconvex.simplex.uncertainty import KLBall, Point, Polytope, Simplex
 
 __all__ = [
     "AFL",

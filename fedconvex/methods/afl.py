@@ -35,7 +35,8 @@ from fedconvex.fields import CheckedFields, Count, Flag, Positive, count
 from fedconvex.kernels.domains import domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Measure, Problem
-from fedconvex.simplex.uncertainty import ProjectedStep, Simplex
+from fedconvex.simplex.ascent import ProjectedStep
+from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax import measure_minimax
 from fedconvex.traits import Traits, not_sent
 

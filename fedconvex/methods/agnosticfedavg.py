@@ -27,7 +27,8 @@ from fedconvex.draws import Draws
 from fedconvex.fields import Count
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, step_sizes
 from fedconvex.problems import Measure, Problem
-from fedconvex.simplex.uncertainty import EntropicStep, Simplex
+from fedconvex.simplex.ascent import EntropicStep
+from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax import measure_minimax
 from fedconvex.traits import Traits
 

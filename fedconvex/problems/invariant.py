@@ -205,8 +205,9 @@ class InvariantProblem(ClientWeights):
         gap = value - self.solve().lower
         if self.traits.quadratic:
             p, unit, size = self._scaled
-            near = [size * (invariance.shortfall(p, v) + p.rounding(v)) for v in W / unit]
-            gap = np.minimum(gap, near)
+            for r in np.flatnonzero(np.isfinite(gap)):  # not of runs that diverged
+                v = W[r] / unit
+                gap[r] = min(max(gap[r], 0.0), size * invariance.shortfall(p, v)) + size * p.rounding(v)
         return Measure(value, np.where(np.isnan(gap), np.inf, np.maximum(gap, 0.0)))
 
     def solve(self, starts: int = 20) -> Solution:

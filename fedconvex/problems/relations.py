@@ -417,7 +417,7 @@ class Covariance(Relation):
             return math.inf
         s = np.linalg.svd(V, compute_uv=False)
         if self.sigma2 == math.inf:
-            return float(s[0]) ** 2 / (4.0 * self.lam)
+            return float(s[0] * s[0]) / (4.0 * self.lam)
         x = _shrink(s, 2.0 * self.lam, 2.0 * self.lam / self.sigma2)
         return float(s @ x) - self.lam * (float(x @ x) / self.sigma2 + float(x.sum()) ** 2)
 

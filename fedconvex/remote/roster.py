@@ -31,6 +31,7 @@ from fedconvex.remote.reports import expected
 from fedconvex.simplex.uncertainty import log_sum_exp, softmax
 from fedconvex.solvers.certificates import duality_gap
 from fedconvex.solvers.free_coordinates import convexity_gap
+from fedconvex.solvers.minimax import largest_values
 
 __all__ = ["Roster"]
 
@@ -304,7 +305,7 @@ class Roster(ServerProblem):
         parts = self.domain_parts(w, domain_weights)
         if parts is None:
             return tuple(_unknown(w))  # type: ignore[return-value]
-        value, least = np.asarray(uncertainty_set.largest(parts.F)[0]), traits(self.loss).lower_bound
+        value, least = largest_values(uncertainty_set, parts.F), traits(self.loss).lower_bound
         lower = np.einsum("rp,rp->r", domain_weights, parts.F) - self._by_convexity(parts.g, parts.error)
         return value, _or_inf(np.maximum(value - np.maximum(lower, least), 0.0) + 2.0 * parts.off)
 

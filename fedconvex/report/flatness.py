@@ -15,6 +15,7 @@ sum of the largest losses that each row could have by itself. The lower end is F
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from scipy.linalg import eigh
 from fedconvex._check import bad, instance, real, wrong_type
 from fedconvex.kernels import row_losses
 from fedconvex.problems import Problem
+from fedconvex.solvers.certificates import ContradictedCertificate
 
 __all__ = ["Sharpness", "largest_curvature", "sharpness"]
 
@@ -94,6 +96,11 @@ def sharpness(problem: Problem, w: Any, radius: float) -> Sharpness:
     TypeError, ValueError
         If there is a penalty, there are more parameters, or the radius is out of its range.
 
+    Warns
+    -----
+    ContradictedCertificate
+        If a step rises above the upper end, which is then infinite: one of them is wrong.
+
     Examples
     --------
     F = (w_1^2 + 4 w_2^2)/2 around 0: the steepest direction is the second.
@@ -117,7 +124,8 @@ def sharpness(problem: Problem, w: Any, radius: float) -> Sharpness:
         value, g, H = problem.value_gradient_hessian(v)
         off = rho * float(np.linalg.norm(problem.gradient_rounding(v, value)))
         e, low, high = _over_ball(g, H, rho)
-        return Sharpness(max(low - off, 0.0), high + off, problem.unflatten(e))
+        low = max(low - off, 0.0)
+        return Sharpness(low, _consistent(problem, low, high + off), problem.unflatten(e))
     value, g = problem.value_gradient(v)
     off = rho * float(np.linalg.norm(problem.gradient_rounding(v, value)))
     above = [_over_ball(g, H, rho) for H in _matrices_above(problem, v, rho)]
@@ -128,7 +136,18 @@ def sharpness(problem: Problem, w: Any, radius: float) -> Sharpness:
     off = 32.0 * math.sqrt(problem.federation.n) * _EPS * (abs(value) + abs(value + rise))
     off += problem.rounding(v, value) + problem.rounding(v + step, value + rise)
     low = max(rise - off, 0.0)
-    return Sharpness(low, max(high, low), problem.unflatten(step))
+    return Sharpness(low, _consistent(problem, low, high), problem.unflatten(step))
+
+
+def _consistent(problem: Problem, low: float, high: float) -> float:
+    """Return the upper end of an interval; infinity, with a warning, where a step was found that rises higher."""
+    if low <= high:
+        return high
+    text = f"sharpness: a step of {problem!r} rises by {low:.17g}, above the certified bound {high:.17g}"
+    warnings.warn(
+        f"{text}; no upper end is certified: please report it with the data", ContradictedCertificate, stacklevel=3
+    )
+    return math.inf
 
 
 def _check(who: str, problem: Any) -> None:

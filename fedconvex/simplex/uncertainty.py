@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import simplex
-from fedconvex._check import array, bad, equal_by_type, finite, numeric, real, vector, whole, wrong_type
+from fedconvex._check import array, bad, finite, numeric, real, vector, whole, wrong_type
 from fedconvex.simplex import inputs
 from fedconvex.simplex.faces import face_step
 
 __all__ = [
-    "EntropicStep",
     "KLBall",
     "Point",
     "Polytope",
-    "ProjectedStep",
     "Simplex",
     "log_sum_exp",
     "minimise_over_simplex",
@@ -336,27 +334,6 @@ class Point:
         return np.array(self.domain_weights)
 
 
-# ---------------------------------------------------------------- steps
-
-
-@equal_by_type
-class ProjectedStep(NamedTuple):
-    """lambda <- the Euclidean projection of lambda + gamma g."""
-
-    def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""
-        return uncertainty_set.project(domain_weights + g)
-
-
-@equal_by_type
-class EntropicStep(NamedTuple):
-    """lambda <- argmax <gamma g, .> - KL(.‖lambda): exponentiated gradients, on the simplex lambda_i exp(gamma g_i)."""
-
-    def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""
-        return uncertainty_set.entropic(domain_weights, g)
-
-
 # ---------------------------------------------------------------- softmax
 
 
@@ -424,7 +401,8 @@ def _tilted(domain_weights: Any, g: Any) -> np.ndarray:
     lam, up = _values("entropic: domain_weights", domain_weights), numeric("entropic: g", g, copy=False)
     if up.shape != lam.shape:
         raise bad("entropic: g", f"have the shape {lam.shape} of the weights", f"{up.shape}")
-    return lam * np.exp(up - np.where(lam > 0.0, up, -np.inf).max(axis=-1, keepdims=True))
+    up = np.where(lam > 0.0, up, -np.inf)  # what weighs nothing stays so, however far up
+    return lam * np.exp(up - up.max(axis=-1, keepdims=True))
 
 
 def _one_vector(who: str, domain_weights: Any) -> tuple[float, ...]:

@@ -408,7 +408,7 @@ def measure_minimax(
     domains = problem.by_domain
     W = domains.flatten(w)[0]
     F = domains.client_values(domains.unflatten(W))
-    value = np.asarray(uncertainty_set.largest(F)[0])
+    value = largest_values(uncertainty_set, F)
     known = _known(problem, uncertainty_set, lambda: solve_minimax(problem, 1e-10, uncertainty_set))
     lower = lower_at(domains, known, W)
     off = _off(domains, W, F)
@@ -418,6 +418,14 @@ def measure_minimax(
             ball = [_ball_minimum(domains, v, m, radius) for v, m in zip(W, domain_weights, strict=True)]
         lower = np.fmax(lower, ball)
     return value, np.where(np.isinf(gap), gap, np.maximum(value - lower, 0.0) + off)
+
+
+def largest_values(uncertainty_set: Any, F: np.ndarray) -> np.ndarray:
+    """Return max <F, lambda> of rows F (R, p), (R,): infinite for those of runs that diverged."""
+    value = np.full(len(F), np.inf)
+    if (near := np.abs(F).max(axis=1) < 1e150).any():
+        value[near] = uncertainty_set.largest(F[near])[0]
+    return value
 
 
 def _off(domains: Objective, W: np.ndarray, F: np.ndarray) -> np.ndarray:

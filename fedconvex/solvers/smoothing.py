@@ -6,6 +6,7 @@ What certifies is the duality gap of the kinked loss itself.
 from __future__ import annotations
 
 import time
+import warnings
 
 import numpy as np
 
@@ -73,7 +74,10 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
                     best_w, best_F = candidate, F
         before, width = (w, u), shrink * width
     lower = least_value(problem, best_w, best_F, min(best_lower, best_F))
-    seconds = time.perf_counter() - start
+    seconds, left = time.perf_counter() - start, best_F - best_lower
+    if left > goal * (1.0 + abs(best_F)) + 4.0 * problem.rounding(best_w, best_F):
+        text = f"Problem.solve: the certified gap is {left:.2g}, more than tol = {goal:g} asks for"
+        warnings.warn(f"{text}: l2 = {l2:g} leaves no better one in double precision", stacklevel=4)
     return Solution(problem.unflatten(best_w), best_F, lower, "duality gap", True, True, evaluations, seconds)
 
 

@@ -14,7 +14,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods import AFL
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.problems import Problem
-from fedconvex.simplex.uncertainty import EntropicStep, ProjectedStep
+from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
 from fedconvex.solvers.ball import least_values_over_ball
 from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,

@@ -9,7 +9,7 @@ import numpy as np
 from fedconvex.methods import ProportionalSampling
 from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
 from fedconvex.problems.protocol import HYBRID_MODEL, ONE_MODEL, VERTICAL_MODEL
-from fedconvex.simplex.uncertainty import EntropicStep
+from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.agnostic_floats import FLOATS
 from fedconvex.theorems.parts.rules import smoothness

@@ -17,7 +17,7 @@ from fedconvex.constants.default_steps import DefaultStep, Schedule, Smoothness
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.problems import Problem
-from fedconvex.problems.protocol import ONE_MODEL
+from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL
 from fedconvex.traits import traits_of
 
 __all__ = ["no_theorem", "of_averaging", "resolved", "saddle_steps", "smoothness", "usual_step"]
@@ -108,8 +108,12 @@ def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothne
     Raises
     ------
     ValueError
-        If the loss has none.
+        If the loss or the task relationship has none, or it is not known for this kind of problem.
     """
+    if problem.learns == MODEL_PER_TASK:
+        return _of_tasks(method, problem)
+    if problem.learns != ONE_MODEL:
+        raise no_theorem(method, f"{type(problem).__name__}")
     fed, loss = problem.federation, problem.loss
     smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, _affordable(fed))
     if problem.free is not None:  # L + l2 is no eigenvalue then
@@ -118,6 +122,20 @@ def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothne
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
         raise no_theorem(method, f"{loss!r}, which is not smooth", cure)
     return smooth
+
+
+def _of_tasks(method: Any, problem: Any) -> Smoothness:
+    """Return the smoothness of P: that of the roughest task's loss, plus the top eigenvalue of Qbar."""
+    fed, loss = problem.federation, problem.loss
+    if problem.relation.learned:
+        raise no_theorem(method, "a learned Omega, with which R has kinks")
+    if math.isinf(traits(loss).smoothness):
+        raise no_theorem(method, f"{loss!r}, which is not smooth", "take a smooth loss, or MOCHA")
+    exact, masses, one = _affordable(fed), problem.c * fed.masses, np.ones(1)
+    parts = [default_steps.smoothness_of(fed.subset([t]), one, loss, 0.0, exact) for t in range(fed.K)]
+    ridge = float(np.linalg.eigvalsh(problem.relation.qbar(fed.K))[-1])
+    top = max(m * part.F for m, part in zip(masses, parts, strict=True)) + ridge
+    return Smoothness(top, top, top, exact)
 
 
 def _affordable(fed: Any) -> bool:
