@@ -238,6 +238,8 @@ def test_dynamic_theorems_hold(name):
         problem = MovingTarget(squares(seed=5, l2=0.3), variance=drift, bounded=name.endswith("ball"))
         start = np.ones(2)
         for method in (agents(), agents(local_steps=1), agents(participation=1.0, batch_size=None, local_steps=3)):
+            if name.endswith("small-step") and method.local_steps != 1:
+                continue
             verdict = verify(name, problem, method, rounds=5, start=start, most=1024)
             assert verdict.outcome is Outcome.HOLDS, verdict
             if "steady" in name:  # no finite run shows a limit

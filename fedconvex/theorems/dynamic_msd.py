@@ -77,7 +77,8 @@ variability (who takes part: ‖∇P_k(w°)‖, with τ_ε = 0 with full partici
 them.
 
 **Small steps.** Linearise, HΣ + ΣH = μR_s + R_q/μ: tr Σ = (μ/2)tr(H⁻¹R_s) + tr(H⁻¹R_q)/(2μ). An approximation with
-relative error O(μ), hence returned as numbers, not as a bound. Minimum at μ = (tr H⁻¹R_q/tr H⁻¹R_s)^{1/2}.
+relative error O(μ), hence returned as numbers; with its remainder it is [a bound](dynamic_small_step.md). Minimum at
+μ = (tr H⁻¹R_q/tr H⁻¹R_s)^{1/2}.
 
 **Time invariance.** V_k(w°) and ∇P_k(w°) must not change while w° moves. For least squares with l2 = 0 that holds
 exactly if drift moves all labels by x'q; for any loss if it moves all scores by x'q, and the centre of l2 along

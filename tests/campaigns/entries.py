@@ -823,6 +823,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "dynamic_msd": {"constants": w["tracking"]},
         "dynamic_noise": {"constants": w["tracking"]},
         "dynamic_ball": {"problem": w["problem"], "longest": 0.1},
+        "dynamic_small_step": {"constants": w["tracking"], "problem": w["problem"], "square": np.eye(2)},
         "mocha": {"constants": w["dual"], "start": 1.0},
         "mocha_sigma": {"constants": w["dual"]},
         "fedavg_limit": {"clients": w["spread"], **work},
