@@ -6,6 +6,7 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.problems.boosting import BoostingProblem, Logistic2, Pick
+    from fedconvex.problems.covariance import Covariance
     from fedconvex.problems.dictionaries import Dictionary
     from fedconvex.problems.empirical_risk import Problem
     from fedconvex.problems.ensemble import EnsembleProblem
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.posterior import GaussianPosteriorProblem, PosteriorSolution
     from fedconvex.problems.predictors import QEnsemble, Scores, Tree
     from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
-    from fedconvex.problems.relations import Clustered, Covariance, Independent, MeanRegularised, Pooled, Precision
+    from fedconvex.problems.relations import Clustered, Independent, MeanRegularised, Pooled, Precision
     from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
     from fedconvex.problems.stump_problem import StumpProblem
     from fedconvex.problems.stumps import Binned, Presorted, Stump

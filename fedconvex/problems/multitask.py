@@ -29,8 +29,9 @@ from fedconvex.loss_traits import traits
 from fedconvex.problems.multitask_fixed import fixed
 from fedconvex.problems.multitask_joint import jointly
 from fedconvex.problems.protocol import MODEL_PER_TASK, Measure, check_loss, client_weights
-from fedconvex.problems.relations import Relation, pencil_sigma
+from fedconvex.problems.relations import Relation
 from fedconvex.problems.task_predictions import TaskMetrics, TaskPredictions, row_values
+from fedconvex.problems.ties import dense, pencil_sigma, tied, ties_of
 from fedconvex.solvers import dual
 from fedconvex.solvers.certificates import duality_gap
 from fedconvex.solvers.row_rounding import task_allowances
@@ -80,7 +81,7 @@ class MultiTaskProblem(TaskPredictions):
     """
 
     learns = MODEL_PER_TASK
-    shared = ("relation", "normalisation", "mbar", "c")  # what a server knows beside `known_to_server`
+    shared = ("relation", "normalisation", "ties", "c")  # what a server knows beside `known_to_server`
     l2 = 0.0  # R is the only penalty
 
     def __init__(self, federation: Federation, loss: Any, relation: Relation, normalisation: str = "sum") -> None:
@@ -98,8 +99,8 @@ class MultiTaskProblem(TaskPredictions):
         self.federation, self.loss = federation, loss
         self.weights = client_weights("MultiTaskProblem", None if normalisation == "sum" else "uniform", federation)
         self.relation, self.normalisation = relation, normalisation
-        self.mbar = relation.mbar(federation.K)
-        self.mbar.flags.writeable = False
+        self.ties = ties_of(relation, federation.K, self.width)
+        self.ties.flags.writeable = False
         self.c = np.ones(federation.K) if normalisation == "sum" else 1.0 / federation.masses
         self.c.flags.writeable = False
         self._solution: Solution | None = None
@@ -110,6 +111,13 @@ class MultiTaskProblem(TaskPredictions):
         """(m, d), one row per task; (m, C, d) for C classes."""
         kind = traits(self.loss)
         return (self.federation.K, *((kind.outputs,) if kind.several else ()), self.federation.d)
+
+    @cached_property
+    def mbar(self) -> np.ndarray:
+        """Mbar, (m, m); `ties` holds the same in fewer numbers where there are many tasks."""
+        mbar = dense(self.ties)
+        mbar.flags.writeable = False
+        return mbar
 
     @cached_property
     def dual_shape(self) -> tuple[int, ...]:
@@ -184,7 +192,7 @@ class MultiTaskProblem(TaskPredictions):
     def fingerprint(self) -> str:
         """Digest of what makes this problem beside its rows: the relationship and the normalisation."""
         h = hashlib.blake2b(repr(self.relation).encode(), digest_size=16)
-        for a in (self.mbar, self.c):
+        for a in (self.ties, self.c):
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
 
@@ -223,7 +231,7 @@ class MultiTaskProblem(TaskPredictions):
 
     def models(self, alpha: np.ndarray) -> np.ndarray:
         """W(alpha) = Mbar V; for a learned Omega with that of the start."""
-        return np.asarray(self.mbar @ self._flat(self.images(alpha))).reshape(self.model_shape)
+        return tied(self.ties, self._flat(self.images(alpha))).reshape(self.model_shape)
 
     def dual_value(self, alpha: np.ndarray) -> float:
         """D(alpha) = sum c_t l*(-alpha_i) + R*(V), which is minimised; -D(alpha) <= P(W) for all W."""
@@ -354,7 +362,7 @@ class MultiTaskProblem(TaskPredictions):
 
     def pencil_sigma(self) -> float:
         """Return the least safe sigma' for these rows: `fedconvex.problems.relations.pencil_sigma`."""
-        return pencil_sigma(self.mbar, self.statistic("row_space"))
+        return pencil_sigma(self.ties, self.statistic("row_space"))
 
     def _row_space(self, a: int, b: int) -> np.ndarray:
         """Orthonormal basis (rank, d) of the span of the rows a, ..., b - 1."""

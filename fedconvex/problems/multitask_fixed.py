@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.problems.empirical_risk import Problem
+from fedconvex.problems.ties import own, safe_sigma, tied
 from fedconvex.solvers import dual
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
@@ -28,6 +29,8 @@ def fixed(problem: MultiTaskProblem, goal: float, clock: float, start: Solution 
 
     For several classes u is one model for each of them.
     """
+    if problem.ties.shape[1] != len(problem.ties):
+        return _ascend(problem, goal, clock, start, most)
     fed, lam, U = problem.federation, *np.linalg.eigh(problem.mbar)
     keep = lam > 1e-15 * lam[-1]
     C = U[:, keep] * np.sqrt(lam[keep])
@@ -54,20 +57,28 @@ def fixed(problem: MultiTaskProblem, goal: float, clock: float, start: Solution 
 
 
 def _ascend(problem: MultiTaskProblem, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
-    """Run sweeps of exact dual coordinate ascent until the gap is at most goal (1 + |P|)."""
-    fed, loss, y, mbar, K = problem.federation, problem.row_loss, problem.row_labels, problem.mbar, problem.federation.K
+    """Run sweeps of exact dual coordinate ascent until the gap is at most goal (1 + |P|).
+
+    Tasks are visited in turn, each at fresh models; of a factored Mbar all at once, with a safe sigma', as MOCHA does.
+    """
+    fed, mbar, K = problem.federation, problem.ties, problem.federation.K
+    rows = problem.row_loss, fed.rows, problem.row_labels, fed.ptr, problem.row_norms, problem.c
+    eta = 0.0 if mbar.shape[1] == K else safe_sigma(mbar) * float(own(mbar).max())
     alpha, buffers = problem.scaled(start), problem.buffers()
     V, sweep = problem.images(alpha), 0
     while True:
         if sweep % 10 == 0 or sweep >= most:
             V = problem.images(alpha)
-            W = (mbar @ V.reshape(K, -1)).reshape(V.shape)
+            W = tied(mbar, V.reshape(K, -1)).reshape(V.shape)
             value, gap = problem.certificate(W, V, problem.conjugates(alpha), 0.5 * float(np.sum(W * V)))
             if problem.reached(goal, W, value, gap) or sweep >= most:
                 break
         keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
         into = V.reshape(K, -1)
-        dual.dual_sweeps(loss, fed.rows, y, fed.ptr, problem.row_norms, problem.c, mbar, keys, alpha, into, *buffers)
+        if eta:
+            dual.proximal_sweeps(*rows, tied(mbar, into), eta, 1, keys, alpha, into, *buffers)
+        else:
+            dual.dual_sweeps(*rows, mbar, keys, alpha, into, *buffers)
         sweep += 1
     seconds = time.perf_counter() - clock
     return Solution(W, value, value - gap, "duality gap", True, True, sweep, seconds, alpha)

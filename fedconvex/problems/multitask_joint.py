@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import CSR
-from fedconvex.problems.relations import Covariance
+from fedconvex.problems.covariance import Covariance
 from fedconvex.solvers import dual
 from fedconvex.solvers.balance import Balance
 from fedconvex.solvers.solution import Solution

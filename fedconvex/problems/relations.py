@@ -16,38 +16,32 @@ W(alpha) = Mbar V and R*(V) = (1/2) sum_st Mbar_st <v_s, v_t>. Mbar may be singu
 
 The two meanings of Omega are opposite, hence two classes. Norms are Frobenius norms. `MeanRegularised(lam1, lam2)` runs
 from `Independent(2 lam2)` at lam1 = 0 to `Pooled(2 lam2)` as lam1 grows.
-
-A learned Omega is minimised over: min_Omega tr(W' Omega^-1 W) = ‖W‖_*^2, the square of the nuclear norm, attained at
-Omega = (W W')^{1/2} / tr (W W')^{1/2}. So the joint problem is convex, R(W) = lam (‖W‖^2/sigma2 + ‖W‖_*^2), and its
-conjugate is a function of the singular values s of V: with x_i = (s_i - 2 lam T)_+ sigma2/(2 lam) and T = sum x_i,
-R*(V) = <s, x> - lam (‖x‖^2/sigma2 + T^2); for sigma2 = inf it is s_1^2/(4 lam).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, array, bad, matrix, numeric, raw, real
+from fedconvex._check import array, bad, numeric, raw, real
+from fedconvex.problems.ties import DENSE, pencil_sigma, safe_sigma, tied, ties_of
 
 __all__ = [
     "Clustered",
-    "Covariance",
     "Independent",
     "MeanRegularised",
     "Pooled",
     "Precision",
     "Relation",
+    "check_size",
     "pencil_sigma",
     "safe_sigma",
+    "semidefinite",
 ]
-
-FLOOR = 1e-10  # of the eigenvalues of a learned Omega, whose trace is one
 
 
 class Relation(ABC):
@@ -64,6 +58,10 @@ class Relation(ABC):
         lam, U = np.linalg.eigh(self.qbar(m))
         return np.asarray((U / lam) @ U.T)
 
+    def factored(self, m: int, width: int) -> np.ndarray | None:
+        """Return a and F, (m, 1 + r), of Mbar = diag(a) + F F', or None where it is no such sum."""
+        return None
+
     def value(self, W: np.ndarray) -> float:
         """R(W) for W (m, d), a sum of squares in the eigenvectors of Qbar."""
         lam, U = np.linalg.eigh(self.qbar(len(W)))
@@ -71,54 +69,11 @@ class Relation(ABC):
 
     def conjugate(self, V: np.ndarray) -> float:
         """R*(V) = sup_W <V, W> - R(W) for V (m, d)."""
-        return 0.5 * float(np.sum(V * (self.mbar(len(V)) @ V)))
+        return 0.5 * float(np.sum(V * tied(ties_of(self, *V.shape), V)))
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Gradient of R at W (a subgradient where R has a kink), (m, d)."""
         return np.asarray(self.qbar(len(W)) @ W)
-
-
-def safe_sigma(mbar: np.ndarray, rule: str = "eigenvalue") -> float:
-    """Return a sigma' with sigma' sum_t Mbar_tt ‖v_t‖^2 >= sum_st Mbar_st <v_s, v_t> for all v_1, ..., v_m.
-
-    Parameters
-    ----------
-    mbar : array (m, m)
-    rule : {"eigenvalue", "rows", "tasks"}
-        lambda_max(D^-1/2 Mbar D^-1/2) with D the diagonal of Mbar, the least such number; max_t sum_s |Mbar_ts|/Mbar_tt
-        (Smith et al. 2017, appendix; Gershgorin's bound of the former); m (by Cauchy-Schwarz).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedconvex.problems.relations import safe_sigma
-    >>> mbar = np.array([[1.0, 0.5], [0.5, 4.0]])
-    >>> [round(safe_sigma(mbar, rule), 9) for rule in ("eigenvalue", "rows", "tasks")]
-    [1.25, 1.5, 2.0]
-    """
-    among("safe_sigma: rule", rule, ("eigenvalue", "rows", "tasks"))
-    diagonal = np.diag(mbar)
-    if rule == "tasks":
-        return float(len(mbar))
-    if rule == "rows":
-        return float((np.abs(mbar).sum(axis=1) / diagonal).max())
-    scale = 1.0 / np.sqrt(diagonal)
-    return float(np.linalg.eigvalsh(mbar * np.outer(scale, scale))[-1]) * (1.0 + 1e-13)
-
-
-def pencil_sigma(mbar: np.ndarray, row_spaces: Sequence[np.ndarray]) -> float:
-    """Return the least sigma' with sigma' sum_t Mbar_tt ‖v_t‖^2 >= sum_st Mbar_st <v_s, v_t> for v_t in the row spaces.
-
-    With orthonormal bases Q_t (rank, d) of the tasks' row spaces: the largest eigenvalue of the matrix of blocks
-    Mbar_st (Mbar_ss Mbar_tt)^-1/2 Q_s'Q_t. It is below `safe_sigma` only where row spaces differ.
-    """
-    scale = 1.0 / np.sqrt(np.diag(mbar))
-    task = np.repeat(np.arange(len(row_spaces)), [len(Q) for Q in row_spaces])
-    if task.size == 0:  # no row differs from zero
-        return 1.0
-    Q = np.vstack(row_spaces)
-    blocks = (Q @ Q.T) * (mbar * np.outer(scale, scale))[np.ix_(task, task)]
-    return float(np.linalg.eigvalsh(blocks)[-1]) * (1.0 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -145,6 +100,18 @@ class Independent(Relation):
     def mbar(self, m: int) -> np.ndarray:
         """Return I/l2."""
         return np.eye(m) / self.l2
+
+    def factored(self, m: int, width: int) -> np.ndarray:
+        """Return 1/l2 and no factor."""
+        return np.full((m, 1), 1.0 / self.l2)
+
+    def value(self, W: np.ndarray) -> float:
+        """(l2/2) ‖W‖^2."""
+        return 0.5 * self.l2 * float(np.sum(W * W)) if len(W) > DENSE else super().value(W)
+
+    def gradient(self, W: np.ndarray) -> np.ndarray:
+        """Return l2 W."""
+        return self.l2 * W
 
     def qbar(self, m: int) -> np.ndarray:
         """Return l2 I."""
@@ -175,6 +142,10 @@ class Pooled(Relation):
     def mbar(self, m: int) -> np.ndarray:
         """Return 11'/(m l2)."""
         return np.full((m, m), 1.0 / (m * self.l2))
+
+    def factored(self, m: int, width: int) -> np.ndarray:
+        """Return 0 and 1/sqrt(m l2)."""
+        return np.tile([0.0, 1.0 / math.sqrt(m * self.l2)], (m, 1))
 
     def value(self, W: np.ndarray) -> float:
         """(l2/2) ‖W‖^2, infinite unless the rows are equal up to rounding."""
@@ -220,7 +191,7 @@ class Precision(Relation):
     lam2: float
 
     def __post_init__(self) -> None:
-        omega = _semidefinite("Precision.omega", self.omega)
+        omega = semidefinite("Precision.omega", self.omega)
         lam1 = real("Precision.lam1", self.lam1, low=0.0)
         lam2 = real("Precision.lam2", self.lam2, low=0.0)
         least = lam1 * max(float(np.linalg.eigvalsh(omega)[0]), 0.0) + lam2
@@ -238,7 +209,7 @@ class Precision(Relation):
 
     def qbar(self, m: int) -> np.ndarray:
         """Return 2 (lam1 Omega + lam2 I)."""
-        _size("Precision.omega", len(self.omega), m)
+        check_size("Precision.omega", len(self.omega), m)
         return np.asarray(2.0 * (self.lam1 * self.omega + self.lam2 * np.eye(m)))
 
 
@@ -265,9 +236,34 @@ class _Means(Relation):
         P = self.projection(m)
         return np.asarray(P / (2.0 * self.lam2) + (np.eye(m) - P) / (2.0 * (self.lam1 + self.lam2)))
 
+    def groups(self, m: int) -> np.ndarray:
+        """Return the number of every task's group, (m,)."""
+        return np.zeros(m, dtype=np.int64)
+
+    def factored(self, m: int, width: int) -> np.ndarray:
+        """Return 1/(2 (lam1 + lam2)) and, for each group, the rest on its mean."""
+        code, apart = self.groups(m), 0.5 / (self.lam1 + self.lam2)
+        out = np.zeros((m, 2 + int(code.max())))
+        out[:, 0] = apart
+        out[np.arange(m), 1 + code] = np.sqrt(np.maximum(0.5 / self.lam2 - apart, 0.0) / np.bincount(code)[code])
+        return out
+
+    def apart(self, W: np.ndarray) -> np.ndarray:
+        """Return W - P W."""
+        m = len(W)
+        if m <= DENSE:
+            return np.asarray(W - self.projection(m) @ W)
+        code = self.groups(m)
+        sums = np.array([np.bincount(code, column) for column in W.T]).T
+        return np.asarray(W - (sums / np.bincount(code)[:, None])[code])
+
+    def gradient(self, W: np.ndarray) -> np.ndarray:
+        """Return 2 (lam1 (W - P W) + lam2 W)."""
+        return 2.0 * (self.lam1 * self.apart(W) + self.lam2 * W) if len(W) > DENSE else super().gradient(W)
+
     def value(self, W: np.ndarray) -> float:
         """lam1 ‖W - P W‖^2 + lam2 ‖W‖^2, without the cancellation of <W, Qbar W>."""
-        apart = W - self.projection(len(W)) @ W
+        apart = self.apart(W)
         return self.lam1 * float(np.sum(apart * apart)) + self.lam2 * float(np.sum(W * W))
 
 
@@ -328,158 +324,19 @@ class Clustered(_Means):
         object.__setattr__(self, "clusters", tuple(labels.tolist()))
         super().__post_init__()
 
+    def groups(self, m: int) -> np.ndarray:
+        """Return the number of every task's cluster, (m,)."""
+        check_size("Clustered.clusters", len(self.clusters), m)
+        return np.unique(np.asarray(self.clusters), return_inverse=True)[1]
+
     def projection(self, m: int) -> np.ndarray:
         """Return the projection on models that are equal within clusters."""
-        _size("Clustered.clusters", len(self.clusters), m)
-        labels = np.unique(np.asarray(self.clusters), return_inverse=True)[1]
+        labels = self.groups(m)
         same = np.equal.outer(labels, labels).astype(float)
         return np.asarray(same / same.sum(axis=1))
 
 
-@dataclass(frozen=True, eq=False)
-class Covariance(Relation):
-    """R(W) = lam (‖W‖^2/sigma2 + tr(W' Omega^-1 W)) with tr Omega = 1; Omega given, or learned with W.
-
-    The reference implementation of MOCHA averages losses per task and takes (lambda/2) tr(W' Omega^-1 W) without the L2
-    term: ``MultiTaskProblem(..., Covariance(lambda/2), normalisation="mean")``.
-
-    Parameters
-    ----------
-    lam : float
-        Positive.
-    sigma2 : float
-        Positive; inf leaves the L2 term out.
-    omega : array (m, m), optional
-        Symmetric positive definite, of trace one; None minimises over it, R(W) = lam (‖W‖^2/sigma2 + ‖W‖_*^2).
-
-    Raises
-    ------
-    ValueError
-        If omega is not symmetric positive definite with trace one.
-
-    References
-    ----------
-    Zhang, Yeung, "A convex formulation for learning task relationships in multi-task learning", UAI 2010. Smith et al.
-    2017, eq. (4). The joint form and its conjugate: docs/mocha.md.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedconvex.problems import Covariance
-    >>> W = np.diag([3.0, 1.0])
-    >>> Covariance(0.5).value(W), Covariance(0.5).omega_of(W, 0.0).round(9).tolist()
-    (8.0, [[0.75, 0.0], [0.0, 0.25]])
-    """
-
-    lam: float
-    sigma2: float = math.inf
-    omega: Any = None
-
-    def __post_init__(self) -> None:
-        real("Covariance.lam", self.lam, low=0.0, strict=True)
-        if not (isinstance(self.sigma2, float) and self.sigma2 == math.inf):
-            real("Covariance.sigma2", self.sigma2, low=0.0, strict=True)
-        if self.omega is not None:
-            omega = _semidefinite("Covariance.omega", self.omega)
-            if abs(float(np.trace(omega)) - 1.0) > 1e-9:
-                raise bad("Covariance.omega", "have trace one", f"{np.trace(omega):g}", "divide it by its trace")
-            if not float(np.linalg.eigvalsh(omega)[0]) > 1e-14:
-                raise bad("Covariance.omega", "be positive definite", "a singular one", "add a multiple of I")
-            object.__setattr__(self, "omega", omega)
-
-    @property
-    def learned(self) -> bool:  # type: ignore[override]
-        """Whether Omega is minimised over."""
-        return self.omega is None
-
-    def mbar(self, m: int) -> np.ndarray:
-        """Return (2 lam (Omega^-1 + I/sigma2))^-1; for a learned Omega that of the start, Omega = I/m."""
-        return self._mbar(*np.linalg.eigh(self._given(m)))
-
-    def qbar(self, m: int) -> np.ndarray:
-        """Return 2 lam (Omega^-1 + I/sigma2); for a learned Omega that of the start, Omega = I/m."""
-        return np.asarray(2.0 * self.lam * (np.linalg.inv(self._given(m)) + np.eye(m) / self.sigma2))
-
-    def value(self, W: np.ndarray) -> float:
-        """R(W); with a learned Omega lam (‖W‖^2/sigma2 + ‖W‖_*^2)."""
-        if not self.learned:
-            return super().value(W)
-        if not np.isfinite(W := matrix("Covariance.value: W", W)).all():
-            return math.inf
-        s = np.linalg.svd(W, compute_uv=False)
-        return self.lam * (float(s @ s) / self.sigma2 + float(s.sum()) * float(s.sum()))
-
-    def conjugate(self, V: np.ndarray) -> float:
-        """R*(V); with a learned Omega from the singular values of V."""
-        if not self.learned:
-            return super().conjugate(V)
-        if not np.isfinite(matrix("Covariance.conjugate: V", V)).all():
-            return math.inf
-        s = np.linalg.svd(V, compute_uv=False)
-        if self.sigma2 == math.inf:
-            return float(s[0] * s[0]) / (4.0 * self.lam)
-        x = _shrink(s, 2.0 * self.lam, 2.0 * self.lam / self.sigma2)
-        return float(s @ x) - self.lam * (float(x @ x) / self.sigma2 + float(x.sum()) ** 2)
-
-    def gradient(self, W: np.ndarray) -> np.ndarray:
-        """Return a subgradient of R at W."""
-        if not self.learned:
-            return super().gradient(W)
-        U, s, Vt = np.linalg.svd(matrix("Covariance.gradient: W", W, True), full_matrices=False)
-        keep = s > 1e-12 * max(float(s[0]), 1e-300)
-        return np.asarray(2.0 * self.lam * (np.asarray(W) / self.sigma2 + float(s.sum()) * (U[:, keep] @ Vt[keep])))
-
-    def proximal(self, Z: np.ndarray, step: float) -> np.ndarray:
-        """Return argmin_W step R(W) + ‖W - Z‖^2/2 for a learned Omega: singular values are shrunk.
-
-        With a = 2 step lam: x_i = (s_i - a T)_+ / (1 + a/sigma2), T = sum x_i.
-        """
-        U, s, Vt = np.linalg.svd(matrix("Covariance.proximal: Z", Z, True), full_matrices=False)
-        a = 2.0 * real("Covariance.proximal: step", step, low=0.0, strict=True) * self.lam
-        return np.asarray((U * _shrink(s, a, 1.0 + a / self.sigma2)) @ Vt)
-
-    def omega_of(self, W: np.ndarray, epsilon: float) -> np.ndarray:
-        """Return (W W' + e I)^{1/2} scaled to trace one, e = epsilon ‖W‖^2/m, eigenvalues floored; (m, m).
-
-        I/m if W = 0.
-        """
-        w, U = _root(W, epsilon)
-        return np.asarray((U * w) @ U.T)
-
-    def mbar_of(self, W: np.ndarray, epsilon: float) -> np.ndarray:
-        """Return (2 lam (Omega^-1 + I/sigma2))^-1 for Omega = `omega_of`, from the same eigenvectors."""
-        return self._mbar(*_root(W, epsilon))
-
-    def _given(self, m: int) -> np.ndarray:
-        """Omega, or that of the start."""
-        omega = np.eye(m) / m if self.omega is None else self.omega
-        _size("Covariance.omega", len(omega), m)
-        return np.asarray(omega)
-
-    def _mbar(self, w: np.ndarray, U: np.ndarray) -> np.ndarray:
-        """(2 lam (Omega^-1 + I/sigma2))^-1 from the eigenvalues w >= 0 of Omega and its eigenvectors."""
-        return np.asarray((U * (w / (2.0 * self.lam * (1.0 + w / self.sigma2)))) @ U.T)
-
-
-def _root(W: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues and eigenvectors of (W W' + e I)^{1/2} scaled to trace one, e = epsilon ‖W‖^2/m; floored."""
-    W, epsilon = matrix("Covariance: W", W), real("Covariance: epsilon", epsilon, low=0.0)
-    m, total = len(W), float(np.sum(W * W))
-    if not (total > 0.0 and math.isfinite(total)):
-        return np.full(m, 1.0 / m), np.eye(m)
-    lam, U = np.linalg.eigh(W @ W.T)
-    root = np.sqrt(np.maximum(lam, 0.0) + epsilon * total / m)
-    root = np.maximum(root / root.sum(), FLOOR)
-    return root / root.sum(), U
-
-
-def _shrink(s: np.ndarray, a: float, grow: float) -> np.ndarray:
-    """Return x_i = (s_i - a T)_+ / grow, T = sum x_i the largest (s_1 + ... + s_r)/(grow + r a), s >= 0 decreasing."""
-    T = np.max(np.cumsum(s) / (grow + a * np.arange(1, s.size + 1)))
-    return np.maximum(s - a * T, 0.0) / grow
-
-
-def _semidefinite(who: str, x: Any) -> np.ndarray:
+def semidefinite(who: str, x: Any) -> np.ndarray:
     """Return x as a symmetric positive semidefinite read-only array."""
     a = array(who, x, (None, None))
     if a.shape[0] != a.shape[1] or a.size == 0:
@@ -495,6 +352,7 @@ def _semidefinite(who: str, x: Any) -> np.ndarray:
     return a
 
 
-def _size(who: str, mine: int, m: int) -> None:
+def check_size(who: str, mine: int, m: int) -> None:
+    """Raise unless a relationship is for as many tasks as there are."""
     if mine != m:
         raise bad(who, f"be for {m} tasks, the clients of the federation", f"{mine}")

@@ -21,7 +21,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.methods.parts.participation import DistinctParticipation, traits_of_sampling
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
-from fedconvex.problems.relations import pencil_sigma, safe_sigma
+from fedconvex.problems.ties import own, pencil_sigma, safe_sigma, tied
 from fedconvex.solvers.dual import ROUNDING, add_image, conjugates, row_steps, task_gap
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 
@@ -60,7 +60,7 @@ class State(NamedTuple):
     w: np.ndarray  # (R, m, *model) W
     v: np.ndarray  # (R, m, p) V, p = d, or C d for C classes
     conjugate: np.ndarray  # (R, m) c_t sum of l*(-alpha_i)
-    mbar: np.ndarray  # (R, m, m) Mbar
+    mbar: np.ndarray  # (R, m, m) Mbar, or (R, m, 1 + r) of `fedconvex.problems.ties`
     sigma: np.ndarray  # (R,) sigma'
     theta: np.ndarray  # (R, m) bounds of theta_t of the last round: 0 solved, 1 did nothing, NaN not asked for
     steps: np.ndarray  # (R, m) coordinate steps so far
@@ -261,7 +261,7 @@ def start(method: Any, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> 
         raise bad(f"{who}.sigma", "be free of the data for a learned Omega", "'pencil'", cure)
     prior = [relation.lam, relation.sigma2] if isinstance(relation, Covariance) and relation.learned else []
     conjugate = np.tile(np.array(problem.statistic("conjugate")), (R, 1))
-    mbar, unknown, none = np.tile(problem.mbar, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
+    mbar, unknown, none = np.tile(problem.ties, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
     sigmas = np.full(R, sigma_of(problem, sigma))
     return State(w, np.zeros((*w.shape[:2], w[0, 0].size)), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
 
@@ -283,8 +283,8 @@ def sigma_of(problem: MultiTaskProblem, sigma: Any) -> float:
     if isinstance(sigma, float):
         return sigma
     if needs_row_spaces(problem, sigma):
-        return min(pencil_sigma(problem.mbar, problem.statistic("row_space")), safe_sigma(problem.mbar))
-    return safe_sigma(problem.mbar, sigma or "eigenvalue")
+        return min(pencil_sigma(problem.ties, problem.statistic("row_space")), safe_sigma(problem.ties))
+    return safe_sigma(problem.ties, sigma or "eigenvalue")
 
 
 def memory(method: Any, problem: MultiTaskProblem, R: int) -> Memory:
@@ -294,7 +294,7 @@ def memory(method: Any, problem: MultiTaskProblem, R: int) -> Memory:
 
 def broadcast(method: Any, state: State) -> Message:
     """Return w_t and rho_t = sigma' Mbar_tt."""
-    return Message(state.w, state.sigma[:, None] * np.einsum("rtt->rt", state.mbar))
+    return Message(state.w, state.sigma[:, None] * own(state.mbar))
 
 
 def empty_reply(problem: MultiTaskProblem, clients: np.ndarray) -> Reply:
@@ -332,17 +332,17 @@ def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarra
     theta = np.full_like(state.theta, np.nan if np.isnan(reply.theta).all() else 1.0)
     v[mine], conjugate[mine], theta[mine] = reply.v, reply.conjugate, reply.theta
     count[mine] += reply.steps
-    w = (state.mbar @ v).reshape(state.w.shape)
+    w = tied(state.mbar, v).reshape(state.w.shape)
     return state._replace(w=w, v=v, conjugate=conjugate, theta=theta, steps=count, t=state.t + 1)
 
 
 def measure(method: Any, problem: MultiTaskProblem, state: State) -> Measure:
     """Return P(W) and the duality gap, the joint one for a learned Omega."""
     pairs = []
-    for w, v, own in zip(state.w, state.v, state.conjugate, strict=True):
+    for w, v, sums in zip(state.w, state.v, state.conjugate, strict=True):
         v = v.reshape(w.shape)
         penalty = None if state.prior.size else 0.5 * float(np.sum(w * v))
-        pairs.append(problem.certificate(w, v, own, penalty))
+        pairs.append(problem.certificate(w, v, sums, penalty))
     value, gap = np.array(pairs).T
     return Measure(value, gap)
 
