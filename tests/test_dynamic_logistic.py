@@ -129,7 +129,7 @@ def judged(points, levels, along, late, paths):
 
 def test_every_claim_can_fail():
     points = [Point(q, mu, 10, 1.0, 0.01, 1.5, 2.0) for q in DRIFTS for mu in (0.1, 0.25)]
-    levels = [Level(q, mu, 1.0 + abs(j - i), 0.01, 1.0 + abs(j - i), 1.0, 2.0, 0.0)
+    levels = [Level(q, mu, 0.01 + 0.01 * abs(j - i), 1e-4, 0.01 + 0.01 * abs(j - i), 1.0, 2.0, 0.0)
               for j, q in enumerate(DRIFTS) for i, mu in enumerate((0.03, 0.1, 0.25))]  # fmt: skip
     along = [p._replace(everywhere=math.nan) for p in points]
     paths = [Path(q, 0.7, 0.4, 2.5, 0.2) for q in DRIFTS]
@@ -145,12 +145,12 @@ def test_every_claim_can_fail():
     assert planted(0, 3, everywhere=0.9) == [0, 2]
     assert planted(1, 4, farthest=2.1) == [1]
     assert planted(0, 3, everywhere=1.4) == [2]
-    assert planted(1, 3, first_order=3.5) == [3]
-    assert planted(1, 2, measured=0.1, left=1.0) == [4]
+    assert planted(1, 3, first_order=0.035) == [3]
+    assert planted(1, 2, measured=0.001, left=1.0) == [4]
     assert planted(2, 0, measured=2.0) == [5]
     assert planted(4, 1, largest=2.6) == [6]
     assert planted(4, 1, mean2=1.1) == [7]
-    assert planted(3, 3, first_order=3.5) == [8]
+    assert planted(3, 3, first_order=0.035) == [8]
     never = [v._replace(left=1.0) for v in levels]
     assert judged(points, never, along, never, paths)[3] is None
 

@@ -44,6 +44,7 @@ __all__ = ["EXPERIMENT", "Crowd", "crowd"]
 
 K, L, DIM, ROWS, L2, SPREAD2 = 10, 5, 4, 40, 0.1, 0.05
 BATCH = 10  # rows of a step on fresh labels
+SMALL = 0.1  # errors for which the limit to first order is judged
 FAMILY = 0.01  # probability that any of a family of comparisons fails by chance
 DRIFTS = (1e-6, 1e-4, 1e-2)
 
@@ -332,7 +333,7 @@ def _claims(
     text = f"bound with constants of all models over that of the ball {min(ratios):.3g} to {max(ratios):.3g}"
     holds = min(ratios) >= 1.0 - 1e-9 and max(ratios) > 1.0
     yield Claim("Constants of the ball never make the bound worse", holds, text, everywhere=True)
-    yield _first_order_claim("Scores that move", levels, 0.1)
+    yield _first_order_claim("Scores that move", levels, 0.25)
     yield _best_steps(levels)
     yield _above("Chances that move: no recorded mean lies above the bound along the path", along, scale.walks)
     most = [path.largest / path.lipschitz for path in paths]
@@ -356,10 +357,10 @@ def _above(text: str, points: Sequence[Point], runs: int) -> Claim:
 
 
 def _first_order_claim(what: str, levels: Sequence[Level], top: float) -> Claim:
-    """Judge late means at steps where the start is forgotten."""
-    fair = [v for v in levels if v.step_size <= top and v.left <= 0.01 * v.measured]
+    """Judge late means at steps where the start is forgotten and errors are small: losses bend less far away."""
+    fair = [v for v in levels if v.step_size <= top and v.left <= 0.01 * v.measured and v.first_order <= SMALL]
     ratios = {(v.drift2, v.step_size): v.measured / v.first_order for v in fair}
-    text = f"{what}: late means are within 20 % of the limit to first order, at steps up to {top:g}"
+    text = f"{what}: late means up to {SMALL:g} are within 20 % of the limit to first order, at steps up to {top:g}"
     found = ", ".join(f"{ratio:.3f} at drift {q:g}, step {mu:g}" for (q, mu), ratio in ratios.items())
     numbers = f"measured over first order {found}" if found else "the start is not forgotten anywhere"
     limits = [0.2 + 4.0 * v.standard_error / v.first_order for v in fair]

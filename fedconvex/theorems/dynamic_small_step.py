@@ -170,7 +170,8 @@ def msd_small_step(
     mu = real("step_size", step_size, low=0.0, strict=True)
     requires = strongly_convex(NAME, constants)
     m = small_step(constants, step_size=mu, drift_covariance=drift_covariance, **agents)
-    M = array("square", square, np.shape(constants.hessian))
+    assert constants.hessian is not None  # small_step has asked
+    M = array("square", square, constants.hessian.shape)
     E, share = sampling(constants.sizes, **agents).E, 0.5 * mu * float(np.linalg.eigvalsh(0.5 * (M + M.T))[-1])
     requires += require(
         NAME,
