@@ -146,9 +146,14 @@ class _Run(NamedTuple):
     steps: np.ndarray  # (T,)
 
 
+def _problem(s: Setting) -> EnsembleProblem:
+    assert isinstance(s.problem, EnsembleProblem)
+    return s.problem
+
+
 def _run(s: Setting, rounds: int) -> _Run:
     """Return the run of the setting's seed."""
-    p, losses, edges, steps, before = s.problem, [], [], [], None
+    p, losses, edges, steps, before = _problem(s), [], [], [], np.zeros(0)
     for t, state in iterate(s.method, p, rounds=rounds, seed=s.seed, start=s.start):
         F, slopes = p.losses_of(p.margins(state.w[0]))
         if t:
@@ -163,7 +168,7 @@ def _run(s: Setting, rounds: int) -> _Run:
 
 def _checked(s: Setting) -> tuple[Hypothesis, ...]:
     is_method(NAME, s.method, FedMultiBoost)
-    loss = s.problem.loss
+    loss = _problem(s).loss
     return require(
         NAME,
         Hypothesis("exponential loss", f"{loss!r}", loss == Exponential()),

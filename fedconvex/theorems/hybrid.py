@@ -311,7 +311,7 @@ THEOREMS = (
             blocks.one_row_two_labels,
             blocks.with_a_gap,
             blocks.tumours_in_blocks,
-            Check(blocks.with_a_gap, _ascent(batch_size=3, drop=0.1), 2),
+            *(Check(blocks.with_a_gap, _ascent(batch_size=3, drop=0.1), T) for T in (1, 2)),
             Check(blocks.tumours_in_blocks, _steps(0.5, 1)),  # another method
             two_clients,  # no blocks
         ),

@@ -9,7 +9,15 @@ import numpy as np
 from fedconvex._check import bad, matrix, real, vector
 from fedconvex.problems import InvariantProblem
 from fedconvex.solvers.invariance import Environments, dual_bound, multiplier_matrix
-from fedconvex.theorems.parts.environments import at_rounds, chain_environments, clinics, coloured_environments, descent
+from fedconvex.theorems.parts.environments import (
+    at_rounds,
+    chain_environments,
+    chain_in_hundreds,
+    chain_in_hundredths,
+    clinics,
+    coloured_environments,
+    descent,
+)
 from fedconvex.theorems.parts.environments import last_state as last
 from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.scope import OF_ENVIRONMENTS
@@ -187,6 +195,8 @@ THEOREMS = (
         rounds=20,
         checks=(
             Check(chain_environments, descent(3e-4), start=0.7),
+            Check(chain_in_hundredths, descent(3e-8), start=0.7),
+            Check(chain_in_hundreds, descent(3.0), start=0.7),
             Check(coloured_environments, descent(0.002), rounds=60, start=0.5),
             clinics,
             Check(coloured_environments, descent(0.002), rounds=60),  # near zero M is indefinite

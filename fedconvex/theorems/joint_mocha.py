@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import JointMOCHA, NodeWork
-from fedconvex.problems import Covariance, MultiTaskProblem, Problem
+from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.theorems.parts.instances import breast_cancer, instance
 from fedconvex.theorems.parts.rounding import EPS, Found
 from fedconvex.theorems.parts.rules import given
@@ -121,7 +122,7 @@ def joint_mocha(primal: float, dual: float, *, eta: float, rounds: int) -> Bound
 
 def _read(s: Setting) -> Reading:
     is_method(NAME, s.method, JointMOCHA)
-    p, work = s.problem, s.method.work
+    p, work = _problem(s), s.method.work
     drawn = tuple(what for what in traits_of(s.method, p).drawn if what != "rows")
     checked = require(
         NAME,
@@ -137,7 +138,13 @@ def _read(s: Setting) -> Reading:
     return Reading({**numbers, "eta": float(s.method.eta), "rounds": s.rounds}, checked)
 
 
-def _single(p: Problem) -> bool:
+def _problem(s: Setting) -> MultiTaskProblem:
+    """Return the setting's problem."""
+    assert isinstance(s.problem, MultiTaskProblem)
+    return s.problem
+
+
+def _single(p: MultiTaskProblem) -> bool:
     return int(p.federation.sizes.max()) == 1
 
 
@@ -156,7 +163,7 @@ def _saddle_gap(s: Setting, rounds: Sequence[int]) -> Found:
 
 def _mean_gap(s: Setting, rounds: int, Z: np.ndarray, V: np.ndarray, h: float) -> tuple[float, float]:
     """Return the mean over the rounds of L(Z^n, alpha) - L(Z, alpha^n), and how far it may be off."""
-    p, gaps, off = s.problem, [], []
+    p, gaps, off = _problem(s), [], []
     fixed = p.relation.value(Z) + h
     for t, state in iterate(s.method, p, rounds=rounds, seed=s.seed, start=s.start):
         if t:
@@ -166,6 +173,11 @@ def _mean_gap(s: Setting, rounds: int, Z: np.ndarray, V: np.ndarray, h: float) -
             lengths = np.linalg.norm(w) + np.linalg.norm(Z), np.linalg.norm(v) + np.linalg.norm(V)
             off.append(64.0 * EPS * w.size * float(np.abs(parts).sum() + t * lengths[0] * lengths[1]))
     return float(np.mean(gaps)), float(np.mean(off))
+
+
+def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+    lam = float(getattr(_problem(s).relation, "lam", math.nan))
+    return {"eta": (float(s.method.eta or 0.0), "given"), "lam": (lam, "given")}
 
 
 # ---------------------------------------------------------------- instances
@@ -206,7 +218,7 @@ THEOREMS = (
         read=_read,
         exact=_saddle_gap,
         kind=MultiTaskProblem,
-        shown=lambda s: {"eta": (float(s.method.eta or 0.0), "given"), "lam": (float(s.problem.relation.lam), "given")},
+        shown=_shown,
         statement=STATEMENT,
         says="With exact nodes the saddle gap, averaged over rounds, falls like 1/T for any step of the server.",
         loose="Attained by straight dual paths; 0.6 of what it says of the models was found.",

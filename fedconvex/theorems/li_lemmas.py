@@ -28,7 +28,7 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.rounding import EPS, Found
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
 from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known
 
 __all__ = [
@@ -198,13 +198,13 @@ def _sampled(s: Setting, rounds: Sequence[int]) -> Found:
 
 _LOCAL: dict[str, Any] = {"local_steps": 3, "batch_size": 4}
 _ABOUT: dict[str, Any] = {"statement": STATEMENT, "method": decaying_step(**_LOCAL), "rounds": 5}
-_DRIFTING = (
+_DRIFTING: tuple[Instance | Check, ...] = (
     unequal_hessians,
     diabetes,
     *(Check(i, decaying_step(local_steps=2), 1, at_minimiser) for i in (two_clients, two_clients_in_tenths)),
     *(Check(two_clients, decaying_step(local_steps=E), 2, at_minimiser) for E in (2, 3)),
 )
-_DRAWN = (
+_DRAWN: tuple[Instance | Check, ...] = (
     *(
         Check(i, decaying_step(scheme=UniformSampling), 1, at_minimiser)
         for i in (three_clients, three_clients_in_tenths)

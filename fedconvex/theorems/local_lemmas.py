@@ -21,6 +21,7 @@ from fedconvex.theorems.parts.instances import (
     equal_hessians,
     mean_estimation,
     one_parabola,
+    parabola_and_slope,
     shifted_logistic,
     two_clients,
     unequal_hessians,
@@ -267,6 +268,7 @@ THEOREMS = (
             diabetes,
             Check(one_parabola[0], fixed_step(0.01), 1),  # all distance, where squares lose the half
             Check(mean_estimation, fixed_step(0.25, batch_size=2), 1, at_minimiser),  # all noise
+            Check(parabola_and_slope, fixed_step(0.25, local_steps=100), 1, at_minimiser),  # all drift
             shifted_logistic,  # not least squares
         ),
         **_GUIDE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,10 +133,18 @@ def opposed_players() -> GameProblem:
 # ---------------------------------------------------------------- IRMv1
 
 
-@instance("chain", "chain x -> y -> z in two environments, lam = 10")
-def chain_environments() -> InvariantProblem:
+def _chain_environments(unit: float) -> InvariantProblem:
     """Second moments of the population; J has two minima."""
-    return InvariantProblem(datasets.federation_of_moments(*datasets.chain_moments((0.2, 2.0))), Squared(), 10.0)
+    moments = (unit**2 * np.asarray(m) for m in datasets.chain_moments((0.2, 2.0)))
+    return InvariantProblem(datasets.federation_of_moments(*moments), Squared(), 10.0 / unit**2)
+
+
+chain_environments, chain_in_hundredths, chain_in_hundreds = (
+    instance(f"chain{more}", f"chain x -> y -> z in two environments, lam = {lam}{more}")(
+        partial(_chain_environments, unit)
+    )
+    for unit, lam, more in ((1.0, "10", ""), (100.0, "0.001", ", in hundredths"), (0.01, "100,000", ", in hundreds"))
+)
 
 
 @instance("colour", "coloured binary model in two environments, lam = 100")

@@ -68,6 +68,13 @@ rare_parabola, rare_parabola_in_thousands = (
 )
 
 
+@instance("parabola and slope", "w²/2 of weight 0.1 and a nearly linear function of weight 0.9 that pulls away from 0")
+def parabola_and_slope() -> Problem:
+    """Local models drift apart as far as steps go, and their mean with them: the drift is what progress loses."""
+    rows = [([[1.0]], [0.0]), ([[0.01]], [100.0])]
+    return Problem(Federation.from_clients(rows), Squared(), weights=np.array([0.1, 0.9]))
+
+
 @instance("chain", "5 clients of one row, a chain of differences with one end pulled, least squares")
 def chain() -> Problem:
     """Hessians of differences of neighbours, whose sum is tridiagonal; one client alone has a label."""
