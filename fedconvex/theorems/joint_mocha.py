@@ -112,7 +112,10 @@ def joint_mocha(primal: float, dual: float, *, eta: float, rounds: int) -> Bound
     >>> joint_mocha(2.0, 1.0, eta=2.0, rounds=4).terms
     {'models': 0.25, 'duals': 0.25}
     """
-    z, v = real("joint_mocha: primal", primal, low=0.0), real("joint_mocha: dual", dual, low=0.0)
+    z, v = (
+        real("joint_mocha: primal", primal, low=0.0, high=1e150),
+        real("joint_mocha: dual", dual, low=0.0, high=1e150),
+    )
     step, T = real("joint_mocha: eta", eta, low=0.0, strict=True), whole("joint_mocha: rounds", rounds, low=1)
     return Bound({"models": z**2 / (2.0 * step * T), "duals": step * v**2 / (2.0 * T)}, SADDLE_GAP, SOURCE)
 
