@@ -20,6 +20,7 @@ ORDER = [
     "simplex",
     "mocha",
     "joint",
+    "omega",
     "vertical",
     "boosting",
     "solve",
