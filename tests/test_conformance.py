@@ -16,6 +16,7 @@ from fedconvex.cli import main
 from fedconvex.conformance import FAMILIES, can, conform
 from fedconvex.conformance.conventions import expand
 from fedconvex.conformance.exams import ORDERS, batch_draws, participants, standard_exams
+from fedconvex.conformance.floats import VECTORS, sent
 from fedconvex.conformance.implementation import Abilities, asked_of
 from fedconvex.conformance.objectives import LOSSES, gradient, minimiser, values_gradients
 from fedconvex.conformance.search import count_outcomes, predict
@@ -403,6 +404,48 @@ def correct_trial(rng):
             seen = [v.value for v in found.untold.get(name, ())]
             assert not seen or chosen in seen, (family, choices, name, seen)
     return {"family": family, "untold": sorted(found.untold), "tried": found.tried}
+
+
+# ---------------------------------------------------------------- floats
+
+
+def counting(vectors, others=1.0, **abilities):
+    """SCAFFOLD that says that it sends so many vectors and other numbers a client and round."""
+    exact = made("scaffold")
+
+    def train(clients, hyper, rounds):
+        each = vectors * hyper["start"].size + others
+        return [(w, each * (hyper["participants"] or len(clients))) for w in exact(clients, hyper, rounds)]
+
+    return can(losses=("squared",), batches=(), floats=True, **abilities)(train)
+
+
+def test_floats_are_counted_in_vectors():
+    for vectors, others, holds in ((4, 0, True), (4, 4, True), (4, 5, False), (2, 1, False), (4.01, 0, False)):
+        train = counting(vectors, others)
+        (check,) = sent("scaffold", train, train.can, {})
+        assert check.holds == holds and abs(check.distance - abs(vectors - 4)) < 1e-12
+        assert f"{vectors} vectors and {others} other numbers are sent a client and round" in check.says
+    assert set(VECTORS) == set(FAMILIES)
+    train = counting(4, hyper={"l2": 1.0})
+    assert sent("scaffold", train, train.can, {})[0].holds
+    assert sent("scaffold", made("scaffold"), Abilities(), {}) == []
+    alone = can(losses=("squared",), floats=True)(made("scaffold"))
+    with pytest.raises(
+        TypeError, match=r"must return pairs \(model, numbers sent\), as it declares floats; got ndarray"
+    ):
+        sent("scaffold", alone, alone.can, {})
+    train = counting(4, -100)
+    with pytest.raises(ValueError, match="one step, squared', floats must be"):
+        sent("scaffold", train, train.can, {})
+
+
+@pytest.mark.slow
+def test_too_few_floats_do_not_conform():
+    found = conform(counting(2), "scaffold")
+    assert found.verdict == "matches" and not found.conforms and found.errors == ()
+    assert "FAILS: 2 vectors and 1 other numbers are sent a client and round; published: 4 vectors" in str(found)
+    assert conform(counting(4), "scaffold").conforms
 
 
 # ---------------------------------------------------------------- what is declared

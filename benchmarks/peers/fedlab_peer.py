@@ -43,13 +43,28 @@ class Rows(FedDataset):
 
 
 class Recorded(StandalonePipeline):
-    """FedLab's rounds; the server's model is noted after each."""
+    """FedLab's rounds; the server's model is noted after each, and how many numbers were in the packages."""
 
-    models: list[np.ndarray]
+    def __init__(self, handler: Any, trainer: Any) -> None:
+        super().__init__(handler, trainer)
+        self.models: list[tuple[np.ndarray, int]] = []
+        self.sent, self.receive, self.answer = 0, handler.load, trainer.local_process
+        handler.load, trainer.local_process = self.load, self.local_process
+
+    def local_process(self, package: Any, clients: Any) -> None:
+        """Hand the server's package to every client."""
+        self.sent += len(clients) * sum(part.numel() for part in package)
+        self.answer(package, clients)
+
+    def load(self, package: Any) -> Any:
+        """Hand a client's package to the server."""
+        self.sent += sum(part.numel() for part in package)
+        return self.receive(package)
 
     def evaluate(self) -> None:
         """Note the server's model: FedLab calls this after every round."""
-        self.models.append(self.handler.model_parameters.numpy().copy())
+        self.models.append((self.handler.model_parameters.numpy().copy(), self.sent))
+        self.sent = 0
 
 
 def implementation(name: str, client: tuple[str, ...] = (), server: tuple[str, ...] = ()) -> Any:
@@ -63,8 +78,8 @@ def implementation(name: str, client: tuple[str, ...] = (), server: tuple[str, .
         Hyper-parameters that their setup_optim takes, beside epochs, batch size and step size of clients.
     """
 
-    @can(losses=("multinomial",), ridge=False, batches=("epochs",))
-    def train(clients: Any, hyper: dict[str, Any], rounds: int) -> list[np.ndarray]:
+    @can(losses=("multinomial",), ridge=False, batches=("epochs",), floats=True)
+    def train(clients: Any, hyper: dict[str, Any], rounds: int) -> list[tuple[np.ndarray, int]]:
         torch.manual_seed(hyper["seed"])
         random.seed(hyper["seed"])  # FedLab draws clients by random.sample
         shape, K = hyper["start"].shape, len(clients)
@@ -84,9 +99,8 @@ def implementation(name: str, client: tuple[str, ...] = (), server: tuple[str, .
             handler.setup_optim(*(hyper[n] for n in server))
         elif name == "FedNova":
             handler.setup_optim()
-        pipeline.models = []
         pipeline.main()
-        return [w.reshape(shape) for w in pipeline.models]
+        return [(w.reshape(shape), sent) for w, sent in pipeline.models]
 
     return train
 

@@ -73,6 +73,25 @@ class Ideal:
         """Let time pass."""
 
 
+class Counting(flgo.VirtualCommunicator):
+    """FLGo's communicator; it counts the numbers in packages."""
+
+    sent = 0
+
+    def request(self, source: Any, target: Any, package: Any) -> Any:
+        """Hand a package to a client, and the answer back."""
+        reply = super().request(source, target, package)
+        self.sent += numbers(package) + numbers(reply)
+        return reply
+
+
+def numbers(package: dict[str, Any]) -> int:
+    """Return how many numbers a package holds, but for FLGo's own fields."""
+    models = [v for v in package.values() if isinstance(v, torch.nn.Module)]
+    others = [v for k, v in package.items() if not k.startswith("__") and isinstance(v, (int, float))]
+    return sum(p.numel() for m in models for p in m.parameters()) + len(others)
+
+
 FIXED = {
     "task": "", "eval_interval": 0, "num_parallels": 1, "server_with_cpu": False, "optimizer": "SGD",
     "learning_rate_decay": 1.0, "lr_scheduler": -1, "momentum": 0.0, "clip_grad": 0.0, "test_batch_size": 512,
@@ -123,8 +142,8 @@ def implementation(
     """
     algorithm = importlib.import_module(f"flgo.algorithm.{module}")
 
-    @can(**abilities)
-    def train(clients: Any, hyper: dict[str, Any], rounds: int) -> list[np.ndarray]:
+    @can(floats=True, **abilities)
+    def train(clients: Any, hyper: dict[str, Any], rounds: int) -> list[tuple[np.ndarray, int]]:
         np.random.seed(hyper["seed"])  # noqa: NPY002 - FLGo draws from it
         torch.manual_seed(hyper["seed"])
         gv = GlobalVariable(simulator=Ideal(), clock=ElemClock(), dev_list=[torch.device("cpu")])
@@ -141,7 +160,7 @@ def implementation(
             party.set_data(torch.utils.data.TensorDataset(torch.tensor(X), torch.tensor(y)), "train")
             parties.append(party)
         server.register_clients(parties)
-        gv.communicator = flgo.VirtualCommunicator([server, *parties])
+        gv.communicator = Counting([server, *parties])
         for party in (server, *parties):
             party.initialize()
         models = []
@@ -149,7 +168,8 @@ def implementation(
             gv.clock.step()
             server.iterate()
             server.current_round += 1
-            models.append(getattr(server, model).w.detach().numpy().copy())
+            models.append((getattr(server, model).w.detach().numpy().copy(), gv.communicator.sent))
+            gv.communicator.sent = 0
         return models
 
     return train

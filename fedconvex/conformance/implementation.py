@@ -18,7 +18,7 @@ from fedconvex.conformance.families import Family
 from fedconvex.conformance.objectives import LOSSES
 from fedconvex.conformance.search import Asked
 
-__all__ = ["Abilities", "abilities_of", "answers", "ask", "can"]
+__all__ = ["Abilities", "abilities_of", "answers", "ask", "can", "counted"]
 
 PARTIAL, BATCHES = ("partial",), ("epochs", "steps")
 
@@ -46,6 +46,8 @@ class Abilities(NamedTuple):
         Whether it knows ``hyper["stragglers"]``, the probability that a client does part of its steps only.
     hyper : mapping
         Hyper-parameters that are fixed in it, with their values.
+    floats : bool
+        Whether ``train`` returns pairs: a model, and how many numbers were sent in the round, to all clients and back.
     """
 
     losses: tuple[str, ...] = LOSSES
@@ -57,6 +59,7 @@ class Abilities(NamedTuple):
     local_steps: bool = True
     stragglers: bool = False
     hyper: Mapping[str, Any] = {}
+    floats: bool = False
 
 
 def can(**abilities: Any) -> Callable[[Any], Any]:
@@ -88,7 +91,7 @@ def _checked(a: Abilities, given: Mapping[str, Any]) -> Abilities:
         listed = isinstance(value, (tuple, list, set, frozenset)) and all(v in known for v in value)
         if not listed or (name == "losses" and not value):
             raise bad(f"can: {name}", "be a tuple out of " + ", ".join(known), f"{value!r}")
-    for name in ("float32", "start", "ridge", "partial", "local_steps", "stragglers"):
+    for name in ("float32", "start", "ridge", "partial", "local_steps", "stragglers", "floats"):
         if not isinstance(getattr(a, name), bool):
             raise wrong_type(f"can: {name}", "be True or False", f"{getattr(a, name)!r}")
     if not isinstance(a.hyper, Mapping):
@@ -198,19 +201,7 @@ def ask(train: Any, exam: Exam, a: Abilities) -> tuple[np.ndarray, ...]:
     TypeError, ValueError
         If it raises, or does not return one model of the start's shape for every round.
     """
-    kind, who = np.float32 if a.float32 else np.float64, f"conform: train, in the exam {exam.name!r},"
-    clients = [(X.astype(kind), y.astype(kind) if y.dtype == float else y.copy()) for X, y in exam.clients]
-    hyper = exam.hyper | {"start": exam.hyper["start"].astype(kind)}
-    try:
-        models = train(clients, hyper, exam.rounds)
-    except NotImplementedError:
-        raise
-    except Exception as error:
-        cure = _unset(exam) + "raise NotImplementedError for what it cannot do, or declare it: can(...)"
-        raise bad(who, "return", f"{type(error).__name__}: {error}", cure) from error
-    if not isinstance(models, (list, tuple)) or len(models) != exam.rounds:
-        got = f"{len(models)}" if isinstance(models, (list, tuple)) else type(models).__name__
-        raise bad(who, f"return a list of {exam.rounds} models, one after every round", got)
+    who, models = _who(exam), _answered(train, exam, a)[0]
     shape = exam.hyper["start"].shape
     found = []
     for w in models:
@@ -228,6 +219,43 @@ def ask(train: Any, exam: Exam, a: Abilities) -> tuple[np.ndarray, ...]:
     if same and not exam.events and not np.array_equal(found[0], exam.hyper["start"]):
         raise bad(who, "return a model of its own for every round", "the same array every time", "append copies")
     return tuple(found)
+
+
+def counted(train: Any, exam: Exam, a: Abilities) -> np.ndarray:
+    """Return how many numbers an implementation says were sent in every round of an exam.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it raises, or does not return a pair for every round.
+    """
+    return np.array([real(f"{_who(exam)} floats", n, low=0.0) for n in _answered(train, exam, a)[1]])
+
+
+def _who(exam: Exam) -> str:
+    return f"conform: train, in the exam {exam.name!r},"
+
+
+def _answered(train: Any, exam: Exam, a: Abilities) -> tuple[Any, Any]:
+    """Return what an implementation answers for every round: models, and the numbers that it says were sent."""
+    kind, who = np.float32 if a.float32 else np.float64, _who(exam)
+    clients = [(X.astype(kind), y.astype(kind) if y.dtype == float else y.copy()) for X, y in exam.clients]
+    hyper = exam.hyper | {"start": exam.hyper["start"].astype(kind)}
+    try:
+        models = train(clients, hyper, exam.rounds)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        cure = _unset(exam) + "raise NotImplementedError for what it cannot do, or declare it: can(...)"
+        raise bad(who, "return", f"{type(error).__name__}: {error}", cure) from error
+    if not isinstance(models, (list, tuple)) or len(models) != exam.rounds:
+        got = f"{len(models)}" if isinstance(models, (list, tuple)) else type(models).__name__
+        raise bad(who, f"return a list of {exam.rounds} models, one after every round", got)
+    if not a.floats:
+        return models, ()
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in models):
+        raise wrong_type(who, "return pairs (model, numbers sent), as it declares floats", type(models[0]).__name__)
+    return [w for w, _ in models], [n for _, n in models]
 
 
 def _unset(exam: Exam) -> str:

@@ -16,6 +16,7 @@ from fedconvex.conformance.answer import Conformance, Exclusion, Line
 from fedconvex.conformance.conventions import Reading
 from fedconvex.conformance.exams import ORDERS
 from fedconvex.conformance.families import FAMILIES, Family
+from fedconvex.conformance.floats import sent
 from fedconvex.conformance.implementation import Abilities, abilities_of, answers
 from fedconvex.conformance.limits import checks
 from fedconvex.conformance.search import Asked, Found, count_outcomes, follow, predict, search
@@ -100,6 +101,7 @@ def _answer(
     lines = _lines(f, readings)
     verdict = "deviates" if best.errors else "matches"
     held = checks(f.name, best.reading, train, a, tol) if verdict == "matches" else []
+    held += sent(f.name, train, a, f.hyper)
     return Conformance(
         f.name, f.title, f.source, verdict, tol, lines, _untold(f, readings), _next(f, asked, best.reading, lines, tol),
         found.passed_over, best.distances, left, (), tuple(held), found.tried,
