@@ -45,7 +45,7 @@ def profiles(board):
                 axis.step(at, shares[names.index(s)], where="post", label=s, **LOOKS[s])
         axis.set_ylim(-0.02, 1.02)
         panel(axis, x=label, y="share of problems and targets", log="x")
-    axes[0].legend(frameon=False, fontsize=7, loc="upper left", ncols=2)
+    axes[2].legend(frameon=False, fontsize=7, loc="upper left")
     save_figure(figure, FIGURES / "benchmark_profiles.png")
 
 
@@ -68,7 +68,7 @@ def by_heterogeneity(board, target=1e-3):
         panel(axis, x={"heterogeneity": "heterogeneity h"}.get(dial, "condition number"), log="xy")
     axes[0].set_ylabel(f"rounds to {target:g} over those of fedsgd")
     axes[0].annotate("not met", (1e-3, 150.0), fontsize=7.5, color="0.3", va="top")
-    axes[1].legend(frameon=False, fontsize=7.5)
+    axes[0].legend(frameon=False, fontsize=7.5, loc=(0.25, 0.1))
     save_figure(figure, FIGURES / "benchmark_dials.png")
 
 

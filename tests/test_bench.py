@@ -344,6 +344,12 @@ def test_rows_of_latex_do_not_begin_with_what_it_takes_for_an_argument():
     assert _tex("[x*") == "{[}x{*}"
 
 
+def test_a_method_that_refuses_a_loss_is_not_for_it():
+    hinge = Case("hinge", "logistic", {"n_clients": 3, "n_features": 2}, "hinge", 0.1)
+    found = run_cell(Referee(hinge), named("progressive-hedging"), 0, Rules((1e-1,), 3))["found"]
+    assert found["status"] == "not for this problem" and "loss with curvature" in found["words"]
+
+
 def test_solvers_of_another_aim_are_refused():
     with pytest.raises(ValueError, match="afl must minimise what the suite asks for, one model; got worst domain"):
         bench(suite=[TINY], against=["afl"])

@@ -101,7 +101,12 @@ def _unfit(status: str, why: str) -> dict[str, Any]:
 def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules: Rules) -> dict[str, Any]:
     shape = tuple(referee.problem.model_shape)
     it = Play(referee.case, honesty.copied(referee.problem.federation), solver, ready, seed, shape, True)
-    warm(it)
+    try:
+        warm(it)
+    except (ValueError, TypeError) as error:
+        if solver.own:
+            raise
+        return _unfit("not for this problem", str(error))  # methods of the package say so when they start
     paid = (0.0, 0.0, 0.0, 0.0)
     if solver.tuned and solver.tunable():
         it, paid = _tuned(referee, it)
