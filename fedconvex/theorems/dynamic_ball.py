@@ -242,7 +242,7 @@ def followed(
 def _contractions(c: TrackingConstants, mu: float, agents: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return 1 + a and 1 - nu A(a) for Young's parameters a with A(a) >= 0, where all agents do one step."""
     s, name, a = sampling(c.sizes, **agents), "Dynamic FedAvg along a path", np.append(np.logspace(-4.0, 4.0, 161), 1.0)
-    A = contraction(c, s, mu, a)
+    A = contraction(c, s, mu, 1.0 + 1.0 / a)
     text = f"step_size = {mu:g}, delta_P = {c.delta_P:g}"
     strongly_convex(name, c)
     require(

@@ -224,11 +224,12 @@ def msd_refined(
     data, model = noise_at_optimum(c, s)
     S_d = float(np.mean(s.a * kappa * (c.gradient2_k + s.tau_1 * c.variance_k)))
     a, t = (x.ravel() for x in np.meshgrid(_YOUNG, _SPLITS if s.a.any() else (0.0,)))
-    A = contraction(c, s, mu, a)
+    more = 1.0 + 1.0 / a
+    A = contraction(c, s, mu, more)
     text = f"step_size = {mu:g}, delta_P = {c.delta_P:g}, c_s = {_shared_noise(c, s):g}"
     requires += require(theorem, Hypothesis("A > 0 for some a (smaller steps)", text, bool(A.max() > 0.0)))
     inverse = 1.0 / t if s.a.any() else np.zeros_like(t)
-    C = mu**4 * (1.0 + 1.0 / a) * c_d * inverse
+    C = mu**4 * more * c_d * inverse
     gap = np.where(A / (1.0 - t) >= C, (c.nu * A - t) / (1.0 - t) - c.nu * C, -np.inf)  # 1 - lambda
     shares = {
         "data variability": (1.0 + a) * mu**2 * data / (1.0 - t),
@@ -240,9 +241,8 @@ def msd_refined(
     return _recursion(theorem, float(gap[best]), {k: v[best] for k, v in shares.items()}, requires, rounds, start2)
 
 
-def contraction(c: TrackingConstants, s: Sampling, mu: float, a: np.ndarray) -> np.ndarray:
-    """Return A of version R for Young's parameters a: one step leaves at most (1 - nu A)‖e‖^2 besides its noise."""
-    more = 1.0 + 1.0 / a
+def contraction(c: TrackingConstants, s: Sampling, mu: float, more: np.ndarray) -> np.ndarray:
+    """Return A of version R, more = 1 + 1/a: one step leaves at most (1 - nu A)‖e‖^2 besides its noise."""
     kept = np.maximum(0.0, 1.0 - more * s.tau_eps / s.L) * c.delta_P
     return np.asarray(2.0 * mu - mu * mu * (kept + more * _shared_noise(c, s)))
 
