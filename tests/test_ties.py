@@ -81,8 +81,8 @@ def test_updates_of_omega_from_singular_vectors_are_exact():
             assert cost(best) <= cost(omega) * (1.0 + 1e-12)
 
 
-@pytest.mark.parametrize("m", [24, pytest.param(600, marks=pytest.mark.slow)])
-def test_runs_hold_the_factor_and_agree_with_the_matrix(m, monkeypatch):
+def test_runs_hold_the_factor_and_agree_with_the_matrix(monkeypatch):
+    m = 24
     fed, least = many_tasks(m), min(ties.DENSE, m - 1)
     for relation, method in ((fixed(m)[0], MOCHA()), (fixed(m)[1], MOCHA()), (Covariance(0.1), MOCHA(anneal=0.5))):
         monkeypatch.setattr(ties, "DENSE", least)
@@ -117,18 +117,22 @@ def test_omega_of_small_rank_is_learned_and_measured_over_all():
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_six_hundred_tasks_are_solved(monkeypatch):
-    """With factors, to the certified minimum that the matrix gives; and by JointMOCHA with a learned Omega."""
-    for relation in fixed(600)[:2]:
-        problem = MultiTaskProblem(many_tasks(600), Squared(), relation, "mean")
-        thin = problem.solve(1e-8)
-        monkeypatch.setattr(ties, "DENSE", 600)
-        full = MultiTaskProblem(problem.federation, Squared(), relation, "mean").solve(1e-8)
-        monkeypatch.undo()
-        assert problem.ties.shape[1] < full.problem.ties.shape[1] == 600
-        assert thin.gap <= 1.1e-8 * (1.0 + thin.value)
-        assert thin.value == pytest.approx(full.value, rel=2e-8)
-    problem = MultiTaskProblem(many_tasks(600), Squared(), Covariance(0.1), "mean")
-    result = run(JointMOCHA(), problem, rounds=400, tol=1e-4 * 600, record_every=20, progress=False)
-    assert result.status.name == "CONVERGED"
-    assert "mbar" not in vars(problem)
+def test_six_hundred_tasks_are_solved_without_their_matrix():
+    """By factors to a certified gap, and by JointMOCHA with a learned Omega."""
+    problem = MultiTaskProblem(many_tasks(600), Hinge(), fixed(600)[1], "mean")
+    found = problem.solve(1e-3)
+    assert found.gap <= 1.1e-3 * (1.0 + found.value)
+    joint = problem.with_relation(Covariance(0.1))
+    result = run(JointMOCHA(), joint, rounds=20, record_every=20, progress=False)
+    assert 0.0 < result.gap < 0.5 * result.trace.value[0]
+    assert not {"mbar"} & {*vars(problem), *vars(joint)}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_factors_are_solved_to_the_minimum_of_the_matrix(which, monkeypatch):
+    problem = MultiTaskProblem(many_tasks(24), Squared(), fixed(24)[which], "mean")
+    monkeypatch.setattr(ties, "DENSE", 1)
+    thin = MultiTaskProblem(problem.federation, Squared(), fixed(24)[which], "mean").solve(1e-8)
+    assert thin.problem.ties.shape[1] < problem.ties.shape[1] == 24
+    assert thin.gap <= 1.1e-8 * (1.0 + thin.value)
+    assert thin.value == pytest.approx(problem.solve().value, rel=2e-8)

@@ -31,6 +31,9 @@ class MultiTaskFit(BaseEstimator):
     __metadata_request__score: ClassVar = {"clients": True}
 
     losses: ClassVar[dict[str, Any]] = {}
+    lam_: Any
+    trace_: Any
+    cv_results_: Any
 
     def __init__(
         self,

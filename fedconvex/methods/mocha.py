@@ -140,14 +140,14 @@ class MOCHA(NodeWork):
 
     def _thin(self, problem: MultiTaskProblem, state: State) -> np.ndarray:
         """Return Mbar of the start as a diagonal and a factor, (R, m, 1 + rank)."""
-        R, m, p = state.v.shape
-        if not state.prior.size:
+        (R, m, p), relation = state.v.shape, problem.relation
+        if not (isinstance(relation, Covariance) and relation.learned):
             raise bad(
                 "MOCHA.rank", "be None for a fixed relationship", f"{self.rank}", "it is what Omega is learned in"
             )
         if self.rank is None or self.rank > m - 2:
             raise bad("MOCHA.rank", f"be at most {m - 2} for {m} tasks", f"{self.rank}", "leave it out")
-        return np.tile(problem.relation.factored_of(np.zeros((m, p)), 0.0, self.rank), (R, 1, 1))
+        return np.tile(relation.factored_of(np.zeros((m, p)), 0.0, self.rank), (R, 1, 1))
 
     def _relate(self, state: State) -> State:
         """Return the state with Omega renewed from W, and W = Mbar V with it."""

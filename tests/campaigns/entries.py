@@ -50,7 +50,7 @@ CALLED_BY_THE_DRIVER = {
     *("reach", "bend", "steepness", "gaps", "absolute", "weigh", "need_curvature", "need_equal_rows", "valid"),
     *("adapt", "adapted", "blocks", "gradient_parts"),
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
-    *("factored", "factored_of", "groups", "apart"),
+    *("factored", "factored_of", "groups", "apart", "allowance", "reached"),
 }
 RECORDS = {
     *("Abilities", "Conformance"),
