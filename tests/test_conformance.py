@@ -351,9 +351,9 @@ def test_a_planted_error_is_named():
 
 @pytest.mark.slow
 def test_planted_errors_are_named():
-    """Control variates, sharpness and a few of FedAvg; the others take seconds each, and are left to the campaign."""
+    """Control variates, sharpness and a few of the others, which take seconds each and are left to the campaign."""
     assert len(PLANTED) >= 40
-    quick = [p for p in PLANTED if p[0] in ("scaffold", "fedsam")] + PLANTED[1:3]
+    quick = [p for p in PLANTED if p[0] in ("scaffold", "fedsam") or p[3] == "once"] + PLANTED[1:3]
     for planted in quick:
         check_planted(*planted)
 
@@ -404,6 +404,27 @@ def correct_trial(rng):
             seen = [v.value for v in found.untold.get(name, ())]
             assert not seen or chosen in seen, (family, choices, name, seen)
     return {"family": family, "untold": sorted(found.untold), "tried": found.tried}
+
+
+@pytest.mark.slow
+def test_conventions_of_toolkits_are_read():
+    """Rows in order draw nothing, and are no coincidence of shuffled ones."""
+    for family, given in (
+        ("fedavg", {"work": "in order"}),
+        ("fedavg", {"last batch": "filled", "draw": "stream", "share": "Scheme II"}),
+        ("fedopt", {"server": "yogi", "v_0": "1e-6, m too"}),
+        ("afl", {"output": "average of all"}),
+    ):
+        own = conformance_random.COMMON | conformance_random.OWN[family]
+        choices = {name: values[0] for name, values in own.items()} | given
+        if family == "afl":
+            train = can(losses=("squared",), partial=False, batches=())(conformance_random.agnostic(choices))
+        else:
+            ways = ("epochs", "steps") if family == "fedavg" else ()
+            train = can(losses=("squared",), batches=ways)(conformance_random.averaging(family, choices))
+        found = conform(train, family)
+        assert found.conforms and not found.untold, (family, given, str(found))
+        assert {name: found.reading[name] for name in given} == given
 
 
 # ---------------------------------------------------------------- floats

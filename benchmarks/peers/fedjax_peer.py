@@ -11,10 +11,6 @@ equally often, so that its mean is that over all rows: these are the full batche
 
 from __future__ import annotations
 
-import os
-
-os.environ["JAX_ENABLE_X64"] = "1"  # before JAX is imported
-
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -27,6 +23,8 @@ import numpy as np
 from examine import dense_clients, examine
 
 from fedconvex.conformance import can
+
+jax.config.update("jax_enable_x64", True)
 
 __all__ = ["IMPLEMENTATIONS", "agnostic", "fed_avg", "fed_opt", "fed_prox", "rounds_of", "solve"]
 
