@@ -85,8 +85,9 @@ def test_it_refuses():
     with pytest.raises(AssumptionError, match="least squares, got Logistic"):
         fed = Federation.from_clients([(np.eye(2), [1.0, -1.0])])
         curvature_square(Problem(fed, Logistic(), 0.1))
-    with pytest.raises(AssumptionError, match="strongly convex"):
-        curvature_square(Problem(Federation.from_clients([([[1.0, 1.0]], [1.0])]), Squared()))
+    for l2 in (0.0, 1e-18):  # singular, and singular to double precision
+        with pytest.raises(AssumptionError, match="strongly convex"):
+            curvature_square(Problem(Federation.from_clients([([[1.0, 1.0]], [1.0])]), Squared(), l2))
 
 
 @pytest.mark.slow
