@@ -88,14 +88,14 @@ and over several domains that mostly agree, 3 to 20 times the truth.
 
 
 def agnostic_step(
-    ratio: float, *, spread: float, L: float, step_size: float, local_steps: int, gradients: float
+    least: float, most: float, *, spread: float, L: float, step_size: float, local_steps: int, gradients: float
 ) -> Bound:
     """Return the bound of a round's error.
 
     Parameters
     ----------
-    ratio : float
-        b/a >= 1, the largest r_i over the smallest; may be infinite.
+    least, most : float
+        a and b, the smallest r_i, which may be 0, and the largest.
     spread : float
         S, the largest distance of two domains' gradients.
     L, step_size, local_steps : float, float, int
@@ -111,17 +111,17 @@ def agnostic_step(
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_step import agnostic_step
-    >>> agnostic_step(4.0, spread=3.0, L=1.0, step_size=0.5, local_steps=3, gradients=2.0).terms
+    >>> agnostic_step(1.0, 4.0, spread=3.0, L=1.0, step_size=0.5, local_steps=3, gradients=2.0).terms
     {'weights': 1.0, 'drift': 1.0}
     """
-    q = math.inf if ratio == math.inf else real("agnostic_step: ratio", ratio, low=1.0)
+    a = real("agnostic_step: least", least, low=0.0)
+    b = real("agnostic_step: most", most, low=a, strict=a == 0.0)
     S, g = (real(f"agnostic_step: {n}", v, low=0.0) for n, v in (("spread", spread), ("gradients", gradients)))
     eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     L = real("L", L, low=0.0)
     short = Hypothesis("step_size <= 2/L, or one local step", f"step_size L = {eta * L:g}", E == 1 or eta * L <= 2.0)
     requires = require(SOURCE, short)
-    root = math.sqrt(q)
-    share = (root - 1.0) / (root + 1.0) if math.isfinite(root) else 1.0
+    share = (math.sqrt(b) - math.sqrt(a)) / (math.sqrt(b) + math.sqrt(a))
     terms = {"weights": share * S, "drift": 0.5 * eta * L * (E - 1) * g}
     return Bound(terms, DIRECTION_ERROR, SOURCE, requires)
 
@@ -202,8 +202,7 @@ def _read(s: Setting) -> Reading:
     numbers = {"step_size": eta, "local_steps": E, "gradients": float(np.linalg.norm(own, axis=1).sum())}
     q = parts.problem
     numbers |= {"L": smoothness_of(q.federation, q.weights, q.loss, q.l2).client, "spread": spread}
-    with np.errstate(divide="ignore"):
-        return Reading({"ratio": float(np.divide(r.max(), r.min())), **numbers}, checked)
+    return Reading({"least": float(r.min()), "most": float(r.max()), **numbers}, checked)
 
 
 def _flat(G: np.ndarray) -> np.ndarray:

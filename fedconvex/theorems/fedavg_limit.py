@@ -249,7 +249,8 @@ def fedavg_constant_steps(
     )
     lag = 0.5 * eta * (E - 1)
     kept = first - eta * (E - 2) * u / (3.0 * math.sqrt(mu))
-    excess = 0.5 * (lag * kept) ** 2
+    far = lag * kept
+    excess = 0.5 * far * far  # a power would raise where it overflows
     short = Hypothesis(
         "clients that pull apart, and steps short enough to see it", f"{kept:g} of {first:g}", kept > 0.0
     )

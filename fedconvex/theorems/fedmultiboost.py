@@ -15,7 +15,6 @@ from fedconvex.methods import FedMultiBoost
 from fedconvex.problems import EnsembleProblem
 from fedconvex.theorems.parts.boosting_runs import ENSEMBLE_LOSS, shown
 from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.rules import given
 from fedconvex.theorems.parts.scope import OF_ENSEMBLES
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.sources import (
@@ -26,7 +25,7 @@ from fedconvex.theorems.parts.sources import (
     three_sources,
     two_sources,
 )
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import Real, Space, from_zero
 from fedconvex.theory.bound import Bound, Hypothesis, require
 
@@ -132,7 +131,9 @@ def fedmultiboost_weak(gamma: float, *, step_size: float, rounds: int) -> Bound:
     eta = real("fedmultiboost_weak: step_size", step_size, low=0.0, strict=True)
     steps = eta / np.sqrt(np.arange(1, T + 1))
     power = 0.5 * float(steps @ steps) - g * float(steps.sum())
-    return Bound({"exponential": math.exp(power)}, ENSEMBLE_LOSS, f"{SOURCE}, edges on average")
+    return Bound(
+        {"exponential": math.exp(power) if power < 709.0 else math.inf}, ENSEMBLE_LOSS, f"{SOURCE}, edges on average"
+    )
 
 
 # ---------------------------------------------------------------- read off a setting
@@ -200,17 +201,22 @@ def _loss(s: Setting, rounds: Sequence[int]) -> Found:
     return Found(values[at], off[at])
 
 
+def _rule(step_size: float, **settings: Any) -> MethodRule:
+    words = ", ".join(f"{name} {value:g}" for name, value in {"eta_0": step_size, **settings}.items())
+    return MethodRule(words, lambda *_: FedMultiBoost(step_size=step_size, **settings))
+
+
 _ABOUT: dict[str, Any] = {
     "quantity": ENSEMBLE_LOSS,
     "exact": _loss,
     "kind": EnsembleProblem,
     "shown": shown,
     "statement": STATEMENT,
-    "method": given(FedMultiBoost, step_size=0.3),
+    "method": _rule(0.3),
     "rounds": 20,
     "adapt": as_list,
     "space": Space(
-        lambda k: given(FedMultiBoost, **k),
+        lambda k: _rule(**k),
         {"step_size": Real(0.01, 3.0)},
         losses=("logistic",),
         rounds=(1, 6),
@@ -218,7 +224,7 @@ _ABOUT: dict[str, Any] = {
         start=from_zero,
     ),
 }
-_FEW = given(FedMultiBoost, step_size=0.3, classifiers=4)
+_FEW = _rule(0.3, classifiers=4)
 
 THEOREMS = (
     Theorem(
@@ -249,8 +255,8 @@ THEOREMS = (
             one_source_listed,
             two_sources,
             breast_cancer_sources,
-            *(Check(one_source_listed, given(FedMultiBoost, step_size=eta), 1) for eta in (0.01, 0.1)),
-            *(Check(opposed_classifiers, given(FedMultiBoost, step_size=eta)) for eta in (0.01, 0.1)),
+            *(Check(one_source_listed, _rule(eta), 1) for eta in (0.01, 0.1)),
+            *(Check(opposed_classifiers, _rule(eta)) for eta in (0.01, 0.1)),
         ),
         **_ABOUT,
     ),

@@ -224,7 +224,8 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
     """
     (L,) = known("SAM gradient error", constants, "L")
     r = real("rho", rho, low=0.0)
-    return Bound({"perturbation": float(L) * r}, PERTURBATION, "Lipschitz gradient (docs/theory/fedsam.md)")
+    smooth = (Hypothesis("every F_k L-smooth", f"L = {L:g}"),)
+    return Bound({"perturbation": float(L) * r}, PERTURBATION, "Lipschitz gradient (docs/theory/fedsam.md)", smooth)
 
 
 def _setting(

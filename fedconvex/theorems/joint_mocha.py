@@ -17,7 +17,6 @@ from fedconvex.methods import JointMOCHA, NodeWork
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.theorems.parts.instances import breast_cancer, instance
 from fedconvex.theorems.parts.rounding import EPS, Found
-from fedconvex.theorems.parts.rules import given
 from fedconvex.theorems.parts.scope import OF_TASKS
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.tasks import related_tasks
@@ -130,6 +129,7 @@ def _read(s: Setting) -> Reading:
     checked = require(
         NAME,
         Hypothesis("a learned relationship", f"{p.relation!r}", p.relation.learned),
+        Hypothesis("one output a task", f"models of shape {p.model_shape}", len(p.model_shape) == 2),
         Hypothesis("one step eta of the server", f"eta={s.method.eta}", s.method.eta is not None),
         Hypothesis("all nodes in every round, no clock", f"drawn: {drawn}", not drawn),
         Hypothesis("nodes that solve exactly: one row each", f"up to {p.federation.sizes.max()}", _single(p)),
@@ -208,8 +208,9 @@ def _rows_as_tasks(tiny: Tiny) -> MultiTaskProblem:
     return MultiTaskProblem(fed, p.loss, Covariance(float(tiny.knobs["lam"])))
 
 
-def _exact_nodes(eta: float) -> MethodRule:
-    return given(JointMOCHA, eta=eta)
+def _exact_nodes(eta: float, drop: float = 0.0) -> MethodRule:
+    words = f"eta {eta:g}" + (f", drop {drop:g}" if drop else "")
+    return MethodRule(words, lambda *_: JointMOCHA(eta=eta, work=NodeWork(drop=drop)))
 
 
 THEOREMS = (
@@ -231,7 +232,7 @@ THEOREMS = (
             Check(_steep, _exact_nodes(20.5)),
             _patients,
             Check(_patients, _exact_nodes(0.1)),
-            Check(_patients, given(JointMOCHA, eta=1.0, work=NodeWork(drop=0.5))),  # nodes that miss rounds
+            Check(_patients, _exact_nodes(1.0, drop=0.5)),  # nodes that miss rounds
             related_tasks,  # a fixed relationship
         ),
         space=Space(

@@ -83,15 +83,15 @@ def radfed_limit(bias: float) -> Bound:
 # ---------------------------------------------------------------- read off a setting
 
 
-def _steps(s: Setting) -> LocalSteps:
-    """Return RADFed's local steps, checked."""
+def _steps(s: Setting) -> tuple[LocalSteps, tuple[Hypothesis, ...]]:
+    """Return RADFed's local steps, and what was checked of them."""
     name, p = "RADFed's limit", s.problem
     is_method(name, s.method, RADFed)
     stationary(name, p)
     local = traits_of(s.method, p).local
     assert local is not None
     low, high = local.steps.min(), local.steps.max()
-    require(
+    checked = require(
         name,
         Hypothesis("least squares", f"{p.loss!r}", traits(p.loss).quadratic),
         Hypothesis("fresh mini-batches", f"epochs={s.method.epochs}", local.fresh),
@@ -99,19 +99,19 @@ def _steps(s: Setting) -> LocalSteps:
         Hypothesis("equally many local steps of one size", f"{low} to {high}", low == high and one_size(local)),
     )
     one_number(name, "step size", local.step_size)
-    return local
+    return local, checked
 
 
 def _read(s: Setting) -> Reading:
-    local, p = _steps(s), s.problem
+    (local, checked), p = _steps(s), s.problem
     same = Problem(p.federation, p.loss, p.l2, "uniform", intercept=p.intercept)
     end = fedavg_round(same, step_size=float(local.step_size), local_steps=int(local.steps[0])).limit()
-    return Reading({"bias": float(np.linalg.norm(end - quadratic(p).minimiser))})
+    return Reading({"bias": float(np.linalg.norm(end - quadratic(p).minimiser))}, checked)
 
 
 def _mean_bias(s: Setting, rounds: Sequence[int]) -> Found:
     """‖lim E w - w*‖; both minimisers are off by rounding, the limit by that of a linear system."""
-    local, m, p = _steps(s), s.method, s.problem
+    local, m, p = _steps(s)[0], s.method, s.problem
     moments = RADFedMoments(
         p, step_size=float(local.step_size), models=m.models or p.federation.K, redistributions=m.redistributions,
         local_steps=int(local.steps[0]), batch_size=m.batch_size, replacement=m.replacement,

@@ -867,7 +867,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theorems.boosting_margins.empirical_margin_loss": {"loss": 0.1, "total": 4.0},
         "theorems.fedmultiboost.fedmultiboost": {"edges": np.full((3, 2), 0.2), "steps": np.full(3, 0.1)},
         "theorems.fedmultiboost.fedmultiboost_weak": {"gamma": 0.1},
-        "theorems.agnostic_step.agnostic_step": {"ratio": 4.0, "spread": 1.0, "gradients": 1.0},
+        "theorems.agnostic_step.agnostic_step": {"least": 1.0, "most": 4.0, "spread": 1.0, "gradients": 1.0},
         "theorems.joint_mocha.joint_mocha": {"primal": 1.0, "dual": 2.0, "eta": 0.5},
         "theorems.radfed_limit.radfed_limit": {"bias": 0.1},
         **{

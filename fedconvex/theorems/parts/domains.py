@@ -35,16 +35,17 @@ def three_domains() -> Problem:
     return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), np.arange(60) % 4, domain), Logistic(), 0.05)
 
 
-def _unequal_domains(unit: float) -> Problem:
-    rows = np.concatenate([np.ones(1), -np.ones(4)])[:, None]
-    return Problem(Federation.from_arrays(unit * rows, np.ones(5), np.repeat([0, 1], (1, 4))), Logistic())
+def _unequal_domains(copies: int, unit: float) -> Problem:
+    domain = np.repeat([0, 1], (copies, 4 * copies))
+    rows = unit * (1.0 - 2.0 * domain)[:, None]
+    return Problem(Federation.from_arrays(rows, np.ones(5 * copies), domain), Logistic())
 
 
 unequal_domains = [
-    instance(f"unequal domains{more}", f"2 domains of 1 and 4 rows with opposed gradients at 0, logistic loss{more}")(
-        partial(_unequal_domains, unit)
+    instance(f"unequal domains, {n}", f"2 domains of {n} and {4 * n} rows with opposed gradients, logistic loss")(
+        partial(_unequal_domains, n, unit)
     )
-    for unit, more in ((1.0, ""), (10.0, ", in tenths"))
+    for n, unit in ((1, 1.0), (4, 10.0))
 ]
 
 

@@ -22,6 +22,7 @@ from fedconvex.methods.parts.dual_nodes import REFRESH
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.parts.rounding import UNIT
 from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theory.bound import AssumptionError
 
 __all__ = ["Sizes", "dual_rounding", "gap_rounding", "sizes_of"]
 
@@ -43,6 +44,8 @@ def sizes_of(s: Setting, sigma: float) -> Sizes:
     """Return the sizes for a run with sigma'."""
     p = s.problem
     assert isinstance(p, MultiTaskProblem)
+    if len(p.model_shape) > 2:
+        raise AssumptionError(f"MOCHA's rate does not apply: needs one output a task, got models of {p.model_shape}")
     fed, loss, zero = p.federation, traits(p.loss), np.zeros(p.model_shape)
     weight = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
     at_zero, smooth = float(p.value(zero)), loss.smoothness * float(weight.max())
