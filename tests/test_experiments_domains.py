@@ -69,13 +69,23 @@ def test_draws_hold_what_they_say():
     assert not np.array_equal(again[0].train.X, again[1].train.X)
 
 
+@pytest.mark.parametrize("shape", [(5000, 4, 6), (5000, 16), (90, 4, 4)])
+def test_what_are_not_enough_square_images_is_refused(tmp_path, shape):
+    """By name, for a wrong shape and for too few."""
+    X, y = np.ones(shape), np.arange(shape[0]) % 3
+    np.savez(tmp_path / "few.npz", x_train=X, y_train=y, x_test=X[:9], y_test=y[:9])
+    words = r"must (be at least 1,797 square images|hold images \(n, h, w\))"
+    with pytest.raises(ValueError, match=words):
+        d.EXPERIMENT.run(quick=True, data=tmp_path / "few.npz")
+
+
 @pytest.mark.slow
 def test_the_bound_by_hand(compiled_kernels):
     """One draw of the digits: the terms for one domain and for twelve, from errors that are counted here."""
     _, images, y = d.labelled_images(None)
     made = d.drawn(images, y, 0, d.DomainsScale(1, (300, 150, 100), 4), 0)
     rows = {(r["share"], r["p"]): r for r in d.bounds(made, 0)}
-    before = d.problem_of(made.earlier, d.KIND)
+    before = d.problem_of(made.earlier, d.KIND, 10)
     parts = [before.federation.subset([k for k in range(12) if d.KIND[k] == j]) for j in range(3)]
     own = [d.Problem(part, before.loss, d.L2).solve().w for part in parts]
     models = np.array([before.solve().w, before.solve_minimax().w, *own])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.papers.agnostic_clients.data import L2
@@ -61,6 +62,7 @@ QUICK = DomainsScale(3, (900, 300, 597), 4)
 class Drawn(NamedTuple):
     """One draw: clients with training rows, clients with earlier rows, and test rows (X, y) of every kind."""
 
+    classes: int
     train: Federation
     earlier: Federation
     test: tuple[tuple[np.ndarray, np.ndarray], ...]
@@ -81,7 +83,9 @@ def drawn(images: np.ndarray, y: np.ndarray, number: int, scale: DomainsScale, s
         parts = np.split(which[: sizes.sum()], np.cumsum(sizes)[:-1])
         return Federation.from_clients([(rows(k, p), y[p]) for k, p in zip(KIND.tolist(), parts, strict=True)])
 
-    return Drawn(clients(train), clients(earlier), tuple((rows(k, test), y[test]) for k in range(GIVEN)))
+    return Drawn(
+        int(y.max()) + 1, clients(train), clients(earlier), tuple((rows(k, test), y[test]) for k in range(GIVEN))
+    )
 
 
 def _styled(images: np.ndarray, kind: int, side: int) -> np.ndarray:
@@ -100,16 +104,16 @@ def groupings(problem: Problem) -> Iterator[tuple[str, np.ndarray]]:  # 2
         yield by, cluster(problem, GIVEN, by).domain
 
 
-def problem_of(clients: Federation, domain: np.ndarray) -> Problem:
+def problem_of(clients: Federation, domain: np.ndarray, classes: int) -> Problem:
     """Return the problem of clients in domains."""
     owner = np.repeat(np.arange(clients.K), clients.sizes)
     federation = Federation.from_arrays(clients.X, clients.y, owner, domains=domain[owner])
-    return Problem(federation, Softmax(int(clients.y.max()) + 1), L2)
+    return Problem(federation, Softmax(classes), L2)
 
 
 def bounds(data: Drawn, number: int) -> Iterator[Row]:  # 3
     """Yield the terms of the bound for every grouping by features, with few rows and with all."""
-    before = problem_of(data.earlier, KIND)
+    before = problem_of(data.earlier, KIND, data.classes)
     groups = [cluster(data.earlier, p).domain for p in range(1, K + 1)]
     own = [Problem(before.federation.subset(np.flatnonzero(KIND == j).tolist()), before.loss, L2) for j in range(GIVEN)]
     models = np.array([before.solve().w, before.solve_minimax().w, *(p.solve().w for p in own)])
@@ -136,8 +140,8 @@ def _part(clients: Federation, share: float) -> Federation:
 def scores(data: Drawn, number: int) -> Iterator[Row]:  # 4
     """Yield test losses and errors of the minimax model of every grouping."""
     share = np.bincount(KIND, data.train.sizes) / data.train.n
-    for by, domain in groupings(problem_of(data.earlier, KIND)):
-        found = problem_of(data.train, domain).solve_minimax()
+    for by, domain in groupings(problem_of(data.earlier, KIND, data.classes)):
+        found = problem_of(data.train, domain, data.classes).solve_minimax()
         losses = np.array([mean_losses(found.w[None], *rows)[0] for rows in data.test])
         errors = np.array([1.0 - accuracies(found.w[None], *rows)[0] for rows in data.test])
         row = {"grouped by": by, "p": int(domain.max()) + 1, "repetition": number, "gap": found.gap}
@@ -164,6 +168,9 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     """Group, bound and solve on every draw; data: a path as for `fedconvex.papers.images.read_images`."""
     scale = QUICK if quick else FULL if data is None else LARGE
     name, images, y = labelled_images(data)
+    if len(y) < sum(scale.rows) or images.shape[1] != images.shape[2]:
+        must = f"be at least {sum(scale.rows):,} square images (n, h, h), training and test part together"
+        raise bad(f"--data {name}", must, f"shape {images.shape}")
 
     def draw(number: int) -> Iterator[Row]:
         made = drawn(images, y, number, scale, seed)

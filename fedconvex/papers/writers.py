@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
@@ -101,7 +103,9 @@ def labelled_images(data: Any) -> tuple[str, np.ndarray, np.ndarray]:
         return "digits of scikit-learn (8 x 8)", digits.X.reshape(-1, 8, 8), digits.y
     arrays = read_images(data)
     images, y = (np.concatenate([arrays[f"{k}_train"], arrays[f"{k}_test"]]) for k in "xy")
-    return str(data).rsplit("/", 1)[-1].removesuffix(".npz"), images, y.astype(float)
+    if images.ndim != 3:
+        raise bad(f"--data {Path(data).name}", "hold images (n, h, w)", f"shape {images.shape}")
+    return Path(data).stem, images, y.astype(float)
 
 
 def _styles(images: np.ndarray, most: int) -> dict[str, np.ndarray]:
