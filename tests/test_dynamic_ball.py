@@ -295,3 +295,15 @@ def test_hessians_and_the_small_step_formula():
     expected = 0.5 * mu * np.trace(np.linalg.solve(H, R_s)) + 0.5 / mu * np.trace(np.linalg.solve(H, R_q))
     found = small_step(c, step_size=mu, drift_covariance=R_q, participation=L, batch_size=B)
     assert found.value == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_descriptions_tell_how_fast_the_target_moves():
+    """An instance may move by itself; the theorem's own drift is then 0."""
+    from fedconvex.verify import checks, verify_suite
+
+    (finding,) = verify_suite(checks(["dynamic-msd-ball"])[-1:], tightness=False).findings
+    assert finding.outcome is Outcome.NOT_APPLICABLE  # normal steps
+    (finding,) = verify_suite(checks(["dynamic-msd-ball"])[1:2], most=32, tightness=False).findings
+    assert finding.words.endswith("a minimiser that moves, E‖q‖² = 1e-06")

@@ -355,7 +355,7 @@ def _still() -> Problem:
     return Problem(Federation.from_arrays(X[:, [0, 1, 4]], y, who), Logistic(), 0.1, "uniform")
 
 
-@example("moving breast cancer", "breast_cancer, 8 hospitals, three features, logistic loss, E‖q‖² = 0.001", "real")
+@example("moving breast cancer", "breast_cancer, 8 hospitals, three features, logistic loss", "real")
 def moving_breast_cancer() -> Problem:
     """Radius, texture and smoothness of 569 patients; a target that moves by steps of one length."""
     return MovingTarget(_still(), 1e-3, bounded=True)
@@ -367,7 +367,7 @@ def normal_breast_cancer() -> Problem:
     return MovingTarget(_still(), 1e-3)
 
 
-@example("moving logistic", "10 clients with two features and models of their own, logistic loss, E‖q‖² = 10⁻⁶")
+@example("moving logistic", "10 clients with two features and models of their own, logistic loss")
 def moving_logistic() -> Problem:
     """Noise dominates: twenty rows a client, a target that hardly moves."""
     data = datasets.logistic_federation(10, 2, 20, model_shift=1.0, seed=0)

@@ -50,7 +50,8 @@ def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule
         *rules,
     ]
     full += [] if one_round else [f"{s.rounds} round{'s' * (s.rounds != 1)}"]
-    full += [f"a minimiser that moves, E‖q‖² = {theorem.drift:g}"] if isinstance(s.problem, MovingTarget) else []
+    if isinstance(s.problem, MovingTarget):
+        full.append(f"a minimiser that moves, E‖q‖² = {s.problem.covariance.trace():g}")
     return ", ".join(short), "; ".join(full)
 
 
