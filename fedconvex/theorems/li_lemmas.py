@@ -92,7 +92,7 @@ def li_drift(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
     Examples
     --------
     >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.local_lemmas import li_drift
+    >>> from fedconvex.theorems.li_lemmas import li_drift
     >>> li_drift(Constants(L=1.0, mu=1.0, G2=1.0, K=2), local_steps=2, rounds=1).value  # eta_1 = 2/9
     0.19753086419753085
     """
@@ -107,7 +107,7 @@ def li_sampling(constants: Constants, *, local_steps: int, rounds: int, scheme: 
     Examples
     --------
     >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.local_lemmas import li_sampling
+    >>> from fedconvex.theorems.li_lemmas import li_sampling
     >>> constants = Constants(L=1.0, mu=1.0, G2=1.0, K=4)
     >>> li_sampling(constants, local_steps=1, rounds=1, scheme="proportional", participants=2).value  # eta_0 = 1/4
     0.125
@@ -124,7 +124,7 @@ def li_drift_sharp(constants: Constants, *, local_steps: int, rounds: int) -> Bo
     Examples
     --------
     >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.local_lemmas import li_drift_sharp
+    >>> from fedconvex.theorems.li_lemmas import li_drift_sharp
     >>> li_drift_sharp(Constants(L=1.0, mu=1.0, G2=1.0, K=2), local_steps=2, rounds=1).value  # eta_0 = 2/8
     0.0625
     """
@@ -139,7 +139,7 @@ def li_sampling_sharp(constants: Constants, *, local_steps: int, rounds: int, sc
     Examples
     --------
     >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.local_lemmas import li_sampling_sharp
+    >>> from fedconvex.theorems.li_lemmas import li_sampling_sharp
     >>> constants = Constants(L=1.0, mu=1.0, G2=1.0, K=4)
     >>> li_sampling_sharp(constants, local_steps=1, rounds=1, scheme="proportional", participants=2).value
     0.03125
