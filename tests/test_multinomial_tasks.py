@@ -250,6 +250,14 @@ def test_mocha_certifies_what_it_has_reached():
     np.testing.assert_allclose(problem.metrics(result.w).error, wrong, rtol=1e-14)
 
 
+def test_one_step_solves_a_task_of_one_row():
+    """The step is the exact minimiser of the subproblem, which with one task and one row is the problem."""
+    fed = Federation.from_clients([([[2.0, -1.0]], [1.0])])
+    problem = MultiTaskProblem(fed, Softmax(3), Independent(0.3))
+    result = run(MOCHA(local_steps=1, sigma=1.0), problem, rounds=1, progress=False)
+    assert result.gap <= 1e-12 < 0.1 < result.trace.gap[0]
+
+
 @pytest.mark.slow
 def test_every_dual_method_ends_at_the_solution():
     """Fixed and learned relationships; theta bounds what a node leaves, against its subproblem solved to rounding."""

@@ -74,6 +74,8 @@ def test_updates_of_omega_from_singular_vectors_are_exact():
 
     best = dense(relation.factored_of(W, 0.1, rank=2))
     assert np.trace(best) == pytest.approx(1.0, rel=1e-12)
+    for t in (-0.02, 0.02):  # kappa alone
+        assert cost(best) < cost(best + t * np.linalg.eigvalsh(best)[0] * np.eye(12))
     for _ in range(200):  # of all kappa I + (rank 2), near and far
         kappa, F = rng.uniform(0.2, 1.0), rng.normal(size=(12, 2)) * 10.0 ** rng.uniform(-3, 0.5)
         near = relation.factored_of(W + 1e-3 * rng.normal(size=W.shape), 0.1, rank=2)
