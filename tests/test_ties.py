@@ -67,18 +67,18 @@ def test_updates_of_omega_from_singular_vectors_are_exact():
         full = relation.mbar_of(W, epsilon)
         np.testing.assert_allclose(dense(relation.factored_of(W, epsilon)), full, rtol=1e-6, atol=1e-9 * full.max())
         np.testing.assert_allclose(dense(relation.factored_of(0.0 * W, epsilon)), relation.mbar(12), rtol=1e-13)
-    relation, e = Covariance(0.5), 0.1 * np.sum(W * W) / 12  # Mbar = Omega
+    relation, e = Covariance(0.5), 1e-4 * np.sum(W * W) / 12  # Mbar = Omega
 
     def cost(omega):
         return float(np.trace(np.linalg.solve(omega, W @ W.T + e * np.eye(12)))) * float(np.trace(omega))
 
-    best = dense(relation.factored_of(W, 0.1, rank=2))
+    best = dense(relation.factored_of(W, 1e-4, rank=2))
     assert np.trace(best) == pytest.approx(1.0, rel=1e-12)
     for t in (-0.02, 0.02):  # kappa alone
         assert cost(best) < cost(best + t * np.linalg.eigvalsh(best)[0] * np.eye(12))
     for _ in range(200):  # of all kappa I + (rank 2), near and far
         kappa, F = rng.uniform(0.2, 1.0), rng.normal(size=(12, 2)) * 10.0 ** rng.uniform(-3, 0.5)
-        near = relation.factored_of(W + 1e-3 * rng.normal(size=W.shape), 0.1, rank=2)
+        near = relation.factored_of(W + 1e-3 * rng.normal(size=W.shape), 1e-4, rank=2)
         for omega in (kappa * np.eye(12) + F @ F.T, dense(near)):
             assert cost(best) <= cost(omega) * (1.0 + 1e-12)
 
