@@ -13,6 +13,7 @@ __all__ = ["GRACE", "OutOfTime", "at_most"]
 
 GRACE = 2.0  # seconds after the alarm, in which a solver may hear it before its process is ended
 _AGAIN = 1.0  # seconds, after which an alarm that was caught rings once more
+_LONGEST = 1e8  # three years: clocks of systems take no arbitrary number of seconds
 
 
 class OutOfTime(BaseException):
@@ -45,7 +46,7 @@ def at_most(seconds: float, alone: bool) -> Iterator[None]:
     ...     print("stopped")
     stopped
     """
-    within = [True]
+    within, seconds = [True], min(seconds, _LONGEST)
     main = threading.current_thread() is threading.main_thread()
     heard = main and hasattr(signal, "setitimer") and signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
     with open(os.devnull, "w") as nowhere:
