@@ -88,3 +88,11 @@ def test_planted_errors_and_other_methods():
         assert verdict.outcome.name == "NOT_APPLICABLE" and words in verdict.reason
     weighted = Federation.from_arrays([[1.0], [2.0]], [1.0, -1.0], [0, 1], sample_weight=[1.0, 2.0])
     assert verify(THEOREM, Problem(weighted, Logistic(), 0.1), method, rounds=1).outcome.name == "NOT_APPLICABLE"
+
+
+def test_arguments_are_refused_by_name():
+    given = {"least": 1.0, "most": 4.0, "spread": 3.0, "L": 1.0, "step_size": 0.5, "local_steps": 3, "gradients": 2.0}
+    for name in given:
+        for odd in ([], np.empty(0), None, float("nan")):
+            with pytest.raises((TypeError, ValueError), match=rf"\b{name} must be"):
+                agnostic_step(**given | {name: odd})

@@ -82,7 +82,7 @@ def test_it_refuses():
         msd_small_step(c, M, local_steps=2, **at)
     with pytest.raises(AssumptionError, match=r"step_size lambda_max\(M\) < 2"):
         msd_small_step(c, M, **(at | {"step_size": 100.0}))
-    with pytest.raises(AssumptionError, match="least squares, got Logistic"):
+    with pytest.raises(AssumptionError, match="needs a problem of least squares, got Logistic"):
         fed = Federation.from_clients([(np.eye(2), [1.0, -1.0])])
         curvature_square(Problem(fed, Logistic(), 0.1))
     for l2 in (0.0, 1e-18):  # singular, and singular to double precision

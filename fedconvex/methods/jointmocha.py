@@ -56,7 +56,11 @@ class JointMOCHA(CheckedFields):
 
     Nodes do what they do for `MOCHA`. With exact local solutions this is the alternating direction method of
     multipliers, or the primal-dual method of Chambolle and Pock, on sum_t losses + lam (‖W‖^2/sigma2 + ‖W‖_*^2); Omega
-    is (Z Z')^{1/2}/trace. No rate is claimed for inexact solutions and dropped nodes: the joint gap certifies them.
+    is (Z Z')^{1/2}/trace. No rate is claimed for inexact solutions and dropped nodes: the joint gap certifies what a
+    run reached, and not that it converges. Where nodes miss most rounds and the prior is light (lam small), runs may
+    diverge; a smaller eta helps. On one task with one row x and the squared loss, a node that is back after many rounds
+    overshoots by the factor (1/(2 lam) - eta)/(eta + 1/(c x^2)): with lam = 0.005, c x^2 = 1 and nine rounds of ten
+    missed, eta = 1 diverges and eta = 0.1 converges (docs/theory/joint_mocha.md).
 
     Parameters
     ----------

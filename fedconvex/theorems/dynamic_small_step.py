@@ -110,7 +110,7 @@ def curvature_square(problem: Problem, **agents: Any) -> np.ndarray:
     """
     instance("curvature_square: problem", problem, Problem)
     if not problem.traits.quadratic:
-        raise AssumptionError(f"{NAME} does not apply: needs least squares, got {problem.loss!r}")
+        raise AssumptionError(f"{NAME} does not apply: needs a problem of least squares, got {problem.loss!r}")
     equal_agents(NAME, problem)
     fed, s = problem.federation, sampling(problem.federation.sizes, **agents)
     H_k = hessians(problem, np.ones(fed.n))
