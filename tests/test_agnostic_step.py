@@ -34,6 +34,12 @@ def mean_gradients(p, w):
     return np.array(out)
 
 
+def test_one_local_step_does_not_drift_however_long():
+    """eta L overflows, times E - 1 = 0."""
+    huge = agnostic_step(1.0, 4.0, spread=3.0, L=1e300, step_size=1e300, local_steps=1, gradients=1.0)
+    assert huge.terms == {"weights": 1.0, "drift": 0.0}
+
+
 def test_total_variation_is_at_most_what_is_said(rng):
     """Weights times counts in [a, b], normalised: the share is never exceeded, and attained by two domains."""
     for _ in range(200):

@@ -29,6 +29,13 @@ def planted(name, factor):
 
 
 @pytest.mark.filterwarnings("ignore:FedMultiBoost ended above its start")
+def test_steps_that_lose_digits_of_edges_violate_nothing():
+    """At eta = 20 the factor (1 - gamma) e^20 of a round keeps few digits of gamma."""
+    verdict = verify("fedmultiboost", one_source_listed.make(), FedMultiBoost(step_size=20.0), rounds=30, seed=30)
+    assert verdict.outcome is Outcome.INCONCLUSIVE and verdict.measured == pytest.approx(verdict.bound.value, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:FedMultiBoost ended above its start")
 def test_the_product_and_the_rate_hold_on_random_dictionaries():
     """Clients and classifiers drawn or not; what is measured is the run's own loss."""
     for seed in range(1, 3):
@@ -89,6 +96,10 @@ def test_bounds_by_hand():
     assert weak == pytest.approx(math.exp(0.045 * sums[1] - 0.06 * sums[0]))
     assert empirical_margin_loss(0.5, total=0.5, rho=2.0).value == 0.5
     assert empirical_margin_loss(0.5, total=4.0, rho=0.5).value == pytest.approx(0.25 * math.e)
+    assert empirical_margin_loss(math.exp(-700.0), total=800.0, rho=1.0).value >= 0.125  # a row of margin 700
+    assert fedmultiboost([[1.0]], [800.0]).value == 0.0 and fedmultiboost([[-1.0]], [800.0]).value == math.inf
+    assert fedmultiboost(np.repeat([[1.0], [-1.0]], 9, axis=0), np.full(18, 100.0)).value == pytest.approx(1.0)
+    assert fedmultiboost_weak(1.0, step_size=1e308, rounds=3).value == math.inf
     for wrong, words in (([[1.1]], "lie in"), ([0.5], "be a matrix")):
         with pytest.raises(ValueError, match=words):
             fedmultiboost(wrong, [0.1])

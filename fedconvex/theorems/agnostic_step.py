@@ -122,7 +122,7 @@ def agnostic_step(
     short = Hypothesis("step_size <= 2/L, or one local step", f"step_size L = {eta * L:g}", E == 1 or eta * L <= 2.0)
     requires = require(SOURCE, short)
     share = (math.sqrt(b) - math.sqrt(a)) / (math.sqrt(b) + math.sqrt(a))
-    terms = {"weights": share * S, "drift": 0.5 * eta * L * (E - 1) * g}
+    terms = {"weights": share * S, "drift": 0.5 * eta * L * (E - 1) * g if E > 1 else 0.0}
     return Bound(terms, DIRECTION_ERROR, SOURCE, requires)
 
 

@@ -173,8 +173,9 @@ def empirical_margin_loss(loss: float, *, total: float, rho: float) -> Bound:
     F, A = real("empirical_margin_loss: loss", loss, low=0.0), real("empirical_margin_loss: total", total, low=0.0)
     x = A * real("empirical_margin_loss: rho", rho, low=0.0, strict=True)
     requires = require(f"{SOURCE}, training", Hypothesis("an ensemble with a classifier", f"A = {A:g}", A > 0.0))
-    factor = math.exp(min(x - 1.0, 700.0)) / x if x > 1.0 else 1.0
-    return Bound({"loss": factor * F}, MARGIN_LOSS, f"{SOURCE}, training (docs/theory/boosting_margins.md)", requires)
+    power = x - 1.0 - math.log(x) + math.log(F) if x > 1.0 and F > 0.0 else -math.inf  # the factor alone may overflow
+    value = F if x <= 1.0 else math.exp(power) if power < 709.0 else math.inf
+    return Bound({"loss": value}, MARGIN_LOSS, f"{SOURCE}, training (docs/theory/boosting_margins.md)", requires)
 
 
 # ---------------------------------------------------------------- read off a setting
