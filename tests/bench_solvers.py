@@ -167,6 +167,20 @@ def crooked(arrays, settings, rounds):
     yield np.zeros(arrays.start.size + 1)
 
 
+def in_place(arrays, settings, rounds):
+    """Returns one array, that it went on changing, as the model of every round."""
+    w, models = arrays.start.copy(), []
+    for v in descent(arrays, settings, rounds):
+        w[...] = v
+        models.append(w)
+    return models
+
+
+def imaginary(arrays, settings, rounds):
+    """Returns complex models."""
+    return [w + 1j for w in descent(arrays, settings, rounds)]
+
+
 def stubborn(arrays, settings, rounds):
     """Never ends, and catches what it can."""
     while True:

@@ -301,6 +301,24 @@ def test_a_solver_that_hangs_is_stopped_and_named(tmp_path):
     assert campaign._read(file, Rules((1e-3,), 10, limit=0.3)) is None
 
 
+def test_models_that_are_no_record_of_the_rounds_are_refused():
+    """One array that was changed in place met every target in round 1; of complex models the real part was judged."""
+    board = bench([bench_solvers.in_place, bench_solvers.imaginary], suite=[TINY], against=[], seeds=1)
+    assert [(c.found["status"], c.found["words"]) for c in board.cells] == [
+        (
+            "failed",
+            "ValueError: bench: in_place must return a model of its own for every round; got the same array every "
+            "time: append copies",
+        ),
+        ("failed", "TypeError: bench: imaginary: model must have real numbers; got complex ones"),
+    ]
+
+
+def test_a_limit_beyond_all_clocks_is_none():
+    with at_most(1e300, alone=True):
+        pass
+
+
 def test_an_alarm_is_over_when_the_work_is():
     with at_most(0.02, alone=False):
         pass

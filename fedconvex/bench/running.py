@@ -141,6 +141,7 @@ def _function(it: Play, rounds: int) -> Iterator[Step]:
     if listed is None and not hasattr(models, "__next__"):
         raise wrong_type(f"bench: {it.solver.name}", "return models by round", type(models).__name__)
     if listed is not None:
+        _apart(it, listed)
         models = iter(listed)
     t, total = 0, clock.seconds
     while t < rounds:
@@ -152,6 +153,15 @@ def _function(it: Play, rounds: int) -> Iterator[Step]:
         w, claim = _pair(it, item)
         seconds = clock.seconds if listed is None else total * t / len(listed)
         yield Step(t, _model(it, w), seconds, t * floats, t * passes, None if claim is None else float(claim))
+
+
+def _apart(it: Play, listed: list[Any]) -> None:
+    """Raise where all models of a list are one array: what was changed in place since would count for round 1."""
+    models = [item[0] if isinstance(item, tuple) and item else item for item in listed]
+    same = len(models) > 1 and isinstance(models[0], np.ndarray) and all(w is models[0] for w in models)
+    if same and np.any(models[0]):
+        must, cure = "return a model of its own for every round", "append copies"
+        raise bad(f"bench: {it.solver.name}", must, "the same array every time", cure)
 
 
 def _pair(it: Play, item: Any) -> tuple[Any, Any]:
@@ -177,6 +187,8 @@ def _fits(it: Play, rounds: int) -> Iterator[Step]:
 
 def _model(it: Play, w: Any) -> np.ndarray:
     """Return a copy of a model, or raise unless it is one."""
+    if np.iscomplexobj(w):
+        raise wrong_type(f"bench: {it.solver.name}: model", "have real numbers", "complex ones")
     a = np.array(w, dtype=np.float64)
     if a.shape != it.shape:
         cure = "yield (model, claimed gap) as a tuple, or the model alone"
