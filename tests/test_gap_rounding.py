@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, GradientDescent, Logistic, Problem, Squared, VerticalFederation, run
-from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, VerticalProblem
+from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Precision, VerticalProblem
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax
 
@@ -96,3 +96,31 @@ def test_penalties_of_learned_relationships_may_overflow():
     fed = Federation.from_clients([(rng.normal(size=(5, 2)), rng.normal(size=5)) for _ in range(3)])
     problem = MultiTaskProblem(fed, Squared(), Covariance(0.1))
     assert run(GradientDescent(step_size=1e200), problem, rounds=9, tol=0).status.name == "DIVERGED"
+
+
+@pytest.mark.parametrize("lam2", [1e-7, 1e-8])
+def test_gaps_of_tasks_that_are_tied_far_more_than_shrunk(lam2):
+    """Sums of images with Mbar cancel: next to the optimum in 60 digits no bound lies above it."""
+    rng, (K, d), lam1 = np.random.default_rng(1), (4, 2), 1.0
+    edges = np.triu(np.abs(rng.normal(size=(K, K))), 1)
+    path = Precision.laplacian(edges + edges.T, lam1, lam2)
+    for relation, omega in ((MeanRegularised(lam1, lam2), None), (path, path.omega)):
+        fed = Federation.from_clients([(rng.normal(size=(2, d)), rng.normal(size=2)) for _ in range(K)])
+        with mp.workdps(60):
+            ones, eye = mp.ones(K), mp.eye(K)
+            Q = 2 * (mp.mpf(lam1) * (eye - ones / K if omega is None else mp.matrix(omega)) + mp.mpf(lam2) * eye)
+            H, b = mp.zeros(K * d), mp.zeros(K * d, 1)
+            for s, t, j in np.ndindex(K, K, d):
+                H[s * d + j, t * d + j] += Q[s, t]
+            for i, (x, y) in enumerate(zip(fed.X, fed.y, strict=True)):
+                for j, k in np.ndindex(d, d):
+                    H[i // 2 * d + j, i // 2 * d + k] += mp.mpf(x[j]) * mp.mpf(x[k])
+                for j in range(d):
+                    b[i // 2 * d + j] += mp.mpf(x[j]) * mp.mpf(y)
+            u = mp.lu_solve(H, b)
+            least = mp.fsum(mp.mpf(y) ** 2 for y in fed.y) / 2 - mp.fsum(p * q for p, q in zip(u, b, strict=True)) / 2
+            problem = MultiTaskProblem(fed, Squared(), relation)
+            near = np.array([float(v) for v in u]).reshape(K, d) + 1e-10 * rng.normal(size=(4, K, d))
+            for value, gap in zip(*problem.measure(near), strict=True):
+                assert mp.mpf(value) - mp.mpf(gap) <= least and gap < 1e-4
+            assert problem.solve().lower <= least

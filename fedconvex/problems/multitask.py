@@ -275,7 +275,7 @@ class MultiTaskProblem(TaskPredictions):
         other = self.relation.conjugate(self._flat(V)) if penalty is None else penalty
         penalty = self.relation.value(self._flat(W)) if penalty is None else penalty
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-        value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * terms + self.allowance(W)
+        value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * terms + self.allowance(W, V)
         return value, duality_gap("MultiTaskProblem", self, value, float(conjugates.sum()) + other, rounding)
 
     def measure(self, W: np.ndarray) -> Measure:
@@ -288,13 +288,14 @@ class MultiTaskProblem(TaskPredictions):
         value, gap = np.array(pairs).T
         return Measure(value, gap)
 
-    def allowance(self, W: np.ndarray) -> float:
-        """Return what the rounding of scores and images may take from a gap at models W."""
-        return 2.0 * float(task_allowances(self, W).sum())
+    def allowance(self, W: np.ndarray, V: np.ndarray) -> float:
+        """Return what the rounding of scores, images, Mbar V and R may take from a gap at models W and images V."""
+        tie = self.relation.gap_rounding(self.ties, self._flat(W), self._flat(V))
+        return 2.0 * float(task_allowances(self, W).sum()) + tie
 
-    def reached(self, goal: float, W: np.ndarray, value: float, gap: float) -> bool:
-        """Whether a gap of models W is goal (1 + |P|), but for what rounding adds to it."""
-        return gap <= goal * (1.0 + abs(value)) + self.allowance(W)
+    def reached(self, goal: float, W: np.ndarray, V: np.ndarray, value: float, gap: float) -> bool:
+        """Whether a gap of models W and images V is goal (1 + |P|), but for what rounding adds to it."""
+        return gap <= goal * (1.0 + abs(value)) + self.allowance(W, V)
 
     # ------------------------------------------------------------------ solutions
     def solve(self, tol: float | None = None, start: Solution | None = None, passes: int = _MAX_PASSES) -> Solution:

@@ -51,6 +51,7 @@ def fixed(problem: MultiTaskProblem, goal: float, clock: float, start: Solution 
     value = float(problem.value(W))
     V = problem.images(-problem._slopes(problem.task_scores(W)))
     off = 4.0 * _EPS * len(lam) * float(lam[-1]) * float(np.sum(V * V))  # D moves by V'EV/2, CC' = Mbar + E
+    off += problem.relation.rounding(W.reshape(fed.K, -1))
     lower = min(total * found.lower - off, value)
     seconds = time.perf_counter() - clock
     return Solution(W, value, lower, found.certificate, True, True, found.iterations, seconds)
@@ -71,7 +72,7 @@ def _ascend(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
             V = problem.images(alpha)
             W = tied(mbar, V.reshape(K, -1)).reshape(V.shape)
             value, gap = problem.certificate(W, V, problem.conjugates(alpha), 0.5 * float(np.sum(W * V)))
-            if problem.reached(goal, W, value, gap) or sweep >= most:
+            if problem.reached(goal, W, V, value, gap) or sweep >= most:
                 break
         keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
         into = V.reshape(K, -1)

@@ -48,7 +48,7 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
             lower = max(lower, value - gap)
             if value < best:
                 best_Z, best = scaled, value
-            if problem.reached(goal, best_Z.reshape(shape), best, best - lower) or rows.done >= most:
+            if problem.reached(goal, best_Z.reshape(shape), V, best, best - lower) or rows.done >= most:
                 break
         before = V.copy()
         rows.ascend(t, W, eta, most, alpha, V)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import array, bad, numeric, raw, real
-from fedconvex.problems.ties import DENSE, pencil_sigma, safe_sigma, tied, ties_of
+from fedconvex.problems.ties import DENSE, largest, pencil_sigma, safe_sigma, tied, ties_of
 
 __all__ = [
     "Clustered",
@@ -42,6 +42,9 @@ __all__ = [
     "safe_sigma",
     "semidefinite",
 ]
+
+
+_EPS = float(np.finfo(float).eps)
 
 
 class Relation(ABC):
@@ -70,6 +73,20 @@ class Relation(ABC):
     def conjugate(self, V: np.ndarray) -> float:
         """R*(V) = sup_W <V, W> - R(W) for V (m, d)."""
         return 0.5 * float(np.sum(V * tied(ties_of(self, *V.shape), V)))
+
+    def rounding(self, W: np.ndarray) -> float:
+        """How far eigenvectors of Qbar may leave R(W), and R* of images with the models W, from the true ones."""
+        m = len(W)
+        return (8.0 + m) * _EPS * float(np.linalg.norm(self.qbar(m), np.inf)) * float(np.sum(W * W))
+
+    def gap_rounding(self, mbar: np.ndarray, W: np.ndarray, V: np.ndarray) -> float:
+        """How far R(W) + R*(V), or <W, V> at W = Mbar V, may be below the true sum; 0 for a learned Omega.
+
+        Sums of V with large Mbar cancel where models are far more alike than Qbar's least eigenvalue asks for.
+        """
+        if self.learned:
+            return 0.0
+        return (8.0 + math.sqrt(len(V))) * _EPS * largest(mbar) * float(np.sum(V * V)) + self.rounding(W)
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Gradient of R at W (a subgradient where R has a kink), (m, d)."""
@@ -108,6 +125,10 @@ class Independent(Relation):
     def value(self, W: np.ndarray) -> float:
         """(l2/2) ‖W‖^2."""
         return 0.5 * self.l2 * float(np.sum(W * W)) if len(W) > DENSE else super().value(W)
+
+    def rounding(self, W: np.ndarray) -> float:
+        """8 eps R(W)."""
+        return 4.0 * _EPS * self.l2 * float(np.sum(W * W))
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Return l2 W."""
@@ -152,6 +173,10 @@ class Pooled(Relation):
         if np.abs(W - W[0]).max() > 1e-12 * (np.abs(W).max() + 1e-300):
             return math.inf
         return 0.5 * self.l2 * float(np.sum(W * W))
+
+    def rounding(self, W: np.ndarray) -> float:
+        """8 eps R(W), of equal models."""
+        return 4.0 * _EPS * self.l2 * float(np.sum(W * W))
 
     def qbar(self, m: int) -> np.ndarray:
         """Refused: R is infinite off equal models."""
@@ -265,6 +290,12 @@ class _Means(Relation):
         """lam1 ‖W - P W‖^2 + lam2 ‖W‖^2, without the cancellation of <W, Qbar W>."""
         apart = self.apart(W)
         return self.lam1 * float(np.sum(apart * apart)) + self.lam2 * float(np.sum(W * W))
+
+    def rounding(self, W: np.ndarray) -> float:
+        """How far R(W) may be off, where W - P W is by (8 + sqrt m) eps ‖W‖; no eigenvectors are used."""
+        off, size = (8.0 + math.sqrt(len(W))) * _EPS, float(np.linalg.norm(W))
+        apart = float(np.linalg.norm(self.apart(W))) + off * size
+        return off * (2.0 * self.lam1 * apart + self.lam2 * size) * size
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedconvex._check import among
 
-__all__ = ["DENSE", "dense", "own", "pencil_sigma", "safe_sigma", "tied", "ties_of"]
+__all__ = ["DENSE", "dense", "largest", "own", "pencil_sigma", "safe_sigma", "tied", "ties_of"]
 
 DENSE = 500  # tasks up to which Mbar is a matrix
 
@@ -51,6 +51,14 @@ def dense(mbar: np.ndarray) -> np.ndarray:
     if mbar.shape[-1] == mbar.shape[-2]:
         return mbar
     return np.asarray(np.diag(mbar[:, 0]) + mbar[:, 1:] @ mbar[:, 1:].T)
+
+
+def largest(mbar: np.ndarray) -> float:
+    """Return a bound of Mbar's largest eigenvalue."""
+    if mbar.shape[-1] == mbar.shape[-2]:
+        return float(np.linalg.norm(mbar, np.inf))
+    F = mbar[:, 1:]
+    return float(mbar[:, 0].max()) + (float(np.linalg.norm(F, 2)) ** 2 if F.size else 0.0)
 
 
 def safe_sigma(mbar: np.ndarray, rule: str = "eigenvalue") -> float:

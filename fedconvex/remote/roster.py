@@ -347,10 +347,12 @@ class Roster(ServerProblem):
         if reports is None:
             return float("nan"), float("inf")
         losses, reach = (np.array([a[name][0] for a in reports]) for name in ("value", "reach"))
+        W, V = W.reshape(len(W), -1), V.reshape(len(V), -1)
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-        value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * (terms + float(reach.sum()))
+        rounding = 4.0 * _EPS * (terms + float(reach.sum())) + self.relation.gap_rounding(self.ties, W, V)
+        value = float(losses.sum()) + penalty
         return value, duality_gap("Roster", self, value, float(conjugates.sum()) + other, rounding)
 
 
