@@ -109,3 +109,16 @@ def test_the_error_of_sam():
         by_hand = max(by_hand, float(np.linalg.norm(X.T @ (X @ u) / len(y) + p.l2 * u)))
     assert verify(theorem, p, method, rounds=3).measured == pytest.approx(by_hand, rel=1e-10)
     assert verify(theorem, p, FedAvg(step_size=0.1), rounds=1).outcome.name == "NOT_APPLICABLE"
+
+
+def test_clients_that_agree_pull_nowhere_but_for_rounding(rng):
+    """One client, or the same one thrice: FedAvg's limit is the optimum, and gradients there are last bits."""
+    for _ in range(8):
+        rows = rng.normal(size=(4, 2)), 1e3 * rng.normal(size=4)
+        for K in (1, 3):
+            p = Problem(Federation.from_clients([rows] * K), Squared(), 0.1, "uniform")
+            eta = 0.5 / p.constants().L
+            found = verify("fedavg-constant-steps", p, FedAvg(step_size=eta, local_steps=2), rounds=1)
+            assert found.outcome.name == "NOT_APPLICABLE" and "pull apart" in found.reason
+            found = verify("radfed-limit", p, RADFed(step_size=eta, local_steps=2, models=1), rounds=1)
+            assert found.outcome.name in ("HOLDS", "INCONCLUSIVE") and found.measured < 1e-9

@@ -304,12 +304,14 @@ def _read(s: Setting) -> Reading:
 
 def _read_lower(s: Setting) -> Reading:
     numbers = _numbers(s)
-    q = quadratic(s.problem)
+    q, constants = quadratic(s.problem), s.problem.constants(start=s.start)
     moved = np.einsum("kij,kj->ki", q.H, q.gradients(q.minimiser))
     v, twice = q.p @ moved, np.einsum("kij,kj->ki", q.H, moved)
     pull = float(np.sqrt(max(v @ np.linalg.lstsq(np.tensordot(q.p, q.H, 1), v, rcond=None)[0], 0.0)))
+    off = float(q.p @ (np.linalg.norm(q.H, 2, axis=(1, 2)) * gradient_rounding(s.problem, q.minimiser)))
+    pull = max(pull - off / math.sqrt(constants.mu), 0.0) if constants.mu else pull  # clients that agree do not pull
     far = float(q.p @ np.linalg.norm(twice, axis=1))
-    return Reading({"constants": s.problem.constants(start=s.start), "pull": pull, "remainder": far, **numbers})
+    return Reading({"constants": constants, "pull": pull, "remainder": far, **numbers})
 
 
 def _bias(s: Setting, rounds: Sequence[int], metric: np.ndarray | None = None) -> Found:

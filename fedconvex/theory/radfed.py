@@ -100,7 +100,7 @@ class RADFedMoments:
         if hasattr(step_size, "at"):
             raise bad("RADFedMoments.step_size", "be one number", f"{step_size!r}")
         one = np.eye(K) / K
-        different = (np.ones((K, K)) - np.eye(K)) / max(K * (K - 1), 1)
+        different = (np.ones((K, K)) - np.eye(K)) / (K * (K - 1)) if K > 1 else one  # one client has one model
         settings: dict[str, Any] = {
             "step_size": step_size, "local_steps": local_steps, "batch_size": batch_size, "replacement": replacement
         }  # fmt: skip
