@@ -74,6 +74,17 @@ def test_a_convention_that_an_exam_does_not_show_changes_nothing_in_it():
 # ---------------------------------------------------------------- the package's own methods
 
 
+def test_plain_averages_are_as_published_where_the_paper_has_them():
+    """Called conventions there, they set toolkits apart that compute the paper's line."""
+    plain = {
+        name
+        for name, family in FAMILIES.items()
+        for c in family.conventions
+        if c.name == "weights" and c.value("1/K").kind == "published"
+    }
+    assert plain == {"fedprox", "scaffold", "fedopt", "feddyn", "fedsam", "dynamicfedavg"}
+
+
 @pytest.mark.slow
 def test_the_table_has_the_averaging_and_agnostic_family():
     from test_contract import CONFIGURATIONS

@@ -81,6 +81,14 @@ FOLLOWS = (  # local steps of FedAvg, without a step-size schedule: that is FedA
     *LOCAL,
     *PARTIAL,
 )
+PLAINLY = (  # the same, where the paper averages plainly: its form for clients of unequal size is as good
+    *(
+        c._replace(values=tuple(v._replace(kind=PUBLISHED) if v.name == "1/K" else v for v in c.values))
+        if c.name == "weights"
+        else c
+        for c in FOLLOWS
+    ),
+)
 
 CLIENT = pick(
     "client",
@@ -433,12 +441,12 @@ FAMILIES = {
                (*BY_ROUND, *PARTIAL, ACCELERATION), ("one step", "four rounds", "partial participation"),
                {"local_steps": 1, "epochs": 1}),
         Family("fedprox", "averaging with a proximal term", "Li et al., MLSys 2020, Algorithm 2",
-               (SOLVER, *_unless_exact(*FOLLOWS, CLIENT), *PROX, SIMPLE_SERVER), (*ALL, "eight rounds", "stragglers"),
+               (SOLVER, *_unless_exact(*PLAINLY, CLIENT), *PROX, SIMPLE_SERVER), (*ALL, "eight rounds", "stragglers"),
                knows=("proximal_mu", "stragglers", *_OPT)),
         Family("scaffold", "averaging with control variates", "Karimireddy et al., ICML 2020, Algorithm 1",
-               (*FOLLOWS, SERVER_STEP, *CONTROLS), ALL, {"server_step_size": 0.6}, ("server_step_size",)),
+               (*PLAINLY, SERVER_STEP, *CONTROLS), ALL, {"server_step_size": 0.6}, ("server_step_size",)),
         Family("fedopt", "averaging with a server optimiser", "Reddi et al., ICLR 2021, Algorithms 1 and 2",
-               (*FOLLOWS, SERVER_STEP, *SERVER), ALL, knows=_OPT,
+               (*PLAINLY, SERVER_STEP, *SERVER), ALL, knows=_OPT,
                server_side=tuple(c.name for c in (SERVER_STEP, *SERVER))),
         Family("feddyn", "averaging with dynamic regularisation", "Acar et al., ICLR 2021, Algorithm 1",
                (SOLVER, *_unless_exact(*feddyn.UNIFORM, *LOCAL, *PARTIAL), *feddyn.DYNAMIC), ALL, knows=("alpha",),
@@ -446,10 +454,10 @@ FAMILIES = {
         Family("fednova", "normalised averaging", "Wang et al., NeurIPS 2020, Section 4",
                (*FOLLOWS, NORMALISATION), ALL),
         Family("fedsam", "averaging with sharpness-aware steps", "Qu et al., ICML 2022, Algorithm 1",
-               (*FOLLOWS, PERTURBATION, RHO, *only(BASE, "schedule"), SIMPLE_SERVER), ALL,
+               (*PLAINLY, PERTURBATION, RHO, *only(BASE, "schedule"), SIMPLE_SERVER), ALL,
                knows=("rho", "server_step_size", "momentum")),
         Family("dynamicfedavg", "averaging with steps eta/E", "Rizk, Vlaski, Sayed, SPAWC 2020, Algorithm 1",
-               (*FOLLOWS, LOCAL_STEP), (*DETERMINISTIC, "partial participation", "fresh batches")),
+               (*PLAINLY, LOCAL_STEP), (*DETERMINISTIC, "partial participation", "fresh batches")),
         Family("afl", "agnostic federated learning", "Mohri, Sivek, Suresh, ICML 2019, Figure 2",
                AFL, ("one step", "four rounds", "fresh batches"), {"local_steps": 1}, ("domain_step_size",),
                first=agnostic.first, reply=agnostic.reply_afl, move=agnostic.move_afl),
