@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from fedconvex import Exponential, Federation, GradientDescent, Logistic, Problem, Squared, VerticalFederation, run
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Precision, VerticalProblem
 from fedconvex.simplex.uncertainty import Simplex
+from fedconvex.solvers.certificates import bounded_gap
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax
 
 X, W = 1e8, 0.3  # the score x w is Y as computed, and 1e-9 off in truth
@@ -28,6 +29,29 @@ def test_a_sum_over_many_equal_rows_is_not_above_itself(c):
     best = problem.solve()
     assert best.w == 0.0
     assert Fraction(best.lower) <= Fraction(c) ** 2 / 2 <= Fraction(best.lower) + Fraction(1e-12)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_gradients_of_many_lopsided_rows(wide):
+    """Slopes 1.05 c follow as many of -c: sums on the way are large, and the last row makes what is computed nearly 0.
+
+    At w = 0, where l2 is all the convexity, the gap is g^2/(2 l2) of the true gradient g.
+    """
+    n, x, l2, c, w = 4000, 1e-9, 1e-13, 1.3, np.zeros(2001 if wide else 1)
+    rows = (
+        sp.csr_array((np.full(n, x), (np.arange(n), np.zeros(n, int))), shape=(n, 2001)) if wide else np.full((n, 1), x)
+    )
+    y = np.r_[np.full(n // 2, c), np.full(n // 2, -1.05 * c)]
+    y[-100:] = 0.0
+    for _ in range(4):
+        problem = Problem(Federation.from_arrays(rows, y, np.zeros(n, int)), Squared(), l2)
+        F, g = problem.value_gradient(w)
+        y[-1] += g[0] * n / x
+    y = problem.federation.y
+    true = -sum(map(Fraction, y.tolist())) * Fraction(x) / n
+    assert abs(Fraction(g[0]) - true) <= Fraction(problem.gradient_rounding(w, F)[0])
+    gap = bounded_gap(problem, w, F, g, problem.gradient_rounding(w, F)).gap
+    assert gap >= true**2 / (Fraction(l2) + Fraction(x) ** 2) / 2 > 0
 
 
 def exact_gap(l2):
