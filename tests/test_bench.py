@@ -100,6 +100,22 @@ def test_categories_of_adult_become_columns(tmp_path):
     assert sorted(federation.y) == [-1.0] * 6 + [1.0] * 6
 
 
+def test_categories_that_do_not_fit_are_refused(tmp_path):
+    """They ended in NumPy's own errors, and a position of -1 was taken for the last category."""
+    good = {"x_cat_train": np.array([[0], [1]]), "y_train": np.array([0, 1]), "categories_0": np.array(["a", "b"])}
+    for name, value, words in (
+        ("x_cat_train", np.array([[0], [2]]), "categories_0 must name the categories of column 0 .* for 0 to 2"),
+        ("x_cat_train", np.array([[0], [-1]]), "categories_0 must name the categories of column 0 .* for -1 to 0"),
+        ("x_cat_train", np.array([[0, 0], [1, 0]]), "categories_1 must name .*; got nothing"),
+        ("x_cat_train", np.array([0.5, 1.0]), "x_cat_train must hold whole numbers"),
+        ("y_train", np.array([0]), "y_train must be"),
+        ("categories_0", np.array([None, "b"]), "categories_0 must be readable without pickle"),
+    ):
+        np.savez(tmp_path / "adult.npz", **{**good, name: value})
+        with pytest.raises(ValueError, match=words):
+            data_cases(tmp_path)[0].problem()
+
+
 def test_suites_of_a_file(tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.array([0.0, 1.0] * 4), clients=np.arange(8) % 2)
     file = tmp_path / "mine.toml"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +34,7 @@ from fedconvex.datasets.table import encoded
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
+from fedconvex.tables.other_files import plain_numbers, read_arrays
 
 __all__ = ["AIMS", "Case", "Dials", "digest", "sparse_federation"]
 
@@ -156,14 +156,29 @@ class Case:
 
 def _rows_of_file(path: str) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """Return rows, labels, and whose they are where the file says it; of Adult's archive the categories as columns."""
-    if path.endswith(".npz") and zipfile.is_zipfile(path):
-        with np.load(path, allow_pickle=False) as archive:
-            if {"x_cat_train", "y_train", "categories_0"} <= set(archive.files):
-                codes = archive["x_cat_train"]
-                columns = {f"{j}": archive[f"categories_{j}"][codes[:, j]] for j in range(codes.shape[1])}
-                return encoded(columns)[0], np.asarray(archive["y_train"], dtype=np.float64), None
+    if path.endswith(".npz") and Path(path).is_file():
+        who, needed = f"bench: {Path(path).name}", {"x_cat_train", "y_train", "categories_0"}
+        arrays = read_arrays(who, Path(path), lambda name: name in needed or name.startswith("categories_"))
+        if needed <= arrays.keys():
+            return encoded(_categories(who, arrays))[0], plain_numbers(f"{who}: y_train", arrays["y_train"]), None
     table = load(path)
     return table.X, np.asarray(table.y, dtype=np.float64), table.clients
+
+
+def _categories(who: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the columns of Adult's archive, which holds positions of their categories."""
+    codes, columns = arrays["x_cat_train"], {}
+    if codes.ndim != 2 or not codes.size or codes.dtype.kind not in "iu":
+        raise bad(f"{who}: x_cat_train", "hold whole numbers (n, m), n > 0", f"{codes.dtype} of shape {codes.shape}")
+    if arrays["y_train"].shape != (len(codes),):
+        raise bad(f"{who}: y_train", f"be ({len(codes)},), as x_cat_train", f"shape {arrays['y_train'].shape}")
+    for j, column in enumerate(codes.T):
+        names = arrays.get(f"categories_{j}")
+        if names is None or names.ndim != 1 or column.min() < 0 or column.max() >= len(names):
+            got = "nothing" if names is None else f"shape {names.shape}, for {column.min()} to {column.max()}"
+            raise bad(f"{who}: categories_{j}", f"name the categories of column {j} of x_cat_train", got)
+        columns[f"{j}"] = names[column]
+    return columns
 
 
 def _known(who: str, given: Mapping[str, Any], function: Any) -> dict[str, Any]:
