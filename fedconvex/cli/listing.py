@@ -54,8 +54,9 @@ def _list(args: argparse.Namespace) -> int:
     from fedconvex.theorems import THEOREMS
 
     print("Theorems, for fedconvex verify --theorem")
+    wide = max(map(len, THEOREMS)) + 1
     for name, theorem in THEOREMS.items():
-        print(fill(theorem.title, f"    {name:<30}", 34))
+        print(fill(theorem.title, f"    {name:<{wide}}", wide + 4))
     from fedconvex.papers import EXPERIMENTS
 
     print("\nExperiments, for fedconvex reproduce")
