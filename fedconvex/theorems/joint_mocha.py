@@ -50,8 +50,9 @@ Every node takes part in every round and solves its subproblem exactly; one eta 
 (1/T) sum_{n=1..T} [L(Z^n, alpha) - L(Z, alpha^n)] <= (‖Z‖^2/eta + eta ‖V(alpha)‖^2)/(2 T)  for all Z and alpha.
 
 At the solution the left side is a mean of Bregman distances of R and of h, zero there only. Where nodes miss rounds
-there is no such rate, and iterates may grow without bound: on one task with one row x and the squared loss, a node that
-is back after many rounds overshoots by the factor (1/(2 lam) - eta)/(eta + 1/(c x^2)), large for small lam.
+there is no such rate, and iterates may grow without bound: on one task with one row x, the squared loss and sigma2 =
+infinity, a node that is back after many rounds overshoots by the factor (1/(2 lam) - eta)/(eta + 1/(c x^2)), large for
+small lam.
 """,
     source="""
 Chambolle, Pock, "A first-order primal-dual algorithm for convex problems with applications to imaging", J. Math.
