@@ -10,7 +10,16 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, GradientDescent, Logistic, Problem, Squared, VerticalFederation, run
-from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Precision, VerticalProblem
+from fedconvex.problems import (
+    Covariance,
+    GameProblem,
+    Independent,
+    InvariantProblem,
+    MeanRegularised,
+    MultiTaskProblem,
+    Precision,
+    VerticalProblem,
+)
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.certificates import bounded_gap
 from fedconvex.solvers.minimax import measure_minimax, measure_softmax
@@ -148,3 +157,35 @@ def test_gaps_of_tasks_that_are_tied_far_more_than_shrunk(lam2):
             for value, gap in zip(*problem.measure(near), strict=True):
                 assert mp.mpf(value) - mp.mpf(gap) <= least and gap < 1e-4
             assert problem.solve().lower <= least
+
+
+def test_certificates_of_games_of_logistic_loss():
+    """Slopes are 1/2, and 1 + 1e-17 - 1 is 0 as computed: either player gains 1e-17/6 B, but for 1e-20."""
+    rows = ([[1.0], [1e-17], [-1.0]], [1.0, 1.0, 1.0])
+    problem = GameProblem(Federation.from_clients([rows, rows]), Logistic(), 1e-20)
+    w = np.zeros((2, 1))
+    assert problem.certificate(w) == 0.0
+    assert 1.99e-37 / 6.0 <= problem.measure(w[None]).gap[0] <= 1e-13
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lam", [0.0, 1e-6])
+def test_gaps_of_invariant_logistic_models(lam):
+    """Scores that cancel are off by 1e-8: J(w) less J of the best model found, in 60 digits."""
+    rows, labels = np.array([[1e8, -1e8], [1e8, -1e8], [1e8, -1e8], [1.0, 1.0], [1.0, 1.0]]), [1, 1, -1, 1, -1]
+    problem = InvariantProblem(Federation.from_clients([(rows, labels)]), Logistic(), lam)
+    best, rng, under = problem.solve(), np.random.default_rng(0), 0
+
+    def value(w):
+        with mp.workdps(60):
+            Z = [mp.mpf(y) * (mp.mpf(a) * w[0] + mp.mpf(b) * w[1]) for (a, b), y in zip(rows, labels, strict=True)]
+            risks, slope = mp.fsum(mp.log1p(mp.exp(-z)) for z in Z) / 5, mp.fsum(-z / (1 + mp.exp(z)) for z in Z) / 5
+            return risks + mp.mpf(lam) * slope**2
+
+    for _ in range(20):
+        w = rng.uniform(0.1, 0.3) + rng.normal(size=2) * 1e-8
+        found = problem.measure(w[None])
+        under += found.value[0] < value(w)
+        assert found.gap[0] >= value(w) - value(best.w)
+        assert found.gap[0] - (found.value[0] - best.lower) >= abs(found.value[0] - value(w))
+    assert under

@@ -16,6 +16,7 @@ from fedconvex.problems.invariant import second_moments
 from fedconvex.problems.protocol import EQUILIBRIUM, ClientWeights, Measure
 from fedconvex.solvers import games
 from fedconvex.solvers.games import Equilibrium, Players
+from fedconvex.solvers.row_rounding import allowances
 
 __all__ = ["GameProblem"]
 
@@ -187,13 +188,21 @@ class GameProblem(ClientWeights):
         return Measure(self.risks(W).sum(axis=1), self.certificate(W) + self.certificate_rounding(W))
 
     def certificate_rounding(self, W: np.ndarray) -> np.ndarray:
-        """Return what rounding may take from N, (R,), for quadratic loss: eps times summands times magnitudes."""
-        if not self.traits.quadratic:
-            return np.zeros(len(W))
-        p, reach = self.players, np.abs(W).sum(axis=1)
-        size = np.einsum("kij,rj->rki", np.abs(p.S), reach) + np.abs(p.b)
-        unit = _EPS * (8.0 + self.federation.d + self.federation.K + np.sqrt(p.terms))
-        return unit * ((self.bound + np.abs(W)) * size).sum(axis=(1, 2))
+        """Return what rounding may take from N, (R,): eps times summands times magnitudes."""
+        room, K, d = self.bound + np.abs(W), *self.model_shape
+        if self.traits.quadratic:
+            p, reach = self.players, np.abs(W).sum(axis=1)
+            size = np.einsum("kij,rj->rki", np.abs(p.S), reach) + np.abs(p.b)
+            unit = _EPS * (8.0 + d + K + np.sqrt(p.terms))
+            return unit * (room * size).sum(axis=(1, 2))
+        s, a = self.predictor(W), self.share
+        size = a * np.linalg.norm(W, axis=2).sum(axis=1) * (1.0 + K / 16.0)  # s is a rounded sum of K
+        with np.errstate(all="ignore"):  # of a run that diverges
+            off = (d + K + 8) * _EPS * (room * np.abs(self.gradients(W))).sum(axis=(1, 2))
+            for k in range(K):
+                found = allowances(self.risk.alone(k), s, size=size)
+                off += a * found["error"] * np.linalg.norm(room[:, k], axis=1) + found["off"]
+        return 2.0 * off
 
     def _strategies(self, w: Any) -> np.ndarray:
         w = np.asarray(w, dtype=float)

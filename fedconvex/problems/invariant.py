@@ -19,6 +19,7 @@ from fedconvex.problems.protocol import INVARIANT_MODEL, ClientWeights, Measure
 from fedconvex.solvers import invariance
 from fedconvex.solvers.invariance import Environments
 from fedconvex.solvers.invariance_boxes import Boxes, least_in_boxes
+from fedconvex.solvers.row_rounding import EPS, allowances, scale_slope_allowances
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["InvariantProblem", "InvariantSubset", "second_moments", "shares_of"]
@@ -202,13 +203,22 @@ class InvariantProblem(ClientWeights):
         """
         W, _ = self.risk.flatten(w)
         value = self.value(W)
-        gap = value - self.solve().lower
+        gap = value - self.solve().lower + (0.0 if self.traits.quadratic else self._rounding(W, value))
         if self.traits.quadratic:
             p, unit, size = self._scaled
             for r in np.flatnonzero(np.isfinite(gap)):  # not of runs that diverged
                 v = W[r] / unit
                 gap[r] = min(max(gap[r], 0.0), size * invariance.shortfall(p, v)) + size * p.rounding(v)
         return Measure(value, np.where(np.isnan(gap), np.inf, np.maximum(gap, 0.0)))
+
+    def _rounding(self, W: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Return what rounding may do to values of R models, (R,)."""
+        counts = domain_counts(self.federation)
+        with np.errstate(all="ignore"):  # of runs that diverged
+            off = allowances(self.risk, W, np.ones((len(W), counts.size)))["off"] / counts
+            around, slopes = scale_slope_allowances(self.risk, W) / counts, np.abs(self.scale_slopes(W))
+            bent = (self.penalty_weight * (2.0 * slopes + around) * around).sum(axis=1)
+            return np.asarray(off.sum(axis=1) + bent + 16.0 * (counts.size + 1) * EPS * np.abs(value))
 
     def solve(self, starts: int = 20) -> Solution:
         """Return the lowest local minimum found, and a certified lower bound of min J.

@@ -26,13 +26,15 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.loss_traits import traits
 
-__all__ = ["EPS", "allowances", "task_allowances"]
+__all__ = ["EPS", "allowances", "scale_slope_allowances", "task_allowances"]
 
 EPS = float(np.finfo(float).eps)
 _LEAST = 1e-300  # squares of shorter rows may have lost their digits: they count as this long
 
 
-def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def allowances(
+    problem: Any, w: np.ndarray, alpha: np.ndarray | None = None, size: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Return ``error`` (R,), ‖e‖ of a client's gradient at models w (R, *model), and ``off`` of its values.
 
     Parameters
@@ -42,6 +44,8 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
     w : array (R, *model)
     alpha : array (R, p), optional
         Weights of rows by domain: sums over rows take the place of f_k, ``off`` is (R, p), and no ridge is counted.
+    size : array (R,), optional
+        At least ‖w‖, which it is without: larger where w is itself a rounded sum.
 
     Examples
     --------
@@ -58,7 +62,8 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
     share = problem.relative_weights if alpha is None else fed.sample_weight
     W, n, m = w.reshape(R, -1), fed.n, (fed.n + fed.d + 16) * EPS
     sizes = np.sqrt(np.maximum(fed.row_norms2, _LEAST))
-    delta = m * sizes[:, None] * np.linalg.norm(W.reshape(R, C, fed.d), axis=2).max(axis=1)
+    size = np.linalg.norm(W.reshape(R, C, fed.d), axis=2).max(axis=1) if size is None else size
+    delta = m * sizes[:, None] * size
     Z = np.ascontiguousarray(fed.X @ W.reshape(-1, fed.d).T)
     rows, r = _of_rows(problem, Z, y, share, delta, m)
     if alpha is not None:
@@ -70,6 +75,33 @@ def allowances(problem: Any, w: np.ndarray, alpha: np.ndarray | None = None) -> 
         by_row, ridge = r / n, problem.ridge
     error = m * np.sqrt(C) * (sizes @ by_row)
     return {"error": error + 8.0 * EPS * np.linalg.norm(ridge * W, axis=1), "off": off}
+
+
+def scale_slope_allowances(problem: Any, w: np.ndarray) -> np.ndarray:
+    """Return ``off`` of sums over the rows of every domain of z l'(z, y) at models w (R, d), (R, p).
+
+    For losses of one score that have a curvature: with B the largest l'' within delta of a score z, z l'(z) is off by
+    |z| B delta + (|l'| + B delta) delta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.solvers.row_rounding import scale_slope_allowances
+    >>> problem = Problem(Federation.from_clients([([[1e8]], [1.0])]), Logistic())
+    >>> bool(1e-9 < scale_slope_allowances(problem, np.array([[0.3]]))[0, 0] < 1e3)
+    True
+    """
+    fed, y = problem.federation, problem.absolute_labels
+    m, code = (fed.n + fed.d + 16) * EPS, domains_of(fed).code
+    sizes = np.sqrt(np.maximum(fed.row_norms2, _LEAST))
+    delta = m * sizes[:, None] * np.linalg.norm(w, axis=1)
+    Z = np.ascontiguousarray(fed.X @ w.T)
+    each = np.ones((fed.n, 1)) if fed.sample_weight is None else fed.sample_weight[:, None]
+    r = _of_rows(problem, Z, y, fed.sample_weight, delta, m)[1]
+    moved = _bend(problem, Z, y, each, delta) * delta
+    rows = np.abs(Z) * (moved + m * r) + (r + moved) * delta
+    return np.stack([np.bincount(code, column) for column in rows.T])
 
 
 def task_allowances(problem: Any, W: np.ndarray) -> np.ndarray:
@@ -128,12 +160,18 @@ def _steepest(
     kind = traits(problem.loss)
     if np.isfinite(kind.lipschitz):
         return kind.lipschitz * share
-    if np.isfinite(kind.smoothness):
-        return r + kind.smoothness * share * delta
-    if not kind.curved or kind.several:
+    if not np.isfinite(kind.smoothness) and (not kind.curved or kind.several):
         return np.full(r.shape, np.inf)
-    bend, ends = np.empty(r.shape[::-1]), np.array([0, len(r)])
+    return r + _bend(problem, Z, y, share, delta) * delta
+
+
+def _bend(problem: Any, Z: np.ndarray, y: np.ndarray, share: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    """Return a bound of l'' of every row (n, R) within delta of its scores, or (n, 1), for losses that tell of it."""
+    kind = traits(problem.loss)
+    if np.isfinite(kind.smoothness):
+        return kind.smoothness * share
+    bend, ends = np.empty(delta.shape[::-1]), np.array([0, len(delta)])
     for h, z in zip(bend, Z.T, strict=True):
         row_losses.row_curvatures(problem.row_loss, z.copy(), y, ends, np.ones(1), h)
     growth = kind.self_concordance * delta if np.isfinite(kind.self_concordance) else 0.0 * delta
-    return r + bend.T * np.exp(np.minimum(growth, 700.0)) * delta
+    return np.asarray(bend.T * np.exp(np.minimum(growth, 700.0)))
