@@ -107,6 +107,13 @@ def test_bounds_by_hand():
         empirical_margin_loss(0.5, total=0.0, rho=1.0)
 
 
+def test_a_source_without_classifiers_is_named():
+    fed = Federation.from_arrays(np.zeros((2, 1)), np.ones(2), [0, 1], [0, 1])
+    problem = EnsembleProblem(fed, Dictionary([[1.0], [1.0]], [1]), [[0.5, 0.5], [0.5, 0.5]])
+    with pytest.raises(ValueError, match="have a classifier of every source; got none of source 0"):
+        run(FedMultiBoost(step_size=0.1), problem, rounds=1, progress=False)
+
+
 def test_no_smaller_factor_of_the_margin_loss_would_do():
     """c(x) is the largest of Phi_rho(v/A) e^v over margins v, found on a grid."""
     v = np.linspace(-5.0, 12.0, 17_001)

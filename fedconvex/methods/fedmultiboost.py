@@ -146,6 +146,8 @@ class FedMultiBoost(CheckedFields):
         fed, columns = problem.federation, np.bincount(problem.sources, minlength=problem.p)
         if columns.min() < (self.classifiers or 1):
             k = int(np.argmin(columns))
+            if not columns[k]:
+                raise bad("FedMultiBoost: problem", "have a classifier of every source", f"none of source {k}")
             must = f"be at most the {columns[k]} classifiers of source {k}"
             raise bad("FedMultiBoost.classifiers", must, self.classifiers or "all")
         domain = _domain_of_clients(problem)
