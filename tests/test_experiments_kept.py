@@ -56,6 +56,17 @@ def test_claims_of_agnostic_experiments_are_refuted_only_beyond_noise():
         assert fashion_claims._lowest(Told(np.array([[first, 0.85, 0.85]]))) is verdict
 
 
+def test_a_folder_of_somebody_else_is_not_deleted(tmp_path):
+    """DIR/parts was removed before the run, and after it, whatever it held."""
+    mine = tmp_path / "parts" / "thesis.tex"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    experiment = Experiment("sums", "adds", lambda **given: Findings("Sums", (), ()))
+    with pytest.raises(ValueError, match=r"parts must be new, or hold finished parts .*; got other files"):
+        experiment.run(parts=mine.parent)
+    assert mine.read_text() == "years of work"
+
+
 VALUE = [
     {("a", 1): np.arange(3.0), "b": (1, 2.5, None, True, "x")},
     Choice(0.5, 3, float("inf"), 1.0, np.array([0.1, 0.2])),

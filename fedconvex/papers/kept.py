@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex._files import package_digest, write_file
 
 __all__ = ["keeping", "kept", "number_kept"]
@@ -38,12 +39,20 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
     """Keep the parts that are made inside in a folder, and throw away what another run left there.
 
     Nothing is kept without a folder, or where the data are an object in memory.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds something that no run left there.
     """
     if folder is None or not (data is None or isinstance(data, (str, Path))):
         yield
         return
     identity = json.dumps([name, quick, seed, "" if data is None else _digest(Path(data)), package_digest()])
     mark = folder / _IDENTITY
+    if folder.is_dir() and not mark.is_file() and any(folder.iterdir()):
+        must = f"be new, or hold finished parts of an earlier run and their {_IDENTITY}"
+        raise bad(f"reproduce: {folder}", must, "other files, which would be deleted", "choose another folder")
     if folder.is_dir() and not (mark.is_file() and mark.read_text() == identity):
         shutil.rmtree(folder)
     token = _HOME.set((folder, identity))
