@@ -189,3 +189,16 @@ def test_gaps_of_invariant_logistic_models(lam):
         assert found.gap[0] >= value(w) - value(best.w)
         assert found.gap[0] - (found.value[0] - best.lower) >= abs(found.value[0] - value(w))
     assert under
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, np.asarray])
+def test_a_score_over_many_equal_features_drifts(kind):
+    """Of 20,000 equal terms a sum entry by entry is off by up to 2,000 eps; the value of one row is known exactly."""
+    d, x, c = 20_000, 0.1, 0.7 / 100.0
+    problem = Problem(Federation.from_clients([(kind(np.full((1, d), x)), [-1.0])]), Logistic(), 1e-3)
+    with mp.workdps(40):
+        for w in (c / 7.0, c / 2.0, c):
+            z = d * mp.mpf(x) * mp.mpf(w)
+            exact = mp.log1p(mp.exp(z)) + mp.mpf(1e-3) / 2 * d * mp.mpf(w) ** 2
+            value = float(problem.value(np.full(d, w)))
+            assert abs(value - exact) <= problem.rounding(np.full(d, w), value) < 1e-10

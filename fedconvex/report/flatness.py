@@ -190,7 +190,7 @@ def _over_ball(g: np.ndarray, H: np.ndarray, rho: float) -> tuple[np.ndarray, fl
 def _matrices_above(problem: Problem, w: np.ndarray, rho: float) -> list[np.ndarray]:
     """Return matrices that the Hessian is nowhere above in the ball around w, scores' rounding included."""
     kind, fed, out = problem.traits, problem.federation, []
-    reach = rho * np.sqrt(fed.row_norms2) + 8.0 * _EPS * problem.reach(w)
+    reach = rho * np.sqrt(fed.row_norms2) + problem.in_scores * _EPS * problem.reach(w)
     with np.errstate(over="ignore", invalid="ignore"):
         growth = np.exp(kind.self_concordance * reach) if kind.curved else np.full(fed.n, np.inf)
     if not kind.several:
@@ -234,7 +234,7 @@ def _rows_apart(problem: Problem, w: np.ndarray, rho: float) -> list[float]:
     if problem.traits.several:
         return []
     fed = problem.federation
-    z, reach = fed.X @ w, rho * np.sqrt(fed.row_norms2) + 8.0 * _EPS * problem.reach(w)
+    z, reach = fed.X @ w, rho * np.sqrt(fed.row_norms2) + problem.in_scores * _EPS * problem.reach(w)
     Z = np.ascontiguousarray(np.stack([z, z - reach, z + reach], axis=1))
     values = np.empty_like(Z)
     row_losses.row_values(problem.row_loss, Z, problem.row_labels, values)

@@ -135,7 +135,7 @@ def _within_reach(
     off = problem.rounding(w, F)
     left, here = f"{origin} up to rounding, not proved exact", problem.reach(w)
     curved = problem.bend(w, F + off)
-    steep = problem.steepness(w, F + off) + curved * 8.0 * EPS * here  # what rounding does to slopes
+    steep = problem.steepness(w, F + off) + curved * problem.in_scores * EPS * here  # what rounding does to slopes
     budget = 1e-10 * (best.gap if math.isfinite(best.gap) else 1.0 + abs(F))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         far = float(np.float64(budget) / (steep * scores * share)) - here

@@ -381,13 +381,14 @@ class Objective(WeightedRows):
     def rounding(self, w: np.ndarray, F: float) -> float:
         """How far the computed F(w) may be from the true one: (8 + sqrt n) eps mean |l| + mean |l'| r + sup l'' r^2/2.
 
-        r = 8 eps max_i sum_j |x_ij w_j| bounds what rounding does to a score, and values are summed in sqrt n blocks.
+        r = s eps max_i sum_j |x_ij w_j| bounds what rounding does to a score, s being `in_scores`, and values are
+        summed in sqrt n blocks.
         The last term is left out where |l'| has a bound that holds everywhere, or nothing is known of l''.
         """
         size = abs(F) if self.traits.lower_bound >= 0.0 else max(abs(F), self._mean_sizes(w)[0])
         reach, steep = self.reach(w), self.steepness(w, F)
-        first = _EPS * (self._in_sums * size + 8.0 * steep * reach)
-        kind, off = self.traits, 8.0 * _EPS * reach
+        first = _EPS * (self._in_sums * size + self.in_scores * steep * reach)
+        kind, off = self.traits, self.in_scores * _EPS * reach
         bare = not kind.curved and math.isinf(kind.curvature_below(abs(F)))
         if steep >= kind.lipschitz or bare or not math.isfinite(first):
             return first
@@ -399,7 +400,13 @@ class Objective(WeightedRows):
         if kind.lower_bound < 0.0 or not (math.isfinite(kind.lipschitz) and kind.slope_bound(0.0) == kind.lipschitz):
             return np.array([self.rounding(w, float(f)) for w, f in zip(W, F, strict=True)])
         reach = np.abs(W).reshape(len(W), self.n_outputs, -1).sum(axis=1) @ self.federation.column_sizes
-        return np.asarray(_EPS * (self._in_sums * np.abs(F) + 8.0 * kind.lipschitz * reach))
+        return np.asarray(_EPS * (self._in_sums * np.abs(F) + self.in_scores * kind.lipschitz * reach))
+
+    @cached_property
+    def in_scores(self) -> float:
+        """Roundings of a score, in units of eps: k equal terms drift by up to k/4; dense rows are summed in 8 parts."""
+        fed = self.federation
+        return 8.0 + (0.25 * float(np.diff(fed.X.indptr).max(initial=0)) if fed.is_sparse else fed.d / 32.0)
 
     @cached_property
     def _in_sums(self) -> float:
@@ -418,7 +425,7 @@ class Objective(WeightedRows):
 
     def gradient_rounding(self, w: np.ndarray, F: float) -> np.ndarray:
         """How far the entries of the computed gradient may be from the true ones, (size,): of sums and of scores."""
-        off = 8.0 * _EPS * self.reach(w)
+        off = self.in_scores * _EPS * self.reach(w)
         moved = off * self.bend(w, F) * self._growth(off)
         return self.sum_rounding(w, F) + moved * np.tile(self.federation.column_sizes, self.n_outputs)
 
