@@ -18,7 +18,9 @@ from fedconvex.report.plots import save_figure
 FIGURES = Path(__file__).resolve().parent / "figures"
 DRAWN = ("fedsgd", "fista", "fedavg", "fedavg-batch", "scaffold", "fsvrg", "fedadam")
 LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-LOOKS = {s: {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i]} for i, s in enumerate(DRAWN)}
+LOOKS = {
+    s: {"color": colour, "linestyle": line} for s, colour, line in zip(DRAWN, (*COLOURS, "0.25"), LINES, strict=False)
+}
 CURVES = (
     "linear-K10-d20-cond100-zeta0",
     "linear-K10-d20-cond100-zeta10",
@@ -45,7 +47,7 @@ def profiles(board):
                 axis.step(at, shares[names.index(s)], where="post", label=s, **LOOKS[s])
         axis.set_ylim(-0.02, 1.02)
         panel(axis, x=label, y="share of problems and targets", log="x")
-    axes[2].legend(frameon=False, fontsize=7, loc="upper left")
+    axes[2].legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=7, loc="upper left")  # FISTA's too
     save_figure(figure, FIGURES / "benchmark_profiles.png")
 
 
