@@ -54,6 +54,48 @@ def test_a_damping_off_by_a_ten_thousandth_is_refuted():
     assert outcome(planted("vertical-growth", kappa=lambda k: problem.damping(1)), *at) is Outcome.VIOLATED
 
 
+def test_growth_asks_for_other_modes_to_be_gone_before_the_last_round():
+    """Modes 0 and 0.988: the last move is divided by an error that has both, unless another move came before it.
+
+    One owner, H = diag(0.501, 0.006), eta = 1/0.501: 1 - 0.006/0.501 = 0.98802. From (2, 2) the first round asks for
+    scores, so that round 2 is the first move and grows by 0.9759; round 3 is the second.
+    """
+    X = np.array([[1.0, 0.0], [0.0, 0.1]])
+    problem = VerticalProblem(VerticalFederation.from_blocks([X], [1.0, 1.0]), Squared(), 1e-3)
+    for start, applies in (((2.0, 2.0), (3, 4)), ((0.0, 0.0), (2, 3, 4))):
+        for rounds in (1, 2, 3, 4):
+            found = verify("vertical-growth", problem, FedBCD(), rounds=rounds, start=start)
+            assert found.outcome is (Outcome.HOLDS if rounds in applies else Outcome.NOT_APPLICABLE)
+            if rounds in applies:
+                assert found.measured == pytest.approx(1.0 - 0.006 / 0.501, rel=1e-12)
+    assert "a round in which blocks move" in verify("vertical-growth", problem, FedBCD(), rounds=1, start=(2, 2)).reason
+
+
+def test_growth_is_not_read_off_rounding():
+    """A start 1e-12 from the minimiser of targets of 1e6: the errors are rounding, and no violation."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4)) @ np.array([[1, 0.5, 0, 0], [0, 1, 0.5, 0.2], [0, 0, 1, 0.7], [0, 0, 0, 1]])
+    fed = VerticalFederation.from_blocks([X[:, :2], X[:, 2:]], 1e6 * X.sum(axis=1))
+    problem, method = VerticalProblem(fed, Squared(), 1e-3), FedBCD(damping=1.0)
+    best = problem.solve().w
+    for far, expected in ((1e-2, Outcome.HOLDS), (1e-9, Outcome.INCONCLUSIVE), (1e-12, Outcome.INCONCLUSIVE)):
+        assert verify("vertical-growth", problem, method, rounds=100, start=best * (1.0 + far)).outcome is expected
+
+
+def test_columns_of_other_units_bring_no_violation():
+    """Modes are orthogonal in the norm of 1/Pi, which columns a million times smaller stretch: errors are lengths."""
+    X = np.random.default_rng(0).normal(size=(30, 4)) @ (np.eye(4) + 0.5 * np.eye(4, k=1))
+    for unit in (1.0, 1e-3, 1e-6):
+        fed = VerticalFederation.from_blocks([unit * X[:, :2], X[:, 2:]], X.sum(axis=1))
+        problem = VerticalProblem(fed, Squared(), 1e-3 * unit**2)
+        found = [
+            verify("vertical-growth", problem, FedBCD(damping=1.0, local_steps=3), rounds=T, start=start).outcome
+            for T in (2, 10, 25, 30, 35, 40)
+            for start in (None, [0.0, 0.0, 1.0, -1.0])
+        ]
+        assert Outcome.VIOLATED not in found
+
+
 def test_a_certificate_off_by_a_billionth_is_refuted():
     at = (owners.three_owners, VerticalGradientDescent(step_size="auto"), 4)
     assert outcome("vertical-certificate", *at) is Outcome.HOLDS

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import fedconvex.theorems.virtual as virtual
+from fedconvex import Federation, Squared
 from fedconvex.methods import VIRTUAL
+from fedconvex.problems import GaussianPosteriorProblem
 from fedconvex.solvers.damping import largest_damping
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts import posteriors as p
+from fedconvex.theory.bound import AssumptionError
 from fedconvex.verify import Outcome, verify
 from fedconvex.verify.descriptions import described
 
@@ -43,7 +46,7 @@ def test_a_damping_off_by_a_ten_thousandth_is_refuted(share):
     assert limit == pytest.approx(2.0 * (1.0 - (100.0 / 12.0) / 30.5), rel=1e-12)
     right, method = virtual.virtual_growth, VIRTUAL(rho=share * limit)
     assert outcome("virtual-growth", problem, method, 60) is Outcome.HOLDS
-    off = lambda kappa, rho, rounds: right(kappa, 1.0001 * rho, rounds)  # noqa: E731
+    off = lambda kappa, rho, rounds, others: right(kappa, 1.0001 * rho, rounds, others)  # noqa: E731
     planted = THEOREMS["virtual-growth"]._replace(bound=off)
     assert outcome(planted, problem, method, 60) is Outcome.VIOLATED
 
@@ -51,6 +54,36 @@ def test_a_damping_off_by_a_ten_thousandth_is_refuted(share):
 def test_growth_is_not_read_off_rounding():
     """0.312^200 = 10^-101 of an error is not what a run shows: no verdict, instead of a violation."""
     assert outcome("virtual-growth", p.equal_designs.make(), VIRTUAL(rho=0.5), 200) is Outcome.NOT_APPLICABLE
+
+
+def test_growth_asks_for_other_modes_to_be_gone_before_the_last_round():
+    """M = diag(-0.5, 0) from (1, 1): e_1 = (-0.5, 0), so that growth is 1/2 from round 2 on, 1/sqrt 8 in round 1."""
+    assert virtual.virtual_growth([1.5, 1.0], 1.0, 2).value == 0.5
+    with pytest.raises(AssumptionError, match="died out"):
+        virtual.virtual_growth([1.5, 1.0], 1.0, 1)
+    with pytest.raises(AssumptionError, match="the leading mode in the errors"):
+        virtual.virtual_growth([1.5, 1.0], 1.0, 2, others=2e-7)
+
+
+@pytest.mark.parametrize("K", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_equal_clients_never_disagree(K):
+    """kappa_max belongs to clients that disagree; equal ones start as they stay, and grow by the mode of their sum."""
+    X = np.sqrt(5.0) * np.ones((2, 1))
+    fed = Federation.from_clients([(X, [1.0, 2.0])] * K)
+    problem = GaussianPosteriorProblem(fed, Squared(), prior_precision=0.5, private_precision=2.0, covariance="full")
+    for share in (0.99, 1.01):
+        method = VIRTUAL(rho=share * largest_damping(problem.damping()))
+        found = verify("virtual-growth", problem, method, rounds=20)
+        assert found.outcome is Outcome.NOT_APPLICABLE
+        assert "the leading mode in the errors" in found.reason
+
+
+def test_nothing_grows_from_nothing():
+    """One client: nobody disturbs it, and with rho = 1 its errors are zero from round 2 on, which divides."""
+    fed = Federation.from_clients([(np.ones((2, 1)), [1.0, 2.0])])
+    problem = GaussianPosteriorProblem(fed, Squared())
+    for rounds in (1, 2, 3):
+        assert outcome("virtual-growth", problem, VIRTUAL(rho=1.0), rounds) is Outcome.NOT_APPLICABLE
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from fedconvex.driver.rounds import Engine
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import GaussianPosteriorProblem
+from fedconvex.solvers.damping import site_map
 from fedconvex.solvers.free_energy import slope_and_curvature
 from fedconvex.solvers.gaussians import Gaussian, divergence, times, unpack
 from fedconvex.theorems.parts.instances import breast_cancer, instance
@@ -67,6 +68,14 @@ def fixed_shifts(problem: GaussianPosteriorProblem) -> np.ndarray:
         _, g, B = slope_and_curvature(problem.expected, rows, best.q, c, not problem.diagonal)
         out.append(times(B, best.mean) - g)
     return np.array(out)
+
+
+def shift_map(problem: GaussianPosteriorProblem, rho: float) -> np.ndarray:
+    """Return I - rho (I - T), which a round of everybody does to the errors of all shifts, (K d, K d)."""
+    fed, private = problem.federation, problem.private
+    A = [unpack(packed, fed.d, False) for packed in problem.statistic("curvature")]
+    T = site_map(A, problem.prior.precision, None if private is None else private.precision, problem.diagonal)
+    return (1.0 - rho) * np.eye(len(T)) + rho * T
 
 
 # ---------------------------------------------------------------- instances

@@ -16,7 +16,7 @@ import numpy as np
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theory.bound import Dimension, Hypothesis, Quantity
+from fedconvex.theory.bound import Dimension, Quantity
 from fedconvex.traits import traits_of
 
 EPS = float(np.finfo(float).eps)
@@ -28,13 +28,6 @@ class Found(NamedTuple):
 
     values: np.ndarray  # (len(rounds),)
     rounding: np.ndarray  # (len(rounds),)
-
-
-def errors_seen(factor: float, rounds: int, share: float = 1.0) -> Hypothesis:
-    """Return the hypothesis that errors which grow by a factor a round say what it is, and not what rounding does."""
-    reached = rounds * math.log10(factor) + math.log10(share) if factor > 0.0 and share > 0.0 else -math.inf
-    text = "errors far from rounding and overflow"
-    return Hypothesis(text, f"a factor 10^{reached:.3g}", -6.0 <= reached <= 100.0)
 
 
 def gradient_rounding(p: Problem, w: np.ndarray) -> np.ndarray:
