@@ -1,5 +1,7 @@
 """What a quick version may refute, and how a run that was killed goes on."""
 
+import json
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from fedconvex.cli import main
+from fedconvex.driver.result import Trace
 from fedconvex.papers import Claim, Experiment, Findings, summary
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_fashion import claims as fashion_claims
@@ -75,6 +78,9 @@ VALUE = [
 ]
 
 
+RECORDS = (Choice, Interval)
+
+
 def test_parts_come_back_as_they_were(tmp_path):
     made = []
 
@@ -84,25 +90,72 @@ def test_parts_come_back_as_they_were(tmp_path):
 
     for _ in range(2):
         with keeping(tmp_path / "p", "e", True, 0, None):
-            found = kept("part one", make)
+            found = kept("part one", make, RECORDS)
         assert repr(found) == repr(VALUE) and [type(v) for v in found] == [type(v) for v in VALUE]
     assert len(made) == 1 and number_kept(tmp_path / "p") == 1
     with keeping(tmp_path / "p", "e", True, 1, None):  # another seed: nothing of it is used
-        kept("part one", make)
+        kept("part one", make, RECORDS)
     assert len(made) == 2
     next((tmp_path / "p").glob("part*")).write_bytes(b"damaged")
     with keeping(tmp_path / "p", "e", True, 1, None):
-        kept("part one", make)
+        kept("part one", make, RECORDS)
     assert len(made) == 3
     for name in ("a", "b", "b"):  # the data of another folder
         (tmp_path / name).mkdir(exist_ok=True)
         with keeping(tmp_path / "p", "e", True, 1, tmp_path / name):
-            kept("part one", make)
+            kept("part one", make, RECORDS)
     assert len(made) == 5
     with keeping(tmp_path / "p", "e", True, 1, None), pytest.raises(TypeError, match="kept: values must be"):
         kept("another", lambda: {1, 2})
-    kept("part one", make)  # outside nothing is kept
+    kept("part one", make, RECORDS)  # outside nothing is kept
     assert len(made) == 6
+
+
+CRAFTED = [
+    {"class": ["fedconvex._files", "write_file"], "fields": ["PATH", {"array": 0, "number": False}]},
+    {"class": ["fedconvex.papers.kept", "shutil.rmtree"], "fields": ["PATH"]},
+    {"record": "write_file", "fields": ["PATH", {"array": 0, "number": False}]},
+    {"record": ["Choice"], "fields": []},
+    {"record": "Choice", "fields": [0.5]},  # of the list, with too few fields
+    {"record": "Choice", "class": ["builtins", "eval"], "fields": ["1"]},
+    {"map": [[{"list": [], "tuple": False}, 1]]},  # no key of a dictionary
+    {"array": 7, "number": False},
+    {"array": "../../tree", "number": True},
+    {},
+]
+
+
+@pytest.mark.parametrize("tree", CRAFTED, ids=range(len(CRAFTED)))
+def test_a_crafted_part_is_data_and_is_made_again(tmp_path, tree):
+    """A part named a module and an attribute of it, which were called with its arguments: it could write files."""
+    target = tmp_path / "written"
+    with keeping(tmp_path / "p", "e", True, 0, None):
+        kept("part", lambda: 1)
+        (file,) = (tmp_path / "p").glob("part*")
+        body = json.dumps(tree).replace("PATH", str(target))
+        np.savez(file, tree=np.array(body), a0=np.frombuffer(b"code", dtype=np.uint8))
+        before = sorted(sys.modules)
+        assert kept("part", lambda: 2, RECORDS) == 2
+        assert not target.exists() and sorted(sys.modules) == before
+        assert kept("part", lambda: 3, RECORDS) == 2
+
+
+def test_nested_without_end(tmp_path):
+    with keeping(tmp_path / "p", "e", True, 0, None):
+        kept("part", lambda: 1)
+        (file,) = (tmp_path / "p").glob("part*")
+        np.savez(file, tree=np.array("[" * 100_000))
+        assert kept("part", lambda: 2) == 2
+
+
+def test_only_experiments_name_the_kinds_of_records(tmp_path):
+    with pytest.raises(TypeError, match="got Interval"):
+        kept("part", lambda: [Interval(1.0, 2.0)])  # where nothing is kept, too
+    with keeping(tmp_path / "p", "e", True, 0, None):
+        with pytest.raises(TypeError, match=r"kept: values must be .* records \(none named\); got Interval"):
+            kept("part", lambda: [Interval(1.0, 2.0)])
+        with pytest.raises(TypeError, match="got Trace"):  # it came back as another kind of dictionary
+            kept("part", lambda: Trace(gap=np.zeros(2)), RECORDS)
 
 
 def test_a_killed_run_goes_on(monkeypatch, tmp_path, capsys):

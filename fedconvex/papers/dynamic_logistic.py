@@ -149,11 +149,13 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     pairs = [(drift2, mu) for drift2 in DRIFTS for mu in scale.steps]
     for i, (drift2, mu) in enumerate(pairs):
         tell(0.5 * i / len(pairs), f"scores that move, drift {drift2:g}, step size {mu:g}")
-        rigid.append(kept(f"scores {drift2:g} {mu:g}", partial(_scores, agents, scale, drift2, mu, seed)))
+        make = partial(_scores, agents, scale, drift2, mu, seed)
+        rigid.append(kept(f"scores {drift2:g} {mu:g}", make, (Point, Level)))
     fresh: list[tuple[list[Point], list[Level], Path]] = []
     for i, drift2 in enumerate(DRIFTS):
         tell(0.5 + 0.5 * i / len(DRIFTS), f"chances that move, drift {drift2:g}")
-        fresh.append(kept(f"chances {drift2:g}", partial(_drawn_anew, agents, scale, drift2, seed)))
+        also = partial(_drawn_anew, agents, scale, drift2, seed)
+        fresh.append(kept(f"chances {drift2:g}", also, (Point, Level, Path)))
     points, levels = [p for found, _ in rigid for p in found], [level for _, level in rigid]
     followed_points, followed_levels = [p for f in fresh for p in f[0]], [level for f in fresh for level in f[1]]
     paths = [f[2] for f in fresh]

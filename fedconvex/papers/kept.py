@@ -1,21 +1,19 @@
 """Finished parts of a long experiment, kept in a folder: a run that was killed goes on where it was.
 
-A part is what a function returned: numbers, text, arrays, lists, tuples, mappings, and named tuples and dataclasses of
-this package, stored in an npz archive without pickle. Parts belong to one experiment, version, seed, data (file or
-folder) and state of the package's source; those of another are thrown away.
+A part is what a function returned: numbers, text, arrays, lists, tuples, dictionaries, and named tuples of the kinds
+that the experiment names, stored in an npz archive without pickle. A file names kinds of that list and nothing else:
+it never decides what is imported or called. Parts belong to one experiment, version, seed, data (file or folder) and
+state of the package's source; those of another are thrown away.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import importlib
 import io
 import json
 import re
 import shutil
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, wrong_type
 from fedconvex._files import package_digest, write_file
 
 __all__ = ["keeping", "kept", "number_kept"]
@@ -70,7 +68,7 @@ def _digest(data: Path) -> str:
     return hashlib.sha256(data.read_bytes()).hexdigest() if data.is_file() else ""
 
 
-def kept(part: str, make: Callable[[], T]) -> T:
+def kept(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
     """Return what ``make`` returns, or what it returned before the run was killed.
 
     Parameters
@@ -79,6 +77,13 @@ def kept(part: str, make: Callable[[], T]) -> T:
         Name of the part, different from those of all other parts.
     make : callable
         Returns values of the kinds that the module names.
+    records : sequence of types
+        The named tuples that the part may hold.
+
+    Raises
+    ------
+    TypeError
+        If the part holds something else.
 
     Examples
     --------
@@ -88,19 +93,21 @@ def kept(part: str, make: Callable[[], T]) -> T:
     ...     kept("one", lambda: {"sum": 2}), kept("one", lambda: 1 / 0)  # the second is read
     ({'sum': 2}, {'sum': 2})
     """
-    home = _HOME.get()
+    home, kinds = _HOME.get(), {kind.__name__: kind for kind in records}
     if home is None:
-        return make()
+        made = make()
+        _encoded(made, [], kinds)  # what could not be kept is seen in every run
+        return made
     folder, identity = home
     file = folder / (re.sub(r"[^0-9A-Za-z.]+", "-", part) + f"-{hashlib.sha256(part.encode()).hexdigest()[:8]}.npz")
     if file.is_file():
         try:
-            return _read(file)  # type: ignore[no-any-return]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            return _read(file, kinds)  # type: ignore[no-any-return]
+        except Exception:  # whatever a damaged or foreign file makes its readers raise
             file.unlink()  # damaged: made again
     made = make()
     arrays: list[np.ndarray] = []
-    tree = json.dumps(_encoded(made, arrays))
+    tree = json.dumps(_encoded(made, arrays, kinds))
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / _IDENTITY).is_file():
         write_file(folder / _IDENTITY, identity.encode())
@@ -116,44 +123,41 @@ def number_kept(folder: Path) -> int:
     return len(list(folder.glob("*.npz"))) if folder.is_dir() else 0
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path, kinds: Mapping[str, Any]) -> Any:
     with np.load(file, allow_pickle=False) as archive:
-        return _decoded(json.loads(str(archive["tree"])), archive)
+        return _decoded(json.loads(str(archive["tree"])), archive, kinds)
 
 
-def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
+def _encoded(value: Any, arrays: list[np.ndarray], kinds: Mapping[str, Any]) -> Any:
     """Return a value as JSON; its arrays are appended to ``arrays``."""
-    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
-        return value
     if isinstance(value, (np.ndarray, np.generic)):
         if np.asarray(value).dtype == object:
             raise TypeError("kept: arrays must hold numbers or text; got objects")
         arrays.append(np.asarray(value))
         return {"array": len(arrays) - 1, "number": isinstance(value, np.generic)}
-    if isinstance(value, dict):
-        return {"map": [[_encoded(k, arrays), _encoded(v, arrays)] for k, v in value.items()]}
     kind = type(value)
-    if dataclasses.is_dataclass(value) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        names = kind._fields if isinstance(value, tuple) else [f.name for f in dataclasses.fields(kind)]  # type: ignore[attr-defined]
-        made = [_encoded(getattr(value, name), arrays) for name in names]
-        return {"class": [kind.__module__, kind.__qualname__], "fields": made}
-    if isinstance(value, (list, tuple)):
-        return {"list": [_encoded(v, arrays) for v in value], "tuple": isinstance(value, tuple)}
-    raise TypeError(f"kept: values must be numbers, text, arrays, sequences or records; got {kind.__name__}")
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is dict:
+        return {"map": [[_encoded(k, arrays, kinds), _encoded(v, arrays, kinds)] for k, v in value.items()]}
+    if kind in kinds.values():
+        return {"record": kind.__name__, "fields": [_encoded(v, arrays, kinds) for v in value]}
+    if kind in (list, tuple):
+        return {"list": [_encoded(v, arrays, kinds) for v in value], "tuple": kind is tuple}
+    named = ", ".join(kinds) or "none"
+    must = f"be numbers, text, arrays, lists, tuples, dictionaries or records ({named} named)"
+    raise wrong_type("kept: values", must, kind.__name__)
 
 
-def _decoded(tree: Any, archive: Any) -> Any:
+def _decoded(tree: Any, archive: Any, kinds: Mapping[str, Any]) -> Any:
     if not isinstance(tree, dict):
         return tree
     if "array" in tree:
         value = archive[f"a{tree['array']}"]
         return value[()] if tree["number"] else value
     if "map" in tree:
-        return {_decoded(k, archive): _decoded(v, archive) for k, v in tree["map"]}
-    if "class" in tree:
-        module, name = tree["class"]
-        if not module.startswith("fedconvex."):
-            raise ValueError(f"kept: classes must be of fedconvex; got {module}")
-        return getattr(importlib.import_module(module), name)(*(_decoded(v, archive) for v in tree["fields"]))
-    made = [_decoded(v, archive) for v in tree["list"]]
+        return {_decoded(k, archive, kinds): _decoded(v, archive, kinds) for k, v in tree["map"]}
+    made = [_decoded(v, archive, kinds) for v in tree["fields" if "record" in tree else "list"]]
+    if "record" in tree:
+        return kinds[tree["record"]]._make(made)
     return tuple(made) if tree["tuple"] else made

@@ -175,7 +175,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
         name = method if method == "SGD" else f"{method}, {epochs} epochs"
         at = progress_part(tell, done / total, (done + cost) / total, f"{name}, similarity {s} %, ")
         cell = partial(_cell, problems[s], images, scale, targets, method, epochs, s, seed, at)
-        cells.append(kept(f"{name}, {s}", cell))
+        cells.append(kept(f"{name}, {s}", cell, (Cell,)))
         done += cost
     title = f"Rounds to test accuracy on {images.name}: local epochs and similarity (Karimireddy et al. 2020, Table 3)"
     tables, figures = {"table": _table(cells), "rounds": list(_long(cells))}, {"rounds": _draw(scale, cells)}

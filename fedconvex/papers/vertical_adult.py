@@ -61,7 +61,7 @@ class Course(NamedTuple):
     seconds: float
     gap: float  # certified
     excess: float  # F - F*, by the exact optimum
-    trace: Any
+    trace: dict[str, Any]  # of the run: arrays (T,) by name
 
     @property
     def sums(self) -> int:
@@ -151,7 +151,7 @@ def course(name: str, method: Any, problem: VerticalProblem, rounds: int) -> Cou
     seconds, excess = float(trace.seconds[-1]), float(trace.value[-1]) - best.value
     sent = int(trace.floats_up[-1]), int(trace.floats_down[-1])
     return Course(name, problem.federation.K, problem.federation.n, result.rounds, *sent, seconds, float(result.gap),
-                  excess, trace)  # fmt: skip
+                  excess, dict(trace))  # fmt: skip
 
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
@@ -163,13 +163,15 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     part = progress_part(tell, 0.0, 0.5)
     for i, (label, method) in enumerate(some.items()):
         part(i / len(some), label)
-        courses.append(kept(label, partial(course, label, method, problem, scale.rounds)))
+        courses.append(kept(label, partial(course, label, method, problem, scale.rounds), (Course,)))
     grown = []
     for i, m in enumerate(scale.owners):
         tell(0.5 + 0.4 * i / len(scale.owners), f"{m} owners")
         more = VerticalProblem(VerticalFederation.from_blocks(owners_of(blocks, m), y), Logistic(), L2)
         for label in ("accelerated", "FedBCD, Q = 10"):
-            grown.append(kept(f"{label}, {m} owners", partial(course, label, some[label], more, scale.rounds)))
+            grown.append(
+                kept(f"{label}, {m} owners", partial(course, label, some[label], more, scale.rounds), (Course,))
+            )
     tell(0.9, "without the partner")
     own = dict(list(blocks.items())[1:])
     best, alone = problem.solve(), VerticalProblem(VerticalFederation.from_blocks(own, y), Logistic(), L2).solve()
@@ -261,10 +263,10 @@ def _draw(courses: Sequence[Course], grown: Sequence[Course]) -> Any:
     """Draw certified gaps over rounds and over numbers sent, and rounds over owners."""
     figure, axes = blank(3, width=3.6, height=3.4)
     for j, c in enumerate(courses):
-        colour, gap = COLOURS[j % len(COLOURS)], np.asarray(c.trace.gap)
-        shown = (np.asarray(c.trace.round) > 0) & (gap > 0.0)  # both axes are logarithmic
-        axes[0].plot(c.trace.round[shown], gap[shown], color=colour, label=c.name)
-        axes[1].plot((c.trace.floats_up + c.trace.floats_down)[shown], gap[shown], color=colour)
+        colour, gap = COLOURS[j % len(COLOURS)], np.asarray(c.trace["gap"])
+        shown = (np.asarray(c.trace["round"]) > 0) & (gap > 0.0)  # both axes are logarithmic
+        axes[0].plot(c.trace["round"][shown], gap[shown], color=colour, label=c.name)
+        axes[1].plot((c.trace["floats_up"] + c.trace["floats_down"])[shown], gap[shown], color=colour)
     for j, name in enumerate(("accelerated", "FedBCD, Q = 10")):
         mine = [c for c in grown if c.name == name]
         axes[2].plot([c.owners for c in mine], [c.rounds for c in mine], "o-", color=COLOURS[(1, 3)[j]], label=name)

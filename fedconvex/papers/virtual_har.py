@@ -187,7 +187,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     outcomes = []
     for number in range(scale.shuffles):
         tell(number / scale.shuffles, f"shuffle {number + 1} of {scale.shuffles}")
-        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed)))
+        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed), (Outcome, Scores)))
     return Findings(
         f"Posteriors on {name}: VIRTUAL beside pooled, local and multi-task models (Corinzia et al. 2019)",
         tuple(_claims(outcomes, data is not None)),

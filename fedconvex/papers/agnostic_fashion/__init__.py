@@ -22,7 +22,7 @@ import numpy as np
 from fedconvex.papers.agnostic_fashion.claims import judge, notes, tables
 from fedconvex.papers.agnostic_fashion.data import load_domains
 from fedconvex.papers.agnostic_fashion.figures import draw_classes, draw_runs
-from fedconvex.papers.agnostic_fashion.runs import FULL, LARGE, QUICK, class_runs, compared, possible
+from fedconvex.papers.agnostic_fashion.runs import FULL, LARGE, QUICK, Comparison, class_runs, compared, possible
 from fedconvex.papers.findings import Experiment, Findings, Progress, progress_part
 from fedconvex.papers.kept import kept
 
@@ -39,7 +39,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     ends = np.concatenate([[0.0], np.cumsum(cost)]).tolist()
     parts = [progress_part(tell, a / ends[-1], b / ends[-1]) for a, b in itertools.pairwise(ends)]
     found = [
-        kept(f"{block} {l2:g}", partial(compared, domains, block, l2, at))
+        kept(f"{block} {l2:g}", partial(compared, domains, block, l2, at), (Comparison,))
         for (block, l2), at in zip(todo, parts, strict=False)
     ]
     runs = list(class_runs(domains, scale, seed, parts[-1]))

@@ -215,7 +215,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     n, outcomes = scale.shuffles, []
     for number in range(n):
         at = progress_part(tell, 0.7 * number / n, 0.7 * (number + 1) / n, f"shuffle {number + 1} of {n}, ")
-        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed, at)))
+        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed, at), (TaskModels,)))
     train, _ = tasks.split(TEST, seed=1000 * seed)
     slow = straggler_study(train, scale.stragglers, seed, progress_part(tell, 0.7, 1.0))  # 6
     har = (tasks.K, tasks.d) == HAR_SHAPE

@@ -125,7 +125,7 @@ def straggler_study(federation: Federation, scale: StragglerScale, seed: int, te
             share = (number + j / len(METHODS)) / scale.seeds
             tell(0.05 + 0.75 * share, f"{name}, run {number + 1} of {scale.seeds}")
             part = partial(_curves, name, problem, optimum.lower, scale, 1000 * seed + number)
-            curves += kept(f"stragglers, {name}, run {number}", part)
+            curves += kept(f"stragglers, {name}, run {number}", part, (TimedRun,))
     drops = []
     for j, p in enumerate(scale.drops):
         tell(0.8 + 0.15 * j / len(scale.drops), f"nodes dropped with probability {p:g}")

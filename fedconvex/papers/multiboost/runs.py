@@ -449,9 +449,8 @@ def boost_study(rows: Sources, scale: BoostScale, seed: int, tell: Progress) -> 
             share = (split + min(next(tasks) / usual, 0.99)) / scale.splits
             tell(share, f"division {split + 1} of {scale.splits}: {doing}")
 
-        found, own_gap, shares, l2, certified = kept(
-            f"division {split}", partial(_division, rows, scale, seed, split, at)
-        )
+        make, records = partial(_division, rows, scale, seed, split, at), (BoostedSplit, Choice, DictionaryOptimum)
+        found, own_gap, shares, l2, certified = kept(f"division {split}", make, records)
         outcomes += found
         accuracy.append(shares)
         penalties.append(l2)
