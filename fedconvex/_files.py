@@ -6,8 +6,10 @@ import dataclasses
 import hashlib
 import io
 import os
+import stat
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,21 +55,59 @@ def _arrays_in(x: Any, name: str = "") -> Iterator[tuple[str, np.ndarray]]:
         yield from _arrays_in(part, f"{name}/{key}")
 
 
-def write_file(path: Path, content: bytes, durable: bool = True) -> None:
+def write_file(path: str | os.PathLike[str], content: bytes, durable: bool = True) -> None:
     """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part.
 
-    What is not durable need not survive a power cut: nobody waits for the disk.
+    A file that is replaced leaves its permissions and, where that is allowed, its owner. The target of a link is
+    written, the link stays; a device, a pipe or a socket is written to: only regular files are ever replaced. What is
+    not durable need not survive a power cut: nobody waits for the disk.
     """
-    temporary = _temporary(path)
-    try:
-        with open(temporary, "wb") as f:
+    before = _stat(path)
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        with open(path, "wb") as f:
             f.write(content)
+        return
+    target = Path(os.path.realpath(path))
+    temporary = _temporary(target)
+    temporary.unlink(missing_ok=True)
+    try:
+        with open(temporary, "xb") as f:  # never through a link that somebody else has put there
+            f.write(content)
+            if before is not None:
+                _hand_down(f.fileno(), before)
             f.flush()
             if durable:
                 os.fsync(f.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def regular_or_new(path: str | os.PathLike[str]) -> bool:
+    """Whether a path, links followed, is a regular file or nothing yet.
+
+    >>> regular_or_new(os.devnull), regular_or_new(__file__), regular_or_new(__file__ + ".none")
+    (False, True, True)
+    """
+    found = _stat(path)
+    return found is None or stat.S_ISREG(found.st_mode)
+
+
+def _stat(path: str | os.PathLike[str]) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _hand_down(file: int, before: os.stat_result) -> None:
+    """Give an open file the owner and the permissions of the one that it replaces, the owner first: it clears bits."""
+    if hasattr(os, "fchown"):
+        with suppress(OSError):
+            os.fchown(file, before.st_uid, before.st_gid)
+    if hasattr(os, "fchmod"):
+        with suppress(OSError):
+            os.fchmod(file, stat.S_IMODE(before.st_mode))
 
 
 @lru_cache(maxsize=1)
@@ -97,17 +137,37 @@ def _temporary(path: Path) -> Path:
 
 
 def check_file(who: str, name: str | os.PathLike[str]) -> Path:
-    """Return the path of a file to be written, after trying to write beside it.
+    """Return the path of a file to be written, after trying to write beside it, or asking whether a device may be.
 
     Raises
     ------
     ValueError
-        If the name is empty or none, or a folder; if its folder does not exist or cannot be written to.
+        If the name is empty or none, or a folder; if its folder does not exist or cannot be written to; if it is a
+        device, a pipe or a socket that cannot be written to.
     """
     file = _path(who, "file", name)
-    if file.is_dir() or not file.parent.is_dir():
+    target = Path(os.path.realpath(file))
+    if not regular_or_new(file) and not file.is_dir():
+        if not os.access(file, os.W_OK):
+            raise bad(who, "be a file that can be written to", f"{os.fspath(name)!r}")
+        return file
+    if file.is_dir() or not target.parent.is_dir():
         raise bad(who, "be a file in an existing folder", f"{os.fspath(name)!r}")
-    _try(who, "file", name, _temporary(file))
+    _try(who, "file", name, _temporary(target))
+    return file
+
+
+def check_regular_file(who: str, name: str | os.PathLike[str]) -> Path:
+    """Return the path of a file to be written and read again, as `check_file` does.
+
+    Raises
+    ------
+    ValueError
+        As `check_file` does, and if it is a device, a pipe or a socket.
+    """
+    file = check_file(who, name)
+    if not regular_or_new(file):
+        raise bad(who, "be a regular file, or new: it is read again", f"{os.fspath(name)!r}")
     return file
 
 
@@ -178,7 +238,8 @@ def _path(who: str, kind: str, name: str | os.PathLike[str]) -> Path:
 def _try(who: str, kind: str, name: str | os.PathLike[str], probe: Path) -> None:
     """Write and remove a file of another name."""
     try:
-        probe.write_bytes(b"")
+        probe.unlink(missing_ok=True)
+        probe.open("xb").close()
         probe.unlink()
     except OSError as error:
         raise _unusable(who, kind, name, error) from None

@@ -88,7 +88,7 @@ def test_a_disk_that_refuses(monkeypatch):
     def refuse(*args):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ValueError, match=r"--save must be a folder that can be .*Read-only file system"):
         _files.check_folder("--save", ".")
 

@@ -6,10 +6,10 @@ import argparse
 import sys
 import textwrap
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad
+from fedconvex._files import check_file, write_file
 from fedconvex.cli.arguments import FAILED, OK, number
 from fedconvex.cli.output import fill, say, writing
 
@@ -54,12 +54,12 @@ def _conform(args: argparse.Namespace) -> int:
         return OK
     if args.family not in FAMILIES:
         raise bad("--family", "be one of " + ", ".join(FAMILIES), "none" if args.family is None else args.family)
-    if args.json is not None and not Path(args.json).absolute().parent.is_dir():
-        raise bad("--json", "be a file in an existing folder", args.json)
+    if args.json is not None:
+        check_file("--json", args.json)
     found = conform(_imported(args.train), args.family, tol=args.tol)
     args.status = OK if found.conforms else FAILED
     files = [] if args.json is None else [args.json]
-    with writing(Path(name).write_text(found.to_json() + "\n", encoding="utf-8") for name in files):
+    with writing(write_file(name, f"{found.to_json()}\n".encode()) for name in files):
         say(str(found))
     return int(args.status)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import fedconvex
 from fedconvex._check import bad, wrong_type
-from fedconvex._files import identity, npz
+from fedconvex._files import identity, npz, regular_or_new
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
@@ -70,8 +70,12 @@ class Checkpoint:
     def _check_path(self) -> None:
         """Raise before any work is done if the path cannot be written."""
         try:
+            if self.path.is_symlink():  # what it leads to is replaced, not the link
+                self.path = Path(os.path.realpath(self.path))
             if self.path.is_dir() or not self.path.parent.is_dir():
                 raise bad("run: checkpoint", "be a file in an existing folder", str(self.path))
+            if not regular_or_new(self.path):
+                raise bad("run: checkpoint", "be a regular file, or new: it is read again", str(self.path))
             trial = self._temporary()
             trial.touch()
             trial.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex._files import check_file, npz, write_file
+from fedconvex._files import check_regular_file, npz, write_file
 from fedconvex.driver.returns import leaves
 
 __all__ = ["SiteFile", "flat", "parted"]
@@ -28,7 +28,7 @@ class SiteFile:
 
     def __init__(self, path: str | os.PathLike[str], label: Any) -> None:
         self.who = f"Site {label}: checkpoint"
-        self.path: Path = check_file(self.who, path)
+        self.path: Path = check_regular_file(self.who, path)
 
     def save(self, joined: Mapping[str, np.ndarray], kept: Mapping[int, Any]) -> None:
         """Write to a temporary file and rename it."""

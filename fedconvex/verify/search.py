@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import _files
 from fedconvex._check import bad, function, whole
-from fedconvex._files import check_file
+from fedconvex._files import check_regular_file
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
 from fedconvex.theory.bound import Bound
@@ -391,7 +391,7 @@ def _moved_knob(rng: np.random.Generator, limits: Whole | Real, value: float, st
 
 def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """Return the restarts that an earlier search wrote."""
-    if path is None or not check_file("tightest: path", path).exists():
+    if path is None or not check_regular_file("tightest: path", path).exists():
         return {}
     try:
         data = json.loads(Path(path).read_bytes())
