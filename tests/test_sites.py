@@ -17,7 +17,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from campaigns.sites import SHARED, compare, fault_trial, replayed, shared
+from campaigns.sites import SHARED, compare, fault_trial, replayed, required_trial, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
 from fedconvex import (
@@ -166,6 +166,7 @@ def test_what_sites_cannot_share_is_refused():
         {"domain_labels": [b"a"]},
         {"domain_labels": date},
         {"features": 0},
+        {"required": ["b"]},
     ):
         with pytest.raises(ValueError, match=f"Roster.{next(iter(wrong))} must"):
             Roster(**({"make": make, "labels": ["a"], "sizes": [3], "features": 2} | wrong))
@@ -196,11 +197,18 @@ def test_a_site_that_takes_part_in_something_else_says_so(there, said):
     method, other, rows = there(fed, make)
     sites = [Site(FedSGD(step_size=0.1), make, fed.subset([k])) for k in range(3)]
     sites[1] = Site(method, other, rows.subset([1]))
-    roster = Roster.of(make, fed)
-    with pytest.warns(UserWarning, match="site east") as told:
-        run(FedSGD(step_size=0.1), roster, transport=in_process(sites), rounds=2)
-    assert said in str(told[0].message)
-    assert {i.client for i in roster.incidents} == {"east"}
+    for required in ((), None):
+        roster = Roster.of(make, fed, required=required)
+        with pytest.warns(UserWarning, match="site east") as told:
+            go = lambda: run(FedSGD(step_size=0.1), roster, transport=in_process(sites), rounds=2)  # noqa: E731, B023
+            if required is None:
+                with pytest.raises(ValueError, match="every required site must join before the first round") as error:
+                    go()
+                assert said in str(error.value)
+            else:
+                assert np.isinf(go().gap)
+        assert said in str(told[0].message)
+        assert {i.client for i in roster.incidents} == {"east"}
 
 
 def test_an_error_that_quotes_a_row_stays_at_its_site(caplog):
@@ -210,7 +218,7 @@ def test_an_error_that_quotes_a_row_stays_at_its_site(caplog):
     other[fed.ptr[1]] = 37.25  # no label of a logistic loss
     method, spoiled = FedSGD(step_size=0.1), Federation(fed.X, other, fed.ptr, fed.labels)
     sites = [Site(method, make, f.subset([k])) for k, f in enumerate((fed, spoiled, fed))]
-    roster = Roster.of(make, fed)
+    roster = Roster.of(make, fed, required=["north", "south"])
     with pytest.warns(SiteWarning, match=r"site east: ValueError; the log of the site"):
         run(method, roster, transport=in_process(sites), rounds=2)
     assert "37.25" in caplog.text and not any("37.25" in i.what for i in roster.incidents)
@@ -228,7 +236,7 @@ def test_another_version_is_refused(monkeypatch):
         monkeypatch.undo()
         return answers
 
-    with pytest.warns(UserWarning, match=r"version is 0\.0\.1 here"), pytest.raises(ConnectionError, match="an answer"):
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match=r"before the first.*version is 0\.0\.1 here"):
         run(method, roster, transport=older, rounds=2)
 
 
@@ -257,7 +265,7 @@ def test_what_a_lost_answer_means(tmp_path):
     counted = {t: np.array([k for k in range(3) if (t, k) not in lost]) for t in range(6)}
     for method in (FedAvg(step_size=0.3, local_steps=2), SCAFFOLD(step_size=0.3, local_steps=2)):
         sites = [Site(method, make, fed.subset([k])) for k in range(3)]
-        roster = Roster.of(make, fed)
+        roster = Roster.of(make, fed, required=())
         result = run(method, roster, transport=answering(sites, lost=lost), rounds=6, tol=0, seed=3)
         np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 6, counted)[0].w)
         assert sorted((i.round, i.client) for i in roster.incidents) == sorted((t, fed.labels[k]) for t, k in lost)
@@ -285,7 +293,7 @@ def test_trajectories_that_lose_different_clients():
                 del answers[1]
             return answers
 
-        go = lambda: run(method, Roster.of(make, fed), transport=ask, rounds=4, tol=0, trajectories=R)  # noqa: E731
+        go = lambda: run(method, Roster.of(make, fed, required=()), transport=ask, rounds=4, tol=0, trajectories=R)  # noqa: E731
         if times == 1:
             np.testing.assert_array_equal(go().w, run(method, make(fed), rounds=4, tol=0, trajectories=R).w)
         else:
@@ -342,7 +350,7 @@ def test_a_site_that_is_gone_costs_the_certificate_only():
     method = FedSGD(step_size=0.5)
     sites = [Site(method, make, fed.subset([k])) for k in range(3)]
     ask = in_process(sites)
-    roster = Roster.of(make, fed, patience=2)
+    roster = Roster.of(make, fed, patience=2, required=())
     gone = lambda t, requests: {k: a for k, a in ask(t, requests).items() if t < 2 or k != 1}  # noqa: E731
     result = run(method, roster, transport=gone, rounds=5, tol=1e-9)
     assert result.status.name == "ROUND_LIMIT"
@@ -367,6 +375,52 @@ def test_losses_that_cannot_be_certify_nothing():
         assert np.isinf(result.trace.gap).all()
 
 
+def test_a_required_site_is_waited_for_or_the_run_stops_by_name(tmp_path):
+    """In rounds, in measuring and before the first round; what was saved goes on with the bits of one process."""
+    fed, make = pair()
+    method = SCAFFOLD(step_size=0.3, local_steps=2)
+    asked = []
+
+    def ask(t, requests, gone=()):
+        kind = int(next(iter(requests.values()))["header"][1])
+        asked.append((t, kind, sorted(requests)))
+        return {k: a for k, a in plain(t, requests).items() if k not in gone or (t, kind) not in when}
+
+    for when in ({(-1, 0)}, {(2, ASK)}, {(2, MEASURE)}):
+        plain = in_process([Site(method, make, fed.subset([k]), checkpoint=tmp_path / f"{k}") for k in range(3)])
+        asked.clear()
+        roster, file = Roster.of(make, fed, patience=4), tmp_path / "server"
+        how = {"rounds": 5, "tol": 0, "seed": 3, "checkpoint": file, "checkpoint_every": 1}
+        with pytest.raises(ConnectionError, match=r"must have an answer.* of south, asked 4 times"):
+            run(method, roster, transport=lambda t, r: ask(t, r, (2,)), **how)
+        (t, kind), last = next(iter(when)), asked[-4:]
+        assert last == [(t, kind, [0, 1, 2]), *[(t, kind, [2])] * 3]  # who has answered is left in peace
+        assert (t < 0) == (not file.exists())
+        result = run(method, roster, transport=ask, **how)
+        np.testing.assert_array_equal(result.state.w, run(method, make(fed), rounds=5, tol=0, seed=3).state.w)
+        assert np.isfinite(result.trace.gap).all()
+        for name in ("0", "1", "2", "server"):
+            (tmp_path / name).unlink()
+
+
+def test_nothing_starts_before_every_required_site_has_joined():
+    """A table that does not fit stops the run before any site is asked for work; all who refuse are named at once."""
+    fed, make = pair()
+    method, kinds_asked = FedSGD(step_size=0.1), set()
+    wrong = (("north", (4, 2)), ("east", (6, 3)))  # a row more, a column more than the roster says
+    grown = [Federation.from_clients([(np.ones(shape), np.ones(shape[0]))], [name]) for name, shape in wrong]
+    plain = in_process([Site(method, make, own) for own in (*grown, fed.subset([2]))])
+
+    def ask(t, requests):
+        kinds_asked.update(int(a["header"][1]) for a in requests.values())
+        return plain(t, requests)
+
+    said = r"(?s)north: .*rows must be 3.*got 4.*east: .*features is 3 here, 2 at the server.*nothing was started"
+    with pytest.warns(SiteWarning, match="cannot go on without it"), pytest.raises(ValueError, match=said):
+        run(method, Roster.of(make, fed), transport=ask, rounds=2)
+    assert kinds_asked == {0}
+
+
 def test_divergence_is_no_fault_of_a_client():
     fed, make = pair(loss=Squared())
     with pytest.warns(RuntimeWarning, match="diverged"):
@@ -384,7 +438,7 @@ def test_a_client_that_is_asked_alone_cannot_spoil_the_model():
         pytest.warns(SiteWarning, match="reply/w is not finite: refused"),
         pytest.raises(ConnectionError, match="east"),
     ):
-        run(method, Roster.of(make, fed, patience=2), transport=ask, rounds=30, tol=0)
+        run(method, Roster.of(make, fed, patience=2, required=()), transport=ask, rounds=30, tol=0)
 
 
 class Sub(np.ndarray):
@@ -427,7 +481,7 @@ def test_messages_that_nobody_should_send_are_refused_and_named():
     expected = replayed(method, make(fed), 3, counted)[0].w
     sites = [Site(method, make, fed.subset([k])) for k in range(3)]
     for name, spoil in SPOILED.items():
-        roster = Roster.of(make, fed, patience=2)
+        roster = Roster.of(make, fed, patience=2, required=())
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             ask = answering(sites, spoil=spoil)
@@ -515,7 +569,7 @@ def test_an_answer_to_another_life_of_the_server_is_none():
         )
 
     with pytest.warns(SiteWarning, match="site east, round 1: answer refused: it answers another request"):
-        result = run(method, Roster.of(make, fed), transport=second, rounds=2, seed=3, tol=0)
+        result = run(method, Roster.of(make, fed, required=()), transport=second, rounds=2, seed=3, tol=0)
     counted = {0: np.array([1, 2]), 1: np.array([0, 2])}
     np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 2, counted)[0].w)
 
@@ -571,7 +625,14 @@ def test_checkpoints_of_sites(tmp_path):
     np.testing.assert_array_equal(result.state.w, run(method, make(fed), **how).state.w)
     again[0] = build(0)
     with pytest.warns(SiteWarning, match="counts on the memory after round 4; held is nothing"):
-        run(method, Roster.of(make, fed), transport=in_process(again), checkpoint=tmp_path / "server", rounds=7, tol=0)
+        run(
+            method,
+            Roster.of(make, fed, required=()),
+            transport=in_process(again),
+            checkpoint=tmp_path / "server",
+            rounds=7,
+            tol=0,
+        )
     with pytest.raises(ValueError, match="Site north: checkpoint must be of this site"):
         build(0, checkpoint=tmp_path / "1")
     with pytest.raises(ValueError, match="method is"):
@@ -588,6 +649,13 @@ def test_schedules_of_faults():
     """Of methods that remember; the campaign ``site-faults`` runs as many of all of them as one likes."""
     for i, name in enumerate(("SCAFFOLD", "MOCHA")):
         assert sum(fault_trial(np.random.default_rng([0, i]), name)["faults"].values()) > 0, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SCAFFOLD", "FedAvg", "MOCHA"])
+def test_required_sites_keep_the_bits_through_crashes(name):
+    """Answers lost, late or twice, sites and server killed and started again: bits as if nothing had happened."""
+    assert required_trial(np.random.default_rng(7), name)["faults"]["crash"] > 0
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="no docs beside the tests")
@@ -619,7 +687,7 @@ def test_sites_behind_connections():
                 lines[-1].start()
             return exchange(t, requests)
 
-        roster = Roster.of(make, fed)
+        roster = Roster.of(make, fed, required=())
         result = run(method, roster, transport=ask, rounds=5, tol=0, seed=3)
         assert {i.round for i in roster.incidents} <= {2}
         counted = {t: np.array([k for k in range(3) if (t, fed.labels[k]) not in lost(roster)]) for t in range(5)}
@@ -648,7 +716,7 @@ def test_nobody_keeps_an_exchange_waiting():
         os.write(line.fileno(), struct.pack("!i", 1000) + b"half")  # of a message
         while 0 not in exchange._lines:
             time.sleep(0.01)
-        with pytest.raises(ConnectionError, match="must have an answer of north"):
+        with pytest.raises(ConnectionError, match="must have an answer.* of north"):
             run(method, roster, transport=exchange, rounds=1)
         assert exchange._lines == {}
         served = Thread(target=serve, args=(Site(method, make, own), address, b"s", 0), daemon=True)
@@ -673,7 +741,7 @@ def test_an_absent_site_costs_its_deadline_once():
         come(0)
         come(1)
         began = time.monotonic()
-        result = run(method, Roster.of(make, fed), transport=exchange, rounds=10, tol=0, seed=3)
+        result = run(method, Roster.of(make, fed, required=()), transport=exchange, rounds=10, tol=0, seed=3)
         assert time.monotonic() - began < 1.5  # with waiting 0.25 in 10 rounds and 1.25 in 11 measurements
         counted = {t: np.array([0, 1]) for t in range(10)}
         np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 10, counted)[0].w)
@@ -711,7 +779,7 @@ def test_a_late_site_is_asked_again_once_it_has_answered():
     with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=1.0) as exchange:
         for k, site in enumerate((*sites[:2], Slow())):
             Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
-        roster = Roster.of(make, fed)
+        roster = Roster.of(make, fed, required=())
 
         def ask(t, requests):
             time.sleep(0.3 if t > 0 else 0.0)
@@ -746,7 +814,7 @@ def test_connections_keep_late_answers_apart():
         for k, site in enumerate((*sites[:2], Slow())):
             Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
         exchange(0, {})
-        roster = Roster.of(make, fed)
+        roster = Roster.of(make, fed, required=())
         result = run(method, roster, transport=exchange, rounds=6, tol=0, seed=3, record_every=6)
     gone = lost(roster)
     assert (1, "south") in gone

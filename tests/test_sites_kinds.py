@@ -109,7 +109,7 @@ def test_posteriors_are_certified_over_sites():
             assert result.gap >= truth - 1e-12
     ask = in_process([Site(VIRTUAL(rho=0.5), make, fed.subset([k])) for k in range(fed.K)])
     gone = lambda t, r: {k: a for k, a in ask(t, r).items() if t < 1 or k != 1}  # noqa: E731
-    result = run(VIRTUAL(rho=0.5), Roster.of(make, fed, patience=1), transport=gone, rounds=3, tol=1e-8)
+    result = run(VIRTUAL(rho=0.5), Roster.of(make, fed, patience=1, required=()), transport=gone, rounds=3, tol=1e-8)
     assert np.isinf(result.trace.gap[2:]).all()
 
 
@@ -140,7 +140,7 @@ def test_a_player_that_does_not_answer_stays_where_it_is():
     method = IRMGame(order="parallel", response=GradientResponse(0.05))
     ask = in_process([Site(method, make, fed.subset([k])) for k in range(fed.K)])
     gone = lambda t, r: {k: a for k, a in ask(t, r).items() if t < 0 or k != 1}  # noqa: E731
-    result = run(method, Roster.of(make, fed, patience=1), transport=gone, rounds=5, tol=0)
+    result = run(method, Roster.of(make, fed, patience=1, required=()), transport=gone, rounds=5, tol=0)
     assert not result.w[1].any()
     assert result.w[[0, 2, 3]].any(axis=1).all()
 
@@ -171,7 +171,7 @@ def test_reports_that_rows_cannot_give_certify_nothing():
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                result = run(method, Roster.of(make, fed, patience=1), transport=lying, rounds=2, tol=0)
+                result = run(method, Roster.of(make, fed, patience=1, required=()), transport=lying, rounds=2, tol=0)
             gap = result.trace.gap
             assert (np.isinf(gap) | (gap >= 0.0)).all(), (name, how)
             if how in ("NaN", "another shape", "integers"):

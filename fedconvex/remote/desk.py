@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import wrong_type
+from fedconvex._check import bad, wrong_type
 from fedconvex.remote import messages
 from fedconvex.remote.messages import JOIN, REFUSE, UNKNOWN, Form, Refused, Request
 
 __all__ = ["Desk", "Incident", "SiteWarning"]
 
 _MOST = 10_000  # incidents that are kept
+_AGAIN = "start the run again from its checkpoint"
 
 
 class SiteWarning(UserWarning):
@@ -41,6 +42,10 @@ class Unjoined(Refused):
     """The site has not joined this session."""
 
 
+class Unwilling(Refused):
+    """The site has refused what it was asked."""
+
+
 class Desk:
     """Asks sites, and checks what they answer.
 
@@ -56,6 +61,8 @@ class Desk:
         How often who does not answer is asked where an answer cannot be done without.
     incidents : list
         Grows.
+    required : collection of int
+        Clients whose answers can never be done without.
     """
 
     def __init__(
@@ -66,12 +73,15 @@ class Desk:
         invitation: Mapping[str, np.ndarray],
         patience: int,
         incidents: list[Incident],
+        required: Collection[int] = (),
     ) -> None:
         if not callable(ask):
             must = "be callable: ask(t, {client: arrays}) -> {client: arrays}"
             raise wrong_type("run: transport", must, type(ask).__name__, "such as fedconvex.remote.in_process(sites)")
         self.ask, self.labels, self.session, self.patience = ask, labels.tolist(), session, patience
-        self.invitation, self.incidents = invitation, incidents
+        self.invitation, self.incidents, self.required = invitation, incidents, frozenset(required)
+        self.refused: dict[int, str] = {}  # why a client's last answer was not used
+        self.unwilling: set[int] = set()  # clients that have refused the last thing they were asked
         self.warned: set[int] = set()
         self.joining: Mapping[str, Form] = {}  # what sites answer when they join
         self.keys: dict[int, np.ndarray] = {}  # public keys, where sums are secure
@@ -81,9 +91,47 @@ class Desk:
         label = self.labels[k]
         if len(self.incidents) < _MOST:
             self.incidents.append(Incident(t, label, what))
+        if loud:
+            self.refused[k] = what
         if loud and k not in self.warned:
             self.warned.add(k)
-            warnings.warn(f"site {label}, round {t}: {what}; the run goes on without it", SiteWarning, stacklevel=2)
+            then = "the run cannot go on without it" if k in self.required else "the run goes on without it"
+            warnings.warn(f"site {label}, round {t}: {what}; {then}", SiteWarning, stacklevel=2)
+
+    def gather(self, clients: Iterable[int]) -> None:
+        """Invite clients before the first round, until those that are required have joined, and no other is missing.
+
+        Raises
+        ------
+        ValueError
+            If one of those that are required refuses to take part, or cannot.
+        ConnectionError
+            If one of them does not answer.
+        """
+        here, needed, left = set(), set(self.required), sorted(clients)  # type: set[int], set[int], list[int]
+        for _ in range(self.patience):
+            here |= self.join(left, -1)
+            if unwilling := [k for k in sorted(needed - here) if k in self.unwilling]:
+                said = "; ".join(f"{self.labels[k]}: {self.refused[k]}" for k in unwilling[:5])
+                cure = "mend it there; nothing was started (Roster.required says who must take part)"
+                raise bad("run: every required site", "join before the first round", said, cure)
+            if not (left := sorted(needed - here)):
+                return
+        self.need(here, sorted(needed), -1, "an answer to the invitation")
+
+    def need(self, found: Collection[int], clients: Iterable[int], t: int, what: str, cure: str = _AGAIN) -> None:
+        """Raise unless all of the clients have answered; who has not is named, and why, where that is known.
+
+        Raises
+        ------
+        ConnectionError
+        """
+        if missing := [k for k in clients if k not in found]:
+            names = ", ".join(str(self.labels[k]) for k in missing[:5])
+            more = "" if len(missing) < 6 else f" and {len(missing) - 5} more"
+            why = "".join(f"; {self.labels[k]}: {self.refused[k]}" for k in missing[:5] if k in self.refused)
+            text = f"run over sites, round {t}: must have {what} of {names}{more}, asked {self.patience} times{why}"
+            raise ConnectionError(f"{text}; see Roster.incidents, and {cure}")
 
     def join(self, clients: Any, t: int) -> set[int]:
         """Invite clients; return those that have joined."""
@@ -115,22 +163,29 @@ class Desk:
             An array that must be finite and is not refuses the answer, unless nobody's of several is finite: then the
             method diverges, which is no fault of a client.
         times : int
+            Clients that are required are asked as often as the desk's patience says.
+
+        Raises
+        ------
+        ConnectionError
+            If one of those that are required does not answer.
         """
         found: dict[int, dict[str, np.ndarray]] = {}
-        for _ in range(times):
-            left = {k: a for k, a in requests.items() if k not in found}
+        for turn in range(max(times, self.patience)):
+            left = {k: a for k, a in requests.items() if k not in found and (turn < times or k in self.required)}
+            if not left:
+                break
             answers, strangers = self._exchange(kind, t, left, forms)
             if strangers:
                 again = {k: left[k] for k in self.join(strangers, t)}
                 answers |= self._exchange(kind, t, again, forms)[0] if again else {}
             found |= answers
-            if len(found) == len(requests):
-                break
         wild = {k: name for k, a in found.items() if (name := messages.not_finite(a, forms[k]))}
         if len(wild) < len(found) or (len(found) == 1 < len(self.labels)):
             for k, name in wild.items():
                 self.note(t, k, f"{name} is not finite: refused")
                 del found[k]
+        self.need(found, sorted(requests.keys() & self.required), t, "an answer")
         return found
 
     def _exchange(
@@ -153,9 +208,12 @@ class Desk:
                 continue
             try:
                 found[k] = self._checked(answers[k], asked[k], forms[k])
+                self.refused.pop(k, None)
+                self.unwilling.discard(k)
             except Unjoined:
                 strangers.add(k)
             except Refused as error:
+                (self.unwilling.add if isinstance(error, Unwilling) else self.unwilling.discard)(k)
                 self.note(t, k, f"answer refused: {error}")
         return found, strangers
 
@@ -163,7 +221,8 @@ class Desk:
         header, arrays = messages.opened(answer)
         if header.kind in (REFUSE, UNKNOWN):
             why = arrays.get("why", np.empty(0, dtype=np.uint8))
-            error = Unjoined if header.kind == UNKNOWN else Refused
+            own = Unwilling if header._replace(kind=request.kind) == request else Refused
+            error = Unjoined if header.kind == UNKNOWN else own
             raise error(messages.words(why) if why.dtype == np.uint8 else "it does not say why")
         if header.round != request.round and header.kind == request.kind:
             raise Refused(f"it is of round {header.round}: too late")

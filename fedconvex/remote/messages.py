@@ -83,6 +83,7 @@ def terms_of(method: Any, problem: Any, version: str) -> dict[str, str]:
         "problem": f"{problem.learns} {getattr(problem, 'fingerprint', '')}".strip(),
         "loss": identity(problem.loss),
         "l2": repr(float(problem.l2)),
+        "features": str(problem.federation.d),
         "weights": hashlib.blake2b(problem.weights.tobytes(), digest_size=8).hexdigest(),
     }
     long = {name: hashlib.blake2b(v.encode(), digest_size=8).hexdigest() for name, v in terms.items()}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, function, vector, whole, wrong_type
+from fedconvex._check import bad, function, items, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.federation_input import draw_keys, names_of
 from fedconvex.kernels.penalised import penalty_values
@@ -75,6 +75,10 @@ class Roster(ServerProblem):
         Names of the domains, if rows carry any, in the order in which they are numbered.
     patience : int
         How often a site is asked whose answer cannot be done without.
+    required : sequence of names, optional
+        Sites whose answers cannot be done without in any round; default all. No round starts before they have joined,
+        and a run ends with a `ConnectionError` that names who does not answer. What the others' silence means is the
+        method's business (``docs/sites.md``).
 
     Attributes
     ----------
@@ -107,6 +111,7 @@ class Roster(ServerProblem):
         masses: Any = None,
         domain_labels: Any = None,
         patience: int = 5,
+        required: Any = None,
     ) -> None:
         function("Roster.make", make)
         names = names_of("Roster.labels", labels)
@@ -136,6 +141,7 @@ class Roster(ServerProblem):
         self.known: dict[str, Any] = {}  # what sites were asked for once
         self.clients = clients
         self.make, self.patience = make, whole("Roster.patience", patience, low=1)
+        self.required = _numbers_of(names.tolist(), required)
         self.incidents: list[Incident] = []
         self.fingerprint = getattr(rowless, "fingerprint", "")
         self.rowless, self._round = rowless, -1
@@ -144,7 +150,9 @@ class Roster(ServerProblem):
         self._reports: tuple[np.ndarray, list[dict[str, np.ndarray]] | None] | None = None
 
     @classmethod
-    def of(cls, make: Callable[[Federation], Any], federation: Federation, patience: int = 5) -> Roster:
+    def of(
+        cls, make: Callable[[Federation], Any], federation: Federation, patience: int = 5, required: Any = None
+    ) -> Roster:
         """Return the roster of a federation's clients, who hold rows.
 
         Raises
@@ -157,9 +165,8 @@ class Roster(ServerProblem):
             cure = "run it in one process; docs/sites.md says why" if hasattr(fed, "block") else "pass a Federation"
             raise wrong_type("Roster.of: federation", "be a Federation, whose clients hold rows", f"{fed!r}", cure)
         masses = None if fed.sample_weight is None else fed.masses
-        return cls(
-            make, fed.labels, fed.sizes, fed.d, masses=masses, domain_labels=fed.domain_labels, patience=patience
-        )
+        how = {"masses": masses, "domain_labels": fed.domain_labels, "patience": patience, "required": required}
+        return cls(make, fed.labels, fed.sizes, fed.d, **how)
 
     def engine(self, method: Any, ask: Any, key: np.uint64, trajectories: Any) -> Any:
         """Return what carries out rounds of a method through a transport: `fedconvex.run` asks for it."""
@@ -205,7 +212,7 @@ class Roster(ServerProblem):
         wanted = forms[0]
         if self.secure is not None:
             asked, forms = {k: a | self.secure[1] for k, a in asked.items()}, dict.fromkeys(asked, masked_form(wanted))
-        found = self._desk.collect(MEASURE, self._round, asked, forms, self.patience)
+        found = self._desk.collect(MEASURE, self._round, asked, forms, 1)
         if len(found) < len(asked):
             return None
         return [found[k] for k in asked] if self.secure is None else [self._total([*found.values()], wanted)]
@@ -354,6 +361,17 @@ class Roster(ServerProblem):
         rounding = 4.0 * _EPS * (terms + float(reach.sum())) + self.relation.gap_rounding(self.ties, W, V)
         value = float(losses.sum()) + penalty
         return value, duality_gap("Roster", self, value, float(conjugates.sum()) + other, rounding)
+
+
+def _numbers_of(names: list[Any], required: Any) -> tuple[int, ...]:
+    """Return the numbers of the clients that are required, all by default."""
+    if required is None:
+        return tuple(range(len(names)))
+    listed = items("Roster.required", required)
+    for name in listed:
+        if name not in names:
+            raise bad("Roster.required", f"be among {names}", f"{name!r}")
+    return tuple(sorted({names.index(name) for name in listed}))
 
 
 def _or_inf(gap: np.ndarray) -> np.ndarray:

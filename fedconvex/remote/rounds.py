@@ -92,7 +92,8 @@ class SiteEngine(Engine):
         session = messages.session_of(terms, clients.digest, int(self.key), self.R)
         first = trajectories.start if isinstance(trajectories, range) else 0
         told = invitation(terms, clients, self.key, first, self.R)
-        self.desk = Desk(ask, clients.labels, session, told, roster.patience, roster.incidents)
+        needed = range(clients.K) if self.hides else roster.required  # of secure sums nobody's part may be missing
+        self.desk = Desk(ask, clients.labels, session, told, roster.patience, roster.incidents, needed)
         self.server: Any = roster.at(self.desk)
         self.problem = self.server
         self.templates: dict[Any, Any] = {}
@@ -107,24 +108,20 @@ class SiteEngine(Engine):
         self.done = (0, 0)
 
     def _join(self) -> None:
-        """Invite all clients; where sums are secure nobody may be missing, since everybody is told all keys.
+        """Invite all clients, and start with nothing before all that are required have joined.
 
-        Raises
-        ------
-        ConnectionError
-            If a key is missing.
+        Where sums are secure everybody is told all keys.
         """
         everybody = range(self.server.federation.K)
-        if not self.hides:
-            self.desk.join(everybody, -1)
-            return
-        self.desk.joining = PUBLIC
-        for _ in range(self.desk.patience):
-            if left := [k for k in everybody if k not in self.desk.keys]:
-                self.desk.join(left, -1)
-        self._need(self.desk.keys, everybody, -1, "the public key")
-        keys = np.stack([self.desk.keys[k] for k in everybody])
-        self.server.secure = self.method.sums.bits, {CIRCLE: np.array([everybody], dtype=np.int64), KEYS: keys}
+        if self.hides:
+            self.desk.joining = PUBLIC
+        self.desk.gather(everybody)
+        if self.hides:
+            keys = np.stack([self.desk.keys[k] for k in everybody])
+            self.server.secure = (
+                self.method.sums.bits,
+                {CIRCLE: np.array([everybody], dtype=np.int64), KEYS: keys},
+            )
 
     def _ask_statistics(self) -> None:
         """Ask all clients for what the method names, once."""
@@ -136,7 +133,7 @@ class SiteEngine(Engine):
             told, forms = self._hidden_statistic(name, told, form) if self.hides else (told, {"statistic": form})
             asked = {k: dict(told) for k in range(clients.K)}
             found = self.desk.collect(STATISTIC, -1, asked, dict.fromkeys(asked, forms), self.desk.patience)
-            self._need(found, range(clients.K), -1, f"the statistic {name!r}")
+            self.desk.need(found, range(clients.K), -1, f"the statistic {name!r}")
             answers = [found[k] for k in range(clients.K)]
             server._answers[name] = [a["statistic"] for a in answers] if not self.hides else self._sum(answers, form)
         server.floats = sum(int(np.size(a)) for answers in server._answers.values() for a in answers)
@@ -227,21 +224,12 @@ class SiteEngine(Engine):
         """Return clients and weights of the answers that came; arrays need equally many in every trajectory."""
         uneven = np.ptp(there.sum(axis=1)) > 0
         if meaning == REFUSE or uneven or not there.any(axis=1).all():
-            self._need(found, np.unique(clients).tolist(), t, "an answer", uneven)
+            cure = ("run trajectories one at a time: here they lose different clients",) if uneven else ()
+            self.desk.need(found, np.unique(clients).tolist(), t, "an answer", *cure)
         clients, weights = (a[there].reshape(len(a), -1) for a in (clients, weights))
         if meaning == RENORMALISE:
             weights = weights / weights.sum(axis=1, keepdims=True)
         return clients, weights
-
-    def _need(self, found: Mapping[int, Any], clients: Any, t: int, what: str, uneven: bool = False) -> None:
-        """Raise unless all of the clients have answered."""
-        missing = [str(self.server.federation.labels[k]) for k in clients if k not in found]
-        if missing:
-            name, more = type(self.method).__name__, "" if len(missing) < 6 else f" and {len(missing) - 5} more"
-            text = f"{name}, round {t}: must have {what} of {', '.join(missing[:5])}{more}, asked {self.desk.patience}"
-            cure = "start the run again from its checkpoint"
-            cure = "run trajectories one at a time: here they lose different clients" if uneven else cure
-            raise ConnectionError(f"{text} times; see Roster.incidents, and {cure}")
 
     def _addresses(self, rows: np.ndarray, k: int) -> dict[str, np.ndarray]:
         """Return which trajectories a client works in, and the memory that the server counts on."""

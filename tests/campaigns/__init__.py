@@ -77,6 +77,7 @@ CAMPAIGNS = {
     "planted": Campaign("campaigns.planted:trial", "errors planted in sources that no test notices", 1),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
     "sites": Campaign("campaigns.sites:contract_trial", "sites whose states are not those of one process", 3),
+    "site-restarts": Campaign("campaigns.sites:required_trial", "bits that crashes of required sites change", 2),
     "site-faults": Campaign("campaigns.sites:fault_trial", "sums that lost, late or repeated answers spoil", 2),
     "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),

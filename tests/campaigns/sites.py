@@ -160,8 +160,13 @@ class Faulty:
         return answers
 
 
-def survive(method: Any, fed: Federation, make: Any, rng: np.random.Generator, rounds: int, folder: Path) -> Any:
-    """Run rounds with faults, killed servers included; return result, transport and who was counted in each round."""
+def survive(
+    method: Any, fed: Federation, make: Any, rng: np.random.Generator, rounds: int, folder: Path, required: Any = ()
+) -> Any:
+    """Run rounds with faults, killed servers included; return result, transport and who was counted in each round.
+
+    Where all sites are required (None), the server is started again also where it gave up on one of them.
+    """
     counted: dict[int, np.ndarray] = {}
     build = lambda k: Site(method, make, fed.subset([k]), checkpoint=folder / f"site{k}.npz")  # noqa: E731
     ask = Faulty(build, fed.K, rng, float(rng.uniform(0.0, 0.15)), 0.03)
@@ -182,12 +187,13 @@ def survive(method: Any, fed: Federation, make: Any, rng: np.random.Generator, r
     SiteEngine.answers = noted  # type: ignore[method-assign]
     try:
         for _ in range(200):
-            roster = Roster.of(make, fed, patience=30)
+            roster = Roster.of(make, fed, patience=30 if required is not None else 3, required=required)
             try:
                 every = int(rng.integers(1, 4))
                 return run(method, roster, transport=ask, checkpoint_every=every, **how), ask, counted
-            except Killed:
-                continue
+            except (Killed, ConnectionError) as error:
+                if isinstance(error, ConnectionError) and required is not None:
+                    raise
     finally:
         SiteEngine.answers = plain  # type: ignore[method-assign]
     raise AssertionError("the server was killed 200 times")
@@ -258,6 +264,20 @@ def fault_trial(rng: np.random.Generator, name: str | None = None) -> dict[str, 
             assert end.status.name == "CONVERGED", end
             assert end.gap >= end.trace.value[-1] - problem.solve().value - 1e-12
     return {"method": name, "faults": ask.seen, "alone": sum(c.size < fed.K for c in counted.values())}
+
+
+def required_trial(rng: np.random.Generator, name: str | None = None) -> dict[str, Any]:
+    """A schedule of faults, sites that crash and are started again included: the bits of a run without any."""
+    name = name or str(rng.choice(list(FAULTS)))
+    method, kind = FAULTS[name]
+    fed, make = shared("FedAvg" if kind in LOSSES else name, kind, bool(rng.random() < 0.5))
+    with tempfile.TemporaryDirectory() as where, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result, ask, _ = survive(method, fed, make, rng, 12, Path(where), None)
+        alone = run(method, make(fed), rounds=12, tol=0, seed=3)
+        for (field, a), (_, b) in zip(leaves(result.state), leaves(alone.state), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"{name}: {field}")
+    return {"method": name, "faults": ask.seen}
 
 
 def check_invariants(name: str, problem: Any, state: Any, kept: list[Any]) -> None:
