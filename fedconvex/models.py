@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -20,7 +21,8 @@ from fedconvex._files import check_folder
 from fedconvex._model_files import feature_matrix, read_model, write_model
 from fedconvex.loss_traits import traits
 from fedconvex.tables.columns import Columns
-from fedconvex.tables.frame import as_text, is_gap
+from fedconvex.tables.frame import is_gap
+from fedconvex.tables.spelling import Names, all_differ
 
 __all__ = ["LinearModel"]
 
@@ -87,11 +89,14 @@ class LinearModel:
             raise bad("LinearModel.classes", f"be {outputs} labels", f"{len(self.classes)}")
         if self.classes is None and several:
             raise bad("LinearModel.classes", f"be {outputs} labels", "None")
-        if self.classes is not None and not _differ(self.classes):
-            raise bad("LinearModel.classes", "differ", f"{self.classes!r}")
+        if self.classes is not None and not all_differ(self.classes):
+            raise bad("LinearModel.classes", "be different names (1, '1' and '1.0' are one)", f"{self.classes!r}")
         if len(self.feature_names) != coef.shape[-1] or not _texts(list(self.feature_names)):
             raise bad("LinearModel.feature_names", f"be {coef.shape[-1]} names", f"{len(self.feature_names)}")
-        if self.clients is not None and len(set(map(str, self.clients))) != len(coef):
+        if len(set(self.feature_names)) < len(self.feature_names):
+            twice = next(name for name, m in Counter(self.feature_names).items() if m > 1)
+            raise bad("LinearModel.feature_names", "be different names", f"{twice!r} twice")
+        if self.clients is not None and not (all_differ(self.clients) and len(self.clients) == len(coef)):
             raise bad("LinearModel.clients", f"be {len(coef)} different names", f"{len(self.clients)}: {self.clients}")
         if self.columns is not None and not isinstance(self.columns, Columns):
             raise wrong_type("LinearModel.columns", "be a record of columns", f"{self.columns!r}")
@@ -186,8 +191,7 @@ class LinearModel:
         if gaps:
             got = f"{len(gaps)} missing, the first in row {gaps[0] + 1}"
             raise bad("LinearModel.decision_function: clients", "name the client of every row", got)
-        place = {as_text(name): k for k, name in enumerate(self.clients)}
-        who_is = np.array([place.get(as_text(name), -1) for name in owners.tolist()])
+        who_is = Names(self.clients).places(owners.tolist())
         out = np.empty((rows.shape[0], *self.coef.shape[1:-1]))
         for k in np.unique(who_is).tolist():
             mine = who_is == k
@@ -197,11 +201,11 @@ class LinearModel:
 
     def unknown_clients(self, clients: Any) -> list[Any]:
         """Return the names that have no model of their own, each once."""
-        known, who = set(map(as_text, self.clients or ())), "LinearModel.unknown_clients: clients"
+        known, who = Names(self.clients or ()), "LinearModel.unknown_clients: clients"
         names = raw(who, clients).ravel().tolist()
         if not all(isinstance(name, (str, bytes, Number, date, NoneType)) for name in names):
             raise wrong_type(who, "be names", f"{clients!r}"[:80])
-        return [name for name in dict.fromkeys(names) if as_text(name) not in known]
+        return [name for name in dict.fromkeys(names) if known.place(name) < 0]
 
     def predict(self, X: Any, clients: Any = None, *, loss: Any = None) -> np.ndarray:
         """Return the class labels; for a regression the scores, or what a given loss predicts from them."""
@@ -304,13 +308,6 @@ def _loss_of(text: Any) -> Any:
         return getattr(losses, call.func.id)(*map(ast.literal_eval, call.args), **given)
     except (SyntaxError, ValueError, TypeError):
         return None
-
-
-def _differ(labels: Any) -> bool:
-    try:
-        return len(set(labels)) == len(labels)
-    except TypeError:  # some are no labels at all
-        return False
 
 
 def _texts(names: Any) -> bool:

@@ -22,6 +22,7 @@ from fedconvex._check import bad, flag, instance, items, wrong_type
 from fedconvex.secure import Circle, SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
+from fedconvex.tables.spelling import Names, as_text, doubles
 
 __all__ = ["Preprocessing", "fit_federated"]
 
@@ -231,9 +232,14 @@ def _names(columns: Columns, clients: list[Frame], totals: _Totals) -> dict[str,
             told = [np.unique(cells).tolist() for cells in held]
             totals.up += sum(-(-len(name.encode()) // 8) for names in told for name in names)
             vocabulary = sorted(set().union(*told))
+            if (two := doubles(vocabulary)) is not None:
+                cure = "write them alike, or give the column's levels"
+                raise bad(
+                    f"column {c.name!r}", "spell a number in one way at all clients", f"{two[0]!r}, {two[1]!r}", cure
+                )
         else:
-            vocabulary = sorted(map(str, c.levels))
-        tallies = [np.array([(cells == v).sum() for v in vocabulary] + [f.missing(c.name).sum()]) for cells, f in
+            vocabulary = sorted(map(as_text, c.levels))
+        tallies = [np.array([*_tally(cells, vocabulary), f.missing(c.name).sum()]) for cells, f in
                    zip(held, clients, strict=True)]  # fmt: skip
         counts = totals.counts(tallies, sum(-(-len(v.encode()) // 8) for v in vocabulary))
         gaps, counts = int(counts[-1]), counts[:-1]
@@ -245,6 +251,12 @@ def _names(columns: Columns, clients: list[Frame], totals: _Totals) -> dict[str,
             fill = vocabulary[int(np.argmax(counts))]
         out[c.name] = replace(c, levels=tuple(levels), fill=fill)
     return out
+
+
+def _tally(cells: np.ndarray, vocabulary: list[str]) -> np.ndarray:
+    """Return how often every name occurs among cells."""
+    at = Names(vocabulary).places(cells.tolist())
+    return np.bincount(at[at >= 0], minlength=len(vocabulary))
 
 
 # ---------------------------------------------------------------------- means and scales

@@ -109,7 +109,7 @@ def test_csv_dialect(tmp_path):
 
 
 def test_client_names_are_numbers_only_if_written_as_such(tmp_path):
-    for cells, expected in ((["7", "-12"], [7, -12]), (["7", "07"], ["7", "07"]), (["7.0", "7"], ["7.0", "7"])):
+    for cells, expected in ((["7", "-12"], [7, -12]), (["7", "07"], ["7", "07"]), (["7.0", "7"], [7, 7])):
         path = tmp_path / "a.csv"
         path.write_text("x,y,who\n" + "".join(f"1,1,{c}\n" for c in cells))
         assert load_table(path, "y", client="who").clients.tolist() == expected

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.tables.spelling import spelt
 
 __all__ = ["client_names", "folds", "scores_of"]
 
@@ -37,6 +38,9 @@ def client_names(who: str, clients: Any, n: int, what: str = "client") -> np.nda
         raise bad(who, f"name the {what} of every row", "missing values")
     if names.dtype.kind == "M":  # of one unit, since numbers of different units look alike
         names = names.astype("datetime64[ns]").astype(str)
+    if names.dtype.kind == "U":  # "1.0" is "1"
+        known = {name: spelt(name) for name in set(names.tolist())}
+        names = np.array([known[name] for name in names.tolist()]) if any(k != v for k, v in known.items()) else names
     return names
 
 

@@ -18,7 +18,7 @@ from fedconvex.estimators.training import trained
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.relations import Relation
 from fedconvex.solvers import Solution
-from fedconvex.tables.frame import as_text
+from fedconvex.tables.spelling import Names
 
 __all__ = ["MultiTaskFit"]
 
@@ -136,9 +136,8 @@ class MultiTaskFit(BaseEstimator):
         X, who = feature_rows(self, X), type(self).__name__
         code, several = np.full(X.shape[0], -1), len(self.clients_) > 1
         if clients is not None:
-            known = {as_text(name): t for t, name in enumerate(self.clients_.tolist())}  # 2, 2.0 and "2" are one client
             names = client_names(f"{who}: clients", clients, X.shape[0]).tolist()
-            code = np.array([known.get(as_text(name), -1) for name in names], dtype=np.int64)
+            code = Names(self.clients_.tolist()).places(names)  # 2, 2.0, "2" and "2.0" are one client
             if (code < 0).any() and self.unknown != "mean":
                 cure = "unknown='mean' uses the mean of all models"
                 raise bad(f"{who}: clients", "be among those of fit", f"{names[int(code.argmin())]!r}", cure)

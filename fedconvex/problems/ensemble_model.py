@@ -16,6 +16,7 @@ from fedconvex._model_files import feature_matrix, read_model, write_model
 from fedconvex.problems.predictors import QEnsemble, Tree, arrays_of, ensemble_of
 from fedconvex.problems.source_probabilities import MaximumEntropyQ
 from fedconvex.tables.columns import Columns
+from fedconvex.tables.spelling import all_differ
 
 __all__ = ["EnsembleModel"]
 
@@ -63,7 +64,7 @@ class EnsembleModel:
             raise wrong_type("EnsembleModel.ensemble", "be a QEnsemble", type(self.ensemble).__name__)
         if not isinstance(self.classes, (tuple, list)) or len(self.classes) != 2:
             raise bad("EnsembleModel.classes", "be two labels", f"{self.classes!r}")
-        if not all(_is_label(label) for label in self.classes) or self.classes[0] == self.classes[1]:
+        if not all(_is_label(label) for label in self.classes) or not all_differ(self.classes):
             raise bad("EnsembleModel.classes", "be two different labels, texts or numbers", f"{self.classes!r}")
         listed = isinstance(self.feature_names, (tuple, list)) and len(self.feature_names) > 0
         if not listed or not all(isinstance(name, str) for name in self.feature_names):

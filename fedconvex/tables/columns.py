@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from fedconvex._check import among, bad
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.moments import moments
+from fedconvex.tables.spelling import Names
 
 __all__ = ["Column", "Columns", "UnknownCategory"]
 
@@ -193,11 +195,14 @@ class Columns:
         cells, labels = np.asarray(self._role(frame, "target")), self.labels
         if labels is None:
             return frame.numbers(name)
-        given = cells if isinstance(labels[0], str) else frame.numbers(name)
-        code = np.searchsorted(np.asarray(labels), given)
-        known = np.asarray(labels)[np.minimum(code, len(labels) - 1)] == given
-        if not known.all():
-            i = int(np.argmin(known))
+        if isinstance(labels[0], str):
+            code = Names(labels).places(cells.tolist())
+        else:
+            given = frame.numbers(name)
+            near = np.minimum(np.searchsorted(np.asarray(labels), given), len(labels) - 1)
+            code = np.where(np.asarray(labels)[near] == given, near, -1)
+        if (code < 0).any():
+            i = int(np.argmax(code < 0))
             must = f"have the classes {', '.join(map(str, labels))} in the column {name!r}"
             raise bad(frame.origin, must, f"{cells[i]} in row {i + 1}")
         return code.astype(np.float64)
@@ -248,7 +253,16 @@ class Columns:
         wide = sum(len(c.features) for c in columns)
         raw = sum(c.role in FEATURES for c in columns)
         is_sparse = is_sparse or (wide > _SPARSE_WIDTH and raw <= _SPARSE_SHARE * wide)
-        return replace(self, columns=columns, rows=rows, is_sparse=is_sparse)
+        made = replace(self, columns=columns, rows=rows, is_sparse=is_sparse)
+        made.check_features(self.origin)
+        return made
+
+    def check_features(self, who: str) -> None:
+        """Raise ValueError if features of two columns have one name, such as "sex=f" and category f of "sex"."""
+        names = self.feature_names
+        if len(set(names)) < len(names):
+            twice = next(name for name, m in Counter(names).items() if m > 1)
+            raise bad(who, "make features of different names", f"{twice!r} of two columns", "rename one of them")
 
     def _fitted(self, c: Column, frame: Frame) -> Column:
         if c.name in frame.row_places:
@@ -343,10 +357,9 @@ class Columns:
                 raise bad(f"{frame.origin}: column {c.name!r}", "be finite", f"{x[i]:g} in row {i + 1}")
             return np.column_stack([x, gaps.astype(np.float64)]) if c.indicator else x[:, None]
         cells = np.where(gaps, c.fill, frame.text(c.name)).astype(str)
-        code = {level: j for j, level in enumerate(c.levels or ())}
-        column = np.array([code.get(cell, -1) for cell in cells.tolist()])
+        column = Names(c.levels or ()).places(cells.tolist())
         row = np.flatnonzero(column >= 0)
-        return sp.csr_array((np.ones(row.size), (row, column[row])), shape=(frame.n, len(code)))
+        return sp.csr_array((np.ones(row.size), (row, column[row])), shape=(frame.n, len(c.levels or ())))
 
     def unknown(self, frame: Frame) -> dict[str, dict[str, int]]:
         """Return how often each category occurs that no training row had, by column."""
@@ -354,7 +367,8 @@ class Columns:
         for c in self.of_role("category"):
             cells = frame.text(c.name)
             values, counts = np.unique(cells[~frame.missing(c.name)].astype(str), return_counts=True)
-            strange = {v: n for v, n in zip(values.tolist(), counts.tolist(), strict=True) if v not in (c.levels or ())}
+            known = Names(c.levels or ()).places(values.tolist()) >= 0
+            strange = dict(zip(values[~known].tolist(), counts[~known].tolist(), strict=True))
             if strange:
                 found[c.name] = strange
         return found

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, TextIO, cast
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.tables.frame import Frame, as_text
+from fedconvex.tables.frame import Frame, one_spelling
+from fedconvex.tables.spelling import as_text
 
 __all__ = ["MISSING", "read_csv"]
 
@@ -99,7 +100,7 @@ def read_csv(
         cells[name], where = _joined(blocks)
         if where and name not in text:
             mixed[name] = where
-    return Frame(cells, who, _Dialect(sep, mark, shown).words, mixed)
+    return one_spelling(Frame(cells, who, _Dialect(sep, mark, shown).words, mixed))
 
 
 # ---------------------------------------------------------------------- what kind of file
@@ -225,7 +226,10 @@ def _part(cells: Sequence[str], as_text: bool, decimal: str, first: int) -> _Par
             return _Part(np.array([known[c] for c in cells]), "", True)
         except ValueError:
             pass
-    text = np.array([written[c] for c in cells], dtype=object)
+    points = {
+        c: w if w is None or decimal == "." or not _COMMA.match(w) else w.replace(",", ".") for c, w in written.items()
+    }
+    text = np.array([points[c] for c in cells], dtype=object)
     if as_text:
         return _Part(text, "", False)
     number = {c for c, w in written.items() if w is not None and _is_number(plain[c])}

@@ -14,13 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, numeric, raw, wrong_type
+from fedconvex.tables.spelling import EXACT, as_text, merged, spelt
 
-__all__ = ["Frame", "as_text", "as_written", "is_truth", "parsed_day", "parsed_number"]
+__all__ = ["Frame", "as_written", "is_gap", "is_truth", "one_spelling", "parsed_day", "parsed_number", "texts"]
 
 _ISO = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+$")
 _TRUTH = {"true": 1.0, "false": 0.0}
-EXACT = 2.0**53  # largest whole number up to which all are doubles
 _EPOCH = np.datetime64("1970-01-01", "D")
 
 
@@ -50,6 +50,8 @@ class Frame:
         Sparse features (n, d), named by ``row_names``.
     written : mapping from name to array (n,)
         Columns of numbers whose names are not those of doubles: whole numbers beyond 2^53, and "True" and "False".
+    merged : mapping
+        Columns of text in which one number was spelt in several ways, "1" and "1.0", and which these were.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Frame:
     rows: Any = None
     row_names: tuple[str, ...] = ()
     written: Mapping[str, np.ndarray] = field(default_factory=dict)
+    merged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
@@ -190,7 +193,21 @@ def _checked(frame: Frame, given: int) -> Frame:
         raise bad(frame.origin, "name every column once", f"{given} columns with {len(sizes)} names")
     if len(set(sizes.values())) > 1 or not sizes or 0 in sizes.values():
         raise bad(frame.origin, "have columns of one length, and at least one row", f"{sizes}")
-    return replace(frame, mixed=dict(_mixtures(frame)))
+    return one_spelling(replace(frame, mixed=dict(_mixtures(frame))))
+
+
+def one_spelling(frame: Frame) -> Frame:
+    """Return the frame with one spelling of every number among its names, and what was spelt in several ways."""
+    cells, several = dict(frame.cells), {}
+    for name, column in frame.cells.items():
+        if column.dtype.kind != "O":
+            continue
+        known = {c: c if c is None else spelt(c) for c in set(column.tolist())}
+        if any(c != word for c, word in known.items()):
+            cells[name] = np.array([known[c] for c in column.tolist()], dtype=object)
+            words = merged(c for c in known if c is not None)
+            several |= {name: words} if words else {}
+    return replace(frame, cells=cells, merged={**frame.merged, **several})
 
 
 def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
@@ -205,7 +222,7 @@ def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
             written[str(name)] = names
         if str(series.dtype) == "category":
             categories.add(str(name))
-            cells[str(name)] = _texts(series.astype(object).tolist(), series.isna().to_numpy())
+            cells[str(name)] = texts(series.astype(object).tolist(), series.isna().to_numpy())
         elif getattr(series.dtype, "kind", "O") in "biuf":
             cells[str(name)] = series.to_numpy(dtype=np.float64, na_value=np.nan)
         elif getattr(series.dtype, "kind", "O") == "M":
@@ -221,6 +238,8 @@ def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin:
     if sp.issparse(data):
         rows, called = sp.csr_array(data, dtype=np.float64), names
         called = _made(rows.shape[1]) if names is None else tuple(map(str, names))
+        if len(set(called)) < len(called):
+            raise bad(origin, "name every column once", f"{len(called)} columns with {len(set(called))} names")
         return cls({}, origin, unnamed=names is None, rows=rows, row_names=called)
     objects = raw(origin, data)
     objects = objects.astype(object) if objects.dtype.kind in "OUS" else numeric(origin, data, False)
@@ -242,10 +261,13 @@ def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray
     a = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if a.ndim != 1:
         raise bad(who, "be one-dimensional", f"shape {a.shape}")
+    if np.ma.is_masked(a):  # a masked cell is a missing one
+        a, gaps = a.data.astype(object), np.ma.getmaskarray(a) | (False if gaps is None else gaps)
+        a = np.where(gaps, None, a)
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
     if a.dtype.kind in "MSU":
-        return a.astype("datetime64[ns]") if a.dtype.kind == "M" else _texts(a.astype(str).tolist(), [False] * a.size)
+        return a.astype("datetime64[ns]") if a.dtype.kind == "M" else texts(a.astype(str).tolist(), [False] * a.size)
     cells = a.tolist()
     gone = np.array([is_gap(c) for c in cells]) if gaps is None else gaps
     kept = [c for c, gap in zip(cells, gone, strict=True) if not gap]
@@ -256,10 +278,10 @@ def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray
     wrong = [type(c).__name__ for c in kept if not isinstance(c, (str, numbers.Real, np.bool_, Decimal))]
     if wrong:
         raise wrong_type(who, "hold numbers, text or dates", wrong[0], "convert it or leave it out")
-    return _texts(cells, gone)
+    return texts(cells, gone)
 
 
-def _texts(cells: list[Any], gaps: Any) -> np.ndarray:
+def texts(cells: list[Any], gaps: Any) -> np.ndarray:
     """Return names without blanks around them, as they are read from files; blanks alone are a missing cell."""
     return np.array(
         [None if gap else as_text(c).strip() or None for c, gap in zip(cells, gaps, strict=True)], dtype=object
@@ -301,17 +323,6 @@ def as_written(values: Any) -> np.ndarray | None:
 def is_gap(cell: Any) -> bool:
     """Whether a cell is missing: None, NaN, NaT, or pandas' NA, which cannot even be compared."""
     return cell is None or type(cell).__name__ == "NAType" or bool(cell != cell)
-
-
-def as_text(value: Any) -> str:
-    """Return how a value is written as a name: 7.0 as "7".
-
-    >>> as_text(7.0), as_text(0.5), as_text("07")
-    ('7', '0.5', '07')
-    """
-    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT:
-        return str(int(value))
-    return str(value)
 
 
 def parsed_number(cell: str) -> float | None:

@@ -14,8 +14,9 @@ import numpy as np
 
 from fedconvex.tables.frame import Frame, parsed_day, parsed_number
 from fedconvex.tables.problems import Trouble
+from fedconvex.tables.spelling import doubles
 
-__all__ = ["MOST_LEVELS", "giving_away", "oddly_written", "sparse_giving_away", "suspicions"]
+__all__ = ["MOST_LEVELS", "giving_away", "oddly_written", "one_number", "sparse_giving_away", "suspicions"]
 
 MOST_LEVELS = 50
 _ENOUGH = 10  # rows (of every class) below which perfect agreement may be chance
@@ -90,7 +91,10 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     if len(levels) == 1:
         yield Trouble(name, f"constant: {kept[0]!r} in every row", "drop")
         return
-    if meant:
+    two = doubles(sorted(levels))
+    if two is not None:
+        yield Trouble(name, one_number(two), "")
+    if meant or two is not None:
         return
     if all(map(_DATE.match, levels)):
         kind = "dates" if parsed_day(kept[0]) is not None else "dates, as text"
@@ -104,6 +108,12 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     elif len(levels) > MOST_LEVELS:
         what = f"text with {len(levels):,} different values ({kept[0][:30]!r}, ...): more than {MOST_LEVELS}"
         yield Trouble(name, what, "drop")
+
+
+def one_number(two: tuple[str, str]) -> str:
+    """Return what to say of two names that are one number."""
+    one, other = sorted(two)
+    return f"{one!r} and {other!r} are one number: to be written alike if they are one name"
 
 
 def oddly_written(cells: list[str]) -> str:

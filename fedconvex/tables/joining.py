@@ -12,6 +12,7 @@ import numpy as np
 from fedconvex._check import bad, text, wrong_type
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
+from fedconvex.tables.spelling import doubles
 
 __all__ = ["Join", "joined", "keyed"]
 
@@ -48,6 +49,9 @@ class Join(NamedTuple):
         for owner, left in self.unmatched.items():
             some = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
             lines.append(f"{owner}: {len(left):,} left out" + (f" ({some})" if left else ""))
+        two = doubles(i for left in self.unmatched.values() for i in left)
+        if two is not None:
+            lines.append(f"ids {two[0]!r} and {two[1]!r} are one number: write them alike")
         return "\n".join(lines)
 
 
@@ -59,7 +63,7 @@ def joined(tables: Any, on: str, drop: Collection[str] = ()) -> Join:
     tables : mapping from owner to table
         What `read_frame` reads: a file, a frame, a mapping from column to values.
     on : str
-        The column of ids. Ids are compared as they are written: "007" is not "7".
+        The column of ids. "7" and "7.0" are one id; otherwise ids are compared as they are written: "007" is not "7".
     drop : collection of str
         Columns to leave out, at whoever has them.
 
@@ -156,4 +160,5 @@ def _side_by_side(parts: list[Frame], on: str) -> Frame:
     written = {name: cells for part in parts for name, cells in part.written.items() if name != on}
     mixed = {name: words for part in parts for name, words in part.mixed.items() if name != on}
     categories = frozenset(name for part in parts for name in part.categories if name != on)
-    return Frame(kept, "the joined tables", mixed=mixed, categories=categories, written=written)
+    merged = {name: words for part in parts for name, words in part.merged.items() if name != on}
+    return Frame(kept, "the joined tables", mixed=mixed, categories=categories, written=written, merged=merged)

@@ -6,6 +6,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, finite, wrong_type
-from fedconvex.tables.frame import EXACT, Frame, as_written
+from fedconvex.tables.frame import Frame, as_written, one_spelling, texts
+from fedconvex.tables.spelling import EXACT
 
 __all__ = ["MAX_BYTES", "plain_numbers", "read_arrays", "read_npz", "read_parquet", "read_svmlight"]
 
@@ -58,7 +60,8 @@ def read_parquet(who: str, file: Path) -> Frame:
         if pa.types.is_boolean(kind) or (whole and np.nanmax(np.abs(cells[c]), initial=0.0) >= EXACT):
             found = as_written(np.array(data[c].to_pylist(), dtype=object))
             written |= {} if found is None else {c: found}
-    return Frame(cells, who, "", {}, frozenset(categories), tuple(c for c in index if c in cells), written=written)
+    index = [c for c in index if c in cells]
+    return one_spelling(Frame(cells, who, "", {}, frozenset(categories), tuple(index), written=written))
 
 
 def _arrow_cells(pa: Any, who: str, cells: Any, kind: Any, is_category: bool) -> np.ndarray:
@@ -75,7 +78,7 @@ def _arrow_cells(pa: Any, who: str, cells: Any, kind: Any, is_category: bool) ->
     if not text and not types.is_string_view(kind):
         raise wrong_type(who, "hold numbers, text or dates", f"{kind}", "convert or leave it out")
     values = cells.to_pylist()
-    return np.array([None if v is None or v != v else str(v) for v in values], dtype=object)
+    return texts(values, [v is None or v != v for v in values])
 
 
 def _index_of(metadata: Any) -> list[str]:
@@ -147,7 +150,7 @@ def _with_roles(who: str, X: Any, names: tuple[str, ...] | None, given: dict[str
         if v.shape != (n,):
             raise bad(f"{who}: {called}", f"have one entry per row of X ({n})", f"shape {v.shape}")
         if v.dtype.kind in "SU" and role != "weight":
-            column = v.astype(str).astype(object)
+            column = texts(v.astype(str).tolist(), [False] * v.size)
         else:
             column = plain_numbers(f"{who}: {called}", v)
             finite(f"{who}: {called}", column)
@@ -156,7 +159,7 @@ def _with_roles(who: str, X: Any, names: tuple[str, ...] | None, given: dict[str
         cells[called], roles[role] = column, called
         if v.dtype.kind in "iu" and (names_ := as_written(v)) is not None:
             written[called] = names_
-    return Frame(cells, who, "", {}, frame.categories, (), roles, frame.unnamed, frame.rows, frame.row_names, written)
+    return one_spelling(replace(frame, cells=cells, origin=who, roles=roles, written=written))
 
 
 def _affordable(who: str, what: str, size: int, most: int) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 
 from fedconvex._check import among, bad, flag, wrong_type
 from fedconvex.tables.columns import Column, Columns
-from fedconvex.tables.frame import Frame, as_text, is_truth, parsed_number
-from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, sparse_giving_away, suspicions
+from fedconvex.tables.frame import Frame, is_truth, parsed_number
+from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, one_number, sparse_giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
+from fedconvex.tables.spelling import as_text, doubles
 
 __all__ = ["Wishes", "planned"]
 
@@ -162,8 +163,9 @@ def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Troub
     """Return what becomes of one column, and note what is wrong with it."""
     role = wishes.keys.get(name)
     if role is not None:
-        found[name] = list(_role_troubles(frame, name, role))
-        return Column(name, "client and domain" if role == "client" and name == wishes.domain else role)
+        found[name] = list(_role_troubles(frame, name, role, wishes))
+        both = role == "client" and name == wishes.domain
+        return Column(name, "client and domain" if both else role, frame.merged.get(name, ""))
     if name in wishes.drop:
         return Column(name, "dropped", "as asked")
     if wishes.features is not None and name not in wishes.features:
@@ -184,7 +186,7 @@ def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Troub
 
 
 def _feature(frame: Frame, name: str, asked: bool) -> Column:
-    cells, note = frame.cells[name], "as asked" if asked else ""
+    cells, note = frame.cells[name], "; ".join(w for w in ("as asked" if asked else "", frame.merged.get(name)) if w)
     if cells.dtype.kind == "f" and not asked:
         return Column(name, "number", _hint(cells))
     if not asked and (cells.dtype.kind == "M" or _readable(frame, name)):
@@ -242,11 +244,14 @@ def _gap_troubles(frame: Frame, name: str, wishes: Wishes) -> Iterator[Trouble]:
         yield Trouble(name, f"{gaps:,} missing of {frame.n:,}", "impute", "median", keep=False)
 
 
-def _role_troubles(frame: Frame, name: str, role: str) -> Iterator[Trouble]:
+def _role_troubles(frame: Frame, name: str, role: str, wishes: Wishes) -> Iterator[Trouble]:
     gaps = frame.missing(name)
     if gaps.any():
         row = int(np.argmax(gaps)) + 1
         yield Trouble(name, f"{int(gaps.sum()):,} missing in the {role} column, the first in row {row}", "", keep=False)
+    two = doubles(c for c in frame.cells[name].tolist() if c is not None) if frame.cells[name].dtype == object else None
+    if two is not None and wishes.guard:
+        yield Trouble(name, f"{one_number(two)} ({role} column)", "", keep=False)
     if role == "weight" and frame.cells[name].dtype.kind != "f":
         raise bad(f"{frame.origin}: weight", "be a column of numbers", f"text in column {name!r}")
 
@@ -269,7 +274,7 @@ def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | N
     name = wishes.target
     if name is None:
         return None, None, []
-    troubles = list(_role_troubles(frame, name, "target"))
+    troubles = list(_role_troubles(frame, name, "target", wishes))
     cells = frame.cells[name]
     if cells.dtype.kind == "O" and name not in wishes.as_category:
         troubles += _class_troubles(frame, name)
@@ -291,7 +296,8 @@ def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | N
         found, code = np.unique(frame.text(name).astype(str), return_inverse=True)
         labels = tuple(found.tolist())
     shown = ", ".join(map(as_text, labels[:6])) + (", ..." if len(labels) > 6 else "")
-    return code.astype(np.float64), Column(name, "target", f"{len(labels)} classes: {shown}", labels), []
+    note = "; ".join(w for w in (f"{len(labels)} classes: {shown}", frame.merged.get(name)) if w)
+    return code.astype(np.float64), Column(name, "target", note, labels), []
 
 
 def _away(frame: Frame, c: Column, y: np.ndarray, labels: Sequence[Any] | None) -> Iterator[Trouble]:

@@ -78,7 +78,8 @@ class ColumnProblems(ValueError):
             lines.append(f"settled by: {settled}" + self._keeping(spelt))
         unsettled = list(dict.fromkeys(repr(t.column) for t in self.troubles if not t.option))
         if unsettled:
-            lines.append(f"to be corrected in the data, or rows to be removed: {', '.join(unsettled)}")
+            words = f"to be corrected in the data, or rows to be removed: {', '.join(unsettled)}"
+            lines.append(words + ("" if settled else self._keeping(spelt)))
         return "\n".join(lines)
 
     def _keeping(self, spelt: object) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.tables.columns import ROLES, Column, Columns
+from fedconvex.tables.spelling import all_differ
 
 __all__ = ["described", "restored"]
 
@@ -65,11 +66,14 @@ def restored(who: str, about: Any, center: np.ndarray, scale: np.ndarray) -> Col
         levels = full["levels"]
         if full["role"] == "category" and not (levels and all(isinstance(v, str) for v in levels)):
             raise bad(f"{where}: levels", "be the categories, as text", f"{levels!r}")
+        if levels is not None and not all_differ(levels):
+            raise bad(f"{where}: levels", "be different names (1, '1' and '1.0' are one)", f"{levels!r}")
         made.append(replace(Column(**full), levels=None if levels is None else tuple(levels)))
     names = [c.name for c in made]
     if len(set(names)) < len(names):
         raise bad(f"{who}: table: columns", "have different names", f"{names}")
     columns = Columns(tuple(made), **{name: about[name] for name in _FIELDS}, center=center, scale=scale)
+    columns.check_features(f"{who}: table")
     d = len(columns.feature_names)
     for name, a in (("center", center), ("scale", scale)):
         if a.shape != (d,) or not np.isfinite(a).all() or (name == "scale" and (a <= 0.0).any()):
