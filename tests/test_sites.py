@@ -17,7 +17,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from campaigns.sites import SHARED, compare, fault_trial, replayed, required_trial, shared
+from campaigns.sites import SHARED, Site, compare, fault_trial, replayed, required_trial, shared
 from test_contract import CONFIGURATIONS, EVERY, kinds
 
 from fedconvex import (
@@ -34,7 +34,7 @@ from fedconvex import (
 )
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, OptimisticAFL
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
-from fedconvex.remote import Exchange, Roster, Site, SiteWarning, in_process, serve
+from fedconvex.remote import Exchange, Roster, SiteWarning, in_process, serve
 from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, fingerprint
 from fedconvex.remote.sockets import unpacked
 

@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from campaigns.sites import compare, shared
+from campaigns.sites import Site, compare, shared
 from test_contract import EVERY, kinds
 
 from fedconvex import Federation, Logistic, Squared, run
 from fedconvex.methods import VIRTUAL, FedMultiBoost, FLGame, GradientResponse, IRMGame, IRMv1
 from fedconvex.problems import GameProblem, InvariantProblem
-from fedconvex.remote import Roster, Site, in_process
+from fedconvex.remote import Roster, in_process
 from fedconvex.remote.messages import MEASURE
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -9,9 +12,12 @@ pytest.importorskip("cryptography")
 
 from fedconvex import Federation, Logistic, Problem, run
 from fedconvex.methods import AgnosticFedAvg, FedMultiBoost, SecureSums
-from fedconvex.remote import Roster, Site, SiteWarning, in_process
+from fedconvex.remote import Limits, Roster, SiteWarning, in_process
+from fedconvex.remote import Site as LimitedSite
 from fedconvex.remote.messages import ASK, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.secure import decode
+
+Site = partial(LimitedSite, limits=Limits(share=math.inf))  # few rows, many rounds
 
 
 def pair(**more):

@@ -17,8 +17,6 @@ import numpy as np
 
 from fedconvex._check import bad, printable, wrong_type
 from fedconvex._files import identity
-from fedconvex.kernels.domains import domains_of
-from fedconvex.problems.protocol import EQUILIBRIUM, MODEL_PER_TASK
 
 __all__ = ["ACK", "ASK", "JOIN", "MEASURE", "REFUSE", "STATISTIC", "UNKNOWN", "Form", "Refused", "Request"]
 
@@ -26,8 +24,6 @@ PROTOCOL = 1
 JOIN, ASK, STATISTIC, MEASURE, REFUSE, UNKNOWN = range(6)  # kinds; UNKNOWN: the site has not joined this session
 ACK = "acknowledged"  # (2,) int64: the rounds whose memory the server has counted on last, and as of its checkpoint
 _LONGEST = 2000  # bytes of a text that are read
-_MODELS = {"w", "c", "z", "gradient", "moved", "own", "own_mean", "total", "mean"}  # fields of messages
-_DOMAINS = {"alpha", "domain_weights", "counts"}
 _KINDS = {"f8", "i8", "u8", "b1", "u1"}  # types of arrays that may travel
 
 
@@ -230,25 +226,6 @@ def unpacked(method: Any, arrays: Mapping[str, np.ndarray], clients: int) -> Any
         v = fields[name]
         fields[name] = np.ascontiguousarray(np.broadcast_to(v, (len(v), clients, *v.shape[2:])))
     return kind(*(v if v.ndim else v.item() for v in (fields[name] for name in kind._fields)))
-
-
-def shapes_of(method: Any, problem: Any, field: str) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes that a field of a message may have in one trajectory; nothing where they are not known.
-
-    Compiled kernels check no length: a shorter array would be read beyond its end, and what stands there be answered.
-    Of a method that is not of this package only ``w`` is known.
-    """
-    model = tuple(problem.model_shape)
-    if field != "w" and not type(method).__module__.startswith("fedconvex."):
-        return ()
-    if field in _MODELS:
-        own = problem.learns in (MODEL_PER_TASK, EQUILIBRIUM)  # (K, d): a client's own (1, d), or what is shared, (d,)
-        return ((1, *model[1:]), model[1:]) if own else (model, (1, *model))
-    if field in _DOMAINS:
-        held = domains_of(problem.federation).held
-        return ((held.shape[1],),)
-    features, before = (model[-1:], (0,)), (model, (*model[:-1], 0))
-    return {"mu": ((),), "rho": ((), (1,), (0,)), "frequency": features, "before": before}.get(field, ())
 
 
 def forms(method: Any) -> tuple[Any, ...]:

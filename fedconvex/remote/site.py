@@ -17,9 +17,11 @@ from fedconvex.draws import Draws
 from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
-from fedconvex.remote.masks import Masks
+from fedconvex.remote.ledger import TRIAL, Audit, Ledger, Limits, question, unknowns
+from fedconvex.remote.masks import CIRCLE, KEYS, Masks
 from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request, unsaid
 from fedconvex.remote.places import Clients, Placed
+from fedconvex.remote.questions import check_measured, check_message
 from fedconvex.remote.reports import report, statistic_of
 from fedconvex.remote.site_files import SiteFile
 
@@ -50,8 +52,17 @@ class Site:
     federation : Federation
         Of one client, this one, named as in the roster.
     checkpoint : path, optional
-        Save there what must be remembered, before each answer, and start from it if it exists. An engine may give an
-        object with ``load`` and ``save`` in its place, such as those of `fedconvex.remote.site_files.SiteFile`.
+        Save there what must be remembered, and how much was answered, before each answer, and start from it if it
+        exists. An engine may give an object with ``load`` and ``save`` in its place, such as those of
+        `fedconvex.remote.site_files.SiteFile`.
+    limits : Limits, optional
+        What is answered at most: by default as many numbers as the rows hold (`Limits`), and without limit to a server
+        in the same process (`in_process`).
+
+    Attributes
+    ----------
+    ledger : Ledger
+        What it has answered, and what it has refused to.
 
     Raises
     ------
@@ -78,6 +89,7 @@ class Site:
         make: Callable[[Federation], Any],
         federation: Federation,
         checkpoint: Any = None,
+        limits: Limits | None = None,
     ) -> None:
         function("Site.make", make)
         instance("Site.federation", federation, Federation)
@@ -91,6 +103,11 @@ class Site:
         self.problem: Any = None
         self.masks: Masks | None = None
         self.hides = hasattr(getattr(method, "sums", None), "mask")  # whether its answers are summed under masks
+        if limits is not None:
+            instance("Site.limits", limits, Limits)
+        self._limited = limits is not None
+        self.ledger = Ledger(limits or Limits(), unknowns(federation), self.label)
+        self.audit = Audit(self.ledger.limits.rows)
         self.own_method: Any = method  # with the numbers of the trajectories that are run
         self.file = checkpoint
         if checkpoint is not None and not hasattr(checkpoint, "load"):
@@ -124,15 +141,55 @@ class Site:
                 return {"header": request._replace(kind=UNKNOWN).header(), "why": messages.text("join first")}
             if request.client != self.number:
                 raise Refused(f"it is for client {request.client}, and this is {self.number}")
-            kinds = {ASK: self._work, STATISTIC: self._statistic, MEASURE: self._measure}
-            if request.kind not in kinds:
-                raise Refused(f"there is no kind {request.kind}")
             with np.errstate(all="ignore"):
-                return {"header": request.header()} | kinds[request.kind](request, arrays)
+                return {"header": request.header()} | self._counted(request, arrays)
         except Refused as error:
             return self._refusal(request, str(error))
         except Exception as error:  # whatever a message makes its readers raise: the server is told, the site stays
             return self._refusal(request, unsaid(f"site {self.label}", error))
+
+    def _counted(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the answer to a question of the method's schedule, as far as the site's limits allow it."""
+        kinds = {ASK: self._work, STATISTIC: self._statistic, MEASURE: self._measure}
+        if request.kind not in kinds:
+            raise Refused(f"there is no kind {request.kind}")
+        asked, models = question(self.session, request.kind, request.round if request.kind == ASK else 0, arrays), 0
+        if not self.ledger.is_known(asked):
+            try:
+                models = self._models(request, arrays)
+            except Refused as error:
+                raise self.ledger.over(str(error)) from None
+            self.ledger.admit(request.kind, request.round, models, self.R)
+        found = kinds[request.kind](request, arrays)
+        if models:
+            self.ledger.enter(request.kind, request.round, models, asked, found)
+        if models or (request.kind == ASK and self.remembers):
+            self.save()
+        return found
+
+    def _models(self, request: Request, arrays: Mapping[str, np.ndarray]) -> int:
+        """Return how many models a question is about, at least 1, after looking at whether rows stand out in them."""
+        hidden = {name: a for name, a in arrays.items() if name not in (CIRCLE, KEYS)} if self.masks else arrays
+        if request.kind == STATISTIC:
+            return 1
+        if request.kind == MEASURE:
+            if request.round < -1:
+                raise Refused(f"there is no round {request.round}")
+            models, w = check_measured(self.method, self.problem, hidden, self.R), hidden.get("w")
+        else:
+            if request.round < 0:
+                raise Refused(f"there is no round {request.round}")
+            models, w = max(int(arrays["trajectories"].size), 1), hidden.get("message/w")
+        shape = getattr(self.problem, "model_shape", ())
+        known = w is not None and w.shape[1:] == shape and w.dtype == np.float64  # others are refused, or no models
+        if known and (why := self.audit.few(self.problem, w)):
+            raise Refused(why)
+        return models
+
+    def in_trial(self) -> None:
+        """Lift the limits unless they were given: the server shares this site's memory, and could read rows there."""
+        if not self._limited:
+            self.ledger.limits, self.audit.rows = TRIAL, TRIAL.rows
 
     def _refusal(self, request: Request, why: str) -> dict[str, np.ndarray]:
         text = messages.text(f"site {self.label}: {why}")
@@ -161,6 +218,8 @@ class Site:
         if found := messages.difference(terms, mine):
             raise Refused(f"the terms differ: {found}")
         key, first, R = (int(arrays[name]) for name in ("key", "first", "trajectories"))
+        if not 1 <= R <= self.ledger.limits.trajectories:
+            raise self.ledger.over(f"it runs {R} trajectories, and the site allows {self.ledger.limits.trajectories}")
         method = chunk_of(self.method, np.uint64(key), range(first, first + R))[0]
         if request.session != self.session:
             self.kept = {}
@@ -180,13 +239,15 @@ class Site:
     def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Do a round's local work, from the memory that the server counts on."""
         rows, acknowledged = arrays.pop("trajectories"), arrays.pop(ACK)
-        whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0 and acknowledged.shape == (2,)
-        if not whole or rows.min() < 0 or rows.max() >= self.R:
-            raise Refused(f"its trajectories are not among {self.R}")
+        whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0
+        if not whole or rows.min() < 0 or rows.max() >= self.R or (np.diff(rows) <= 0).any():
+            raise Refused(f"its trajectories are not different ones of {self.R}")
+        if acknowledged.shape != (2,) or acknowledged.dtype != np.int64:
+            raise Refused("it does not say which rounds it counts on")
         work = self.own_method
         if self.masks is not None:
             work = replace(work, sums=self.masks.sums(work.sums.bits, request, rows, arrays))
-        self._check_message(arrays, rows.size)
+        check_message(self.method, self.problem, arrays, rows.size)
         message = messages.unpacked(self.method, arrays, self.problem.federation.K)
         memory = self._recalled(request.round, acknowledged.tolist())
         clients = np.full((rows.size, 1), self.number, dtype=np.int64)
@@ -196,22 +257,13 @@ class Site:
             reply = work.send(self.problem, reply, clients, draws)
         if self.remembers:
             self.kept[request.round] = memory
-            self.save()
         return {f"reply/{name}": np.ascontiguousarray(v) for name, v in zip(reply._fields, reply, strict=True)}
 
     def save(self) -> None:
-        """Save invitation and memories, if there is a checkpoint: done before each answer that changes a memory."""
+        """Save invitation, memories and the count of answers, if there is a checkpoint: done before each new answer."""
         if self.file is not None:
-            self.file.save(self.joined, self.kept)
-
-    def _check_message(self, arrays: Mapping[str, np.ndarray], R: int) -> None:
-        """Raise `Refused` unless arrays have an axis of R trajectories, and the shapes that kernels expect."""
-        for name, a in arrays.items():
-            if a.ndim and len(a) != R:
-                raise Refused(f"{name[:40]} has shape {a.shape}, for {R} trajectories")
-            shapes = messages.shapes_of(self.method, self.problem, name.removeprefix("message/"))
-            if shapes and (a.shape[1:] not in shapes or a.dtype != np.float64):
-                raise Refused(f"{name} has shape {a.shape}, {a.dtype}, not (R, {', '.join(map(str, shapes[0]))})")
+            counted = {"answered": np.array(self.ledger.numbers), "audited": np.array(self.audit.models)}
+            self.file.save(self.joined | counted, self.kept)
 
     def _recalled(self, now: int, acknowledged: list[int]) -> Any:
         """Return a copy of the memory that a round starts from, and forget all that the server cannot go back to.
@@ -259,6 +311,7 @@ class Site:
         try:
             session = int(joined.pop("session"))
             secret = joined.pop("secret").tobytes() if self.hides else None
+            self.ledger.numbers, self.audit.models = int(joined.pop("answered")), [*joined.pop("audited")]
             self._join(Request(JOIN, 0, int(joined["number"]), session), joined, secret)
             template = self.own_method.memory(self.problem, self.R) if self.remembers else None
             K = self.problem.federation.K

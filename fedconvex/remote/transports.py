@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 def in_process(sites: Iterable[Any]) -> Callable[[int, dict[int, Arrays]], dict[int, Arrays]]:
     """Return a transport to sites of this process, in the order of the roster: for trials, and for tests.
 
-    Arrays are copied both ways, as if they had travelled.
+    Arrays are copied both ways, as if they had travelled. Limits of sites that were not given any are lifted.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ def in_process(sites: Iterable[Any]) -> Callable[[int, dict[int, Arrays]], dict[
     for site in listed:
         if not hasattr(site, "answer"):
             raise wrong_type("in_process: sites", "be Site objects", f"{site!r}")
+        if hasattr(site, "in_trial"):
+            site.in_trial()
 
     def ask(t: int, requests: dict[int, Arrays]) -> dict[int, Arrays]:
         if requests and max(requests) >= len(listed):

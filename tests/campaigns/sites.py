@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,12 @@ from fedconvex.problems import (
     InvariantProblem,
     MultiTaskProblem,
 )
-from fedconvex.remote import Roster, Site, in_process
+from fedconvex.remote import Limits, Roster, in_process
+from fedconvex.remote import Site as LimitedSite
 from fedconvex.remote.rounds import SiteEngine
 from fedconvex.traits import RENORMALISE, lost_reply
 
+Site = partial(LimitedSite, limits=Limits(share=math.inf, rows=0.0))  # few rows, many rounds
 LOSSES = {"linear": Squared(), "logistic": Logistic(), "softmax": Softmax(3)}
 OTHERS = {"tasks", "posterior", "classifiers", "environments", "players"}
 SHARED = [n for n in FEDERATED if kinds(n)[0].split()[-1] in {*LOSSES, *OTHERS}]  # what sites can share

@@ -14,7 +14,7 @@ from fedconvex.driver.returns import leaves
 from fedconvex.engines.flower.nodes import Nodes, refusal
 from fedconvex.engines.flower.records import StateRecord, arrays_of, flwr_app, record
 from fedconvex.federation import Federation
-from fedconvex.remote import Roster, Site
+from fedconvex.remote import Limits, Roster, Site
 from fedconvex.remote.messages import forms, unsaid
 
 __all__ = ["QUIET", "client_app", "server_app"]
@@ -32,6 +32,7 @@ def client_app(
     make: Callable[[Federation], Any],
     load: Callable[[Any], Federation],
     checkpoint: Callable[[Any], str | os.PathLike[str] | None] | None = None,
+    limits: Limits | None = None,
 ) -> Any:
     """Return the ClientApp of a federation: every node is a `fedconvex.remote.Site`.
 
@@ -48,6 +49,8 @@ def client_app(
     checkpoint : callable, optional
         From the node's ``Context`` to the path of a file in which it remembers instead, so that a node may be killed
         and started again; or to None.
+    limits : Limits, optional
+        What a node answers at most, as for `Site`.
 
     Raises
     ------
@@ -73,7 +76,9 @@ def client_app(
     for name, given in {"make": make, "load": load, "checkpoint": checkpoint}.items():
         if name != "checkpoint" or given is not None:
             function(f"client_app: {name}", given)
-    node, app = _Node(method, make, load, checkpoint), ClientApp()
+    if limits is not None:
+        instance("client_app: limits", limits, Limits)
+    node, app = _Node(method, make, load, checkpoint, limits), ClientApp()
     app.query("key")(node.key)
     for register in (app.train, app.evaluate, app.query):
         register()(node.answered)
@@ -87,6 +92,7 @@ class _Node(NamedTuple):
     make: Callable[[Federation], Any]
     load: Callable[[Any], Federation]
     checkpoint: Callable[[Any], str | os.PathLike[str] | None] | None
+    limits: Limits | None
 
     def answered(self, message: Any, context: Any) -> Any:
         """Answer as the site does."""
@@ -99,7 +105,7 @@ class _Node(NamedTuple):
     def _of_site(self, message: Any, context: Any) -> dict[str, np.ndarray]:
         path = None if self.checkpoint is None else self.checkpoint(context)
         store = StateRecord(context.state) if path is None else path
-        site = Site(self.method, self.make, self.load(context), store)
+        site = Site(self.method, self.make, self.load(context), store, self.limits)
         session = site.session
         answer = site.answer(arrays_of(message.content))
         if site.session != session:  # the next message finds another site

@@ -1,0 +1,231 @@
+"""What a site has answered, counted against what its rows hold, and the limits that it sets.
+
+n rows of d columns and their labels are n (d + 1) unknown numbers. A server that chooses the models it asks about can
+determine them once it has about as many answers, whatever the method, and single rows long before: at models along a
+line, far out, the slope of a single row jumps from one to the next, and the gradients differ by that row. So the
+numbers that are answered are counted over all runs of a site, questions are those of its method's schedule, and two
+answers must not differ by one row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import real, whole
+from fedconvex.kernels.row_losses import row_slopes
+from fedconvex.problems.protocol import ONE_MODEL
+from fedconvex.remote.messages import Refused
+
+__all__ = ["TRIAL", "Audit", "Ledger", "Limits", "question", "unknowns"]
+
+_AGAIN = 8  # how often a round may be asked again with other models: by a server that goes back to a checkpoint
+_REMEMBERED = 4096  # questions whose repetition is known
+_SLOPES = 128  # models whose slopes are compared with those of a new one
+_STILL = 1e-13  # slopes that change by less say nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a site answers at most: an option of the site, which no server can change.
+
+    Parameters
+    ----------
+    share : float
+        Numbers answered at most, over all runs, as a multiple of the numbers that the rows hold (rows times columns,
+        and labels); infinity for no limit. A round of `FedAvg` on d columns takes d numbers, its measurement d + 3.
+    trajectories : int
+        Models in one request at most.
+    rounds : int, optional
+        Requests of later rounds are refused; default any.
+    rows : float
+        Answers that differ from an earlier one by fewer rows are refused (problems with one model: in effective
+        number, (sum |delta|)^2 / sum delta^2 of the changes of slopes); never more than a tenth of the site's rows.
+        Losses with kinks do that in honest rounds too: 0 allows it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a limit is out of range.
+
+    Examples
+    --------
+    >>> from fedconvex.remote import Limits
+    >>> Limits(share=5.0).allowed(200 * 11)  # of 200 rows of ten columns and a label
+    11000.0
+    """
+
+    share: float = 1.0
+    trajectories: int = 64
+    rounds: int | None = None
+    rows: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.share != math.inf:
+            real("Limits.share", self.share, low=0.0, strict=True)
+        whole("Limits.trajectories", self.trajectories, low=1)
+        if self.rounds is not None:
+            whole("Limits.rounds", self.rounds, low=1)
+        real("Limits.rows", self.rows, low=0.0)
+
+    def allowed(self, unknown: int) -> float:
+        """Return how many numbers may be answered about so many unknown ones."""
+        return self.share * unknown
+
+
+TRIAL = Limits(share=math.inf, rows=0.0)  # where the server shares the site's memory, and could read the rows there
+
+
+def unknowns(federation: Any) -> int:
+    """Return how many numbers rows hold: entries, those that are stored of sparse rows, and labels."""
+    X = federation.X
+    return int(X.nnz if hasattr(X, "nnz") else X.size) + int(federation.n)
+
+
+class Ledger:
+    """What a site has answered, and what it has refused to.
+
+    Parameters
+    ----------
+    limits : Limits
+    unknown : int
+        Numbers that the rows hold.
+    label
+        What the site is called, in the log.
+
+    Attributes
+    ----------
+    numbers, answers, refused : int
+        Numbers answered, answers that gave new ones, and requests that were refused for the limits' sake.
+
+    Examples
+    --------
+    >>> from fedconvex.remote.ledger import Ledger, Limits
+    >>> Ledger(Limits(), 2200, "north")
+    Ledger(0 numbers in 0 answers, 0% of the 2,200 that the rows hold; at most 2,200; 0 refused)
+    """
+
+    def __init__(self, limits: Limits, unknown: int, label: Any) -> None:
+        self.limits, self.unknown, self.label = limits, unknown, label
+        self.numbers, self.answers, self.refused = 0, 0, 0
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._asked: dict[tuple[int, int], int] = {}  # models by kind and round
+        self._told = 0.5  # share of the allowance at which the log speaks next
+
+    def __repr__(self) -> str:
+        most, share = self.limits.allowed(self.unknown), self.numbers / max(self.unknown, 1)
+        limit = "no limit" if most == math.inf else f"at most {most:,.0f}"
+        counted = f"{self.numbers:,} numbers in {self.answers:,} answers, {share:.0%} of the {self.unknown:,}"
+        return f"Ledger({counted} that the rows hold; {limit}; {self.refused:,} refused)"
+
+    def is_known(self, question: bytes) -> bool:
+        """Whether a question was answered before: its answer says nothing new."""
+        return question in self._known
+
+    def admit(self, kind: int, t: int, models: int, trajectories: int) -> None:
+        """Let a new question pass.
+
+        Raises
+        ------
+        Refused
+            If it is none of the schedule, or nothing more may be answered.
+        """
+        name, most = (kind, t), self.limits.rounds
+        if most is not None and t >= most:
+            raise self.over(f"round {t} is not one of the {most} that the site allows")
+        if self.numbers >= self.limits.allowed(self.unknown):
+            raise self._full(0)
+        if self._asked.get(name, 0) + models > _AGAIN * trajectories:
+            raise self.over(f"round {t} asks for more models than its method has in a round")
+
+    def enter(self, kind: int, t: int, models: int, question: bytes, answer: Mapping[str, np.ndarray]) -> None:
+        """Count what a new question is answered.
+
+        Raises
+        ------
+        Refused
+            If there is no room for as many numbers.
+        """
+        size = sum(int(a.size) for a in answer.values())
+        most = self.limits.allowed(self.unknown)
+        if self.numbers + size > most:
+            raise self._full(size)
+        self.numbers, self.answers = self.numbers + size, self.answers + 1
+        self._asked[kind, t] = self._asked.get((kind, t), 0) + models
+        if len(self._asked) > _REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+        self._known[question] = None
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        if self.numbers > self._told * min(most, self.unknown):
+            self._told = max(2.0 * self._told, 2.0 ** math.ceil(math.log2(self.numbers / min(most, self.unknown))))
+            logging.getLogger("fedconvex").warning("site %s: %r", self.label, self)
+
+    def over(self, why: str) -> Refused:
+        """Count a refusal, and return it."""
+        self.refused += 1
+        logging.getLogger("fedconvex").warning("site %s: refused: %s; %r", self.label, why, self)
+        return Refused(why)
+
+    def _full(self, size: int) -> Refused:
+        counted = f"{self.numbers:,} numbers are answered about rows that hold {self.unknown:,}"
+        more = f", and {size:,} more are asked for" if size else ""
+        return self.over(f"{counted}{more}: its operator allows no more (Limits(share={self.limits.share:g}))")
+
+
+def question(session: int, kind: int, t: int, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return the digest of a question; measurements and statistics do not depend on the round."""
+    h = hashlib.blake2b(repr((session, kind, t)).encode(), digest_size=16)
+    for name in sorted(arrays):
+        a = arrays[name]
+        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
+        h.update(a.tobytes())
+    return h.digest()
+
+
+class Audit:
+    """Whether answers about models differ by fewer rows than a limit: then their difference would be these rows.
+
+    Parameters
+    ----------
+    rows : float
+        As in `Limits`.
+    """
+
+    def __init__(self, rows: float) -> None:
+        self.rows = rows
+        self.models: list[np.ndarray] = []  # the last that were answered, which a checkpoint holds
+        self._slopes: list[np.ndarray] = []  # and the slopes of the rows there
+
+    def few(self, problem: Any, w: np.ndarray) -> str:
+        """Return why models (R, *model) must not be answered, or nothing; those that may be are kept."""
+        least = min(self.rows, 0.1 * problem.federation.n)
+        if problem.learns != ONE_MODEL or least <= 1.0 or not np.isfinite(w).all():
+            return ""
+        if len(self._slopes) < len(self.models):
+            self._slopes = _slopes_at(problem, np.array(self.models))
+        new = _slopes_at(problem, w)
+        for i, S in enumerate(new):
+            for before in (*self._slopes, *new[:i], np.zeros_like(S)):
+                delta = np.abs(S - before).sum(axis=1)
+                if delta.max() > _STILL and delta.sum() ** 2 < least * np.square(delta).sum():
+                    return "its answer would differ from an earlier one, or from nothing, by a single row"
+        self.models, self._slopes = [*self.models, *w.copy()][-_SLOPES:], [*self._slopes, *new][-_SLOPES:]
+        return ""
+
+
+def _slopes_at(problem: Any, w: np.ndarray) -> list[np.ndarray]:
+    """Return the slopes (n, C) of a site's rows at each of R models."""
+    fed, out = problem.federation, []
+    for one in w:
+        S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
+        row_slopes(problem.row_loss, S, problem.row_labels)
+        out.append(S)
+    return out

@@ -1,0 +1,145 @@
+"""What a method's schedule asks of a site: the fields of its messages, and what its certificate is measured at.
+
+Compiled kernels check no length: a shorter array would be read beyond its end, and what stands there be answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.kernels.domains import domains_of
+from fedconvex.loss_traits import traits
+from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
+from fedconvex.remote.messages import Refused, forms
+from fedconvex.solvers.gaussians import packed_size
+
+__all__ = ["FIELDS", "check_measured", "check_message"]
+
+_FLOATS = np.dtype(np.float64)
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Field(NamedTuple):
+    """A field of messages: the shapes that it may have in one trajectory, and the rule of its numbers."""
+
+    shapes: Callable[[Any, Any], Shapes]  # of method and problem
+    rule: str = ""
+    keeps: Callable[[np.ndarray], np.ndarray] | None = None
+    dtype: np.dtype[Any] = _FLOATS
+
+
+def _models(method: Any, problem: Any) -> Shapes:
+    """Return the shape of a model: of (K, d), what is shared, or a client's own one, is (d,)."""
+    model = tuple(problem.model_shape)
+    return (model[1:] if problem.learns in (MODEL_PER_TASK, EQUILIBRIUM) else model,)
+
+
+def _before(method: Any, problem: Any) -> Shapes:
+    model = tuple(problem.model_shape)
+    return model, (*model[:-1], 0)
+
+
+def _by_domain(method: Any, problem: Any) -> Shapes:
+    return ((domains_of(problem.federation).held.shape[1],),)
+
+
+def _number(method: Any, problem: Any) -> Shapes:
+    return ((1,), (0,)) if problem.learns == POSTERIOR else ((),)
+
+
+def _features(method: Any, problem: Any) -> Shapes:
+    return tuple(problem.model_shape)[-1:], (0,)
+
+
+def _asks(method: Any, problem: Any) -> Shapes:
+    return ((0,), (1,)) if method.rho == "auto" else ((0,),)
+
+
+def _shift(method: Any, problem: Any) -> Shapes:
+    return ((problem.federation.d,),)
+
+
+def _precision(method: Any, problem: Any) -> Shapes:
+    return ((packed_size(problem.federation.d, problem.diagonal),),)
+
+
+_MODEL, _WEIGHTS = Field(_models), Field(_by_domain, "not be negative", lambda a: ~(a < 0.0))
+_SWITCH = Field(lambda method, problem: (), dtype=np.dtype(bool))
+FIELDS = {
+    **dict.fromkeys(("w", "c", "z", "gradient", "moved", "own", "own_mean", "total", "mean"), _MODEL),
+    **dict.fromkeys(("alpha", "domain_weights", "counts"), _WEIGHTS),
+    "before": Field(_before),
+    "mu": Field(_number, "be finite and not negative", lambda a: (a >= 0.0) & np.isfinite(a)),
+    "rho": Field(_number, "be positive and finite", lambda a: (a > 0.0) & np.isfinite(a)),
+    "frequency": Field(_features, "not be negative", lambda a: ~(a < 0.0)),
+    "first": _SWITCH,
+    "counting": _SWITCH,
+    "precision": Field(_precision),
+    "shift": Field(_shift),
+    "asks": Field(_asks),
+}
+
+
+def check_message(method: Any, problem: Any, arrays: Mapping[str, np.ndarray], R: int) -> None:
+    """Raise `Refused` unless the fields of a message are what kernels expect of R trajectories.
+
+    Of a method that is not of this package only ``w`` is known, and that arrays have an axis of R trajectories.
+    """
+    ours, fields = type(method).__module__.startswith("fedconvex."), [k.removeprefix("message/") for k in arrays]
+    kind = next((k for k in forms(method) if set(k._fields) == set(fields)), None)
+    if kind is None:
+        raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields))}"[:200])
+    apart = {*getattr(kind, "per_client", ()), *getattr(kind, "per_place", ())}
+    for name, (key, a) in zip(fields, arrays.items(), strict=True):
+        if a.ndim and len(a) != R:
+            raise Refused(f"{key[:40]} has shape {a.shape}, for {R} trajectories")
+        if name in FIELDS and (ours or name == "w"):
+            _check_field(key, FIELDS[name], a, FIELDS[name].shapes(method, problem), name in apart)
+    if (arrays.get("message/rho", np.zeros(0)) >= 2.0).any() and problem.learns == POSTERIOR:
+        raise Refused("message/rho must lie in (0, 2)")
+
+
+def _check_field(key: str, field: Field, a: np.ndarray, shapes: Shapes, apart: bool) -> None:
+    """Raise `Refused` unless an array (R, *shape), (R, 1, *shape) where it is sent apart, fits its field."""
+    wanted = [(1, *shape) if apart else shape for shape in shapes]
+    fits = a.ndim > 0 and a.shape[1:] in wanted if shapes else a.ndim == 0
+    if not fits or a.dtype != field.dtype:
+        shape = f"(R, {', '.join(map(str, wanted[0]))})" if shapes else "()"
+        raise Refused(f"{key} has shape {a.shape}, {a.dtype}, not {shape}, {field.dtype}")
+    if field.keeps is not None and not field.keeps(a).all():
+        raise Refused(f"{key} must {field.rule}")
+
+
+def check_measured(method: Any, problem: Any, asked: Mapping[str, np.ndarray], R: int) -> int:
+    """Return how many models a request measures.
+
+    Raises
+    ------
+    Refused
+        If the certificate of the method is not made of what it asks for, or it has more than R models.
+    """
+    wanted = _measured(method, problem)
+    if asked.keys() not in wanted:
+        names = " or ".join(", ".join(sorted(names)) for names in wanted)
+        raise Refused(f"the certificate of {type(method).__name__} is not made of it: it must hold {names}")
+    sizes = {len(a) if a.ndim else 0 for a in asked.values()}
+    if len(sizes) > 1 or not 1 <= max(sizes) <= R:
+        shapes = ", ".join(f"{a.shape}" for a in asked.values())
+        raise Refused(f"its arrays have shape {shapes}, not of at most {R} models, as many as are run")
+    if (asked.get("alpha", np.zeros(0)) < 0.0).any():
+        raise Refused("its weights of domains must not be negative")
+    return max(sizes)
+
+
+def _measured(method: Any, problem: Any) -> list[set[str]]:
+    """Return the names of arrays that the method's certificate is measured at."""
+    learns, plain = problem.learns, [{"w"}]
+    if learns == ONE_MODEL:  # by domain where the method has a measure of its own
+        return [*plain, {"w", "alpha"}] if hasattr(method, "measure") else plain
+    if learns == INVARIANT_MODEL:
+        return [*plain, {"moments"}] if traits(problem.loss).quadratic else plain
+    kinds = {EQUILIBRIUM: {"w", "own"}, POSTERIOR: {"precision", "shift"}, ENSEMBLE: {"w", "alpha"}}
+    return [kinds[learns]] if learns in kinds else plain

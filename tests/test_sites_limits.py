@@ -1,0 +1,357 @@
+"""A server that reads rows out of answers, and what a site refuses it: schedule, ledger, audit."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import warnings
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+from campaigns.sites import SHARED, shared
+from test_contract import EVERY, kinds
+
+from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, methods, run
+from fedconvex.methods import AFL, SCAFFOLD, IRMv1
+from fedconvex.problems import InvariantProblem
+from fedconvex.remote import Limits, Roster, Site, in_process
+from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
+from fedconvex.remote.questions import FIELDS
+from fedconvex.remote.rounds import SiteEngine
+
+VERTICAL = {
+    "FedBCD", "HyFDCA", "HybridDualAscent", "TrackedBlockDescent", "VerticalAcceleratedGradient",
+    "VerticalGradientDescent", "VerticalNewtonCG",
+}  # fmt: skip
+OPEN = Limits(share=math.inf, trajectories=1 << 20, rows=0.0)
+MAKE = lambda fed: Problem(fed, Logistic())  # noqa: E731
+
+
+def patients(n=40, d=3, seed=0):
+    """One client of n rows whose last column is an intercept, and labels of one half each."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=(n, d - 1)), np.ones(n)])
+    return Federation.from_clients([(X, np.where(np.arange(n) % 2, 1.0, -1.0))], labels=["north"])
+
+
+class Server:
+    """A server that asks what it likes, signed as it should be."""
+
+    def __init__(self, site, method, fed, make=MAKE, trajectories=1, seed=0):
+        self.site, self.round, self.refusals = site, -1, []
+        seen, answered = [], []
+
+        def ask(t, requests):
+            seen.append(requests[0])
+            answered.append(site.answer(requests[0]))
+            return {0: answered[-1]}
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            SiteEngine(method, Roster.of(make, fed, patience=1), ask, np.uint64(seed), trajectories)
+        self.session, self.joined = int(seen[0]["header"][4]), answered[0]
+
+    def asks(self, kind, t, **arrays):
+        """The answer, or None."""
+        header = Request(kind, t, 0, self.session, fingerprint(arrays)).header()
+        answer = self.site.answer({"header": header, **arrays})
+        if answer["header"][1] != kind:
+            self.refusals.append(answer["why"].tobytes().decode())
+            return None
+        return answer
+
+    def measured(self, w):
+        """Gradients at models (R, d), or None: one round a request."""
+        self.round += 1
+        answer = self.asks(MEASURE, self.round, w=w)
+        return None if answer is None else answer["gradient"]
+
+    def worked(self, w):
+        """The same from local work."""
+        self.round += 1
+        numbers, none = np.arange(len(w)), np.full(2, -1)
+        answer = self.asks(ASK, self.round, trajectories=numbers, acknowledged=none, **{"message/w": w})
+        return None if answer is None else answer["reply/g"][:, 0]
+
+
+def rows_read(ask, fed, models, requests, seed=1):
+    """Rows (n', d) that a server makes out of gradients at models on a line: where one jumps by a single row.
+
+    At S (a + t b), S large, the slope of row i is 0 or +-1 and jumps at t_i = -x_i'a/x_i'b, the gradient by x_i/n.
+    Intervals in which it jumps are halved; a jump whose entry at the intercept is +-1/n is one row.
+    """
+    n, d, rng, S = fed.n, fed.d, np.random.default_rng(seed), 1e9
+    a, b = rng.normal(size=d), rng.normal(size=d)
+    found, known, left, spent = {}, {}, [], 0
+
+    def gradients(ts):
+        nonlocal spent
+        spent += 1
+        answers = ask(np.ascontiguousarray([S * (a + t * b) for t in ts]))
+        if answers is not None:
+            known.update(zip(ts, answers, strict=True))
+
+    ends = np.tan(np.linspace(-1.55, 1.55, models)).tolist()
+    gradients(ends)
+    left = list(itertools.pairwise(ends))
+    while left and spent < requests:
+        new = []
+        for s, t in left:
+            jump = known[t] - known[s] if s in known and t in known else np.zeros(d)
+            if abs(abs(jump[-1]) * n - 1.0) < 1e-6:
+                found[s] = jump / jump[-1]
+            elif np.abs(jump).max() > 1e-9 / n and t - s > 1e-12:
+                new.append((s, 0.5 * (s + t), t))
+        new = new[:models]
+        if not new:
+            break
+        gradients([m for _, m, _ in new])
+        left = [pair for s, m, t in new for pair in ((s, m), (m, t)) if m in known]
+    return np.array([*found.values()]).reshape(-1, d)
+
+
+def one_by_one(ask):
+    """Ask about a model in each of as many rounds; NaN where nothing is answered."""
+
+    def asked(W):
+        found = [ask(w[None]) for w in W]
+        return np.array([w * np.nan if g is None else g[0] for w, g in zip(W, found, strict=True)])
+
+    return asked
+
+
+def right(rows, fed):
+    """How many of a site's rows are among those that were read, to seven digits."""
+    if not len(rows):
+        return 0
+    off = np.abs(fed.X[:, None] - rows[None]).max(axis=2).min(axis=1)
+    return int((off < 1e-6).sum())
+
+
+@pytest.mark.parametrize("how", ["measured", "worked"])
+def test_a_server_reads_rows_out_of_answers_where_nothing_is_limited(how):
+    """The attack: more than nine of ten rows in a dozen requests of 128 models each."""
+    fed, method = patients(), FedSGD(step_size=0.5)
+    server = Server(Site(method, MAKE, fed, limits=OPEN), method, fed, trajectories=128)
+    assert right(rows_read(getattr(server, how), fed, 128, 12), fed) > 0.9 * fed.n
+    assert server.refusals == []
+
+
+@pytest.mark.parametrize("how", ["measured", "worked"])
+def test_a_site_refuses_it(how):
+    """Many models at once, or in as many rounds as a server likes: hardly a row is read."""
+    fed, method = patients(), FedSGD(step_size=0.5)
+    site = Site(method, MAKE, fed)
+    server = Server(site, method, fed, trajectories=128)
+    assert server.joined["header"][1] == REFUSE
+    assert b"runs 128 trajectories, and the site allows 64" in server.joined["why"].tobytes()
+    server = Server(site, method, fed)  # joins as a run of one trajectory, and asks about many models all the same
+    assert server.joined["header"][1] == JOIN
+    assert right(rows_read(getattr(server, how), fed, 128, 12), fed) == 0
+    assert server.refusals
+    patient = one_by_one(getattr(server, how))
+    assert right(rows_read(patient, fed, 16, 200), fed) <= 1
+    assert site.ledger.numbers <= site.ledger.unknown == 40 * 4
+    assert site.ledger.refused > 10
+
+
+def test_a_count_alone_would_not_do():
+    """With the audit off, single rows are read within the ledger; with the ledger open, none as a difference."""
+    fed, method = patients(), FedSGD(step_size=0.5)
+    read = {}
+    for name, limits in {"count": Limits(rows=0.0), "audit": Limits(share=math.inf)}.items():
+        server = Server(Site(method, MAKE, fed, limits=limits), method, fed)
+        one = one_by_one(server.worked)
+        read[name] = right(rows_read(one, fed, 16, 200), fed)
+    assert read["count"] >= 5
+    assert read["audit"] == 0
+
+
+def test_a_site_that_starts_again_still_knows_what_it_answered(tmp_path):
+    """The pair of models whose answers differ by one row: one before, one after."""
+    fed, method = patients(), FedSGD(step_size=0.5)
+    a, b = np.array([1.0, 0.3, 0.2]), np.array([0.1, 1.0, -0.4])
+    ts = np.sort(-(fed.X @ a) / (fed.X @ b))
+    i = int(np.argmax(np.diff(ts[5:-5]))) + 5
+    middle = [0.5 * (ts[j] + ts[j + 1]) for j in (i, i + 1)]  # before and after one row's jump
+    models = [1e9 * (a + t * b)[None] for t in middle]
+    build = lambda: Site(method, MAKE, fed, checkpoint=tmp_path / "north")  # noqa: E731
+    assert Server(build(), method, fed).measured(models[0]) is not None
+    server = Server(build(), method, fed)
+    assert server.measured(models[1]) is None
+    assert "by a single row" in server.refusals[0]
+
+
+def test_the_ledger_counts_numbers_over_all_runs_and_lives(tmp_path):
+    fed, method = patients(), FedAvg(step_size=0.5, local_steps=2)
+    site = Site(method, MAKE, fed, checkpoint=tmp_path / "north", limits=Limits(share=0.5))
+    server, w = Server(site, method, fed), np.zeros((1, 3))
+    assert server.measured(w) is not None
+    assert (site.ledger.numbers, site.ledger.answers) == (1 + 3 + 1 + 1, 1)  # value, gradient, error, off
+    assert server.measured(w) is not None  # the same model, a round later: nothing new
+    counted = site.ledger.numbers
+    server = Server(site, method, fed, seed=1)  # another run
+    assert server.joined["header"][1] == JOIN
+    assert site.ledger.numbers == counted
+    again = Site(method, MAKE, fed, checkpoint=tmp_path / "north", limits=Limits(share=0.5))  # another life
+    assert again.ledger.numbers == counted
+    server = Server(again, method, fed, seed=1)
+    rng = np.random.default_rng(0)
+    while server.measured(rng.normal(size=(1, 3))) is not None:
+        assert again.ledger.numbers <= 80
+    assert again.ledger.numbers > 80 - 6
+    assert "allows no more (Limits(share=0.5))" in server.refusals[-1]
+    assert "of the 160 that the rows hold; at most 80; 1 refused)" in repr(again.ledger)
+
+
+def test_requests_outside_of_the_schedule_are_refused():
+    fed = Federation.from_arrays(np.eye(4), [1.0, -1.0, 1.0, -1.0], [0, 0, 0, 0], domains=["a", "a", "b", "b"])
+    w, alpha, one = np.zeros((1, 4)), np.ones((1, 2)), np.zeros(1, dtype=np.int64)
+    none = np.full(2, -1)
+    plain, agnostic = FedSGD(step_size=0.5), AFL(step_size=0.1, domain_step_size=0.1)
+    game = lambda f: InvariantProblem(f, Logistic(), 0.3)  # noqa: E731
+    work = {"acknowledged": none, "message/w": w}
+    single = Federation.from_arrays(np.eye(4), [1.0, -1.0, 1.0, -1.0], [0, 0, 0, 0])
+    for method, make, kind, t, arrays, said in (
+        (plain, MAKE, MEASURE, 0, {"w": w, "alpha": alpha}, "the certificate of FedSGD is not made of it"),
+        (plain, MAKE, MEASURE, 0, {"w": np.zeros((2, 4))}, "not of at most 1 models"),
+        (plain, MAKE, MEASURE, -2, {"w": w}, "there is no round -2"),
+        (plain, MAKE, ASK, -1, {**work, "trajectories": one}, "there is no round -1"),
+        (plain, MAKE, ASK, 20, {**work, "trajectories": one}, "round 20 is not one of the 20"),
+        (plain, MAKE, ASK, 0, {**work, "trajectories": np.zeros(2, np.int64)}, "not different ones of 1"),
+        (plain, MAKE, ASK, 0, {"trajectories": one, "acknowledged": np.zeros(2), "message/w": w}, "counts on"),
+        (plain, MAKE, STATISTIC, -1, {"name": np.frombuffer(b"smoothness", np.uint8)}, "needs no statistic"),
+        (agnostic, MAKE, MEASURE, 0, {"w": w, "alpha": np.ones((1, 3))}, "have shape (1, 3)"),
+        (IRMv1(step_size=0.1), game, MEASURE, 0, {"moments": np.ones(1)}, "the certificate of IRMv1"),
+    ):
+        own = single if make is game else fed
+        site = Site(method, make, own, limits=Limits(share=math.inf, rounds=20))
+        server, counted = Server(site, method, own, make), site.ledger.numbers
+        assert server.asks(kind, t, **arrays) is None, said
+        assert said in server.refusals[0], server.refusals
+        assert site.ledger.numbers == counted
+
+
+def test_a_round_is_asked_again_a_few_times_only():
+    """A server that goes back to its checkpoint may ask another question in the same round; not as many as it likes."""
+    fed, method = patients(), FedSGD(step_size=0.5)
+    server = Server(Site(method, MAKE, fed, limits=OPEN), method, fed)
+    rng = np.random.default_rng(0)
+    found = [server.asks(MEASURE, 3, w=rng.normal(size=(1, 3))) is not None for _ in range(12)]
+    assert found == [True] * 8 + [False] * 4
+    assert "asks for more models than its method has in a round" in server.refusals[0]
+
+
+def test_runs_within_their_limits_are_not_disturbed_and_are_logged(caplog):
+    """The bits of one process; the log says at half, and at all, of what the rows hold, and when it is over."""
+    rng = np.random.default_rng(2)
+    clients = [(rng.normal(size=(60, 3)), rng.choice([-1.0, 1.0], 60)) for _ in range(2)]
+    fed = Federation.from_clients(clients, labels=["north", "east"])
+    make = lambda f: Problem(f, Logistic(), 0.1)  # noqa: E731
+    method = SCAFFOLD(step_size=0.5, local_steps=2)
+    sites = [Site(method, make, fed.subset([k]), limits=Limits(share=1.1, rounds=20)) for k in range(2)]
+    plain = in_process(sites)
+    with caplog.at_level(logging.WARNING, "fedconvex"):
+        result = run(method, Roster.of(make, fed), transport=plain, rounds=20, tol=0)
+    np.testing.assert_array_equal(result.state.w, run(method, make(fed), rounds=20, tol=0).state.w)
+    assert sites[0].ledger.numbers == 20 * 6 + 21 * 6  # 2 d of SCAFFOLD a round; value, gradient, two of rounding
+    assert "site north: Ledger(" in caplog.text
+    assert "% of the 240 that the rows hold" in caplog.text
+
+
+def test_trials_in_one_process_are_not_limited_unless_asked_to():
+    fed, method = patients(12), FedSGD(step_size=0.5)
+    for limits, share in ((None, math.inf), (Limits(share=0.1), 0.1)):
+        site = Site(method, MAKE, fed, limits=limits)
+        in_process([site])
+        assert site.ledger.limits.share == share
+
+
+def test_limits_are_checked():
+    fed = patients(4)
+    for wrong, said in (
+        ({"share": 0.0}, "Limits.share"),
+        ({"share": math.nan}, "Limits.share"),
+        ({"trajectories": 0}, "Limits.trajectories"),
+        ({"rounds": 0}, "Limits.rounds"),
+        ({"rows": -1.0}, "Limits.rows"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=said):
+            Limits(**wrong)
+    with pytest.raises(TypeError, match=r"Site.limits must be"):
+        Site(FedSGD(step_size=0.1), lambda f: Problem(f, Squared()), fed, limits=1.0)
+
+
+# ---------------------------------------------------------------- fields of messages
+
+
+def test_every_field_of_every_message_has_a_rule():
+    """Of all methods that sites carry out: a field without one would reach kernels as it came."""
+    seen = set()
+    for name in methods.__all__:
+        kind = getattr(methods, name)
+        returned = get_type_hints(getattr(kind, "broadcast", None) or (lambda: None)).get("return")
+        for message in get_args(returned) or (returned,):
+            if not VERTICAL & {name} and hasattr(message, "_fields"):
+                assert set(message._fields) <= FIELDS.keys(), (name, message)
+                seen |= set(message._fields)
+    assert seen == FIELDS.keys()
+
+
+def signed(arrays, header):
+    return {"header": Request(*header[1:5].tolist(), fingerprint(arrays)).header(), **arrays}
+
+
+def spoiled(a):
+    """Shapes, types and numbers that a field cannot have."""
+    yield a[None] if a.ndim else np.zeros(3)
+    yield np.zeros((*a.shape, 2), a.dtype)
+    yield a.astype(np.float32) if a.dtype.kind == "f" else a.astype(np.float64) + 0.5
+    yield a.astype(np.int64) if a.dtype.kind == "f" else a.astype(np.uint8)
+    if a.ndim > 1 and a.shape[-1] > 1:
+        yield np.ascontiguousarray(a[..., :-1])
+        yield np.zeros((*a.shape[:-1], 10**5), a.dtype)
+
+
+RANGES = {"rho": [-1.0, 0.0, np.nan, np.inf], "mu": [-1.0, np.nan, np.inf], "alpha": [-1.0], "counts": [-1.0]}
+RANGES |= {"domain_weights": [-1.0], "frequency": [-1.0]}
+
+
+def check_fields(name):
+    kind = kinds(name)[0]
+    method = EVERY[name]
+    fed, make = shared(name, kind, False)
+    sites, seen = [Site(method, make, fed.subset([k]), limits=OPEN) for k in range(fed.K)], []
+    plain = in_process(sites)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        watched = lambda t, r: seen.extend(r.values()) or plain(t, r)  # noqa: E731
+        run(method, Roster.of(make, fed), transport=watched, rounds=2, tol=0)
+    tried = 0
+    for request in [a for a in seen if a["header"][1] in (ASK, MEASURE)]:
+        site, own = sites[int(request["header"][3])], {k: a for k, a in request.items() if k != "header"}
+        for field, a in own.items():
+            wrong = list(spoiled(a))
+            wrong += [np.full_like(a, v) for v in RANGES.get(field.removeprefix("message/"), ()) if a.size]
+            for b in wrong if field not in ("acknowledged", "moments") else ():
+                if b.shape == a.shape and b.dtype == a.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+                    continue
+                answer = site.answer(signed(own | {field: b}, request["header"]))
+                assert answer["header"][1] == REFUSE, (name, field, b.shape, b.dtype)
+                said = answer["why"].tobytes().decode()
+                assert "the log of the site says more" not in said, (name, field, b.shape, said)  # not by luck
+                tried += 1
+    assert tried > 5, name
+
+
+def test_fields_of_messages_are_checked():
+    for name in ("VIRTUAL", "SCAFFOLD", "MOCHA clock", "AFL"):
+        check_fields(next(n for n in SHARED if n.startswith(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", {type(EVERY[name]).__name__: name for name in SHARED}.values())
+def test_fields_of_all_methods_are_checked(name):
+    check_fields(name)
