@@ -50,7 +50,7 @@ class Server:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            SiteEngine(method, Roster.of(make, fed, patience=1), ask, np.uint64(seed), trajectories)
+            SiteEngine(method, Roster.of(make, fed, patience=1, required=()), ask, np.uint64(seed), trajectories)
         self.session, self.joined = int(seen[0]["header"][4]), answered[0]
 
     def asks(self, kind, t, **arrays):
