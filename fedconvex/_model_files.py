@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from fedconvex import __version__
 from fedconvex._check import bad, finite, numeric
 from fedconvex._files import npz, read_place, write_file
+from fedconvex._sparse import sound_csr
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
@@ -220,7 +221,7 @@ def _features(who: str, X: Any, names: Sequence[str]) -> Any:
         found = [str(c) for c in given]
         cure = f"pass X[{list(names)!r}]" if set(names) <= set(found) else ""
         raise bad(who, f"have the columns {', '.join(names)}, in this order", ", ".join(found), cure)
-    rows = sp.csr_array(X) if sp.issparse(X) else numeric(who, X, copy=False)
+    rows = sp.csr_array(sound_csr(who, X)) if sp.issparse(X) else numeric(who, X, copy=False)
     if rows.ndim != 2 or rows.shape[1] != len(names):
         raise bad(who, f"have {len(names)} columns", f"shape {rows.shape}")
     finite(who, np.asarray(rows.data) if sp.issparse(rows) else rows)  # type: ignore[union-attr]

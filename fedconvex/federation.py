@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex import _html
 from fedconvex._check import bad, finite, flag, items, numeric, raw, real, vector, whole, wrong_type
+from fedconvex._sparse import rows_given
 from fedconvex.federation_input import (
     as_listed,
     client_row_weights,
@@ -168,14 +169,12 @@ class Federation:
         labels, code = np.unique(who, return_inverse=True)
         order = np.argsort(code, kind="stable")
         ptr = np.concatenate([[0], np.cumsum(np.bincount(code, minlength=labels.size))])
-        domain = names = None
-        if domains is not None:
-            domain, names = encode_domains(domains, labels, code, n)
-            domain = domain[order]
+        domain, names = (None, None) if domains is None else encode_domains(domains, labels, code, n)
+        domain = None if domain is None else domain[order]
         labels_y = numeric("Federation.y", y, copy=False)
         if labels_y.shape != (n,):
             raise bad("Federation.y", f"have one label per row of X ({n})", f"shape {labels_y.shape}")
-        rows = sealed(X.tocsr()[order] if sp.issparse(X) else numeric("Federation.X", X, copy=False)[order])
+        rows = sealed(rows_given("Federation.X", X)[order])
         weight = None if sample_weight is None else vector("Federation.sample_weight", sample_weight, n)[order]
         return cls(rows, frozen(labels_y[order]), ptr, labels, domain, names, sample_weight=weight)
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, finite, items, numeric, raw, vector, wrong_type
+from fedconvex._sparse import read_only_throughout, sound_csr
 
 __all__ = [
     "as_listed",
@@ -34,7 +35,9 @@ def sealed(X: Any) -> Any:
     if not sp.issparse(X):
         return frozen(X)
     X.sum_duplicates()
-    X.data.flags.writeable = False
+    for a in (X.data, X.indices, X.indptr):
+        while isinstance(a, np.ndarray):
+            a.flags.writeable, a = False, a.base
     return X
 
 
@@ -85,10 +88,11 @@ def matrix(X: Any) -> Any:
         dense = numeric("Federation.X", X, copy=False)
         finite("Federation.X", dense)
         return owned(dense, X)
-    if X.dtype.kind not in "fiub":
-        raise wrong_type("Federation.X", "hold real numbers", f"dtype {X.dtype}")
-    shared = getattr(X, "has_canonical_format", False) and X.format == "csr" and not X.data.flags.writeable
-    csr = sp.csr_array(X, dtype=np.float64, copy=not shared)
+    given = sound_csr("Federation.X", X)
+    parts = given.data, given.indices, given.indptr
+    given = sp.csr_array(parts, shape=(n, d))  # what a matrix says of its own order and duplicates is not taken over
+    shared = all(map(read_only_throughout, parts)) and given.has_canonical_format
+    csr = sp.csr_array(given, dtype=np.float64, copy=not shared)
     csr.sum_duplicates()
     finite("Federation.X", csr.data)
     if d > np.iinfo(np.int32).max:
@@ -167,7 +171,8 @@ def client_rows(who: str, name: Any, pair: Any) -> tuple[Any, np.ndarray]:
     """Return one client's features (n_k, d), dense or CSR, and labels (n_k,)."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise wrong_type(f"{who}: client {name}", "be a pair (X, y)", type(pair).__name__)
-    X = pair[0].tocsr() if sp.issparse(pair[0]) else numeric(f"{who}: X of client {name}", pair[0])
+    rows = sound_csr(f"{who}: X of client {name}", pair[0])
+    X = rows if sp.issparse(rows) else numeric(f"{who}: X of client {name}", rows)
     y = numeric(f"{who}: y of client {name}", pair[1])
     if X.ndim != 2:
         raise bad(f"{who}: X of client {name}", "be two-dimensional", f"shape {X.shape}")

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, flag, instance, numeric, raw, text, whole, wrong_type
+from fedconvex._sparse import sound_csr
 from fedconvex.federation import CSR, Federation
 from fedconvex.federation_input import draw_keys, frozen, matrix, names_of
 from fedconvex.roster import Roster
@@ -392,7 +393,8 @@ def _block(who: str, block: Any) -> tuple[Any, list[Any], list[Any], np.ndarray 
     """Return one owner's rows, the names of rows and columns, and the labels it knows."""
     if not isinstance(block, (tuple, list)) or len(block) not in (3, 4):
         raise wrong_type(who, "be (X, rows, columns) or (X, rows, columns, y)", type(block).__name__)
-    X = block[0].tocsr() if sp.issparse(block[0]) else numeric(f"{who}: X", block[0])
+    rows = sound_csr(f"{who}: X", block[0])
+    X = rows if sp.issparse(rows) else numeric(f"{who}: X", rows)
     if X.ndim != 2 or 0 in X.shape:
         raise bad(f"{who}: X", "have at least one row and one column", f"shape {X.shape}", "leave the owner out")
     entries: Any = X.data if sp.issparse(X) else X

@@ -390,7 +390,7 @@ NPZ = [
     (_npz(X=np.diag([1, np.nan]), y=np.ones(2)), "X must be finite; got nan at (1, 1)"),
     (_npz(X=np.array([[1, None]]), y=np.ones(1)), "X must be readable without pickle; got an array of pickled objects"),
     (_npz(X=np.eye(2), y=np.ones(2), feature_names=np.array(["a"])), "feature_names must name each of the 2 features"),
-    (_npz(y=np.ones(2), **{**CSR, "indices": np.array([0, 5])}), "must hold data, indices, indptr and shape of a CSR"),
+    (_npz(y=np.ones(2), **{**CSR, "indices": np.array([0, 5])}), "must have column indices in 0, ..., 1; got 5"),
     (_npz(y=np.ones(2), **{**CSR, "indptr": np.array([0, 2])}), "must hold data, indices, indptr and shape of a CSR"),
     (_npz(y=np.ones(2), **{**CSR, "shape": np.array(2)}), "must hold data, indices, indptr and shape of a CSR"),
     (_npz(y=np.ones(2), format=b"csc", **CSR), "must hold a sparse matrix in CSR format; got csc: save X.tocsr()"),

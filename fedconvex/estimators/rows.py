@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from fedconvex._check import bad, flag, vector
+from fedconvex._sparse import sound
 from fedconvex.estimators.clients import client_names
 from fedconvex.federation import Federation
 from fedconvex.tables.frame import is_gap
@@ -59,7 +60,8 @@ class Rows(NamedTuple):
 
 def feature_rows(estimator: Any, X: Any) -> Any:
     """Return rows to predict from (n, d), dense or CSR; a frame must have the columns of fit."""
-    return validate_data(estimator, X, dtype=np.float64, accept_sparse="csr", reset=False)
+    rows = sound(f"{type(estimator).__name__}: X", X)
+    return validate_data(estimator, rows, dtype=np.float64, accept_sparse="csr", reset=False)
 
 
 def checked_rows(
@@ -82,7 +84,7 @@ def checked_rows(
     """
     who = type(estimator).__name__
     kinds = "csr" if sparse else False
-    X, y = validate_data(estimator, X, y, dtype=np.float64, accept_sparse=kinds, y_numeric=numeric)
+    X, y = validate_data(estimator, sound(f"{who}: X", X), y, dtype=np.float64, accept_sparse=kinds, y_numeric=numeric)
     y = np.asarray(y, dtype=np.float64) if numeric else y
     if not numeric and np.asarray(y).dtype.kind == "O" and any(map(is_gap, np.asarray(y).tolist())):
         raise bad(f"{who}: y", "have no missing label", "None or NaN", "leave these rows out")

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedconvex._check import bad, real, wrong_type
+from fedconvex._sparse import sound
 from fedconvex.estimators.rows import intercept_wanted
 from fedconvex.estimators.training import start_of, trained
 from fedconvex.losses import Logistic, Softmax
@@ -238,7 +239,8 @@ def _names(table: Any) -> list[str] | None:
 
 
 def _matrix(who: str, owner: Any, table: Any) -> Any:
-    return check_array(table, accept_sparse="csr", dtype=np.float64, input_name=f"{who}: table of {owner}")
+    who = f"{who}: table of {owner}"
+    return check_array(sound(who, table), accept_sparse="csr", dtype=np.float64, input_name=who)
 
 
 def _with_ones(X: Any) -> Any:

@@ -13,8 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import _html
-from fedconvex._check import among, array, bad, finite, numeric, real, wrong_type
+from fedconvex._check import among, array, bad, finite, real, wrong_type
 from fedconvex._files import identity
+from fedconvex._sparse import rows_given
 from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
@@ -419,7 +420,7 @@ class Problem(Objective):
         if not single:
             raise bad("Problem.scores: w", "be one model", f"{len(W)} models")
         finite("Problem.scores: w", W[0])
-        rows = self.federation.X if X is None else X if sp.issparse(X) else numeric("Problem.scores: X", X, copy=False)
+        rows = self.federation.X if X is None else rows_given("Problem.scores: X", X)
         if rows.ndim != 2 or rows.shape[1] != self.federation.d:
             raise bad("Problem.scores: X", f"have {self.federation.d} columns", f"shape {rows.shape}")
         finite("Problem.scores: X", np.asarray(rows.data) if sp.issparse(rows) else rows)

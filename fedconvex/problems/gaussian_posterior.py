@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.stats import norm
 
 from fedconvex._check import array, bad
+from fedconvex._sparse import sound
 from fedconvex.fields import inside
 from fedconvex.solvers.expected_losses import GaussHermite, gauss_hermite
 from fedconvex.solvers.free_energy import slope_and_curvature
@@ -186,7 +187,7 @@ class GaussianPosterior:
             If X has other columns, or no client has that label.
         """
         problem, level = self.problem, inside("GaussianPosterior.predict: level", level)
-        rows = X.toarray() if sp.issparse(X) else X
+        rows = sound("GaussianPosterior.predict: X", X).toarray() if sp.issparse(X) else X
         X = array("GaussianPosterior.predict: X", rows, (None, self.mean.size))
         mu, v = self.q.scores(X)
         if client is not None:

@@ -260,7 +260,7 @@ def ensemble_of(a: dict[str, np.ndarray]) -> QEnsemble:
             members.append(_sound(Tree(*(a[f"tree{t}/{name}"] for name in Tree._fields))))
         else:
             j, c, left, right = next(rows).tolist()
-            members.append(Stump(int(j), c, left, right))
+            members.append(Stump(whole("QEnsemble: feature of a stump", int(j)), c, left, right))
     return QEnsemble(members, a["sources"], a["alpha"], q, int(about["n_sources"]), a["names"])
 
 

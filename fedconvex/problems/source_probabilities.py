@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import among, array, bad, codes, finite, flag, numeric, real, whole
+from fedconvex._sparse import sound
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
@@ -163,7 +164,7 @@ def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
     ValueError
         If a row has a negative entry, NaN, or does not sum to one.
     """
-    X = X if sp.issparse(X) else array(f"{who}: X", X, (None, None), copy=False)
+    X = sound(f"{who}: X", X) if sp.issparse(X) else array(f"{who}: X", X, (None, None), copy=False)
     n, p = X.shape[0], whole(f"{who}: p", p, low=1)
     if q is None:
         return np.full((n, p), 1.0 / p)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, finite, instance, numeric, raw
+from fedconvex._check import bad, finite, instance, raw
+from fedconvex._sparse import rows_given
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
@@ -62,7 +63,7 @@ class TaskPredictions(ClientWeights):
         finite("MultiTaskProblem.scores: W", Ws[0])
         if X is None:
             return self.task_scores(Ws[0])
-        rows: Any = X if sp.issparse(X) else numeric("MultiTaskProblem.scores: X", X, copy=False)
+        rows = rows_given("MultiTaskProblem.scores: X", X)
         if rows.ndim != 2 or rows.shape[1] != self.federation.d:
             raise bad("MultiTaskProblem.scores: X", f"have {self.federation.d} columns", f"shape {rows.shape}")
         finite("MultiTaskProblem.scores: X", rows.data if sp.issparse(rows) else rows)

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, numeric, raw, wrong_type
+from fedconvex._sparse import sound_csr
 from fedconvex.tables.spelling import EXACT, as_text, merged, spelt
 
 __all__ = ["Frame", "as_written", "is_gap", "is_truth", "one_spelling", "parsed_day", "parsed_number", "texts"]
@@ -180,7 +181,7 @@ class Frame:
             return data
         if hasattr(data, "columns") and hasattr(data, "dtypes"):
             return _of_pandas(cls, data, origin)
-        if isinstance(data, Mapping):
+        if isinstance(data, Mapping) and not sp.issparse(data):  # a matrix by keys is both
             pairs = [(str(name), _column(f"{origin}: column {name!r}", values)) for name, values in data.items()]
             written = {str(name): found for name, v in data.items() if (found := as_written(v)) is not None}
             return _checked(cls(dict(pairs), origin, written=written), len(pairs))
@@ -236,7 +237,7 @@ def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
 
 def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin: str) -> Frame:
     if sp.issparse(data):
-        rows, called = sp.csr_array(data, dtype=np.float64), names
+        rows, called = sp.csr_array(sound_csr(origin, data), dtype=np.float64), names
         called = _made(rows.shape[1]) if names is None else tuple(map(str, names))
         if len(set(called)) < len(called):
             raise bad(origin, "name every column once", f"{len(called)} columns with {len(set(called))} names")

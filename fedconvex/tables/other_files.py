@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, finite, wrong_type
+from fedconvex._sparse import sound
 from fedconvex.tables.frame import Frame, as_written, one_spelling, texts
 from fedconvex.tables.spelling import EXACT
 
@@ -227,9 +228,9 @@ def _csr(who: str, arrays: dict[str, np.ndarray], most: int) -> Any:
             raise wrong_type(f"{who}: {name}", "hold whole numbers", f"dtype {arrays[name].dtype}")
     try:
         X = sp.csr_array((data, arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"].tolist()))
-        X.check_format(full_check=True)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise bad(who, "hold data, indices, indptr and shape of a CSR matrix", f"{error}") from error
+    sound(who, X)
     _affordable(who, f"a model of {X.shape[1]} columns", 8 * X.shape[1], most)
     entries = X.nnz
     X.sum_duplicates()
