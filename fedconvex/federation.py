@@ -261,7 +261,7 @@ class Federation:
         target, client, domain, weight : str
             Columns to predict, that say whose row it is, of which domain, and what it weighs.
         columns : Columns, optional
-            A record that was fitted on other rows: these rows, held-out ones for example, are encoded by it.
+            A record of other rows, by which these are encoded. What it lacks is refused, or unknown="zero".
         intercept : bool
             Whether to append a column of ones; ``Problem(..., intercept=True)`` then leaves it free.
         **choices

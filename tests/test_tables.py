@@ -196,7 +196,9 @@ def test_nothing_of_held_out_rows_leaks():
     assert fitted.feature_names == ("x", "sex=f", "sex=m") and fitted.rows == 4
     held = fitted.matrix(frame.take([4, 5, 2]), unknown="zero")
     assert held.tolist() == [[100.0, 0.0, 0.0], [7.0, 0.0, 0.0], [2.0, 1.0, 0.0]]
-    with pytest.raises(ValueError, match=r"hold only categories that training rows had; got 'x', 'y' in column 'sex'"):
+    with pytest.raises(
+        ValueError, match=r"hold only categories that the record of columns has; got 'x', 'y' in column 'sex'"
+    ):
         fitted.matrix(frame.take([4, 5]), unknown="refuse")
 
 

@@ -83,7 +83,8 @@ class Desk:
         self.refused: dict[int, str] = {}  # why a client's last answer was not used
         self.unwilling: set[int] = set()  # clients that have refused the last thing they were asked
         self.warned: set[int] = set()
-        self.joining: Mapping[str, Form] = {}  # what sites answer when they join
+        self.joining: Mapping[str, Form] = {"unseen": Form((), np.dtype(np.int64), False)}  # what they answer then
+        self.unseen: dict[int, int] = {}  # cells of a site whose category the code book does not have
         self.keys: dict[int, np.ndarray] = {}  # public keys, where sums are secure
 
     def note(self, t: int, k: int, what: str, loud: bool = True) -> None:
@@ -140,10 +141,19 @@ class Desk:
         }
         found = self._exchange(JOIN, t, asked, dict.fromkeys(asked, self.joining))[0]
         for k, a in found.items():
+            if self.unseen.setdefault(k, int(a["unseen"])):
+                self._tell_unseen(k)
             if "public" in a and self.keys.setdefault(k, a["public"].copy()).tobytes() != a["public"].tobytes():
                 what = "its key is another one than was agreed upon; start the run anew, or give sites a checkpoint"
                 self.note(t, k, what)
         return {k for k, a in found.items() if "public" not in a or self.keys[k].tobytes() == a["public"].tobytes()}
+
+    def _tell_unseen(self, k: int) -> None:
+        """Keep as an incident, and say once, how many cells count as none at a site, whatever they hold."""
+        what = f"{self.unseen[k]:,} cells hold categories that the code book does not have, and count as none"
+        if (found := Incident(-1, self.labels[k], what)) not in self.incidents:
+            self.incidents.append(found)
+            warnings.warn(f"site {self.labels[k]}: {what}", SiteWarning, stacklevel=2)
 
     def collect(
         self,

@@ -114,7 +114,7 @@ class SiteEngine(Engine):
         """
         everybody = range(self.server.federation.K)
         if self.hides:
-            self.desk.joining = PUBLIC
+            self.desk.joining = {**self.desk.joining, **PUBLIC}
         self.desk.gather(everybody)
         if self.hides:
             keys = np.stack([self.desk.keys[k] for k in everybody])

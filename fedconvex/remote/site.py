@@ -229,12 +229,13 @@ class Site:
         self.own_method, self.key, self.R = method, np.uint64(key), R
         self.joined = {"session": np.array(request.session), **arrays}
         self.remembers = hasattr(self.method, "memory")
+        found = {"header": request.header(), "unseen": np.array(_unseen(self.own), dtype=np.int64)}
         if self.masks is None:
-            return {"header": request.header()}
+            return found
         self.joined["secret"] = np.frombuffer(self.masks.party.secret_bytes, dtype=np.uint8)
         if secret is None:  # else it comes from there
             self.save()
-        return {"header": request.header(), "public": np.frombuffer(self.masks.party.public, dtype=np.uint8)}
+        return found | {"public": np.frombuffer(self.masks.party.public, dtype=np.uint8)}
 
     def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Do a round's local work, from the memory that the server counts on."""
@@ -319,3 +320,8 @@ class Site:
         except (Refused, ValueError, TypeError, KeyError, AttributeError) as error:
             must, cure = "be of this site, method and rows", "delete it to start anew, or name another file"
             raise bad(f"Site {self.label}: checkpoint", must, f"{error}", cure) from None
+
+
+def _unseen(federation: Federation) -> int:
+    """Return how many cells hold categories that the record of columns does not have, and count as none."""
+    return 0 if federation.columns is None else sum(federation.columns.unseen.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedconvex._check import bad, flag, instance
@@ -24,7 +25,7 @@ def arranged(
     columns : Columns or None
         A record of other rows.
     choices : mapping
-        Arguments of `Columns.fit`, signs, and further arguments of `read_table`.
+        Arguments of `Columns.fit`, signs, unknown (of `Columns.matrix`), and further arguments of `read_table`.
     """
     from fedconvex.tables.columns import Columns
     from fedconvex.tables.reading import read_frame, read_table
@@ -35,7 +36,9 @@ def arranged(
         for key in ("standardise", "centre", "standardise_target")
         if key in rest
     }
-    signs = flag(f"{who}: signs", rest.pop("signs", True))
+    signs, unknown = flag(f"{who}: signs", rest.pop("signs", True)), rest.pop("unknown", None)
+    if columns is None and unknown is not None:
+        raise bad(f"{who}: unknown", "come with columns=, a record of other rows", repr(unknown))
     if columns is None:
         frame, columns = read_table(data, **names, **rest)
     else:
@@ -53,6 +56,9 @@ def arranged(
         y = (y - fitted.target_center) / fitted.target_scale
     elif len(labels) == 2 and signs:
         y = 2.0 * y - 1.0
-    X = fitted.standardised(fitted.matrix(frame))
+    rule = unknown or ("refuse" if columns.is_fitted else "zero")
+    X = fitted.standardised(fitted.matrix(frame, rule))
+    unseen = {name: sum(found.values()) for name, found in fitted.unknown(frame).items()} if columns.is_fitted else {}
+    fitted = replace(fitted, unseen=unseen)
     arrays = {"X": X, "y": y, "clients": fitted.clients(frame), "domains": fitted.domains(frame)}
     return arrays | {"sample_weight": fitted.weights(frame)}, fitted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,8 @@ class Columns:
         Whether features are CSR.
     origin, read_as : str
         What was read, and how.
+    unseen : mapping from column to int
+        Cells of the rows at hand with categories that the record does not have, where these count as none.
 
     Examples
     --------
@@ -108,6 +110,7 @@ class Columns:
     is_sparse: bool = False
     origin: str = "the frame"
     read_as: str = ""
+    unseen: Mapping[str, int] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ what there is
     def of_role(self, *roles: str) -> list[Column]:
@@ -305,7 +308,7 @@ class Columns:
             Rows with the columns of the features, in any order; others are not read.
         unknown : {"warn", "zero", "refuse"}
             What becomes of a category that no training row had: its one-hot columns are all zero, with or without a
-            warning, or it is refused.
+            warning, or it is refused; so is then a missing cell that was to be indicated, and has no indicator.
 
         Raises
         ------
@@ -318,11 +321,14 @@ class Columns:
         self._need(frame, names)
         if frame.rows is not None and frame.row_places.keys() >= set(names):
             return self._columns_of(frame)
+        if unknown == "refuse":
+            self._need_indicators(frame)
         strange = self.unknown(frame) if unknown != "zero" else {}
         if strange:
             said = _said(strange)
             if unknown == "refuse":
-                raise bad(frame.origin, "hold only categories that training rows had", said)
+                cure = "write them as the rows or the code book did, or count them as none by unknown='zero'"
+                raise bad(frame.origin, "hold only categories that the record of columns has", said, cure)
             warnings.warn(f"{frame.origin}: no training row had {said}; it counts as none", UnknownCategory, 2)
         blocks: list[Any] = [self._encoded(c, frame) for c in self.features]
         if self.is_sparse:
@@ -330,6 +336,15 @@ class Columns:
             X.eliminate_zeros()
             return X
         return np.ascontiguousarray(np.hstack([b.toarray() if sp.issparse(b) else b for b in blocks]))
+
+    def _need_indicators(self, frame: Frame) -> None:
+        """Raise if cells are missing where gaps were to be indicated, and none was in the rows of the record."""
+        for c in self.features if self.impute == "indicator" else ():
+            gaps = 0 if c.name in frame.row_places else int(frame.missing(c.name).sum())
+            if gaps and not (c.indicator or c.fill == MISSING_LEVEL):
+                must = f"have no missing cell in {c.name!r}, which has no indicator (none was missing in training)"
+                cure = "leave a cell of it empty in the code book, or fill it without an indicator by unknown='zero'"
+                raise bad(frame.origin, must, f"{gaps:,} missing", cure)
 
     def _columns_of(self, frame: Frame) -> Any:
         """Return the sparse rows with the columns in their order."""
