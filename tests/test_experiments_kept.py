@@ -19,8 +19,8 @@ from fedconvex.papers.kept import keeping, kept, number_kept
 from fedconvex.papers.multiboost.runs import Choice
 
 
-def test_a_quick_version_refutes_only_what_every_version_decides():
-    """A planted failure of either kind: the small one is left open, the certificate still fails."""
+def test_a_quick_version_decides_only_what_every_version_decides():
+    """A planted failure of either kind: the small one is left open, the certificate still fails; so with what holds."""
 
     def study(*, quick, seed, data, tell):
         small, gap = Claim("A errs less than B", np.bool_(False), "3, 2"), Claim("gap", False, "1", everywhere=True)
@@ -29,9 +29,30 @@ def test_a_quick_version_refutes_only_what_every_version_decides():
     experiment = Experiment("sums", "adds", study, smaller="fewer")
     quick, full = experiment.run(quick=True, seed=1), experiment.run(seed=1)
     assert quick.holds and not full.holds
-    assert "not decided here (needs the full version)   A errs less than B" in summary(quick)
+    assert "not decided here (false in this version; needs the full version)   A errs less than B" in summary(quick)
     assert "FAILS" not in summary(quick) and "FAILS   A errs" in summary(full)
     assert not experiment.run(quick=True).holds
+    assert "Needs the full version: a smaller one decides only" in summary(quick)
+    assert "Needs the full version" not in summary(full) and "Not decided here:" not in summary(full)
+
+
+def test_a_quick_version_confirms_nothing_that_the_full_one_may_refute():
+    """True in a small version: open unless size does not matter. What all models must meet can be refuted by few."""
+    for everywhere, refutable, holds, verdict in (
+        (False, False, True, None),
+        (False, False, False, None),
+        (True, False, True, True),
+        (True, False, False, False),
+        (False, True, True, None),
+        (False, True, False, False),
+    ):
+        claim = Claim("x", holds, "1", everywhere, refutable=refutable).if_quick()
+        assert claim.holds is verdict and claim.here is (holds if verdict is None else None)
+    assert Claim("x", True, "1").if_quick().said == "not decided here (true in this version; needs the full version)"
+    left = Claim("x", None, "1", needs="three runs").if_quick()
+    assert left.said == "not decided here (needs three runs)" and left.here is None
+    text = summary(Findings("Sums", (left,), ()))
+    assert "Not decided here: the numbers allow either" in text and "Needs the full version" not in text
 
 
 def test_verdicts_of_intervals_have_three_values():
@@ -40,6 +61,9 @@ def test_verdicts_of_intervals_have_three_values():
     assert [v.below() for v in (high, unsure, low)] == [False, None, True]
     assert [Interval(1.0, np.nan).above(), every([]), every([True, None])] == [None, True, None]
     assert every([None, False, True]) is False
+    narrow, wide, beyond, across = Interval(0.1, 0.05), Interval(0.0, 0.5), Interval(-1.0, 0.5), Interval(0.2, 0.05)
+    assert [v.within(0.2) for v in (narrow, wide, beyond, across)] == [True, None, False, None]
+    assert Interval(0.0, np.nan).within(0.2) is None and Interval(0.0, 0.0).within(0.2) is True
 
 
 def test_claims_of_agnostic_experiments_are_refuted_only_beyond_noise():

@@ -31,7 +31,9 @@ def planted(monkeypatch, tmp_path):
         figure, (axis,) = blank()
         axis.plot([0, 1], [1, 2])
         rows = [{"method": "A", "rounds": "12", "loss": 1 / 3}, {"method": "Longer", "rounds": "1k+", "loss": math.nan}]
-        return Findings("Sums", (Claim("1 + 1 = 2", seed != 13, "2"),), ("A note.",), {"f": figure}, {"table": rows})
+        return Findings(
+            "Sums", (Claim("1 + 1 = 2", seed != 13, "2", True),), ("A note.",), {"f": figure}, {"table": rows}
+        )
 
     monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds numbers", study, "any")})
     monkeypatch.chdir(tmp_path)

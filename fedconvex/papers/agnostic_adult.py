@@ -28,6 +28,7 @@ from fedconvex.losses import Logistic
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, OptimisticAFL
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
+from fedconvex.papers.intervals import Interval, every
 from fedconvex.papers.style import DOTTED, METHOD_LOOKS, band, blank, legend, panel
 from fedconvex.problems import Problem
 from fedconvex.report import DomainDifferences, DomainScores, domain_differences, domain_scores, fairness_plot
@@ -337,7 +338,7 @@ def _claims(
         "The agnostic solution is certified",
         0.0 <= agnostic.gap <= 1e-9,
         f"h = {agnostic.value:.12f}, certified gap {agnostic.gap:.1e}: {agnostic.certificate}",
-        everywhere=True,
+        refutable=True,
     )
     before, after = train["pooled"].loss, train["agnostic"].loss
     yield Claim(
@@ -348,7 +349,7 @@ def _claims(
     for k, name in enumerate(DOMAINS):
         yield Claim(
             f"Test accuracy falls against the pooled model: {name} (McNemar, p below 0.05)",
-            bool(change.accuracy[k] < 0.0 and change.p_value[k] < 0.05),
+            bool(change.accuracy[k] < 0.0) if change.p_value[k] < 0.05 else None,
             f"pooled {p.accuracy[k]:.4f} ({p.accuracy_low[k]:.3f} to {p.accuracy_high[k]:.3f}), agnostic "
             f"{a.accuracy[k]:.4f} ({a.accuracy_low[k]:.3f} to {a.accuracy_high[k]:.3f}); paired "
             f"{_signed(change.accuracy[k], change.accuracy_error[k])}; {change.gained[k]} rows gained, "
@@ -357,7 +358,7 @@ def _claims(
     yield Claim(
         "The doctorates' test loss rises too, by more than two standard errors: what was gained was their training "
         "rows",
-        bool(change.loss[0] > 2.0 * change.loss_error[0]),
+        Interval(float(change.loss[0]), 2.0 * float(change.loss_error[0])).above(),
         f"pooled {p.loss[0]:.4f}, agnostic {a.loss[0]:.4f}, paired {_signed(change.loss[0], change.loss_error[0])}",
     )
     if scale.everything:
@@ -371,10 +372,12 @@ def _approach(models: Mapping[str, Any], train: Mapping[str, DomainScores], cour
     best, pooled = models["agnostic"].value, models["pooled"].w
     start = float(train["pooled"].loss.max() + 0.5 * L2 * (pooled @ pooled)) - best
     left = {name: float(np.median(c.value[-1])) - best for name, c in courses.items()}
-    holds = all(v <= SHARE * start for name, v in left.items() if name != "FedAvg") and left["FedAvg"] > SHARE * start
+    near = {name: np.ravel(c.value[-1]) - best <= SHARE * start for name, c in courses.items()}  # every run
+    right = {name: ~v if name == "FedAvg" else v for name, v in near.items()}
+    holds = every(True if v.all() else None if v.any() else False for v in right.values())
     return Claim(
         f"AFL, OptimisticAFL and AgnosticFedAvg approach the exact solution: at most {SHARE:.0%} of the pooled model's "
-        "excess is left; FedAvg does not",
+        "excess is left in every run; FedAvg does not",
         holds,
         f"excess of the worst training domain: pooled {start:.4f}; "
         + ", ".join(f"{name} {v:.4f}" for name, v in left.items()),

@@ -21,31 +21,46 @@ from fedconvex.report.plots import save_figure
 __all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]
 
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
+FULL = "the full version"
+OPEN = (
+    "Not decided here: the numbers allow either, because an interval reaches beyond the limit or margin that the claim "
+    "states, or draws or rows are too few. That is no failure; more repetitions or rows make intervals narrower."
+)
+NEEDS_FULL = (
+    f"Needs {FULL}: a smaller one decides only what holds whatever the size (certificates, bounds, identities); what "
+    "comes out true or false in it may come out otherwise in the other, which is run without --quick."
+)
 
 
 class Claim(NamedTuple):
     """A sentence, whether it came out true (None: not decided here), and the numbers that say so.
 
-    A quick version refutes only what every version decides: certificates, bounds, identities.
+    A claim of order or equality that is judged by an interval holds only where the whole interval lies on the side, or
+    within the margin, that its text states, and fails only where the whole interval lies beyond.
     """
 
     text: str
     holds: bool | None
     numbers: str
-    everywhere: bool = False  # whether every version decides it, however small
+    everywhere: bool = False  # whether every version decides it, however small: a bound, an identity
     needs: str = ""  # what it takes to decide it
+    refutable: bool = False  # whether a quick version can refute it, but not confirm it: what all models must meet
+    here: bool | None = None  # what came out in a quick version, which does not decide it
 
     @property
     def said(self) -> str:
         """In a few words."""
-        if self.holds is None:
-            return "not decided here" + (f" (needs {self.needs})" if self.needs else "")
-        return "holds" if self.holds else "FAILS"
+        if self.holds is not None:
+            return "holds" if self.holds else "FAILS"
+        seen = "" if self.here is None else f"{'true' if self.here else 'false'} in this version"
+        why = "; ".join(part for part in (seen, f"needs {self.needs}" if self.needs else "") if part)
+        return "not decided here" + (f" ({why})" if why else "")
 
     def if_quick(self) -> Claim:
-        """Return the claim as a quick version says it: left open where it came out false and size may be the reason."""
-        failed = self.holds is not None and not self.holds
-        return self._replace(holds=None, needs="the full version") if failed and not self.everywhere else self
+        """Return the claim as a quick version says it: left open, whatever came out, where size may be the reason."""
+        if self.holds is None or self.everywhere or (self.refutable and not self.holds):
+            return self
+        return self._replace(holds=None, needs=FULL, here=bool(self.holds))
 
 
 @dataclass(frozen=True)
@@ -233,9 +248,13 @@ def summary(findings: Findings) -> str:
     for claim in findings.claims:
         lines += _wrapped(claim.text, f"  {claim.said}   ")
         lines += _wrapped(claim.numbers, " " * 10)
-    open_ = sum(c.holds is None for c in findings.claims)
+    undecided = [c for c in findings.claims if c.holds is None]
     held = f"{sum(bool(c.holds) for c in findings.claims)} of {len(findings.claims)} claims hold"
-    lines += [f"{held}, {open_} not decided here." if open_ else f"{held}."]
+    lines += [f"{held}, {len(undecided)} not decided here." if undecided else f"{held}."]
+    if any(c.needs != FULL for c in undecided):
+        lines += _wrapped(OPEN, "")
+    if any(c.needs == FULL for c in undecided):
+        lines += _wrapped(NEEDS_FULL, "")
     if findings.notes:
         lines += ["To know:", *(line for note in findings.notes for line in _wrapped(note, "  "))]
     return "\n".join(lines)

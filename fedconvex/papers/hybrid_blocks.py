@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedconvex.losses import Logistic
 from fedconvex.methods import HybridDualAscent
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.intervals import Interval, every, mean_interval
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import HybridProblem
 from fedconvex.theorems.hybrid import hybrid_dual_rate
@@ -62,6 +64,7 @@ class Cell(NamedTuple):
     bound: float
     up: int  # numbers a round
     formula: int
+    half: float = 0.0  # of the interval of the measured factor over the runs
 
 
 def load_rows(data: Any, rows: int | None) -> tuple[str, Any, np.ndarray]:
@@ -96,17 +99,19 @@ def cell(problem: HybridProblem, H: int, scale: Scale, seed: int) -> Cell:
     best, asked, gaps = problem.solve().value, cast(Any, problem), {}
     for t, state in iterate(method, asked, rounds=T, seed=seed, trajectories=scale.runs):
         if t in (0, T):
-            gaps[t] = float(np.mean([best - problem.dual_value(alpha) for alpha in state.alpha]))
+            gaps[t] = mean_interval([best - problem.dual_value(alpha) for alpha in state.alpha])
     sizes = fed.rows.sizes
     heights = np.minimum(H, sizes)
     N, q = int(heights.sum()), float((heights / sizes).min())
     R = float(np.sqrt(problem.row_norms.max()))
-    bound = hybrid_dual_rate(L2, fed.n, 1.0 / SMOOTHNESS, N, q, R, T, gaps[0]).value
+    first, last = gaps[0].mean, gaps[T].mean
+    bound = hybrid_dual_rate(L2, fed.n, 1.0 / SMOOTHNESS, N, q, R, T, first).value
     one = run_method(method, asked, rounds=1, tol=0.0, seed=seed, progress=False)
     up = int(one.trace.floats_up[-1])
     formula = fed.B * N + fed.G * fed.d
-    measured = max(gaps[T] / gaps[0], 1e-300) ** (1.0 / T)
-    return Cell(fed.G, fed.B, N, q, measured, (bound / gaps[0]) ** (1.0 / T), up, formula)
+    measured = max(last / first, 1e-300) ** (1.0 / T)
+    half = measured * gaps[T].half / (T * max(last, 1e-300))  # d(log factor) = d(log gap)/T
+    return Cell(fed.G, fed.B, N, q, measured, (bound / first) ** (1.0 / T), up, formula, half)
 
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
@@ -160,9 +165,10 @@ def _claims(cells: Sequence[Cell]) -> Iterator[Claim]:
     words = f"{cells[-1].up:,} for {cells[-1].groups} x {cells[-1].columns} blocks and {cells[-1].moves} rows"
     yield Claim("Numbers sent are H scores and d_b coordinates an owner", not off, words, everywhere=True)
     more = [c for c in cells if c.columns == cells[0].columns and c.groups == cells[0].groups]
-    factors = [c.measured for c in sorted(more, key=lambda c: c.moves)]
-    words = ", ".join(f"{f:.4f}" for f in factors)
-    yield Claim("More rows a round contract more", factors == sorted(factors, reverse=True), words)
+    factors = [Interval(c.measured, c.half) for c in sorted(more, key=lambda c: c.moves)]
+    falls = [Interval(a.mean - b.mean, math.hypot(a.half, b.half)) for a, b in itertools.pairwise(factors)]
+    words = ", ".join(f"{f.mean:.4f} ± {f.half:.4f}" for f in factors)
+    yield Claim("More rows a round contract more", every(d.above() for d in falls), words)
 
 
 def _row(c: Cell) -> dict[str, Any]:

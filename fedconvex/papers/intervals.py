@@ -39,6 +39,10 @@ class Interval(NamedTuple):
         """Whether the interval lies below x: false if it lies above, None if it holds x."""
         return Interval(-self.mean, self.half).above(-x)
 
+    def within(self, margin: float) -> bool | None:
+        """Whether the interval lies within a margin around 0: false if it lies beyond, None if it reaches over."""
+        return every((self.above(-margin), self.below(margin)))
+
 
 def every(verdicts: Iterable[bool | None]) -> bool | None:
     """Return False if a verdict is, else None if one is not there, else True.

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedconvex.losses import Squared
 from fedconvex.methods import FedDualAvg, FedMiD
 from fedconvex.methods.fedmid import Message
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.intervals import every
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.penalties import L1
 from fedconvex.problems import Problem
@@ -132,12 +133,16 @@ def _points(c: Curve) -> list[dict[str, Any]]:
 
 
 def _claims(pairs: Sequence[Sequence[Curve]]) -> tuple[Claim, ...]:
-    """Every claim is about all true models; numbers are means over the second half of the rounds."""
+    """Every claim is about all true models and all rounds of the second half; numbers are means over these."""
 
-    def compared(name: str, digits: str) -> tuple[list[tuple[float, float]], str]:
-        late = [tuple(float(getattr(c, name)[len(c.gap) // 2 :].mean()) for c in pair) for pair in pairs]
-        words = (f"{m:{digits}} and {d:{digits}} (true {p[0].ones})" for (m, d), p in zip(late, pairs, strict=True))
-        return [(m, d) for m, d in late], "FedMiD and FedDualAvg: " + ", ".join(words)
+    def compared(name: str, digits: str) -> tuple[list[np.ndarray], str]:
+        late = [np.array([getattr(c, name)[len(c.gap) // 2 :] for c in pair], dtype=float) for pair in pairs]
+        means = zip((v.mean(axis=1) for v in late), pairs, strict=True)
+        words = (f"{m:{digits}} and {d:{digits}} (true {pair[0].ones})" for (m, d), pair in means)
+        return late, "FedMiD and FedDualAvg: " + ", ".join(words)
+
+    def always(ahead: Iterable[np.ndarray]) -> bool | None:
+        return every(True if v.all() else None if v.any() else False for v in ahead)
 
     (gaps, gap), (sizes, size), (f1s, f1) = (compared(n, "." + f) for n, f in _MEASURES.items())
     mirrors = [mirror for mirror, _ in pairs]
@@ -148,9 +153,9 @@ def _claims(pairs: Sequence[Sequence[Curve]]) -> tuple[Claim, ...]:
             all(m.averaged > 1.2 * m.local for m in mirrors),
             f"not 0 in a client's model, and in the average of all: {denser}",
         ),
-        Claim("FedMiD's models are denser than FedDualAvg's", all(m > d for m, d in sizes), f"not 0, {size}"),
-        Claim("FedDualAvg recovers the support better", all(d > m for m, d in f1s), f"F1, {f1}"),
-        Claim("FedDualAvg is nearer to the optimum", all(d < 0.5 * m for m, d in gaps), f"F - F*, {gap}"),
+        Claim("FedMiD's models are denser than FedDualAvg's", always(m > d for m, d in sizes), f"not 0, {size}"),
+        Claim("FedDualAvg recovers the support better", always(d > m for m, d in f1s), f"F1, {f1}"),
+        Claim("FedDualAvg is nearer to the optimum", always(d < 0.5 * m for m, d in gaps), f"F - F*, {gap}"),
     )
 
 

@@ -20,6 +20,7 @@ from fedconvex.papers.agnostic_toy.runs import (
     ToySetting,
 )
 from fedconvex.papers.findings import Claim
+from fedconvex.papers.intervals import Interval, every
 
 
 def judge(
@@ -57,7 +58,7 @@ def judge(
     yield _pooled_is_worse(settings)
     yield Claim(
         "With mini-batches and the theorem's step sizes the mean suboptimality of AFL stays below its bound",
-        all(r.mean + 3.0 * r.error <= r.bound.value for r in rates),
+        every(Interval(r.mean, 3.0 * r.error).below(r.bound.value) for r in rates),
         "; ".join(
             f"{r.setting}, T = {r.rounds}: {r.mean:.3g} (s.e. {r.error:.1g}), bound {r.bound.value:.3g}" for r in rates
         ),
@@ -100,17 +101,19 @@ def _by_hand(settings: Sequence[ToySetting]) -> Claim:
 def _reached(settings: Sequence[ToySetting], close: float) -> Claim:
     """Whether every method ends close to the minimax value, and within its own certificate of it."""
     shares: dict[str, float] = {}
-    holds = True
+    holds: list[bool | None] = []
     for setting in settings:
         for name, result in setting.results.items():
             value, gap, _ = _last(result)
             excess = value - setting.exact.value
-            holds &= bool((excess <= gap + ROUNDING).all() and np.median(excess) <= close * setting.exact.value)
+            near = excess <= close * setting.exact.value  # every run
+            holds += [bool((excess <= gap + ROUNDING).all()), True if near.all() else None if near.any() else False]
             shares[name] = max(shares.get(name, 0.0), float(np.median(excess)) / setting.exact.value)
     return Claim(
-        f"AFL, OptimisticAFL and AgnosticFedAvg reach the minimax value, within {close:.0%} and their certificates",
-        holds,
-        "excess over the minimax value, the larger of both settings: "
+        f"AFL, OptimisticAFL and AgnosticFedAvg reach the minimax value, within {close:.0%} in every run, and within "
+        "their certificates",
+        every(holds),
+        "excess over the minimax value, median of the runs, the larger of both settings: "
         + ", ".join(f"{name} {max(share, 0.0):.1e}" for name, share in shares.items()),
     )
 

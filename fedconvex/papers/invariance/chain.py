@@ -23,15 +23,17 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import IRMGame
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.intervals import mean_interval
+from fedconvex.papers.intervals import Interval, every, mean_interval
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 from fedconvex.problems import GameProblem, InvariantProblem, Problem
+from fedconvex.report import wilson_interval
 
 __all__ = ["EXPERIMENT", "Errors"]
 
 PAIRS, ROWS, SCALES = 5, 1000, (0.2, 2.0, 5.0)  # of the paper
 WEIGHTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # chosen here: lam
 BOX, MOVES = 2.0, 3000  # of the game
+NEAR = 0.2  # share of a published error by which ours may differ
 DRAWS, QUICK_DRAWS = 20, 5
 SETTINGS = ("target", "effect")
 PUBLISHED = (  # setting, model here, what was trained there, error on x, on z; means of the official file's 200 draws
@@ -230,15 +232,20 @@ def _sample_claims(found: Mapping[str, Found]) -> Iterator[Claim]:
             for what, value in (("causal", causal), ("effect", effect)):
                 ours = [getattr(e, what) for e in found[setting].draws["least squares, three"]]
                 mean = mean_interval(ours, level=0.999)
-                near.append(mean.low <= value <= mean.high)
+                near.append(Interval(mean.mean - value, mean.half).within(NEAR * value))
                 said.append(f"{setting}, {what} {np.mean(ours):.5f} ± {mean.half:.5f} ({value})")
-    yield Claim("Samples: errors of pooled least squares agree with the published ones", all(near), "; ".join(said))
+    text = f"Samples: errors of pooled least squares are the published ones, within {NEAR:.0%} of these"
+    yield Claim(text, every(near), "; ".join(said))
     n = len(found["target"].causes)
-    shares = {k: float(np.mean(f.causes)) for k, f in found.items()}
+    right = {k: int(np.sum(f.causes)) for k, f in found.items()}
+    ends = {k: tuple(map(float, wilson_interval(hits, len(found[k].causes)))) for k, hits in right.items()}
     yield Claim(
-        "Samples: the invariant features are the causes in 80 % of the draws at least",
-        None if n < 20 else all(share >= 0.8 for share in shares.values()),
-        ", ".join(f"{k} {share:.0%}" for k, share in shares.items()) + f" of {n} draws",
+        "Samples: the invariant features are the causes in more than 80 % of draws",
+        every(True if low > 0.8 else False if high < 0.8 else None for low, high in ends.values()),
+        ", ".join(
+            f"{k} in {hits} of {len(found[k].causes)} ({ends[k][0]:.0%} to {ends[k][1]:.0%})"
+            for k, hits in right.items()
+        ),
     )
     zero = float(np.mean(np.array(found["target"].chosen) == 0.0))
     yield Claim(

@@ -219,7 +219,7 @@ def _claims(found: Found) -> Iterator[Claim]:
         "Digits, components by colour: each of these minima is certified as global",
         all(_certified(m) for m in lowest),
         f"{sum(_certified(m) for m in lowest)} of {len(lowest)}; largest gap {max(m.gap for m in lowest):.1e}",
-        everywhere=True,
+        refutable=True,
     )
 
 

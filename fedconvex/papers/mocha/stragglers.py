@@ -28,6 +28,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, MiniBatchSDCA, MiniBatchSGD
 from fedconvex.papers.findings import Claim, Progress
+from fedconvex.papers.intervals import every
 from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
@@ -290,20 +291,20 @@ def _drop_row(d: DroppedNodes) -> dict[str, Any]:
 def _claims(best: Best, drops: Sequence[DroppedNodes], blocked: dict[str, Any]) -> Iterator[Claim]:
     """Judge what the paper says of stragglers."""
     for setting, words in (("none", "unequal tasks alone"), ("high", "speeds that vary tenfold")):
-        numbers, first = [], True
+        numbers, first = [], []
         for network in NETWORKS:
-            every = {name: _seconds(best, setting, network, name) for name in METHODS}
-            median = {name: float(np.median(v)) for name, v in every.items()}
-            first &= all(median["MOCHA"] < median[name] for name in METHODS[1:])
+            runs = {name: _seconds(best, setting, network, name) for name in METHODS}
+            median = {name: float(np.median(v)) for name, v in runs.items()}
+            first += [_sooner(runs["MOCHA"], runs[name]) for name in METHODS[1:]]
             said = ", ".join(
                 f"{name} {_shown(median[name])}"
                 + (f" ({_shown(float(v.min()))} to {_shown(float(v.max()))})" if np.isfinite(v).all() else "")
-                for name, v in every.items()
+                for name, v in runs.items()
             )
             numbers.append(f"{network.name}: {said}")
         yield Claim(
-            f"With {words} MOCHA needs the least simulated time on every network",
-            first,
+            f"With {words} MOCHA needs the least simulated time on every network, in every run",
+            every(first),
             "seconds, median (range) of the runs; " + "; ".join(numbers),
         )
     most = [d for d in drops if d.p > 0.0]
@@ -325,6 +326,11 @@ def _claims(best: Best, drops: Sequence[DroppedNodes], blocked: dict[str, Any]) 
         blocked["others_part"] < GOAL * blocked["its_part"],
         f"theirs is {100 * blocked['others_part']:.2g} % of the objective, its {100 * blocked['its_part']:.3g} %",
     )
+
+
+def _sooner(mine: np.ndarray, theirs: np.ndarray) -> bool | None:
+    """Whether all my runs are done before all of theirs: false if all are later, None in between."""
+    return True if mine.max() < theirs.min() else False if mine.min() > theirs.max() else None
 
 
 def _notes(problem: MultiTaskProblem, scale: StragglerScale, best: Best) -> tuple[str, ...]:
