@@ -30,7 +30,7 @@ def pair(local=20.0, averaged=90, gap=(0.3, 0.1), size=(60.0, 20.0), f1=(0.5, 0.
         ({"averaged": 20}, (0,)),
         ({"size": (20.0, 20.0)}, (1,)),
         ({"f1": (0.9, 0.9)}, (2,)),
-        ({"gap": (0.1, 0.06)}, (3,)),
+        ({"gap": (0.1, 0.1)}, (3,)),
     ],
 )
 def test_claims_can_fail(planted, fails):

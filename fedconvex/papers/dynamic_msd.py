@@ -279,8 +279,8 @@ def _agreement(what: str, points: list[MsdPoint], trajectories: int) -> Claim:
     limit = float(stats.t.isf(FAMILY / (2.0 * len(points)), trajectories - 1))
     z = np.array([p.z for p in points])
     text = f"Measured {what} agree with the exact moments at every recorded point, within {CLOSE:g} dB"
-    sides = [(p.measured + side * limit * p.standard_error) / p.exact for p in points for side in (-1.0, 1.0)]
-    close = all(side > 0.0 and abs(_decibels(side)) <= CLOSE for side in sides)
+    ends = [(p.measured + s * limit * p.standard_error) / p.exact for p in points for s in (-1.0, 1.0)]
+    close = min(ends) > 0.0 and max(abs(_decibels(end)) for end in ends) <= CLOSE
     numbers = (
         f"{len(z)} points, largest distance {np.abs(z).max():.2f} standard errors, {limit:.2f} allowed (family-wise "
         f"{FAMILY:.0%}, Bonferroni); root mean square {np.sqrt(np.mean(z**2)):.2f}; relative standard error "
@@ -363,8 +363,7 @@ def _interior(crowd: Agents, scale: MsdScale, drift2: float, points: list[MsdPoi
     low = min(points[1:-1], key=lambda p: p.measured)
     gaps = [(end.measured - low.measured) / math.hypot(end.standard_error, low.standard_error) for end in ends]
     limit = float(stats.t.isf(FAMILY / (2.0 * len(points)), scale.trajectories - 1))
-    near = 0.7 <= best / guess <= 1.4
-    inside = points[0].step_size < best < points[-1].step_size
+    there = 0.7 <= best / guess <= 1.4 and points[0].step_size < best < points[-1].step_size  # near and inside
     text = f"With drift {drift2:g} the steady state has its minimum inside, near the first-order optimal step"
     numbers = (
         f"optimal step {guess:.4f} to first order, {best:.4f} exactly (MSD {_decibels(value):.2f} dB there); least "
@@ -372,7 +371,7 @@ def _interior(crowd: Agents, scale: MsdScale, drift2: float, points: list[MsdPoi
         f"{gaps[1]:.0f} standard errors"
     )
     seen = every(True if gap > limit else False if gap < -limit else None for gap in gaps)
-    return Claim(text, every((bool(near and inside), seen)), numbers)
+    return Claim(text, every((there, seen)), numbers)
 
 
 def _notes(scale: MsdScale) -> tuple[str, ...]:

@@ -149,13 +149,13 @@ def _claims(pairs: Sequence[Sequence[Curve]]) -> tuple[Claim, ...]:
     denser = ", ".join(f"{m.local:.1f} and {m.averaged} (true {m.ones})" for m in mirrors)
     return (
         Claim(
-            "The average of FedMiD's clients has a larger support than they have",
+            "The average of FedMiD's clients has a support larger by a fifth than they have",
             all(m.averaged > 1.2 * m.local for m in mirrors),
             f"not 0 in a client's model, and in the average of all: {denser}",
         ),
         Claim("FedMiD's models are denser than FedDualAvg's", always(m > d for m, d in sizes), f"not 0, {size}"),
         Claim("FedDualAvg recovers the support better", always(d > m for m, d in f1s), f"F1, {f1}"),
-        Claim("FedDualAvg is nearer to the optimum", always(d < 0.5 * m for m, d in gaps), f"F - F*, {gap}"),
+        Claim("FedDualAvg is nearer to the optimum", always(d < m for m, d in gaps), f"F - F*, {gap}"),
     )
 
 
