@@ -8,7 +8,7 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -60,27 +60,65 @@ def write_file(path: str | os.PathLike[str], content: bytes, durable: bool = Tru
 
     A file that is replaced leaves its permissions and, where that is allowed, its owner. The target of a link is
     written, the link stays; a device, a pipe or a socket is written to: only regular files are ever replaced. What is
-    not durable need not survive a power cut: nobody waits for the disk.
+    not durable need not survive a power cut: nobody waits for the disk. The folder is made if need be.
     """
-    before = _stat(path)
-    if before is not None and not stat.S_ISREG(before.st_mode):
-        with open(path, "wb") as f:
-            f.write(content)
-        return
-    target = Path(os.path.realpath(path))
-    temporary = _temporary(target)
-    temporary.unlink(missing_ok=True)
+    write_together({path: content}, durable)
+
+
+def write_together(contents: Mapping[str | os.PathLike[str], bytes], durable: bool = True) -> None:
+    """Write files that belong together, as `write_file` does: all are on the disk before one takes its place.
+
+    A disk that is full leaves everything as it was, without the folders that were made for the files.
+    """
+    ready: list[tuple[Path, Path]] = []
+    made: list[Path] = []
     try:
-        with open(temporary, "xb") as f:  # never through a link that somebody else has put there
-            f.write(content)
-            if before is not None:
-                _hand_down(f.fileno(), before)
-            f.flush()
-            if durable:
-                os.fsync(f.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        for path, content in contents.items():
+            before = _stat(path)
+            if before is not None and not stat.S_ISREG(before.st_mode):
+                with open(path, "wb") as f:
+                    f.write(content)
+                continue
+            target = Path(os.path.realpath(path))
+            made += _made(target.parent)
+            ready.append((_temporary(target), target))
+            _fill(ready[-1][0], content, before, durable)
+        for temporary, target in ready:
+            os.replace(temporary, target)
+    except BaseException:
+        for temporary, _ in ready:
+            temporary.unlink(missing_ok=True)
+        _unmade(made)
+        raise
+
+
+def _fill(temporary: Path, content: bytes, before: os.stat_result | None, durable: bool) -> None:
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "xb") as f:  # never through a link that somebody else has put there
+        f.write(content)
+        if before is not None:
+            _hand_down(f.fileno(), before)
+        f.flush()
+        if durable:
+            os.fsync(f.fileno())
+
+
+def _made(folder: Path) -> list[Path]:
+    """Make a folder and those above it where they are missing; return them from the top."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()][::-1]
+    try:
+        for p in missing:
+            p.mkdir(exist_ok=True)
+    except OSError:
+        _unmade(missing)
+        raise
+    return missing
+
+
+def _unmade(folders: Sequence[Path]) -> None:
+    with suppress(OSError):  # somebody else has put something there, or it was not made
+        for p in reversed([p for p in folders if p.exists()]):
+            p.rmdir()
 
 
 def regular_or_new(path: str | os.PathLike[str]) -> bool:
@@ -172,7 +210,7 @@ def check_regular_file(who: str, name: str | os.PathLike[str]) -> Path:
 
 
 def check_folder(who: str, name: str | os.PathLike[str]) -> Path:
-    """Return the path of a folder that can be written to; it is made if it does not exist.
+    """Return the path of a folder that can be made and written to; nothing of the trial is left there.
 
     Raises
     ------
@@ -183,10 +221,13 @@ def check_folder(who: str, name: str | os.PathLike[str]) -> Path:
     if folder.exists() and not folder.is_dir():
         raise bad(who, "be a folder that can be written to", f"{os.fspath(name)!r}, a file")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        made = _made(folder.absolute())
     except OSError as error:
         raise _unusable(who, "folder", name, error) from None
-    _try(who, "folder", name, folder / f".fedconvex.{os.getpid()}")
+    try:
+        _try(who, "folder", name, folder / f".fedconvex.{os.getpid()}")
+    finally:
+        _unmade(made)
     return folder
 
 

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from fedconvex import __version__
 from fedconvex._check import bad, finite, numeric
-from fedconvex._files import npz, read_place, write_file
+from fedconvex._files import npz, read_place, write_together
 from fedconvex._sparse import sound_csr
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.frame import Frame
@@ -63,14 +63,14 @@ def write_model(
     about: Mapping[str, Any],
     columns: Columns | None,
 ) -> None:
-    """Write model.npz and model.json, each whole or not at all.
+    """Write model.npz and model.json, whole or not at all, both or neither.
 
     Parameters
     ----------
     who : str
         For error messages.
     place : Path
-        An existing folder.
+        A folder, made if need be.
     kind : str
         One of `KINDS`.
     arrays : dict of arrays
@@ -90,8 +90,7 @@ def write_model(
         text = json.dumps(description, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise bad(f"{who}: about", "hold what JSON can hold", f"{error}") from None
-    write_file(place / "model.npz", npz(arrays))
-    write_file(place / "model.json", text.encode() + b"\n")
+    write_together({place / "model.npz": npz(arrays), place / "model.json": text.encode() + b"\n"})
 
 
 def _listed(names: Any) -> list[Any] | None:

@@ -1,5 +1,6 @@
 """Files are written whole or not at all, and nothing but a regular file is ever replaced."""
 
+import errno
 import os
 import stat
 import threading
@@ -7,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from fedconvex import _files
+from fedconvex import Problem, Squared, _files
 from fedconvex._files import check_file, check_regular_file, write_file
 from fedconvex.cli import main
 from fedconvex.driver import run
@@ -111,3 +112,53 @@ def test_commands_write_to_devices(command, tmp_path, capsys):
         assert main(["solve", *data, "--method", "fedavg", "--rounds", "2", "--checkpoint", os.devnull]) == 2
         assert "regular file" in capsys.readouterr().err
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def full(monkeypatch, after=0):
+    """Let the disk be full after so many files."""
+    written = []
+    fsync = os.fsync
+
+    def refuse(number):
+        written.append(number)
+        if len(written) > after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_full_disk_leaves_no_half_model_and_no_folder(linear, tmp_path, monkeypatch, after):
+    """Of a model that was there before, numbers were new and the description old."""
+    old, other = linear.solve(), Problem(linear.federation, Squared(), 1.0).solve()
+    old.save(tmp_path / "model")
+    before = {f.name: f.read_bytes() for f in (tmp_path / "model").iterdir()}
+    full(monkeypatch, after)
+    for folder in ("model", "new", "deep/er"):
+        with pytest.raises(OSError, match="No space"):
+            other.save(tmp_path / folder)
+    assert {f.name: f.read_bytes() for f in (tmp_path / "model").iterdir()} == before
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_trial_leaves_nothing(tmp_path):
+    _files.check_folder("--save", tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ValueError, match="--save must be a folder that can be written to"):
+        _files.check_folder("--save", tmp_path / "file" / "a")
+
+
+def test_a_folder_that_somebody_uses_meanwhile_stays(tmp_path, monkeypatch):
+    write = os.replace
+
+    def replace(source, target):
+        (tmp_path / "new" / "theirs").write_bytes(b"")
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="broken"):
+        write_file(tmp_path / "new" / "mine", b"rows")
+    monkeypatch.setattr(os, "replace", write)
+    assert os.listdir(tmp_path / "new") == ["theirs"]

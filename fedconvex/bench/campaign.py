@@ -129,7 +129,7 @@ def _board(
         function("bench: progress", progress)
     if folder is not None:
         home = check_folder("bench: folder", folder)
-        (home / "cells").mkdir(exist_ok=True)
+        (home / "cells").mkdir(parents=True, exist_ok=True)
     aims = {case.aim for case in cases}
     for entry in entries:
         if not aims & set(entry.aims) and (entry.own or not any(aims & set(e.aims) for e in entries)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import textwrap
@@ -104,11 +103,7 @@ def _folder(out: str) -> Path:
     blank()
     if out and "\0" not in out and not Path(out).absolute().parent.is_dir():
         raise bad("--out", "be a folder, or a new one in an existing folder", out)
-    existed = os.path.isdir(out)
-    home = check_folder("--out", out)
-    if not existed:  # it is made when there is something to write
-        home.rmdir()
-    return home
+    return check_folder("--out", out)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

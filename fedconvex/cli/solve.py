@@ -245,6 +245,8 @@ def _written(args: argparse.Namespace, outcome: Solved) -> Iterator[str]:
     data, result = outcome.data, outcome.result
     if args.save is not None:
         folder = Path(args.save)
+        if args.status == DIVERGED:  # there is no model to make the folder for
+            folder.mkdir(parents=True, exist_ok=True)
         if args.status != DIVERGED:
             more = {"w": result.w} if outcome.about.minimised != "ensemble" else {}
             _model(args, outcome).save(folder, **more)

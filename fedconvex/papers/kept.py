@@ -108,7 +108,6 @@ def kept(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
     made = make()
     arrays: list[np.ndarray] = []
     tree = json.dumps(_encoded(made, arrays, kinds))
-    folder.mkdir(parents=True, exist_ok=True)
     if not (folder / _IDENTITY).is_file():
         write_file(folder / _IDENTITY, identity.encode())
     body = io.BytesIO()

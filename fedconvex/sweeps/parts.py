@@ -50,6 +50,9 @@ def opened(who: str, folder: Any, about: Mapping[str, Any]) -> Path:
     """
     place, mine = check_folder(f"{who}: folder", folder), json.loads(json.dumps(about))
     file = place / "about.json"
+    if not place.is_dir():
+        write_file(file, json.dumps(mine, indent=1).encode())
+        return place
     if not file.exists():
         if any(_PART.fullmatch(f.name) for f in place.iterdir()):
             raise bad(f"{who}: folder", "be new, or of this work", f"{place}, parts without about.json")
