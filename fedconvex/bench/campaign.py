@@ -10,6 +10,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +28,7 @@ from fedconvex.bench.problems import Case, digest
 from fedconvex.bench.referee import Referee
 from fedconvex.bench.solvers import BUILTIN, Solver, draws_nothing, named, of_target
 from fedconvex.bench.suites import data_cases, suite
-from fedconvex.sweeps.parts import carried_out, read_answers
+from fedconvex.sweeps.parts import alone_in, carried_out, read_answers
 
 __all__ = ["DEFAULT", "bench", "chosen"]
 
@@ -140,7 +141,8 @@ def _board(
     load = _load()
     sources = tuple(_source(e.target) if e.own else "" for e in entries)
     tasks = [_Task(case, entries, sources, seeds, rules, home) for case in cases]
-    cells = list(_carried_out(tasks, jobs, progress))
+    with nullcontext() if home is None else alone_in("bench", home):
+        cells = list(_carried_out(tasks, jobs, progress))
     order = {case.name: i for i, case in enumerate(cases)}
     flat = sorted((c for some in cells for c in some), key=lambda c: order[c.problem])  # within: as solvers were given
     about = {**about_machine(), "load before": load, "load after": _load(), "jobs": str(jobs)}

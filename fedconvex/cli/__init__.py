@@ -3,7 +3,8 @@
 Nothing slow is imported before a command needs it, so that ``--help`` and ``--version`` answer at once. Exit status: 0
 for a run that converged or used up its rounds and for theorems and claims that hold, 1 for a violated theorem or a
 failed claim, 2 for bad input, 3 for a run that diverged, 4 for theorems of which none is violated but some could not be
-decided, 70 for an error of the program itself, 130 for Ctrl-C. A reader who leaves early does not change it.
+decided, 70 for an error of the program itself, 130 for Ctrl-C, 143 for SIGTERM. A reader who leaves early does not
+change it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from fedconvex import __version__
 from fedconvex.cli import bench, compare, conform, listing, predict, reproduce, solve, sweep, verify, warm
-from fedconvex.cli.arguments import CRASHED, INTERRUPTED, OK, USER, Parser, Refused
+from fedconvex.cli.arguments import CRASHED, OK, USER, Parser, Refused, Terminated, stopped
 from fedconvex.cli.output import say
 from fedconvex.cli.wording import spoken
 
@@ -56,38 +57,42 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.status = args.command(args)
         if sys.stdout is not None:  # closed by the caller: nothing can be printed, all else is done
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _interrupted(args)
+    except KeyboardInterrupt as stop:
+        return _interrupted(args, stop)
     except BrokenPipeError:  # the reader of our output has left, as in "fedconvex list | head"
         _silence()
         return int(args.status)
     except Exception as error:
-        return _interrupted(args) if heard.is_set() else _failed(error)
+        return _interrupted(args, KeyboardInterrupt()) if heard.is_set() else _failed(error)
     return int(args.status)
 
 
 @contextmanager
 def _listening(heard: threading.Event) -> Iterator[None]:
-    """Note Ctrl-C: in a callback of the compiler it cannot be raised, and compiling fails for no visible reason."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield
-        return
+    """Note Ctrl-C and SIGTERM: raised in a callback of the compiler they are lost, and compiling fails oddly."""
 
     def hear(number: int, frame: Any) -> None:
         heard.set()
+        if number == signal.SIGTERM:
+            raise Terminated
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, hear)
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    main = threading.current_thread() is threading.main_thread()
+    ours = [s for s, handler in usual.items() if main and signal.getsignal(s) == handler]  # others' handlers stay
+    for s in ours:
+        signal.signal(s, hear)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for s in ours:
+            signal.signal(s, usual[s])
 
 
-def _interrupted(args: argparse.Namespace) -> int:
-    say(f"fedconvex: interrupted: {_saved(args)}", sys.stderr)
-    return INTERRUPTED
+def _interrupted(args: argparse.Namespace, stop: KeyboardInterrupt) -> int:
+    word, status = stopped(stop)
+    say(f"fedconvex: {word}: {_saved(args)}", sys.stderr)
+    return status
 
 
 def _failed(error: Exception) -> int:

@@ -12,6 +12,7 @@ from fedconvex._check import bad, real, whole
 __all__ = [
     "CRASHED",
     "DIVERGED",
+    "ENDED",
     "ENSEMBLES",
     "FAILED",
     "INCONCLUSIVE",
@@ -27,6 +28,7 @@ __all__ = [
     "VERTICAL",
     "Parser",
     "Refused",
+    "Terminated",
     "add_columns",
     "add_data",
     "add_owners",
@@ -77,7 +79,16 @@ ENSEMBLES = {"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"}
 METHODS |= NAMED | PERSONAL | ENSEMBLES | VERTICAL
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
-OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
+OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: whoever is asked to end ends its workers, keeps what is finished and says so, as by Ctrl-C."""
+
+
+def stopped(by: KeyboardInterrupt) -> tuple[str, int]:
+    """Return the word for what stopped a command, and its exit status."""
+    return ("ended", ENDED) if isinstance(by, Terminated) else ("interrupted", INTERRUPTED)
 
 
 class Refused(Exception):

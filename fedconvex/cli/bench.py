@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, Refused, count, number
+from fedconvex.cli.arguments import FAILED, OK, Refused, count, number, stopped
 from fedconvex.cli.output import fill, fits, say, writing
 
 __all__ = ["add_parser"]
@@ -81,9 +81,10 @@ def _bench(args: argparse.Namespace) -> int:
             limit=args.limit,
             progress=progress_line(),
         )
-    except KeyboardInterrupt:
-        say(f"fedconvex: interrupted: finished cells stand in {args.out}; repeat the command to go on", sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        word, status = stopped(stop)
+        say(f"fedconvex: {word}: finished cells stand in {args.out}; repeat the command to go on", sys.stderr)
+        return status
     wrong = offence_table(board)
     args.status = FAILED if wrong else OK
     with writing(iter(_written(board, args))) as files:

@@ -14,7 +14,7 @@ from typing import Any
 from fedconvex._check import bad
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import FAILED, INTERRUPTED, OK, count
+from fedconvex.cli.arguments import FAILED, OK, count, stopped
 from fedconvex.cli.output import fill, fits, say, writing
 
 __all__ = ["add_parser"]
@@ -65,11 +65,12 @@ def _reproduce(args: argparse.Namespace) -> int:
         found = EXPERIMENTS[args.name].run(
             quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line(), parts=parts
         )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        word, status = stopped(stop)
         done = number_kept(parts)
         cure = f"; the same command goes on from its {done} finished parts" if done else ""
-        print(f"\nfedconvex: interrupted: files of an unfinished experiment are not written{cure}", file=sys.stderr)
-        return INTERRUPTED
+        print(f"\nfedconvex: {word}: files of an unfinished experiment are not written{cure}", file=sys.stderr)
+        return status
     args.status = OK if found.holds else FAILED
     shutil.rmtree(parts, ignore_errors=True)
     with writing(path for path in write(found, out)) as files:

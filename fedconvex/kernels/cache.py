@@ -216,32 +216,38 @@ if not DISABLED:
 
 
 class _Hearing(event.Listener):
-    """Ctrl-C while kernels are compiled or read: Python drops what it raises in a callback of LLVM, and we raise it."""
+    """Ctrl-C, SIGTERM while kernels are compiled or read: what is raised in a callback of LLVM is lost; we raise it."""
 
-    depth, heard = 0, False
-    before: Any = None
+    depth = 0
+    heard: BaseException | None = None
+
+    def __init__(self) -> None:
+        self.before: dict[Any, Any] = {}
 
     def on_start(self, _: Any) -> None:
         if threading.current_thread() is threading.main_thread():
             self.depth += 1
             if self.depth == 1:
-                self.heard, self.before = False, signal.getsignal(signal.SIGINT)
-                if callable(self.before):
-                    signal.signal(signal.SIGINT, self._hear)
+                self.heard = None
+                both = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+                self.before = {s: handler for s, handler in both.items() if callable(handler)}
+                for s in self.before:
+                    signal.signal(s, self._hear)
 
     def on_end(self, _: Any) -> None:
         if threading.current_thread() is threading.main_thread():
             self.depth -= 1
-            if self.depth == 0 and callable(self.before):
-                signal.signal(signal.SIGINT, self.before)
-                if self.heard:
-                    raise KeyboardInterrupt
+            if self.depth == 0:
+                for s, handler in self.before.items():
+                    signal.signal(s, handler)
+                if self.heard is not None:
+                    raise self.heard
 
     def _hear(self, number: int, frame: Any) -> None:
         try:
-            self.before(number, frame)
-        except KeyboardInterrupt:
-            self.heard = True
+            self.before[number](number, frame)
+        except KeyboardInterrupt as stop:
+            self.heard = stop
             raise
 
 

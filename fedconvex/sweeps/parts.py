@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,17 @@ from fedconvex._check import bad, whole
 from fedconvex._files import check_folder, npz, write_file
 from fedconvex.driver import DivergenceWarning
 
-__all__ = ["carried_out", "check_jobs", "opened", "read_about", "read_answers"]
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["alone_in", "carried_out", "check_jobs", "opened", "read_about", "read_answers"]
 
 _TASKS = 128  # at most about so many are sent to processes
 _SECONDS = 1.0  # of work, after which its answers are written
+_WATCH = 0.5  # seconds between looks at whether whoever gave the work is still there
+_WATCHER = "fedconvex: watches the parent process"
 _PART = re.compile(r"part-(\d+)-(\d+)\.npz")
 
 
@@ -65,6 +74,25 @@ def opened(who: str, folder: Any, about: Mapping[str, Any]) -> Path:
             must = f"be of this work to resume it: {name} {mine.get(name)!r}"
             raise bad(f"{who}: folder {place}", must, f"{theirs.get(name)!r}", cure)
     return place
+
+
+@contextmanager
+def alone_in(who: str, folder: Path) -> Iterator[Path]:
+    """Keep other processes of this machine out of a folder, where the system has locks that end with their process.
+
+    Raises
+    ------
+    ValueError
+        If another process works there.
+    """
+    with (folder / "lock").open("ab") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            cure = "wait until it has ended, or name another folder"
+            raise bad(f"{who}: folder {folder}", "be worked on by one process", "another one at work", cure) from None
+        yield folder
 
 
 def read_about(folder: Path) -> dict[str, Any]:
@@ -187,6 +215,8 @@ def _part(work: Any, jobs: Sequence[Any], first: int, folder: str, durable: bool
     if os.getpid() != parent:  # another process, for which nobody else has arranged it
         warnings.simplefilter("ignore", DivergenceWarning)
         threadpool_limits(1, "blas")
+        if os.getppid() == parent and _WATCHER not in {thread.name for thread in threading.enumerate()}:
+            _end_with(parent)
     answers: dict[int, Mapping[str, np.ndarray] | str] = {}
     began = time.monotonic()
     for i, job in enumerate(jobs, first):
@@ -200,6 +230,17 @@ def _part(work: Any, jobs: Sequence[Any], first: int, folder: str, durable: bool
     if answers:
         _write(answers, Path(folder), durable)
     return len(jobs)
+
+
+def _end_with(parent: int) -> None:
+    """End this process once the one that gave it work is gone, killed without a word, whatever it computes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name=_WATCHER).start()
 
 
 def _write(answers: Mapping[int, Mapping[str, np.ndarray] | str], folder: Path, durable: bool) -> None:

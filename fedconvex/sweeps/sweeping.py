@@ -24,7 +24,7 @@ from fedconvex.driver import Status, run
 from fedconvex.driver.checkpoint import about_problem
 from fedconvex.sweeps.frame import STATUSES, Sweep, frame_of
 from fedconvex.sweeps.grid import Grid, Setting
-from fedconvex.sweeps.parts import carried_out, check_jobs, opened
+from fedconvex.sweeps.parts import alone_in, carried_out, check_jobs, opened
 from fedconvex.sweeps.shared_rows import lightened, shared
 
 __all__ = ["sweep"]
@@ -187,7 +187,8 @@ def _about(grid: Grid, seeds: range, plan: _Plan, blocks: list[tuple[int, range]
 def _place(folder: Any, about: dict[str, Any]) -> Iterator[Path]:
     """Open the folder of a sweep, or a temporary one."""
     if folder is not None:
-        yield opened("sweep", folder, about)
+        with alone_in("sweep", opened("sweep", folder, about)) as place:
+            yield place
         return
     home = tempfile.mkdtemp(prefix="fedconvex-sweep-")
     try:
