@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import socket
-import struct
 import time
 import warnings
-import zipfile
 from fractions import Fraction
-from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from threading import Thread
 
@@ -34,9 +28,8 @@ from fedconvex import (
 )
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, OptimisticAFL
 from fedconvex.problems import MeanRegularised, MovingTarget, MultiTaskProblem, StumpProblem
-from fedconvex.remote import Exchange, Roster, SiteWarning, in_process, serve
+from fedconvex.remote import Roster, SiteWarning, in_process
 from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, fingerprint
-from fedconvex.remote.sockets import unpacked
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "sites.md"
 QUICK = ["FedAvg proportional", "SCAFFOLD batches", "FSVRG", "RADFed batches", "MOCHA clock"]
@@ -664,180 +657,6 @@ def test_the_pages_example_runs(tmp_path, monkeypatch, capsys):
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)[:1]:
         exec(compile(block, str(PAGE), "exec"), {})
     assert capsys.readouterr().out.startswith("CONVERGED")
-
-
-# ---------------------------------------------------------------- connections
-
-
-def test_sites_behind_connections():
-    """The bits of one process, also where a connection breaks and the site comes back."""
-    fed, make = pair()
-    method, lines = SCAFFOLD(step_size=0.3, local_steps=2), []
-    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
-    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=5.0) as exchange:
-        come = lambda k: lines.append(Thread(target=serve, args=(sites[k], exchange.address, b"s", k)))  # noqa: E731
-        for k in range(3):
-            come(k)
-            lines[-1].start()
-
-        def ask(t, requests):
-            if t == 2 and len(lines) == 3:
-                exchange._lines[1].close()  # the connection breaks
-                come(1)
-                lines[-1].start()
-            return exchange(t, requests)
-
-        roster = Roster.of(make, fed, required=())
-        result = run(method, roster, transport=ask, rounds=5, tol=0, seed=3)
-        assert {i.round for i in roster.incidents} <= {2}
-        counted = {t: np.array([k for k in range(3) if (t, fed.labels[k]) not in lost(roster)]) for t in range(5)}
-        np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 5, counted)[0].w)
-        with pytest.raises(ValueError, match="be that of the server"):
-            serve(sites[0], exchange.address, b"other", 0)
-        with pytest.raises(ValueError, match="serve: number must be below 3, the number of sites; got 3"):
-            serve(sites[0], exchange.address, b"s", 3)
-    for line in lines:
-        line.join(5.0)
-        assert not line.is_alive()
-
-
-@pytest.mark.slow
-def test_nobody_keeps_an_exchange_waiting():
-    """Neither a silent stranger, nor a site that stops in the middle of a message; closing it frees its address."""
-    fed, make = pair()
-    method = FedSGD(step_size=0.5)
-    own = fed.subset([0])
-    roster = Roster(make, ["north"], [3], 2, patience=1)
-    with Exchange(("127.0.0.1", 0), b"s", sites=1, deadline=0.2) as exchange, socket.socket() as stranger:
-        address = exchange.address
-        stranger.connect(address)  # and says nothing
-        line = Client(address, authkey=b"s")
-        line.send_bytes(bytes(8))  # client 0
-        os.write(line.fileno(), struct.pack("!i", 1000) + b"half")  # of a message
-        while 0 not in exchange._lines:
-            time.sleep(0.01)
-        with pytest.raises(ConnectionError, match=r"must have an answer.* of north"):
-            run(method, roster, transport=exchange, rounds=1)
-        assert exchange._lines == {}
-        served = Thread(target=serve, args=(Site(method, make, own), address, b"s", 0), daemon=True)
-        served.start()
-        assert run(method, roster, transport=exchange, rounds=3, tol=0).rounds == 3
-    served.join(5.0)
-    assert not served.is_alive()
-    with pytest.raises(ConnectionError, match="must listen"):
-        serve(Site(method, make, own), address, b"s", 0)
-    Exchange(address, b"s", sites=1).close()
-    with pytest.raises(ValueError, match=r"Exchange\.deadline must"):
-        Exchange(address, b"s", sites=1, deadline=1e300)
-
-
-def test_an_absent_site_costs_its_deadline_once():
-    """Neither rounds nor measuring wait for it again, until it is there; then it is asked."""
-    fed, make = pair()
-    method = FedSGD(step_size=0.5)
-    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
-    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=0.25) as exchange:
-        come = lambda k: Thread(target=serve, args=(sites[k], exchange.address, b"s", k), daemon=True).start()  # noqa: E731
-        come(0)
-        come(1)
-        began = time.monotonic()
-        result = run(method, Roster.of(make, fed, required=()), transport=exchange, rounds=10, tol=0, seed=3)
-        assert time.monotonic() - began < 1.5  # with waiting 0.25 in 10 rounds and 1.25 in 11 measurements
-        counted = {t: np.array([0, 1]) for t in range(10)}
-        np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 10, counted)[0].w)
-        come(2)
-        while 2 not in exchange._lines:
-            time.sleep(0.01)
-        roster = Roster.of(make, fed)
-        assert np.isfinite(run(method, roster, transport=exchange, rounds=2, tol=0).trace.gap).all()
-        assert roster.incidents == []
-
-
-def test_all_sites_may_connect_at_once(monkeypatch):
-    """Whom the queue of connections has no room for tries again a second later: beyond a short deadline."""
-    from fedconvex.remote import sockets
-
-    rooms = []
-    monkeypatch.setattr(sockets, "Listener", lambda where, backlog: rooms.append(backlog) or Listener(where))
-    with Exchange(("127.0.0.1", 0), b"s", sites=40):
-        assert rooms[0] >= 40
-
-
-@pytest.mark.slow
-def test_a_late_site_is_asked_again_once_it_has_answered():
-    fed, make = pair()
-    method = FedAvg(step_size=0.3, local_steps=2)
-    sites, busy = [Site(method, make, fed.subset([k])) for k in range(3)], [0]
-
-    class Slow:
-        def answer(self, message):
-            if message["header"][1] == ASK:
-                busy[0] += 1
-                time.sleep(2.5 if busy[0] == 1 else 0.0)
-            return sites[2].answer(message)
-
-    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=1.0) as exchange:
-        for k, site in enumerate((*sites[:2], Slow())):
-            Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
-        roster = Roster.of(make, fed, required=())
-
-        def ask(t, requests):
-            time.sleep(0.3 if t > 0 else 0.0)
-            return exchange(t, requests)
-
-        run(method, roster, transport=ask, rounds=12, tol=0, record_every=12)
-    rounds = sorted(i.round for i in roster.incidents)
-    assert rounds[0] == 0
-    assert rounds[-1] < 11
-    assert busy[0] == 12 - len(rounds) + 1  # no request waits behind another
-
-
-def lost(roster):
-    return {(i.round, i.client) for i in roster.incidents}
-
-
-@pytest.mark.slow
-def test_connections_keep_late_answers_apart():
-    """A site that answers after the deadline: its answer is not taken for one to the next question."""
-    fed, make = pair()
-    method = FedAvg(step_size=0.3, local_steps=2)
-    sites = [Site(method, make, fed.subset([k])) for k in range(3)]
-
-    class Slow:
-        def answer(self, message):
-            kind, t = message["header"][1:3]
-            if kind == ASK and t == 1:
-                time.sleep(1.0)
-            return sites[2].answer(message)
-
-    with Exchange(("127.0.0.1", 0), b"s", sites=3, deadline=0.5) as exchange:
-        for k, site in enumerate((*sites[:2], Slow())):
-            Thread(target=serve, args=(site, exchange.address, b"s", k), daemon=True).start()
-        exchange(0, {})
-        roster = Roster.of(make, fed, required=())
-        result = run(method, roster, transport=exchange, rounds=6, tol=0, seed=3, record_every=6)
-    gone = lost(roster)
-    assert (1, "south") in gone
-    counted = {t: np.array([k for k in range(3) if (t, fed.labels[k]) not in gone]) for t in range(6)}
-    np.testing.assert_array_equal(result.state.w, replayed(method, make(fed), 6, counted)[0].w)
-
-
-def test_what_comes_through_a_connection_is_not_trusted():
-    bomb, pickled, huge = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    np.savez_compressed(bomb, a=np.zeros(10**6))
-    np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
-    np.save(huge, np.zeros(3))
-    claims = huge.getvalue().replace(b"(3,)", b"(9999999999999,)")
-    inside = io.BytesIO()
-    with zipfile.ZipFile(inside, "w") as archive:
-        archive.writestr("a.npy", claims)
-    for content in (b"", b"junk", bomb.getvalue(), pickled.getvalue(), inside.getvalue()):
-        assert unpacked(content) == {}
-    for wrong in (3, ("127.0.0.1", -1), ("127.0.0.1",), ""):
-        with pytest.raises(TypeError, match=r"be \(host, port\) or a path"):
-            Exchange(wrong, b"s", sites=1)
-    with pytest.raises(ConnectionError, match="must listen"):
-        serve(Site(FedSGD(step_size=0.1), pair()[1], pair()[0].subset([0])), ("127.0.0.1", 1), b"s", 0)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Federations of sites: a server that holds no rows, and clients that keep theirs, with a transport of one's own."""
 
+from fedconvex.remote.credentials import TLS, Plain
 from fedconvex.remote.desk import Incident, SiteWarning
 from fedconvex.remote.ledger import Limits
 from fedconvex.remote.roster import Roster
@@ -7,4 +8,4 @@ from fedconvex.remote.site import Site
 from fedconvex.remote.sockets import Exchange, serve
 from fedconvex.remote.transports import in_process
 
-__all__ = ["Exchange", "Incident", "Limits", "Roster", "Site", "SiteWarning", "in_process", "serve"]
+__all__ = ["TLS", "Exchange", "Incident", "Limits", "Plain", "Roster", "Site", "SiteWarning", "in_process", "serve"]

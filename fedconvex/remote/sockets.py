@@ -1,34 +1,80 @@
-"""A transport between processes: arrays as npz over connections, with a shared secret and a deadline.
+"""A transport between processes: arrays as npz over connections whose ends have proven their places.
 
-Both ends prove that they know the secret (HMAC, as `multiprocessing.connection` does it); what travels is not
-encrypted: over a network, let it run through a tunnel.
+`fedconvex.remote.credentials` says how: TLS with a certificate for each site, or without TLS on one machine.
 """
 
 from __future__ import annotations
 
 import io
-import os
+import logging
 import socket
-import struct
 import time
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge, wait
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, whole, wrong_type
+from fedconvex._check import bad, real, whole, wrong_type
 from fedconvex._files import npz
-from fedconvex.remote.messages import MEASURE, REFUSE, fingerprint
+from fedconvex.remote.door import Door, address_of
+from fedconvex.remote.lines import ENDED, FAILED, MESSAGE, REPLACED, Line
 
 __all__ = ["Exchange", "serve"]
 
 _LARGEST = 1 << 30  # bytes of a message
-_HANDSHAKE = 10.0  # seconds that either end may take to prove that it knows the secret
+_HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
+_BETWEEN = 0.5  # seconds between attempts to reach a server
+
+
+class Member:
+    """The server's end of the line to one site: a thread that sends it a request, and waits for the answer.
+
+    Parameters
+    ----------
+    number : int
+    line : Line
+    events : queue
+        Gets (member, answer), answer None where the line is dead.
+    seconds : float
+        In which a site must have read a request.
+    """
+
+    def __init__(self, number: int, line: Line, events: SimpleQueue[Any], seconds: float) -> None:
+        self.number, self.line, self.events, self.seconds = number, line, events, seconds
+        self.asked: bytes | None = None  # what it owes an answer to
+        self.orders: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
+        self.thread = Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def ask(self, content: bytes) -> None:
+        """Send a request; the answer is an event."""
+        self.asked = content
+        self.orders.put((MESSAGE, content))
+
+    def leave(self, kind: int, why: bytes = b"") -> None:
+        """Tell the site, once it owes no answer, that there will be no more, and why."""
+        self.orders.put((kind, why))
+
+    def _work(self) -> None:
+        try:
+            while True:
+                kind, content = self.orders.get()
+                self.line.send(kind, content, self.seconds)
+                if kind != MESSAGE:
+                    break
+                kind, answer = self.line.receive(_LARGEST)
+                if kind != MESSAGE:
+                    break
+                self.events.put((self, answer))
+        except (OSError, EOFError):
+            pass
+        finally:
+            self.line.close()
+            self.events.put((self, None))
 
 
 class Exchange:
@@ -38,17 +84,23 @@ class Exchange:
     ----------
     address : tuple (host, port) or path
         Where to listen; port 0 takes one that is free, see `address`.
-    secret : bytes
-        Known to all sites.
+    credentials : `TLS` or `Plain`
+        How sites prove who they are: by certificates, or, on one machine, by secrets.
     sites : int
         How many there are: clients 0, ..., K - 1.
     deadline : float
-        Seconds after which who has not answered is left out. Later rounds do not wait for it until it is back.
+        Seconds after which who has not answered is taken to be silent, also who is not connected. A site whose line
+        breaks and that is back before is asked again. A site that is required is asked ``Roster(patience=)`` times.
+
+    Attributes
+    ----------
+    strangers : deque of (address, reason)
+        Connections that could not prove a place, the last 1,000; the first ones are logged.
 
     Raises
     ------
     ValueError, TypeError
-        If a setting is out of range.
+        If a setting is out of range, or the address is beyond this machine without TLS.
     OSError
         If the address is taken.
 
@@ -56,223 +108,247 @@ class Exchange:
     --------
     >>> from threading import Thread
     >>> from fedconvex import FedSGD, Federation, Problem, Squared, run
-    >>> from fedconvex.remote import Exchange, Roster, Site, serve
+    >>> from fedconvex.remote import Exchange, Plain, Roster, Site, serve
     >>> make, method = (lambda fed: Problem(fed, Squared(), l2=0.1)), FedSGD(step_size=0.5)
-    >>> with Exchange(("127.0.0.1", 0), b"secret", sites=1) as exchange:
+    >>> known = Plain(bytes(range(32)))
+    >>> with Exchange(("127.0.0.1", 0), known, sites=1) as exchange:
     ...     site = Site(method, make, Federation.from_clients([([[1.0]], [1.0])], labels=["north"]))
-    ...     Thread(target=serve, args=(site, exchange.address, b"secret", 0), daemon=True).start()
+    ...     Thread(target=serve, args=(site, exchange.address, known.site(0), 0), daemon=True).start()
     ...     result = run(method, Roster(make, ["north"], [1], 1), transport=exchange, tol=1e-9)
     >>> result.status.name
     'CONVERGED'
     """
 
-    def __init__(self, address: Any, secret: bytes, sites: int, deadline: float = 10.0) -> None:
-        _secret("Exchange.secret", secret)
+    def __init__(self, address: Any, credentials: Any, sites: int, deadline: float = 10.0) -> None:
+        where = address_of("Exchange.address", address)
+        _credentials("Exchange.credentials", credentials)
         self.K = whole("Exchange.sites", sites, low=1)
         self.deadline = real("Exchange.deadline", deadline, low=0.0, high=1e6, strict=True)
-        where = _address("Exchange.address", address)
-        try:
-            # without the secret: a stranger's silence would keep all others out; with room for all to come at once:
-            # whom the queue has no room for tries again a second later
-            self._listener = Listener(where, backlog=min(self.K + 16, 4096))
-        except OSError as error:
-            text = f"Exchange.address {where!r} must be free to listen at ({error.strerror})"
-            raise OSError(error.errno, text) from error
-        self.address, self._secret = self._listener.address, secret
-        self._lines: dict[int, Connection] = {}
-        self._late: set[Connection] = set()  # sites that owe an answer since the last deadline
-        self._gone: set[int] = set()  # and those that were not there
+        self._members: dict[int, Member] = {}
+        self._left: dict[int, Member] = {}  # whose place another connection took while they owed an answer
+        self._gone: set[int] = set()  # who was not there at the last deadline
+        self._events: SimpleQueue[tuple[Member, bytes | None] | None] = SimpleQueue()
         self._lock, self._open = Lock(), True
-        self._door = Thread(target=self._accept, daemon=True)
-        self._door.start()
+        self._door = Door("Exchange", where, credentials, self.K, self._come)
+        self.address, self.strangers = self._door.address, self._door.strangers
 
-    def _accept(self) -> None:
-        """Let sites in, each in a thread of its own."""
-        while self._open:
-            try:
-                line = self._listener.accept()
-            except OSError:
-                time.sleep(0.01)
-                continue
-            Thread(target=self._admit, args=(line,), daemon=True).start()
-
-    def _admit(self, line: Connection) -> None:
-        """Let a site in that knows the secret; a later connection of a client takes the place of an earlier one."""
-        try:
-            _limit(line, _HANDSHAKE)
-            deliver_challenge(line, self._secret)
-            answer_challenge(line, self._secret)
-            number = int.from_bytes(line.recv_bytes(8), "little")
-            line.send_bytes(self.K.to_bytes(8, "little"))
-            _limit(line, max(self.deadline, 0.1))  # a site that stops in the middle of a message is gone
-        except (OSError, EOFError, AuthenticationError):
-            number = -1
+    def _come(self, number: int, line: Line) -> None:
+        """Give a site its place; a later connection takes that of an earlier one, which is told so."""
         with self._lock:
-            if self._open and 0 <= number < self.K:
-                self._lines[number] = line
-            else:
+            if not self._open:
                 line.close()
+                return
+            before = self._members.get(number)
+            self._members[number] = Member(number, line, self._events, max(self.deadline, 0.1))
+            if before is not None:
+                before.leave(REPLACED)
+                if before.asked is not None and (older := self._left.get(number)) is not None:
+                    older.line.cut()
+                self._left[number] = before
+        self._events.put(None)  # somebody is there
 
     def __call__(self, t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
         """Send requests, and return what came back before the deadline.
 
-        Nobody waits for sites that missed the last deadline, unless only such sites are asked for work: they are asked
-        again once they have answered the earlier request, or are connected anew.
+        Nobody waits for sites that missed the last deadline, unless only such sites are asked.
         """
         end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
-        waiting: dict[Connection, int] = {}
-        left, absent = dict(requests), {k for k in requests if self._is_absent(k)}
-        patient = len(absent) == len(requests) and any(_kind(a) != MEASURE for a in requests.values())
-        while left or waiting:
-            for k in [k for k in left if self._is_free(k)]:
-                line = self._lines[k]
-                absent.discard(k)
-                if self._sent(k, line, npz(left.pop(k))):
-                    waiting[line] = k
-            rest = end - time.monotonic()
-            if rest <= 0.0 or not (waiting or patient or left.keys() - absent):
+        self._drain()
+        missed = {k for k in requests if self._missed(k)}
+        waited = set(requests) if len(missed) == len(requests) else requests.keys() - missed
+        contents: dict[int, bytes] = {}
+        asked: dict[int, Member] = {}
+        while len(answers) < len(requests):
+            for k in requests.keys() - answers.keys():
+                self._ask(k, requests, contents, asked)
+            if not (waited | asked.keys()) - answers.keys():
                 break
-            for line in self._ready(waiting, min(rest, 0.05) if left else rest):
-                k = waiting[line]
-                answer = self._received(k, line)
-                if answer is not None and not _late(answer, requests[k]):
-                    answers[k] = answer
-                if answer is None or k in answers:
-                    del waiting[line]
-        self._late |= set(waiting)
-        self._gone = (self._gone | left.keys()) - answers.keys()
+            if not self._next(end, asked, answers):
+                break
+        self._gone |= {k for k in requests if k not in answers and k not in self._members}
+        self._gone -= answers.keys()
         return answers
 
-    def _is_absent(self, k: int) -> bool:
-        """Whether a site missed the last deadline, and has neither answered nor come back since."""
-        return k in self._gone if k not in self._lines else not self._is_free(k)
+    def _ask(self, k: int, requests: Any, contents: dict[int, bytes], asked: dict[int, Member]) -> None:
+        """Ask a site that is there, and has not been asked this yet over its present line."""
+        member = self._members.get(k)
+        if member is None or asked.get(k) is member:
+            return
+        if k not in contents:
+            contents[k] = npz(requests[k])
+        if member.asked is None:
+            member.ask(contents[k])
+        elif member.asked != contents[k]:
+            return  # it owes an answer to something else; else it has been at it since an earlier deadline
+        asked[k] = member
 
-    def _is_free(self, k: int) -> bool:
-        """Whether a site is connected and has answered what it was asked before, if only now."""
-        line = self._lines.get(k)
-        if line in self._late and line is not None and line in wait([line], 0.0):
-            self._received(k, line)
-            self._late.discard(line)
-        return k in self._lines and self._lines[k] not in self._late
-
-    @staticmethod
-    def _ready(waiting: Mapping[Connection, int], seconds: float) -> list[Connection]:
-        """Return the lines on which something came, after so many seconds at most."""
-        if not waiting:  # until a site that is not there yet connects
-            time.sleep(min(seconds, 0.01))
-        return [line for line in wait(list(waiting), seconds) if isinstance(line, Connection)] if waiting else []
-
-    def _sent(self, k: int, line: Connection, content: bytes) -> bool:
+    def _next(self, end: float, asked: dict[int, Member], answers: dict[int, Any]) -> bool:
+        """Take what comes next: an answer, a line that broke, or somebody new; False after the deadline."""
         try:
-            line.send_bytes(content)
-        except OSError:
-            self._drop(k, line)
+            event = self._events.get(timeout=max(end - time.monotonic(), 0.0))
+        except Empty:
             return False
-        return True
+        if event is not None:
+            member, content = event
+            k = member.number
+            self._note(member, content)
+            if asked.get(k) is member:
+                del asked[k]
+                if content is not None:
+                    answers[k] = unpacked(content)
+        return time.monotonic() < end
 
-    def _received(self, k: int, line: Connection) -> Any:
-        """Return an answer, or None where the line is dead."""
-        try:
-            return unpacked(line.recv_bytes(_LARGEST))
-        except (OSError, EOFError):
-            self._drop(k, line)
-            return None
+    def _note(self, member: Member, content: bytes | None) -> None:
+        """Note that a site has answered, or that its line broke."""
+        member.asked = None
+        if content is None:
+            with self._lock:
+                for members in (self._members, self._left):
+                    if members.get(member.number) is member:
+                        del members[member.number]
 
-    def _drop(self, k: int, line: Connection) -> None:
-        with self._lock:
-            line.close()
-            self._late.discard(line)
-            if self._lines.get(k) is line:
-                del self._lines[k]
+    def _drain(self) -> None:
+        """Take note of what came since the last request."""
+        with suppress(Empty):
+            while True:
+                if (event := self._events.get_nowait()) is not None:
+                    self._note(*event)
 
-    def close(self) -> None:
-        """End all connections: `serve` returns at the sites."""
+    def _missed(self, k: int) -> bool:
+        """Whether a site missed the last deadline, and has neither answered nor come back since."""
+        member = self._members.get(k)
+        return k in self._gone if member is None else member.asked is not None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End all connections: `serve` returns at the sites, or raises where the run has ended with an error."""
         self._open = False
-        with suppress(OSError):
-            Client(self.address).close()  # wakes the thread that waits for sites, which holds the address
-        self._door.join(1.0)
-        self._listener.close()
-        for k, line in list(self._lines.items()):
-            self._drop(k, line)
+        self._door.close()
+        with self._lock:
+            members = [*self._members.values(), *self._left.values()]
+            self._members, self._left = {}, {}
+        for member in members:
+            member.leave(*((ENDED,) if error is None else (FAILED, type(error).__name__.encode())))
+        end = time.monotonic() + self.deadline
+        for member in members:
+            member.thread.join(max(end - time.monotonic(), 0.0))
+            member.line.cut()
 
     def __enter__(self) -> Exchange:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self.close(error)
 
 
-def serve(site: Any, address: Any, secret: bytes, number: int) -> None:
-    """Answer what a server asks of a site, until it ends the connection.
+def serve(site: Any, address: Any, credentials: Any, number: int, wait: float = 60.0) -> None:
+    """Answer what a server asks of a site, until the server says that its run is over.
+
+    A server that does not listen yet, or whose connection breaks, is tried again; the logger ``fedconvex`` says so.
 
     Parameters
     ----------
     site : Site
     address : tuple (host, port) or path
         Of the server's `Exchange`.
-    secret : bytes
+    credentials : `TLS` or `Plain`
+        Of this site.
     number : int
         The site's place in the roster.
+    wait : float
+        Seconds in which a server must be reached: at first, and again once the connection broke.
 
     Raises
     ------
     ValueError, TypeError
-        If there is no site, the secret is another one, or the server has fewer sites.
+        If there is no site, either end does not accept the other's credentials, these are of another place, or the
+        server has fewer sites.
     ConnectionError
-        If the server does not listen.
+        If the server is not reached for so long, its run has ended with an error, or another process has taken the
+        site's place.
     """
-    _secret("serve: secret", secret)
     if not hasattr(site, "answer"):
         raise wrong_type("serve: site", "be a Site", f"{site!r}")
-    content = whole("serve: number", number, high=1 << 40).to_bytes(8, "little")
-    address = _address("serve: address", address)
+    whole("serve: number", number, high=1 << 40)
+    where, wait = address_of("serve: address", address), real("serve: wait", wait, low=0.0, high=1e9)
+    _credentials("serve: credentials", credentials)
+    credentials.check_site(number)
+    log, name = logging.getLogger("fedconvex"), f"site {getattr(site, 'label', number)}"
+    while True:
+        with _reached(name, where, credentials, number, wait) as line:
+            lost = _answered(site, line)
+        if lost is None:
+            return
+        log.error("%s: the connection to the server broke before the run was over (%s)", name, lost)
+
+
+def _reached(name: str, where: Any, credentials: Any, number: int, wait: float) -> Line:
+    """Return the line to a server, after trying for so many seconds."""
+    end, told = time.monotonic() + wait, False
+    while True:
+        try:
+            line, K = _entered(where, credentials, number)
+            break
+        except (OSError, EOFError) as error:
+            why = str(error) or "no answer"
+        if time.monotonic() >= end:
+            text = f"serve: {where!r} must listen; got {why}, in {wait:g} s"
+            logging.getLogger("fedconvex").error("%s: %s", name, text)
+            raise ConnectionError(text)
+        if not told:
+            logging.getLogger("fedconvex").warning("%s: trying for %g s to reach %r (%s)", name, wait, where, why)
+            told = True
+        time.sleep(min(_BETWEEN, max(end - time.monotonic(), 0.0)))
+    if number >= K:
+        line.close()
+        raise bad("serve: number", f"be below {K}, the number of sites", number)
+    return line
+
+
+def _entered(where: Any, credentials: Any, number: int) -> tuple[Line, int]:
+    """Connect, and return the line and the number of sites."""
+    if isinstance(where, tuple):
+        end, host = socket.create_connection(where, _HANDSHAKE), where[0]
+    else:
+        end, host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), "localhost"
     try:
-        line = Client(address)
-        _limit(line, _HANDSHAKE)
-        answer_challenge(line, secret)
-        deliver_challenge(line, secret)
-        line.send_bytes(content)
-        K = int.from_bytes(line.recv_bytes(8), "little")
-        _limit(line, 0.0)
-    except AuthenticationError as error:
-        raise bad("serve: secret", "be that of the server", "another", f"{error}") from None
-    except (OSError, EOFError) as error:
-        raise ConnectionError(f"serve: {address!r} must listen; got {error or 'no answer'}") from None
-    with line:
-        if number >= K:
-            raise bad("serve: number", f"be below {K}, the number of sites", number)
+        if not isinstance(where, tuple):
+            end.connect(where)
+        found: tuple[Line, int] = credentials.enter(end, host, number, _HANDSHAKE)
+        return found
+    except BaseException:
+        end.close()
+        raise
+
+
+def _answered(site: Any, line: Line) -> str | None:
+    """Answer until the run is over, and return None; or why the connection broke.
+
+    Raises
+    ------
+    ConnectionError
+        If there is no use in trying again.
+    """
+    try:
         while True:
-            try:
-                line.send_bytes(npz(site.answer(unpacked(line.recv_bytes(_LARGEST)))))
-            except (EOFError, OSError):
-                return
+            kind, content = line.receive(_LARGEST)
+            if kind == ENDED:
+                return None
+            if kind in (FAILED, REPLACED):
+                break
+            line.send(MESSAGE, npz(site.answer(unpacked(content))))
+    except (EOFError, OSError) as error:
+        return str(error) or type(error).__name__
+    if kind == REPLACED:
+        raise ConnectionError("serve: this process must be the only one of its site; another one took its place")
+    got = content[:80].decode(errors="replace")
+    raise ConnectionError(f"serve: the server's run must end well; got {got!r} there: its own messages say more")
 
 
-def _limit(line: Connection, seconds: float) -> None:
-    """Let reading and writing fail after so many seconds without a byte, 0 for never; have dead peers found."""
-    if os.name != "posix":
-        return
-    with socket.socket(fileno=os.dup(line.fileno())) as end:
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            end.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", int(seconds), int(seconds % 1.0 * 1e6)))
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def _secret(who: str, x: Any) -> None:
-    """Raise unless there is a secret."""
-    instance(who, x, bytes)
-    if not x:
-        raise bad(who, "have at least one byte", "none", "secrets.token_bytes(32)")
-
-
-def _address(who: str, x: Any) -> Any:
-    """Return a host and a port, or a path."""
-    if isinstance(x, os.PathLike):
-        return os.fspath(x)
-    pair = isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], str) and type(x[1]) is int and 0 <= x[1] < 1 << 16
-    if not pair and not (isinstance(x, str) and x):
-        raise wrong_type(who, "be (host, port) or a path", f"{x!r}")
-    return x
+def _credentials(who: str, x: Any) -> None:
+    """Raise unless an object says who is who."""
+    if isinstance(x, type) or not hasattr(x, "admit"):
+        cure = "Plain(secret) on one machine, certificates between machines"
+        raise wrong_type(who, "be TLS(certificate, key, authority) or Plain(secret)", type(x).__name__, cure)
 
 
 def unpacked(content: bytes) -> dict[str, np.ndarray]:
@@ -285,17 +361,3 @@ def unpacked(content: bytes) -> dict[str, np.ndarray]:
             return dict(stored)
     except Exception:  # whatever a damaged or foreign file makes its readers raise
         return {}
-
-
-def _late(answer: Mapping[str, np.ndarray], request: Mapping[str, np.ndarray]) -> bool:
-    """Whether an answer is one to an earlier question."""
-    header = answer.get("header", np.empty(0))
-    asked = fingerprint({name: a for name, a in request.items() if name != "header"})
-    headed = header.shape == (6,) and header.dtype == np.int64
-    return bool(headed and header[1] < REFUSE and header[5] != asked)
-
-
-def _kind(request: Mapping[str, np.ndarray]) -> int:
-    """Return what is asked for."""
-    header = request.get("header", np.empty(0))
-    return int(header[1]) if header.size > 1 else REFUSE

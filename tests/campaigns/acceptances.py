@@ -117,7 +117,7 @@ KINDS = (
         "bench.bench.progress | remote.Site.make",
         "called when they are used, and what they return is checked then",
     ),
-    Kind("bytes", "bytes", "secure.Party.*.context | remote.Exchange.secret", "what it is made for"),
+    Kind("bytes", "bytes", "secure.Party.*.context | remote.Plain.secret", "what it is made for"),
     Kind(
         "the name of a set",
         "word | blank | unknown | long | null",

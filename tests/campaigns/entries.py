@@ -578,7 +578,7 @@ def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
     from fedconvex import Problem, Squared
     from fedconvex.bench import Case
-    from fedconvex.remote import Site
+    from fedconvex.remote import Plain, Site
     from fedconvex.report import domain_scores
     from fedconvex.secure import Party, encode
     from fedconvex.tables import read_table
@@ -749,11 +749,13 @@ def own() -> dict[str, dict[str, Any]]:
         "problems.as_q": {"who": "fuzz"},
         "problems.calibration_error": {"Q": np.full((18, 2), 0.5)},
         "remote.Site": {"method": w["fedsgd"], "make": make, "federation": w["real"].subset([0])},
-        "remote.Exchange": {"address": ("127.0.0.1", 0), "secret": b"s", "sites": 1, "deadline": 0.1},
+        "remote.Exchange": {"address": ("127.0.0.1", 0), "credentials": Plain(bytes(32)), "sites": 1, "deadline": 0.1},
         "remote.serve": {
             "site": Site(w["fedsgd"], make, w["real"].subset([0])),
             "address": ("127.0.0.1", 1),
-            "secret": b"s",
+            "credentials": Plain(bytes(32)).site(0),
+            "number": 0,
+            "wait": 0.0,
         },
         "remote.in_process": {"sites": [Site(w["fedsgd"], make, w["real"].subset([k])) for k in range(3)]},
         "report.bayesian_t_test": {"differences": [0.1, 0.2, 0.4], "correlation": 0.1, "rope": 0.01},
