@@ -205,7 +205,6 @@ def test_a_server_that_is_killed_leaves_hospitals_with_an_exit_status():
 
 KILLED = """
 import sys
-import numpy as np
 from test_connections import KNOWN, pair
 from fedconvex.methods import SCAFFOLD
 from campaigns.sites import Site
@@ -624,12 +623,13 @@ import resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))
 from threading import Thread
 from fedconvex import FedSGD, Federation, Problem, Squared, run
-from fedconvex.remote import Exchange, Plain, Roster, Site, serve
+from fedconvex.remote import Exchange, Limits, Plain, Roster, Site, serve
 make, method, known = (lambda fed: Problem(fed, Squared(), l2=0.1)), FedSGD(step_size=0.5), Plain(bytes(range(32)))
 with Exchange(("127.0.0.1", 0), known, sites=1, deadline=300) as exchange:
     print(exchange.address[1], flush=True)
     sys.stdin.readline()
-    site = Site(method, make, Federation.from_clients([([[1.0]], [1.0])], labels=["north"]))
+    own = Federation.from_clients([([[1.0]], [1.0])], labels=["north"])
+    site = Site(method, make, own, limits=Limits(share=1000.0))
     Thread(target=serve, args=(site, exchange.address, known.site(0), 0, 300), daemon=True).start()
     roster = Roster(make, ["north"], [1], 1)
     print(run(method, roster, transport=exchange, tol=1e-9, checkpoint=sys.argv[1]).status.name)

@@ -108,11 +108,12 @@ class Exchange:
     --------
     >>> from threading import Thread
     >>> from fedconvex import FedSGD, Federation, Problem, Squared, run
-    >>> from fedconvex.remote import Exchange, Plain, Roster, Site, serve
+    >>> from fedconvex.remote import Exchange, Limits, Plain, Roster, Site, serve
     >>> make, method = (lambda fed: Problem(fed, Squared(), l2=0.1)), FedSGD(step_size=0.5)
     >>> known = Plain(bytes(range(32)))
     >>> with Exchange(("127.0.0.1", 0), known, sites=1) as exchange:
-    ...     site = Site(method, make, Federation.from_clients([([[1.0]], [1.0])], labels=["north"]))
+    ...     own = Federation.from_clients([([[1.0]], [1.0])], labels=["north"])
+    ...     site = Site(method, make, own, limits=Limits(share=1000.0))
     ...     Thread(target=serve, args=(site, exchange.address, known.site(0), 0), daemon=True).start()
     ...     result = run(method, Roster(make, ["north"], [1], 1), transport=exchange, tol=1e-9)
     >>> result.status.name
