@@ -13,7 +13,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,19 @@ def compare(
             if after is not None:
                 after(name, result)
     return {name: summary(pairs) | {"calls": calls[name]} for name, pairs in samples.items()}
+
+
+def one_by_one(method: Any, problem: Any, **options: Any) -> Iterator[tuple[int, Any]]:
+    """Yield rounds without end, each computed when it is asked for.
+
+    Small rounds are computed in blocks once a run is long: a sample would take rounds that another has paid for. A new
+    run, from the start, begins before that.
+    """
+    from fedconvex.driver import iterate
+    from fedconvex.driver.rounds import ONE_BY_ONE
+
+    while True:
+        yield from iterate(method, problem, rounds=ONE_BY_ONE, **options)
 
 
 def summary(pairs: list[tuple[float, float]]) -> dict[str, float]:

@@ -12,7 +12,7 @@ CPU time, one thread.
 from __future__ import annotations
 
 import numpy as np
-from _timing import Report, compare
+from _timing import Report, compare, one_by_one
 from scipy.optimize import minimize
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
@@ -43,7 +43,7 @@ def rounds(report):
         report.check(f"{label}: AgnosticFedAvg with one domain = FedAvg", float(np.abs(ends[0] - ends[1]).max()), 0.0)
         calls = {}
         for name, method in methods.items():
-            its = iterate(method, problem, threads=1)
+            its = one_by_one(method, problem, threads=1)
 
             def ours(its=its):
                 for _ in range(MANY):

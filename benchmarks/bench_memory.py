@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from _reference import drawn, drawn_clients, logistic_epoch
-from _timing import Report, compare
+from _timing import Report, compare, one_by_one
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
 
@@ -106,7 +106,7 @@ def main():
     for name, K in CASES.items():
         problem = problem_of(K)
         check(report, name, problem)
-        its = iterate(METHOD, problem, threads=1)
+        its = one_by_one(METHOD, problem, threads=1)
 
         def rounds(its=its):
             for _ in range(MANY):

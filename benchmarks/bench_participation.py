@@ -11,9 +11,9 @@ import gc
 import time
 
 import numpy as np
-from _timing import Report, compare, summary
+from _timing import Report, compare, one_by_one, summary
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
+from fedconvex import FedAvg, Federation, Logistic, Problem
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 
@@ -58,7 +58,7 @@ def main():
     junk, times = np.zeros(16_000_000), {}
     for K in (1_000, 1_000_000):
         problem = problem_of(K)
-        rounds = iterate(method, problem, threads=1)
+        rounds = one_by_one(method, problem, threads=1)
 
         def ours(rounds=rounds):
             for _ in range(MANY):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from _reference import drawn, drawn_clients, logistic_epoch
-from _timing import Report, compare
+from _timing import Report, compare, one_by_one
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
 
@@ -86,7 +86,7 @@ def main():
     for batch in (20, 1):
         method = FedAvg(step_size=STEP, epochs=1, batch_size=batch, participation=M)
         check(report, problem, method, X, y, batch)
-        rounds = iterate(method, problem, threads=1)
+        rounds = one_by_one(method, problem, threads=1)
 
         def ours(rounds=rounds):
             for _ in range(MANY):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from _timing import Report, compare
+from _timing import Report, compare, one_by_one
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate
+from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.datasets import linear_federation
 
 BAR = 1 / 1.6  # of time in two threads over time in one
@@ -39,7 +39,7 @@ def main():
     for name, ((problem, method, R), bar) in CASES.items():
         runs, ends = {}, []
         for threads in (1, 2, None):
-            run = iterate(method, problem, trajectories=R, threads=threads)
+            run = one_by_one(method, problem, trajectories=R, threads=threads)
             states = [state.w for _, state in (next(run) for _ in range(9))]  # by the ninth the choice is made
             ends.append(states[-1])
             runs[{1: "one thread", 2: "two threads", None: "by the work"}[threads]] = lambda run=run: next(run)

@@ -74,6 +74,18 @@ def test_what_goes_side_by_side_is_bounded():
     assert (lists.shape, pool.shape) == ((2, 30), (50,))
 
 
+@pytest.mark.anywhere
+@pytest.mark.parametrize("d", [2, 100, 1000])
+def test_a_job_is_never_side_by_side_with_nobody(d, rng):
+    """Too few for the caches go one by one, whatever is added to their gradients: 10 jobs, 200 rows of 100 numbers."""
+    fed = federation(rng, d=d, rows=200)
+    for number in (1, 2, 3, 4, 10, 1000):
+        for passes, block in ((5, 1), (1, 200), (20, 200)):
+            together, room = jobs.room_together(fed, False, number, d, 200, passes * block, passes, block)
+            assert together == 0 or single_rows.FEW < together <= number
+            assert len(room) == (5 if together else 0)
+
+
 METHODS = {
     "steps": FedAvg(step_size=0.1, local_steps=5, batch_size=1, participation=7),
     "two clients": FedAvg(step_size=0.1, local_steps=5, batch_size=1, participation=2),
@@ -81,6 +93,7 @@ METHODS = {
     "replacement": FedAvg(step_size=Decay(1.0, 50.0), local_steps=7, batch_size=1, replacement=True, shadow=True),
     "scaffold": SCAFFOLD(step_size=0.1, local_steps=4, batch_size=1, participation=3),
     "proximal": FedProx(proximal_mu=0.5, step_size=0.1, local_steps=4, batch_size=1),
+    "two proximal": FedProx(proximal_mu=0.5, step_size=0.1, epochs=2, batch_size=1, participation=2),
 }
 
 

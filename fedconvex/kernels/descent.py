@@ -72,18 +72,16 @@ class BatchMoves(NamedTuple):
 
 
 class SingleSteps(NamedTuple):
-    """Plain steps on single rows, for one output and no tilt: few jobs; `single_rows` does more of them at once."""
+    """Plain steps on single rows, for one output: few jobs; `single_rows` does more of them at once."""
 
     def steps(self, loss, data, job, eta, w, path, room):
-        """For each row i: w <- (1 - a ridge) w - a l'(x_i'w, y_i) x_i."""
+        """For each row i: w <- (1 - a ridge) w - a tilt - a l'(x_i'w, y_i) x_i."""
         last, mine, l2 = eta.shape[2] - 1, min(job.j, eta.shape[1] - 1), job.ridge
         start = job.since * job.block
         for s in range(start, job.passes * job.block):
             i, a = room.rows[s - start], eta[job.r, mine, min(s, last)]
             c = -a * slope(loss, row_dot(data.X, i, w), data.y[i])
-            if l2 > 0.0:
-                for t in range(w.size):
-                    w[t] *= 1.0 - a * l2
+            shrink(l2, a, w, job.tilt)
             row_axpy(data.X, i, c, w)
             if path.shape[2] > 0:
                 for t in range(w.size):

@@ -95,7 +95,7 @@ def averaged(rules, problem, w, n, clients, weights, draws, eta, plan, replaceme
     tilt, models = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT, np.empty((R, m, p))
     together, room = 0, ()
     if kind == jobs.SINGLE:
-        together, room = jobs.room_together(fed, replacement, R * m, p, widest, listed, passes, block, tilt)
+        together, room = jobs.room_together(fed, replacement, R * m, p, widest, listed, passes, block)
     rows = kind, kinds, problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
     where = problem.ridge, mu, tilt, draws.key, draws.trajectory, draws.round, clients, W, W.reshape(n + 1, R, p)
     many = *rows, *where, plan, eta, replacement, models, jobs.NO_PATH

@@ -18,7 +18,7 @@ from fedconvex.kernels.rows import row_axpy, row_dot
 
 # mypy: disable-error-code="no-untyped-def"
 
-FEW = 3  # so many jobs are faster one by one, if they are not tilted
+FEW = 3  # so many jobs are faster one by one
 _JOBS, _ENTRIES, _LISTED, _BYTES = 72, 2048, 4096, 2**18  # side by side, at most; see `side_by_side`
 _NO_LISTS, _NO_POOL = np.empty((0, 0), np.int64), np.empty(0, np.int64)
 
