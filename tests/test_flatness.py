@@ -142,7 +142,7 @@ def test_curvature_is_the_largest_eigenvalue():
 
 
 def test_text_scores_by_hand():
-    """Perplexity from probabilities row by row; of five letters the unknown one counts for nothing."""
+    """Perplexity from probabilities row by row; an unknown letter is never right, and stays in the denominator."""
     rng = np.random.default_rng(3)
     X, y, s = rng.normal(size=(12, 2)), np.tile([0.0, 1.0, 2.0], 4), rng.uniform(0.5, 2.0, 12)
     domain = np.repeat(["short", "long"], [4, 8])
@@ -155,12 +155,24 @@ def test_text_scores_by_hand():
     for i, name in enumerate(found.domains):
         mine = domain == name
         entropy = -np.average(np.log(P[np.arange(12), y.astype(int)])[mine], weights=s[mine])
-        known = mine & (y != 2)
         assert found.perplexity[i] == pytest.approx(np.exp(entropy), rel=1e-12)
         assert found.accuracy[i] == pytest.approx(np.average(right[mine], weights=s[mine]), rel=1e-12)
-        assert found.in_vocabulary[i] == pytest.approx(np.average(right[known], weights=s[known]), rel=1e-12)
+        hit = np.average((right & (y != 2))[mine], weights=s[mine])
+        assert found.in_vocabulary[i] == pytest.approx(hit, rel=1e-12)
     np.testing.assert_allclose(np.log(found.perplexity), domain_scores(p, w).loss, rtol=1e-12)
-    assert found.total_in_vocabulary == pytest.approx(np.average(right[y != 2], weights=s[y != 2]), rel=1e-12)
+    assert found.total_in_vocabulary == pytest.approx(np.average(right & (y != 2), weights=s), rel=1e-12)
+
+
+def test_unknown_words_stay_in_the_denominator():
+    """Two domains of 30 rows, four classes, the last unknown, 3 and 7 of their rows: 15 and 12 words are predicted."""
+    y = np.concatenate([np.arange(27) % 3, [3] * 3, np.arange(23) % 3, [3] * 7]).astype(float)
+    said = y.copy()
+    said[15:27], said[30 + 12 : 30 + 23] = 3.0, 3.0  # the other words are taken for unknown ones, and these are found
+    fed = Federation.from_arrays(np.eye(4)[said.astype(int)], y, np.arange(60) // 30)
+    found = text_scores(Problem(fed, Softmax(4)), np.eye(4), unknown=[3])
+    np.testing.assert_allclose(found.in_vocabulary, [0.5, 0.4], rtol=1e-15)  # not 15/27 = .556 and 12/23 = .522
+    np.testing.assert_allclose(found.accuracy, [18 / 30, 19 / 30], rtol=1e-15)
+    assert found.total_in_vocabulary == 27 / 60
 
 
 def test_the_bayesian_t_test_by_integration():

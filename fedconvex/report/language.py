@@ -1,4 +1,4 @@
-"""How well a model predicts the next word or letter: perplexity, and accuracy within the vocabulary."""
+"""How well a model predicts the next word or letter: perplexity, and in-vocabulary accuracy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class TextScores(NamedTuple):
     accuracy : array (p,)
         Share of symbols predicted right, those that stand for unknown words included.
     in_vocabulary : array (p,)
-        Share predicted right of the symbols of the vocabulary; a prediction of an unknown word is wrong. NaN without.
+        Share of all symbols, unknown words included, that were words of the vocabulary and predicted right: an unknown
+        word counts as an error, predicted or not. NaN without rows.
     total_perplexity, total_in_vocabulary : float
         Over the rows of all domains.
     """
@@ -58,8 +59,9 @@ def text_scores(problem: Problem, model: Any, measured: Any = None, *, unknown: 
 
     References
     ----------
-    In-vocabulary accuracy: Reddi et al., "Adaptive federated optimization", ICLR 2021, Section 5; Ro, Chen, Mathews,
-    Mohri, Suresh, "Communication-efficient agnostic federated averaging", Interspeech 2021.
+    In-vocabulary accuracy: Ro, Chen, Mathews, Mohri, Suresh, "Communication-efficient agnostic federated averaging",
+    Interspeech 2021: words outside the vocabulary stay in the denominator, so that vocabularies of different sizes can be
+    compared. Leaving their rows out instead divides by the share of known words.
 
     Examples
     --------
@@ -83,11 +85,11 @@ def text_scores(problem: Problem, model: Any, measured: Any = None, *, unknown: 
     rows = scored_rows("text_scores", problem, model, measured)
     known = ~np.isin(rows.labels, sorted(out))
     s, p = rows.weights, rows.domains.size
-    mass, words = (np.bincount(rows.code, v, minlength=p) for v in (s, s * known))
+    mass = np.bincount(rows.code, s, minlength=p)
     entropy, right, hits = (
         np.bincount(rows.code, s * v, minlength=p) for v in (rows.losses, rows.right, rows.right * known)
     )
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        perplexity, accuracy, inside = np.exp(entropy / mass), right / mass, hits / words
-        total = float(np.exp(entropy.sum() / mass.sum())), float(hits.sum() / words.sum())
+        perplexity, accuracy, inside = np.exp(entropy / mass), right / mass, hits / mass
+        total = float(np.exp(entropy.sum() / mass.sum())), float(hits.sum() / mass.sum())
     return TextScores(rows.domains, np.bincount(rows.code, minlength=p), perplexity, accuracy, inside, *total)
