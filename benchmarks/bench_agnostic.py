@@ -20,6 +20,8 @@ from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.solvers.minimax import solve_minimax
 
+K, PER, D, M = 100, 200, 100, 10  # clients, rows of each, features, participants
+MINIMAX = 10, 50, 20_000  # domains, features, rows
 MANY = 50  # rounds per timed call
 WORK = {
     "batch 20, one epoch": {"epochs": 1, "batch_size": 20},
@@ -30,14 +32,14 @@ WORK = {
 
 def rounds(report):
     """Time rounds of both methods in turn."""
-    rng, K, per, d = np.random.default_rng(0), 100, 200, 100
-    X = rng.standard_normal((K * per, d))
-    y = np.sign(X @ rng.standard_normal(d) + 5.0 * rng.standard_normal(K * per))
-    domains = rng.integers(0, 5, K * per)
-    problem = Problem(Federation.from_arrays(X, y, np.repeat(np.arange(K), per), domains=domains), Logistic())
-    one = Problem(Federation.from_arrays(X, y, np.repeat(np.arange(K), per), domains=0 * domains), Logistic())
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((K * PER, D))
+    y = np.sign(X @ rng.standard_normal(D) + 5.0 * rng.standard_normal(K * PER))
+    domains = rng.integers(0, 5, K * PER)
+    problem = Problem(Federation.from_arrays(X, y, np.repeat(np.arange(K), PER), domains=domains), Logistic())
+    one = Problem(Federation.from_arrays(X, y, np.repeat(np.arange(K), PER), domains=0 * domains), Logistic())
     for label, work in WORK.items():
-        how = {"step_size": 0.05, "participation": 10} | work
+        how = {"step_size": 0.05, "participation": M} | work
         methods = {"FedAvg": FedAvg(**how), "AgnosticFedAvg": AgnosticFedAvg(domain_step_size=0.1, **how)}
         ends = [[s.w for _, s in iterate(m, one, rounds=3)][-1] for m in methods.values()]
         report.check(f"{label}: AgnosticFedAvg with one domain = FedAvg", float(np.abs(ends[0] - ends[1]).max()), 0.0)
@@ -79,7 +81,7 @@ def by_slsqp(problem, tol):
 
 def minimax(report):
     """Time both solvers in turn, at the same measured gap."""
-    rng, p, d, n = np.random.default_rng(0), 10, 50, 20_000
+    rng, (p, d, n) = np.random.default_rng(0), MINIMAX
     X, w = rng.standard_normal((n, d)), rng.standard_normal(d)
     k = np.arange(n) % p
     shift = 0.7 * rng.standard_normal((p, d))

@@ -15,7 +15,7 @@ from fedconvex.methods import MultiBoost
 from fedconvex.problems import Logistic2, StumpProblem, fit_q
 
 N, D, P = 10_000, 100, 4
-MANY = 20  # rounds per timed call
+MANY, AFTER = 20, 300  # rounds per timed call, and before those that are called later
 
 
 def data():
@@ -38,14 +38,14 @@ def rounds(method, problem):
     return call
 
 
-def later(method, problem, after=300):
+def later(method, problem):
     """Return a call of MANY rounds after so many: edges are closer then, and more features are scanned."""
-    for _, state in iterate(method, problem, rounds=after):
+    for _, state in iterate(method, problem, rounds=AFTER):
         begin = state
 
     def call():
         state = begin
-        for t in range(after, after + MANY):
+        for t in range(AFTER, AFTER + MANY):
             state = method.round(problem, state, Draws(key_from_seed(0), np.arange(1), t))
         return state
 

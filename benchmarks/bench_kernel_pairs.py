@@ -20,6 +20,13 @@ if "--worker" not in sys.argv:  # a worker imports the package of its checkout a
     import numpy as np
     from _timing import Report
 
+SIZES = {  # what workers are told
+    "rows": {"dense": (4000, 100, 1.0), "csr": (8000, 123, 14 / 123), "tiny": (400, 10, 1.0)},  # n, d, share filled
+    "local_steps": 80,  # of all rows, or in many trajectories; much beside the driver
+    "epochs": 20,
+    "windows": 12,  # of a sample
+    "window": 0.01,  # seconds
+}
 # rows, batch (None: all rows of the client), trajectories
 CASES = {
     "dense, batch 1": ("dense", 1, 1),
@@ -29,11 +36,11 @@ CASES = {
     "CSR, batch 1": ("csr", 1, 1),
     "CSR, batch 20": ("csr", 20, 1),
 }
-WINDOWS, WINDOW, ROUNDS = 12, 0.01, 5  # windows of a sample, seconds of each; rounds that both must agree on
+ROUNDS = 5  # that both must agree on
 MEDIAN, UPPER = 1.03, 1.06  # most ratio, and most upper end of its 95 % interval
 
 
-def rounds_of(rows, batch, trajectories):
+def rounds_of(sizes, rows, batch, trajectories):
     """Return a function of a number that runs so many FedAvg rounds and returns the sum of the last model."""
     import numpy as np
     import scipy.sparse as sp
@@ -41,13 +48,13 @@ def rounds_of(rows, batch, trajectories):
     from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
 
     rng, K = np.random.default_rng(0), 20
-    n, d, filled = {"dense": (4000, 100, 1.0), "csr": (8000, 123, 14 / 123), "tiny": (400, 10, 1.0)}[rows]
+    n, d, filled = sizes["rows"][rows]
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < filled)
     y = np.where(X @ rng.normal(size=d) + rng.normal(size=n) > 0.0, 1.0, -1.0)
     X = sp.csr_array(X) if rows == "csr" else X
     problem = Problem(Federation.from_arrays(X, y, np.arange(n) % K), Logistic(), l2=1e-3)
-    work = {"local_steps": 80} if batch is None or trajectories > 1 else {"epochs": 20}  # much beside the driver
-    method = FedAvg(step_size=0.05, batch_size=batch, participation=10, **work)
+    work = "local_steps" if batch is None or trajectories > 1 else "epochs"
+    method = FedAvg(step_size=0.05, batch_size=batch, participation=10, **{work: sizes[work]})
 
     def run(count):
         for state in iterate(method, problem, rounds=count, seed=1, trajectories=trajectories, threads=1):
@@ -57,20 +64,20 @@ def rounds_of(rows, batch, trajectories):
     return run
 
 
-def worker():
+def worker(sizes):
     """Answer each line, the name of a case, with the least CPU seconds of a round and a checksum."""
     known = {}
     for line in sys.stdin:
         name = json.loads(line)
         if name not in known:
-            run = rounds_of(*CASES[name])
+            run = rounds_of(sizes, *CASES[name])
             total = run(ROUNDS)
             begin = time.process_time()
             run(10)
-            known[name] = run, max(1, round(WINDOW * 10 / (time.process_time() - begin))), total
+            known[name] = run, max(1, round(sizes["window"] * 10 / (time.process_time() - begin))), total
         run, count, total = known[name]
         least = float("inf")
-        for _ in range(WINDOWS):
+        for _ in range(sizes["windows"]):
             begin = time.process_time()
             run(count)
             least = min(least, (time.process_time() - begin) / count)
@@ -82,7 +89,7 @@ class Checkout:
 
     def __init__(self, folder):
         environment = os.environ | {"PYTHONPATH": os.path.abspath(folder)}
-        command = [sys.executable, "-P", os.path.abspath(__file__), "--worker"]
+        command = [sys.executable, "-P", os.path.abspath(__file__), "--worker", json.dumps(SIZES)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 
@@ -128,4 +135,4 @@ def main():
 
 
 if __name__ == "__main__":
-    worker() if "--worker" in sys.argv else main()
+    worker(json.loads(sys.argv[2])) if "--worker" in sys.argv else main()

@@ -31,6 +31,7 @@ from fedconvex.methods import MOCHA
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
 
 MANY = 20  # rounds per timed call on HAR
+ROWS, D = 20_000, 100  # of dense data
 
 C_SOURCE = r"""
 #include <stdint.h>
@@ -65,8 +66,8 @@ def a9a():
 
 def dense():
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((20_000, 100))
-    return X, np.where(X @ rng.standard_normal(100) + 5.0 * rng.standard_normal(20_000) > 0.0, 1.0, -1.0)
+    X = rng.standard_normal((ROWS, D))
+    return X, np.where(X @ rng.standard_normal(D) + 5.0 * rng.standard_normal(ROWS) > 0.0, 1.0, -1.0)
 
 
 def peers(X, y, C):

@@ -18,6 +18,8 @@ from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 
 PER, D, M, MANY = 10, 10, 100, 50
+SIZES = 1_000, 1_000_000  # clients
+JUNK, REPEATS = 16_000_000, 300  # numbers that empty the caches; rounds timed so
 
 
 def problem_of(K):
@@ -41,10 +43,10 @@ def same_round(method, problem):
     return call
 
 
-def emptied(rounds, junk, repeats=300):
+def emptied(rounds, junk):
     """Time single rounds, each after a walk through memory larger than the caches."""
     pairs = []
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         junk += 1.0
         wall, cpu = time.perf_counter(), time.process_time()
         next(rounds)
@@ -55,8 +57,8 @@ def emptied(rounds, junk, repeats=300):
 def main():
     report = Report("participation", f"Round with {M} sampled clients of {PER} rows, d = {D}", "µs per round", 1e6)
     method = FedAvg(step_size=0.1, epochs=1, batch_size=5, participation=M)
-    junk, times = np.zeros(16_000_000), {}
-    for K in (1_000, 1_000_000):
+    junk, times = np.zeros(JUNK), {}
+    for K in SIZES:
         problem = problem_of(K)
         rounds = one_by_one(method, problem, threads=1)
 
@@ -75,7 +77,8 @@ def main():
         gc.collect()
     for who in ("the same round again", "iterate", "iterate, caches emptied"):
         bar = None if who == "iterate" else 1.25
-        report.bar(f"{who}: K = 1,000,000 / K = 1,000", times[who, 1_000_000] / times[who, 1_000], bar)
+        few, many = SIZES
+        report.bar(f"{who}: K = {many:,} / K = {few:,}", times[who, many] / times[who, few], bar)
     report.write()
 
 

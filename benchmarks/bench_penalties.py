@@ -8,7 +8,7 @@ of sqrt 10) that leaves 1e-6 at every strength; the package is timed at tol=1e-6
 Programs run in processes of their own, in turn; a call that takes more than 60 seconds of CPU ends its process, and the
 row says so. Peers get columns in the order they like (Fortran, CSC), which is not timed; the package finds its CSC at
 its first call, which is not timed either. Medians are compared. ``python bench_penalties.py small`` takes a tenth of
-all sizes and writes nothing; names of cases (``"dense lasso"``) choose some.
+all sizes, ``tiny`` a hundredth, and neither writes anything; names of cases (``"dense lasso"``) choose some.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from fedconvex.penalties import L1
 
 GOAL, BAR, LIMIT, REPEATS = 1e-6, 1.2, 60.0, 3
 EXPONENTS = np.arange(2.0, 10.0, 0.5)
+PARTS = {"small": 10, "tiny": 100}  # what sizes are divided by
+PATH = 20  # strengths of a path
 
 
 def rows(kind, part, rng):
@@ -128,7 +130,7 @@ class Program:
 
 def setting(program, strengths, worst):
     """Return the loosest tolerance of the grid that reaches the goal, by bisection, or None; and what was found."""
-    low, high, note = 0, EXPONENTS.size, "reached nothing"  # the goal is reached from `high` on
+    low, high, note = 0, len(EXPONENTS), "reached nothing"  # the goal is reached from `high` on
     while low < high:
         mid = (low + high) // 2
         tol = float(10.0 ** -EXPONENTS[mid])
@@ -137,7 +139,7 @@ def setting(program, strengths, worst):
             return None, f"no answer within {LIMIT:g} s of CPU at tol {tol:.1e}"
         off = worst(answer[1])
         low, high, note = (low, mid, note) if off <= GOAL else (mid + 1, high, f"off by {off:.1e} at tol {tol:.1e}")
-    return (float(10.0 ** -EXPONENTS[high]), "") if high < EXPONENTS.size else (None, note)
+    return (float(10.0 ** -EXPONENTS[high]), "") if high < len(EXPONENTS) else (None, note)
 
 
 def race(report, name, programs, strengths, worst):
@@ -188,7 +190,10 @@ def case(report, kind, task, part):
         except importlib.metadata.PackageNotFoundError:
             report.row(f"{kind} {task}", peer.__name__, None, note="not installed")
     problem = Problem(fed, Squared() if task == "lasso" else Logistic(), penalty=L1(1.0))
-    for label, strengths in (("one", [top / 20.0]), ("path of 20", list(top * 0.01 ** np.linspace(0.0, 1.0, 20)))):
+    for label, strengths in (
+        ("one", [top / 20.0]),
+        (f"path of {PATH}", list(top * 0.01 ** np.linspace(0.0, 1.0, PATH))),
+    ):
         least = [s.lower for s in problem.path(strengths, tol=1e-9).solutions]
 
         def worst(W, strengths=strengths, least=least):
@@ -204,7 +209,8 @@ def case(report, kind, task, part):
 
 
 def main():
-    part, chosen = 10 if "small" in sys.argv else 1, [a for a in sys.argv[1:] if a != "small"]
+    part = max((PARTS[a] for a in sys.argv[1:] if a in PARTS), default=1)
+    chosen = [a for a in sys.argv[1:] if a not in PARTS]
     title = "Lasso and sparse logistic regression to 1e-6 above the minimum, one thread"
     report = Report("penalties", title, "s", 1.0, "cpu")
     for task in ("logistic", "lasso"):

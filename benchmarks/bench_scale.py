@@ -29,6 +29,7 @@ SIZES = {
 }
 IDEAL = {"clients": 0.0, "rows": 1.0, "trajectories": 1.0}
 WITHIN = 0.15  # of the ideal slope
+ROUNDS, SAMPLED, FIRST = 500, 100, 1000  # rounds of a sample, participants, rows of the solution that compiles
 
 if "--worker" not in sys.argv:
     from _timing import RESULTS, Report
@@ -56,18 +57,18 @@ def worker(kind, size):
 
     least = math.inf
     if kind == "rows":
-        small, (X, y) = rows(1000, 20), rows(size, 20)
+        small, (X, y) = rows(FIRST, 20), rows(size, 20)
         for A, b in (small, (X, y), (X, y)):  # the first compiles
             problem = Problem(Federation(A, b, np.linspace(0, len(b), 11).astype(int)), Logistic(), l2=1e-3)
             begin = time.process_time()
             problem.solve()
             least = min(least, math.inf if A is small[0] else time.process_time() - begin)
     else:
-        K, d, R, m = (size, 20, 1, 100) if kind == "clients" else (20, 2, size, 20)
+        K, d, R, m = (size, 20, 1, SAMPLED) if kind == "clients" else (20, 2, size, 20)
         X, y = rows(5 * K, d)
         problem = Problem(Federation(X, y, np.arange(K + 1) * 5), Logistic())
         method = FedAvg(step_size=0.05, local_steps=5, batch_size=1, participation=m)
-        rounds, many = iterate(method, problem, trajectories=R), max(3, 500 // R)  # fewer than are computed together
+        rounds, many = iterate(method, problem, trajectories=R), max(3, ROUNDS // R)  # fewer than are computed together
         for _ in range(3):
             next(rounds)
         for _ in range(7):

@@ -60,6 +60,7 @@ PROGRAMS = {
     "import and first round": ROUND.replace("run(method, problem, rounds=10)", ""),
 }
 COLD, WARM, COMPILING = 6.0, 1.2, 45.0  # most CPU seconds
+REPEATS = 9  # processes of each program
 
 
 def process(code, environment):
@@ -87,7 +88,7 @@ def main():
             report.row("cold disk cache, phases", name, timing([seconds]))
         report.bar("first round in a cold cache, CPU s", json.loads(printed)["first round"], COLD)
         samples = {name: [] for name in PROGRAMS}
-        for _ in range(9):
+        for _ in range(REPEATS):
             for name, code in PROGRAMS.items():
                 samples[name].append(process(code, environment)[0])
         for name, seconds in samples.items():

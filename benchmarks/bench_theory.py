@@ -19,6 +19,7 @@ from fedconvex.papers.dynamic_msd import K, L, agents
 from fedconvex.theory.moments import Moments
 
 MU, ROUNDS, MANY = 0.05, 100, 256
+PILOT, WITHIN = 1024, 0.01  # runs that tell the spread; relative error that Monte Carlo is to have
 
 
 def package(problem, E, B, R):
@@ -171,9 +172,9 @@ def exact_against_sampled(report, crowd):
 
     by_matrix, by_operator = moments(True)(), moments(False)()
     report.check("exact: matrix = operator", float(np.ptp([by_matrix, by_operator], axis=0).max()), 1e-12)
-    pilot, best = package(crowd.problem, E, B, 1024), crowd.problem.solve().w
+    pilot, best = package(crowd.problem, E, B, PILOT), crowd.problem.solve().w
     spread = agree(report, "Monte Carlo", pilot, 2, best, by_matrix[0])
-    runs = math.ceil((spread / 0.01) ** 2)
+    runs = math.ceil((spread / WITHIN) ** 2)
     timing = compare(
         {
             "exact: matrix of a round": moments(True),

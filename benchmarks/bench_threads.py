@@ -9,35 +9,36 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.datasets import linear_federation
 
 BAR = 1 / 1.6  # of time in two threads over time in one
+PER, D = 100, 100  # rows of a client in small runs, half of those in the others; features of the others
 
 
-def trajectories(R, d=2):
+def trajectories(R):
     """R small independent runs, as in bench_trajectories.py."""
-    federation = linear_federation(n_clients=20, n_features=d, rows_per_client=100, seed=0).federation
+    federation = linear_federation(n_clients=20, n_features=2, rows_per_client=PER, seed=0).federation
     return Problem(federation, Squared()), FedAvg(step_size=0.05, local_steps=5, batch_size=1, participation=7), R
 
 
 def clients(K, m):
     """One run in which m of K clients take an epoch in batches of 20 of their 200 rows, d = 100."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((K * 200, 100))
-    y = np.sign(X @ rng.standard_normal(100) + 5.0 * rng.standard_normal(K * 200))
-    problem = Problem(Federation(X, y, np.arange(0, K * 200 + 1, 200)), Logistic())
+    rng, n = np.random.default_rng(0), 2 * PER
+    X = rng.standard_normal((K * n, D))
+    y = np.sign(X @ rng.standard_normal(D) + 5.0 * rng.standard_normal(K * n))
+    problem = Problem(Federation(X, y, np.arange(0, K * n + 1, n)), Logistic())
     return problem, FedAvg(step_size=0.05, epochs=1, batch_size=20, participation=m), 1
 
 
 CASES = {
-    "256 trajectories": (trajectories(256), BAR),
-    "4,096 trajectories": (trajectories(4096), BAR),
-    "10 of 100 clients": (clients(100, 10), None),
-    "1,000 clients": (clients(1000, 1000), BAR),
+    "256 trajectories": (trajectories, (256,), BAR),
+    "4,096 trajectories": (trajectories, (4096,), BAR),
+    "10 of 100 clients": (clients, (100, 10), None),
+    "1,000 clients": (clients, (1000, 1000), BAR),
 }
 
 
 def main():
     report = Report("threads", "Rounds in one thread, in two, and in as many as the work is worth", "µs per round", 1e6)
-    for name, ((problem, method, R), bar) in CASES.items():
-        runs, ends = {}, []
+    for name, (make, sizes, bar) in CASES.items():
+        (problem, method, R), runs, ends = make(*sizes), {}, []
         for threads in (1, 2, None):
             run = one_by_one(method, problem, trajectories=R, threads=threads)
             states = [state.w for _, state in (next(run) for _ in range(9))]  # by the ninth the choice is made

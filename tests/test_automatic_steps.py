@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Exponential, FedAvg, Federation, Hinge, Logistic, Problem, Squared, iterate, methods, run
-from fedconvex.constants import noise_factor
+from fedconvex.constants import default_steps, noise_factor
 from fedconvex.constants.default_steps import expected_smoothness, smoothness_of, top_eigenvalue_bound
 from fedconvex.datasets import linear_federation, logistic_federation
 from fedconvex.driver import first_state
@@ -249,3 +249,23 @@ def test_gradient_descent_on_a_model_per_task(squares):
         tasks = MultiTaskProblem(Federation(fed.X, y, fed.ptr), loss, relation)
         with pytest.raises(ValueError, match=why):
             resolved(GradientDescent(step_size="auto"), tasks)
+
+
+def test_eigenvalues_are_taken_once_for_all_ridges_and_losses(squares, monkeypatch):
+    """Of the same rows and client weights; `compare` asks for 13 ridges in every fold."""
+    fed, weights, seen = squares.federation.subset([0, 1, 2]), np.array([0.2, 0.3, 0.5]), []
+    top = default_steps._top_eigenvalue
+    monkeypatch.setattr(default_steps, "_top_eigenvalue", lambda gram: seen.append(1) or top(gram))
+    X, grams = fed.X, [fed.X[a:b].T @ fed.X[a:b] / (b - a) for a, b in itertools.pairwise(fed.ptr)]
+    for loss, s in ((Squared(), 1.0), (Logistic(), 0.25)):
+        for l2 in (0.0, 0.1, 1.0):
+            found = smoothness_of(fed, weights, loss, l2)
+            whole = np.linalg.eigvalsh(np.tensordot(weights, grams, 1))[-1]
+            rough = max(np.linalg.eigvalsh(gram)[-1] for gram in grams)
+            np.testing.assert_allclose(
+                found[:3], [s * L + l2 for L in (whole, rough, (X * X).sum(axis=1).max())], 1e-12
+            )
+    assert len(seen) == 4  # three clients, and all
+    other = smoothness_of(fed, weights[::-1], Squared(), 0.0)  # other weights are other sums
+    assert len(seen) == 8 and other.F != found.F and other.client > 0.0
+    assert not smoothness_of(fed, weights, Squared(), 0.0, exact=False).exact

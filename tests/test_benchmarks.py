@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import subprocess
 import sys
@@ -13,21 +15,52 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no benchmarks beside the tests")
 
-# sizes that a script names, in the place of its own
+_CASES = "=[*{(type(c.loss), c.data.split()[0]): c for c in CASES}.values()]"  # one of every loss and kind of data
+
+# sizes that a script names, in the place of its own; "=..." is evaluated among its names
 TINY = {
+    "agnostic": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MINIMAX": (3, 2, 60)},
+    "boosting": {"N": 60, "D": 3, "MANY": 3, "AFTER": 3},
     "family": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MEMORY": "print(1.0)"},
     "joint": {},
+    "kernel_pairs": {
+        "SIZES": {
+            "rows": {"dense": (40, 3, 1.0), "csr": (40, 5, 0.5), "tiny": (40, 2, 1.0)},
+            "local_steps": 2, "epochs": 1, "windows": 1, "window": 1e-9,
+        },
+        "CASES": "={name: case for name, case in CASES.items() if case[2] == 1}",
+    },
     "local_sgd": {"ROWS": 40, "PASSES": 1},
     "memory": {"PER": 40, "D": 3, "MANY": 2, "CASES": {"in the caches": 10, "from memory": 12}},
+    "mocha": {"MANY": 2, "ROWS": 40, "D": 3},
+    "omega": {"SIZES": [10, 20]},
+    "participation": {"SIZES": (5, 9), "M": 3, "MANY": 2, "JUNK": 10, "REPEATS": 2},
+    "penalties": {"EXPONENTS": [6.0], "REPEATS": 1, "PATH": 1},
     "recording": {"K": 20, "PER": 12, "TAU": 2, "MANY": 8, "ROUNDS": 2},
     "round": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2},
+    "scale": {
+        "SIZES": {"clients": [8, 16], "rows": [60], "trajectories": [1, 2]}, "ROUNDS": 3, "SAMPLED": 4, "FIRST": 40,
+    },
     "simplex": {"SHAPES": [(3, 10), (2, 50)]},
+    "solve": {"DENSE": (3, 20, 4), "SPARSE": (40, 30, 4), "ROWS": 30, "TRIALS": 1, "CASES": _CASES},
+    "start": {"REPEATS": 1},
+    "sweep": {"SEEDS": 4, "STEPS": [0.01, 0.02], "LOCAL": [1, 3], "ROUNDS": 2, "JOBS": 1, "EVERY": 3, "REPEATS": 1},
+    "theory": {"ROUNDS": 2, "MANY": 8, "PILOT": 8, "WITHIN": 0.3},
+    "threads": {
+        "PER": 10, "D": 3,
+        "CASES": "={'8 trajectories': (trajectories, (8,), BAR), '2 of 4 clients': (clients, (4, 2), None)}",
+    },
     "trajectories": {"MANY": 3, "ONE_BY_ONE": 1},
     "vertical": {},
-}
+}  # fmt: skip
+ARGUMENTS = {
+    "kernel_pairs": [".", ".", "--pairs", "1"],
+    "penalties": ["tiny", "dense lasso", "sparse logistic"],
+}  # "." is the folder of the package
 
 RUN = """
-import contextlib, importlib, io, sys, traceback
+import contextlib, importlib, io, json, os, subprocess, sys, time, traceback, types
+from pathlib import Path
 import _timing
 
 def once(functions, *args, after=None, **options):
@@ -36,20 +69,38 @@ def once(functions, *args, after=None, **options):
         if after is not None:
             after(name, found)
     keys = "min", "median", "cpu_min", "cpu_median", "repeats", "calls"
-    return {name: dict.fromkeys(keys, 1.0) for name in functions}
+    return {name: dict.fromkeys(keys, 1.0 + i) for i, name in enumerate(functions)}  # differences are divided by
 
-_timing.compare, _timing.Report.write = once, lambda self: None
+def here(command, **options):
+    # what a script starts as a process of its own runs in this one: a worker of the script, or a program as text
+    if command[0] != sys.executable:
+        return run(command, **options)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        if command[1] == "-c":
+            exec(command[2], {})
+        else:
+            script.worker(command[3], int(command[4]))
+    return types.SimpleNamespace(stdout=printed.getvalue())
+
+run, subprocess.run = subprocess.run, here
+_timing.compare, _timing.Report.write, _timing.RESULTS = once, lambda self: None, Path.cwd()
+scripts, arguments = map(json.loads, sys.argv[1:])
 failed = []
-for name, sizes in eval(sys.argv[1]).items():
+for name, sizes in scripts.items():
+    began = time.process_time()
     try:
+        sys.argv[:] = [name, *arguments.get(name, [])]
         with contextlib.redirect_stdout(io.StringIO()):
             script = importlib.import_module(f"bench_{name}")
             for key, value in sizes.items():
                 assert hasattr(script, key), f"no {key}"
-                setattr(script, key, value)
+                of_script = isinstance(value, str) and value.startswith("=")
+                setattr(script, key, eval(value[1:], vars(script)) if of_script else value)
             script.main()
     except (Exception, SystemExit):
         failed.append(f"{name}: {traceback.format_exc()}")
+    print(f"{name}: {time.process_time() - began:.1f} s", file=sys.stderr)
 print("\\n".join(failed))
 sys.exit(bool(failed))
 """
@@ -61,7 +112,9 @@ def small_data(folder):
     X, client = rng.normal(size=(24, 4)), np.repeat([0, 1, 2], 8)
     np.savez(folder / "har21.npz", X=X, y=np.sign(X[:, 0] + rng.normal(size=24)), client=client)
     place = {"data": np.ones(60), "indices": np.arange(60) * 2, "indptr": np.arange(0, 61, 5)}
-    np.savez(folder / "a9a.npz", shape=[12, 123], y=np.tile([1.0, -1.0], 6), **place)
+    for name in ("a9a", "w8a"):
+        np.savez(folder / f"{name}.npz", shape=[12, 123], y=np.tile([1.0, -1.0], 6), **place)
+    np.savez(folder / "mnist.npz", x_train=rng.integers(0, 256, (30, 3, 2)), y_train=np.arange(30) % 10)
 
 
 def ran(sizes, folder):
@@ -70,8 +123,13 @@ def ran(sizes, folder):
     paths = os.pathsep.join([str(FOLDER), str(FOLDER.parent)])
     env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
     env |= one | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": paths, "FEDCONVEX_DATA": str(folder)}
-    command = [sys.executable, "-c", RUN, repr(sizes)]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    arguments = {name: [str(FOLDER.parent) if a == "." else a for a in some] for name, some in ARGUMENTS.items()}
+    command = [sys.executable, "-c", RUN, json.dumps(sizes), json.dumps(arguments)]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
+def test_every_script_is_run():
+    assert set(TINY) == {path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py")}
 
 
 @pytest.mark.slow
@@ -85,3 +143,52 @@ def test_scripts_run(tmp_path):
 def test_a_broken_script_is_noticed(tmp_path):
     done = ran({"round": {"STEP": "far"}}, tmp_path)
     assert done.returncode == 1 and "round: Traceback" in done.stdout
+
+
+@pytest.mark.slow
+def test_one_size_has_no_slope(tmp_path):
+    """`bench_scale.py --most 1e4` leaves one number of rows."""
+    done = ran({"scale": TINY["scale"] | {"SIZES": {"clients": [8], "rows": [60], "trajectories": []}}}, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- what was measured
+
+
+def results():
+    return {path.stem: json.loads(path.read_text()) for path in sorted((FOLDER / "results").glob("*.json"))}
+
+
+@pytest.mark.anywhere
+def test_a_peer_that_a_bar_names_is_the_fastest():
+    """A bar of `solve` over another peer than the fastest says "met" of a race that was not run."""
+    solve, seen = results()["solve"], 0
+    for bar in solve["bars"]:
+        case, _, measure = bar["what"].partition(": ")
+        if measure.startswith("Problem.solve / "):
+            times = {row["who"]: row["cpu_min"] for row in solve["rows"] if row["case"] == case and "cpu_min" in row}
+            mine = times.pop("Problem.solve")
+            assert measure == f"Problem.solve / {min(times, key=times.__getitem__)}", bar
+            assert bar["value"] == pytest.approx(mine / min(times.values()), rel=1e-12), bar
+            assert bar["bar"] is not None, bar
+            seen += 1
+    assert seen >= 15
+
+
+@pytest.mark.anywhere
+def test_verdicts_are_those_of_the_numbers():
+    for name, result in results().items():
+        for bar in result["bars"]:
+            assert bar["met"] == (None if bar["bar"] is None else bar["value"] <= bar["bar"]), (name, bar)
+
+
+@pytest.mark.anywhere
+def test_tables_are_those_of_the_results(monkeypatch):
+    """The page is printed by `table.py`: what a JSON file says stands there line by line."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    table = importlib.import_module("table")
+    page = set((FOLDER / "README.md").read_text(encoding="utf-8").splitlines())
+    for name, result in results().items():
+        if name in (*table.ORDER, *table.APART):
+            missing = [line for line in table.tables(result) if line not in page]
+            assert not missing, (name, missing[:3])

@@ -19,6 +19,7 @@ from fedconvex.comparison.scores import auc_of, mean_of, measures
 from fedconvex.comparison.splits import fold_of, held_out
 from fedconvex.comparison.tuning import L2S
 from fedconvex.comparison.verdicts import Outcome
+from fedconvex.constants import default_steps
 
 QUICK = {"methods": ["pooled"], "progress": False}  # and the clients alone
 
@@ -44,6 +45,19 @@ def figures(found):
 
 def same(a, b):
     np.testing.assert_array_equal(np.array(a, dtype=float), np.array(b, dtype=float))
+
+
+# ---------------------------------------------------------------- nothing is computed twice
+
+
+@pytest.mark.slow
+def test_smoothness_is_computed_once_for_the_same_rows(monkeypatch):
+    """Of the rows outside each fold, all training rows, and those by domain; not for every ridge and method."""
+    made, seen = default_steps._tops, []
+    keep = lambda fed, weights, exact: seen.append((fed.digest, weights.tobytes(), exact))  # noqa: E731
+    monkeypatch.setattr(default_steps, "_tops", lambda *args: keep(*args) or made(*args))
+    fedconvex.compare(clients((12, 10)), methods=["fedavg", "scaffold"], folds=2, progress=False, rounds=5)
+    assert len(seen) == len(set(seen)) == 3  # two folds, and all
 
 
 # ---------------------------------------------------------------- nothing leaks

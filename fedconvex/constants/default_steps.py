@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -105,20 +106,38 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     >>> smoothness_of(fed, np.array([0.5, 0.5]), Squared(), 0.25)[:3]
     (1.75, 2.25, 4.25)
     """
-    norms, kind, per_row = fed.row_norms2, traits(loss), np.repeat(weights / fed.sizes, fed.sizes)
-    X, rough, relative = fed.X, norms, np.ones(1)
-    if fed.sample_weight is not None:  # rows times the roots of their relative weights
-        relative = fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
-        root = np.sqrt(relative)[:, None]
-        X, rough = X.multiply(root).tocsr() if fed.is_sparse else X * root, norms * relative
+    kind = traits(loss)
     s = kind.smoothness
     if kind.self_bounded and not kind.several:
-        start = float((per_row * relative) @ [loss.value(0.0, y) for y in fed.y])
-        top = kind.curvature_below(start) * float(norms.max()) + l2
+        relative = _relative_weights(fed)
+        start = float((np.repeat(weights / fed.sizes, fed.sizes) * relative) @ [loss.value(0.0, y) for y in fed.y])
+        top = kind.curvature_below(start) * float(fed.row_norms2.max()) + l2
         return Smoothness(top, top, top, False, " where F <= F(0)")
     if math.isinf(s) and math.isfinite(kind.lipschitz):
         s = 1.0
-    tops = np.empty(fed.K)
+    known, key = _TOPS.setdefault(fed, {}), (np.asarray(weights, np.float64).tobytes(), exact)
+    if key not in known:
+        known[key] = _tops(fed, weights, exact)
+    return Smoothness(*(s * top + l2 for top in known[key]), exact)
+
+
+_TOPS = WeakKeyDictionary[Federation, dict[tuple[bytes, bool], tuple[float, float, float]]]()  # rows do not change
+
+
+def _relative_weights(fed: Federation) -> np.ndarray:
+    """Return the weights of the rows over the mean of their client's, (n,), or (1,) for equal ones."""
+    if fed.sample_weight is None:
+        return np.ones(1)
+    return fed.sample_weight * np.repeat(fed.sizes / fed.masses, fed.sizes)
+
+
+def _tops(fed: Federation, weights: np.ndarray, exact: bool) -> tuple[float, float, float]:
+    """Return the largest eigenvalues of sum_k (p_k/n_k) X_k'X_k, of a client's X_k'X_k/n_k, and of a row's x x'."""
+    X, rough, relative = fed.X, fed.row_norms2, _relative_weights(fed)
+    if fed.sample_weight is not None:  # rows times the roots of their relative weights
+        root = np.sqrt(relative)[:, None]
+        X, rough = X.multiply(root).tocsr() if fed.is_sparse else X * root, rough * relative
+    tops, per_row = np.empty(fed.K), np.repeat(weights / fed.sizes, fed.sizes)
     for k in range(fed.K):
         mine, n_k = slice(int(fed.ptr[k]), int(fed.ptr[k + 1])), int(fed.sizes[k])
         if exact:
@@ -129,7 +148,7 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
         whole = _top_eigenvalue(X.T @ (X.multiply(per_row[:, None]) if fed.is_sparse else X * per_row[:, None]))
     else:
         whole = top_eigenvalue_bound(X, rough, per_row)
-    return Smoothness(s * whole + l2, s * float(tops.max()) + l2, s * float(rough.max()) + l2, exact)
+    return whole, float(tops.max()), float(rough.max())
 
 
 def _top_eigenvalue(gram: Any) -> float:

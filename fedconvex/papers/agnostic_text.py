@@ -150,7 +150,7 @@ def problem_of(kinds: tuple[str, ...], counts: np.ndarray, l2: float = 0.0) -> P
 
 
 def scores(w: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Return cross-entropy, perplexity, accuracy, and that where a letter comes next, of a model (27, 27) on pairs (27, 27)."""
+    """Return cross-entropy, perplexity, accuracy, and that of next letters, of a model (27, 27) on pairs (27, 27)."""
     z = w.T  # (last, next)
     log_p = z - np.logaddexp.reduce(z, axis=1, keepdims=True)
     P, right = counts / counts.sum(), np.eye(C)[z.argmax(axis=1)]

@@ -60,8 +60,8 @@ def text_scores(problem: Problem, model: Any, measured: Any = None, *, unknown: 
     References
     ----------
     In-vocabulary accuracy: Ro, Chen, Mathews, Mohri, Suresh, "Communication-efficient agnostic federated averaging",
-    Interspeech 2021: words outside the vocabulary stay in the denominator, so that vocabularies of different sizes can be
-    compared. Leaving their rows out instead divides by the share of known words.
+    Interspeech 2021: words outside the vocabulary stay in the denominator, so that vocabularies of different sizes can
+    be compared. Leaving their rows out instead divides by the share of known words.
 
     Examples
     --------
