@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import __version__
+from fedconvex._archives import arrays_in, json_in
 from fedconvex._check import bad, finite, numeric
 from fedconvex._files import npz, read_place, write_together
 from fedconvex._sparse import sound_csr
@@ -149,7 +150,7 @@ def _file(who: str, folder: str | os.PathLike[str], name: str) -> Path:
 def _description(who: str, file: Path) -> dict[str, Any]:
     """Return the description of a model with every field that it must have."""
     try:
-        about = json.loads(file.read_text(encoding="utf-8"))
+        about = json_in(file)
     except ValueError as error:
         raise bad(who, "be complete JSON", f"{error}") from None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
@@ -179,8 +180,8 @@ def _description(who: str, file: Path) -> dict[str, Any]:
 def _arrays(who: str, file: Path, names: tuple[str, ...] | None) -> dict[str, np.ndarray]:
     """Return arrays of an npz file, read without pickle; of named ones, that they are numbers."""
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in (stored.files if names is None else names)}
+        stored = arrays_in(file)
+        arrays = {name: stored[name] for name in (stored if names is None else names)}
         wrong = [f"{name} of {a.dtype}" for name, a in arrays.items() if names and a.dtype != np.float64]
         if wrong:
             raise ValueError(", ".join(wrong))

@@ -20,6 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import __version__
+from fedconvex._archives import json_in, json_of
 from fedconvex._check import among, bad, function, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
@@ -240,7 +241,7 @@ def _in_processes(tasks: Sequence[_Task], jobs: int, place: Path, progress: Prog
     for i, answer in read_answers(answers):
         if isinstance(answer, str):
             raise RuntimeError(f"bench: problem {tasks[i].case.name}: {answer}")
-        yield [Cell(*made) for made in json.loads(answer["cells"].tobytes())]
+        yield [Cell(*made) for made in json_of(answer["cells"])]
 
 
 def _answer(task: _Task, parent: int) -> dict[str, np.ndarray]:
@@ -340,8 +341,8 @@ def _read(file: Path | None, rules: Rules) -> Any:
     if file is None or not file.is_file():
         return None
     try:
-        made = json.loads(file.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        made = json_in(file)
+    except ValueError:
         return None
     if not isinstance(made, dict) or not {"found", "timed"} <= set(made):
         return None

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import fedconvex
+from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import identity, npz, regular_or_new
 from fedconvex.driver.recording import Recorder
@@ -135,8 +136,7 @@ class Checkpoint:
     def _other_is_further(self, t: int) -> bool:
         """Whether the same run, in another process, has written a later round; raise if it is another run."""
         try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                there = json.loads(stored["description"].tobytes())
+            there = json_of(arrays_in(self.path, "description".__eq__)["description"])
             about, done = there["about"], int(there["round"])
         except Exception:  # nothing there, or nothing that can be read: `load` has refused what was there before
             return False
@@ -157,9 +157,8 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                arrays = dict(stored)
-            about = json.loads(arrays["description"].tobytes())
+            arrays = arrays_in(self.path)
+            about = json_of(arrays["description"])
             written, done, floats = dict(about["about"]), int(about["round"]), [int(v) for v in about["floats"]]
             digest = str(about["digest"])
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import package_digest, write_file
 
@@ -123,8 +124,8 @@ def number_kept(folder: Path) -> int:
 
 
 def _read(file: Path, kinds: Mapping[str, Any]) -> Any:
-    with np.load(file, allow_pickle=False) as archive:
-        return _decoded(json.loads(str(archive["tree"])), archive, kinds)
+    archive = arrays_in(file)
+    return _decoded(json_of(str(archive["tree"]).encode()), archive, kinds)
 
 
 def _encoded(value: Any, arrays: list[np.ndarray], kinds: Mapping[str, Any]) -> Any:

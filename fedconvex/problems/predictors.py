@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import _html
+from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import among, array, bad, finite, items, numeric, raw, vector, whole, wrong_type
 from fedconvex._files import check_file, existing, npz, write_file
 from fedconvex.problems.source_probabilities import MAPS, MaximumEntropyQ, as_q
@@ -205,8 +206,7 @@ class QEnsemble:
         """
         file = existing("QEnsemble.load", path)
         try:
-            with np.load(file, allow_pickle=False) as stored:
-                return ensemble_of(dict(stored))
+            return ensemble_of(arrays_in(file))
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
             raise bad(f"QEnsemble.load: {path}", "be written by QEnsemble.save", got) from None
@@ -245,7 +245,7 @@ def arrays_of(ensemble: QEnsemble, who: str) -> dict[str, np.ndarray]:
 
 def ensemble_of(a: dict[str, np.ndarray]) -> QEnsemble:
     """Return the ensemble that `arrays_of` described; whatever is missing or wrong raises."""
-    about = json.loads(a["about"].tobytes())
+    about = json_of(a["about"])
     q: Any = None
     if about["q"] == "numbers":
         q = False

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
+from fedconvex._archives import json_of
 from fedconvex._check import bad, printable, wrong_type
 from fedconvex._files import identity
 
@@ -68,7 +69,7 @@ def named(names: np.ndarray | None) -> np.ndarray:
 
 def names_of(a: np.ndarray) -> np.ndarray | None:
     """Return the names of domains."""
-    return np.array(json.loads(a.tobytes())) if a.size else None
+    return np.array(json_of(a)) if a.size else None
 
 
 def terms_of(method: Any, problem: Any, version: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import fedconvex
+from fedconvex._archives import json_of
 from fedconvex._check import bad, function, instance
 from fedconvex.draws import Draws
 from fedconvex.driver.rounds import chunk_of
@@ -101,6 +101,7 @@ class Site:
         self.session, self._turn = -1, Lock()
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
+        self.paths = 1  # models of a trajectory that are measured in a round
         self.masks: Masks | None = None
         self.hides = hasattr(getattr(method, "sums", None), "mask")  # whether its answers are summed under masks
         if limits is not None:
@@ -159,7 +160,7 @@ class Site:
                 models = self._models(request, arrays)
             except Refused as error:
                 raise self.ledger.over(str(error)) from None
-            self.ledger.admit(request.kind, request.round, models, self.R)
+            self.ledger.admit(request.kind, request.round, models, self.R * self.paths)
         found = kinds[request.kind](request, arrays)
         if models:
             self.ledger.enter(request.kind, request.round, models, asked, found)
@@ -175,7 +176,7 @@ class Site:
         if request.kind == MEASURE:
             if request.round < -1:
                 raise Refused(f"there is no round {request.round}")
-            models, w = check_measured(self.method, self.problem, hidden, self.R), hidden.get("w")
+            models, w = check_measured(self.method, self.problem, hidden, self.R * self.paths), hidden.get("w")
         else:
             if request.round < 0:
                 raise Refused(f"there is no round {request.round}")
@@ -201,7 +202,7 @@ class Site:
         """Take one's place in a federation: terms must be equal, and the roster must know these rows."""
         if arrays.keys() != _JOINING:
             raise Refused("it is no invitation to join")
-        terms = json.loads(arrays["terms"].tobytes())
+        terms = json_of(arrays["terms"], 1 << 20)
         number, K = int(arrays["number"]), arrays["ids"].size
         for name, kind in (("ids", np.int64), ("sizes", np.int64), ("masses", np.float64)):
             if arrays[name].shape != (K,) or arrays[name].dtype != kind or not 0 <= number < K:
@@ -256,6 +257,8 @@ class Site:
         reply, memory = work.local(self.problem, message, clients, memory, draws)
         if self.masks is not None:
             reply = work.send(self.problem, reply, clients, draws)
+        if getattr(self.method, "shadow", False):  # every local iterate is measured
+            self.paths = max(reply.path.shape[2], 1)
         if self.remembers:
             self.kept[request.round] = memory
         return {f"reply/{name}": np.ascontiguousarray(v) for name, v in zip(reply._fields, reply, strict=True)}

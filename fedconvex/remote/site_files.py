@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._archives import arrays_in
 from fedconvex._check import bad
 from fedconvex._files import check_regular_file, npz, write_file
 from fedconvex.driver.returns import leaves
@@ -40,8 +41,7 @@ class SiteFile:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                arrays = dict(stored)
+            arrays = arrays_in(self.path)
             whole = np.array_equal(arrays.pop("digest"), _digest(arrays))
             found = parted(arrays)
         except Exception as error:  # whatever a damaged or foreign file makes its readers raise

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import socket
 import time
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -18,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._archives import arrays_in
 from fedconvex._check import bad, real, whole, wrong_type
 from fedconvex._files import npz
 from fedconvex.remote.door import Door, address_of
@@ -355,10 +354,6 @@ def _credentials(who: str, x: Any) -> None:
 def unpacked(content: bytes) -> dict[str, np.ndarray]:
     """Return the arrays of a message, nothing if they are none: what lacks a header is refused."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):  # may be of any size
-                return {}
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            return dict(stored)
+        return arrays_in(content)
     except Exception:  # whatever a damaged or foreign file makes its readers raise
         return {}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import among, bad, text
 from fedconvex._files import check_file, npz, read_place, write_file
 from fedconvex.driver import Status
@@ -286,7 +287,7 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
         raise bad("read_sweep: path", "be a folder, .parquet or .npz (.csv has no metadata)", place.name)
     try:
         columns, told = readers[place.suffix.lower()](place)
-        about = json.loads(told)
+        about = json_of(told)
         return Sweep(columns, tuple(about["columns"]), about.pop("failures"), about, tuple(about.pop("finished")))
     except ImportError:
         raise
@@ -306,8 +307,7 @@ def _npz(found: Sweep) -> bytes:
 
 
 def _from_npz(file: Path) -> tuple[dict[str, np.ndarray], bytes]:
-    with np.load(file, allow_pickle=False) as stored:
-        arrays = dict(stored)
+    arrays = arrays_in(file)
     told = arrays.pop("about").tobytes()
     return {text("name", name).removeprefix("column/"): a for name, a in arrays.items()}, told
 

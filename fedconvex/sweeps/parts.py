@@ -24,6 +24,7 @@ import numpy as np
 import scipy.linalg  # noqa: F401  # only libraries that are loaded can be kept to one thread
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from fedconvex._archives import arrays_in, json_in, json_of
 from fedconvex._check import bad, whole
 from fedconvex._files import check_folder, npz, write_file
 from fedconvex.driver import DivergenceWarning
@@ -98,7 +99,7 @@ def alone_in(who: str, folder: Path) -> Iterator[Path]:
 def read_about(folder: Path) -> dict[str, Any]:
     """Return the description of the work that a folder holds."""
     try:
-        return dict(json.loads((folder / "about.json").read_text()))
+        return dict(json_in(folder / "about.json"))
     except (OSError, ValueError) as error:
         raise bad(f"{folder}", "be the folder of a sweep", f"no about.json that can be read ({error})") from None
 
@@ -178,9 +179,8 @@ def read_answers(folder: Path) -> Iterator[tuple[int, Mapping[str, np.ndarray] |
         if seen.issuperset(range(first, end)):
             continue
         try:
-            with np.load(file, allow_pickle=False) as stored:
-                arrays = dict(stored)
-            errors = json.loads(arrays.pop("errors").tobytes())
+            arrays = arrays_in(file)
+            errors = json_of(arrays.pop("errors"))
         except Exception as error:  # whatever a damaged file makes its readers raise
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
             raise bad(f"{file}", "hold answers", got, "delete it and sweep again") from None

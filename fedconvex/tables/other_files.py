@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedconvex._archives import Unsafe, arrays_in
 from fedconvex._check import bad, finite, wrong_type
 from fedconvex._sparse import sound
 from fedconvex.tables.frame import Frame, as_written, one_spelling, texts
@@ -20,6 +21,7 @@ from fedconvex.tables.spelling import EXACT
 
 __all__ = ["MAX_BYTES", "plain_numbers", "read_arrays", "read_npz", "read_parquet", "read_svmlight"]
 
+_DAMAGE = zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, MemoryError
 MAX_BYTES = 2**31  # what a file may ask for before somebody says that it is meant
 
 
@@ -174,27 +176,25 @@ def read_arrays(who: str, file: Path, known: Callable[[str], bool], most: int = 
     if not zipfile.is_zipfile(file):
         got = f"{file.stat().st_size} bytes that are none"
         raise bad(who, "be a complete .npz (zip) archive", got, "the file is truncated or of another format")
-    arrays: dict[str, Any] = {}
-    key = ""
     try:
         with zipfile.ZipFile(file) as packed:
             sizes = {f.filename.removesuffix(".npy"): f.file_size for f in packed.infolist()}
             _affordable(who, "its arrays", sum(size for key, size in sizes.items() if known(key)), most)
-        with np.load(file, allow_pickle=False) as archive:
-            for key in archive.files:
-                arrays[key] = archive[key] if known(key) else None
-                if known(key) and not isinstance(arrays[key], np.ndarray):
-                    raise bad(f"{who}: {key}", "be an array", "bytes that are no .npy file")
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, MemoryError) as error:
-        raise bad(who, "be a complete .npz archive", f"{error} (at {key or 'its start'})") from error
+        return arrays_in(file, known, most)
+    except Unsafe as error:
+        where = f"{who}: {error.entry}"
+        if "pickle" in error.what:
+            must, cure = "be readable without pickle", "save plain numbers or fixed-width strings"
+            raise bad(where, must, "an array of pickled objects", cure) from None
+        if "no .npy" in error.what:
+            raise bad(where, "be an array", "bytes that are no .npy file") from None
+        raise bad(who, "be a complete .npz archive", f"{error}") from None
     except ValueError as error:
         if str(error).startswith(who):
             raise
-        if "allow_pickle" not in str(error):
-            raise bad(who, "be a complete .npz archive", f"{error} (at {key})") from error
-        cure = "save plain numbers or fixed-width strings"
-        raise bad(f"{who}: {key}", "be readable without pickle", "an array of pickled objects", cure) from None
-    return arrays
+        raise bad(who, "be a complete .npz archive", f"{error}") from error
+    except _DAMAGE as error:
+        raise bad(who, "be a complete .npz archive", f"{error}") from error
 
 
 def _one_of(arrays: dict[str, np.ndarray], *names: str) -> np.ndarray | None:

@@ -20,6 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import _files
+from fedconvex._archives import json_in
 from fedconvex._check import bad, function, whole
 from fedconvex._files import check_regular_file
 from fedconvex.theorems import THEOREMS, Theorem
@@ -394,7 +395,7 @@ def _read(path: str | os.PathLike[str] | None, heading: dict[str, Any]) -> dict[
     if path is None or not check_regular_file("tightest: path", path).exists():
         return {}
     try:
-        data = json.loads(Path(path).read_bytes())
+        data = json_in(Path(path))
     except ValueError:
         data = None
     if not isinstance(data, dict) or not isinstance(data.get("restarts"), list):

@@ -1,0 +1,238 @@
+"""Files and messages whose sizes are not what they say: refused before anything is unpacked, in every reader."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from campaigns.children import in_a_child
+
+from fedconvex import Federation, FedSGD, Problem, Squared, run, sweep
+from fedconvex._archives import Unsafe, arrays_in, json_in, json_of
+from fedconvex._files import npz
+from fedconvex.driver.checkpoint import Checkpoint
+from fedconvex.models import LinearModel
+from fedconvex.papers.kept import keeping, kept
+from fedconvex.problems import QEnsemble, Stump
+from fedconvex.remote import Site
+from fedconvex.remote.sockets import unpacked
+from fedconvex.sweeps import read_sweep
+from fedconvex.sweeps.parts import read_answers
+from fedconvex.tables.other_files import read_npz
+
+MILLION = 1_000_000
+
+
+def npy(shape, dtype="<f8", content=b""):
+    """An npy file with any head."""
+    head = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    head += b" " * (63 - (len(head) + 10) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + content
+
+
+def archive(entries, compressed=False):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED, compresslevel=1) as z:
+        for name, content in entries.items():
+            z.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def deflated(names):
+    """Zeros, 80 MB in 0.4 MB, under the first of these names."""
+    empty = {name: npy((0,)) for name in names}
+    return archive(empty | {names[0]: npy((10 * MILLION,), content=bytes(80 * MILLION))}, True)
+
+
+def overlapping(names, times=1000):
+    """So many entries that are one and the same place of 4 MB: their directory says where each begins."""
+    body = archive({"x": npy((500_000,), content=bytes(4 * MILLION))})
+    at = body.rfind(b"PK\x05\x06")
+    start = struct.unpack("<L", body[at + 16 : at + 20])[0]
+    entry, directory = body[start:at], b""
+    names = [*names, *(f"{i}" for i in range(times))]
+    for name in names:
+        called = f"{name}.npy".encode()
+        directory += entry[:28] + struct.pack("<H", len(called)) + entry[30:46] + called
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, len(names), len(names), len(directory), start, 0)
+    return body[:start] + directory + end
+
+
+def short(names):
+    """Heads of a billion rows without one."""
+    return archive({name: npy((10**9,)) for name in names})
+
+
+BOMBS = {"compressed": deflated, "overlapping": overlapping, "short": short}
+
+
+def refused_by(read, tmp_path, made):
+    """Assert that a reader refuses what was made with 60 MB beyond what it has."""
+    path = tmp_path / "bomb.npz"
+    path.write_bytes(made)
+    found = in_a_child(lambda: repr(read(path)), 60.0, memory=60 * MILLION)
+    assert "raised" in found or found.get("returned") in ("{}", "'made again'"), found
+    assert found.get("raised") != "MemoryError", found
+
+
+def _checkpoint(path):
+    fed = Federation.from_arrays([[1.0], [2.0]], [1.0, 2.0], [0, 1])
+    return run(FedSGD(step_size=0.1), Problem(fed, Squared(), 0.1), rounds=1, checkpoint=path)
+
+
+def _other_further(path):
+    """The look at who else has written there, before saving."""
+    one = object.__new__(Checkpoint)
+    one.path, one.about = path, {}
+    assert one._other_is_further(1) is False
+    raise ValueError("it is none")
+
+
+def _model(path):
+    folder = path.parent
+    LinearModel(np.ones(1), 0.0, None, ("x",), {}).save(folder)
+    (folder / "model.npz").write_bytes(path.read_bytes())
+    return LinearModel.load(folder)
+
+
+def _site(path):
+    fed = Federation.from_clients([([[1.0]], [1.0])], labels=["a"])
+    return Site(FedSGD(step_size=0.1), lambda f: Problem(f, Squared()), fed, checkpoint=path)
+
+
+def _answers(path):
+    folder = path.parent / "answers"
+    folder.mkdir()
+    (folder / "part-0-1.npz").write_bytes(path.read_bytes())
+    return list(read_answers(folder))
+
+
+def _kept(path):
+    with keeping(path.parent / "parts", "sums", False, 0, None):
+        kept("one", lambda: 1)
+        [file] = path.parent.rglob("one-*.npz")
+        file.write_bytes(path.read_bytes())
+        return kept("one", lambda: "made again")
+
+
+READERS = {
+    "message": (lambda path: unpacked(path.read_bytes()), ["header"]),
+    "checkpoint": (_checkpoint, ["description"]),
+    "other checkpoint": (_other_further, ["description"]),
+    "model": (_model, ["coef", "intercept"]),
+    "ensemble": (QEnsemble.load, ["about"]),
+    "site": (_site, ["digest"]),
+    "sweep": (read_sweep, ["about"]),
+    "answers": (_answers, ["errors"]),
+    "kept": (_kept, ["tree"]),
+    "data": (lambda path: read_npz("data", path, most=100_000), ["X", "y"]),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize("reader", [n if n == "message" else pytest.param(n, marks=pytest.mark.slow) for n in READERS])
+def test_bombs_are_refused_before_they_are_unpacked(reader, bomb, tmp_path):
+    read, names = READERS[reader]
+    refused_by(read, tmp_path, BOMBS[bomb](names))
+
+
+@pytest.mark.slow
+def test_the_bombs_would_go_off(tmp_path):
+    """NumPy's own reader, within the same memory: what the guarded one is there for."""
+    for name, made in BOMBS.items():
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(made(["x"]))
+        found = in_a_child(lambda path=path: len(dict(np.load(path))), 60.0, memory=50 * MILLION)
+        assert "returned" not in found or name == "short", (name, found)
+
+
+def test_what_is_written_is_read_whole(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = {
+        "number": np.array(3.5), "empty": np.empty((0, 4)), "whole": np.arange(5), "text": np.array(["a", "bcd"]),
+        "fortran": np.asfortranarray(rng.normal(size=(3, 4))), "flags": np.array([True]),
+        "bytes": np.zeros(3, np.uint8),
+        "wide": np.zeros((2, 0, 7)), "Umlaut ä": np.ones(2), "record": np.zeros(2, dtype=[("a", "<f8"), ("b", "<i4")]),
+    }  # fmt: skip
+    (tmp_path / "a.npz").write_bytes(npz(kinds))
+    for source in (npz(kinds), tmp_path / "a.npz"):
+        found = arrays_in(source)
+        assert list(found) == list(kinds)
+        for name, a in kinds.items():
+            np.testing.assert_array_equal(found[name], a)
+            assert found[name].dtype == a.dtype
+            assert found[name].flags.writeable
+    some = arrays_in(npz(kinds), known=lambda name: name == "whole")
+    assert some["text"] is None
+    assert some["whole"].tolist() == [0, 1, 2, 3, 4]
+    np.savez_compressed(tmp_path / "b.npz", X=np.eye(3))
+    assert arrays_in(tmp_path / "b.npz", most=1000)["X"].shape == (3, 3)
+
+
+def test_odd_archives_are_refused():
+    whole = npz({"a": np.arange(4)})
+    at = whole.rfind(b"PK\x05\x06")
+    end = bytearray(whole)
+    end[at + 12 : at + 16] = struct.pack("<L", 1 << 31)  # a directory of two gigabytes
+    for made, said in (
+        (b"", "no zip archive"),
+        (b"PK\x05\x06", "no zip archive"),
+        (bytes(end), "a directory of"),
+        (archive({"a": b"plain bytes"}), "no .npy file"),
+        (archive({"a": npy((3,), content=bytes(16))}), "bytes for shape"),
+        (archive({"a": npy((3,), content=bytes(32))}), "bytes for shape"),
+        (archive({"a": npy((10**9,), dtype="<U0")}), "bytes for shape"),
+        (archive({"a": npy((1,), dtype="|O", content=bytes(8))}), "pickled objects"),
+        (archive({"a": npy((-1, -1), content=bytes(8))}), "."),
+        (whole[:at] + b"PK\x06\x07" + bytes(16) + whole[at:], "of a larger file"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            arrays_in(made)
+    twice = io.BytesIO()
+    with zipfile.ZipFile(twice, "w") as z, pytest.warns(UserWarning, match="Duplicate name"):
+        for _ in range(2):
+            z.writestr("a.npy", npy((1,), content=bytes(8)))
+    with pytest.raises(Unsafe, match="entries of one name"):
+        arrays_in(twice.getvalue())
+    named = io.BytesIO()
+    with zipfile.ZipFile(named, "w") as z:
+        z.writestr("a.txt", b"x")
+    with pytest.raises(Unsafe, match=r"no \.npy file"):
+        arrays_in(named.getvalue())
+
+
+def test_descriptions_are_bounded(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"a": 1}))
+    assert json_in(file) == {"a": 1}
+    with pytest.raises(Unsafe, match="more than 3 bytes"):
+        json_in(file, most=3)
+    with pytest.raises(Unsafe, match="too deeply"):
+        json_of(b"[" * 200_000)
+    with pytest.raises(ValueError, match="Expecting"):
+        json_of(np.frombuffer(b"{", dtype=np.uint8))
+
+
+PACKAGE = Path(__file__).resolve().parents[1] / "fedconvex"
+
+
+def test_no_other_reader_opens_archives():
+    """One guarded reader for all; rows that processes of one sweep share are mapped, not unpacked."""
+    allowed = {"_archives.py", "shared_rows.py"}
+    for file in PACKAGE.rglob("*.py"):
+        if file.name not in allowed:
+            assert "np.load(" not in file.read_text(encoding="utf-8"), file
+
+
+def test_saved_files_are_still_read(tmp_path):
+    QEnsemble([Stump(0, 0.1, -1.0, 1.0)], [0], [0.5], n_sources=1).save(tmp_path / "q.npz")
+    assert QEnsemble.load(tmp_path / "q.npz").alpha.tolist() == [0.5]
+    fed = Federation.from_arrays([[1.0], [2.0]], [1.0, 2.0], [0, 1])
+    found = sweep(FedSGD(step_size=0.1), Problem(fed, Squared(), 0.1), rounds=1, folder=tmp_path / "s")
+    found.save(tmp_path / "s.npz")
+    assert len(read_sweep(tmp_path / "s.npz")) == len(found)
