@@ -55,6 +55,16 @@ def _arrays_in(x: Any, name: str = "") -> Iterator[tuple[str, np.ndarray]]:
         yield from _arrays_in(part, f"{name}/{key}")
 
 
+def owner_only(path: str, flags: int) -> int:
+    """Open a file that, if it is made, nobody else may read: an ``opener`` of `open`."""
+    return os.open(path, flags, 0o600)
+
+
+def write_private(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write as `write_file` does, a file that nobody but its owner may read, whatever the permissions were."""
+    write_together({path: content}, private=True)
+
+
 def write_file(path: str | os.PathLike[str], content: bytes, durable: bool = True) -> None:
     """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part.
 
@@ -65,10 +75,13 @@ def write_file(path: str | os.PathLike[str], content: bytes, durable: bool = Tru
     write_together({path: content}, durable)
 
 
-def write_together(contents: Mapping[str | os.PathLike[str], bytes], durable: bool = True) -> None:
+def write_together(
+    contents: Mapping[str | os.PathLike[str], bytes], durable: bool = True, private: bool = False
+) -> None:
     """Write files that belong together, as `write_file` does: all are on the disk before one takes its place.
 
-    A disk that is full leaves everything as it was, without the folders that were made for the files.
+    Private ones are readable by their owner only. A disk that is full leaves everything as it was, without the folders
+    that were made for the files.
     """
     ready: list[tuple[Path, Path]] = []
     made: list[Path] = []
@@ -82,7 +95,7 @@ def write_together(contents: Mapping[str | os.PathLike[str], bytes], durable: bo
             target = Path(os.path.realpath(path))
             made += _made(target.parent)
             ready.append((_temporary(target), target))
-            _fill(ready[-1][0], content, before, durable)
+            _fill(ready[-1][0], content, None if private else before, durable, owner_only if private else None)
         for temporary, target in ready:
             os.replace(temporary, target)
     except BaseException:
@@ -92,9 +105,9 @@ def write_together(contents: Mapping[str | os.PathLike[str], bytes], durable: bo
         raise
 
 
-def _fill(temporary: Path, content: bytes, before: os.stat_result | None, durable: bool) -> None:
+def _fill(temporary: Path, content: bytes, before: os.stat_result | None, durable: bool, opener: Any = None) -> None:
     temporary.unlink(missing_ok=True)
-    with open(temporary, "xb") as f:  # never through a link that somebody else has put there
+    with open(temporary, "xb", opener=opener) as f:  # never through a link that somebody else has put there
         f.write(content)
         if before is not None:
             _hand_down(f.fileno(), before)

@@ -81,6 +81,10 @@ def write_model(
         Everything else that JSON can hold.
     columns : Columns or None
     """
+    for name, v in about.items():
+        if isinstance(v, (float, np.floating)) and not np.isfinite(v):
+            cure = "a gap of inf certifies nothing: run more rounds, with all sites, or leave it out"
+            raise bad(f"{who}: about[{name!r}]", "be finite", v, cure)
     table = None
     if columns is not None:
         table = described(columns)

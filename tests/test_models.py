@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,3 +90,11 @@ def test_other_numbers(tmp_path, arrays):
         assert "LinearModel" in str(error)
     else:  # two outputs for two classes: another model, but a model
         assert other.coef.shape == (2, 2)
+
+
+def test_a_gap_that_certifies_nothing_is_not_saved(tmp_path):
+    for gap in (np.inf, np.float64("nan")):
+        model = replace(MODEL, about={"gap": gap})
+        with pytest.raises(ValueError, match=r"about\['gap'\] must be finite; got (inf|nan): a gap of inf certifies"):
+            model.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import warnings
@@ -635,6 +636,20 @@ def test_checkpoints_of_sites(tmp_path):
     (tmp_path / "0").write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with pytest.raises(ValueError, match="checkpoint"):
         build(0, checkpoint=tmp_path / "0")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_files_of_sites_and_servers_are_for_their_owners(tmp_path):
+    """Also where a file of before was for everybody."""
+    fed, make = pair()
+    method, file = SCAFFOLD(step_size=0.3), tmp_path / "site"
+    for _ in range(2):
+        sites = [Site(method, make, fed.subset([k]), checkpoint=file if k == 0 else None) for k in range(3)]
+        run(method, Roster.of(make, fed), transport=in_process(sites), rounds=2, checkpoint=tmp_path / "server")
+        for written in (file, tmp_path / "server"):
+            assert written.stat().st_mode & 0o777 == 0o600
+        (tmp_path / "server").unlink()
+        file.chmod(0o644)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import numpy as np
 import fedconvex
 from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import bad, wrong_type
-from fedconvex._files import identity, npz, regular_or_new
+from fedconvex._files import identity, npz, owner_only, regular_or_new
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
@@ -120,7 +120,7 @@ class Checkpoint:
         content = npz(arrays)
         temporary = self._temporary()
         try:
-            with open(temporary, "wb") as f:
+            with open(temporary, "wb", opener=owner_only) as f:  # what clients remember tells of their rows
                 f.write(content)
                 f.flush()
                 os.fsync(f.fileno())

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedconvex._archives import arrays_in
 from fedconvex._check import bad
-from fedconvex._files import check_regular_file, npz, write_file
+from fedconvex._files import check_regular_file, npz, write_private
 from fedconvex.driver.returns import leaves
 
 __all__ = ["SiteFile", "flat", "parted"]
@@ -32,9 +32,9 @@ class SiteFile:
         self.path: Path = check_regular_file(self.who, path)
 
     def save(self, joined: Mapping[str, np.ndarray], kept: Mapping[int, Any]) -> None:
-        """Write to a temporary file and rename it."""
+        """Write to a temporary file and rename it: for its owner only, a key of secure sums may be in it."""
         arrays = flat(joined, kept)
-        write_file(self.path, npz(arrays | {"digest": _digest(arrays)}))
+        write_private(self.path, npz(arrays | {"digest": _digest(arrays)}))
 
     def load(self) -> tuple[dict[str, np.ndarray], dict[int, dict[str, np.ndarray]]] | None:
         """Return the invitation, and arrays of memories by round; None if there is no file."""
