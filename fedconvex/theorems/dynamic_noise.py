@@ -80,7 +80,7 @@ Rizk, Vlaski, Sayed, "Dynamic federated learning", arXiv:2002.08782: form of the
 available). Identity, second lemma and constants: this project.
 """,
     differs="""
-Slides of the paper print tau_eps^2 in eps^2: false, see [errata](errata.md). a_k is attained by one agent with full
+Slides on the method print tau_eps^2 in eps^2: false, see [errata](errata.md). a_k is attained by one agent with full
 batches as mu -> 0; averaging squares instead of norms over the local steps would give (E_k - 1)(2 E_k - 1)/(6 E_k^2),
 larger.
 """,
