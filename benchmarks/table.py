@@ -26,6 +26,8 @@ ORDER = [
     "solve",
     "start",
 ]
+SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
+PEERS = ("scikit-learn", "jax", "fedjax", "liblinear-official", "celer", "skglm", "xgboost", "lightgbm", "joblib")
 APART = ["penalties", "scale"]  # longer than all others together: `run_all.py` leaves them out
 
 
@@ -54,7 +56,7 @@ def main():
     for name in [n for n in (*ORDER, *APART) if n in found]:
         environment = found[name]["environment"]
         print("\n".join(tables(found[name])))
-        shown = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
+        shown = (*SHOWN, *(k for k in PEERS if environment.get(k)))
         print("\n" + ", ".join(f"{k} {environment[k]}" for k in shown) + "\n")
 
 
