@@ -149,7 +149,7 @@ def _checked(columns: Columns, frames: Any, secure: Any) -> list[Frame]:
             raise bad("fit_federated: secure", "have at least two clients", "one, whose sums would be its answers")
     for f in clients:
         columns.check_names(f)
-    return clients
+    return [columns.cleared(f) for f in clients]
 
 
 # ---------------------------------------------------------------------- order statistics

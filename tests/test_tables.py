@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from fedconvex import Federation
 from fedconvex.tables import ColumnProblems, Frame, read_frame, read_table
@@ -75,7 +76,7 @@ def test_all_in_one_message_and_what_it_says_settles_it():
         read_table({**PLAIN, **bad}, "ill", "ward")
     error = caught.value
     assert {t.column for t in error.troubles} == set(bad)
-    assert str(error).count("\n") == len(bad) + 1 and str(error).startswith(f"the frame: {len(bad)} columns need")
+    assert str(error).count("\n") == len(bad) + 2 and str(error).startswith(f"the frame: {len(bad)} columns need")
     cures = {**error.cures, "impute": error.cures["impute"][0]}
     frame, columns = read_table({**PLAIN, **bad}, "ill", "ward", **cures)
     assert np.isfinite(columns.fit(frame).matrix(frame)).all()
@@ -265,11 +266,63 @@ def test_targets_with_gaps_and_new_classes():
         columns.target(Frame.of({"x": [1.0], "ill": ["b"]}))
 
 
-def test_codes_for_missing_cells_are_pointed_at():
-    x = np.where(np.arange(N) % 9 == 0, -999.0, PLAIN["dose"])
-    _, columns = read_table({**PLAIN, "lab": x, "floor": RNG.integers(-99, 100, N)}, "ill", "ward")
-    notes = {name: note for name, _, note in columns.listed()}
-    assert notes["lab"] == "-999 in 7 rows: a code for missing cells?" and notes["floor"] == notes["dose"] == ""
+CODES_OF_GAPS = {
+    -999: PLAIN["dose"].round(1),
+    -9: np.arange(N) % 2,
+    -1: 40.0 + np.arange(N) % 17,
+    0: 180.0 + 7.0 * (np.arange(N) % 23),
+    999: PLAIN["dose"].round(1),
+}
+
+
+@pytest.mark.parametrize("code", CODES_OF_GAPS)
+@pytest.mark.parametrize("kind", ["number", "category", "text"])
+def test_codes_for_missing_cells_are_asked_about(code, kind):
+    x = np.where(np.arange(N) % 9 == 0, code, CODES_OF_GAPS[code])
+    cells = x if kind != "text" else [f"{v:.3f}" for v in x]
+    how = {} if kind == "number" else {"as_category": ["lab"]}
+    found = troubles({"lab": cells}, **how)["lab"]
+    assert found.what.startswith(f"{code} in 7 cells, and no other value near it (2 of 15 at 0, ")
+    assert found[2:4] == ("missing", f"lab={code}") and found.also == ("impute", "median")
+    frame, columns = read_table({**PLAIN, "lab": cells}, "ill", "ward", impute="median", missing=[f"lab={code}"], **how)
+    empty, its = read_table({**PLAIN, "lab": [None if v == code else c for v, c in zip(x, cells, strict=True)]},
+                            "ill", "ward", impute="median", **how)  # fmt: skip
+    fitted = columns.fit(frame)
+    both = [sp.csr_array(X).toarray() for X in (fitted.matrix(frame), its.fit(empty).matrix(empty))]
+    assert both[0].tobytes() == both[1].tobytes()
+    assert any(name == "lab" and f"{code} stands for missing cells" in note for name, _, note in fitted.listed())
+    kept = read_table({**PLAIN, "lab": cells}, "ill", "ward", keep=["lab"], **how)[1]
+    assert kept.features[-1].codes == ()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(N) % 2,  # 0 and 1
+        2 * (np.arange(N) % 2) - 1,  # -1 and 1
+        np.arange(N) % 7 - 1.0,  # -1, 0, 1, ..., 5
+        np.where(np.arange(N) % 9 == 0, 0.0, np.exp(np.linspace(-3, 3, N))),  # doses
+        50.0 * (np.arange(N) % 5),  # 0, 50, 100, 150, 200
+        RNG.integers(-99, 100, N),
+        np.where(np.arange(N) % 9 == 0, 0.0, RNG.normal(size=N)),
+    ],
+)
+def test_zeros_and_negative_numbers_among_others_are_none(x):
+    read_table({**PLAIN, "lab": x}, "ill", "ward")
+
+
+def test_codes_name_columns_that_are_there():
+    for missing, says in (
+        (["lab"], "missing must be a list of COLUMN=VALUE"),
+        (["lab=0"], "have a column 'lab'"),
+        (["ward=0"], "missing must name columns that are features"),
+        (["dose=0"], None),
+    ):
+        if says is None:
+            read_table(PLAIN, "ill", "ward", missing=missing)
+            continue
+        with pytest.raises(ValueError, match=says):
+            read_table(PLAIN, "ill", "ward", missing=missing)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,12 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     add("--keep", **several, help="columns to use although they look like dates, identifiers, ...; dates become days")
     add("--as-category", **several, help="columns to take as categories, even if they look like numbers")
     add(
+        "--missing",
+        action="append",
+        metavar="COL=VALUE",
+        help="what stands for missing cells of a column beside empty ones, such as chol=0",
+    )
+    add(
         "--impute",
         metavar="HOW",
         type=choice("--impute", ["median", "mode", "indicator"]),

@@ -162,6 +162,9 @@ def _document(found: Comparison) -> dict[str, Any]:
         "methods": methods,
         "clients": found.clients,
         "columns": [list(c) for c in found.rows.columns],
+        "missing": [
+            dict(zip(("column", "client", "missing", "rows", "filled"), g, strict=True)) for g in found.rows.gaps
+        ],
         "notes": list(found.notes),
         "seconds": found.seconds,
     }

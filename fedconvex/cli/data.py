@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fedconvex.tables import Columns, Frame
 
 __all__ = [
-    "AFFORDABLE", "Data", "Raw", "affordable", "listed", "loss_of", "prepare", "raw", "reading", "target_loss",
-    "wishes",
+    "AFFORDABLE", "Data", "Raw", "affordable", "entries", "listed", "loss_of", "prepare", "raw", "reading",
+    "target_loss", "wishes",
 ]  # fmt: skip
 
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
@@ -73,10 +73,23 @@ def listed(given: Sequence[str] | None, names: Sequence[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(found))
 
 
+def entries(given: Sequence[str] | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Return what --missing names, COL=VALUE each: an option holds one, or several with commas between them.
+
+    >>> entries(["age=-9,sex=9", "dose, mg=0"], ["age", "sex", "dose, mg"])
+    ('age=-9', 'sex=9', 'dose, mg=0')
+    """
+    found: list[str] = []
+    for value in given or ():
+        found += [value] if value.rpartition("=")[0] in names else [part.strip() for part in value.split(",")]
+    return tuple(dict.fromkeys(found))
+
+
 def wishes(args: argparse.Namespace, names: Sequence[str], task: str | None = None) -> dict[str, Any]:
     """Return what was asked of columns, as `read_table` takes it."""
     given = {k: getattr(args, k) for k in ("target", "client", "domain", "weight", "impute")}
     given |= {k: listed(getattr(args, k), names) for k in ("drop", "keep", "as_category")}
+    given["missing"] = entries(args.missing, names)
     return {**given, "features": None if args.features is None else listed(args.features, names), "task": task}
 
 
@@ -106,7 +119,7 @@ def _bundled(args: argparse.Namespace, name: str) -> Frame:
     from fedconvex.datasets import load_bundled
     from fedconvex.tables import Frame
 
-    options = ("target", "client", "domain", "weight", "features", "drop", "keep", "as_category", "impute")
+    options = ("target", "client", "domain", "weight", "features", "drop", "keep", "as_category", "impute", "missing")
     given = {k: getattr(args, k) for k in (*options, "sep", "decimal", "encoding")}
     extra = [f"--{k.replace('_', '-')}" for k, v in given.items() if v is not None]
     if extra:

@@ -213,7 +213,16 @@ def _alone(args: argparse.Namespace) -> None:
     ]
     names += ["sep", "decimal", "encoding"]
     given = [name for name in names if name in vars(args).get("given", ())]
-    flags = ("no_intercept", "penalise_intercept", "no_standardize", "features", "drop", "keep", "as_category")
+    flags = (
+        "no_intercept",
+        "penalise_intercept",
+        "no_standardize",
+        "features",
+        "drop",
+        "keep",
+        "as_category",
+        "missing",
+    )
     given += [name for name in flags if getattr(args, name)]
     if given:
         extra = " ".join("--" + name.replace("_", "-") for name in given)

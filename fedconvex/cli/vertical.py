@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import METHODS, OK, VERTICAL
-from fedconvex.cli.data import Data, listed, loss_of, reading, target_loss
+from fedconvex.cli.data import Data, entries, listed, loss_of, reading, target_loss
 from fedconvex.cli.named import check_named, named_settings, worded
 from fedconvex.cli.output import fill, fits, say
 from fedconvex.cli.summary import About, Solved, formula_of, listed_coefficients
@@ -109,7 +109,7 @@ def read_owners(args: argparse.Namespace) -> Owners:
         raise bad("--target", f"be another column than the id {args.on!r}", args.target)
     choices: dict[str, Any] = {k: listed(getattr(args, k), names) for k in ("keep", "as_category")}
     choices |= {"features": None if args.features is None else listed(args.features, names), "impute": args.impute}
-    choices["task"] = _task(args, tables)
+    choices |= {"task": _task(args, tables), "missing": entries(args.missing, names)}
     intercept = not getattr(args, "no_intercept", False)
     found, frame, planned = planned_join(
         tables, args.on, args.target, args.owner_of_target, intercept, listed(args.drop, names), choices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,9 @@ def rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str, clients
         return encoded[fitted.columns]
 
     y, loss, classes = _target(columns.target(frame), columns.labels, loss)
-    listed = tuple(columns.listed())
-    return checked(Rows(title, features, y, code, tuple(names.tolist()), domain, known, loss, classes, columns=listed))
+    found = Rows(title, features, y, code, tuple(names.tolist()), domain, known, loss, classes)
+    gaps = tuple(columns.gaps(frame, [str(name) for name in names.tolist()], code))
+    return checked(replace(found, columns=tuple(columns.listed()), gaps=gaps))
 
 
 def _target(y: np.ndarray, labels: Any, loss: Any) -> tuple[np.ndarray, Any, Any]:

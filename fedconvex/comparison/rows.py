@@ -59,6 +59,7 @@ class Rows:
     loss: Any
     classes: tuple[Any, ...] | None
     columns: tuple[tuple[str, str, str], ...] = ()
+    gaps: tuple[tuple[str, str, int, int, str], ...] = ()  # column, client, missing cells, rows, what fills them
 
     @property
     def K(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import among, bad
-from fedconvex.tables.frame import Frame
+from fedconvex.tables.frame import Frame, cleared
 from fedconvex.tables.moments import moments
 from fedconvex.tables.spelling import Names
 
@@ -46,6 +46,8 @@ class Column:
         Whether a further feature says which cells are missing.
     dates : bool
         Whether its numbers are days since 1970-01-01, of dates.
+    codes : tuple of str
+        Values that stand for missing cells.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Column:
     fill: Any = None
     indicator: bool = False
     dates: bool = False
+    codes: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
@@ -153,11 +156,33 @@ class Columns:
             words = [c.note] if c.note else []
             if c.role == "category" and c.levels is not None:
                 words.insert(0, f"{len(c.levels)} value{'s' * (len(c.levels) != 1)}")
+            if c.codes:
+                words.append(f"{' and '.join(c.codes)} {'stands' if len(c.codes) == 1 else 'stand'} for missing cells")
             if c.fill is not None:
                 shown = f"{c.fill:g}" if isinstance(c.fill, float) else repr(c.fill)
                 words.append(f"missing cells become {shown}" + (" and are indicated" if c.indicator else ""))
             rows.append((c.name, c.role, "; ".join(words)))
         return rows
+
+    def gaps(self, frame: Frame, names: Sequence[str], code: np.ndarray) -> Iterator[tuple[str, str, int, int, str]]:
+        """Yield column, client, missing cells, rows and what fills them, for whom cells of a feature are missing.
+
+        Parameters
+        ----------
+        frame : Frame
+        names : sequence of K str
+            The clients.
+        code : array (n,)
+            Number of the client of every row.
+        """
+        frame, rows = self.cleared(frame), np.bincount(code, minlength=len(names)).tolist()
+        for c in self.features:
+            gone = np.zeros(frame.n, bool) if c.name in frame.row_places else frame.missing(c.name)
+            filled = "the most frequent" if c.role == "category" or self.impute == "mode" else "the median"
+            if self.impute == "indicator":
+                filled = "a category of its own" if c.role == "category" else "the median, and marked"
+            counts = np.bincount(code[gone], minlength=len(names)).tolist() if gone.any() else []
+            yield from ((c.name, name, m, n, filled) for name, m, n in zip(names, counts, rows, strict=False) if m)
 
     # ------------------------------------------------------------------ what is asked of rows
     def _role(self, frame: Frame, role: str) -> np.ndarray | None:
@@ -243,9 +268,15 @@ class Columns:
             If a column is missing or holds what it cannot hold.
         """
         self.check_names(frame)
+        frame = self.cleared(frame)
         fitted = tuple(self._fitted(c, frame) if c.role in FEATURES else c for c in self.columns)
         made = self.arranged(fitted, frame.n, frame.rows is not None)
         return made._scaled(frame, standardise, centre, standardise_target)
+
+    def cleared(self, frame: Frame) -> Frame:
+        """Return the frame with cells missing that hold a code for it."""
+        codes = {c.name: c.codes for c in self.features if c.codes}
+        return cleared(frame, codes) if codes else frame
 
     def check_names(self, frame: Frame) -> None:
         """Raise ValueError if a frame lacks columns that features are made of."""
@@ -317,7 +348,7 @@ class Columns:
         """
         among("Columns.matrix: unknown", unknown, ("warn", "zero", "refuse"))
         names = [c.name for c in self.features]
-        frame = frame.widened(names)
+        frame = self.cleared(frame.widened(names))
         self._need(frame, names)
         if frame.rows is not None and frame.row_places.keys() >= set(names):
             return self._columns_of(frame)
@@ -379,6 +410,7 @@ class Columns:
     def unknown(self, frame: Frame) -> dict[str, dict[str, int]]:
         """Return how often each category occurs that no training row had, by column."""
         found: dict[str, dict[str, int]] = {}
+        frame = self.cleared(frame)
         for c in self.of_role("category"):
             cells = frame.text(c.name)
             values, counts = np.unique(cells[~frame.missing(c.name)].astype(str), return_counts=True)

@@ -15,9 +15,19 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad, numeric, raw, wrong_type
 from fedconvex._sparse import sound_csr
-from fedconvex.tables.spelling import EXACT, as_text, merged, spelt
+from fedconvex.tables.spelling import EXACT, Names, as_text, merged, spelt
 
-__all__ = ["Frame", "as_written", "is_gap", "is_truth", "one_spelling", "parsed_day", "parsed_number", "texts"]
+__all__ = [
+    "Frame",
+    "as_written",
+    "cleared",
+    "is_gap",
+    "is_truth",
+    "one_spelling",
+    "parsed_day",
+    "parsed_number",
+    "texts",
+]
 
 _ISO = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+$")
@@ -209,6 +219,21 @@ def one_spelling(frame: Frame) -> Frame:
             words = merged(c for c in known if c is not None)
             several |= {name: words} if words else {}
     return replace(frame, cells=cells, merged={**frame.merged, **several})
+
+
+def cleared(frame: Frame, codes: Mapping[str, Sequence[str]]) -> Frame:
+    """Return the frame with cells that hold codes for missing ones missing; numbers match however they are spelt."""
+    cells, written = dict(frame.cells), dict(frame.written)
+    for name, values in codes.items():
+        if not values or name not in cells:
+            continue
+        known = Names(values)
+        gone = known.places(frame.text(name).tolist()) >= 0
+        gap = {"f": np.nan, "M": np.datetime64("NaT")}.get(cells[name].dtype.kind)
+        cells[name] = np.where(gone, gap, cells[name])
+        if name in written:
+            written[name] = np.where(gone, None, written[name])
+    return replace(frame, cells=cells, written=written)
 
 
 def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import among, bad, flag, wrong_type
+from fedconvex.tables.by_client import Places, missing_code
 from fedconvex.tables.columns import Column, Columns
-from fedconvex.tables.frame import Frame, is_truth, parsed_number
+from fedconvex.tables.frame import Frame, cleared, is_truth, parsed_number
 from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, one_number, sparse_giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
 from fedconvex.tables.spelling import as_text, doubles
@@ -20,7 +21,6 @@ from fedconvex.tables.spelling import as_text, doubles
 __all__ = ["Wishes", "planned"]
 
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
-_CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0)  # that some write for missing cells
 _KEYS = ("target", "client", "domain", "weight")
 
 
@@ -43,6 +43,8 @@ class Wishes:
         What the target is; None for classes if it is text, has two values, or at most 20 whole numbers.
     guard : bool
         False takes suspicious columns as they are.
+    missing : tuple of str
+        What stands for missing cells beside empty ones: "chol=0" means that 0 in the column chol does.
     """
 
     target: str | None = None
@@ -56,6 +58,7 @@ class Wishes:
     impute: str | None = None
     task: str | None = None
     guard: bool = True
+    missing: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, **given: Any) -> Wishes:
@@ -70,11 +73,14 @@ class Wishes:
         if strange:
             known = ", ".join(f.name for f in fields(cls))
             raise wrong_type("read_table", f"be given {known}, sep, decimal or encoding", ", ".join(strange))
-        for name in ("features", "drop", "keep", "as_category"):
+        for name in ("features", "drop", "keep", "as_category", "missing"):
             value = given.get(name)
             if isinstance(value, str) or not (value is None or all(isinstance(v, str) for v in value)):
                 raise wrong_type(f"read_table: {name}", "be a list of column names", repr(value))
             given[name] = None if value is None and name == "features" else tuple(value or ())
+        for entry in given["missing"]:
+            if not all(entry.rpartition("=")):
+                raise bad("read_table: missing", "be a list of COLUMN=VALUE", repr(entry), "chol=0")
         for name in _KEYS:
             if not (given.get(name) is None or isinstance(given[name], str)):
                 raise wrong_type(f"read_table: {name}", "be the name of a column", repr(given[name]))
@@ -89,6 +95,15 @@ class Wishes:
     def keys(self) -> dict[str, str]:
         """Role of the columns that are no features."""
         return {name: role for role in reversed(_KEYS) if (name := getattr(self, role)) is not None}
+
+    @property
+    def codes(self) -> dict[str, tuple[str, ...]]:
+        """Values that stand for missing cells, by column."""
+        found: dict[str, tuple[str, ...]] = {}
+        for entry in self.missing:
+            name, _, value = entry.rpartition("=")
+            found[name] = (*found.get(name, ()), value)
+        return found
 
     @property
     def text(self) -> set[str]:
@@ -107,10 +122,12 @@ def planned(frame: Frame, wishes: Wishes) -> Columns:
         If names are not there, or have two roles.
     """
     _resolve(frame, wishes)
+    frame = cleared(frame, wishes.codes)
+    places = Places.of(frame, wishes.client)
     y, target, troubles = _target(frame, wishes)
     found: dict[str, list[Trouble]] = {}
     columns = [
-        target if target is not None and name == wishes.target else _column(frame, name, wishes, found)
+        target if target is not None and name == wishes.target else _column(frame, name, wishes, found, places)
         for name in dict.fromkeys((*(wishes.features or ()), *frame.names))
     ]
     troubles += [t for name in frame.names for t in found.get(name, ())]
@@ -134,7 +151,7 @@ def planned(frame: Frame, wishes: Wishes) -> Columns:
 def _resolve(frame: Frame, wishes: Wishes) -> None:
     """Check names against the columns of the table."""
     who, known = frame.origin, set(frame.names)
-    named = [*wishes.keys, *(wishes.features or ()), *wishes.drop, *wishes.keep, *wishes.as_category]
+    named = [*wishes.keys, *(wishes.features or ()), *wishes.drop, *wishes.keep, *wishes.as_category, *wishes.codes]
     for name in named:
         if name not in known:
             near = difflib.get_close_matches(name, frame.names, 1)
@@ -153,13 +170,16 @@ def _resolve(frame: Frame, wishes: Wishes) -> None:
         raise bad(f"{who}: target", "be another column than client, domain and weight", wishes.target)
     if wishes.weight is not None and wishes.weight in (wishes.client, wishes.domain):
         raise bad(f"{who}: weight", "be another column than client and domain", wishes.weight)
+    coded = set(wishes.codes) & {*wishes.keys, *wishes.drop, *frame.row_places}
+    if coded:
+        raise bad(f"{who}: missing", "name columns that are features, not sparse", min(coded))
     for one, other in (("drop", "keep"), ("drop", "as_category"), ("drop", "features")):
         both = set(getattr(wishes, one) or ()) & set(getattr(wishes, other) or ())
         if both:
             raise bad(f"{who}: {one}", f"name other columns than {other}", f"{min(both)!r} in both")
 
 
-def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Trouble]]) -> Column:
+def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Trouble]], places: Places) -> Column:
     """Return what becomes of one column, and note what is wrong with it."""
     role = wishes.keys.get(name)
     if role is not None:
@@ -179,10 +199,12 @@ def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Troub
             return Column(name, "dropped", "no name and no value")
     asked = name in wishes.as_category
     if name not in wishes.keep:
-        found[name] = list(_troubles(frame, name, wishes, asked, wishes.features is None))
+        found[name] = list(_troubles(frame, name, wishes, asked, places))
     else:
-        found[name] = list(_gap_troubles(frame, name, wishes))
-    return _feature(frame, name, asked)
+        found[name] = list(_gap_troubles(frame, name, wishes, places))
+    column = _feature(frame, name, asked)
+    notes = [column.note, _gap_words(frame, name, places, wishes.impute), places.constant(frame, name)]
+    return replace(column, note="; ".join(w for w in notes if w), codes=wishes.codes.get(name, ()))
 
 
 def _feature(frame: Frame, name: str, asked: bool) -> Column:
@@ -197,11 +219,6 @@ def _feature(frame: Frame, name: str, asked: bool) -> Column:
 
 def _hint(x: np.ndarray) -> str:
     """Return what one may want to know of numbers: names of categories are often written as numbers."""
-    known = x[~np.isnan(x)]
-    for code in _CODES:
-        rest = known[known != code]
-        if 0 < known.size - rest.size < known.size and np.abs(rest - code).min() > np.ptp(rest):
-            return f"{code:g} in {known.size - rest.size:,} rows: a code for missing cells?"
     some = x[:1000]
     some = some[~np.isnan(some)]
     if not some.size or not (some == np.floor(some)).all() or np.unique(some).size > 12:
@@ -223,25 +240,55 @@ def _readable(frame: Frame, name: str) -> bool:
 
 
 # ---------------------------------------------------------------------- what is wrong
-def _troubles(frame: Frame, name: str, wishes: Wishes, asked: bool, by_default: bool) -> Iterator[Trouble]:
+def _troubles(frame: Frame, name: str, wishes: Wishes, asked: bool, places: Places) -> Iterator[Trouble]:
     """Yield what is wrong with a feature: with its cells always, with its meaning where the guard is on."""
     used = [c for c in wishes.features or frame.names if c not in wishes.drop]
     all_found = list(suspicions(frame, name, asked, used))
     must = [t for t in all_found if not t.keep or frame.cells[name].dtype.kind == "M"]
     said = all_found if wishes.guard else must
-    if by_default and name.startswith("Unnamed: ") and not said:
+    if wishes.features is None and name.startswith("Unnamed: ") and not said:
         said = [Trouble(name, "a column without a name, as the index of a frame is written", "drop")]
-    gaps = list(_gap_troubles(frame, name, wishes))
+    gaps = list(_gap_troubles(frame, name, wishes, places))
+    if wishes.guard and not said and not frame.unnamed:
+        yield from _code_troubles(frame, name, wishes, places)
     if said and gaps and not said[0].what.startswith("no value"):
         yield from (t._replace(what=f"{t.what}; {gaps[0].what}") for t in said)
     else:
         yield from said or gaps
 
 
-def _gap_troubles(frame: Frame, name: str, wishes: Wishes) -> Iterator[Trouble]:
-    gaps = int(frame.missing(name).sum())
-    if gaps and wishes.impute is None:
-        yield Trouble(name, f"{gaps:,} missing of {frame.n:,}", "impute", "median", keep=False)
+def _gap_troubles(frame: Frame, name: str, wishes: Wishes, places: Places) -> Iterator[Trouble]:
+    if wishes.impute is None and (words := _gap_words(frame, name, places)):
+        yield Trouble(name, words, "impute", "median", keep=False)
+
+
+def _gap_words(frame: Frame, name: str, places: Places, impute: str | None = None) -> str:
+    """Return how many cells are missing, at which clients, and what fills them; "" if none is."""
+    gaps = frame.missing(name)
+    if not gaps.any():
+        return ""
+    filled = {None: "", "mode": ", filled by the most frequent"}.get(impute, ", filled by the median")
+    filled = filled if frame.cells[name].dtype.kind == "f" or not impute else ", filled by the most frequent"
+    where = places.words(gaps)
+    return f"{int(gaps.sum()):,} missing of {frame.n:,}{filled}" + (f": {where}" if where else "")
+
+
+def _code_troubles(frame: Frame, name: str, wishes: Wishes, places: Places) -> Iterator[Trouble]:
+    """Yield what seems to be a code for missing cells, of numbers and of names that are numbers."""
+    cells = frame.cells[name]
+    if cells.dtype.kind == "O":
+        known = {c: np.nan if c is None else parsed_number(c) for c in set(cells.tolist())}
+        if None in known.values() or len(known) > MOST_LEVELS:
+            return
+        cells = np.array([known[c] for c in cells.tolist()])
+    code = missing_code(cells) if cells.dtype.kind == "f" else None
+    if code is not None:
+        where = places.words(cells == code)
+        what = f"{code:g} in {int((cells == code).sum()):,} cells, and no other value near it" + (
+            where and f" ({where})"
+        )
+        also = ("impute", "median") if wishes.impute is None else ("", "")
+        yield Trouble(name, f"{what}: a code for missing cells?", "missing", f"{name}={code:g}", also=also)
 
 
 def _role_troubles(frame: Frame, name: str, role: str, wishes: Wishes) -> Iterator[Trouble]:

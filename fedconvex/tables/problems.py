@@ -9,6 +9,14 @@ from typing import NamedTuple
 __all__ = ["ColumnProblems", "Trouble"]
 
 _SHOWN = 40  # troubles that a message spells out
+_MISSING = (
+    "missing cells: impute='median' (of names the most frequent), 'mode' (the most frequent) or 'indicator' (median, "
+    "and a feature that marks them); drop=[...] leaves a column out"
+)
+_MISSING_SHELL = (
+    "missing cells: --impute median (of names the most frequent), mode (the most frequent) or indicator (median, and a "
+    "feature that marks them); --drop COL leaves a column out"
+)
 
 
 class Trouble(NamedTuple):
@@ -16,9 +24,10 @@ class Trouble(NamedTuple):
 
     column: str
     what: str  # what was found
-    option: str  # "drop", "as_category", "impute", "decimal" or "" where only the file can be corrected
+    option: str  # "drop", "as_category", "impute", "missing", "decimal" or "" where only the file can be corrected
     value: str = ""  # of the option, where it is not the column
     keep: bool = True  # whether keep= takes the column as it is
+    also: tuple[str, str] = ("", "")  # a second option, and its value, that the first one makes necessary
 
 
 class ColumnProblems(ValueError):
@@ -53,10 +62,10 @@ class ColumnProblems(ValueError):
     def cures(self) -> dict[str, list[str]]:
         """Values of every option that settles something."""
         found: dict[str, list[str]] = {}
-        for t in self.troubles:
-            values = found.setdefault(t.option, [])
-            if (t.value or t.column) not in values:
-                values.append(t.value or t.column)
+        for option, value in [(t.option, t.value or t.column) for t in self.troubles] + [t.also for t in self.troubles]:
+            values = found.setdefault(option, [])
+            if value not in values:
+                values.append(value)
         found.pop("", None)
         return found
 
@@ -80,6 +89,8 @@ class ColumnProblems(ValueError):
         if unsettled:
             words = f"to be corrected in the data, or rows to be removed: {', '.join(unsettled)}"
             lines.append(words + ("" if settled else self._keeping(spelt)))
+        if "impute" in self.cures:
+            lines.append(_MISSING_SHELL if spelt is _options else _MISSING)
         return "\n".join(lines)
 
     def _keeping(self, spelt: object) -> str:
@@ -89,7 +100,7 @@ class ColumnProblems(ValueError):
 
 
 def _python(cures: dict[str, list[str]]) -> str:
-    lists = ("drop", "as_category")
+    lists = ("drop", "as_category", "missing")
     return ", ".join(f"{name}={values if name in lists else repr(values[0])}" for name, values in cures.items())
 
 

@@ -117,7 +117,7 @@ def read_table(
     sep, decimal, encoding : str, optional
         Of a CSV file; detected by default.
     **choices
-        features, drop, keep, as_category, impute, task, guard: see `fedconvex.tables.Wishes`.
+        features, drop, keep, as_category, impute, task, guard, missing: see `fedconvex.tables.Wishes`.
 
     Returns
     -------

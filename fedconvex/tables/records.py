@@ -31,6 +31,7 @@ _COLUMN: dict[str, tuple[type, ...]] = {
     "fill": (str, int, float, type(None)),
     "indicator": (bool,),
     "dates": (bool,),
+    "codes": (list, tuple),
 }
 
 
@@ -68,7 +69,11 @@ def restored(who: str, about: Any, center: np.ndarray, scale: np.ndarray) -> Col
             raise bad(f"{where}: levels", "be the categories, as text", f"{levels!r}")
         if levels is not None and not all_differ(levels):
             raise bad(f"{where}: levels", "be different names (1, '1' and '1.0' are one)", f"{levels!r}")
-        made.append(replace(Column(**full), levels=None if levels is None else tuple(levels)))
+        if not all(isinstance(code, str) for code in full["codes"]):
+            raise bad(f"{where}: codes", "be what stands for missing cells, as text", f"{full['codes']!r}")
+        made.append(
+            replace(Column(**full), levels=None if levels is None else tuple(levels), codes=tuple(full["codes"]))
+        )
     names = [c.name for c in made]
     if len(set(names)) < len(names):
         raise bad(f"{who}: table: columns", "have different names", f"{names}")

@@ -1,0 +1,122 @@
+"""Columns by client: where cells are missing, which codes stand for missing ones, what never changes at one client.
+
+A table of several hospitals can be sound as a whole and empty, or constant, at one of them: a model then learns who
+wrote the row. All of it is counted by column and client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedconvex.tables.frame import Frame
+from fedconvex.tables.spelling import as_text
+
+__all__ = ["Places", "missing_code"]
+
+_CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0)  # that some write for missing cells
+_NEAR = {-9.0: 1, -1.0: 2, 0.0: 5}  # further ones, and of how many other values there must be
+_SHOWN = 4  # clients that a message names
+_ENOUGH = 10  # rows of a client below which what never changes may be chance
+_CHANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Places:
+    """Who has which row of a table.
+
+    Attributes
+    ----------
+    names : tuple of K str
+    code : array (n,)
+        Number of the client of every row, -1 where none is named; without clients no row has one.
+    """
+
+    names: tuple[str, ...]
+    code: np.ndarray
+
+    @classmethod
+    def of(cls, frame: Frame, client: str | None) -> Places:
+        """Return the places by the column of clients."""
+        if client is None or client not in frame.cells:
+            return cls((), np.full(frame.n, -1))
+        gone = frame.missing(client)
+        names, code = np.unique(frame.text(client)[~gone].astype(str), return_inverse=True)
+        place = np.full(frame.n, -1)
+        place[~gone] = code
+        return cls(tuple(names.tolist()), place)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of every client, (K,)."""
+        return np.bincount(self.code[self.code >= 0], minlength=len(self.names))
+
+    def counts(self, where: np.ndarray) -> np.ndarray:
+        """Return how many of some rows every client has, (K,)."""
+        return np.bincount(self.code[where & (self.code >= 0)], minlength=len(self.names))
+
+    def words(self, where: np.ndarray) -> str:
+        """Return where some rows are, the clients with the largest share first; "" for less than two clients."""
+        if len(self.names) < 2 or not where.any():
+            return ""
+        counts, sizes = self.counts(where), self.sizes
+        order = np.argsort(-counts / np.maximum(sizes, 1), kind="stable")
+        order = order[counts[order] > 0]
+        said = ", ".join(f"{counts[k]:,} of {sizes[k]:,} at {self.names[k]}" for k in order[:_SHOWN].tolist())
+        more = f" and {order.size - _SHOWN} more clients" if order.size > _SHOWN else ""
+        return said + more
+
+    def constant(self, frame: Frame, name: str) -> str:
+        """Return in words at which clients a column never changes, or is missing throughout, though it does elsewhere.
+
+        Named are clients of at least ten rows for whom it is no chance: were rows drawn as elsewhere, all would agree
+        with a probability below 1e-4/K.
+        """
+        if len(self.names) < 2 or self.sizes.max() < _ENOUGH:
+            return ""
+        gone = frame.missing(name)
+        text = frame.cells[name].dtype.kind != "f"
+        x = np.unique(frame.text(name)[~gone].astype(str), return_inverse=True)[1] if text else frame.cells[name][~gone]
+        owner = self.code[~gone]
+        said, sizes, K = [], self.sizes, len(self.names)
+        low, high = (np.full(K, v) for v in (np.inf, -np.inf))
+        np.minimum.at(low, owner[owner >= 0], x[owner >= 0])
+        np.maximum.at(high, owner[owner >= 0], x[owner >= 0])
+        for k in np.flatnonzero((low >= high) & (sizes >= _ENOUGH)).tolist():
+            mine = owner == k
+            others = x[~mine & (owner >= 0)]
+            if not others.size:
+                continue
+            if not mine.any():
+                said.append(f"no value in any of {sizes[k]:,} rows of {self.names[k]}")
+                continue
+            share = float((others == x[mine][0]).mean())
+            if mine.sum() >= _ENOUGH and share ** int(mine.sum()) < _CHANCE / K:
+                i = int(np.flatnonzero(~gone)[np.argmax(mine)])
+                value = as_text(frame.cells[name][i].item() if not text else frame.text(name)[i])
+                said.append(f"{value} in all {int(mine.sum()):,} rows of {self.names[k]}, and not so elsewhere")
+        more = f" and the like at {len(said) - _SHOWN} more clients" if len(said) > _SHOWN else ""
+        return "; ".join(said[:_SHOWN]) + more
+
+
+def missing_code(x: np.ndarray) -> float | None:
+    """Return the number that seems to stand for missing cells: a usual code that no other value is near; else None.
+
+    -9999, -999, -99, 999, 9999, 99999 where they lie further from all others than these from each other; -9, -1 and 0
+    where they are the least value, and further from the next one than twice the largest step among the lower half of
+    the others.
+
+    >>> missing_code(np.array([0.0, 0.0, 180.0, 201.0, 230.0, 239.0, 250.0])), missing_code(np.arange(5.0))
+    (0.0, None)
+    """
+    values = np.unique(x[~np.isnan(x)])
+    for code in _CODES:
+        rest = values[values != code]
+        if 0 < rest.size < values.size and np.abs(rest - code).min() > np.ptp(rest):
+            return code
+    if not values.size or values[0] not in _NEAR or values.size <= _NEAR[float(values[0])]:
+        return None
+    rest = values[1:]
+    steps = np.diff(rest[: max(2, -(-rest.size // 2))])
+    return float(values[0]) if rest[0] - values[0] > 2.0 * steps.max(initial=0.0) else None
