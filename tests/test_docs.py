@@ -107,6 +107,25 @@ def test_benchmarks_show_the_results_that_are_kept():
     assert (folder / "README.md").read_text(encoding="utf-8").endswith(printed.stdout.rstrip() + "\n")
 
 
+def misquoted(text):
+    """Rows of the errata's first table that name no source, and tests that do not exist."""
+    printed = text[text.index("| printed, and where |") :].split("\n\n")[0].splitlines()[2:]
+    sources = ("survey", "slides", "field guide", "abstract of")
+    nameless = [row for row in printed if not row.removeprefix("| ").startswith(sources)]
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    return nameless + [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in tests]
+
+
+def test_errata_say_who_prints_what():
+    page = ROOT / "docs" / "theory" / "errata.md"
+    if not page.exists():
+        pytest.skip("no pages beside the tests")
+    text = page.read_text(encoding="utf-8")
+    assert misquoted(text) == []
+    row = "| a bound that somebody may print | another | `test_of_nothing` |"
+    assert misquoted(text.replace("|---|---|---|", f"|---|---|---|\n{row}", 1)) == [row, "test_of_nothing"]
+
+
 def test_the_tests_can_fail():
     page = ROOT / "docs" / "agnostic.md"
     text = "[a](gone.md) [b](mocha.md) [c](mocha.md#no-such-heading) `fedconvex/gone.py` `fedconvex/losses.py`"
