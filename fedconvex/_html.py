@@ -106,6 +106,8 @@ def of_result(result: Any) -> str:
     if "value" in trace and len(trace["value"]):
         facts.append(("objective", _numbers(trace["value"][-1])))
     facts.append(("certified gap", _numbers(result.gap)))
+    if getattr(result, "proviso", ""):
+        facts.append(("certified", result.proviso))
     if result.step_size is not None:
         facts.append(("step size", result.step_size))
     if getattr(result, "method", None) is not None:

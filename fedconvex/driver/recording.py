@@ -43,6 +43,8 @@ class Recorder:
             value, gap = defaults.measure(e.method, e.problem, state)
             extra = self.observed(state)
         gap = np.where(np.isfinite(value) & ~np.isnan(gap), gap, np.inf)
+        if hasattr(e, "confirmed") and np.all(gap <= self.tol):  # a look at what the certificate rests on
+            gap = e.confirmed(gap)
         first = self.rows[0]["value"] if self.rows else value
         lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss)) | (value > _BLOWN_UP * (1.0 + np.abs(first)))
         self.diverged[(self.diverged < 0) & lost] = t
@@ -128,4 +130,5 @@ class Recorder:
         step = None if self.engine.default_step is None else str(self.engine.default_step)
         e, bound = self.engine, float(gap[0]) if R == 1 else gap
         period = self.returns.period if status is Status.CYCLE else None
-        return Result(state, status, t, bound, trace, self.diverged, step, repr(e.method), e.problem, period)
+        words = getattr(e, "proviso", "")
+        return Result(state, status, t, bound, trace, self.diverged, step, repr(e.method), e.problem, period, words)

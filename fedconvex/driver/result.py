@@ -64,6 +64,9 @@ class Result(Fitted):
         What was run on: `model`, `predict` and `save` read it.
     period : int or None
         With status CYCLE, the rounds after which the state came back; 1 where it stands still.
+    proviso : str
+        What the certificate rests on beside arithmetic: over sites, that they answer truthfully, and what was checked.
+        Empty where the rows were there.
     """
 
     state: Any
@@ -76,6 +79,7 @@ class Result(Fitted):
     method: str | None = None
     problem: Any = field(default=None, repr=False, compare=False)
     period: int | None = None
+    proviso: str = ""
 
     @property
     def w(self) -> np.ndarray:  # type: ignore[override]
@@ -85,6 +89,7 @@ class Result(Fitted):
 
     def __repr__(self) -> str:
         gap = float(np.max(self.gap))
-        return f"Result({self.status.name}, rounds={self.rounds}, gap={gap:.3g})"
+        more = f", {self.proviso}" if self.proviso else ""
+        return f"Result({self.status.name}, rounds={self.rounds}, gap={gap:.3g}{more})"
 
     _repr_html_ = _html.of_result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,11 +24,12 @@ from fedconvex.remote.certificates import (
     measure_posteriors,
     worst_errors,
 )
-from fedconvex.remote.desk import Desk, Incident
+from fedconvex.remote.desk import Desk, Incident, SiteWarning
 from fedconvex.remote.masks import masked_form, summed
 from fedconvex.remote.messages import MEASURE
 from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import expected
+from fedconvex.remote.witness import Witness, shifted
 from fedconvex.simplex.uncertainty import log_sum_exp, softmax
 from fedconvex.solvers.certificates import duality_gap
 from fedconvex.solvers.free_coordinates import convexity_gap
@@ -35,6 +37,7 @@ from fedconvex.solvers.minimax import largest_values
 
 __all__ = ["Roster"]
 
+_CONVEX = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)  # kinds whose values and gradients are those of one function
 _OTHERS = {EQUILIBRIUM: measure_game, INVARIANT_MODEL: measure_environments, ENSEMBLE: measure_ensembles}
 
 _EPS = float(np.finfo(float).eps)
@@ -147,6 +150,8 @@ class Roster(ServerProblem):
         self.rowless, self._round = rowless, -1
         self._desk: Desk | None = None
         self.secure: Any = None  # of a run with secure sums: binary places, and what sites are told beside
+        self.witness = Witness(rowless)  # of what sites have said in a run
+        self._last: list[tuple[int, dict[int, dict[str, np.ndarray]]]] = []  # rounds, and what was measured in them
         self._reports: tuple[np.ndarray, list[dict[str, np.ndarray]] | None] | None = None
 
     @classmethod
@@ -184,6 +189,7 @@ class Roster(ServerProblem):
         other = copy.copy(self)
         other.secure = None
         other._desk, other._reports, other.known = desk, None, {}
+        other.witness, other._last = Witness(self.rowless), []
         return other
 
     # ---------------------------------------------------------------- what sites report
@@ -209,13 +215,34 @@ class Roster(ServerProblem):
         if self._desk is None:
             raise bad("a roster", "be measured by a run, which has a transport", "no run", "run(method, roster, ...)")
         forms: dict[int, Any] = {k: expected(self, own) for k, own in asked.items()}
-        wanted = forms[0]
+        wanted, plain = forms[0], asked
         if self.secure is not None:
             asked, forms = {k: a | self.secure[1] for k, a in asked.items()}, dict.fromkeys(asked, masked_form(wanted))
         found = self._desk.collect(MEASURE, self._round, asked, forms, 1)
         if len(found) < len(asked):
             return None
-        return [found[k] for k in asked] if self.secure is None else [self._total([*found.values()], wanted)]
+        told = [found[k] for k in asked] if self.secure is None else [self._total([*found.values()], wanted)]
+        self._last = [(t, a) for t, a in self._last if t == self._round] + [(self._round, plain)]
+        return None if self._contradicted(plain, told) else told
+
+    def _contradicted(self, asked: dict[int, dict[str, np.ndarray]], told: list[dict[str, np.ndarray]]) -> bool:
+        """Whether reports, with those of earlier rounds, are not of convex functions; sites are named."""
+        masses = self.federation.masses if self.secure is None else [self.federation.masses.sum()]
+        for k, report, mass in zip(asked, told, masses, strict=False):
+            if k not in self.witness.caught and (said := self.witness.hear(k, asked[k], report, float(mass))):
+                who = "the sum of all sites" if self.secure is not None else f"site {self.federation.labels[k]}"
+                self._desk.note(self._round, k, f"its answers contradict each other: {said}", loud=False)  # type: ignore[union-attr]
+                text = f"{who}, round {self._round}: answers contradict each other: {said}; nothing is certified now"
+                warnings.warn(text, SiteWarning, stacklevel=2)
+        return bool(self.witness.caught)
+
+    def confirmed(self, gap: np.ndarray) -> np.ndarray:
+        """Return gaps (R,) once models beside those of this round were measured: inf where answers contradict."""
+        for _, asked in list(self._last):
+            for beside in shifted(asked) if "w" in asked[0] and self.learns in _CONVEX else ():
+                if self.reports(beside) is None:
+                    return np.full_like(gap, np.inf)
+        return gap
 
     def _total(self, found: list[dict[str, np.ndarray]], forms: Any) -> dict[str, np.ndarray]:
         """Return the sums of reports under masks, rounded to fixed point, which is added to what they may be off by."""

@@ -182,6 +182,18 @@ class SiteEngine(Engine):
             self.memory = Acknowledged(rounds)
         return self.method.settle(self.server, state) if hasattr(self.method, "settle") else state
 
+    def confirmed(self, gap: np.ndarray) -> np.ndarray:
+        """Return gaps (R,) that are about to end the run, after a last look at whether sites contradict themselves."""
+        return np.asarray(self.server.confirmed(gap))
+
+    @property
+    def proviso(self) -> str:
+        """What the certificate rests on, in words."""
+        pairs, names = self.server.witness.checked, self.server.federation.labels
+        said = f"values and gradients agreed at {pairs} pairs of models" if pairs else "nothing could be checked"
+        caught = "; ".join(f"{names[k]}: {why}" for k, why in self.server.witness.caught.items())
+        return f"not certified: {caught}" if caught else f"if all sites answer from their own rows; {said}"
+
     def answers(
         self, t: int, message: Any, clients: np.ndarray, weights: np.ndarray, draws: Draws
     ) -> tuple[np.ndarray, np.ndarray, Any]:

@@ -1,0 +1,189 @@
+"""Whether what a site answers can be: values against gradients between models, and known values.
+
+A certificate over sites rests on values and gradients that no server can recompute. A lie is noticed where they are not
+those of a convex function: f(b) >= f(a) + <grad f(a), b - a> for all pairs of the last models and, for a loss with the
+same value at score 0 whatever the label, for b = 0, where f is known; f(b) - f(a) = <grad f(a) + grad f(b), b - a>/2
+for a quadratic one. All within what rounding may have done. Before a run ends as converged it measures two more models,
+w +- delta u for a direction u that nobody knew before: f(w +- delta u) >= f(w) +- delta <g, u> catches a gradient that
+is made up at one model.
+
+What no check of this kind catches is a lie that is the truth of some rows: a site that answers from other rows than its
+own, or from none; one that adds a linear function to its f from the start (for least squares: other labels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.loss_traits import traits
+from fedconvex.problems.protocol import ENSEMBLE, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
+
+__all__ = ["Witness", "shifted"]
+
+_EPS = float(np.finfo(float).eps)
+_MODELS = 16  # of each site that are remembered
+_STEP = 1e-5  # of the two models beside the last one, relative to its size
+
+
+class Point(NamedTuple):
+    """What a site has said of its f, a weighted sum of parts, at one model."""
+
+    w: np.ndarray  # (size,)
+    parts: np.ndarray  # (p,) losses by domain, or (1,)
+    weights: np.ndarray  # (p,)
+    g: np.ndarray  # (size,) of the weighted sum
+    off: np.ndarray  # (p,) what rounding may have done to parts
+    error: float  # and to g, in norm
+    sums: bool = False  # whether parts are sums over rows, not means
+
+    def value(self, weights: np.ndarray) -> float:
+        """Return the sum of parts with other weights."""
+        return float(weights @ self.parts)
+
+
+class Witness:
+    """What sites have said, and what of it cannot be.
+
+    Parameters
+    ----------
+    problem : problem
+        Without rows, as a server has it.
+    """
+
+    def __init__(self, problem: Any) -> None:
+        self.problem, self.points = problem, {}  # type: Any, dict[int, list[Point]]
+        self.zero = _at_zero(problem)
+        self.checked = 0  # pairs of models
+        self.caught: dict[int, str] = {}
+
+    def hear(self, k: int, asked: Mapping[str, np.ndarray], report: Mapping[str, np.ndarray], mass: float) -> str:
+        """Return how a report contradicts what the same site has said before, or itself; nothing if it does not.
+
+        Parameters
+        ----------
+        k : int
+        asked, report : mapping
+            As in `fedconvex.remote.reports.report`.
+        mass : float
+            Weight of the site's rows.
+        """
+        with np.errstate(all="ignore"):
+            if self.problem.learns == INVARIANT_MODEL and "value" in report:
+                if said := self._along_rays(report):
+                    self.caught[k] = said
+                return said
+            before = self.points.setdefault(k, [])
+            for new in _points(self.problem, asked, report):
+                if traits(self.problem.loss).lower_bound >= 0.0 and (new.parts < 0.0).any():
+                    continue  # no loss has such values: that is refused by itself
+                said = self._known(k, new, mass) or next((s for a in before if (s := self._pair(a, new))), "")
+                if said:
+                    self.caught[k] = said
+                    return said
+                before.append(new)
+            del before[:-_MODELS]
+        return ""
+
+    def _pair(self, a: Point, b: Point) -> str:
+        """Return what convexity says against two points, or nothing."""
+        if np.array_equal(a.w, b.w):
+            return ""
+        self.checked += 1
+        for one, other in ((a, b), (b, a)):
+            step, slack = other.w - one.w, _slack(one, other)
+            below = one.value(one.weights) + float(one.g @ step) - other.value(one.weights)
+            if below > slack:
+                return f"convex functions with its gradients are at least {below:.3g} above its values"
+        if traits(self.problem.loss).quadratic and not a.sums and self.problem.learns == ONE_MODEL:
+            rise, half = float(b.parts[0] - a.parts[0]), 0.5 * float((a.g + b.g) @ (b.w - a.w))
+            if abs(rise - half) > _slack(a, b) + _slack(b, a):
+                return f"its values rise by {rise:.6g}, its gradients by {half:.6g}"
+        return ""
+
+    def _known(self, k: int, a: Point, mass: float) -> str:
+        """Return what the known value at w = 0 says against a point, or nothing."""
+        if self.zero is None:
+            return ""
+        scale = mass if a.sums else 1.0  # of sums by domain, what is known is their sum
+        if self.problem.learns == MODEL_PER_TASK:
+            scale = mass * float(self.problem.c[k])
+        there = self.zero * scale
+        off = 4.0 * float(a.off.sum()) + 1e-12 * (abs(there) + float(np.abs(a.parts).sum()))
+        if not a.w.any() and abs(float(a.parts.sum()) - there) > off:
+            return f"its value at w = 0 is {float(a.parts.sum()):.6g}, and that of all rows there is {there:.6g}"
+        origin = Point(np.zeros_like(a.w), np.array([there]), np.ones(1), a.g, np.zeros(1), 0.0)
+        below = a.value(a.weights) - float(a.g @ a.w) - there
+        if not a.sums and below > _slack(a, origin):
+            return f"convex functions with its gradient are {below:.3g} above the known value at w = 0"
+        return ""
+
+    def _along_rays(self, report: Mapping[str, np.ndarray]) -> str:
+        """Return what the known value at w = 0 says against values and slopes along rays, or nothing."""
+        if self.zero is None:
+            return ""
+        self.checked += len(report["value"])
+        below = report["value"] - report["slope"] - self.zero
+        slack = 4.0 * np.abs(report["off"]) + 4.0 * np.abs(report["slope_off"]) + 1e-12 * np.abs(report["value"])
+        said = f"convex functions with its slope are {below.max():.3g} above the known value at w = 0"
+        return said if (below > slack).any() else ""
+
+
+def _slack(a: Point, b: Point) -> float:
+    """Return what rounding may do to f(a) + <g(a), b - a> - f(b); b says no more of itself than a hundred times a."""
+    far = float(np.linalg.norm(b.w - a.w))
+    off = float(a.weights @ a.off)
+    size = abs(a.value(a.weights)) + abs(b.value(a.weights))
+    few = (a.w.size + 64) * _EPS * (size + float(np.linalg.norm(a.g)) * far)
+    grown = max(1.0, float(np.linalg.norm(b.w)) / max(float(np.linalg.norm(a.w)), 1e-3)) ** 2
+    others = min(float(a.weights @ b.off), 100.0 * grown * (off + few))
+    return 4.0 * (off + others + a.error * far + few)
+
+
+def _points(problem: Any, asked: Mapping[str, np.ndarray], report: Mapping[str, np.ndarray]) -> list[Point]:
+    """Return what a report says of f at each of R models; nothing for problems of other kinds."""
+    if problem.learns not in (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE):
+        return []
+    w = asked["w"]
+    R, none = len(w), np.zeros(len(w))
+    W, sums = w.reshape(R, -1), "alpha" in asked
+    if problem.learns == MODEL_PER_TASK:
+        value, off, g = report["value"][:, None], 8.0 * _EPS * np.abs(report["reach"])[:, None], -report["image"]
+        made = zip(W, value, np.ones((R, 1)), g, off, none, strict=True)
+    elif problem.learns == ENSEMBLE:
+        off = 1e-10 * np.abs(report["losses"])
+        made = zip(W, report["losses"], asked["alpha"], report["gradient"].reshape(R, -1), off, none, strict=True)
+    elif problem.learns == ONE_MODEL and "alpha" in asked:
+        parts, off, g = report["losses"], np.abs(report["off"]), report["gradient"].reshape(R, -1)
+        made = zip(W, parts, asked["alpha"], g, off, np.abs(report["error"]), strict=True)
+    else:
+        value, off, g = report["value"][:, None], np.abs(report["off"])[:, None], report["gradient"].reshape(R, -1)
+        made = zip(W, value, np.ones((R, 1)), g, off, np.abs(report["error"]), strict=True)
+    points = [Point(*one, sums) for one in made]
+    return [p for p in points if np.isfinite(p.parts).all() and np.isfinite(p.g).all() and np.isfinite(p.off).all()]
+
+
+def _at_zero(problem: Any) -> float | None:
+    """Return the loss at score 0, if it is the same for all labels."""
+    found = traits(problem.loss)
+    if found.task != "classification":
+        return None
+    if found.several:
+        values = [float(problem.loss.value(np.zeros(found.outputs), float(c))) for c in range(found.outputs)]
+    else:
+        values = [float(problem.loss.value(0.0, y)) for y in (1.0, -1.0)]
+    return values[0] if np.ptp(values) == 0.0 else None
+
+
+def shifted(asked: Mapping[int, Mapping[str, np.ndarray]]) -> list[dict[int, dict[str, np.ndarray]]]:
+    """Return the same questions at models a little beside, on both sides, in a direction that is drawn now."""
+    rng, out = np.random.default_rng(), []  # of the system: a site must not know it before
+    w = next(iter(asked.values()))["w"]
+    u = rng.normal(size=w.shape[1:])
+    size = np.linalg.norm(w.reshape(len(w), -1), axis=1).reshape(-1, *[1] * (w.ndim - 1))
+    step = _STEP * (1.0 + size) * u / np.linalg.norm(u)
+    for sign in (1.0, -1.0):
+        out.append({k: {**own, "w": own["w"] + sign * step} for k, own in asked.items()})
+    return out
