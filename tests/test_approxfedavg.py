@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.optimize
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate, run
-from fedconvex.methods import ApproxFedAvg, SoftmaxFedAvg
+from fedconvex.draws import BATCHES, key_from_seed, stream
+from fedconvex.kernels.batches import draw_rows
+from fedconvex.methods import AgnosticFedAvg, ApproxFedAvg, SoftmaxFedAvg
 from fedconvex.solvers.minimax import solve_softmax
 
 
@@ -37,23 +41,95 @@ def softmax_value(problem, mu, w):
     return np.logaddexp.reduce(mu * F) / mu + 0.5 * problem.l2 * w @ w
 
 
-@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=str)
-def test_approxfedavg_against_the_pseudo_code(loss):
-    problem, mu, eta = make(0, loss), 3.0, 0.1
-    fed, w = problem.federation, np.zeros(3)
-    for _, state in iterate(ApproxFedAvg(mu=mu, step_size=eta, local_steps=3), problem, rounds=4):
-        np.testing.assert_allclose(state.w[0], w, rtol=0, atol=1e-13)
-        losses, ends = rows_of(problem, w)[0], []
-        for k in range(fed.K):
-            mine = [np.flatnonzero((np.repeat(np.arange(fed.K), fed.sizes) == k) & (fed.domain == q)) for q in range(3)]
-            mine = [rows for rows in mine if rows.size]
-            q = np.exp([mu * losses[rows].mean() for rows in mine])
-            q, v = q / q.sum(), w
-            for _ in range(3):
-                G = rows_of(problem, v)[1]
-                v = v - eta * (sum(a * G[rows].mean(axis=0) for a, rows in zip(q, mine, strict=True)) + problem.l2 * v)
-            ends.append(v)
-        w = problem.weights @ np.array(ends)
+def rows_drawn(problem, t, k, steps, batch):
+    """Rows of the mini-batches of client k in round t, (steps, batch); all of them without a batch size."""
+    fed = problem.federation
+    lo, n = int(fed.ptr[k]), int(fed.sizes[k])
+    if batch is None:
+        return np.tile(np.arange(lo, lo + n), (steps, 1))
+    rows = np.empty(steps * batch, np.int64)
+    state = np.uint64(stream(key_from_seed(0), 0, t, int(fed.ids[k]), BATCHES))
+    draw_rows(state, lo, n, steps, batch, False, np.empty(n, np.int64), rows)
+    return rows.reshape(steps, batch)
+
+
+def softmax_of(problem, w, mu, mine, own):
+    """q (p,) at w, from the rows of one client: of the domains that it has, or of all, those without rows at loss 0."""
+    fed, losses = problem.federation, rows_of(problem, w)[0]
+    F = np.array([losses[mine[fed.domain[mine] == i]].mean() if i in fed.domain[mine] else 0.0 for i in range(3)])
+    e = np.exp(mu * F)
+    present = np.isin(np.arange(3), fed.domain[mine])
+    return np.where(present, e, 0.0) / (e[present].sum() if own else e.sum())
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["every batch", "once a round"])
+@pytest.mark.parametrize("own", [False, True], ids=["all domains", "own domains"])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_approxfedavg_against_the_pseudo_code(frozen, own, batch):
+    """Three steps a round, written out in NumPy: full batches, and the rows that were drawn."""
+    for loss in (Squared(), Logistic()):
+        problem, mu, eta = make(0, loss, n=30, K=5), 3.0, 0.1
+        fed, w = problem.federation, np.zeros(3)
+        assert (np.bincount(fed.domain + 3 * np.repeat(np.arange(5), fed.sizes), minlength=15) == 0).any()  # absent
+        method = ApproxFedAvg(
+            mu=mu, step_size=eta, local_steps=3, frozen=frozen, own_domains=own, batch_size=batch
+        )  # fmt: skip
+        for t, state in iterate(method, problem, rounds=4):
+            np.testing.assert_allclose(state.w[0], w, rtol=0, atol=1e-13)
+            ends = []
+            for k in range(fed.K):
+                mine, v = np.arange(fed.ptr[k], fed.ptr[k + 1]), w
+                for b in rows_drawn(problem, t, k, 3, batch):
+                    q = softmax_of(problem, w if frozen else v, mu, mine, own)
+                    u = mine.size * q / np.maximum(np.bincount(fed.domain[mine], minlength=3), 1)
+                    g = (u[fed.domain[b]][:, None] * rows_of(problem, v)[1][b]).mean(axis=0)
+                    v = v - eta * (g + problem.l2 * v)
+                ends.append(v)
+            w = problem.weights @ np.array(ends)
+
+
+def test_the_printed_form_differs_from_the_frozen_one():
+    """Two clients with both domains, five steps a round, mu = 4: the weights follow the model within a round."""
+    rng = np.random.default_rng(4)
+    X, domain = rng.normal(size=(40, 2)), np.arange(40) % 2
+    y = np.einsum("ij,ij->i", X, np.array([[1.0, -1.0], [3.0, 0.5]])[domain])
+    problem = Problem(Federation.from_arrays(X, y, np.arange(40) // 20, domains=domain), Squared())
+    printed, frozen = (
+        run(ApproxFedAvg(mu=4.0, step_size=0.1, local_steps=5, frozen=f), problem, rounds=8, tol=0).w
+        for f in (False, True)
+    )
+    expected = {}
+    for f in (False, True):
+        w = np.zeros(2)
+        for _ in range(8):
+            ends = []
+            for mine in (np.arange(20), np.arange(20, 40)):
+                v = w
+                for _ in range(5):
+                    at, g = (w if f else v), (X @ v - y)[:, None] * X
+                    F = [0.5 * np.mean(((X @ at - y) ** 2)[mine[domain[mine] == i]]) for i in (0, 1)]
+                    q = np.exp(4.0 * (np.array(F) - max(F)))
+                    G = [g[mine[domain[mine] == i]].mean(axis=0) for i in (0, 1)]
+                    v = v - 0.1 * (q @ np.array(G)) / q.sum()
+                ends.append(v)
+            w = np.mean(ends, axis=0)
+        expected[f] = w
+    np.testing.assert_allclose(printed, expected[False], atol=1e-12)
+    np.testing.assert_allclose(frozen, expected[True], atol=1e-12)
+    assert np.abs(printed - frozen).max() > 0.01
+
+
+def test_row_weights_count_as_copies():
+    """A row of weight two is two rows, in the losses that weigh and in the steps."""
+    rng = np.random.default_rng(6)
+    X, y, domain, client = rng.normal(size=(8, 2)), rng.normal(size=8), np.arange(8) % 3, np.arange(8) // 4
+    s, twice = np.where(np.arange(8) % 2, 2.0, 1.0), np.repeat(np.arange(8), np.where(np.arange(8) % 2, 2, 1))
+    weighted = Problem(Federation.from_arrays(X, y, client, domains=domain, sample_weight=s), Squared(), 0.1)
+    copies = Problem(Federation.from_arrays(X[twice], y[twice], client[twice], domains=domain[twice]), Squared(), 0.1)
+    for how in ({}, {"frozen": True}, {"own_domains": True}):
+        method = ApproxFedAvg(mu=2.0, step_size=0.1, local_steps=3, **how)
+        a, b = (run(method, p, rounds=5, tol=0).w for p in (weighted, copies))
+        np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=str)
@@ -77,21 +153,79 @@ def test_softmaxfedavg_against_the_pseudo_code(loss):
 
 
 @pytest.mark.parametrize("how", [{}, {"local_steps": 3}, {"local_steps": 3, "batch_size": 2}], ids=str)
-def test_as_published_one_domain_a_client_is_fedavg_whatever_mu(how):
+def test_over_own_domains_one_domain_a_client_is_fedavg_whatever_mu(how):
     """Bit for bit: the softmax of a single number is one."""
     problem = make(2, by_client=True)
-    for mu in (0.1, 100.0):
-        a = run(ApproxFedAvg(mu=mu, step_size=0.2, **how), problem, rounds=20, tol=0, seed=1)
-        b = run(FedAvg(step_size=0.2, **how), problem, rounds=20, tol=0, seed=1)
-        np.testing.assert_array_equal(a.w, b.w)
+    b = run(FedAvg(step_size=0.2, **how), problem, rounds=20, tol=0, seed=1)
+    for mu, frozen in ((0.1, False), (100.0, False), (100.0, True)):
+        method = ApproxFedAvg(mu=mu, step_size=0.2, own_domains=True, frozen=frozen, **how)
+        np.testing.assert_array_equal(run(method, problem, rounds=20, tol=0, seed=1).w, b.w)
+    fed = dataclasses.replace(problem.federation, domain=np.zeros(60, np.int64), domain_labels=["all"])
+    one, methods = (
+        Problem(fed, problem.loss),
+        (ApproxFedAvg(mu=3.0, step_size=0.2, **how), FedAvg(step_size=0.2, **how)),
+    )
+    a, b = (run(method, one, rounds=5, tol=0).w for method in methods)
+    np.testing.assert_array_equal(a, b)  # of one domain in all, too
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_over_all_domains_one_domain_a_client_ends_elsewhere(frozen):
+    """Labels 1, 1 at one client and 3 at another: each shrinks its own step by q_k = exp(mu F_k)/(exp(mu F_k) + 1).
+
+    One step a round stands still where (2/3) q_1 (w - 1) = (1/3) q_2 (3 - w), wherever q is taken. FedAvg ends at 5/3,
+    the minimax is at 2, and so is the softmax optimum's limit in mu.
+    """
+    problem, mu = Problem(Federation.from_arrays([[1.0]] * 3, [1.0, 1.0, 3.0], clients=[0, 0, 1]), Squared()), 1.0
+    share = lambda w, a: 1.0 / (1.0 + np.exp(-0.5 * mu * (w - a) ** 2))  # noqa: E731
+    still = lambda w: 2.0 * share(w, 1.0) * (w - 1.0) - share(w, 3.0) * (3.0 - w)  # noqa: E731
+    limit = scipy.optimize.brentq(still, 1.0, 3.0, xtol=1e-14)
+    found = run(ApproxFedAvg(mu=mu, step_size=0.2, frozen=frozen), problem, rounds=300, tol=0, record_every=300).w
+    assert found == pytest.approx([limit], abs=1e-10)
+    assert problem.solve().w == pytest.approx([5.0 / 3.0])
+    assert solve_softmax(problem, mu).w - limit > 0.1 and limit - 5.0 / 3.0 > 0.03
+
+
+def test_it_is_no_special_case_of_agnosticfedavg():
+    """Both clients have both domains; what is worse at the one is better at the other.
+
+    AgnosticFedAvg weighs a domain by one number at all clients: the first steps on rows of domain 0 and 1 have the same
+    ratio at both, whatever the numbers. ApproxFedAvg's have reciprocal ones. Rows are unit vectors: w shows the steps.
+    """
+    y, domain = np.array([2.0, 1.0, 1.0, 2.0]), np.array([0, 1, 0, 1])
+    problem = Problem(Federation.from_arrays(np.eye(4), y, [0, 0, 1, 1], domains=domain), Squared())
+    ratios = lambda w: ((w / y)[0] / (w / y)[1], (w / y)[2] / (w / y)[3])  # noqa: E731
+    a, b = ratios(run(ApproxFedAvg(mu=1.0, step_size=0.1), problem, rounds=1, tol=0).w)
+    assert a == pytest.approx(np.exp(1.5)) and b == pytest.approx(np.exp(-1.5))  # F: 2 and 1/2 (means of one row)
+    for step in (0.1, 1.0, 10.0):
+        trace = iterate(AgnosticFedAvg(step_size=0.1, domain_step_size=step), problem, rounds=3)
+        states = [s.w[0] for _, s in trace]
+        a, b = ratios(states[1])
+        assert a == pytest.approx(b)
+        y_left = lambda w: y - w  # noqa: E731
+        a, b = ratios((states[2] - states[1]) * y / y_left(states[1]))
+        assert a == pytest.approx(b)
+
+
+def test_the_softmax_is_not_the_mean_of_the_largest_k():
+    """Domains (w - a)^2/2 with a = 0, 1, 3: the best mean of the largest k, for no k, is the softmax optimum."""
+    a, mu = np.array([0.0, 1.0, 3.0]), 1.0
+    problem = Problem(Federation.from_arrays([[1.0]] * 3, a, clients=[0, 1, 2]), Squared())
+    smooth, grid = solve_softmax(problem, mu).w[0], np.linspace(0.0, 3.0, 300_001)
+    F = np.sort(0.5 * (grid[:, None] - a) ** 2, axis=1)[:, ::-1]
+    best = [grid[np.argmin(F[:, :k].mean(axis=1))] for k in (1, 2, 3)]
+    np.testing.assert_allclose(best, [1.5, 1.5, 4.0 / 3.0], atol=1e-5)
+    q = np.exp(0.5 * mu * (smooth - a) ** 2)
+    assert q @ (smooth - a) == pytest.approx(0.0, abs=1e-6)  # what is minimised is the softmax
+    assert np.abs(np.array(best) - smooth).min() > 0.02
 
 
 @pytest.mark.slow
-def test_as_published_lands_on_the_fedavg_optimum_not_on_the_softmax_optimum():
+def test_over_own_domains_it_lands_on_the_fedavg_optimum_not_on_the_softmax_optimum():
     """Client partition: worst domain loss of ApproxFedAvg = FedAvg's; SoftmaxFedAvg finds the softmax optimum."""
     problem, mu = make(3, by_client=True, n=90, skewed=True), 20.0
     best, worst = solve_softmax(problem, mu), problem.solve_minimax()
-    approx = run(ApproxFedAvg(mu=mu, step_size=0.5), problem, rounds=2000, tol=0, record_every=2000)
+    approx = run(ApproxFedAvg(mu=mu, step_size=0.5, own_domains=True), problem, rounds=2000, tol=0, record_every=2000)
     right = run(SoftmaxFedAvg(mu=mu, step_size=0.1), problem, rounds=4000, tol=1e-9, record_every=100)
     plain = problem.solve()
     np.testing.assert_allclose(approx.w, plain.w, atol=1e-8)

@@ -158,6 +158,7 @@ CONFIGURATIONS = {
         step_size=0.1, domain_step_size=0.1, epochs=2, batch_size=2, participation=2
     ),
     "ApproxFedAvg": ApproxFedAvg(mu=2.0, step_size=0.1, local_steps=2, batch_size=2, participation=2),
+    "ApproxFedAvg frozen": ApproxFedAvg(mu=2.0, step_size=0.1, local_steps=2, frozen=True, own_domains=True),
     "SoftmaxFedAvg": SoftmaxFedAvg(mu=2.0, step_size=0.1, local_steps=2, batch_size=2, participation=2),
     "GradientDescent": GradientDescent(step_size=0.3),
     "ProximalGradient": ProximalGradient(step_size=0.3),

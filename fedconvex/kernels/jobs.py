@@ -196,7 +196,7 @@ NO_RIDGE, NO_TILT, NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0
 
 def run(
     rules, problem, l2, W, clients, draws, eta, plan, replacement, *, kinds=None, ridge=NO_RIDGE, tilt=NO_TILT,
-    path=NO_PATH, out=None, labels=None,
+    path=NO_PATH, out=None, labels=None, beside=0,
 ):  # fmt: skip
     """Do the jobs of clients (R, m) by the rules of their kinds: models (R, m, p).
 
@@ -205,6 +205,7 @@ def run(
     each client makes, over blocks of how many of its rows, in batches of what size; eta (R, m or 1, steps or 1) are the
     step sizes. Where kinds (R, m) are UNSORTED, they are overwritten. labels replace those of the problem. With
     cumulative weights of the rows for ``replacement`` rows are drawn by weight, and their losses are not weighted.
+    Every step reads so many rows ``beside`` its batch, at most.
     """
     fed, p, C = problem.federation, W.shape[2], getattr(problem.loss, "n_classes", 1)
     if kinds is None:
@@ -212,9 +213,10 @@ def run(
     widest, listed, largest, seen, passes, block = sort_jobs(
         fed.ptr, clients, plan, again(replacement), SINGLE in rules, kinds
     )
-    long = float(passes) * block * clients.size * (2 * p + 64 * C + 64) > pieces.PIECE  # roughly
+    long = float(passes) * block * (1 + beside) * clients.size * (2 * p + 64 * C + 64) > pieces.PIECE  # roughly
     if long:
         by_row, by_step = pieces.costs(fed.rows, fed.n, C, p)
+        by_step += beside * by_row
         listed = max(widest, pieces.most_rows(plan, by_row, by_step))
     out = np.empty((*clients.shape, p)) if out is None else out
     loss, labels = problem.row_loss, problem.row_labels if labels is None else labels

@@ -52,7 +52,10 @@ Sandwich  h <= F_mu <= h + log(p)/mu everywhere, that is |F_mu - h - log(p)/(2 m
 Optimum   a minimiser w_mu of F_mu has h(w_mu) - min h <= W((p - 1)/e)/mu, W e^W = (p - 1)/e: Lambert's function.
 """,
     source="Sandwich: standard (log-sum-exp). Optimum: this project; without convexity the sandwich gives log(p)/mu.",
-    differs="ApproxFedAvg (Ro et al. 2021) does not minimise F_mu: see `docs/agnostic.md`.",
+    differs="""
+ApproxFedAvg, which a survey suggests for F_mu (its Algorithm 2, beside AgnosticFedAvg of Ro et al. 2021), does not minimise
+it: see `docs/agnostic.md`. Nor is F_mu "equivalent" to the loss of the top k domains: every domain has a positive weight.
+""",
     meaning="""
 A run of `SoftmaxFedAvg` shows both sides of the sandwich in one number, largest |F_μ - h - log(p)/(2μ)| along it; the
 optimum is that of both exact solutions.

@@ -29,6 +29,7 @@ __all__ = [
     "local",
     "local_steps",
     "statistics",
+    "steps_by",
     "weights_of",
 ]
 
@@ -116,19 +117,31 @@ def local_steps(
     To losses (R, m, p), where they are given, the sums of the losses at w are added by domain: of clients whose rows
     weigh differently by their jobs, which need the rows in any case, of others before.
     """
-    fed, start = problem.federation, w.reshape(len(w), 1, -1)
-    plan, eta = method.asked(problem, clients, draws)
     kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, jobs.OWN)
     idle = ~(beta > 0.0)
     if idle.any():
         kinds[idle & (kinds == jobs.OWN)] = jobs.IDLE
     if losses.size and (others := kinds != jobs.OWN).any():
         losses += domain_losses(problem, w, clients, u.shape[2], others)
-    own = DomainWeighted(method.client, domains_of(fed).code, u, losses)
+    own = DomainWeighted(method.client, domains_of(problem.federation).code, u, losses)
+    return steps_by(method, problem, w, clients, draws, kinds, own)
+
+
+def steps_by(
+    method: Any, problem: Problem, w: np.ndarray, clients: np.ndarray, draws: Draws, kinds: np.ndarray, own: Any,
+    beside: int = 0,
+) -> np.ndarray:  # fmt: skip
+    """Return the models (R, m, *model) after the method's local steps from w: by the rule ``own`` where kinds are OWN.
+
+    Every step reads so many rows ``beside`` its batch, at most, which says how long work is.
+    """
+    start = w.reshape(len(w), 1, -1)
+    plan, eta = method.asked(problem, clients, draws)
     rules = descent.rules(method.client, problem.n_outputs, not isinstance(problem.ridge, np.ndarray)) | {jobs.OWN: own}
     out = jobs.run(
-        rules, problem, problem.ridge, start, clients, draws, eta, plan, method.replacement, kinds=kinds,
-        out=np.repeat(start, clients.shape[1], axis=1) if idle.any() else None, labels=problem.absolute_labels,
+        rules, problem, problem.ridge, start, clients, draws, eta, plan, method.replacement, kinds=kinds, beside=beside,
+        out=np.repeat(start, clients.shape[1], axis=1) if (kinds == jobs.IDLE).any() else None,
+        labels=problem.absolute_labels,
     )  # fmt: skip
     return problem.unflatten(out)
 
