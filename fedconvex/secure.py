@@ -45,12 +45,14 @@ def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
     """
     bits, parties = whole("secure.encode: bits", bits, high=52), whole("secure.encode: parties", parties, low=1)
     x = numeric("secure.encode: x", x, copy=False)
-    top = float(np.abs(x).max(initial=0.0))
-    limit = 2.0 ** (63 - bits) / parties
-    if not top < limit:
-        cure = f"lower bits (now {bits}), or scale the data"
-        raise bad("secure.encode", f"be finite and below {limit:.3g}, to be summed over {parties} clients", top, cure)
-    return np.rint(x * 2.0**bits).astype(np.int64).view(np.uint64)
+    with np.errstate(over="ignore"):
+        rounded = np.rint(x * 2.0**bits)
+    top = float(np.abs(rounded).max(initial=0.0))  # of what is summed: rounding may have lifted it
+    if not (top < 2.0**63 and int(top) * parties < 2**63):
+        limit, cure = 2.0 ** (63 - bits) / parties, f"lower bits (now {bits}), or scale the data"
+        got = float(np.abs(x).max())
+        raise bad("secure.encode", f"be finite and below {limit:.3g}, to be summed over {parties} clients", got, cure)
+    return rounded.astype(np.int64).view(np.uint64)
 
 
 def decode(total: np.ndarray, bits: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -457,6 +458,26 @@ def test_contexts_and_pairs_have_masks_of_their_own():
     told = {**keys, 9: Party(9).public}  # the server tells b of a third client
     assert (second + b.mask(zero, told, b"2")).any()
     assert agreement(told) != agreement(keys)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("bits", "parties"), [(0, 2048), (24, 2048), (52, 2), (10, 3), (0, 1), (20, 7)])
+def test_what_is_encoded_can_be_summed(bits, parties, sign):
+    """The largest numbers on either side of the limit: what is let in is rounded, and summed, without leaving Z/2^64.
+
+    2^52 - 1/2 lies below 2^63/2048 and is rounded to it.
+    """
+    edge = 2.0 ** (63 - bits) / parties
+    for x in (edge, edge - 0.5 * 2.0**-bits, np.nextafter(edge, 0.0), edge * (1 - 2.0**-40), edge * (1 + 2.0**-40)):
+        units = round(Fraction(float(x)) * 2**bits)  # half to even, as np.rint
+        if units * parties < 2**63:
+            total = np.add.reduce(np.repeat(encode(np.array([sign * x]), bits, parties), parties))
+            assert decode(np.array([total]), bits)[0] == sign * float(Fraction(units * parties, 2**bits))
+        else:
+            with pytest.raises(ValueError, match=f"summed over {parties} clients"):
+                encode(np.array([sign * x]), bits, parties)
+    with pytest.raises(ValueError, match="summed over"):
+        encode(np.array([1e300]), bits, parties)
 
 
 def test_what_secure_sums_refuse():

@@ -53,8 +53,9 @@ Optimum   a minimiser w_mu of F_mu has h(w_mu) - min h <= W((p - 1)/e)/mu, W e^W
 """,
     source="Sandwich: standard (log-sum-exp). Optimum: this project; without convexity the sandwich gives log(p)/mu.",
     differs="""
-ApproxFedAvg, which a survey suggests for F_mu (its Algorithm 2, beside AgnosticFedAvg of Ro et al. 2021), does not minimise
-it: see `docs/agnostic.md`. Nor is F_mu "equivalent" to the loss of the top k domains: every domain has a positive weight.
+ApproxFedAvg, which a survey suggests for F_mu (its Algorithm 2, beside AgnosticFedAvg of Ro et al. 2021), does not
+minimise it: see `docs/agnostic.md`. Nor is F_mu equivalent to the loss of the top k domains: every domain has a
+positive weight.
 """,
     meaning="""
 A run of `SoftmaxFedAvg` shows both sides of the sandwich in one number, largest |F_μ - h - log(p)/(2μ)| along it; the
