@@ -147,7 +147,8 @@ def test_theorems_hold_with_weights_and_a_bound_that_ignores_them_is_caught(name
         problems.append(EnsembleProblem(fed, Dictionary.stumps(fed, cuts=4)))
     p, plain = problems
     theorem, how = THEOREMS[name], {"smoothing": 5.0} if name == "boosting-smoothing" else {}
-    assert verify(name, p, MultiBoost(**how), rounds=4).outcome.name == "HOLDS"
+    nothing = name == "boosting-smoothing"  # of one source: log(1)/mu
+    assert verify(name, p, MultiBoost(**how), rounds=4).outcome.name == ("VACUOUS" if nothing else "HOLDS")
     planted = theorem._replace(
         read=lambda t: theorem.read(t._replace(problem=plain)),
         statement=theorem.statement._replace(scope=Scope(*3 * (holds("planted"),))),

@@ -152,7 +152,8 @@ def test_the_theorem_gives_verdicts(added):
     (theorem,) = added("gradient_descent").THEOREMS
     problem = two_clients.make()
     L = problem.constants().L
-    assert verify(theorem, problem, FedAvg(step_size=1.0 / L), rounds=10).outcome is Outcome.HOLDS
+    assert verify(theorem, problem, FedAvg(step_size=0.5 / L), rounds=10).outcome is Outcome.HOLDS
+    assert verify(theorem, problem, FedAvg(step_size=1.0 / L), rounds=10).outcome is Outcome.VACUOUS  # at the minimum
     for method in (FedAvg(step_size=1.5 / L), FedAvg(step_size=0.5 / L, local_steps=2)):
         assert verify(theorem, problem, method, rounds=10).outcome is Outcome.NOT_APPLICABLE
     # F = (w - c)^2/2: after one step of 1/2 the excess is D^2/8, and the bound D^2/4

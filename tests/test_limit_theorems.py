@@ -121,4 +121,4 @@ def test_clients_that_agree_pull_nowhere_but_for_rounding(rng):
             found = verify("fedavg-constant-steps", p, FedAvg(step_size=eta, local_steps=2), rounds=1)
             assert found.outcome.name == "NOT_APPLICABLE" and "pull apart" in found.reason
             found = verify("radfed-limit", p, RADFed(step_size=eta, local_steps=2, models=1), rounds=1)
-            assert found.outcome.name in ("HOLDS", "INCONCLUSIVE") and found.measured < 1e-9
+            assert found.outcome.name in ("HOLDS", "VACUOUS", "INCONCLUSIVE") and found.measured < 1e-9

@@ -172,7 +172,7 @@ def test_counts_and_claims_are_shown(text):
     assert "2 theorems in 4 settings" in words
     assert "No theorem is violated. 1 of 1 claims" in words
     chips = re.search(r'<ul class="chips".*?</ul>', text).group(0)
-    assert re.findall(r"<b>(\d+)</b>(.)", chips) == [("2", "✓"), ("0", "✗"), ("1", "?"), ("1", "–")]
+    assert re.findall(r"<b>(\d+)</b>(.)", chips) == [("2", "✓"), ("0", "○"), ("0", "✗"), ("1", "?"), ("1", "–")]
 
 
 def test_a_violation_is_red_and_said_in_words():
@@ -249,7 +249,7 @@ def test_curves_without_anything_to_draw():
     Reader(page(replace(report_of(), findings=(replace(f, curve=flat),), notes={"first": note("first")})))
     zero = replace(f.verdict, measured=0.0, low=0.0, high=0.0)
     assert "the measured value is 0" in Reader(page(report_of(replace(f, verdict=zero)))).words
-    empty = replace(f.verdict, bound=replace(f.verdict.bound, terms={"start": 0.0}, value=0.0))
+    empty = replace(f.verdict, bound=replace(f.verdict.bound, terms={"start": 0.0}))
     assert (
         "Every term is 0"
         in Reader(page(report_of(replace(f, verdict=empty, worst=WorstCaseInterval(np.nan, np.nan, "x"))))).words
@@ -258,7 +258,7 @@ def test_curves_without_anything_to_draw():
 
 def test_bound_that_is_not_the_sum_of_its_terms():
     f = finding("first")
-    sharp = replace(f.verdict, bound=replace(f.verdict.bound, value=0.33))
+    sharp = replace(f.verdict, bound=replace(f.verdict.bound, combine=lambda terms: 0.33))
     assert "The bound is 0.33, sharper than the sum." in Reader(page(report_of(replace(f, verdict=sharp)))).words
 
 

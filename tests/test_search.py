@@ -91,10 +91,10 @@ def test_only_exact_values_count():
 def test_a_bound_of_zero_is_violated_by_whatever_is_above():
     """Its share was none, and a search against such a bound would have passed over what refutes it."""
     theorem = THEOREMS["fedavg-bias"]
-    nothing = theorem._replace(bound=lambda *a, **k: replace(theorem.bound(*a, **k), terms={"none": 0.0}, value=0.0))
+    nothing = theorem._replace(bound=lambda *a, **k: replace(theorem.bound(*a, **k), terms={"none": 0.0}))
     assert share_of(nothing, PARABOLAS) > 1e300
     right = THEOREMS["boosting-descent"]
-    zero = lambda: replace(right.bound(), terms={"none": 0.0}, value=0.0)  # noqa: E731
+    zero = lambda: replace(right.bound(), terms={"none": 0.0})  # noqa: E731
     descent = right._replace(bound=zero, exact=lambda s, t: right.exact(s, t)._replace(values=np.array([-1e-6])))
     rows = ((1.0,), (2.0,), (1.5,), (0.5,))
     tiny = Tiny(rows, (1.0, -1.0, 1.0, -1.0), (2, 2), (0.0,), 2, {}, loss="logistic")
@@ -198,7 +198,7 @@ def test_a_theorem_that_was_edited_is_searched_anew(tmp_path):
 
     def doubled(*args, **kwargs):
         bound = theorem.bound(*args, **kwargs)
-        return replace(bound, terms={k: 2.0 * v for k, v in bound.terms.items()}, value=math.nan)
+        return replace(bound, terms={k: 2.0 * v for k, v in bound.terms.items()})
 
     edited = theorem._replace(bound=doubled)
     with pytest.raises(

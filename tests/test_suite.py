@@ -215,7 +215,7 @@ def test_drift_without_its_factor_is_caught_by_the_worst_case():
     right = THEOREMS["fedavg-refined-sharp"].at(s)
     worst = exact_worst(THEOREMS["fedavg-refined-sharp"], s)
     assert not worst.refutes(right)
-    planted = replace(right, terms=dict(right.terms) | {"heterogeneity drift": 0.0, "start": 0.1819}, value=math.nan)
+    planted = replace(right, terms=dict(right.terms) | {"heterogeneity drift": 0.0, "start": 0.1819})
     assert (
         verify(Theorem("p", SHADOW_AVERAGE, lambda _: planted), problem, s.method, rounds=3).outcome is Outcome.HOLDS
     )  # quadratics do not feel it

@@ -34,7 +34,8 @@ def planted(name, change):
 
 def holds(name, problem, method, rounds=15, **options):
     verdict = verify(name, problem, method, rounds=rounds, **options)
-    assert verdict.outcome is Outcome.HOLDS, verdict
+    nothing = name == "boosting-smoothing" and verdict.bound.value == 0.0  # one source: log(1)/mu
+    assert verdict.outcome is (Outcome.VACUOUS if nothing else Outcome.HOLDS), verdict
     assert (verdict.trajectories, verdict.low) == (0, verdict.high)
     return verdict
 
@@ -316,7 +317,7 @@ def test_many_clients_are_one_source_and_lists_stay_short(monkeypatch):
     X, y = rng.normal(size=(63, 2)), rng.choice([-1.0, 1.0], 63)
     many = Problem(Federation.from_arrays(X, y, np.arange(63) % 21), Logistic(), 0.1)
     found = verify_suite(checks(["boosting-smoothing", "boosting-gradient"], own(many, "mine")), tightness=False)
-    assert [f.outcome for f in found.findings] == [Outcome.HOLDS] * 2
+    assert [f.outcome for f in found.findings] == [Outcome.VACUOUS, Outcome.HOLDS]  # log(1)/mu = 0
     assert all("1 source, 63 rows" in f.words for f in found.findings)
     monkeypatch.setattr("fedconvex.theorems.parts.sources._LONGEST", 10)
     (refused,) = verify_suite(checks(["boosting-gradient"], own(many, "mine")), tightness=False).findings

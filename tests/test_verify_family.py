@@ -34,7 +34,8 @@ def logistic(seed=0, K=4, n=6, d=2, l2=0.1, weights="uniform"):
 
 def holds(name, problem, method, rounds, **options):
     verdict = verify(name, problem, method, rounds=rounds, **({"most": 512} | options))
-    assert verdict.outcome is Outcome.HOLDS, verdict
+    nothing = name == "fedavg-bias" and verdict.bound.value == 0.0  # one local step
+    assert verdict.outcome is (Outcome.VACUOUS if nothing else Outcome.HOLDS), verdict
     return verdict
 
 

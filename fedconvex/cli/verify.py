@@ -37,7 +37,9 @@ def add_parser(commands: Any) -> None:
             with the bound, and with the exact worst case over all problems with the same constants.
 
             Without arguments: every theorem on the embedded suite of synthetic and real problems. Exit status 1 if a
-            theorem is violated, 4 if none is but some could not be decided."""),
+            theorem is violated, 4 if none is but some could not be decided, a bound that is not a number among them.
+            "vacuous" is what holds because the quantity is zero up to rounding, or the bound infinite: it would hold
+            whatever the bound."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex verify

@@ -20,6 +20,7 @@ __all__ = ["check_folder", "page", "write_page"]
 
 MARKS = {
     Outcome.HOLDS: "✓",
+    Outcome.VACUOUS: "○",
     Outcome.VIOLATED: "✗",
     Outcome.INCONCLUSIVE: "?",
     Outcome.NOT_APPLICABLE: "–",

@@ -72,7 +72,7 @@ class Solution(Fitted):
     problem: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if math.isnan(self.lower_within):
+        if math.isnan(self.lower_within) or self.reach == math.inf:  # then it is lower, after dataclasses.replace too
             object.__setattr__(self, "lower_within", self.lower)
         self.w.flags.writeable = False  # solutions are kept and shared
         if self.alpha is not None:

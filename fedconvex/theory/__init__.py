@@ -3,7 +3,7 @@
 The theorems stand in `fedconvex.theorems`, a file each: ``from fedconvex.theorems.fedavg_convex import fedavg_convex``.
 """
 
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, PrecisionError, Quantity, known, require
 from fedconvex.theory.moments import Moments, StackedMoments, WeightMoments
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Bound",
     "Hypothesis",
     "Moments",
+    "PrecisionError",
     "Quantity",
     "StackedMoments",
     "WeightMoments",

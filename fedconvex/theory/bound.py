@@ -13,7 +13,7 @@ from typing import Any
 from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, Constants
 
-__all__ = ["AssumptionError", "Bound", "Hypothesis", "Quantity", "dropping", "known", "require"]
+__all__ = ["AssumptionError", "Bound", "Hypothesis", "PrecisionError", "Quantity", "dropping", "known", "require"]
 
 
 class Dimension(enum.Enum):
@@ -55,11 +55,16 @@ MEAN_SQUARE_DEVIATION = Quantity(
 STEADY_STATE_MSD = Quantity("limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False)
 
 
+_FAR = 1e75  # of smoothness: products of four such numbers neither overflow nor vanish
 _DROPPED: ContextVar[list[Hypothesis] | None] = ContextVar("dropped", default=None)
 
 
 class AssumptionError(ValueError):
     """A hypothesis of a theorem fails; the message names it, with its numbers."""
+
+
+class PrecisionError(AssumptionError):
+    """A bound is not a number in double precision: whether the theorem holds there is not known."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +110,11 @@ class Bound:
     quantity: Quantity
     source: str
     requires: tuple[Hypothesis, ...] = ()
-    value: float = field(default=math.nan)
+    value: float = field(init=False)  # so that dataclasses.replace computes it anew
     combine: Callable[[Sequence[float]], float] = sum
 
     def __post_init__(self) -> None:
-        if math.isnan(self.value):
-            object.__setattr__(self, "value", float(self.combine(list(self.terms.values()))))
+        object.__setattr__(self, "value", float(self.combine(list(self.terms.values()))))
 
     def __float__(self) -> float:
         return self.value
@@ -166,6 +170,8 @@ def known(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
     ------
     AssumptionError
         Naming the constant and how it was obtained.
+    PrecisionError
+        If steps of the order of 1/L would vanish in products, and a bound with them.
     """
     out = []
     for name in names:
@@ -179,5 +185,8 @@ def known(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
             raise AssumptionError(f"{theorem} does not apply: needs a uniform {name}, got its value at one point")
         if getattr(value, "ndim", 0) == 0 and not math.isfinite(value):
             raise AssumptionError(f"{theorem} does not apply: needs a finite {name}, got {value} ({how})")
+        if name in ("L", "L_s") and not (value == 0.0 or 1.0 / _FAR <= value <= _FAR):
+            needs = f"{name} within 1e-75 and 1e75, whose powers are numbers, got {value:g}: scale the features"
+            raise PrecisionError(f"{theorem} is not decided: needs {needs}")
         out.append(value)
     return tuple(out)

@@ -41,12 +41,15 @@ def carried_out(
         verdict = verify(theorem, problem, setting.method, precision=precision, most=most, **how)
     except np.linalg.LinAlgError:
         raise
+    except AssumptionError as error:  # the method's settings rest on what the theorem asks for
+        return _refused(theorem, check, str(error))
     except ValueError as error:  # the method cannot run on the problem
         return _refused(theorem, check, f"{theorem.name} does not apply: needs a method that can run, got: {error}")
     short, words = described(instance, setting, theorem, rule)
     if verdict.bound is None:
-        worst = no_worst("the theorem does not apply")
-        return Finding(theorem.name, short, words, instance.data, verdict, worst, dropped=dropped(theorem, setting))
+        why = "the theorem does not apply" if verdict.outcome is Outcome.NOT_APPLICABLE else "there is no bound"
+        worst, without = no_worst(why), dropped(theorem, setting)
+        return Finding(theorem.name, short, words, instance.data, verdict, worst, dropped=without)
     searched = instance.data == "searched"
     line, bands = _followed(theorem, setting, rule) if curves and not searched else (None, ())
     worst = no_worst("the instance was searched for") if searched else exact_worst(theorem, setting)

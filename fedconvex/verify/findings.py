@@ -29,6 +29,7 @@ __all__ = [
 
 OUTCOME_WORDS = {
     Outcome.HOLDS: "holds",
+    Outcome.VACUOUS: "vacuous",
     Outcome.VIOLATED: "VIOLATED",
     Outcome.INCONCLUSIVE: "inconclusive",
     Outcome.NOT_APPLICABLE: "not applicable",
@@ -144,8 +145,9 @@ class Finding:
         """How the value was obtained, or what the theorem needs and does not get."""
         if self.outcome is Outcome.VIOLATED and self.verdict.outcome is not Outcome.VIOLATED:
             return f"the exact worst case, at least {self.worst.lower:.6g}, exceeds the bound"
-        needs = self.verdict.reason.partition(" does not apply: ")[2]
-        return needs if needs and self.outcome is Outcome.NOT_APPLICABLE else self.verdict.reason
+        told = self.verdict.reason
+        between = {Outcome.NOT_APPLICABLE: " does not apply: ", Outcome.INCONCLUSIVE: " is not decided: "}
+        return told.partition(between.get(self.outcome, "\n"))[2] or told
 
 
 class Noticed(NamedTuple):

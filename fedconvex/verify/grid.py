@@ -28,6 +28,11 @@ class GridVerdicts(NamedTuple):
         """Settings where the bound fails."""
         return [k for k, v in self.verdicts.items() if v.outcome is Outcome.VIOLATED]
 
+    @property
+    def undecided(self) -> list[tuple]:
+        """Settings where an interval, or a number that is none, leaves it open whether the bound holds."""
+        return [k for k, v in self.verdicts.items() if v.outcome is Outcome.INCONCLUSIVE]
+
 
 def verify_grid(
     theorem: Theorem | str,

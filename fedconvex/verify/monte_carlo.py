@@ -49,13 +49,15 @@ class Limits(NamedTuple):
     least: float
     most: float
     size: float  # what rounding is small or large against
+    slack: float  # of the bound's own terms
 
     @classmethod
     def of(cls, theorem: Theorem, s: Setting, bound: Bound) -> Limits:
         """Return the limits; an equation has one below."""
         slack = slack_of(bound)
         least = bound.value - slack if theorem.equation else -math.inf
-        return cls(bound.value, least, bound.value + slack, abs(bound.value) or natural_size(theorem.quantity, s))
+        size = abs(bound.value) or natural_size(theorem.quantity, s)
+        return cls(bound.value, least, bound.value + slack, size, slack)
 
 
 def slack_of(bound: Bound) -> float:
@@ -85,8 +87,9 @@ def monte_carlo(theorem: Theorem, s: Setting, limits: Limits, look: Look) -> See
     while True:
         batch = min(size, look.most - values.size)
         values = np.concatenate([values, theorem.draw(s, [s.rounds], s.seed + values.size, batch)[0]])
-        if not np.isfinite(values).all():  # some runs diverge: the mean is infinite
-            return Seen(math.inf, math.inf, math.inf, 0.0, values.size, "")
+        if not np.isfinite(values).all():  # some runs diverge: the mean is infinite, or no number
+            mean = math.inf if np.isposinf(values).any() else math.nan
+            return Seen(mean, mean, mean, 0.0, values.size, "")
         n, (mean, low, high) = values.size, theorem.estimate(s, values, tail)
         off, doubt = theorem.rounding(s, mean), ""  # narrower intervals than off say nothing more
         if theorem.interval is None and drawn:
@@ -105,7 +108,7 @@ def _doubt(values: np.ndarray, off: float, rarest: Chance | None, confidence: fl
     n, d2 = values.size, (values - values.mean()) ** 2
     if rarest is not None and rarest.missed(n) > 1.0 - confidence:
         return f"{rarest.what} is drawn with probability {rarest.probability:.2g} in a run, and all may have missed it"
-    if rarest is None and not np.max(d2) > off**2:
+    if rarest is None and not np.max(d2) > off * off:
         unseen = 1.0 - (1.0 - confidence) ** (1.0 / n)
         return f"runs do not vary: an event of probability below {unseen:.2g} may be unseen"
     return ""

@@ -2,7 +2,9 @@
 
 A bound that is scaled down by c, or one of whose terms is, is violated as soon as it lies below what was measured; the
 smallest such c over all checks is the *power*. Nothing is run again: measured values are held against rescaled bounds.
-A power of 1 means that any error is noticed, and None that no factor is: the term could be dropped.
+A power of 1 means that some setting attains the bound: every constant factor on the whole of it would be noticed there.
+Of errors that leave its value in that setting it says nothing: an exponent of what is 1 there, a constant that two
+hypotheses tie together. None means that no factor of the term is noticed: it could be dropped.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def power_of(findings: Iterable[Finding]) -> Power:
         for text, factor in f.dropped.items():
             hypotheses[text] = _worse(hypotheses.get(text), factor, f.setting, largest=True)
         bound = f.verdict.bound
-        if bound is None or f.outcome not in (Outcome.HOLDS, Outcome.VIOLATED):
+        if bound is None or f.outcome not in (Outcome.HOLDS, Outcome.VACUOUS, Outcome.VIOLATED):
             continue
         least = noticed_below(f)
         if f.worst.known and f.worst.upper > 0.0:

@@ -20,7 +20,7 @@ from fedconvex._check import bad, finite, maybe_flag, numeric, real, whole, wron
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import THEOREMS, Setting, Theorem
-from fedconvex.theory.bound import AssumptionError, Bound
+from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
 
 __all__ = ["Outcome", "Verdict", "check_confidence", "find_theorem", "start_of", "verify"]
@@ -32,8 +32,11 @@ class Outcome(enum.Enum):
     """The answer, as a sentence."""
 
     HOLDS = "The quantity is at most the bound."
+    VACUOUS = (
+        "The quantity is at most the bound, and nothing could have failed: it is zero up to rounding, or this infinite."
+    )
     VIOLATED = "The quantity exceeds the bound."
-    INCONCLUSIVE = "The confidence interval still contains the bound."
+    INCONCLUSIVE = "The interval of the quantity contains the bound, or one of the two is not a number."
     NOT_APPLICABLE = "A hypothesis fails."
 
 
@@ -46,7 +49,8 @@ class Verdict:
     theorem : str
     outcome : Outcome
     reason : str
-        For NOT_APPLICABLE the hypothesis that fails, with its numbers; otherwise how the quantity was obtained.
+        For NOT_APPLICABLE the hypothesis that fails, with its numbers; for INCONCLUSIVE why; otherwise how the quantity
+        was obtained, and for VACUOUS why nothing could have failed.
     measured, low, high : float
         The quantity and its confidence interval; equal where it is exact.
     bound : Bound or None
@@ -163,7 +167,8 @@ def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Ve
         _check_fit(s)
         found = None if exact is False else theorem.expectation(s, [s.rounds])
     except AssumptionError as error:
-        return Verdict(theorem.name, Outcome.NOT_APPLICABLE, str(error))
+        unknown = isinstance(error, PrecisionError)
+        return Verdict(theorem.name, Outcome.INCONCLUSIVE if unknown else Outcome.NOT_APPLICABLE, str(error))
     except ValueError:
         _check_fit(s)  # a method that cannot run on the problem says so in its own words
         raise
@@ -177,7 +182,7 @@ def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Ve
         raise bad("verify: exact", "be possible (squared loss, or a run without randomness)", f"{s.problem.loss!r}")
     seen = monte_carlo(theorem, s, limits, look)
     outcome, why = _judged(limits, seen.low, seen.high, seen.rounding)
-    if seen.doubt and outcome is Outcome.HOLDS:
+    if seen.doubt and outcome in (Outcome.HOLDS, Outcome.VACUOUS):
         outcome, why = Outcome.INCONCLUSIVE, f"; {seen.doubt}"
     reason = f"Monte Carlo, {seen.runs} trajectories, {look.confidence:.1%} interval{why}"
     return Verdict(
@@ -198,6 +203,11 @@ def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcom
     certain = least <= low - off and high + off <= most
     if off > FINE * limits.size and not certain:
         return Outcome.INCONCLUSIVE, f"; rounding may move the quantity by {off:.2g}, the bound is {limits.value:.2g}"
+    if math.isinf(limits.value):
+        return Outcome.VACUOUS, ", as any number is: the bound is infinite"
+    within = off if abs(limits.value) > limits.slack else off + limits.slack
+    if max(abs(low), abs(high)) <= within:
+        return Outcome.VACUOUS, ", which is zero" + (f" up to rounding ({within:.2g})" if within > 0.0 else "")
     return Outcome.HOLDS, ", up to rounding" if high > limits.value else ""
 
 

@@ -107,7 +107,7 @@ def _checked(theorem: Theorem) -> Iterator[Place]:
     for item in theorem.checks:
         check = item if isinstance(item, Check) else Check(item)
         found = carried_out(theorem, check)
-        if found.verdict.bound is not None and found.verdict.outcome is Outcome.HOLDS:
+        if found.verdict.bound is not None and found.verdict.outcome in (Outcome.HOLDS, Outcome.VACUOUS):
             s = setting_of(theorem, check, problem_of(theorem, check.instance))
             yield _place(theorem, s, noticed_below(found), found.setting)
 

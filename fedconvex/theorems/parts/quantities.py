@@ -38,8 +38,14 @@ def values_along(
     """Return a function of the state, (R,), after so many rounds each, of independent runs."""
     wanted = set(rounds)
     runs = iterate(s.method, s.problem, rounds=max(rounds), seed=seed, trajectories=trajectories, start=s.start)
-    out = {t: value(state) for t, state in runs if t in wanted}
+    out = {t: _diverged(value(state), state) for t, state in runs if t in wanted}
     return np.array([out[t] for t in rounds])
+
+
+def _diverged(values: np.ndarray, state: Any) -> np.ndarray:
+    """Return values (R,) with infinity in the place of NaN where the run has left double precision."""
+    lost = ~np.isfinite(state.w).reshape(len(state.w), -1).all(axis=1)
+    return np.where(np.isnan(values) & lost, np.inf, values)
 
 
 def _shadow_average(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.ndarray:
@@ -51,7 +57,7 @@ def _shadow_average(s: Setting, rounds: Sequence[int], seed: int, trajectories: 
     for t, state in runs:
         if t:
             values = method.observe(s.problem, state)["shadow_value"] if inside else s.problem.value(state.w)
-            total = total + values - best.value
+            total = total + _diverged(values, state) - best.value
             out[t] = total / t
     return np.array([out[t] for t in rounds])
 

@@ -16,7 +16,7 @@ from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, de
 from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.scope import Scope
 from fedconvex.theorems.parts.setting import Setting, local_sgd
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, PrecisionError, Quantity, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
 
@@ -221,7 +221,9 @@ class Theorem(NamedTuple):
         Raises
         ------
         AssumptionError
-            If a hypothesis fails; it is named with its numbers. So is a bound that is no number.
+            If a hypothesis fails; it is named with its numbers.
+        PrecisionError
+            If the bound is no number in double precision.
         ValueError
             If the bound speaks about another quantity.
         """
@@ -231,13 +233,15 @@ class Theorem(NamedTuple):
             arguments, checked = self.read(s) if self.read is not None else Reading({})
             bound = self.bound(s) if self.read is None else self.bound(**arguments)
         except ArithmeticError as error:
-            why = f"needs a bound within double precision, got {type(error).__name__}: {error}"
-            raise AssumptionError(f"{self.name} does not apply: {why}") from error
+            why = f"a bound within double precision, got {type(error).__name__}: {error}"
+            raise PrecisionError(f"{self.name} is not decided: needs {why}") from error
         if bound.quantity != self.quantity:
             raise bad(f"Theorem {self.name}: bound", f"bound its quantity, {self.quantity.words}", bound.quantity.words)
         number = not (math.isnan(bound.value) or any(math.isnan(v) for v in bound.terms.values()))
         terms = ", ".join(f"{name} = {v:g}" for name, v in bound.terms.items())
-        require(self.name, Hypothesis("a bound that is a number", f"{bound.value:g} of {terms}", number))
+        if not number:
+            got = f"{bound.value:g} of {terms}"
+            raise PrecisionError(f"{self.name} is not decided: needs a bound that is a number, got {got}")
         return replace(bound, requires=checked + bound.requires) if checked else bound
 
     def value_at(self, s: Setting) -> float:
