@@ -220,8 +220,25 @@ def _rounding(s: Setting, w: np.ndarray) -> float:
     return float(_game(s).certificate_rounding(w[None])[0])
 
 
+def _independent(p: GameProblem) -> Hypothesis:
+    """Whether every player's features determine its coefficients, with columns scaled to one unit."""
+    least = np.inf
+    for S in p.players.S:
+        size = np.sqrt(np.diag(S))
+        unit = S / np.outer(size, size) if size.min() > 0.0 else np.zeros_like(S)
+        least = min(least, float(np.linalg.eigvalsh(unit)[0]))
+    return Hypothesis("linearly independent features at every player", f"least eigenvalue {least:.2g}", least > 1e-12)
+
+
 def _coefficients(p: GameProblem) -> np.ndarray:
-    """v_e, (E, d), of predictors that are sums of strategies."""
+    """v_e, (E, d), of predictors that are sums of strategies.
+
+    Raises
+    ------
+    AssumptionError
+        If features of a player are collinear, or fewer rows than features.
+    """
+    require(NAME, _independent(p))
     return np.stack([np.linalg.solve(S, b) for S, b in zip(p.players.S, p.players.b, strict=True)])
 
 
@@ -229,12 +246,13 @@ def _read_buffer(s: Setting) -> Reading:
     is_method(NAME, s.method, FLGame)
     p, exact = _game(s), isinstance(s.method.response, BestResponse)
     v = _coefficients(p)
-    apart, far = float(np.ptp(v, axis=0).max()), float(np.abs(last_state(s)).max())
+    states = [np.abs(state.w[0]).max() for _, state in iterate(s.method, p, rounds=s.rounds, start=s.start)]
+    apart, far = float(np.ptp(v, axis=0).max()), float(max(np.abs(s.start).max(), *states))
     checked = require(
         NAME,
         Hypothesis("exact responses", f"{s.method.response!r}", exact),
         Hypothesis("equal coefficients", f"they differ by {apart:.3g}", apart <= 1e-9 * (1.0 + np.abs(v).max())),
-        Hypothesis("boxes out of reach", f"‖w_T‖_inf = {far:.3g}, B = {p.bound:g}", far < p.bound),
+        Hypothesis("boxes out of reach", f"‖w_t‖_inf up to {far:.3g}, B = {p.bound:g}", far < p.bound),
     )
     start = float(np.abs(s.start.sum(axis=0) - v[0]).max())
     return Reading({"players": len(v), "buffer": s.method.buffer, "rounds": s.rounds, "start": start}, checked)
@@ -282,12 +300,11 @@ def _moves(s: Setting, w: np.ndarray) -> float:
 
 def _shown(s: Setting) -> dict[str, tuple[float, str]]:
     p = _game(s)
-    v = _coefficients(p)
-    return {
-        "players": (float(p.federation.K), "given"),
-        "B": (p.bound, "given"),
-        "largest difference of coefficients": (float(np.ptp(v, axis=0).max()), "from second moments"),
-    }
+    out = {"players": (float(p.federation.K), "given"), "B": (p.bound, "given")}
+    if _independent(p).holds:
+        apart = float(np.ptp(_coefficients(p), axis=0).max())
+        out["largest difference of coefficients"] = (apart, "from second moments")
+    return out
 
 
 _ABOUT: dict[str, Any] = {"kind": GameProblem, "shown": _shown, "statement": STATEMENT}

@@ -205,7 +205,7 @@ def _read_dual(s: Setting) -> Reading:
     is_method(NAME, s.method, HybridDualAscent)
     p, m = problem_of(s), s.method
     smooth = traits(p.loss).smoothness
-    checked = require(NAME, Hypothesis("a smooth loss", f"{p.loss!r}", math.isfinite(smooth)))
+    checked = require(NAME, Hypothesis("a smooth loss", f"{p.loss!r}", math.isfinite(smooth)), _one_score(p))
     heights, sizes, groups = m.heights(p), p.federation.rows.sizes, m.groups(p)
     numbers = {
         "l2": p.l2,
@@ -218,6 +218,10 @@ def _read_dual(s: Setting) -> Reading:
         "start_gap": max(p.solve().value - p.dual_value(np.zeros(p.federation.n)), 0.0),
     }
     return Reading(numbers, checked)
+
+
+def _one_score(p: HybridProblem) -> Hypothesis:
+    return Hypothesis("a loss of one score", f"{p.loss!r}", not traits(p.loss).several)
 
 
 def _dual_exact(s: Setting, rounds: Sequence[int]) -> Found | None:
@@ -254,7 +258,9 @@ def _read_reduction(s: Setting) -> Reading:
     rough = p.block_smoothness
     even = fed.G == 1 and float(np.ptp(rough)) <= 1e-12 * float(rough.max())
     got = f"Q={Q}, {fed.G} groups of rows, {fed.B} of columns"
-    checked += require(NAME, Hypothesis("a method that it reduces to", got, Q == 1 or fed.B == 1 or even))
+    checked += require(
+        NAME, Hypothesis("a method that it reduces to", got, Q == 1 or fed.B == 1 or even), _one_score(p)
+    )
     w = blocks.by_descent(s) if Q == 1 else blocks.by_rows(s) if fed.B == 1 else blocks.by_columns(s)
     with np.errstate(all="ignore"):
         value = float(p.value(w)) - p.solve().value

@@ -23,7 +23,7 @@ from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.scope import OF_ENVIRONMENTS
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import Bound, Hypothesis, PrecisionError, Quantity, require
 
 __all__ = ["STATEMENT", "THEOREMS", "irmv1_certificate", "irmv1_dual"]
 
@@ -153,14 +153,26 @@ def _least(s: Setting) -> float:
     return min(p.value(v) for v in s.problem.minima(5))  # type: ignore[attr-defined]
 
 
+def _multiplier(p: Environments, w: np.ndarray) -> np.ndarray:
+    """Return M(w), or raise where a run that diverged has left double precision."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        M = multiplier_matrix(p, w)
+    if not np.isfinite(M).all():
+        size = float(np.abs(w).max())
+        raise PrecisionError(
+            f"{NAME} is not decided: needs a model whose squares are numbers, got ‖w_T‖_inf = {size:g}"
+        )
+    return M
+
+
 def _read_certificate(s: Setting) -> Reading:
     p, w = _environments(s), last(s)
-    return Reading({"gradient": p.gradient(w), "multiplier": multiplier_matrix(p, w)})
+    return Reading({"gradient": p.gradient(w), "multiplier": _multiplier(p, w)})
 
 
 def _read_dual(s: Setting) -> Reading:
     p, w = _environments(s), last(s)
-    return Reading({"value": _least(s), "least": float(np.linalg.eigvalsh(multiplier_matrix(p, w))[0])})
+    return Reading({"value": _least(s), "least": float(np.linalg.eigvalsh(_multiplier(p, w))[0])})
 
 
 def _dual(s: Setting, w: np.ndarray) -> float:

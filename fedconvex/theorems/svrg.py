@@ -217,7 +217,7 @@ def _read(s: Setting) -> Reading:
     )
     eta = one_number(SOURCE, "step size", m.step_size)
     numbers = {"step_size": eta, "inner_steps": m.inner_steps, "epochs": s.rounds}
-    gap = float(p.value(s.start)) - p.solve().value
+    gap = max(float(p.value(s.start)) - p.solve().value, 0.0)
     phi = float(batch_noise_factor(p.federation.n, m.batch_size, m.replacement))
     c = p.pooled.constants(start=s.start)
     return Reading({"constants": c, "start_gap": gap, "noise_factor": phi, **numbers})

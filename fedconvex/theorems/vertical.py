@@ -298,8 +298,8 @@ def _growth(s: Setting, rounds: Sequence[int]) -> Found:
 
 def _read_certificate(s: Setting) -> Reading:
     problem = problem_of(s)
-    smooth = Hypothesis("a loss of one score with a conjugate", f"{problem.loss!r}", hasattr(problem.loss, "conjugate"))
-    checked = require(NAME, smooth)
+    fits = hasattr(problem.loss, "conjugate") and not traits(problem.loss).several
+    checked = require(NAME, Hypothesis("a loss of one score with a conjugate", f"{problem.loss!r}", fits))
     with np.errstate(over="ignore", invalid="ignore"):
         g = problem.gradient(last_state(s))
         squares = np.add.reduceat(g * g, problem.federation.ptr[:-1])
@@ -332,6 +332,7 @@ def _near_limit(share: float, Q: int) -> MethodRule:
     """Return FedBCD with a share of the damping beyond which it diverges, of quadratics."""
 
     def make(theorem: Theorem, problem: Any, start: np.ndarray, rounds: int) -> FedBCD:
+        require(NAME, Hypothesis("squared loss", f"{problem.loss!r}", problem.traits.quadratic))
         return FedBCD(local_steps=Q, damping=share * 2.0 / float(problem.damping(Q)[-1]))
 
     return MethodRule(f"{share:g} times the damping beyond which it diverges", make)

@@ -276,6 +276,8 @@ def _near_limit(share: float) -> MethodRule:
     """Return VIRTUAL with a share of the largest damping, of linear models."""
 
     def make(theorem: Theorem, problem: Any, start: np.ndarray, rounds: int) -> VIRTUAL:
+        linear = Hypothesis("normal noise", f"{problem.loss!r}", problem.linear)
+        require("virtual", linear)
         return VIRTUAL(rho=share * largest_damping(problem.damping()))
 
     return MethodRule(f"{share:g} times the largest damping", make)

@@ -241,10 +241,10 @@ def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = F
     """
     instance("agnostic_best_steps: c", c, AgnosticConstants)
     T = whole("rounds", rounds, low=1)
-    size = math.sqrt(c.G_w**2 + c.sigma2_w)
+    size = math.sqrt(c.G_w * c.G_w + c.sigma2_w)  # a power would raise where it overflows
     model = c.reach_w / (math.sqrt(T) * size) if size > 0.0 else 1.0
     if flag("agnostic_best_steps: entropic", entropic):
         domain = math.sqrt(8.0 * c.divergence / T) / c.width if c.divergence > 0.0 and c.width > 0.0 else 1.0
         return AgnosticSteps(model, domain)
-    size = math.sqrt(c.centred**2 + c.sigma2_lambda)
+    size = math.sqrt(c.centred * c.centred + c.sigma2_lambda)
     return AgnosticSteps(model, c.reach_lambda / (math.sqrt(T) * size) if c.reach_lambda > 0.0 and size > 0.0 else 1.0)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.constants import Constants
+from fedconvex.methods.parts.local_work import PooledWork
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.traits import LocalSteps, traits_of
@@ -22,14 +23,15 @@ class Setting(NamedTuple):
     seed: int = 0
 
     def constants(self, **ball: Any) -> Constants:
-        """Return the problem's constants for this method's mini-batches and start."""
+        """Return constants for this method's mini-batches and start; of pooled rows, if it draws from all of them."""
+        problem = self.problem.pooled if isinstance(self.method, PooledWork) else self.problem
         B, epochs = getattr(self.method, "batch_size", None), getattr(self.method, "epochs", None)
         if epochs is not None:
-            B = None if B is None else min(B, int(self.problem.federation.sizes.min()))
+            B = None if B is None else min(B, int(problem.federation.sizes.min()))
         replacement = bool(getattr(self.method, "replacement", False))
         draw = getattr(self.method, "batch_draw", "uniform")
         how: dict[str, Any] = {"batch_size": B, "replacement": replacement, "batch_draw": draw}
-        return self.problem.constants(**how, start=self.start, **ball)
+        return problem.constants(**how, start=self.start, **ball)
 
 
 def is_random(s: Setting) -> bool:

@@ -1,0 +1,150 @@
+"""Theorems on problems that are hardly there: refused by name, or judged."""
+
+import numpy as np
+import pytest
+from campaigns import attempt, degenerate
+
+from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, VerticalFederation, losses
+from fedconvex.hybrid_federation import HybridFederation
+from fedconvex.methods import SVRG, FedBCD, FLGame, HybridDualAscent, IRMGame, TrackedBlockDescent
+from fedconvex.problems import (
+    GameProblem,
+    GaussianPosteriorProblem,
+    HybridProblem,
+    InvariantProblem,
+    VerticalProblem,
+)
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts.theorem import Check, MethodRule
+from fedconvex.verify import Outcome, own, verify
+from fedconvex.verify.checking import carried_out
+
+ROWS = {
+    "one row": [([[1.0, 2.0]], [1.0]), ([[0.5, -1.0]], [2.0])],
+    "collinear": [([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], [1.0, 0.0, 2.0])] * 2,
+    "zero column": [([[1.0, 0.0], [2.0, 0.0]], [1.0, 3.0])] * 2,
+}
+
+
+def fixed(method):
+    """Return a rule that always takes this method."""
+    return MethodRule("fixed", lambda theorem, problem, start, rounds: method)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_games_need_independent_features(rows):
+    """Coefficients that rows do not determine are named, not left to LAPACK; the certificate needs none."""
+    problem = GameProblem(Federation.from_clients(ROWS[rows]), Squared(), 1.0)
+    for name, method in (("game-buffer", FLGame(buffer=2)), ("game-rounds", IRMGame())):
+        found = verify(name, problem, method, rounds=9)
+        assert found.outcome is Outcome.NOT_APPLICABLE
+        assert "linearly independent features at every player" in found.reason or "uncorrelated" in found.reason
+    found = carried_out(THEOREMS["game-certificate"], Check(own(problem, rows)))
+    assert found.verdict.bound is not None
+    assert [c.name for c in found.constants] == ["players", "B"]
+
+
+def test_buffered_play_outside_of_the_boxes():
+    """One row each, y = 0: from (0.26, 1.94) in boxes of 1 play is cut at first, though it ends inside."""
+    problem = GameProblem(Federation.from_clients([([[1.0]], [0.0]), ([[2.0]], [0.0])]), Squared(), 1.0)
+    method, start = FLGame(buffer=5), np.array([[0.26], [1.94]])
+    assert verify("game-buffer", problem, method, rounds=9, start=0.1 * start).outcome is Outcome.HOLDS
+    found = verify("game-buffer", problem, method, rounds=9, start=start)
+    assert found.outcome is Outcome.NOT_APPLICABLE
+    assert "boxes out of reach" in found.reason
+
+
+def test_descent_that_left_double_precision_is_not_decided():
+    """M(w) of a model of 1e200 is no matrix: the theorem may hold there, and nobody knows."""
+    problem = InvariantProblem(Federation.from_clients(ROWS["one row"]), Squared(), 1.0)
+    rule = THEOREMS["irmv1-dual"].checks[0].method
+    method = rule.make(THEOREMS["irmv1-dual"], problem, np.zeros(2), 3)
+    for name in ("irmv1-certificate", "irmv1-dual"):
+        found = verify(name, problem, method, rounds=1, start=np.full(2, 1e200))
+        assert found.outcome is Outcome.INCONCLUSIVE
+        assert "needs a model whose squares are numbers" in found.reason
+
+
+def test_pooled_batches_beyond_a_client():
+    """SVRG draws 3 of all 8 rows, one client has 2: the constants in reports are those of the pooled rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8, 2))
+    problem = Problem(Federation.from_arrays(X, X[:, 0], [0, 0, 1, 1, 1, 1, 1, 1]), Squared(), 0.5)
+    method = SVRG(step_size=0.01, inner_steps=400, batch_size=3)
+    found = carried_out(THEOREMS["svrg"], Check(own(problem, "two clients"), fixed(method), rounds=1))
+    assert found.outcome is Outcome.HOLDS
+    shown = {c.name: c.value for c in found.constants}
+    expected = problem.pooled.constants(batch_size=3)
+    assert shown["sigma2_star"] == expected.sigma2_star
+    assert shown["zeta"] == 0.0
+    assert shown["L"] == pytest.approx(np.linalg.eigvalsh(X.T @ X / 8.0 + 0.5 * np.eye(2))[-1])
+
+
+def test_rules_ask_for_what_the_theorem_asks_for():
+    """A share of the largest damping, of losses whose rounds are not linear."""
+    fed = Federation.from_clients([([[1.0], [2.0]], [1.0, -1.0]), ([[1.0]], [1.0])])
+    columns = VerticalFederation.from_blocks([[[1.0], [2.0]], [[1.0], [0.5]]], [1.0, -1.0])
+    for name, problem, words in (
+        ("virtual-growth", GaussianPosteriorProblem(fed, Logistic()), "normal noise"),
+        ("vertical-growth", VerticalProblem(columns, Logistic(), 0.1), "squared loss"),
+    ):
+        theorem = THEOREMS[name]
+        rules = [theorem.method, *(c.method for c in theorem.checks if isinstance(c, Check))]
+        for rule in [rule for rule in rules if rule is not None]:
+            found = carried_out(theorem, Check(own(problem, "yours"), rule, rounds=3))
+            assert found.outcome is Outcome.NOT_APPLICABLE
+            assert f"needs {words}" in found.verdict.reason
+
+
+def test_certificates_of_one_score_refuse_several_classes():
+    X, y, loss = np.arange(8.0).reshape(4, 2), [0.0, 1.0, 2.0, 1.0], losses.Softmax(3)
+    columns = VerticalProblem(VerticalFederation.from_blocks([X[:, :1], X[:, 1:]], y), loss, 0.1)
+    blocks = HybridProblem(HybridFederation.from_grid(X, y, 2, 1), loss, 0.1)
+    for name, problem, method in (
+        ("vertical-certificate", columns, FedBCD()),
+        ("hybrid-dual", blocks, HybridDualAscent()),
+        ("hybrid-reduction", blocks, TrackedBlockDescent(step_size=0.01)),
+    ):
+        found = verify(name, problem, method, rounds=1)
+        assert found.outcome is Outcome.NOT_APPLICABLE, name
+        assert "of one score" in found.reason or "HybridDualAscent" in found.reason
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1.0, 1e100])
+def test_bounds_do_not_vanish_in_products(unit):
+    """Steps of 1/L = 1e-200 squared are zero, and a bound with them: it was violated from the minimiser on."""
+    rng = np.random.default_rng(0)
+    X, y = unit * rng.normal(size=(6, 2)), rng.normal(size=6)
+    problem = Problem(Federation.from_arrays(X, y, [0, 0, 1, 1, 2, 2]), Squared(), 0.0, "uniform")
+    method = FedAvg(step_size=0.1 / problem.constants().L, local_steps=3)
+    found = verify("fedavg-at-optimum", problem, method, rounds=2, start=problem.solve().w)
+    assert found.outcome is (Outcome.HOLDS if unit == 1.0 else Outcome.INCONCLUSIVE), found
+
+
+def test_the_campaign_sees_raw_errors(monkeypatch):
+    """An error of LAPACK planted in a reading, and a bound of nothing planted in the place of one."""
+    right = THEOREMS["fedavg-convex"]
+
+    def singular(s):
+        np.linalg.solve(np.zeros((1, 1)), np.ones(1))
+
+    for planted, words in (
+        (right._replace(read=singular), "Singular matrix"),
+        (right._replace(bound=lambda **a: _nothing(right, a)), "VIOLATED"),
+    ):
+        monkeypatch.setattr(degenerate, "THEOREMS", {"planted": planted})
+        monkeypatch.setattr(degenerate, "ASKED", 2)
+        rows = [attempt("degenerate", 5, i) for i in range(8)]
+        assert any(words in row.get("error", "") for row in rows)
+
+
+def _nothing(theorem, arguments):
+    bound = theorem.bound(**arguments)
+    return type(bound)({"nothing": 0.0}, bound.quantity, "planted")
+
+
+@pytest.mark.slow
+def test_a_sample_of_degenerate_problems():
+    """A sample of the campaign `degenerate`: every fourth theorem."""
+    rows = [attempt("degenerate", 11, i) for i in range(0, len(THEOREMS), 4)]
+    assert not [row for row in rows if not row["passed"]]
