@@ -46,8 +46,11 @@ from fedconvex.problems import (
     Covariance,
     Dictionary,
     EnsembleProblem,
+    Independent,
     MeanRegularised,
     MultiTaskProblem,
+    Pooled,
+    Precision,
     QEnsemble,
     Stump,
     StumpProblem,
@@ -60,7 +63,7 @@ from fedconvex.theorems import fedavg_convex as wang
 from fedconvex.theorems import mocha
 from fedconvex.theory.fixed_points import fedavg_round
 
-nan, inf = math.nan, math.inf
+nan, inf, I = math.nan, math.inf, np.eye(2)
 DAYS = np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]")
 X = np.arange(12.0).reshape(6, 2) / 10
 y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
@@ -402,6 +405,10 @@ CASES = {
     "noise factor of words": (T, "noise_factor: n", lambda: noise_factor("a", 1, False), "dtype"),
     "noise factor of two lengths": (V, "noise_factor", lambda: noise_factor([5, 6], [1, 2, 3], False), "[1, 2, 3]"),
     "models of a relation, flat": (V, "Covariance.value: W", lambda: Covariance(0.3).value(np.zeros(2)), "(2,)"),
+    "rounding of a relation": (V, "gap_rounding: V", lambda: Covariance(0.3).gap_rounding(I, I, [1.0]), "(1,)"),
+    "models of any relation": (V, "Independent.value: W", lambda: Independent(0.3).value(np.zeros(2)), "(2,)"),
+    "models of means": (V, "Pooled.gradient: W", lambda: Pooled(0.3).gradient(np.zeros(2)), "(2,)"),
+    "images of a relation": (V, "Precision.conjugate: V", lambda: Precision(I, 1.0, 1.0).conjugate(I[0]), "(2,)"),
     "models of a relation, NaN": (V, "Covariance.gradient: W", lambda: Covariance(0.3).gradient([[nan]]), "nan"),
     "a step of a relation": (V, "proximal: step", lambda: Covariance(0.3).proximal(np.ones((2, 2)), -1.0), "-1"),
     "encoded words": (T, "secure.encode: x", lambda: encode("a", 20, 2), "dtype"),

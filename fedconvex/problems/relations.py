@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import array, bad, numeric, raw, real
+from fedconvex._check import array, bad, matrix, numeric, raw, real
 from fedconvex.problems.ties import DENSE, largest, pencil_sigma, safe_sigma, tied, ties_of
 
 __all__ = [
@@ -67,15 +67,18 @@ class Relation(ABC):
 
     def value(self, W: np.ndarray) -> float:
         """R(W) for W (m, d), a sum of squares in the eigenvectors of Qbar."""
+        W = matrix(f"{type(self).__name__}.value: W", W)
         lam, U = np.linalg.eigh(self.qbar(len(W)))
         return 0.5 * float(lam @ np.sum((U.T @ W) ** 2, axis=1))
 
     def conjugate(self, V: np.ndarray) -> float:
         """R*(V) = sup_W <V, W> - R(W) for V (m, d)."""
+        V = matrix(f"{type(self).__name__}.conjugate: V", V)
         return 0.5 * float(np.sum(V * tied(ties_of(self, *V.shape), V)))
 
     def rounding(self, W: np.ndarray) -> float:
         """How far eigenvectors of Qbar may leave R(W), and R* of images with the models W, from the true ones."""
+        W = matrix(f"{type(self).__name__}.rounding: W", W)
         m = len(W)
         return (8.0 + m) * _EPS * float(np.linalg.norm(self.qbar(m), np.inf)) * float(np.sum(W * W))
 
@@ -84,12 +87,15 @@ class Relation(ABC):
 
         Sums of V with large Mbar cancel where models are far more alike than Qbar's least eigenvalue asks for.
         """
+        who = f"{type(self).__name__}.gap_rounding"
+        mbar, W, V = matrix(f"{who}: mbar", mbar), matrix(f"{who}: W", W), matrix(f"{who}: V", V)
         if self.learned:
             return 0.0
         return (8.0 + math.sqrt(len(V))) * _EPS * largest(mbar) * float(np.sum(V * V)) + self.rounding(W)
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Gradient of R at W (a subgradient where R has a kink), (m, d)."""
+        W = matrix(f"{type(self).__name__}.gradient: W", W)
         return np.asarray(self.qbar(len(W)) @ W)
 
 

@@ -117,6 +117,7 @@ KINDS = (
         "bench.bench.progress | remote.Site.make",
         "called when they are used, and what they return is checked then",
     ),
+    Kind("paths", "text", "remote.Exchange.address", "of a Unix socket"),
     Kind("bytes", "bytes", "secure.Party.*.context | remote.Plain.secret", "what it is made for"),
     Kind(
         "the name of a set",
