@@ -14,8 +14,9 @@ import fedconvex
 from fedconvex import Federation, Logistic
 from fedconvex.comparison import comparing, decision, kinds
 from fedconvex.comparison.designs import design
+from fedconvex.comparison.intervals import mean_of
 from fedconvex.comparison.rows import rows_of
-from fedconvex.comparison.scores import auc_of, mean_of, measures
+from fedconvex.comparison.scores import auc_of, measures
 from fedconvex.comparison.splits import fold_of, held_out
 from fedconvex.comparison.tuning import L2S
 from fedconvex.comparison.verdicts import Outcome
@@ -618,6 +619,7 @@ def test_the_command_writes_what_the_function_finds(tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     found = fedconvex.compare(file, "ill", "ward", impute="median", **QUICK)
     assert printed["decision"] == found.sentences
+    assert printed["base_rates"] == found.base_rates and set(found.base_rates) == {"a", "b", "c"}
     for row, expected in zip(printed["clients"], found.clients, strict=True):
         assert {k: v for k, v in row.items() if v is not None} == {k: v for k, v in expected.items() if v == v}
     assert (tmp_path / "page" / "index.html").exists()

@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
+import fedconvex
 from fedconvex import Federation
 from fedconvex.comparison.designs import Models
 from fedconvex.comparison.intake import intake
+from fedconvex.comparison.intervals import Differences, Estimate
 from fedconvex.comparison.kinds import Alone, Shared, Training
 from fedconvex.comparison.rows import rows_of
 from fedconvex.comparison.scores import calibration_bins, label_variance, measures
 from fedconvex.comparison.splits import fold_of
 from fedconvex.comparison.tuning import Folds, tune
-from fedconvex.comparison.verdicts import joining
+from fedconvex.comparison.verdicts import Joining, Outcome, joining, standings
 
 RNG = np.random.default_rng(0)
 
@@ -99,11 +101,116 @@ def test_verdicts_of_few_rows_hold_together_as_often_as_they_say():
     true = (p * at_one + (1.0 - p) * at_zero).mean(axis=1)
     doubt = label_variance(rows, joint.ravel(), own.ravel())
     held = {}
-    for name, given in (("plain", None), ("doubted", doubt)):
+    for name, given in (("plain", np.zeros(K * m)), ("doubted", doubt)):
         held[name] = 0
         draws = np.random.default_rng(1)
         for _ in range(200):
             d = np.where(draws.random((K, m)) < p, at_one, at_zero).ravel()
-            found = joining(d, np.zeros(K * m), client, K, 10, 0.95, given)
+            found = joining(Differences(d, given), client, K, 10, 0.95)
             held[name] += all(j.difference.low <= t <= j.difference.high for j, t in zip(found, true, strict=True))
     assert held["plain"] < 170 and held["doubted"] >= 190
+
+
+# ---------------------------------------------------------------- alone is alone
+
+
+def hospitals(seed=0, n=30, others=None):
+    """Three hospitals, a number and a category with gaps; ``others`` changes what b and c measured, and their gaps."""
+    rng, rows = np.random.default_rng(seed), n * 3
+    dose, gap = rng.normal(size=rows), rng.random((2, rows)) < 0.25
+    smoking = rng.choice(["never", "former", "now"], rows).astype(object)
+    where = np.repeat(["a", "b", "c"], n)
+    y = dose + (smoking == "now") + 0.3 * rng.normal(size=rows)
+    if others is not None:
+        away = where != "a"
+        dose = np.where(away, 50.0 + 7.0 * dose, dose)
+        smoking[away] = others
+    dose[gap[0]], smoking[gap[1]] = np.nan, None
+    ill = np.where(y > np.median(y), "yes", "no")
+    return {"dose": dose, "smoking": smoking, "hospital": where, "ill": ill}
+
+
+def alone(table, impute):
+    found = fedconvex.compare(table, "ill", "hospital", impute=impute, methods=["pooled"], folds=2, progress=False)
+    mine = np.flatnonzero(found.rows.client[found.held] == 0)
+    return found, found["alone"].scores[mine], found["alone"].tuned.l2[0]
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("impute", ["median", pytest.param("mode", marks=SLOW), pytest.param("indicator", marks=SLOW)])
+def test_the_data_of_others_change_nothing_in_a_model_of_its_own(impute):
+    """Fillings, categories and scales of the others are changed; before, medians of all clients filled the gaps."""
+    first, second = (alone(hospitals(others=o), impute) for o in (None, "now"))
+    assert first[2] == second[2]
+    np.testing.assert_allclose(first[1], second[1], rtol=1e-8, atol=1e-9)
+    assert np.abs(first[0]["pooled"].scores[:5] - second[0]["pooled"].scores[:5]).max() > 1e-3
+    assert any(note.startswith("Alone, a client's missing cells are filled from its own") for note in first[0].notes)
+
+
+@pytest.mark.slow
+def test_a_model_of_its_own_is_that_of_its_own_table():
+    """Filled by hand with the median of its own training rows, standardised, solved by scikit-learn."""
+    from sklearn.linear_model import LogisticRegression
+
+    table = hospitals()
+    table.pop("smoking")
+    found, scores, l2 = alone(table, "median")
+    rows, held = found.rows, np.isin(np.arange(90), found.held)
+    mine = rows.client == 0
+    x, y = np.asarray(table["dose"])[mine], rows.y[mine]
+    train = ~held[mine]
+    x = np.where(np.isnan(x), np.nanmedian(x[train]), x)
+    x = ((x - x[train].mean()) / x[train].std())[:, None]
+    model = LogisticRegression(C=1.0 / (l2 * train.sum()), tol=1e-12, solver="newton-cholesky").fit(x[train], y[train])
+    np.testing.assert_allclose(scores, model.decision_function(x[~train]), rtol=1e-5, atol=1e-6)
+    pooled = rows.features(np.flatnonzero(~held))[mine][np.isnan(np.asarray(table["dose"])[mine])]
+    assert (pooled[:, 0] != np.nanmedian(np.asarray(table["dose"])[mine][train])).all()
+
+
+# ---------------------------------------------------------------- no features at all
+
+
+def with_a_client_of_noise(classes):
+    rng = np.random.default_rng(7)
+    pairs = []
+    for k in range(3):
+        X = rng.normal(size=(240 if k < 2 else 60, 3))
+        z = 3.0 * X[:, 0] if k < 2 else np.full(len(X), 1.5)
+        y = z + rng.normal(size=len(X))
+        pairs.append((X, np.where(y > 0.0, 1.0, -1.0) if classes == 2 else y))
+    return Federation.from_clients(pairs, ["north", "south", "west"])
+
+
+@pytest.mark.parametrize("classes", [1, pytest.param(2, marks=SLOW)])
+def test_where_no_model_beats_the_base_rate_is_said(classes, tmp_path):
+    found = fedconvex.compare(with_a_client_of_noise(classes), methods=["pooled"], folds=2, progress=False)
+    base, errors = found["base rate"], [found[name] for name in ("pooled", "alone")]
+    assert all(m.clients[2].error.value >= base.clients[2].error.value for m in errors)
+    assert found.base_rates == {"north": "clearly beaten", "south": "clearly beaten", "west": "no model beats it"}
+    said = next(s for s in found.sentences if s.startswith("The base rate"))
+    assert "clearly beaten by pooled or alone at 2 of 3 clients" in said
+    assert "at 1 no model has a lower error on the held-out rows (west)" in said
+    assert said in found.report(tmp_path / "page").read_text()
+    assert "no model beats it" in found.client_table()
+    row = next(r for r in found.clients if (r["client"], r["method"]) == ("north", "pooled"))
+    difference = errors[0].clients[0].error.value - base.clients[0].error.value
+    assert row["over_base"] == pytest.approx(difference) and row["over_base_verdict"] == "gains"
+    assert row["over_base_high"] < 0.0
+    alike = base.over_base[0]
+    assert (alike.difference.low, alike.difference.high, alike.outcome) == (0.0, 0.0, Outcome.OPEN)
+
+
+def test_standings_of_a_base_rate():
+    def join(value, outcome):
+        return Joining(Estimate(value, value - 1.0, value + 1.0), outcome)
+
+    gain, near, worse, few = (
+        join(-2.0, Outcome.GAINS), join(-0.5, Outcome.OPEN), join(0.5, Outcome.OPEN), join(-1.0, Outcome.FEW)
+    )  # fmt: skip
+    asked = [[gain, near, worse, worse, few], [worse, worse, worse, worse, few]]
+    every = [*asked, [worse, worse, worse, near, few]]
+    words = [s.value for s in standings(asked, every)]
+    assert words[:3] == ["clearly beaten", "not clearly beaten", "no model beats it"]
+    assert words[3:] == ["not clearly beaten", "too few rows to say"]

@@ -161,6 +161,7 @@ def _document(found: Comparison) -> dict[str, Any]:
         "error": found.error_name,
         "methods": methods,
         "clients": found.clients,
+        "base_rates": {str(name): words for name, words in found.base_rates.items()},
         "columns": [list(c) for c in found.rows.columns],
         "missing": [
             dict(zip(("column", "client", "missing", "rows", "filled"), g, strict=True)) for g in found.rows.gaps

@@ -18,7 +18,7 @@ from fedconvex.comparison.kinds import KINDS, Fit, Rounds, Tasks, Training, Wors
 from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.runs import OWN_L2, RUNS, Cost, carry_out
-from fedconvex.comparison.scores import label_variance, measures, row_errors
+from fedconvex.comparison.scores import errors_of, measures
 from fedconvex.comparison.splits import fold_of, held_out
 from fedconvex.comparison.tuning import Folds, Tuned, tune
 from fedconvex.comparison.verdicts import joining, worst_of
@@ -39,6 +39,9 @@ METHODS = {  # what each computes, in the order of tables; the first stands for 
     "boosting": "boosted stumps, good on the worst of several sources",
     "alone": "every client by itself",
 }
+FILLED = (
+    "Alone, a client's missing cells are filled from its own training rows; in joint models, from those of all clients."
+)
 DEFAULT = tuple(m for m in METHODS if m != "boosting")
 _EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}
 _EFFORT |= dict.fromkeys(OWN_L2, 2.0)  # of tuning; a run counts 1
@@ -259,31 +262,32 @@ def _models(
 
 
 def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits: Any, tuned: Any) -> list[Scored]:
-    """Measure every method on the held-out rows, client by client, beside the clients alone."""
+    """Measure every method on the held-out rows, client by client, beside the clients alone and the base rate."""
     rows, client = data.rows, data.rows.client[at]
-    X, scores = data.X[at], {}
+    scores = {}
     for name, (models, _) in results.items():
         if models is not None:
-            scores[name] = models.scores(X, client)
-    own = row_errors(rows, scores["alone"], at)
+            scores[name] = models.scores((data.alone if name == "alone" else data.X)[at], client)
     spots = [np.flatnonzero(client == k) for k in range(rows.K)]
-    sizes = [s.size for s in spots]
+    sizes, how = [s.size for s in spots], (rows.K, asked.min_rows, asked.level)
     code = None if rows.domain is None else rows.domain[at]
     parts = [] if code is None else [np.flatnonzero(code == q) for q in range(len(rows.domains))]
     out = []
     for name, Z in scores.items():
         kind = RUNS[name][0] if name in RUNS else name
-        errors = row_errors(rows, Z, at)
-        clients = tuple(measures(rows, Z[s], at[s], asked.level) for s in spots)
-        doubt = label_variance(rows, Z, scores["alone"])
-        joins = tuple(joining(errors, own, client, rows.K, asked.min_rows, asked.level, doubt))
+        errors, beside = errors_of(rows, Z, at), errors_of(rows, Z, at, scores["alone"])
+        whole_, *some = (
+            measures(rows, Z[s], at[s], asked.level, errors.mean(s, asked.level))
+            for s in (np.arange(at.size), *spots, *parts)
+        )
+        clients, domains = tuple(some[: rows.K]), tuple(some[rows.K :])
+        joins = tuple(joining(beside, client, *how))
+        paired = joining(beside, np.zeros(at.size, int), 1, 2, asked.level)[0]
+        gains = tuple(joining(errors_of(rows, Z, at, scores["base rate"]), client, *how, families=2))
         worst = worst_of([m.error for m in clients], sizes, asked.min_rows)
-        whole_ = measures(rows, Z, at, asked.level)
-        paired = joining(errors, own, np.zeros(at.size, int), 1, 2, asked.level, doubt)[0]
-        domains = tuple(measures(rows, Z[s], at[s], asked.level) for s in parts)
         models, cost = results[name]
         grounds = tuned.get(name, tuned.get(kind))
-        found = grounds, fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains
+        found = grounds, fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains, gains
         out.append(Scored(name, METHODS[name], *found))
     return out
 
@@ -300,6 +304,8 @@ def _notes(data: Training, asked: Settings, fits: dict[str, Fit], tuned: dict[st
         if len(lacking) > 1:
             whose = "have no training rows of some class: the intercepts of their own models are"
         notes.append(f"Alone, {shown} {whose} penalised, since without such rows it would grow without limit.")
+    if rows.alone is not None:
+        notes.append(FILLED)
     if any(isinstance(KINDS[k], Tasks) for k in fits):
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
     for name in ("mocha", "mean-regularised", "afl"):

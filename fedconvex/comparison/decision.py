@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedconvex.comparison.intervals import Estimate
 from fedconvex.comparison.runs import RUNS
-from fedconvex.comparison.scores import Estimate
-from fedconvex.comparison.verdicts import Outcome
+from fedconvex.comparison.verdicts import Outcome, Standing, standings
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["best_joint", "chosen", "decision", "listed", "span"]
+__all__ = ["beside_base", "best_joint", "chosen", "decision", "listed", "span"]
 
 PHRASES = {
     "pooled": "one model for all clients",
@@ -62,9 +62,9 @@ def decision(found: Comparison) -> list[str]:
         other = best_joint(found)
         if other == "alone":
             return ["Every client alone was the only kind of model compared."]
-        return [_against(found, found[other], stay=True), *_whom(found, found[other])]
+        return [_against(found, found[other], stay=True), *_whom(found, found[other]), *_base(found)]
     m = found[best]
-    return [_against(found, m, stay=False), *_whom(found, m), *_cheapest(found, m), *_worst(found, m)]
+    return [_against(found, m, stay=False), *_whom(found, m), *_base(found), *_cheapest(found, m), *_worst(found, m)]
 
 
 def _phrase(m: Scored) -> str:
@@ -97,7 +97,34 @@ def _whom(found: Comparison, m: Scored) -> list[str]:
         least = f"fewer than {found.settings.min_rows} held-out rows, too few to say ({listed(few)})"
         parts += [_count(few, f"has {least}", f"have {least}")]
     text = f"Of {found.rows.K} clients, {', '.join(parts[:-1])} and {parts[-1]}"
-    return [f"{text}; all these verdicts hold together at {100.0 * found.settings.level:g} % confidence."]
+    held = f"{100.0 * found.settings.level:g} % confidence"
+    return [f"{text}; all these verdicts, and the intervals of the differences, hold together at {held}."]
+
+
+def beside_base(found: Comparison) -> list[Standing]:
+    """Return how each client's base rate stands beside the chosen joint model and the client's own."""
+    models = [m for m in found.methods if m.name != "base rate"]
+    return standings([found[n].over_base for n in (best_joint(found), "alone")], [m.over_base for m in models])
+
+
+def _base(found: Comparison) -> list[str]:
+    """Say where a model is better than no features at all, and where none is."""
+    stands = beside_base(found)
+    by = {s: [n for n, x in zip(found.rows.names, stands, strict=True) if x is s] for s in Standing}
+    known = found.rows.K - len(by[Standing.FEW])
+    if not known:
+        return []
+    what = "share of each class" if found.rows.classifies else "mean target"
+    text = (
+        f"The base rate, the {what} at each client without any features, is clearly beaten by {best_joint(found)} or "
+    )
+    text += f"alone at {len(by[Standing.BEATEN]) or 'none'} of {known} client{'s' if known > 1 else ''}"
+    if by[Standing.BEST]:
+        text += f"; at {len(by[Standing.BEST])} no model has a lower error on the held-out rows"
+        text += f" ({listed(by[Standing.BEST])})"
+    if by[Standing.OPEN]:
+        text += f"; at {len(by[Standing.OPEN])} the difference is not clear ({listed(by[Standing.OPEN])})"
+    return [f"{text}. Intervals of these differences hold together at {100.0 * found.settings.level:g} % confidence."]
 
 
 def _count(names: Sequence[Any], one: str, more: str) -> str:

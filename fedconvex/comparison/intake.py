@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedconvex._check import bad, wrong_type
 from fedconvex.comparison.rows import Rows, checked, classes_of, labelled, rows_of
@@ -76,10 +77,28 @@ def rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str, clients
             encoded[fitted.columns] = fitted.matrix(frame, unknown="zero")
         return encoded[fitted.columns]
 
+    def alone(train: np.ndarray) -> Any:
+        fitted = columns.fit(frame.take(train), standardise=False, centre=False)
+        return _filled_alone(columns, fitted, frame, code, train)
+
     y, loss, classes = _target(columns.target(frame), columns.labels, loss)
     found = Rows(title, features, y, code, tuple(names.tolist()), domain, known, loss, classes)
     gaps = tuple(columns.gaps(frame, [str(name) for name in names.tolist()], code))
-    return checked(replace(found, columns=tuple(columns.listed()), gaps=gaps))
+    filled = alone if columns.impute is not None and gaps else None
+    return checked(replace(found, columns=tuple(columns.listed()), gaps=gaps, alone=filled))
+
+
+def _filled_alone(columns: Columns, fitted: Columns, frame: Frame, code: np.ndarray, train: np.ndarray) -> Any:
+    """Return the features of all rows, laid out as fitted, each client's gaps filled from its own training rows.
+
+    Categories that a client's training rows lack are columns of zeros there, to which its own model gives no weight.
+    """
+    parts = []
+    for k in range(int(code.max()) + 1):
+        mine = columns.fit(frame.take(train[code[train] == k]), standardise=False, centre=False)
+        fills = tuple(replace(c, fill=own.fill) for c, own in zip(fitted.columns, mine.columns, strict=True))
+        parts.append(replace(fitted, columns=fills).matrix(frame.take(np.flatnonzero(code == k)), unknown="zero"))
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
 def _target(y: np.ndarray, labels: Any, loss: Any) -> tuple[np.ndarray, Any, Any]:

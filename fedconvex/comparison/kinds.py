@@ -43,10 +43,15 @@ class Training:
         return design(self.rows, self.X, self.train)
 
     @cached_property
+    def alone(self) -> Any:
+        """Features of all rows as their clients see them that are by themselves."""
+        return self.X if self.rows.alone is None else self.rows.alone(self.train)
+
+    @cached_property
     def own(self) -> list[Design]:
-        """Every client's training rows, standardised by themselves."""
+        """Every client's training rows, filled and standardised by themselves."""
         ends = np.searchsorted(self.rows.client[self.train], np.arange(self.rows.K + 1)).tolist()
-        return [design(self.rows, self.X, self.train[a:b]) for a, b in itertools.pairwise(ends)]
+        return [design(self.rows, self.alone, self.train[a:b]) for a, b in itertools.pairwise(ends)]
 
     @property
     def outputs(self) -> int:
@@ -78,6 +83,10 @@ class Fit(NamedTuple):
 @dataclass(frozen=True)
 class Shared:
     """One model for all clients: the minimum over all rows, the pooled optimum."""
+
+    def features(self, data: Training) -> Any:
+        """Return the features that models of this kind are for."""
+        return data.X
 
     def path(self, data: Training, l2s: Sequence[float]) -> Iterator[Models]:
         """Yield models for decreasing l2."""
@@ -202,7 +211,11 @@ def learned(lam: float, K: int) -> Relation:
 
 @dataclass(frozen=True)
 class Alone(Shared):
-    """Every client by itself: its own rows, scaling, folds and l2."""
+    """Every client by itself: its own rows, fillings, scaling, folds and l2."""
+
+    def features(self, data: Training) -> Any:
+        """Return the features that models of this kind are for."""
+        return data.alone
 
     def path(self, data: Training, l2s: Sequence[float]) -> Iterator[Models]:
         """Yield models for decreasing l2."""

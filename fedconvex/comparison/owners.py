@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, instance, real, whole
+from fedconvex.comparison.intervals import mean_of
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
@@ -18,8 +18,6 @@ from fedconvex.problems import Problem
 from fedconvex.vertical_federation import VerticalFederation, owners_rows, owners_widths, planned_join
 
 __all__ = ["OwnersComparison", "WithoutOwner", "compare_owners"]
-
-_TAIL = 1.96  # standard errors, for 95 %
 
 
 class Interval(NamedTuple):
@@ -55,7 +53,7 @@ class WithoutOwner(NamedTuple):
     score : float
         Accuracy, or R^2, on the same rows.
     change : Interval
-        Of the held-out loss, from that of all owners: with 95 % limits, rows taken as independent.
+        Of the held-out loss, from that of all owners: with 95 % limits, Student's, rows taken as independent.
     """
 
     name: str
@@ -319,6 +317,5 @@ def _judged(loss: Any, Z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _mean(x: np.ndarray) -> Interval:
-    """Return the mean with 95 % limits, rows taken as independent."""
-    mean, half = float(x.mean()), _TAIL * float(x.std(ddof=1)) / math.sqrt(x.size)
-    return Interval(mean, mean - half, mean + half)
+    """Return the mean with 95 % limits, Student's, rows taken as independent."""
+    return Interval(*mean_of(x, 0.95))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.comparison.decision import decision
+from fedconvex.comparison.decision import beside_base, decision
 from fedconvex.comparison.page import write_page
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.scores import Measures
@@ -43,6 +43,7 @@ class Scored(NamedTuple):
     models: Any  # `scores(X, client)` of rows
     scores: np.ndarray  # of the held-out rows
     domains: tuple[Measures, ...] = ()  # where rows have domains
+    over_base: tuple[Joining, ...] = ()  # its errors less those of the base rate, client by client
 
     def worst_domain(self, least: int) -> int | None:
         """Return the number of the domain of largest error among those with enough rows, None without such a one."""
@@ -108,10 +109,15 @@ class Comparison:
         return decision(self)
 
     @property
+    def base_rates(self) -> dict[Any, str]:
+        """How the base rate stands, by client: clearly beaten, not clearly beaten, or beaten by no model."""
+        return {name: s.value for name, s in zip(self.rows.names, beside_base(self), strict=True)}
+
+    @property
     def clients(self) -> list[dict[str, Any]]:
         """One row per client and method: held-out rows, errors with intervals, and whether the client gains."""
         return [
-            {"client": name, "method": m.name, **_client(self.rows, m.clients[k], m.joins[k], int(self.train_rows[k]))}
+            {"client": name, "method": m.name, **_client(self.rows, m, k, int(self.train_rows[k]))}
             for k, name in enumerate(self.rows.names)
             for m in self.methods
         ]
@@ -163,12 +169,13 @@ class Comparison:
         return f"<p>{html.escape(self.decision)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _client(rows: Rows, m: Measures, join: Joining, train: int) -> dict[str, Any]:
+def _client(rows: Rows, method: Scored, k: int, train: int) -> dict[str, Any]:
     """Return the figures of a client under a method."""
+    m, join, over = method.clients[k], method.joins[k], method.over_base[k]
     out: dict[str, Any] = {"train_rows": train, "test_rows": m.rows, "base_rate": m.base}
     named = {"log_loss" if rows.classifies else "squared_error": m.error}
     named |= {"accuracy": m.accuracy, "auc": m.auc, "bias": m.bias} if rows.classifies else {"rmse": m.rmse}
-    for name, e in {**named, "difference": join.difference}.items():
+    for name, e in {**named, "difference": join.difference, "over_base": over.difference}.items():
         out |= {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
     out |= {"calibration_error": m.calibration} if rows.classifies else {"r2": m.r2}
-    return out | {"verdict": join.outcome.value}
+    return out | {"verdict": join.outcome.value, "over_base_verdict": over.outcome.value}

@@ -47,6 +47,8 @@ class Rows:
         What the labels stand for; None for a real target.
     columns : tuple of (name, what became of it, note)
         Of a table.
+    alone : function or None
+        Like ``features``, but a client's missing cells are filled from its own training rows; None where none are.
     """
 
     title: str
@@ -60,6 +62,7 @@ class Rows:
     classes: tuple[Any, ...] | None
     columns: tuple[tuple[str, str, str], ...] = ()
     gaps: tuple[tuple[str, str, int, int, str], ...] = ()  # column, client, missing cells, rows, what fills them
+    alone: Callable[[np.ndarray], Any] | None = None
 
     @property
     def K(self) -> int:

@@ -7,62 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 from scipy.stats import rankdata
 
+from fedconvex.comparison.intervals import UNKNOWN, Differences, Estimate, Losses, Products, mean_of
 from fedconvex.comparison.rows import Rows
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.report.fairness import wilson_interval
 
 __all__ = [
-    "Estimate",
     "Measures",
     "auc_of",
     "calibration_bins",
+    "errors_of",
     "label_variance",
-    "mean_of",
     "measures",
-    "row_errors",
     "row_losses_of",
 ]
 
 BINS = 10
-_DOUBTS = 20  # rows that a variance known beforehand counts for
-
-
-class Estimate(NamedTuple):
-    """A number with its interval; NaN where there is none."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a number."""
-        return math.isfinite(self.value)
-
-    def shown(self, sign: str = "") -> tuple[str, str, str]:
-        """Return the number and the ends of its interval as text, with as many places as the interval tells.
-
-        Examples
-        --------
-        >>> from fedconvex.comparison.scores import Estimate
-        >>> Estimate(0.58812, 0.3991, 0.7771).shown(), Estimate(-0.004, -0.011, 0.003).shown("+")
-        (('0.59', '0.40', '0.78'), ('-0.0040', '-0.0110', '+0.0030'))
-        >>> Estimate(-0.0301, -0.06, -0.0004).shown("+")
-        ('-0.0301', '-0.0600', '-0.0004')
-        """
-        half = 0.5 * (self.high - self.low)
-        if not (math.isfinite(half) and half > 1e-4 * abs(self.value)):
-            return tuple(f"{v:{sign},.0f}" if 1e3 <= abs(v) < 1e12 else f"{v:{sign}.3g}" for v in self)  # type: ignore[return-value]
-        places = min(max(0, 1 - math.floor(math.log10(half))), 12)
-        places += any(v != 0.0 and round(v, places) == 0.0 for v in (self.low, self.high))  # on which side of 0 it ends
-        return tuple(f"{v:{sign}z,.{places}f}" for v in self)  # type: ignore[return-value]
-
-
-UNKNOWN = Estimate(math.nan)
 
 
 class Measures(NamedTuple):
@@ -92,26 +56,47 @@ def row_losses_of(rows: Rows, Z: np.ndarray, at: np.ndarray) -> np.ndarray:
     return losses_at(rows.loss, Z, rows.y[at])
 
 
-def row_errors(rows: Rows, Z: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return what is compared, row by row, (m,): the log loss, or the squared error of a real target."""
-    return row_losses_of(rows, Z, at) if rows.classifies else (Z - rows.y[at]) ** 2
-
-
-def measures(rows: Rows, Z: np.ndarray, at: np.ndarray, level: float) -> Measures:
-    """Measure scores of rows.
+def errors_of(rows: Rows, Z: np.ndarray, at: np.ndarray, than: np.ndarray | None = None) -> Any:
+    """Return the errors of rows, whose `mean` has an interval: log losses, or squared errors of a real target.
 
     Parameters
     ----------
     rows : Rows
     Z : array (m,) or (m, C)
+        Scores.
+    at : int array (m,)
+        Numbers of the rows.
+    than : array like Z, optional
+        Scores of another model, whose errors are subtracted.
+    """
+    if rows.classifies:
+        loss, doubt = row_losses_of(rows, Z, at), label_variance(rows, Z, than)
+        return Losses(loss, doubt) if than is None else Differences(loss - row_losses_of(rows, than, at), doubt)
+    y, client = rows.y[at], rows.client[at]
+    if than is None:
+        left = Z - y
+        return Products.of(left, left, client)
+    return Products.of(Z - than, (Z - y) + (than - y), client)  # e^2 - f^2 = (e - f)(e + f)
+
+
+def measures(rows: Rows, Z: np.ndarray, at: np.ndarray, level: float, error: Estimate | None = None) -> Measures:
+    """Return how good scores are.
+
+    Parameters
+    ----------
+    rows : Rows
+    Z : array (m,) or (m, C)
+        Scores.
     at : int array (m,)
         Numbers of the rows.
     level : float
         Of every interval by itself: Student's t for means, Wilson's for accuracy, Newcombe's for the AUC.
+    error : Estimate, optional
+        The mean error, where more rows than these tell how far errors are spread; else these rows alone do.
     """
     if not at.size:
         return Measures(0, math.nan, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, math.nan, UNKNOWN, math.nan)
-    y, error = rows.y[at], mean_of(row_errors(rows, Z, at), level)
+    y, error = rows.y[at], errors_of(rows, Z, at).mean(np.arange(at.size), level) if error is None else error
     error = error._replace(low=max(error.low, 0.0))  # neither losses nor squares are below zero
     if not rows.classifies:
         root = Estimate(*(math.sqrt(max(v, 0.0)) if v == v else v for v in error))
@@ -125,50 +110,38 @@ def measures(rows: Rows, Z: np.ndarray, at: np.ndarray, level: float) -> Measure
     if not rows.binary:
         sure, hit = P.max(axis=1), (np.argmax(P, axis=1) == y).astype(float)
         base = float(np.bincount(y.astype(int)).max() / at.size)
-        bias, off = mean_of(sure - hit, level), _calibration(sure, hit)
+        bias, off = _bias(sure, hit, level), _calibration(sure, hit)
         return Measures(at.size, base, error, accuracy, UNKNOWN, bias, off, UNKNOWN, math.nan)
     hit = (y > 0.0).astype(float)
-    bias, off = mean_of(P - hit, level), _calibration(P, hit)
+    bias, off = _bias(P, hit, level), _calibration(P, hit)
     return Measures(at.size, float(hit.mean()), error, accuracy, auc_of(y, Z, level), bias, off, UNKNOWN, math.nan)
 
 
-def label_variance(rows: Rows, Z: np.ndarray, own: np.ndarray) -> np.ndarray | None:
-    """Return the variance of the difference of two models' losses over the label of every row, (m,).
+def label_variance(rows: Rows, Z: np.ndarray, than: np.ndarray | None = None) -> np.ndarray:
+    """Return the variance of the log loss, or of the difference of two models', over the label of every row, (m,).
 
-    Labels are drawn with the mean of the probabilities that both models give them. None for a real target.
+    Labels are drawn with the probabilities that the model gives them, or with the mean of both models'.
 
     Parameters
     ----------
     rows : Rows
-    Z, own : array (m,) or (m, C)
+        Of classes.
+    Z, than : array (m,) or (m, C)
         Scores of the models.
     """
-    if not rows.classifies:
-        return None
-    P = 0.5 * (np.asarray(rows.loss.probabilities(Z)) + np.asarray(rows.loss.probabilities(own)))
+    P = np.asarray(rows.loss.probabilities(Z))
+    P = P if than is None else 0.5 * (P + np.asarray(rows.loss.probabilities(than)))
     P = P if P.ndim == 2 else np.column_stack([1.0 - P, P])
     labels = [-1.0, 1.0] if rows.binary else range(P.shape[1])
     y = [np.full(len(P), float(label)) for label in labels]
-    D = np.column_stack([losses_at(rows.loss, Z, v) - losses_at(rows.loss, own, v) for v in y])
+    D = np.column_stack([losses_at(rows.loss, Z, v) for v in y])
+    D = D if than is None else D - np.column_stack([losses_at(rows.loss, than, v) for v in y])
     return np.asarray((P * (D - (P * D).sum(axis=1, keepdims=True)) ** 2).sum(axis=1))
 
 
-def mean_of(v: np.ndarray, level: float, doubt: np.ndarray | None = None) -> Estimate:
-    """Return the mean of independent numbers with its interval by Student's t; no interval for a single one.
-
-    ``doubt`` holds variances of the numbers that are known otherwise: their mean counts as `_DOUBTS` more rows where
-    it is larger than the variance of the numbers themselves.
-    """
-    if v.size == 0:
-        return UNKNOWN
-    mean = float(v.mean())
-    if v.size == 1:
-        return Estimate(mean)
-    square = float(v.var(ddof=1))
-    if doubt is not None:
-        square = max(square, (v.size * square + _DOUBTS * float(doubt.mean())) / (v.size + _DOUBTS))
-    half = float(stdtrit(v.size - 1, 0.5 + 0.5 * level)) * math.sqrt(square / v.size)
-    return Estimate(mean, mean - half, mean + half)
+def _bias(P: np.ndarray, hit: np.ndarray, level: float) -> Estimate:
+    """Return the mean of probabilities less hits; the variance that probabilities imply counts as twenty rows more."""
+    return mean_of(P - hit, level, float((P * (1.0 - P)).mean()))
 
 
 def auc_of(y: np.ndarray, z: np.ndarray, level: float) -> Estimate:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from fedconvex.comparison.decision import best_joint, span
-from fedconvex.comparison.scores import Estimate
+from fedconvex.comparison.decision import beside_base, best_joint, span
+from fedconvex.comparison.intervals import Estimate
 from fedconvex.comparison.verdicts import Outcome
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def cost_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
 def client_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
     """Return the heads and rows of the table of clients: the method that was chosen beside every client alone."""
     best, alone = found[best_joint(found)], found["alone"]
-    heads = ["client", "training", "held out", "base rate" if found.rows.classifies else "mean"]
-    heads += ["alone", best.name, "difference", "verdict"]
-    cells = []
+    heads = ["client", "training", "held out", "share" if found.rows.classifies else "mean"]
+    heads += ["base rate", "alone", best.name, "difference", "verdict", "base rate is"]
+    cells, base, stands = [], found["base rate"], beside_base(found)
     for k, name in enumerate(found.rows.names):
         mine, join = best.clients[k], best.joins[k]
         counts = [int(found.train_rows[k]), int(found.test_rows[k])]
-        errors = [alone.clients[k].error, mine.error, join.difference]
+        errors = [base.clients[k].error, alone.clients[k].error, mine.error, join.difference]
         if join.outcome is Outcome.FEW:  # an interval would say little, at length
             errors = [Estimate(e.value) for e in errors]
-        cells.append([str(name), *counts, mine.base, *map(span, errors), join.outcome.value])
+        cells.append([str(name), *counts, mine.base, *map(span, errors), join.outcome.value, stands[k].value])
     return heads, cells

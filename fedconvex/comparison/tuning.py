@@ -75,8 +75,9 @@ def tune(kind: Any, data: Training, folds: Folds, least: int, tell: Callable[[fl
         out = np.flatnonzero(fold == part)
         held = train[out]
         inner = folds.inner[part]
+        X = kind.features(inner)[held]
         for j, models in enumerate(kind.path(inner, l2s)):
-            losses[j, out] = row_losses_of(rows, models.scores(inner.X[held], rows.client[held]), held)
+            losses[j, out] = row_losses_of(rows, models.scores(X, rows.client[held]), held)
             tell((i + (j + 1.0) / len(l2s)) / parts.size)
     known = np.flatnonzero(fold >= 0)
     if not known.size:

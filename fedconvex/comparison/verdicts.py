@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.comparison.scores import Estimate, mean_of
+from fedconvex.comparison.intervals import Estimate
 
-__all__ = ["Joining", "Outcome", "joining", "worst_of"]
+__all__ = ["Joining", "Outcome", "Standing", "joining", "standings", "worst_of"]
 
 
 class Outcome(enum.Enum):
@@ -23,6 +23,15 @@ class Outcome(enum.Enum):
     FEW = "too few rows to say"
 
 
+class Standing(enum.Enum):
+    """How the base rate of a client, which uses no features, stands beside models; the value is how it reads."""
+
+    BEATEN = "clearly beaten"
+    OPEN = "not clearly beaten"
+    BEST = "no model beats it"
+    FEW = "too few rows to say"
+
+
 class Joining(NamedTuple):
     """A client under a model, less the same client alone, on its held-out rows."""
 
@@ -30,48 +39,38 @@ class Joining(NamedTuple):
     outcome: Outcome
 
 
-def joining(
-    errors: np.ndarray, own: np.ndarray, client: np.ndarray, K: int, least: int, level: float, doubt: Any = None
-) -> list[Joining]:
+def joining(errors: Any, client: np.ndarray, K: int, least: int, level: float, families: int = 1) -> list[Joining]:
     """Return for every client what it gains or loses.
 
     Parameters
     ----------
-    errors, own : array (m,)
-        Errors of the held-out rows under the model, and under the clients' own models: paired.
+    errors : `intervals.Differences` or `intervals.Products`
+        Errors of the held-out rows under the model, less those of the same rows under another.
     client : int array (m,)
     K : int
     least : int
         Rows below which nothing is said.
     level : float
         Of all intervals together: those of J clients are of level 1 - (1 - level)/J each (Bonferroni).
-    doubt : array (m,), optional
-        Variance of the difference over the labels that a row may have: `scores.label_variance`.
-
-    Notes
-    -----
-    Differences of log losses are skewed: a model that is too sure is a little better in most rows and much worse in
-    few, and a sample without any of these has next to no variance. Student's intervals of 10 to 50 rows of 10 to 20
-    clients, which should all hold in 95 % of the samples, did so in 64 % to 96 %. What a row would have lost with
-    another label is known, however: the mean of ``doubt`` counts as the variance of twenty more rows, and they all held
-    in 94 % or more.
+    families : int
+        How many models are compared with the other one in one breath: J counts each client as often.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from fedconvex.comparison.intervals import Differences
     >>> from fedconvex.comparison.verdicts import joining
-    >>> better = np.r_[np.tile([0.1, 0.2], 10), 0.1]
-    >>> found = joining(better, better + 0.5, np.r_[np.zeros(20, int), 1], 2, 10, 0.95)
+    >>> better = Differences(np.tile([-0.4, -0.6, -0.5], 7), np.zeros(21))
+    >>> found = joining(better, np.r_[np.zeros(20, int), 1], 2, 10, 0.95)
     >>> [j.outcome.value for j in found]
     ['gains', 'too few rows to say']
     """
     counts = np.bincount(client, minlength=K)
     judged = int((counts >= least).sum())
-    each = 1.0 - (1.0 - level) / max(judged, 1)
+    each = 1.0 - (1.0 - level) / max(families * judged, 1)
     out = []
     for k in range(K):
-        mine = client == k
-        found = mean_of(errors[mine] - own[mine], each, None if doubt is None else doubt[mine])
+        found = errors.mean(np.flatnonzero(client == k), each)
         if counts[k] < least:
             out.append(Joining(Estimate(found.value), Outcome.FEW))
         elif found.high < 0.0:
@@ -80,6 +79,29 @@ def joining(
             out.append(Joining(found, Outcome.LOSES))
         else:
             out.append(Joining(found, Outcome.OPEN))
+    return out
+
+
+def standings(asked: Sequence[Sequence[Joining]], every: Sequence[Sequence[Joining]]) -> list[Standing]:
+    """Return how each client's base rate stands.
+
+    Parameters
+    ----------
+    asked : sequence of sequences of Joining
+        By model and client: errors less those of the base rate, of the models whose intervals hold together. It is
+        clearly beaten where one of them gains.
+    every : sequence of sequences of Joining
+        The like for all models. Where none has a lower error on the held-out rows, no model beats it.
+    """
+    out = []
+    for some, others in zip(zip(*asked, strict=True), zip(*every, strict=True), strict=True):
+        if some[0].outcome is Outcome.FEW:
+            out.append(Standing.FEW)
+        elif any(j.outcome is Outcome.GAINS for j in some):
+            out.append(Standing.BEATEN)
+        else:
+            none = all(not j.difference.value < 0.0 for j in others)
+            out.append(Standing.BEST if none else Standing.OPEN)
     return out
 
 

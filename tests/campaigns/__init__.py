@@ -51,6 +51,8 @@ CAMPAIGNS = {
     "bounds": Campaign("test_bounds:violation_trial", "exact expectations above a bound of FedAvg", 60),
     "certificates": Campaign("test_solve:certificate_trial", "lower bounds above the minimum, badly conditioned", 50),
     "composite": Campaign("test_composite:composite_trial", "gaps of penalised problems below the suboptimality", 40),
+    "compare-classes": Campaign("campaigns.joining:trial_classes", "intervals of `compare`, held together", 2),
+    "compare-real": Campaign("campaigns.joining:trial_real", "intervals of `compare`, held together", 4),
     "conform": Campaign(
         "test_conformance:correct_trial", "correct implementations that are read as something else", 12
     ),
