@@ -355,3 +355,27 @@ def test_fields_of_messages_are_checked():
 @pytest.mark.parametrize("name", {type(EVERY[name]).__name__: name for name in SHARED}.values())
 def test_fields_of_all_methods_are_checked(name):
     check_fields(name)
+
+
+@pytest.mark.slow
+def test_statistics_that_cannot_be_are_refused_by_name():
+    """A place outside of an array, counts of other rows, bounds below zero: no raw error, and no wrapped index."""
+    cases = {"FedMultiBoost": [-1, 99], "IRMv1": [-1.0, 99.0, np.nan], "ProgressiveHedging": [-1.0], "AFL": [-1, 5]}
+    for name, values in cases.items():
+        fed, make = shared(name, kinds(name)[0], False)
+        if name == "AFL":
+            domains = np.arange(fed.n) % 2
+            fed = Federation(fed.X, fed.y, fed.ptr, fed.labels, domains, np.array(["a", "b"]))
+        method = methods.ProgressiveHedging() if name == "ProgressiveHedging" else EVERY[name]  # which looks for rho
+        for value in values:
+            plain = in_process([Site(method, make, fed.subset([k])) for k in range(fed.K)])
+
+            def ask(t, requests, plain=plain, value=value):
+                answers = plain(t, requests)
+                if 1 in answers and "statistic" in answers[1]:
+                    answers[1]["statistic"] = np.full_like(answers[1]["statistic"], value)
+                return answers
+
+            with warnings.catch_warnings(), pytest.raises(ConnectionError, match=f"{fed.labels[1]}: .*refused"):
+                warnings.simplefilter("ignore")
+                run(method, Roster.of(make, fed, patience=1, required=()), transport=ask, rounds=1)

@@ -16,7 +16,7 @@ from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, 
 from fedconvex.remote.messages import Refused, forms
 from fedconvex.solvers.gaussians import packed_size
 
-__all__ = ["FIELDS", "check_measured", "check_message"]
+__all__ = ["FIELDS", "check_measured", "check_message", "check_statistic"]
 
 _FLOATS = np.dtype(np.float64)
 Shapes = tuple[tuple[int, ...], ...]
@@ -143,3 +143,22 @@ def _measured(method: Any, problem: Any) -> list[set[str]]:
         return [*plain, {"moments"}] if traits(problem.loss).quadratic else plain
     kinds = {EQUILIBRIUM: {"w", "own"}, POSTERIOR: {"precision", "shift"}, ENSEMBLE: {"w", "alpha"}}
     return [kinds[learns]] if learns in kinds else plain
+
+
+def check_statistic(problem: Any, k: int, name: str, a: np.ndarray) -> str:
+    """Return what a client's statistic must be and is not, or nothing: places in arrays, counts, bounds, bases."""
+    mass = float(problem.federation.masses[k])
+    with np.errstate(all="ignore"):
+        if not np.isfinite(a).all():
+            return "be finite"
+        if name == "client_domain" and (a.size != 1 or a.item() not in range(problem.p)):
+            return f"be a domain, 0 to {problem.p - 1}"
+        if name == "environment" and (a.ravel()[0] not in range(problem.n_environments) or not 0.0 < a.ravel()[1]):
+            return f"be an environment, 0 to {problem.n_environments - 1}, and its rows"
+        if name == "domain_counts" and ((a < 0).any() or abs(float(a.sum()) - mass) > 1e-6 * mass):
+            return f"be counts of {mass:g} rows"
+        if name in ("smoothness", "convexity", "squared_norm") and (a < 0).any():
+            return "not be negative"
+        if name == "row_space" and (len(a) > a.shape[1] or np.abs(a @ a.T - np.eye(len(a))).max(initial=0.0) > 1e-6):
+            return "be an orthonormal basis"
+    return ""

@@ -21,6 +21,7 @@ from fedconvex.remote.desk import Desk, invitation
 from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums, masked_form, summed
 from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
 from fedconvex.remote.places import Placed
+from fedconvex.remote.questions import check_statistic
 from fedconvex.remote.reports import statistic_of
 from fedconvex.traits import REFUSE, RENORMALISE, lost_reply
 
@@ -133,6 +134,10 @@ class SiteEngine(Engine):
             told, forms = self._hidden_statistic(name, told, form) if self.hides else (told, {"statistic": form})
             asked = {k: dict(told) for k in range(clients.K)}
             found = self.desk.collect(STATISTIC, -1, asked, dict.fromkeys(asked, forms), self.desk.patience)
+            for k in [] if self.hides else list(found):
+                if must := check_statistic(server, k, name, found[k]["statistic"]):
+                    self.desk.note(-1, k, f"answer refused: its {name} must {must}")
+                    del found[k]
             self.desk.need(found, range(clients.K), -1, f"the statistic {name!r}")
             answers = [found[k] for k in range(clients.K)]
             server._answers[name] = [a["statistic"] for a in answers] if not self.hides else self._sum(answers, form)

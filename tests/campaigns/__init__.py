@@ -79,6 +79,8 @@ CAMPAIGNS = {
     "owners": Campaign("test_verify_vertical:owners_trial", "blocks above their rate, or that grow otherwise", 20),
     "planted": Campaign("campaigns.planted:trial", "errors planted in sources that no test notices", 1),
     "properties": Campaign("campaigns.properties:property_trial", "counterexamples of a hypothesis test", 1),
+    "messages-to-servers": Campaign("campaigns.messages:server_trial", "answers that end a run with a raw error", 1),
+    "messages-to-sites": Campaign("campaigns.messages:site_trial", "requests that are answered, or end a site", 1),
     "sites": Campaign("campaigns.sites:contract_trial", "sites whose states are not those of one process", 3),
     "site-restarts": Campaign("campaigns.sites:required_trial", "bits that crashes of required sites change", 2),
     "site-faults": Campaign("campaigns.sites:fault_trial", "sums that lost, late or repeated answers spoil", 2),
