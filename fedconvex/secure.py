@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, equal_by_type, instance, numeric, whole, wrong_type
-from fedconvex.kernels import averages
+from fedconvex._check import bad, instance, numeric, whole, wrong_type
+from fedconvex.sums import PlainSums, as_sums
 
 __all__ = ["Circle", "Party", "PlainSums", "SecureSums", "agreement", "as_sums", "decode", "encode", "sum_of"]
 
@@ -241,28 +241,6 @@ class Masked(NamedTuple):
         """Numbers that the server passes on: everybody gets the keys of the others."""
         R, m, size = self.keys.shape
         return R * m * (m - 1) * size
-
-
-@equal_by_type
-class PlainSums(NamedTuple):
-    """The clients' answers reach the server, which adds them."""
-
-    def send(self, reply: Any, ids: np.ndarray, draws: Any) -> Any:
-        """Return the reply."""
-        return reply
-
-    def add(self, reply: Any, p: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-        """Return sum beta w/sum beta (R, *model), sum beta (R,), and the sums of losses and counts (R, p)."""
-        total, losses, counts = (np.add.reduce(x, axis=1) for x in (reply.beta, reply.losses, reply.counts))
-        q = reply.beta / (total if (total > 0.0).all() else np.where(total > 0.0, total, 1.0))[:, None]
-        return averages.over_clients(q, reply.w), total, losses, counts
-
-
-def as_sums(who: str, x: Any) -> Any:
-    """Return a way in which the server learns sums."""
-    if isinstance(x, type) or not hasattr(x, "send"):
-        raise wrong_type(who, "be PlainSums() or SecureSums()", f"{x!r}")
-    return x
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ FLOORS = [
     {"fitted"},
     {"kernels"},
     {"solvers"},
-    {"constants"},
+    {"constants", "sums"},
     {"problems", "secure"},
     {"preprocessing"},
     {"methods", "theory"},

@@ -16,7 +16,7 @@ import pytest
 
 from fedconvex import FedAvg, Federation, FedProx, Logistic, Problem, run
 from fedconvex.driver.returns import leaves
-from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, DynamicFedAvg, FedSAM, ServerSGD
+from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, DynamicFedAvg, FedSAM, SecureSums, ServerSGD
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Roster, SiteWarning
 
@@ -256,6 +256,7 @@ def test_arguments_are_checked():
         (lambda: averaging_client(SCAFFOLD(step_size=0.1), make, load), TypeError),
         (lambda: averaging_strategy(AFL(step_size=0.1, domain_step_size=0.1)), TypeError),
         (lambda: averaging_strategy(3), TypeError),
+        (lambda: averaging_client(FedAvg(step_size=0.1, sums=SecureSums()), make, load), ValueError),
     ):
         with pytest.raises(error, match="must"):
             call()

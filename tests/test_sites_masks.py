@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from fedconvex import Federation, Logistic, Problem, run
+from fedconvex import Federation, FedSGD, Logistic, Problem, run
 from fedconvex.methods import AgnosticFedAvg, FedMultiBoost, SecureSums
 from fedconvex.remote import Limits, Roster, SiteWarning, in_process
 from fedconvex.remote import Site as LimitedSite
@@ -164,3 +165,15 @@ def test_boosting_under_masks_is_refused_over_sites():
     fed, make = shared("FedMultiBoost", "classifiers", False)
     with pytest.raises(ValueError, match="what all clients of a round have drawn"):
         run(FedMultiBoost(step_size=0.1, sums=SecureSums(30)), Roster.of(make, fed), transport=lambda t, r: {})
+
+
+def test_sums_by_domain_that_are_one_sites_are_told():
+    """Every site a domain: the loss of each is in the open, and the run says so; not where domains are shared."""
+    fed, make, method = pair()
+    with pytest.warns(SiteWarning, match="every site is a domain of its own: .* the loss of each site"):
+        run(method, Roster.of(make, fed), transport=watched(fed, make, method)[1], rounds=1, tol=0)
+    ones = Federation(fed.X, fed.y, fed.ptr, fed.labels, np.zeros(fed.n, dtype=np.int64), np.array(["all"]))
+    for given, how in ((ones, method), (fed, FedSGD(step_size=0.1, sums=SecureSums(40)))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SiteWarning)
+            run(how, Roster.of(make, given), transport=watched(given, make, how)[1], rounds=1, tol=0)

@@ -15,11 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import Flag
-from fedconvex.methods.parts import automatic_steps, averaging, local_work, optimizers, participation, step_sizes
+from fedconvex.methods.parts import (
+    automatic_steps,
+    averaging,
+    local_work,
+    optimizers,
+    participation,
+    pooled_sums,
+    step_sizes,
+)
 from fedconvex.methods.parts.averaging import Message, Reply
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem, Problem
+from fedconvex.sums import PlainSums
 from fedconvex.traits import Traits
 
 __all__ = ["FedAvg"]
@@ -58,6 +68,9 @@ class FedAvg(local_work.AveragedWork):
         Keep the averaged local iterates of every round in ``state.shadow`` (R, tau, *model), and their mean objective
         in the trace as ``shadow_value``: (1/tau) sum_k F(wbar^{t,k}), k = 1, ..., tau. All clients must take equally
         many steps.
+    sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
+        How the server learns the sums over clients: from the answers, or from masked vectors that reveal nothing else
+        (``pip install 'fedconvex[secure]'``).
 
     Raises
     ------
@@ -88,6 +101,14 @@ class FedAvg(local_work.AveragedWork):
     participation: participation.AnyParticipation = 1.0
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
     shadow: Flag = False
+    sums: pooled_sums.Sums = PlainSums()
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        pooled_sums.check_fit(self)
+        if self.shadow and pooled_sums.hides(self):
+            raise bad("FedAvg.shadow", "be False with SecureSums", "True", "local iterates of clients are not sums")
 
     init = averaging.init  # 1
     broadcast = averaging.broadcast  # 2
@@ -96,16 +117,18 @@ class FedAvg(local_work.AveragedWork):
         w, path = self.local_models(problem, message.w, clients, draws, self.shadow)  # 3, 4
         return Reply(w, path), memory  # 5
 
+    send = pooled_sums.send  # 5
+
     aggregate = averaging.aggregate  # 6
 
     def ahead(self, problem: Problem, server: Any, state: averaging.State, draws: Draws, n: int) -> Any:
         """Return the states after each of n rounds, or None where rounds are computed one by one."""
-        W = None if self.shadow else self.models_ahead(problem, server, state.w, draws, n)
+        W = None if self.shadow or pooled_sums.hides(self) else self.models_ahead(problem, server, state.w, draws, n)
         return None if W is None else (averaging.State(w, *state[1:]) for w in W)
 
     observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:
-        return self.averaging_traits(problem, plain=self.client.plain())
+        return self.averaging_traits(problem, plain=self.client.plain(), averaged=not pooled_sums.hides(self))
 
     default_step = automatic_steps.of_averaging

@@ -18,9 +18,10 @@ from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Flag
 from fedconvex.kernels import averages, jobs, row_losses
 from fedconvex.kernels.domains import DomainSums
-from fedconvex.methods.parts import automatic_steps, averaging, local_work, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, averaging, local_work, participation, pooled_sums, step_sizes
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import FederatedProblem, Problem
+from fedconvex.sums import PlainSums
 from fedconvex.traits import LocalSteps, Traits
 
 __all__ = ["FedSGD"]
@@ -55,6 +56,9 @@ class FedSGD(CheckedFields):
         Draw the rows of a mini-batch with replacement.
     shrink : bool
         Let clients with fewer rows than batch_size take all their rows, instead of refusing them.
+    sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
+        How the server learns the sums over clients: from the answers, or from masked vectors that reveal nothing else
+        (``pip install 'fedconvex[secure]'``).
 
     Raises
     ------
@@ -84,6 +88,7 @@ class FedSGD(CheckedFields):
     batch_size: Count | None = None
     replacement: Flag = False
     shrink: Flag = False
+    sums: pooled_sums.Sums = PlainSums()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,6 +101,7 @@ class FedSGD(CheckedFields):
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories."""
         super().check_fit(problem, R)
+        pooled_sums.check_fit(self)
         if not self.replacement:
             cure = "use shrink=True (smaller clients take all rows) or replacement=True"
             local_work.check_batches("FedSGD", self._rows(problem), problem, cure)
@@ -111,16 +117,21 @@ class FedSGD(CheckedFields):
         rows = self._rows(problem)[clients]
         return Reply(_batch_gradients(problem, message.w, clients, rows, self.replacement, draws)), memory  # 3
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
-        g = averages.over_clients(weights, reply.g)
+    send = pooled_sums.send  # 3
+
+    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
+        if pooled_sums.hides(self):
+            g = pooled_sums.mean(self, reply, state.w.shape[1:])
+        else:
+            g = averages.over_clients(weights, reply.g)
         return State(step_sizes.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
 
     def traits(self, problem: Problem) -> Traits:
         sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
-        rows = self._rows(problem)
+        rows, step = self._rows(problem), None if pooled_sums.hides(self) else 1.0
         local = LocalSteps(self.step_size, ones, rows, sizes, self.replacement, True, True, np.ones(sizes.size))
         return participation.traits_of_sampling(
-            self.participation, problem, local=local, server_step=1.0, by_round=step_sizes.decays(self)
+            self.participation, problem, local=local, server_step=step, by_round=step_sizes.decays(self)
         )
 
     default_step = automatic_steps.of_averaging

@@ -36,8 +36,9 @@ from fedconvex.draws import Draws
 from fedconvex.fields import OneOrTwo, Positive
 from fedconvex.kernels import client_rows, descent, row_losses
 from fedconvex.kernels.cache import kernel
-from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, step_sizes
-from fedconvex.problems import Problem
+from fedconvex.methods.parts import automatic_steps, local_work, optimizers, participation, pooled_sums, step_sizes
+from fedconvex.problems import FederatedProblem, Problem
+from fedconvex.sums import PlainSums
 from fedconvex.traits import LEAVE_OUT, Controls, Traits
 
 __all__ = ["SCAFFOLD"]
@@ -84,6 +85,9 @@ class SCAFFOLD(local_work.LocalWork):
     option : 1 or 2
         How clients renew their control variates: 1, the full gradient at x, at the cost of one more pass over their
         rows; 2, the mean of the gradients of the local steps, at no cost.
+    sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
+        How the server learns the sums over clients: from the answers, or from masked vectors that reveal nothing else
+        (``pip install 'fedconvex[secure]'``).
 
     Notes
     -----
@@ -120,6 +124,12 @@ class SCAFFOLD(local_work.LocalWork):
     participation: participation.DistinctParticipation = 1.0
     server_step: Positive = 1.0
     option: OneOrTwo = 2
+    sums: pooled_sums.Sums = PlainSums()
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        pooled_sums.check_fit(self)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w, np.zeros_like(w), problem.weights[None].copy())  # 1
@@ -145,8 +155,13 @@ class SCAFFOLD(local_work.LocalWork):
         renew(memory.rows, slots, x, c, plan, eta, g, y.reshape(shape), dc)  # 5, 6
         return Reply(y, problem.unflatten(dc)), memory  # 6
 
-    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
+    send = pooled_sums.send  # 6
+
+    def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
         w, c, (R, S), N = state.w.copy(), state.c.copy(), clients.shape, state.p.shape[1]
+        if pooled_sums.hides(self):
+            dy, dc = pooled_sums.totals(self, reply, w.shape[1:])[1]
+            return State(w + self.server_step * (N / S) * dy, c + dc, state.p)  # 7, 8
         add(w.reshape(R, -1), self.server_step * (N / S), state.p[0], clients, reply.dy.reshape(R, S, -1))  # 7
         add(c.reshape(R, -1), 1.0, state.p[0], clients, reply.dc.reshape(R, S, -1))  # 8
         return State(w, c, state.p)
@@ -154,7 +169,7 @@ class SCAFFOLD(local_work.LocalWork):
     def traits(self, problem: Problem) -> Traits:
         local = self.steps_of(problem, plain=False)
         t = participation.traits_of_sampling(self.participation, problem, local=local, by_round=step_sizes.decays(self))
-        return t._replace(controls=Controls(self.option, float(self.server_step)))
+        return t if pooled_sums.hides(self) else t._replace(controls=Controls(self.option, float(self.server_step)))
 
     def default_step(self, problem: Problem) -> DefaultStep:
         t = self.traits(problem)

@@ -19,7 +19,7 @@ from fedconvex.solvers.free_energy_rounding import Block, block_bound, client_of
 from fedconvex.solvers.gaussians import divergence, natural, pack, packed_size, unpack
 from fedconvex.solvers.row_rounding import EPS, allowances
 
-__all__ = ["expected", "report", "statistic_of"]
+__all__ = ["expected", "report", "statistic_of", "weighted"]
 
 _FLOATS = np.dtype(np.float64)
 
@@ -67,6 +67,16 @@ def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[s
         return {"losses": losses[:, 0], "gradient": g[:, 0], **found}
     values, G = values_gradients_of(problem, w, clients)
     return {"value": values[:, 0], "gradient": G[:, 0], **allowances(problem, w)}
+
+
+def weighted(found: dict[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+    """Return a client's part of the pooled objective times its weight, for sums; other reports as they are."""
+    if "value" not in found:
+        return found
+    out, few = {name: share * a for name, a in found.items()}, 4.0 * EPS
+    out["off"] = np.abs(out["off"]) + few * np.abs(out["value"])
+    out["error"] = np.abs(out["error"]) + few * np.linalg.norm(out["gradient"].reshape(len(out["error"]), -1), axis=1)
+    return out
 
 
 def _checked(wanted: tuple[int, ...], *models: np.ndarray) -> None:

@@ -282,7 +282,7 @@ class Roster(ServerProblem):
         reports = self._asked(w)
         if reports is None or self._impossible([a["value"] for a in reports], traits(self.loss).lower_bound):
             return _unknown(w)
-        p, R = self.weights, len(w)
+        p, R = self.weights if self.secure is None else np.ones(1), len(w)  # of sums, clients have weighed their parts
         values, G = np.array([a["value"] for a in reports]), np.array([a["gradient"].reshape(R, -1) for a in reports])
         value, g = np.einsum("k,kr->r", p, values), np.einsum("k,krj->rj", p, G)
         if self.penalty is not None:

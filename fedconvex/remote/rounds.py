@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from fedconvex.driver.rounds import Engine, check_problem, chunk_of, floats_of
 from fedconvex.federation import Federation
 from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
-from fedconvex.remote.desk import Desk, invitation
+from fedconvex.remote.desk import Desk, SiteWarning, invitation
 from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums, masked_form, summed
 from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
 from fedconvex.remote.places import Placed
@@ -115,6 +116,7 @@ class SiteEngine(Engine):
         """
         everybody = range(self.server.federation.K)
         if self.hides:
+            self._warn_of_domains()
             self.desk.joining = {**self.desk.joining, **PUBLIC}
         self.desk.gather(everybody)
         if self.hides:
@@ -123,6 +125,14 @@ class SiteEngine(Engine):
                 self.method.sums.bits,
                 {CIRCLE: np.array([everybody], dtype=np.int64), KEYS: keys},
             )
+
+    def _warn_of_domains(self) -> None:
+        """Say so where sums by domain are sums over one site each."""
+        method = self.method  # one that asks for statistics has sums by domain
+        if hasattr(method, "statistics") and self.server.federation.domain_labels is None:
+            text = "every site is a domain of its own: sums by domain tell the server the loss of each site"
+            cure = "name domains that several sites share, or take FedAvg(..., sums=SecureSums())"
+            warnings.warn(f"{type(method).__name__}.sums over sites: {text}; {cure}", SiteWarning, stacklevel=2)
 
     def _ask_statistics(self) -> None:
         """Ask all clients for what the method names, once."""

@@ -22,7 +22,7 @@ from fedconvex.remote.masks import CIRCLE, KEYS, Masks
 from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request, unsaid
 from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.questions import check_measured, check_message
-from fedconvex.remote.reports import report, statistic_of
+from fedconvex.remote.reports import report, statistic_of, weighted
 from fedconvex.remote.site_files import SiteFile
 
 __all__ = ["Site"]
@@ -304,7 +304,7 @@ class Site:
         if self.masks is None:
             return answered()
         sums = self.masks.sums(self.method.sums.bits, request, [-1], arrays)
-        found = answered()
+        found = weighted(answered(), self.problem.weights[self.number])
         flat = np.concatenate([found[name].ravel() for name in sorted(found)])[None, None]
         masked = sums.mask(flat, np.zeros((1, 1)), None)
         return {"masked": masked.numbers[0, 0], "agreed": masked.agreed[0, 0]}

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import function, wrong_type
+from fedconvex._check import bad, function, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.engines.flower.records import flwr_app
 from fedconvex.federation import Federation
 from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods.parts import averaging
+from fedconvex.methods.parts.pooled_sums import hides
 from fedconvex.problems.protocol import ONE_MODEL
 
 __all__ = ["averaging_client", "averaging_strategy"]
@@ -190,3 +191,5 @@ def _averages(who: str, method: Any) -> None:
     if getattr(kind, "broadcast", None) is not averaging.broadcast or kind.aggregate is not averaging.aggregate:
         must = "send a model and average the answers, as FedAvg and FedSAM do"
         raise wrong_type(who, must, kind.__name__, "use client_app and server_app for all others")
+    if hides(method):
+        raise bad(who, "have PlainSums(): Flower's own messages carry models", f"{method.sums!r}", "use client_app")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.methods.parts import participation
+from fedconvex.methods.parts import participation, pooled_sums
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import not_sent
 
@@ -48,8 +48,12 @@ def broadcast(method: Any, state: State) -> Message:
     return Message(state.w)
 
 
-def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarray, reply: Reply) -> State:
+def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
     """Return w_{t+1} = SERVEROPT(w_t, sum_k q_k w_k - w_t), q_k the weights of the participants."""
+    if pooled_sums.hides(method):
+        average = pooled_sums.mean(method, reply, state.w.shape[1:])
+        server, w = method.server.move(state.server, state.w, average)
+        return State(w, server, state.shadow)
     average = participation.average(method.participation, weights, state.w, reply.w)
     server, w = method.server.move(state.server, state.w, average)
     if not reply.path.size:
