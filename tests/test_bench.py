@@ -19,7 +19,7 @@ from fedconvex.bench.exports import _tex, latex, notes_table
 from fedconvex.bench.honesty import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
 from fedconvex.bench.limits import OutOfTime, at_most
 from fedconvex.bench.problems import digest, sparse_federation
-from fedconvex.bench.solvers import arrays_of, named, of_target
+from fedconvex.bench.solvers import arrays_of, made_of, named, of_target
 from fedconvex.bench.suites import data_cases
 from fedconvex.cli import main
 from fedconvex.federation import Federation
@@ -271,10 +271,10 @@ def test_cells_of_another_state_of_the_package_are_other_cells(monkeypatch):
 
 
 def test_cells_of_solvers_that_no_file_holds_are_not_taken_up_again():
-    made = [campaign._source(lambda arrays, settings, rounds, a=a: a) for a in (1, 1, 2)]
+    made = [made_of(lambda arrays, settings, rounds, a=a: a) for a in (1, 1, 2)]
     assert made[0] == made[1] != made[2]  # of one file and place, told apart by what they hold
     exec("def notebook(arrays, settings, rounds): ...", space := {"__name__": "notebook"})
-    assert campaign._source(space["notebook"]) != campaign._source(space["notebook"])
+    assert made_of(space["notebook"]) != made_of(space["notebook"])
 
 
 def test_a_step_that_goes_by_the_horizon_is_no_chance_and_the_worst_client_is_that_of_the_last_round():

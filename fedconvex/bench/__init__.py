@@ -1,11 +1,19 @@
-"""The referee for solvers: problems x solvers x seeds, judged by certified gaps from the models alone."""
+"""The referee for solvers: problems x solvers x seeds, judged by certified gaps from the models alone.
 
-from fedconvex.bench.board import AXES, Board, data_profile, performance_profile
-from fedconvex.bench.campaign import bench
-from fedconvex.bench.problems import Case
-from fedconvex.bench.referee import Referee
-from fedconvex.bench.solvers import Arrays, Solver, named
-from fedconvex.bench.suites import SUITES, suite
+Names are loaded when they are used: the process of a solver from outside starts without what it does not need.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedconvex._lazy import attach
+
+if TYPE_CHECKING:
+    from fedconvex.bench.board import AXES, Board, data_profile, performance_profile
+    from fedconvex.bench.campaign import bench
+    from fedconvex.bench.problems import Case
+    from fedconvex.bench.referee import Referee
+    from fedconvex.bench.solvers import Arrays, Solver, named
+    from fedconvex.bench.suites import SUITES, suite
 
 __all__ = [
     "AXES",
@@ -21,3 +29,5 @@ __all__ = [
     "performance_profile",
     "suite",
 ]
+
+__getattr__, __dir__ = attach(__name__, __file__)

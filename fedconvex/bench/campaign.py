@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import platform
@@ -11,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules, out_of_time, run_cell
 from fedconvex.bench.problems import Case, digest
 from fedconvex.bench.referee import Referee
-from fedconvex.bench.solvers import BUILTIN, Solver, draws_nothing, named, of_target
+from fedconvex.bench.solvers import BUILTIN, Solver, made_of, named, of_target
 from fedconvex.bench.suites import data_cases, suite
 from fedconvex.sweeps.parts import alone_in, carried_out, read_answers
 
@@ -140,7 +140,7 @@ def _board(
     for case in cases:  # whatever is wrong with data, digests or settings is found before the work begins
         case.problem()
     load = _load()
-    sources = tuple(_source(e.target) if e.own else "" for e in entries)
+    sources = tuple(made_of(e.target) if e.own else "" for e in entries)
     tasks = [_Task(case, entries, sources, seeds, rules, home) for case in cases]
     with nullcontext() if home is None else alone_in("bench", home):
         cells = list(_carried_out(tasks, jobs, progress))
@@ -158,10 +158,11 @@ def chosen(solvers: Sequence[Any], against: Sequence[str] | str | None, steps: s
     given_solvers = items("bench: solvers", [solvers] if isinstance(solvers, str) else solvers)
     out: list[Solver] = []
     for given in (*given_solvers, *words):
+        plain = named(given) if isinstance(given, str) else of_target(given)
         for tuned in {"theory": (False,), "tuned": (True,), "both": (False, True)}[steps]:
-            entry = named(given) if isinstance(given, str) else of_target(given)
+            entry = plain
             if tuned and entry.tunable():
-                entry = named(given, True) if isinstance(given, str) else of_target(given, f"{entry.name}, tuned", True)
+                entry = replace(entry, name=f"{entry.name}, tuned", tuned=True)
             if all(entry != other for other in out):
                 out.append(entry)
     names = [e.name for e in out]
@@ -278,7 +279,7 @@ def _of_case(task: _Task, alone: bool = False, report: Any = None) -> list[Cell]
         for entry, source in zip(task.entries, task.sources, strict=True):
             if case.aim not in entry.aims:
                 continue
-            for seed in range(_runs(referee, entry, task.seeds)):
+            for seed in range(task.seeds):
                 words = f"{case.name}, {entry.name}"
                 if report is not None:
                     report(words)
@@ -287,6 +288,8 @@ def _of_case(task: _Task, alone: bool = False, report: Any = None) -> list[Cell]
                     file = home / "cells" / f"{_key(case, entry, source, seed, rules, data)}.json"
                 made = _kept(file, partial(run_cell, referee, entry, seed, rules, alone), rules, words)
                 out.append(Cell(case.name, entry.name, entry.kind, entry.own, seed, dials, *made))
+                if made[0]["settled"]:
+                    break
     return out
 
 
@@ -305,35 +308,12 @@ def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str) -
     return made["found"], made["timed"]
 
 
-def _runs(referee: Referee, entry: Solver, seeds: int) -> int:
-    """Return how many seeds a solver is run with: one where it draws nothing, or is not made for the problem."""
-    try:
-        ready = entry.ready(referee.problem, referee.case.loss)
-        return 1 if draws_nothing(entry, ready.target, referee.problem) else seeds
-    except Exception:  # said by the cell
-        return 1
-
-
 def _key(case: Case, entry: Solver, source: str, seed: int, rules: Rules, data: str) -> str:
     """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
     what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
     what.append(source)
     how = (rules.targets, rules.rounds, rules.repeats)
     return hashlib.sha256(repr([*what, seed, how]).encode()).hexdigest()[:32]
-
-
-def _source(target: Any) -> str:
-    """Return what a solver from outside is made of; something new every time where no file says it."""
-    home = inspect.getmodule(target) or inspect.getmodule(type(target))
-    path = getattr(home, "__file__", None)
-    if not path or not Path(path).is_file():
-        return os.urandom(16).hex()  # defined in a notebook: it may be another one the next time
-    words = repr(target)
-    if inspect.isroutine(target):
-        cells = [c.cell_contents for c in getattr(target, "__closure__", None) or ()]
-        given = (getattr(target, "__defaults__", None), getattr(target, "__kwdefaults__", None))
-        words = f"{target.__qualname__} {cells!r} {given!r}"
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() + words
 
 
 def _read(file: Path | None, rules: Rules) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -13,9 +12,11 @@ import numpy as np
 
 from fedconvex.bench import honesty
 from fedconvex.bench.limits import OutOfTime, at_most
+from fedconvex.bench.own_process import Failed
+from fedconvex.bench.players import Facts, Inside, Outside, player
 from fedconvex.bench.referee import Referee
-from fedconvex.bench.running import Play, Step, fingerprint, play, warm
-from fedconvex.bench.solvers import Solver, draws_nothing
+from fedconvex.bench.running import Step, fingerprint
+from fedconvex.bench.solvers import Solver
 
 __all__ = ["FACTORS", "TUNING_ROUNDS", "Rules", "out_of_time", "run_cell"]
 
@@ -79,43 +80,43 @@ def out_of_time(rules: Rules) -> dict[str, Any]:
 
 def _run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[str, Any]:
     try:
-        ready = solver.ready(referee.problem, referee.case.loss)
-    except (ValueError, TypeError) as error:
-        return _unfit("not for this problem", str(error))
-    except (Exception, SystemExit) as error:
-        return _unfit("failed", f"{type(error).__name__}: {error}")
-    try:
-        return _carried_out(referee, solver, ready, seed, rules)
+        with player(referee.case, referee.problem.federation, solver, rules.limit) as it:
+            try:
+                facts = it.ready()
+            except (ValueError, TypeError) as error:
+                return _unfit("not for this problem", str(error))
+            return _carried_out(referee, solver, it, facts, seed, rules)
     except (Exception, SystemExit) as error:  # a cell that fails is recorded, the others go on
-        return _unfit("failed", f"{type(error).__name__}: {error}")
+        return _unfit("failed", str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}")
 
 
 def _unfit(status: str, why: str) -> dict[str, Any]:
     found = {"status": status, "words": " ".join(why.split())[:300], "costs": [], "curve": {}, "offences": []}
+    found["settled"] = True  # another seed would be no other story
     return {
         "found": {**found, "rounds": 0, "gap": None, "worst": None},
         "timed": {"costs": [], "curve": [], "notes": []},
     }
 
 
-def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules: Rules) -> dict[str, Any]:
-    shape = tuple(referee.problem.model_shape)
-    it = Play(referee.case, honesty.copied(referee.problem.federation), solver, ready, seed, shape, True)
+def _carried_out(
+    referee: Referee, solver: Solver, it: Inside | Outside, facts: Facts, seed: int, rules: Rules
+) -> dict[str, Any]:
     try:
-        warm(it)
+        it.warm()
     except (ValueError, TypeError) as error:
         if solver.own:
             raise
         return _unfit("not for this problem", str(error))  # methods of the package say so when they start
     paid = (0.0, 0.0, 0.0, 0.0)
     if solver.tuned and solver.tunable():
-        it, paid = _tuned(referee, it)
-    before = _cpu()
-    run = _judged(referee, it, rules)
-    spent = [after - start for after, start in zip(_cpu(), before, strict=True)]
-    wrong = _wrong(referee, it, run, rules)
+        facts, paid = _tuned(referee, it, facts, seed)
+    before = it.cpu()
+    run = _judged(referee, it.steps(seed, rules.rounds, True), rules)
+    spent = [after - start for after, start in zip(it.cpu(), before, strict=True)]
+    wrong = _wrong(referee, solver, it, facts, run, seed, rules)
     seconds = [[s.seconds for s in run.steps]]
-    seconds += _repeated(it, run, rules, wrong)
+    seconds += _repeated(it, facts, run, seed, rules, wrong)
     least = _least(seconds, len(run.steps), solver.kind == "pooled")
     costs, at = [], _hits(run.gaps, rules.targets)
     for target, i in zip(rules.targets, at, strict=True):
@@ -126,7 +127,8 @@ def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules:
     status = "reached" if at[-1] is not None else "diverged" if not np.isfinite(run.gaps[-1]) else "round limit"
     found = {
         "status": status,
-        "words": it.ready.words,
+        "words": facts.words,
+        "settled": facts.settled,
         "rounds": run.steps[-1].round,
         "gap": _plain(run.gaps[-1]),
         "worst": _plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,
@@ -137,12 +139,6 @@ def _carried_out(referee: Referee, solver: Solver, ready: Any, seed: int, rules:
     took = [None if i is None else float(least[i] + paid[3]) for i in at]
     timed = {"costs": took, "curve": [float(least[i] + paid[3]) for i in keep], "notes": _notes(*spent)}
     return {"found": found, "timed": timed}
-
-
-def _cpu() -> tuple[float, float]:
-    """Return the CPU seconds so far of this thread, and of all others of this process."""
-    own = time.thread_time()
-    return own, time.process_time() - own
 
 
 def _least(seconds: list[list[float]], n: int, pooled: bool) -> np.ndarray:
@@ -173,13 +169,14 @@ def _plain(x: Any) -> float | int | None:
     return int(x) if float(x).is_integer() else float(x)
 
 
-def _judged(referee: Referee, it: Play, rules: Rules) -> _Judged:
-    """Run until the smallest target is met, the model is lost, or the rounds are used up."""
+def _judged(referee: Referee, played: Iterable[Step], rules: Rules) -> _Judged:
+    """Judge a run until the smallest target is met, the model is lost, or the rounds are used up."""
     steps: list[Step] = []
     values, gaps, prints = [], [], []
-    most = max(1, min(256, _NUMBERS // max(1, int(np.prod(it.shape)))))
-    first = last = np.zeros(it.shape)
-    for some in _batches(play(it, rules.rounds), most):
+    shape = tuple(referee.problem.model_shape)
+    most = max(1, min(256, _NUMBERS // max(1, int(np.prod(shape)))))
+    first = last = np.zeros(shape)
+    for some in _batches((_fitting(step, shape) for step in played), most):
         value, gap = referee.gaps(np.stack([s.w for s in some]))
         met = np.flatnonzero((gap <= rules.targets[-1]) | ~np.isfinite(gap))
         end = int(met[0]) + 1 if met.size else len(some)
@@ -191,6 +188,13 @@ def _judged(referee: Referee, it: Play, rules: Rules) -> _Judged:
         if met.size:
             break
     return _Judged(steps, np.concatenate(values), np.concatenate(gaps), prints, first, last)
+
+
+def _fitting(step: Step, shape: tuple[int, ...]) -> Step:
+    """Return a step, or raise unless its model is one of the problem: a process of its own may send what it likes."""
+    if step.w.shape != shape or step.w.dtype != np.float64:
+        raise Failed(f"its model of round {step.round} is no float64 array of shape {shape}")
+    return step
 
 
 def _batches(steps: Iterable[Step], most: int) -> Iterator[list[Step]]:
@@ -222,40 +226,46 @@ def _kept(n: int, hits: Sequence[int | None]) -> list[int]:
 # ---------------------------------------------------------------- tuning, repetition, honesty
 
 
-def _tuned(referee: Referee, it: Play) -> tuple[Play, tuple[float, float, float, float]]:
-    """Return the solver with the best of some step sizes, and what trying all of them cost."""
-    best, value, paid = it, math.inf, np.zeros(4)
+def _tuned(
+    referee: Referee, it: Inside | Outside, given: Facts, seed: int
+) -> tuple[Facts, tuple[float, float, float, float]]:
+    """Choose the best of some step sizes, and return what trying all of them cost."""
+    best, value, paid = 1.0, math.inf, np.zeros(4)
     for factor in FACTORS:
-        ready = it.solver.ready(referee.problem, referee.case.loss, factor)
-        now = it._replace(ready=ready._replace(words=f"{factor:g} times {ready.words}, tuned"))
-        end, failed = _tried(now)
+        it.ready(factor)
+        end, failed = _tried(it, seed)
         if end is None:
             continue
         paid += [end.round, end.floats, end.passes, end.seconds]
         got = math.inf if failed else float(referee.gaps(end.w[None])[0][0])
         if got < value:
-            best, value = now, got
-    return best, tuple(paid.tolist())  # type: ignore[return-value]
+            best, value = factor, got
+    facts = it.ready(best)
+    if math.isfinite(value):
+        facts = facts._replace(words=f"{best:g} times {facts.words}, tuned")
+    return facts, tuple(paid.tolist())  # type: ignore[return-value]
 
 
-def _tried(it: Play) -> tuple[Step | None, bool]:
+def _tried(it: Inside | Outside, seed: int) -> tuple[Step | None, bool]:
     """Return the last step of a trial, and whether the solver failed there: a step size may be too long."""
     end = None
     try:
-        for step in play(it, TUNING_ROUNDS):
+        for step in it.steps(seed, TUNING_ROUNDS, False):
             end = step
     except (Exception, SystemExit):
         return end, True
     return end, False
 
 
-def _repeated(it: Play, run: _Judged, rules: Rules, wrong: list[tuple[str, str]]) -> list[list[float]]:
+def _repeated(
+    it: Inside | Outside, facts: Facts, run: _Judged, seed: int, rules: Rules, wrong: list[tuple[str, str]]
+) -> list[list[float]]:
     """Run again, without judging, for seconds that are less a matter of chance; note models that are others."""
-    n, spent, say = len(run.steps), 0.0, getattr(it.ready.target, "reproducible", True)
+    n, spent = len(run.steps), 0.0
     out: list[list[float]] = []
     while len(out) < rules.repeats - 1 or (spent < _ENOUGH and len(out) < _MOST):
         mine, other = [], None
-        for i, step in enumerate(play(it._replace(claims=False), rules.rounds)):
+        for i, step in enumerate(it.steps(seed, rules.rounds, False)):
             mine.append(step.seconds)
             if other is None and i < n and fingerprint(step.w) != run.prints[i]:
                 other = step.round
@@ -263,7 +273,7 @@ def _repeated(it: Play, run: _Judged, rules: Rules, wrong: list[tuple[str, str]]
                 break
         out.append(mine)
         spent += mine[-1]
-        if other is not None and say:
+        if other is not None and facts.reproducible:
             wrong.append((honesty.UNSTEADY, f"with one seed, two runs differ from round {other} on"))
             break
         if spent > 20.0 * _ENOUGH and len(out) >= 1:
@@ -271,7 +281,9 @@ def _repeated(it: Play, run: _Judged, rules: Rules, wrong: list[tuple[str, str]]
     return out
 
 
-def _wrong(referee: Referee, it: Play, run: _Judged, rules: Rules) -> list[tuple[str, str]]:
+def _wrong(
+    referee: Referee, solver: Solver, it: Inside | Outside, facts: Facts, run: _Judged, seed: int, rules: Rules
+) -> list[tuple[str, str]]:
     """Return what the solver did that it may not."""
     found: list[tuple[str, str]] = []
     for step, value in zip(run.steps, run.values, strict=True):
@@ -280,13 +292,12 @@ def _wrong(referee: Referee, it: Play, run: _Judged, rules: Rules) -> list[tuple
             how = f"after {step.round} rounds it claims {step.claim:.3g}; F(w) - F* is at least {least:.3g}"
             found.append((honesty.LIES, how if short == short else f"after {step.round} rounds it claims NaN"))
             break
-    target = it.ready.target
-    if it.solver.kind == "class" and run.first.any():
+    if solver.kind == "class" and run.first.any():
         found.append((honesty.NOT_ZERO, f"the largest entry of its first model is {np.abs(run.first).max():.3g}"))
-    if it.solver.kind == "class":
-        found += honesty.offences(target, it.case, it.federation, it.seed, it.solver.own)
-    if draws_nothing(it.solver, target, referee.problem) and it.solver.kind != "pooled":
-        again = islice(play(it._replace(seed=it.seed + 1, claims=False), rules.rounds), honesty.COUNTS + 1)
+    if solver.kind == "class":
+        found += it.offences(seed)
+    if facts.settled and solver.kind != "pooled":
+        again = islice(it.steps(seed + 1, rules.rounds, False), honesty.COUNTS + 1)
         other = [fingerprint(s.w) for s in again][: len(run.prints)]
         if other != run.prints[: len(other)]:
             found.append((honesty.UNSTEADY, "it says that it draws nothing, and its models differ with the seed"))

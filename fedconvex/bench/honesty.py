@@ -9,17 +9,16 @@ sent must be arrays, which can be counted.
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from fedconvex.bench.own_process import main_hidden
 from fedconvex.bench.problems import Case
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.rounds import Engine
@@ -265,20 +264,12 @@ def _elsewhere(clean: Any, seen: list[_Seen]) -> str:
 
 
 def _asked_alone(clean: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
-    """Return what `_aggregated` gives in a process of its own, which is ended where it does not answer.
-
-    The main module is out of sight while the process starts: it would be run again there, and a script that has no
-    guard against that would carry out the benchmark once more.
-    """
+    """Return what `_aggregated` gives in a process of its own, which is ended where it does not answer."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answering, args=(theirs, clean, calls))
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
+    with main_hidden():
         process.start()
-    finally:
-        sys.modules["__main__"] = main
     theirs.close()
     try:
         if not ours.poll(_PATIENCE):

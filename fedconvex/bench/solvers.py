@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import math
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +18,8 @@ import numpy as np
 from fedconvex import methods
 from fedconvex._check import bad, flag, text, wrong_type
 from fedconvex.bench import pooled
+from fedconvex.bench.limits import OutOfTime
+from fedconvex.bench.own_process import Failed, OwnProcess, answer, refusal
 from fedconvex.bench.problems import LEARNED, ONE_MODEL, PER_TASK, WORST_DOMAIN
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps, usual_step
@@ -21,6 +27,9 @@ from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.traits import traits_of
 
 __all__ = ["BUILTIN", "Arrays", "Ready", "Solver", "named", "passes_per_round"]
+
+
+IMPORT_SECONDS = 300.0  # that importing somebody's module may take
 
 
 class Arrays(NamedTuple):
@@ -32,6 +41,14 @@ class Arrays(NamedTuple):
     loss: str  # "squared", "logistic", ...
     l2: float
     start: np.ndarray  # w_0
+
+
+class Reference(NamedTuple):
+    """A solver in somebody's module, which is imported in a process of its own alone."""
+
+    name: str  # module:attribute
+    tunable: bool
+    source: str  # of what it is made
 
 
 class Ready(NamedTuple):
@@ -50,7 +67,7 @@ class Solver:
     ----------
     name : str
         In tables.
-    target : class, method, function or pooled solver
+    target : class, method, function, pooled solver, or Reference
     kind : {"class", "function", "pooled"}
     settings : mapping
         Hyper-parameters that are given.
@@ -78,14 +95,14 @@ class Solver:
         ValueError, TypeError
             If the solver is not made for such a problem, or wants a setting that nobody gives.
         """
+        target, words = self.loaded(), "as given"
         if self.kind == "pooled":
-            self.target.check(problem, loss)
-            return Ready(self.target, {}, self.target.words)
+            target.check(problem, loss)
+            return Ready(target, {}, target.words)
         if self.kind == "function":
             step = _function_step(problem)
             offered = {"step_size": step * factor, **self.settings}
-            return Ready(self.target, offered, f"step_size {step:.4g} offered, 1/L")
-        target, words = self.target, "as given"
+            return Ready(target, offered, f"step_size {step:.4g} offered, 1/L")
         if isinstance(target, type):
             settings, words = _settled(target, dict(self.settings), problem, factor)
             target = target(**settings)
@@ -94,8 +111,14 @@ class Solver:
 
     def tunable(self) -> bool:
         """Whether there is a step size to search for."""
+        if isinstance(self.target, Reference):
+            return self.target.tunable
         names = [f.name for f in fields(self.target)] if is_dataclass(self.target) else []
         return self.kind == "function" or (isinstance(self.target, type) and "step_size" in names)
+
+    def loaded(self) -> Any:
+        """Return what runs: of a reference, in the process of its own, what it names."""
+        return _imported(self.target.name) if isinstance(self.target, Reference) else self.target
 
 
 def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -> tuple[dict[str, Any], str]:
@@ -200,7 +223,41 @@ def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = N
         return Solver(title, getattr(methods, cls), "class", given | more, aims, tuned=tuned)
     if ":" not in name:
         raise bad("bench: solver", "be one of " + ", ".join(BUILTIN) + ", or module:attribute", repr(name))
-    return of_target(_imported(name), name + (", tuned" if tuned else ""), tuned, more)
+    with OwnProcess(_describe, name.encode(), IMPORT_SECONDS) as process:
+        try:
+            found = process.next()
+        except (OutOfTime, Failed) as error:
+            why = str(error) or f"no end of it after {IMPORT_SECONDS:g} s"
+            raise ImportError(f"bench: solver {name!r} must name a module that can be imported; got {why}") from None
+    target = Reference(name, bool(found["tunable"]), str(found["source"]))
+    title = name + (", tuned" if tuned else "")
+    return Solver(title, target, str(found["kind"]), more, tuple(map(str, found["aims"])), True, tuned)
+
+
+def _describe(pipe: Any, name: bytes) -> None:
+    """Answer, in a process of its own, what a solver of somebody's module is."""
+    try:
+        target = _imported(name.decode())
+        found = of_target(target, name.decode())
+        answer(pipe, kind=found.kind, aims=found.aims, tunable=found.tunable(), source=made_of(target))
+    except (Exception, SystemExit) as error:
+        answer(pipe, **refusal(error))
+
+
+def made_of(target: Any) -> str:
+    """Return what a solver from outside is made of; something new every time where no file says it."""
+    if isinstance(target, Reference):
+        return target.source
+    home = inspect.getmodule(target) or inspect.getmodule(type(target))
+    path = getattr(home, "__file__", None)
+    if not path or not Path(path).is_file():
+        return os.urandom(16).hex()  # defined in a notebook: it may be another one the next time
+    words = repr(target)
+    if inspect.isroutine(target):
+        cells = [c.cell_contents for c in getattr(target, "__closure__", None) or ()]
+        given = (getattr(target, "__defaults__", None), getattr(target, "__kwdefaults__", None))
+        words = f"{target.__qualname__} {cells!r} {given!r}"
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() + words
 
 
 def of_target(target: Any, name: str = "", tuned: bool = False, settings: Mapping[str, Any] | None = None) -> Solver:

@@ -1,0 +1,220 @@
+"""A solver on one problem as the referee meets it: in this process, or, from outside of the package, in its own.
+
+What comes from outside gets arrays and gives models: it sees neither the referee nor other solvers.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from fedconvex._check import bad
+from fedconvex.bench import honesty
+from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
+from fedconvex.bench.problems import Case
+from fedconvex.bench.running import Play, Step, play, warm
+from fedconvex.bench.solvers import Ready, Solver, draws_nothing
+from fedconvex.federation import Federation
+
+__all__ = ["Facts", "Inside", "Outside", "player"]
+
+_TOGETHER = 64  # models, at most, that a process sends at one request
+
+
+class Facts(NamedTuple):
+    """What is known of a solver with its settings, before it runs."""
+
+    words: str
+    settled: bool  # its models are the same for every seed
+    reproducible: bool  # its models are the same for one seed, unless it says that they are not
+
+
+class Inside:
+    """A solver in this process.
+
+    Parameters
+    ----------
+    case : Case
+    federation : Federation
+        Rows of its own.
+    solver : Solver
+    """
+
+    def __init__(self, case: Case, federation: Federation, solver: Solver) -> None:
+        self._case, self._federation, self._solver = case, federation, solver
+        self._ready: Ready
+
+    def ready(self, factor: float = 1.0) -> Facts:
+        """Choose settings, the step size of theory times a factor.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the solver is not made for such a problem.
+        """
+        problem = self._case.over(self._federation)
+        self._ready = self._solver.ready(problem, self._case.loss, factor)
+        target = self._ready.target
+        settled = draws_nothing(self._solver, target, problem)
+        return Facts(self._ready.words, settled, bool(getattr(target, "reproducible", True)))
+
+    def warm(self) -> None:
+        """Run a few rounds that nobody measures."""
+        warm(self._play(0, False))
+
+    def steps(self, seed: int, rounds: int, claims: bool) -> Iterator[Step]:
+        """Yield what there is after every round."""
+        return play(self._play(seed, claims), rounds)
+
+    def offences(self, seed: int) -> list[tuple[str, str]]:
+        """Return what a class does that it may not: `honesty.offences`."""
+        target, own = self._ready.target, self._solver.own
+        return honesty.offences(target, self._case, self._federation, seed, own)
+
+    def cpu(self) -> tuple[float, float]:
+        """Return the CPU seconds so far of this thread, and of all others of this process."""
+        own = time.thread_time()
+        return own, time.process_time() - own
+
+    def _play(self, seed: int, claims: bool) -> Play:
+        shape = tuple(self._case.over(self._federation).model_shape)
+        return Play(self._case, self._federation, self._solver, self._ready, seed, shape, claims)
+
+
+class Outside:
+    """A solver in a process of its own: the same, told and answered as `own_process` says."""
+
+    def __init__(self, process: OwnProcess) -> None:
+        self._process = process
+
+    def ready(self, factor: float = 1.0) -> Facts:
+        """As `Inside.ready`."""
+        said = self._process.ask(do="ready", factor=factor)
+        return Facts(str(said["words"]), bool(said["settled"]), bool(said["reproducible"]))
+
+    def warm(self) -> None:
+        """As `Inside.warm`."""
+        self._process.ask(do="warm")
+
+    def steps(self, seed: int, rounds: int, claims: bool) -> Iterator[Step]:
+        """As `Inside.steps`: 1, 2, 4, ... at a request, so that few are made that nobody asked for."""
+        self._process.ask(do="start", seed=seed, rounds=rounds, claims=claims)
+        some = 1
+        while True:
+            said = self._process.ask(do="steps", some=some)
+            for numbers, w in zip(said["steps"], said.get("models", ()), strict=True):
+                t, seconds, floats, passes, claim = numbers
+                yield Step(int(t), w, float(seconds), float(floats), float(passes), claim)
+            refused(said["failed"] or {})
+            if len(said["steps"]) < some:
+                return
+            some = min(2 * some, _TOGETHER)
+
+    def offences(self, seed: int) -> list[tuple[str, str]]:
+        """As `Inside.offences`."""
+        return [(str(what), str(how)) for what, how in self._process.ask(do="offences", seed=seed)["offences"]]
+
+    def cpu(self) -> tuple[float, float]:
+        """As `Inside.cpu`, of its process."""
+        own, others = self._process.ask(do="cpu")["cpu"]
+        return float(own), float(others)
+
+
+@contextmanager
+def player(case: Case, federation: Federation, solver: Solver, seconds: float) -> Iterator[Inside | Outside]:
+    """Open a solver on a problem.
+
+    Parameters
+    ----------
+    case : Case
+    federation : Federation
+        The rows, of which it gets a copy; a process of its own makes them anew from the case.
+    solver : Solver
+    seconds : float
+        After which the process is ended and `OutOfTime` is raised.
+    """
+    if not solver.own:
+        yield Inside(case, honesty.copied(federation), solver)
+        return
+    with OwnProcess(_serve, _packed(case, solver), seconds) as process:
+        process.next()  # it is there, and has understood
+        yield Outside(process)
+
+
+def _packed(case: Case, solver: Solver) -> bytes:
+    """Return what the process is made of; classes and functions of scripts and notebooks by their code."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps((case, solver)))
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise bad(f"bench: {solver.name}", "be something that another process can be given", got) from None
+
+
+# ---------------------------------------------------------------- in the process
+
+
+def _serve(pipe: Any, payload: bytes) -> None:
+    """Answer the requests of `Outside`."""
+    import cloudpickle  # for what the referee sends, never for what it gets
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            case, solver = cloudpickle.loads(payload)
+            served = _Served(Inside(case, case.problem().federation, solver))
+        except (Exception, SystemExit) as error:
+            answer(pipe, **refusal(error))
+            return
+        answer(pipe)
+        for request in requests(pipe):
+            try:
+                getattr(served, request.pop("do"))(pipe, **request)
+            except (Exception, SystemExit) as error:
+                answer(pipe, **refusal(error))
+
+
+class _Served:
+    """Requests by name."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+        self._steps: Iterator[Step] = iter(())
+        self._failed: dict[str, str] | None = None
+
+    def ready(self, pipe: Any, factor: float) -> None:
+        answer(pipe, **self._inside.ready(factor)._asdict())
+
+    def warm(self, pipe: Any) -> None:
+        self._inside.warm()
+        answer(pipe)
+
+    def start(self, pipe: Any, seed: int, rounds: int, claims: bool) -> None:
+        self._steps, self._failed = self._inside.steps(seed, rounds, claims), None
+        answer(pipe)
+
+    def steps(self, pipe: Any, some: int) -> None:
+        """Send some steps; where one fails, those before it, and that."""
+        made: list[Step] = []
+        try:
+            for step in islice(self._steps, some):
+                made.append(step)
+        except (Exception, SystemExit) as error:
+            self._failed = refusal(error)
+        numbers = [(s.round, s.seconds, s.floats, s.passes, s.claim) for s in made]
+        models = {"models": np.stack([s.w for s in made])} if made else {}
+        answer(pipe, models, steps=numbers, failed=self._failed)
+
+    def offences(self, pipe: Any, seed: int) -> None:
+        answer(pipe, offences=self._inside.offences(seed))
+
+    def cpu(self, pipe: Any) -> None:
+        answer(pipe, cpu=self._inside.cpu())

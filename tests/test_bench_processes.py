@@ -1,0 +1,92 @@
+"""What comes from outside runs in a process of its own: whatever it changes, others' results are as without it."""
+
+import os
+import re
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from fedconvex.bench import Referee, bench, own_process
+from fedconvex.bench.own_process import Failed, OwnProcess, answer, requests
+from fedconvex.bench.solvers import named
+from tests import bench_solvers
+from tests.test_bench import TINY
+
+HOW = {"suite": [TINY], "against": ["fedsgd", "fedavg-batch"], "rounds": 20, "seeds": 1, "repeats": 1}
+
+
+def others(board):
+    """Return what was found of the package's solvers, and nothing that is timed."""
+    return [c.found for c in board.cells if not c.own]
+
+
+@pytest.fixture(scope="module")
+def without():
+    return others(bench(**HOW))
+
+
+def state():
+    chance = np.random.get_state()[1].tobytes()  # noqa: NPY002
+    return np.geterr(), os.getcwd(), dict(os.environ), chance, tuple(warnings.filters)
+
+
+@pytest.mark.parametrize("solver", [bench_solvers.usurper, "tests.bench_rude:descent"])
+def test_nothing_of_others_is_changed(solver, without):
+    """The referee's functions were replaced, its optimum found, the process's settings changed for all after it."""
+    before, gaps = state(), Referee.gaps
+    board = bench([solver], **HOW)  # it runs before the others
+    assert state() == before and Referee.gaps is gaps
+    assert others(board) == without
+    own = next(c.found for c in board.cells if c.own)
+    if solver is bench_solvers.usurper:
+        assert own["status"] == "round limit" and own["gap"] > 1e-3  # it found no referee, and zeros are judged
+    else:
+        assert own["status"] in ("reached", "round limit") and 0.0 < own["gap"] < 0.1 and own["rounds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("solver", "words"),
+    [
+        (bench_solvers.dying, r"its process has ended \(exit code 3\)"),
+        (bench_solvers.shouting, "its process answers what is no answer"),
+    ],
+)
+def test_processes_that_end_or_talk_nonsense(solver, words, without):
+    board = bench([solver], **HOW)
+    (own,) = (c.found for c in board.cells if c.own)
+    assert own["status"] == "failed" and others(board) == without
+    assert re.search(words, own["words"])
+
+
+def test_somebody_elses_module_is_imported_elsewhere_alone():
+    before = state()
+    solver = named("tests.bench_rude:descent")
+    assert (solver.kind, solver.own, solver.tunable()) == ("function", True, True)
+    assert state() == before and "tests.bench_rude" not in sys.modules
+
+
+def _serve(pipe, payload):
+    for request in requests(pipe):
+        if request["do"] == "array":
+            answer(pipe, {"a": np.arange(6.0).reshape(2, 3)}, said=float("inf"))
+        elif request["do"] == "objects":
+            pipe.send_bytes(b'{"arrays": [["a", "|O", [1]]]}')
+            pipe.send_bytes(b"12345678")
+        elif request["do"] == "wrong size":
+            pipe.send_bytes(b'{"arrays": [["a", "<f8", [9]]]}')
+            pipe.send_bytes(b"12345678")
+        elif request["do"] == "number":
+            pipe.send_bytes(b"7")
+
+
+def test_what_is_answered():
+    with OwnProcess(_serve, b"", 300.0) as process:
+        said = process.ask(do="array")
+        assert said["said"] == np.inf and said["a"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+        for kind in ("objects", "wrong size", "number"):
+            with pytest.raises(Failed, match="no answer"):
+                process.ask(do=kind)
+    with pytest.raises(own_process.OutOfTime), OwnProcess(_serve, b"", 0.5) as process:
+        process.ask(do="nothing")  # it never answers that
