@@ -349,12 +349,27 @@ def test_processes_take_what_a_script_defines_and_are_ended_where_nothing_else_h
     """A lambda, and a solver that never comes back to Python: its process is ended, and the others are not lost."""
     hung = bench_solvers.Hung(step_size="auto")
     given = [lambda arrays, settings, rounds: bench_solvers.descent(arrays, settings, rounds), hung]
-    board = bench(given, suite=[TINY], against=["fedsgd"], limit=3.0, jobs=2, folder=tmp_path, rounds=50)
+    board = bench(given, suite=[TINY], against=["fedsgd"], limit=30.0, jobs=2, folder=tmp_path, rounds=50)
     found = {c.solver: c.found["status"] for c in board.cells}
     assert found == {"<lambda>": "round limit", "Hung": "time limit", "fedsgd": "reached"}
     assert not list((tmp_path / "cells").glob("*.running"))
-    with pytest.raises(RuntimeError, match=r"a process ended .*what was running: tiny, Leaving"):
-        bench([bench_solvers.Leaving(step_size="auto")], suite=[TINY], against=[], jobs=2)
+    board = bench([bench_solvers.Leaving(step_size="auto")], suite=[TINY], against=["fedsgd"], jobs=2, rounds=50)
+    found = {c.solver: c.found["words"] for c in board.cells}
+    assert found["Leaving"] == "its process has ended (exit code 3)" and "1/(L of F)" in found["fedsgd"]
+
+
+def test_a_method_of_the_package_that_ends_its_process_is_named(tmp_path):
+    """It runs in the process of the referee: the marks of running cells say which."""
+    task = campaign._Task(TINY, (named("fedsgd"),), ("",), 1, Rules((1e-3,), 10), tmp_path)
+    (tmp_path / "cells").mkdir()
+    for _ in range(2):
+        (tmp_path / "cells" / "a.running").write_text("tiny, fedsgd")
+        with pytest.raises(RuntimeError, match=r"bench: gone; what was running: tiny, fedsgd"):
+            campaign._end(task, RuntimeError("gone"))
+    (tmp_path / "cells" / "a.running").write_text("tiny, fedsgd")
+    os.utime(tmp_path / "cells" / "a.running", (0, 0))
+    campaign._end(task, RuntimeError("gone"))  # its time was over: that is kept
+    assert json.loads((tmp_path / "cells" / "a.json").read_text())["found"]["status"] == "time limit"
 
 
 @pytest.mark.slow

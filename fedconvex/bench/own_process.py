@@ -7,11 +7,11 @@ NumPy, the working folder, the random state - is seen by whoever judges it, or b
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
 from types import ModuleType
 from typing import Any
 
@@ -43,7 +43,7 @@ class OwnProcess:
 
     def __init__(self, serve: Callable[[Any, bytes], None], payload: bytes, seconds: float) -> None:
         self._end = time.monotonic() + min(seconds, _LONGEST)
-        context = get_context("spawn")
+        context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, payload), daemon=False)
         with main_hidden():
@@ -131,10 +131,16 @@ def refused(said: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def main_hidden() -> Iterator[None]:
-    """Keep the main module out of sight while a process starts: a script without a guard would be run again there."""
-    main = sys.modules["__main__"]
+    """Keep out of sight, while a process starts, what it would take over.
+
+    A main module that is a script without a guard would be run again there; workers of loky hand down a way of starting
+    processes that only they know.
+    """
+    main, way = sys.modules["__main__"], multiprocessing.get_start_method(allow_none=True)
     sys.modules["__main__"] = ModuleType("__main__")
+    multiprocessing.set_start_method("spawn", force=True)
     try:
         yield
     finally:
+        multiprocessing.set_start_method(way, force=True)
         sys.modules["__main__"] = main

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,10 +217,19 @@ def frame_of(folder: Path) -> Sweep:
     about = read_about(folder)
     if not {"settings", "columns", "runs"} <= about.keys():
         raise bad(f"{folder}", "be the folder of a sweep", f"that of {', '.join(about)}")
+    found = list(read_answers(folder))
+    try:
+        return _assembled(about, found)
+    except Exception as error:  # whatever a damaged or foreign file makes of it
+        got = f"damaged or foreign files ({type(error).__name__}: {error})"
+        raise bad(f"{folder}", "be the folder of a sweep", got, "delete it and sweep again") from None
+
+
+def _assembled(about: dict[str, Any], found: Sequence[tuple[int, Mapping[str, np.ndarray] | str]]) -> Sweep:
+    """Return the frame of what a sweep says of itself and of its answers, by the number of the run."""
     answers: list[Mapping[str, np.ndarray]] = []
-    failures, done = [], 0
-    for i, answer in read_answers(folder):
-        done += 1
+    failures = []
+    for i, answer in found:
         if not isinstance(answer, str):
             answers.append(answer)
             continue
@@ -235,7 +244,7 @@ def frame_of(folder: Path) -> Sweep:
         parts = [a.get(name, np.full(a["setting"].size, np.nan)) for a in answers]
         columns[name] = _joined(parts, float)
     columns["status"] = np.array(STATUSES)[columns["status"].astype(int)]
-    return Sweep(columns, tuple(about["columns"]), failures, about, (done, len(about["runs"])))
+    return Sweep(columns, tuple(about["columns"]), failures, about, (len(found), len(about["runs"])))
 
 
 def _joined(parts: list[np.ndarray], kind: type) -> np.ndarray:

@@ -59,6 +59,7 @@ CAMPAIGNS = {
     "conform-methods": Campaign("test_conformance:method_trial", "methods that are not recognised", 1),
     "conform-planted": Campaign("test_conformance:planted_trial", "errors that are not named", 1),
     "corruptions": Campaign("campaigns.damage:corruption_trial", "damaged files that are read, or crash readers", 12),
+    "crafted": Campaign("campaigns.crafted:crafted_trial", "crafted files that do harm, or are refused oddly", 12),
     "degenerate": Campaign("campaigns.degenerate:trial", "raw errors of theorems on problems hardly there", 20),
     "determinism": Campaign("campaigns.determinism:trial", "states that differ where they should be equal", 2),
     "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
