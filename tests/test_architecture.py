@@ -368,14 +368,14 @@ LAZY = [p for p in FILES if "_lazy.attach(" in p.read_text() and p.stem == "__in
 def test_lazy_packages_load_all_their_names_and_no_others(path):
     package = import_module(".".join(["fedconvex", *path.relative_to(PACKAGE).parts[:-1]]))
     for public in package.__all__:
-        assert getattr(package, public).__name__ == public
+        assert getattr(getattr(package, public), "__name__", public) == public  # constants have none
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match=r"module 'fedconvex\..*' has no attribute 'nothing'"):
         package.nothing
 
 
 def test_packages_are_lazy():
-    assert {p.parent.name for p in LAZY} == {"datasets", "methods", "problems", "simplex", "solvers", "tables"}
+    assert {p.parent.name for p in LAZY} == {"bench", "datasets", "methods", "problems", "simplex", "solvers", "tables"}
 
 
 def test_a_first_round_loads_no_other_method(tmp_path):

@@ -5,7 +5,7 @@ Names are loaded when they are used: the process of a solver from outside starts
 
 from typing import TYPE_CHECKING
 
-from fedconvex._lazy import attach
+from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.bench.board import AXES, Board, data_profile, performance_profile
@@ -30,4 +30,4 @@ __all__ = [
     "suite",
 ]
 
-__getattr__, __dir__ = attach(__name__, __file__)
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)
