@@ -139,9 +139,14 @@ def raw(who: str, x: Any) -> np.ndarray:
         a = np.asarray(x)
     except ValueError as error:
         raise bad(who, "be a rectangular array", f"a ragged sequence ({error})") from None
+    unmasked(who, x)
+    return a
+
+
+def unmasked(who: str, x: Any) -> None:
+    """Raise if entries of x are masked: NumPy would forget it."""
     if np.ma.is_masked(x):
         raise bad(who, "have no masked entries", f"{int(np.ma.getmaskarray(x).sum())} masked", "fill or drop them")
-    return a
 
 
 def codes(who: str, x: Any, size: int | None = None, most: int | None = None) -> np.ndarray:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import hashlib
 import io
 import os
+import re
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, wrong_type
+
+_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|[+-](inf|nan)")
 
 
 def identity(x: Any) -> str:
@@ -168,6 +172,27 @@ def package_digest() -> str:
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(file.read_bytes())
     return total.hexdigest()
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    r"""Return rows as lines of a CSV file without formulas: text that begins with = + - @ gets an apostrophe before it.
+
+    Labels, ids and names of columns are the users', and may be commands; numbers stay numbers.
+
+    >>> csv_text([["id", "=cmd()"], ["-5", "@x"], ["+", -1.5]])
+    "id,'=cmd()\n-5,'@x\n'+,-1.5\n"
+    """
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n").writerows([[_inert(cell) for cell in row] for row in rows])
+    return out.getvalue()
+
+
+def _inert(cell: Any) -> Any:
+    """Return a cell that is no formula, and in one line for readers that end lines at carriage returns."""
+    if not isinstance(cell, str):
+        return cell
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) and _NUMBER.fullmatch(cell) is None
+    return ("'" if formula else "") + cell.replace("\r", " ")
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:

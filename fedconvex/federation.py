@@ -302,7 +302,7 @@ class Federation:
             If a number is out of range, repeated, or none is given.
         """
         try:
-            pick = np.asarray(clients)
+            pick = raw("Federation.subset: clients", clients)
         except ValueError:  # ragged
             pick = np.empty(0)
         if pick.ndim != 1 or pick.size == 0 or pick.dtype.kind not in "iu" or np.unique(pick).size != pick.size:

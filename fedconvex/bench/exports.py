@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -12,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedconvex._files import check_folder, write_file
+from fedconvex._files import check_folder, csv_text, write_file
 from fedconvex.bench.board import AXES, Board, Spread
 
 __all__ = [
@@ -50,12 +49,8 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
 
 
 def _csv(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(heads)
-    for row in rows:
-        writer.writerow(["" if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row])
-    return out.getvalue().encode()
+    known = [["" if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row] for row in rows]
+    return csv_text([heads, *known]).encode()
 
 
 def _parquet(board: Board) -> bytes:

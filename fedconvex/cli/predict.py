@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 import textwrap
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex._files import check_file, write_file
+from fedconvex._files import check_file, csv_text, write_file
 from fedconvex.cli.arguments import OK, add_reading, choice
 from fedconvex.cli.output import say
 
@@ -83,14 +81,11 @@ def _predict(args: argparse.Namespace) -> int:
     if found is not None:
         header[0], columns[0] = args.on, found.ids.tolist()
     _notes(model, frame, clients, found)
-    sheet = io.StringIO(newline="")
-    writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(zip(*columns, strict=True))
+    sheet = csv_text([header, *zip(*columns, strict=True)])
     if args.out is None:
-        sys.stdout.write(sheet.getvalue())
+        sys.stdout.write(sheet)
     else:
-        write_file(Path(args.out), sheet.getvalue().encode())
+        write_file(Path(args.out), sheet.encode())
         say(f"Wrote {frame.n:,} predictions to {args.out}.")
     return OK
 

@@ -8,9 +8,12 @@ from typing import Any
 __all__ = ["spoken"]
 
 _METHODS = (
-    r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent|Fed\w+|RADFed|F?SVRG|ProgressiveHedging|(?:Optimistic)?AFL)\."
+    r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent|Fed(?!eration\b)\w+|RADFed|F?SVRG|ProgressiveHedging"
+    r"|(?:Optimistic)?AFL)\."
 )
 _OPTIONS = ("step_size", "local_steps", "epochs", "batch_size", "participation")
+_RUN = ("rounds", "tol", "checkpoint", "threads", "seed")
+_ROLES = {"sample_weight": "--weight", "domain": "--domain", "domain_labels": "--domain", "labels": "--client"}
 _WORDS: list[tuple[str, Any]] = [
     (r"^(?:read_frame|read_table|load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
     (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-") if m[1] in _OPTIONS else f"--set {m[1]}"),
@@ -31,7 +34,9 @@ _WORDS: list[tuple[str, Any]] = [
         r"--owner-of-target \2 must \1; got that",
     ),
     (r"^VerticalFederation\.from_frames: (target|table)", lambda m: {"target": "--target", "table": "table"}[m[1]]),
-    (r"^run: (\w+)", lambda m: "--" + m[1].replace("_", "-")),
+    (r"^run: (\w+)", lambda m: "--" + m[1].replace("_", "-") if m[1] in _RUN else m[0]),
+    (r"^compare: data must", "DATA must"),
+    (r"^Federation\.(sample_weight|domain|domain_labels|labels)\b", lambda m: _ROLES[m[1]]),
     (r"^theorem must", "--theorem must"),
     (r"^reproduce: NAME", "NAME"),
     (r"^[\w-]+: data must", "--data must"),

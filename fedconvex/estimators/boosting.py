@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedconvex._check import among, real, whole
+from fedconvex._check import among, raw, real, whole
 from fedconvex.driver import Trace, run
+from fedconvex.estimators.clients import client_names
 from fedconvex.estimators.rows import Rows, checked_rows
 from fedconvex.estimators.training import seed_of
 from fedconvex.federation import Federation
@@ -218,7 +219,9 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
 
     def domain_errors(self, X: Any, y: Any, domains: Any) -> dict[Any, float]:
         """Return the share of wrong rows in every domain."""
-        wrong, names = self.predict(X) != np.asarray(y), np.asarray(domains)
+        who = f"{type(self).__name__}.domain_errors"
+        wrong = self.predict(X) != raw(f"{who}: y", y)
+        names = client_names(f"{who}: domains", domains, len(wrong), "domain")
         return {name: float(wrong[names == name].mean()) for name in np.unique(names).tolist()}
 
     def _fitted_q(self, X: np.ndarray, source: np.ndarray) -> Any:

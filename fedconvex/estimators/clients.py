@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, raw
 from fedconvex.tables.spelling import spelt
 
 __all__ = ["client_names", "folds", "scores_of"]
@@ -21,7 +21,7 @@ def client_names(who: str, clients: Any, n: int, what: str = "client") -> np.nda
     ValueError
         If they are not n names, or some are missing, or names stand beside numbers.
     """
-    names = np.asarray(clients) if hasattr(clients, "dtype") else np.asarray(clients, dtype=object)
+    names = raw(who, clients) if hasattr(clients, "dtype") else np.asarray(clients, dtype=object)
     if names.shape != (n,):
         raise bad(who, f"name the {what} of all {n} rows", f"shape {names.shape}")
     if names.dtype.kind == "O":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from fedconvex._check import bad, flag, vector
+from fedconvex._check import bad, flag, unmasked, vector
 from fedconvex._sparse import sound
 from fedconvex.estimators.clients import client_names
 from fedconvex.federation import Federation
@@ -53,15 +55,30 @@ class Rows(NamedTuple):
 
     def coded(self, class_weight: Any) -> tuple[Rows, np.ndarray, np.ndarray]:
         """Return the rows with class weights multiplied in, the classes, and their number for every row, (n,)."""
-        check_classification_targets(self.y)
+        with _named("y", "labels of classes"):
+            check_classification_targets(self.y)
         classes, code = np.unique(self.y, return_inverse=True)
         return with_class_weight(self, class_weight, classes, code), classes, code
 
 
 def feature_rows(estimator: Any, X: Any) -> Any:
     """Return rows to predict from (n, d), dense or CSR; a frame must have the columns of fit."""
-    rows = sound(f"{type(estimator).__name__}: X", X)
-    return validate_data(estimator, rows, dtype=np.float64, accept_sparse="csr", reset=False)
+    who = type(estimator).__name__
+    unmasked(f"{who}: X", X)
+    with _named(who, "rows X of finite numbers, as in fit"):
+        return validate_data(estimator, sound(f"{who}: X", X), dtype=np.float64, accept_sparse="csr", reset=False)
+
+
+@contextmanager
+def _named(who: str, what: str) -> Iterator[None]:
+    """Say who was given what it cannot use, before scikit-learn's words for it."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if str(error).startswith(who):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{who} must be given {what}; got: {' '.join(str(error).split())}") from None
 
 
 def checked_rows(
@@ -84,7 +101,11 @@ def checked_rows(
     """
     who = type(estimator).__name__
     kinds = "csr" if sparse else False
-    X, y = validate_data(estimator, sound(f"{who}: X", X), y, dtype=np.float64, accept_sparse=kinds, y_numeric=numeric)
+    unmasked(f"{who}: X", X)
+    unmasked(f"{who}: y", y)
+    with _named(who, "rows X of finite numbers, and a label y of each"):
+        X = sound(f"{who}: X", X)
+        X, y = validate_data(estimator, X, y, dtype=np.float64, accept_sparse=kinds, y_numeric=numeric)
     y = np.asarray(y, dtype=np.float64) if numeric else y
     if not numeric and np.asarray(y).dtype.kind == "O" and any(map(is_gap, np.asarray(y).tolist())):
         raise bad(f"{who}: y", "have no missing label", "None or NaN", "leave these rows out")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from typing import Any
 
-from fedconvex._files import check_file, write_file
+from fedconvex._files import check_file, csv_text, write_file
 from fedconvex.verify.findings import OUTCOME_WORDS, VerificationReport
 
 __all__ = ["findings_table", "write_findings_csv", "write_findings_latex"]
@@ -52,9 +50,7 @@ def findings_table(found: VerificationReport) -> tuple[list[str], list[list[Any]
 def write_findings_csv(found: VerificationReport, path: str | os.PathLike[str]) -> None:
     """Write all findings as CSV, numbers to their last digit."""
     file, (headers, rows) = check_file("--csv", path), findings_table(found)
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([headers, *([_plain(x, repr) for x in row] for row in rows)])
-    write_file(file, out.getvalue().encode())
+    write_file(file, csv_text([headers, *([_plain(x, repr) for x in row] for row in rows)]).encode())
 
 
 def write_findings_latex(found: VerificationReport, path: str | os.PathLike[str]) -> None:

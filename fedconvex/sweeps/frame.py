@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import among, bad, text
-from fedconvex._files import check_file, npz, read_place, write_file
+from fedconvex._files import check_file, csv_text, npz, read_place, write_file
 from fedconvex.driver import Status
 from fedconvex.sweeps.parts import read_about, read_answers
 
@@ -322,11 +321,8 @@ def _from_npz(file: Path) -> tuple[dict[str, np.ndarray], bytes]:
 
 
 def _csv(found: Sweep) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(found.columns)
-    writer.writerows(zip(*(column.tolist() for column in found.columns.values()), strict=True))
-    return out.getvalue().encode()
+    rows = zip(*(column.tolist() for column in found.columns.values()), strict=True)
+    return csv_text([list(found.columns), *rows]).encode()
 
 
 def _parquet(found: Sweep) -> bytes:

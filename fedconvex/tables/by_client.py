@@ -105,9 +105,9 @@ def missing_code(x: np.ndarray) -> float | None:
 
     -9999, -999, -99, 999, 9999, 99999 where they lie further from all others than these from each other; -9, -1 and 0
     where they are the least value, and further from the next one than twice the largest step among the lower half of
-    the others.
+    the others; asked from ten rows on.
 
-    >>> missing_code(np.array([0.0, 0.0, 180.0, 201.0, 230.0, 239.0, 250.0])), missing_code(np.arange(5.0))
+    >>> missing_code(np.array([0.0] * 5 + [180.0, 201.0, 230.0, 239.0, 250.0])), missing_code(np.arange(12.0))
     (0.0, None)
     """
     values = np.unique(x[~np.isnan(x)])
@@ -115,7 +115,7 @@ def missing_code(x: np.ndarray) -> float | None:
         rest = values[values != code]
         if 0 < rest.size < values.size and np.abs(rest - code).min() > np.ptp(rest):
             return code
-    if not values.size or values[0] not in _NEAR or values.size <= _NEAR[float(values[0])]:
+    if x.size < _ENOUGH or not values.size or values[0] not in _NEAR or values.size <= _NEAR[float(values[0])]:
         return None
     rest = values[1:]
     steps = np.diff(rest[: max(2, -(-rest.size // 2))])

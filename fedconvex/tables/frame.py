@@ -90,7 +90,7 @@ class Frame:
         """Number of rows."""
         return int(self.rows.shape[0]) if self.rows is not None else len(next(iter(self.cells.values()), ()))
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all columns."""
         return (*self.cells, *self.row_names)

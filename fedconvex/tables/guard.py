@@ -7,7 +7,7 @@ away would all be learned without complaint, and the model would be wrong where 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,9 @@ _KEY |= {"index", "idx", "rowid", "patientid", "userid", "identifier", "nhs", "i
 _ROW_NUMBER = re.compile(r"(unnamed:.*|index|idx|row|rownum(ber)?|row_(id|number|no|nr|num)|level_0|obs|x1?|)$", re.I)
 
 
-def suspicions(frame: Frame, name: str, is_category: bool, used: Collection[str] = ()) -> Iterator[Trouble]:
+def suspicions(
+    frame: Frame, name: str, is_category: bool, used: Collection[str] | None = None, dropped: Collection[str] = ()
+) -> Iterator[Trouble]:
     """Yield what speaks against a column as a feature, by its own cells; the first reason is enough.
 
     Parameters
@@ -44,8 +46,8 @@ def suspicions(frame: Frame, name: str, is_category: bool, used: Collection[str]
     name : str
     is_category : bool
         Whether it was said to hold names.
-    used : names
-        Columns that are not left out.
+    used, dropped : names
+        Columns that were asked for, None for all, and that are left out.
     """
     cells, gaps = frame.cells[name], frame.missing(name)
     kept = cells[~gaps]
@@ -56,7 +58,8 @@ def suspicions(frame: Frame, name: str, is_category: bool, used: Collection[str]
     elif cells.dtype.kind == "M":
         yield Trouble(name, f"dates ({str(kept[0])[:10]}, ...)", "drop")
     elif not is_category and _decimal_commas(kept.tolist()):
-        yield _comma_trouble(frame, name, kept.tolist(), used)
+        others = (c for c in (frame.names if used is None else used) if c not in dropped)
+        yield _comma_trouble(frame, name, kept.tolist(), others)
     elif name in frame.mixed and not is_category and not oddly_written(kept.tolist()):
         yield Trouble(name, f"numbers and text: {frame.mixed[name]}", "as_category", keep=False)
     else:
@@ -142,7 +145,7 @@ def _decimal_commas(cells: list[Any]) -> list[str]:
     return odd
 
 
-def _comma_trouble(frame: Frame, name: str, cells: list[Any], used: Collection[str]) -> Trouble:
+def _comma_trouble(frame: Frame, name: str, cells: list[Any], used: Iterable[str]) -> Trouble:
     """Say what to do with decimal commas: name them, if no column that is used has numbers with points."""
     comma, what = _decimal_commas(cells)[0], "numbers in another notation: decimal commas"
     mine = [cell for cell in cells if isinstance(cell, str) and "." in cell]

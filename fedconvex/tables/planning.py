@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,12 +92,17 @@ class Wishes:
         flag("read_table: guard", given.get("guard", True))
         return cls(**given)
 
-    @property
+    @cached_property
     def keys(self) -> dict[str, str]:
         """Role of the columns that are no features."""
         return {name: role for role in reversed(_KEYS) if (name := getattr(self, role)) is not None}
 
-    @property
+    @cached_property
+    def sets(self) -> dict[str, frozenset[str]]:
+        """The lists as sets: tables may have tens of thousands of columns."""
+        return {name: frozenset(getattr(self, name) or ()) for name in ("features", "drop", "keep", "as_category")}
+
+    @cached_property
     def codes(self) -> dict[str, tuple[str, ...]]:
         """Values that stand for missing cells, by column."""
         found: dict[str, tuple[str, ...]] = {}
@@ -136,7 +142,7 @@ def planned(frame: Frame, wishes: Wishes) -> Columns:
         used = {c.name for c in columns if c.role == "number"} - {*wishes.keep}
         labels = target.levels if target is not None else None
         for c in columns:
-            if c.role in ("number", "category") and c.name not in settled and c.name not in wishes.keep:
+            if c.role in ("number", "category") and c.name not in settled and c.name not in wishes.sets["keep"]:
                 troubles += _away(frame, c, y, labels)
         if frame.rows is not None:
             told = sparse_giving_away(frame, y, len(labels) if labels else 0)
@@ -186,19 +192,19 @@ def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Troub
         found[name] = list(_role_troubles(frame, name, role, wishes))
         both = role == "client" and name == wishes.domain
         return Column(name, "client and domain" if both else role, frame.merged.get(name, ""))
-    if name in wishes.drop:
+    if name in wishes.sets["drop"]:
         return Column(name, "dropped", "as asked")
-    if wishes.features is not None and name not in wishes.features:
+    if wishes.features is not None and name not in wishes.sets["features"]:
         return Column(name, "dropped", "not among the features")
     if name in frame.row_places:
         return Column(name, "number")
-    if wishes.features is None and name not in wishes.keep:
+    if wishes.features is None and name not in wishes.sets["keep"]:
         if name in frame.index:
             return Column(name, "dropped", "the index of the frame")
         if name.startswith("Unnamed: ") and frame.missing(name).all():
             return Column(name, "dropped", "no name and no value")
-    asked = name in wishes.as_category
-    if name not in wishes.keep:
+    asked = name in wishes.sets["as_category"]
+    if name not in wishes.sets["keep"]:
         found[name] = list(_troubles(frame, name, wishes, asked, places))
     else:
         found[name] = list(_gap_troubles(frame, name, wishes, places))
@@ -242,8 +248,7 @@ def _readable(frame: Frame, name: str) -> bool:
 # ---------------------------------------------------------------------- what is wrong
 def _troubles(frame: Frame, name: str, wishes: Wishes, asked: bool, places: Places) -> Iterator[Trouble]:
     """Yield what is wrong with a feature: with its cells always, with its meaning where the guard is on."""
-    used = [c for c in wishes.features or frame.names if c not in wishes.drop]
-    all_found = list(suspicions(frame, name, asked, used))
+    all_found = list(suspicions(frame, name, asked, wishes.sets["features"] or None, wishes.sets["drop"]))
     must = [t for t in all_found if not t.keep or frame.cells[name].dtype.kind == "M"]
     said = all_found if wishes.guard else must
     if wishes.features is None and name.startswith("Unnamed: ") and not said:
