@@ -78,7 +78,7 @@ def _named(who: str, what: str) -> Iterator[None]:
         if str(error).startswith(who):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{who} must be given {what}; got: {' '.join(str(error).split())}") from None
+        raise kind(f"{who} must be given {what}; got: {error}") from None
 
 
 def checked_rows(

@@ -50,6 +50,7 @@ CAMPAIGNS = {
     "boosting-smoothed": Campaign("test_multiboost:smoothed_trial", "smoothed rounds above cvxpy's optimum", 30),
     "bounds": Campaign("test_bounds:violation_trial", "exact expectations above a bound of FedAvg", 60),
     "certificates": Campaign("test_solve:certificate_trial", "lower bounds above the minimum, badly conditioned", 50),
+    "command-lines": Campaign("campaigns.command_lines:trial", "commands that crash or advise what does not help", 4),
     "composite": Campaign("test_composite:composite_trial", "gaps of penalised problems below the suboptimality", 40),
     "compare-classes": Campaign("campaigns.joining:trial_classes", "intervals of `compare`, held together", 2),
     "compare-real": Campaign("campaigns.joining:trial_real", "intervals of `compare`, held together", 4),
