@@ -40,6 +40,9 @@ class LossTraits:
         Whether the slope is z - y: then all is exact here that is exact for least squares. Default False.
     self_concordance : float
         M with |l'''| <= M l'' (Bach 2010, Prop. 1); default inf, 0 for a quadratic loss.
+    banded : bool
+        Whether l'' is ``smoothness`` where l' lies strictly inside its ``slope_range`` and 0 elsewhere: F then has a
+        minimiser, if the loss has a lower bound. Default False; losses of one output only.
     multinomial : bool
         Whether the Hessian in the scores is diag(p) - p p' with p = ``probabilities``; default False.
     boosting : {"", "exp", "log2"}
@@ -69,6 +72,7 @@ class LossTraits:
     lower_bound: float
     quadratic: bool
     self_concordance: float
+    banded: bool
     multinomial: bool
     boosting: str
     curved: bool
@@ -119,6 +123,7 @@ DECLARED = (
     "lower_bound",
     "quadratic",
     "self_concordance",
+    "banded",
     "multinomial",
     "boosting",
 )
@@ -130,8 +135,8 @@ def declares(**known: Any) -> Any:
     Raises
     ------
     ValueError
-        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance, multinomial,
-        boosting; or if task or boosting is none of its choices.
+        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance, banded,
+        multinomial, boosting; or if task or boosting is none of its choices.
 
     Examples
     --------
@@ -183,6 +188,7 @@ def traits(loss: Any) -> LossTraits:
         lower_bound=float(getattr(loss, "lower_bound", -math.inf)),
         quadratic=quadratic,
         self_concordance=0.0 if quadratic else float(getattr(loss, "self_concordance", math.inf)),
+        banded=bool(getattr(loss, "banded", False)) and not several,
         multinomial=multinomial,
         boosting=str(getattr(loss, "boosting", "")),
         curved=multinomial or (hasattr(loss, "curvature") and not several),

@@ -270,7 +270,7 @@ class Hinge(NamedTuple):
         _check_signs("Hinge", y)
 
 
-@declares(task="classification", lower_bound=0.0, lipschitz=1.0)
+@declares(task="classification", lower_bound=0.0, lipschitz=1.0, banded=True)
 class SmoothedHinge(NamedTuple):
     """Hinge loss smoothed over a band of width gamma: its conjugate is that of the hinge plus (gamma/2) a^2.
 

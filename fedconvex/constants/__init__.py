@@ -8,6 +8,7 @@ from fedconvex.constants.record import (
     EXACT_ON_BALL,
     INFINITE,
     MEASURED,
+    NO_MINIMISER,
     Constants,
     noise_factor,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "EXACT_ON_BALL",
     "INFINITE",
     "MEASURED",
+    "NO_MINIMISER",
     "Constants",
     "noise_factor",
 ]

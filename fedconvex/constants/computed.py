@@ -16,6 +16,7 @@ from fedconvex.constants.record import (
     EXACT,
     EXACT_ON_BALL,
     INFINITE,
+    NO_MINIMISER,
     UNKNOWN,
     Constants,
     noise_factor,
@@ -113,10 +114,10 @@ def _optima(
     """Minimisers and minima of F and of every F_k, and how far they are from each other and from the start."""
     attained = best.attained and all(a.attained for a in alone)
     strict = attained and all(a.unique for a in alone)
-    least = np.array([a.value if a.attained else a.lower for a in alone])
+    least = np.array([a.value if a.attained and a.gap <= 1e-6 * (1.0 + abs(a.value)) else a.lower for a in alone])
     how["w_star"] = how["F_star"] = EXACT if best.attained else BOUND
     how["F_k_star"] = how["Gamma"] = EXACT if attained else BOUND
-    how["D"] = EXACT if best.unique else "to one of the minimisers" if best.attained else "to no minimiser"
+    how["D"] = EXACT if best.unique else "to one of the minimisers" if best.attained else NO_MINIMISER
     how["xi"] = EXACT if strict else INFINITE
     return {
         "w_star": best.w,
@@ -132,7 +133,7 @@ def _heterogeneity(problem: Objective, best: Solution, here: np.ndarray, how: di
     """zeta_star, and B at the centre, where the clients' gradients are ``here`` (K, size)."""
     p, at_star = problem.weights, problem.client_gradients(best.w).reshape(len(here), -1)
     zeta_star = math.sqrt(float(p @ np.sum(at_star**2, axis=1)))
-    how["zeta_star"] = EXACT if best.attained else "at no minimiser"
+    how["zeta_star"] = EXACT if best.attained else NO_MINIMISER
     size, B = float(np.linalg.norm(p @ here)), math.inf
     if size > 1e-14 * (1.0 + zeta_star):
         B = math.sqrt(float(p @ np.sum(here**2, axis=1))) / size

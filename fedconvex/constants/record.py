@@ -24,6 +24,7 @@ __all__ = [
     "EXACT_ON_BALL",
     "INFINITE",
     "MEASURED",
+    "NO_MINIMISER",
     "UNKNOWN",
     "Constants",
     "noise_factor",
@@ -37,6 +38,7 @@ INFINITE = "infinite"
 UNKNOWN = "no finite bound known"
 MEASURED = "measured along the run"
 AT_CENTRE = "exact at the centre"
+NO_MINIMISER = "at no minimiser"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,8 +48,7 @@ from fedconvex.problems.protocol import ENSEMBLE, ClientWeights, client_weights
 from fedconvex.problems.source_probabilities import as_q
 from fedconvex.problems.stumps import Stump
 from fedconvex.solvers.certificates import gaps_above
-from fedconvex.solvers.factor import EPS
-from fedconvex.solvers.worst_domain import WorstDomain, corrected, losses_of_domains
+from fedconvex.solvers.worst_domain import WorstDomain, corrected, losses_of_domains, value_rounding
 
 if TYPE_CHECKING:
     from fedconvex.problems.ensemble_model import EnsembleModel
@@ -267,12 +266,8 @@ class BoostingProblem(ClientWeights):
         return self.certified(margins, domain_weights, total)[1]
 
     def gaps(self, who: str, value: np.ndarray, lower: np.ndarray, totals: np.ndarray) -> np.ndarray:
-        """Return value - lower of R ensembles with sum alpha = totals (R,), and its rounding; inf where contradicted.
-
-        A computed margin may be off by 8 eps sum alpha, and Phi' <= Phi: so far, relatively, may a value be off.
-        """
-        off = 16.0 * EPS * value * (1.0 + totals)
-        return gaps_above(who, self, value, lower, off)
+        """Return value - lower of R ensembles with sum alpha = totals (R,), and rounding; inf where contradicted."""
+        return gaps_above(who, self, value, lower, value_rounding(value, totals))
 
     # ------------------------------------------------------------------ models
     def check_stages(self, history: np.ndarray) -> None:

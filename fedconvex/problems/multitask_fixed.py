@@ -54,7 +54,8 @@ def fixed(problem: MultiTaskProblem, goal: float, clock: float, start: Solution 
     off += problem.relation.rounding(W.reshape(fed.K, -1))
     lower = min(total * found.lower - off, value)
     seconds = time.perf_counter() - clock
-    return Solution(W, value, lower, found.certificate, True, True, found.iterations, seconds)
+    above = problem.allowance(W, V)
+    return Solution(W, value, lower, found.certificate, True, True, found.iterations, seconds, rounding=above)
 
 
 def _ascend(problem: MultiTaskProblem, goal: float, clock: float, start: Solution | None, most: int) -> Solution:

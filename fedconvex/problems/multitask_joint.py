@@ -58,7 +58,8 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
         W, Z, eta = 2.0 * new - Z, new, next_eta
     seconds = time.perf_counter() - clock
     best_Z, passes = best_Z.reshape(shape).copy(), math.ceil(rows.done)
-    return Solution(best_Z, best, lower, "joint duality gap", True, False, passes, seconds, alpha)
+    off = problem.allowance(best_Z, V.reshape(shape))
+    return Solution(best_Z, best, lower, "joint duality gap", True, False, passes, seconds, alpha, rounding=off)
 
 
 class _Rows:

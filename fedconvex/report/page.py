@@ -24,6 +24,7 @@ MARKS = {
     Outcome.VIOLATED: "✗",
     Outcome.INCONCLUSIVE: "?",
     Outcome.NOT_APPLICABLE: "–",
+    Outcome.CONTRADICTED: "!",
 }
 
 

@@ -7,6 +7,8 @@
   M = c max ‖x_i‖ and phi(t) = (e^-t + t - 1)/t^2 we have F(w + v) >= F + g'v + phi(M‖v‖) v'Hv. If
   nu = sqrt(g'H^+ g) < s phi(M s/sqrt(m)) for some s, m the least positive eigenvalue of H, then no point with
   ‖v‖_H = s lies below F, the minimum lies inside that ellipsoid, and F - F* <= nu^2 / (4 phi(M s/sqrt(m))).
+* losses that are parabolas inside a band and straight outside it: g'H^+ g / 2 too, where few rows are near the ends of
+  their bands (`solvers.bands`).
 * losses that declare a lower bound b: gap <= F - b (all there is to say where the minimum is not attained).
 
 Every bound allows for rounding: of the gradient, of H (eigenvalues are lowered by a backward error before they divide),
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.solvers.bands import band_gap
 from fedconvex.solvers.factor import EPS, Factor
 from fedconvex.solvers.free_coordinates import convexity_gap, free_gap
 from fedconvex.solvers.objective import Objective
@@ -30,6 +33,7 @@ from fedconvex.solvers.objective import Objective
 __all__ = [
     "Certificate",
     "ContradictedCertificate",
+    "UncertifiableError",
     "bounded_gap",
     "certified_gap",
     "contradiction",
@@ -42,6 +46,10 @@ __all__ = [
 
 class ContradictedCertificate(RuntimeWarning):
     """A value lies below a lower bound that was certified, by more than rounding explains: one of them is wrong."""
+
+
+class UncertifiableError(ValueError):
+    """A problem is not solved, because nothing would certify its minimum."""
 
 
 class Certificate(NamedTuple):
@@ -64,9 +72,9 @@ def bounded_gap(problem: Objective, w: np.ndarray, F: float, g: np.ndarray, erro
     gap = free_gap(problem, w, F, g, error)
     if gap < above:
         return Certificate(gap, "strong convexity, and a bound of the free coordinate", True, gap)
-    why = "" if kind.quadratic else "no minimiser is known to exist"
+    why = "" if kind.quadratic or kind.banded else "no minimiser is known to exist"
     if math.isfinite(least):
-        return Certificate(above, f"F >= {least:g}" + (f" ({why})" if why else ""), False, above)
+        return Certificate(above, f"F >= {least:g}" + (f" ({why})" if why else ""), kind.banded, above)
     if math.isfinite(kind.self_concordance):
         why += ", and the loss declares no lower bound"
     else:
@@ -86,6 +94,9 @@ def certified_gap(
     error = problem.gradient_rounding(w, F)
     best = bounded_gap(problem, w, F, g, error)
     reached = problem.l2 > 0.0 and best.gap <= goal
+    if kind.banded and not reached and fresh:
+        gap = band_gap(problem, w, g, error)
+        return Certificate(gap, "bands: g'H⁺g/2", True, gap) if gap < best.gap else best
     if not kind.quadratic and (reached or not fresh or not math.isfinite(kind.self_concordance)):
         return best
     nu = factor.decrement(g, error)
@@ -172,14 +183,15 @@ def lower_at(problem: Objective, best: Any, W: np.ndarray) -> np.ndarray:
 def gaps_above(who: str, problem: Any, value: np.ndarray, lower: np.ndarray, rounding: np.ndarray) -> np.ndarray:
     """Return value - lower of R models, or 0 if that is negative, plus rounding (R,), what values may be off by.
 
-    Where a value is less than its lower bound by more than that, the gap is inf, with a warning.
+    Where a value is less than its lower bound by more than that, the gap is inf, with a warning; where it is not a
+    number, the gap is inf.
     """
     gap = np.maximum(value - lower, 0.0) + rounding
     for r in np.flatnonzero(value < lower):
         if float(lower[r] - value[r]) > rounding[r]:
             gap[r] = math.inf
             contradiction(who, problem, float(value[r]), float(lower[r]), 3)
-    return gap
+    return np.where(np.isnan(gap), np.inf, gap)
 
 
 def duality_gap(who: str, problem: Any, value: float, negative_dual: float, rounding: float) -> float:

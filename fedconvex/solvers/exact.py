@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.solvers.certificates import UncertifiableError
 from fedconvex.solvers.newton import minimise
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.quasi_newton import lead, pays
@@ -32,7 +33,7 @@ def solve(problem: Objective, tol: float | None, w: np.ndarray | None = None) ->
     start, kinked = time.perf_counter(), problem.traits.kinked
     if kinked and problem.l2 == 0.0:
         must, cure = "have l2 > 0 (without it nothing certifies the optimum)", "pass a small l2, for example 1e-6"
-        raise bad(f"Problem.solve with {problem.loss!r}", must, "l2 = 0", cure)
+        raise UncertifiableError(str(bad(f"Problem.solve with {problem.loss!r}", must, "l2 = 0", cure)))
     if kinked:
         return smoothing(problem, tol, start)
     if pays(problem):

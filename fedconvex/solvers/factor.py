@@ -19,17 +19,22 @@ TINY = 1e-290  # features and curvatures below it are not known to 15 digits
 class Factor:
     """A factor of H in equilibrated coordinates (unit diagonal): Cholesky, or the singular values of a root of H.
 
+    H is the Hessian at w, or with the curvatures h (n,) of the rows.
+
     Numerical rank is decided on singular values of the root, relative to the largest, at the level of rounding.
     """
 
-    def __init__(self, problem: Objective, w: np.ndarray, H: np.ndarray, careful: bool) -> None:
+    def __init__(
+        self, problem: Objective, w: np.ndarray, H: np.ndarray, careful: bool, h: np.ndarray | None = None
+    ) -> None:
         p, n = len(H), problem.federation.n
         diagonal = np.diag(H)
         self.scale = 1.0 / np.sqrt(np.where((diagonal > 0.0) & np.isfinite(diagonal), diagonal, 1.0))
         sizes = np.tile(problem.federation.column_sizes, problem.n_outputs)
         with np.errstate(all="ignore"):
             normal = (sizes >= TINY) & (diagonal / sizes / sizes >= TINY)
-        self.resolved = bool((normal | (sizes == 0.0)).all())
+        exact = (diagonal == 0.0) & (h is not None)  # curvatures that are given are 0 where they say so
+        self.resolved = bool((normal | exact | (sizes == 0.0)).all())
         self.noise = 8.0 * EPS * (p + math.sqrt(n))
         self.H = np.outer(self.scale, self.scale)
         self.H *= H
@@ -45,7 +50,7 @@ class Factor:
                 self.cholesky = None
         self._least: float | None = None
         if self.cholesky is None:
-            root = problem.hessian_root(w) * self.scale
+            root = problem.hessian_root(w, h) * self.scale
             _, sigma, self.V = np.linalg.svd(np.where(np.isfinite(root), root, 0.0))
             self.keep = sigma > self.noise * sigma[0]
             self.sigma = sigma[self.keep]

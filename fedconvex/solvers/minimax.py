@@ -33,13 +33,19 @@ from fedconvex._check import array, bad, instance, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
-from fedconvex.solvers.certificates import ContradictedCertificate, contradiction, gaps_above, lower_at
+from fedconvex.solvers.certificates import (
+    ContradictedCertificate,
+    UncertifiableError,
+    contradiction,
+    gaps_above,
+    lower_at,
+)
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.free_coordinates import convexity_gap
 from fedconvex.solvers.newton import polish
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.slopes import EPS
-from fedconvex.solvers.solution import DIRECT_SIZE
+from fedconvex.solvers.solution import DIRECT_SIZE, above
 
 __all__ = ["Minimax", "measure_minimax", "measure_softmax", "saddle_point", "solve_minimax", "solve_softmax"]
 
@@ -69,6 +75,8 @@ class Minimax:
     seconds : float
     lower_within, reach : float
         A certified lower bound over models of bounded reach, as of a `Solution`.
+    rounding : float
+        How far the computed ``value`` may be off: part of the gaps.
     """
 
     w: np.ndarray
@@ -81,6 +89,7 @@ class Minimax:
     seconds: float
     lower_within: float
     reach: float
+    rounding: float
 
     def __post_init__(self) -> None:
         for a in (self.w, self.domain_weights, self.domain_values):
@@ -89,12 +98,12 @@ class Minimax:
     @property
     def gap(self) -> float:
         """Certified bound of the value at w minus the least value."""
-        return self.value - self.lower
+        return above(self.value, self.lower, self.rounding)
 
     @property
     def gap_within(self) -> float:
         """Certified bound of the value at w minus that of any model of reach at most ``reach``."""
-        return self.value - self.lower_within
+        return above(self.value, self.lower_within, self.rounding)
 
 
 def solve_minimax(
@@ -187,7 +196,7 @@ def _prepared(who: str, problem: Objective, tol: float) -> tuple[Objective, floa
     problem.need_curvature(who)
     if not _certifiable(problem):
         cure, must = "pass a small l2, for example 1e-6", "have l2 > 0 (without it nothing certifies the optimum)"
-        raise bad(f"{who} with {problem.loss!r}", must, "l2 = 0", cure)
+        raise UncertifiableError(str(bad(f"{who} with {problem.loss!r}", must, "l2 = 0", cure)))
     if problem.size > DIRECT_SIZE:
         raise bad(who, f"have at most {DIRECT_SIZE} parameters", problem.size)
     domain_counts(problem.federation)
@@ -362,7 +371,8 @@ def _certified(
     """Bound the least value from below by the minimum for the domain weights, plus a bonus."""
     dual = polish(domains.reweighted(domain_weights), w)
     bound = dual.lower_within + bonus
-    rounding = 2.0 * domains.rounding(w, float(np.abs(F).max())) + 8.0 * EPS * bonus
+    off = domains.rounding(w, float(np.abs(F).max())) + 4.0 * EPS * bonus
+    rounding = 2.0 * off
     lower, within = (min(b + bonus, value) - rounding for b in (dual.lower, dual.lower_within))
     if domains.reach(w) <= dual.reach and bound - value > rounding + 1e-14 * (1.0 + bonus):
         contradiction(who, domains, value, bound, 4)
@@ -375,7 +385,7 @@ def _certified(
             f"{text_}: the domains' values or l2 leave no better certificate in double precision", stacklevel=4
         )
     w = domains.unflatten(w)
-    return Minimax(w, domain_weights, value, lower, F, text, iterations, seconds, within, dual.reach)
+    return Minimax(w, domain_weights, value, lower, F, text, iterations, seconds, within, dual.reach, off)
 
 
 # ---------------------------------------------------------------- measuring runs

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.kernels import row_losses
+from fedconvex.solvers.bands import damped_newton, line_minimum
 from fedconvex.solvers.certificates import Certificate, bounded_gap, certified_gap, least_value
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.objective import Objective
@@ -90,6 +90,11 @@ def newton(
     known = certified_gap(problem, w, F, g, factor, True, goal)
     if known.gap > goal and not careful and _bends_slowly(problem):
         return newton(problem, w, tol, start, True, evaluations)
+    if known.gap > goal and not _bends_slowly(problem):
+        w, tried = damped_newton(problem, w, MAX_ITERATIONS)
+        F, g, H = problem.value_gradient_hessian(w)
+        factor, evaluations = Factor(problem, w, H, careful), evaluations + tried + 1
+        known = certified_gap(problem, w, F, g, factor, True, goal)
     return _solution(problem, w, F, known, factor.definite, evaluations, start)
 
 
@@ -100,7 +105,7 @@ def _solution(
     unique = known.attained and (problem.strong_convexity > 0.0 or definite)
     return Solution(
         problem.unflatten(w), F, lower, known.origin, known.attained, unique, evaluations,
-        time.perf_counter() - start, None, within, known.reach,
+        time.perf_counter() - start, None, within, known.reach, problem.rounding(w, F),
     )  # fmt: skip
 
 
@@ -118,7 +123,7 @@ def _backtrack(
     """
     t, tried = 1.0, 0
     if not _bends_slowly(problem):
-        t = _line_minimum(problem, w, step)
+        t = line_minimum(problem, w, step)
     while t > 1e-12:
         trial = w - t * step
         F_new, g_new = problem.value_gradient(trial)
@@ -132,25 +137,6 @@ def _backtrack(
             return (t, trial, F_new, g_new, contraction), tried
         t *= 0.5
     return None, tried
-
-
-def _line_minimum(problem: Objective, w: np.ndarray, step: np.ndarray) -> float:
-    """Return the t > 0 that minimises F(w - t step), by safeguarded Newton steps on its derivative."""
-    fed, loss, y = problem.federation, problem.row_loss, problem.row_labels
-    z, q = np.ascontiguousarray(fed.X @ w), np.ascontiguousarray(fed.X @ step)
-    wp, pp = float(w @ (problem.ridge * step)), float(step @ (problem.ridge * step))
-    t, low, high = 1.0, 0.0, math.inf
-    for _ in range(60):
-        first, second = row_losses.line_slopes(loss, z, q, y, fed.ptr, problem.row_weights, t)
-        first, second = first - (wp - t * pp), second + pp
-        low, high = (low, t) if first > 0.0 else (t, high)
-        new = t - first / second if second > 0.0 else math.nan
-        if not low < new < high:
-            new = 2.0 * t if high == math.inf else 0.5 * (low + high)
-        if abs(new - t) <= 1e-12 * t:
-            break
-        t = new
-    return t
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -117,15 +117,15 @@ class Objective(WeightedRows):
         return self.l2 if np.ndim(self.ridge) == 0 else 0.0
 
     def ridge_terms(self, W: np.ndarray) -> np.ndarray:
-        """Ridge terms of R flat models, (R,)."""
+        """Ridge terms of R flat models, (R,): 0 without l2, whatever overflows in the squares."""
         if np.ndim(self.ridge) == 0:
-            return 0.5 * self.l2 * np.einsum("rj,rj->r", W, W)
+            return 0.5 * self.l2 * np.einsum("rj,rj->r", W, W) if self.l2 else np.zeros(len(W))
         return 0.5 * np.einsum("rj,j,rj->r", W, self.ridge, W)
 
     def ridge_term(self, w: np.ndarray) -> float:
         """Ridge term of a flat model."""
         one = not isinstance(self.ridge, np.ndarray)
-        return 0.5 * self.l2 * float(w @ w) if one else 0.5 * float(w @ (self.ridge * w))
+        return 0.5 * self.l2 * float(w @ w) if one and self.l2 else 0.5 * float(w @ (self.ridge * w))
 
     @cached_property
     def equal_weights(self) -> bool:
@@ -446,15 +446,15 @@ class Objective(WeightedRows):
         added = fed.n if self.n_outputs > 1 else int((fed.sizes // 4 + fed.sizes % 4).sum())
         return np.full(fed.d, 8.0 + 0.5 * added)
 
-    def hessian_root(self, w: np.ndarray) -> np.ndarray:
-        """Return an upper triangular R (size, size) with R'R the Hessian, by QR of blocks of rows."""
+    def hessian_root(self, w: np.ndarray, h: np.ndarray | None = None) -> np.ndarray:
+        """Return an upper triangular R (size, size), R'R the Hessian at w or with curvatures h, by QR of blocks."""
         fed, C, size = self.federation, self.n_outputs, self.size
         R = np.sqrt(self.ridge) * np.eye(size)
         step = max(1, (1 << 21) // (size * C))
         if C > 1:
             P, root = self.probabilities(w), np.sqrt(self.per_row)
         else:
-            root = np.sqrt(np.maximum(self.curvatures(w), 0.0))
+            root = np.sqrt(np.maximum(self.curvatures(w) if h is None else h, 0.0))
         for lo in range(0, fed.n, step):
             X = fed.X[lo : lo + step]
             A = (X.toarray() if fed.is_sparse else X) * root[lo : lo + step, None]

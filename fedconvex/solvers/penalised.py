@@ -275,8 +275,9 @@ class Search:
         seconds = time.perf_counter() - self.begun
         few = self.tol is None or self.alive.sum() <= FIRST_SET  # a Hessian takes longer than the rest
         unique = attained and few and self._unique(self.free_entries if strong else np.flatnonzero(self.alive))
-        w, lower = problem.unflatten(self.w.copy()), self.best - 2.0 * problem.rounding(self.w, self.F)
-        return Solution(w, self.F, lower, text, attained, unique, self.evaluations, seconds)
+        w, off = problem.unflatten(self.w.copy()), problem.rounding(self.w, self.F)
+        lower = self.best - 2.0 * off
+        return Solution(w, self.F, lower, text, attained, unique, self.evaluations, seconds, rounding=off)
 
     def _coercive(self) -> bool:
         """Whether P grows in every direction: P* is finite around 0."""

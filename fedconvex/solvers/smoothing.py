@@ -78,7 +78,10 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
     if left > goal * (1.0 + abs(best_F)) + 4.0 * problem.rounding(best_w, best_F):
         text = f"Problem.solve: the certified gap is {left:.2g}, more than tol = {goal:g} asks for"
         warnings.warn(f"{text}: l2 = {l2:g} leaves no better one in double precision", stacklevel=4)
-    return Solution(problem.unflatten(best_w), best_F, lower, "duality gap", True, True, evaluations, seconds)
+    off = problem.rounding(best_w, best_F)
+    return Solution(
+        problem.unflatten(best_w), best_F, lower, "duality gap", True, True, evaluations, seconds, rounding=off
+    )
 
 
 def _first(problem: Objective, goal: float) -> DualPoint:

@@ -11,9 +11,17 @@ import numpy as np
 from fedconvex import _html
 from fedconvex.fitted import Fitted
 
-__all__ = ["DIRECT_SIZE", "Solution"]
+__all__ = ["DIRECT_SIZE", "Solution", "above"]
+
+EPS = float(np.finfo(float).eps)
 
 DIRECT_SIZE = 3000  # parameters up to which Hessians are formed and factored
+
+
+def above(value: float, lower: float, rounding: float) -> float:
+    """Return how far F may be above its minimum: inf where that is not a number."""
+    gap = max(value - lower, 0.0) + max(rounding, EPS * abs(value))  # the difference is rounded too
+    return math.inf if math.isnan(gap) else gap
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,8 @@ class Solution(Fitted):
         A certified lower bound of F over models of reach at most ``reach``; default ``lower``.
     reach : float
         Default inf: then ``lower_within`` holds for every model.
+    rounding : float
+        How far the computed ``value`` may be from F(w): part of the gaps, as of those of runs.
     problem : problem or None
         What was solved: `model`, `predict` and `save` read it.
 
@@ -69,6 +79,7 @@ class Solution(Fitted):
     alpha: np.ndarray | None = None
     lower_within: float = math.nan
     reach: float = math.inf
+    rounding: float = 0.0
     problem: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -80,12 +91,12 @@ class Solution(Fitted):
 
     @property
     def gap(self) -> float:
-        """Certified bound of F(w) - F*."""
-        return self.value - self.lower
+        """Certified bound of F(w) - F*, with what rounding may have taken from the value."""
+        return above(self.value, self.lower, self.rounding)
 
     @property
     def gap_within(self) -> float:
         """Certified bound of F(w) - F(v) for every v of reach at most ``reach``."""
-        return self.value - self.lower_within
+        return above(self.value, self.lower_within, self.rounding)
 
     _repr_html_ = _html.of_solution

@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,7 +128,17 @@ def least(
     text = f"convexity, over alpha >= 0 with sum at most {radius:g}"
     attained = bool(best_alpha.sum() < 0.5 * radius)
     seconds = time.perf_counter() - begin
-    return Solution(best_alpha.copy(), best, min(lower, best), text, attained, False, steps, seconds)
+    off = value_rounding(best, float(best_alpha.sum()))
+    lower = min(lower, best)
+    return Solution(best_alpha.copy(), best, lower, text, attained, False, steps, seconds, rounding=off)
+
+
+def value_rounding(value: Any, total: Any) -> Any:
+    """Return how far values of ensembles with sum alpha = total may be off.
+
+    A computed margin may be off by 8 eps sum alpha, and Phi' <= Phi: so far, relatively, may a value be off.
+    """
+    return 16.0 * _EPS * value * (1.0 + total)
 
 
 def _central(F: WorstDomain, radius: float) -> tuple[_Point, int]:

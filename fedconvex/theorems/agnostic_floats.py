@@ -21,7 +21,7 @@ from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["COUNTS", "FLOATS", "STATEMENT", "THEOREMS", "floats_per_round"]
 
-FLOATS = Quantity("numbers sent in a round, down and up, by all clients together", by_rounds=False)
+FLOATS = Quantity("numbers sent in a round, down and up, by all clients together", by_rounds=False, least=0.0)
 
 COUNTS: dict[type, tuple[int, int]] = {  # numbers per client besides two models: (per domain, once)
     FedAvg: (0, 0),

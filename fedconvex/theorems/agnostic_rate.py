@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 SOURCE = "Mohri, Sivek, Suresh 2019, arXiv:1902.00146, Stochastic-AFL (re-derived)"
-SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap")
+SADDLE_GAP = Quantity("E[max over mixtures of L(wA, .) - min over models of L(., lambdaA)]", "duality gap", least=0.0)
 
 STATEMENT = Statement(
     page="agnostic_rate",

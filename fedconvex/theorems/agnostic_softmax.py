@@ -28,10 +28,12 @@ from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 __all__ = ["SOFTMAX_DISTANCE", "SOFTMAX_OPTIMUM", "STATEMENT", "THEOREMS", "softmax_optimum", "softmax_sandwich"]
 
 SOFTMAX_DISTANCE = Quantity(
-    "largest |F_mu(w_t) - max_k F_k(w_t) - log(p)/(2 mu)| over the rounds t <= T", "distance from the middle"
+    "largest |F_mu(w_t) - max_k F_k(w_t) - log(p)/(2 mu)| over the rounds t <= T", "distance from the middle", least=0.0
 )
 SOFTMAX_OPTIMUM = Quantity(
-    "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective", by_rounds=False
+    "max_k F_k(w_mu) - min over w of max_k F_k(w), w_mu the minimiser of the softmax objective",
+    by_rounds=False,
+    least=0.0,
 )
 SOURCE = "log-sum-exp (docs/theory/agnostic_softmax.md)"
 

@@ -31,7 +31,9 @@ __all__ = ["DIRECTION_ERROR", "STATEMENT", "THEOREMS", "agnostic_step"]
 
 NAME = "AgnosticFedAvg's step"
 SOURCE = "fedconvex, a round of AgnosticFedAvg (docs/theory/agnostic_step.md)"
-DIRECTION_ERROR = Quantity("‖(w_{T-1} - w_T)/(eta E) - sum lambda_i grad L_i(w_{T-1})‖ of the last round", "error")
+DIRECTION_ERROR = Quantity(
+    "‖(w_{T-1} - w_T)/(eta E) - sum lambda_i grad L_i(w_{T-1})‖ of the last round", "error", least=0.0
+)
 
 STATEMENT = Statement(
     page="agnostic_step",

@@ -55,10 +55,12 @@ __all__ = [
 
 ALGORITHM = "Cortes, Mohri, Storcheus, Suresh 2021"
 STEP = 0.01  # h of the gradient identity
-LARGEST_GROWTH = Quantity("largest F(alpha_t)/F(alpha_{t-1}) of the rounds t <= T", by_rounds=False)
-SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing")
+LARGEST_GROWTH = Quantity("largest F(alpha_t)/F(alpha_{t-1}) of the rounds t <= T", by_rounds=False, least=0.0)
+SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing", least=0.0)
 TAYLOR_REMAINDER = Quantity(
-    "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e", "remainder"
+    "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e",
+    "remainder",
+    least=0.0,
 )
 
 STATEMENT = Statement(

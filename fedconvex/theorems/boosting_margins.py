@@ -43,6 +43,7 @@ SOURCE = "Cortes, Mohri, Storcheus, Suresh 2021 (re-derived; complexity of the u
 MARGIN_LOSS = Quantity(
     "largest mean of Phi_rho(y f/sum alpha) over a mixture of the domains, rho = 1/sum alpha beyond the median margin",
     "margin loss",
+    least=0.0,
 )
 
 STATEMENT = Statement(

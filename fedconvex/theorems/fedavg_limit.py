@@ -36,7 +36,7 @@ from fedconvex.theorems.parts.setting import (
 )
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import local_sgd_space
-from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import FROM_MINIMUM, AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import (
     Affine,
     Spread,
@@ -66,11 +66,15 @@ BIAS = "fedconvex, bias of {} on quadratics (docs/theory/fedavg_limit.md, {})"
 
 LI = "Li et al. 2020, arXiv:1907.02189, Theorem 4 (explicit form: docs/theory/fedavg_limit.md)"
 
-LIMIT_BIAS = Quantity("‖w_inf - w*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False)
-LIMIT_TO_MINIMISERS = Quantity(
-    "‖w_inf - sum p_k w_k*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False
+LIMIT_BIAS = Quantity(
+    "‖w_inf - w*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False, **FROM_MINIMUM
 )
-CLOSENESS = Quantity("1/(F(w_inf) - F*) of the limit of the rounds, which is large near the optimum", by_rounds=False)
+LIMIT_TO_MINIMISERS = Quantity(
+    "‖w_inf - sum p_k w_k*‖ of the limit of the rounds", dimension=Dimension.LENGTH, by_rounds=False, least=0.0
+)
+CLOSENESS = Quantity(
+    "1/(F(w_inf) - F*) of the limit of the rounds, which is large near the optimum", by_rounds=False, **FROM_MINIMUM
+)
 
 STATEMENT = Statement(
     page="fedavg_limit",

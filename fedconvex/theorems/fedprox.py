@@ -24,7 +24,7 @@ from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import Real, Space, Whole
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import FROM_MINIMUM, Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.theory.moments.weights import of_sampling
 from fedconvex.traits import traits_of
@@ -48,7 +48,7 @@ PAPER = "Li et al. 2020, MLSys, Theorem 4 (re-derived)"
 SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
 CONVEX = "fedconvex, FedProx for convex clients (docs/theory/fedprox.md)"
 
-NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False)
+NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False, **FROM_MINIMUM)
 
 STATEMENT = Statement(
     page="fedprox",

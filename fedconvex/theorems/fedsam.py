@@ -51,7 +51,8 @@ SOURCE = "fedconvex, FedSAM on convex functions (docs/theory/fedsam.md)"
 OPTIMUM = "fedconvex, FedSAM with constants at the optimum (docs/theory/fedsam.md)"
 
 PERTURBATION = Quantity(
-    "largest of the clients' E‖grad F_k(w + rho u) - grad F_k(w)‖ at the last model, u = grad F_k(w)/‖grad F_k(w)‖"
+    "largest of the clients' E‖grad F_k(w + rho u) - grad F_k(w)‖ at the last model, u = grad F_k(w)/‖grad F_k(w)‖",
+    least=0.0,
 )
 
 STATEMENT = Statement(

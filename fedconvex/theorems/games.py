@@ -39,9 +39,11 @@ __all__ = ["STATEMENT", "THEOREMS", "game_buffer", "game_certificate", "game_rou
 
 NAME = "games"
 SOURCE = "fedconvex, docs/theory/games.md"
-REGRETS = Quantity("sum over players of R^e(s_T) - min R^e over the own box", "sum of regrets")
-PREDICTOR_ERROR = Quantity("‖s_T - v‖_inf", "error of the predictor", dimension=Dimension.LENGTH, by_rounds=False)
-MOVES = Quantity("moves until the strategies are in equilibrium", "moves", by_rounds=False)
+REGRETS = Quantity("sum over players of R^e(s_T) - min R^e over the own box", "sum of regrets", least=0.0)
+PREDICTOR_ERROR = Quantity(
+    "‖s_T - v‖_inf", "error of the predictor", dimension=Dimension.LENGTH, by_rounds=False, least=0.0
+)
+MOVES = Quantity("moves until the strategies are in equilibrium", "moves", by_rounds=False, least=0.0)
 _SETTLED = 1e-9  # N, relative to its terms at the start, that counts as an equilibrium
 
 STATEMENT = Statement(

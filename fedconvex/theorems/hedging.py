@@ -21,7 +21,7 @@ from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX, not_for
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import Real, Space
-from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import FROM_MINIMUM, Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
     "DISTANCE",
@@ -36,8 +36,8 @@ __all__ = [
 
 SOURCE = "Giselsson, Boyd 2017, Theorem 2, in the p-weighted product space (docs/theory/hedging.md)"
 
-DISTANCE = Quantity("E‖w_T - w*‖", dimension=Dimension.LENGTH)
-SPLITTING_DISTANCE = Quantity("(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k + y_k/rho, after T rounds")
+DISTANCE = Quantity("E‖w_T - w*‖", dimension=Dimension.LENGTH, **FROM_MINIMUM)
+SPLITTING_DISTANCE = Quantity("(E sum p_k ‖v_k - v_k*‖^2)^(1/2), v_k = x_k + y_k/rho, after T rounds", **FROM_MINIMUM)
 
 STATEMENT = Statement(
     page="hedging",

@@ -19,15 +19,15 @@ from fedconvex.theorems.parts.rounding import UNIT, Found
 from fedconvex.theorems.parts.scope import OF_OWNERS
 from fedconvex.theorems.parts.setting import Setting, is_method
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import FROM_MINIMUM, Bound, Hypothesis, Quantity, require
 from fedconvex.traits import traits_of
 
 __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hybrid_tracked_rate"]
 
 NAME = "hybrid"
 SOURCE = "fedconvex, docs/theory/hybrid.md"
-DUAL = Quantity("E[D* - D(alpha_T)], of the dual variables", "dual suboptimality")
-SUBOPTIMALITY = Quantity("F(w_T) - F*, of the blocks together", "suboptimality")
+DUAL = Quantity("E[D* - D(alpha_T)], of the dual variables", "dual suboptimality", **FROM_MINIMUM)
+SUBOPTIMALITY = Quantity("F(w_T) - F*, of the blocks together", "suboptimality", **FROM_MINIMUM)
 
 STATEMENT = Statement(
     page="hybrid",
@@ -232,7 +232,8 @@ def _dual_exact(s: Setting, rounds: Sequence[int]) -> Found | None:
 
 
 def _dual_rounding(s: Setting, value: float) -> float:
-    return 100.0 * UNIT * (1.0 + abs(problem_of(s).solve().value))
+    best = problem_of(s).solve()
+    return best.gap + 100.0 * UNIT * (1.0 + abs(best.value))
 
 
 def _tracked(s: Setting) -> tuple[HybridProblem, tuple[Hypothesis, ...]]:
@@ -271,7 +272,8 @@ def _read_reduction(s: Setting) -> Reading:
 def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
     p, states = problem_of(s), blocks.models(s.method, s.problem, s.start, max(rounds))
     values = np.array([float(p.value(states[T])) for T in rounds])
-    return Found(values - p.solve().value, 100.0 * UNIT * (1.0 + np.abs(values)))
+    best = p.solve()
+    return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
 
 
 def _shown(s: Setting) -> dict[str, tuple[float, str]]:

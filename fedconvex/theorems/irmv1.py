@@ -28,7 +28,7 @@ from fedconvex.theory.bound import Bound, Hypothesis, PrecisionError, Quantity, 
 __all__ = ["STATEMENT", "THEOREMS", "irmv1_certificate", "irmv1_dual"]
 
 NAME, SOURCE = "irmv1", "fedconvex, docs/theory/irmv1.md"
-SUBOPTIMALITY = Quantity("J(w_T) - min J, min J the least of many local minima", "suboptimality")
+SUBOPTIMALITY = Quantity("J(w_T) - min J, min J the least of many local minima", "suboptimality", least=0.0)
 DUAL_VALUE = Quantity("D(mu) at mu_e = 1/2 + 2 lam g_e(w_T)", "dual value")
 
 STATEMENT = Statement(

@@ -30,7 +30,9 @@ __all__ = ["SADDLE_GAP", "STATEMENT", "THEOREMS", "joint_mocha"]
 NAME = "JointMOCHA's rate"
 SOURCE = "Chambolle, Pock 2011, Theorem 1, for JointMOCHA (docs/theory/joint_mocha.md)"
 SADDLE_GAP = Quantity(
-    "mean over rounds n = 1..T of L(Z^n, alpha*) - L(Z*, alpha^n), at the point reached after 5 T rounds", "saddle gap"
+    "mean over rounds n = 1..T of L(Z^n, alpha*) - L(Z*, alpha^n), at the point reached after 5 T rounds",
+    "saddle gap",
+    least=0.0,
 )
 
 STATEMENT = Statement(

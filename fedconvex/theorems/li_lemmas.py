@@ -44,7 +44,9 @@ __all__ = [
 LI = "Li et al. 2020, arXiv:1907.02189, Lemma {}"
 
 SAMPLING_VARIANCE = Quantity(
-    "E‖w - vbar‖^2, w the average over the last sample, vbar that over all clients", dimension=Dimension.SQUARED_LENGTH
+    "E‖w - vbar‖^2, w the average over the last sample, vbar that over all clients",
+    dimension=Dimension.SQUARED_LENGTH,
+    least=0.0,
 )
 
 STATEMENT = Statement(

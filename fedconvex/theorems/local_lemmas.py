@@ -31,7 +31,7 @@ from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import FROM_MINIMUM, Bound, Dimension, Hypothesis, Quantity, known, require
 from fedconvex.theory.moments import Moments, moved
 from fedconvex.traits import traits_of
 
@@ -47,9 +47,9 @@ __all__ = [
 
 GUIDE = "Wang et al. 2021, arXiv:2107.06917, Section 6.1.2, Lemma {}"
 
-PROGRESS = Quantity("mean over the steps k = 1..tau of the last round of E F(wbar^{t,k}) - F*")
+PROGRESS = Quantity("mean over the steps k = 1..tau of the last round of E F(wbar^{t,k}) - F*", **FROM_MINIMUM)
 CLIENT_DRIFT = Quantity(
-    "E sum p_i ‖w_i - wbar‖^2 of the local models in the last round", dimension=Dimension.SQUARED_LENGTH
+    "E sum p_i ‖w_i - wbar‖^2 of the local models in the last round", dimension=Dimension.SQUARED_LENGTH, least=0.0
 )
 
 STATEMENT = Statement(

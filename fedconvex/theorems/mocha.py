@@ -62,8 +62,10 @@ __all__ = [
 ]
 
 SOURCE = "Smith, Chiang, Sanjabi, Talwalkar 2017, NIPS, Theorem {} (explicit form: docs/theory/mocha.md)"
-DUAL_SUBOPTIMALITY = Quantity("E D(alpha^h) - min D, of the dual objective that is minimised", "dual suboptimality")
-DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap")
+DUAL_SUBOPTIMALITY = Quantity(
+    "E D(alpha^h) - min D, of the dual objective that is minimised", "dual suboptimality", least=0.0
+)
+DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap", least=0.0)
 
 STATEMENT = Statement(
     page="mocha",

@@ -21,7 +21,9 @@ __all__ = ["STATEMENT", "THEOREMS", "safe_sigma_bound"]
 
 SOURCE = "Smith, Chiang, Sanjabi, Talwalkar 2017, NIPS, Theorem 1, safe sigma (explicit form: docs/theory/mocha.md)"
 SEPARABILITY = Quantity(
-    "largest sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 of dual variables alpha that were found", by_rounds=False
+    "largest sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 of dual variables alpha that were found",
+    by_rounds=False,
+    least=0.0,
 )
 
 STATEMENT = Statement(

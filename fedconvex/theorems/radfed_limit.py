@@ -16,14 +16,16 @@ from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, one_size, stationary
 from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, require
+from fedconvex.theory.bound import FROM_MINIMUM, Bound, Dimension, Hypothesis, Quantity, require
 from fedconvex.theory.fixed_points import fedavg_round, quadratic
 from fedconvex.theory.radfed import RADFedMoments
 from fedconvex.traits import LocalSteps, traits_of
 
 __all__ = ["MEAN_BIAS", "STATEMENT", "THEOREMS", "radfed_limit"]
 
-MEAN_BIAS = Quantity("‖lim E w - w*‖ of the averaged models", dimension=Dimension.LENGTH, by_rounds=False)
+MEAN_BIAS = Quantity(
+    "‖lim E w - w*‖ of the averaged models", dimension=Dimension.LENGTH, by_rounds=False, **FROM_MINIMUM
+)
 
 STATEMENT = Statement(
     page="radfed_limit",

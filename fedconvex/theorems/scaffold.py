@@ -32,7 +32,7 @@ from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tiny import Whole, local_sgd_space
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theory.bound import FROM_MINIMUM, AssumptionError, Bound, Hypothesis, Quantity, known, require
 from fedconvex.theory.moments import StackedMoments
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 SOURCE = "Karimireddy et al. 2020, ICML, Lemma 15 and Theorem III"
 
 WEIGHTED_AVERAGE = Quantity(
-    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r"
+    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r", **FROM_MINIMUM
 )
 
 STATEMENT = Statement(

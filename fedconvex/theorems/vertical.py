@@ -31,15 +31,15 @@ from fedconvex.theorems.parts.rounding import UNIT, Found
 from fedconvex.theorems.parts.scope import OF_OWNERS
 from fedconvex.theorems.parts.setting import Setting, full_participation, is_method
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theory.bound import FROM_MINIMUM, Bound, Hypothesis, Quantity, require
 
 __all__ = ["STATEMENT", "THEOREMS", "vertical_certificate", "vertical_growth", "vertical_rate"]
 
 NAME = "vertical"
 SOURCE = "fedconvex, docs/theory/vertical.md"
-SUBOPTIMALITY = Quantity("F(w_T) - F*, of the blocks together", "suboptimality")
-GROWTH = Quantity("‖w_T - w*‖/‖w_{T-1} - w*‖, of the blocks together", "growth", by_rounds=False)
-GAP = Quantity("P(w_T) - D(-l'(z_T)), the duality gap", "duality gap")
+SUBOPTIMALITY = Quantity("F(w_T) - F*, of the blocks together", "suboptimality", **FROM_MINIMUM)
+GROWTH = Quantity("‖w_T - w*‖/‖w_{T-1} - w*‖, of the blocks together", "growth", by_rounds=False, **FROM_MINIMUM)
+GAP = Quantity("P(w_T) - D(-l'(z_T)), the duality gap", "duality gap", least=0.0)
 
 STATEMENT = Statement(
     page="vertical",
@@ -255,7 +255,8 @@ def _states(s: Setting, rounds: Sequence[int]) -> list[np.ndarray]:
 def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
     problem, states = problem_of(s), _states(s, rounds)
     values = np.array([float(problem.value(states[T])) for T in rounds])
-    return Found(values - problem.solve().value, 100.0 * UNIT * (1.0 + np.abs(values)))
+    best = problem.solve()
+    return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
 
 
 def _read_growth(s: Setting) -> Reading:

@@ -37,9 +37,9 @@ from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 __all__ = ["STATEMENT", "THEOREMS", "virtual_certificate", "virtual_descent", "virtual_growth"]
 
 SOURCE = "fedconvex, docs/theory/virtual.md"
-SUBOPTIMALITY = Quantity("F(q_T) - min F, of the free energy with the best c_k for q_T", "suboptimality")
+SUBOPTIMALITY = Quantity("F(q_T) - min F, of the free energy with the best c_k for q_T", "suboptimality", least=0.0)
 GROWTH = Quantity("‖e_T‖/‖e_{T-1}‖, errors of all clients' sites", "growth", by_rounds=False)
-DESCENT = Quantity("F(q_T, c) - min F, with the c_k that clients keep", "suboptimality")
+DESCENT = Quantity("F(q_T, c) - min F, with the c_k that clients keep", "suboptimality", least=0.0)
 
 STATEMENT = Statement(
     page="virtual",
@@ -220,7 +220,8 @@ def _read_certificate(s: Setting) -> Reading:
 def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
     problem, steps = problem_of(s), steps_of(s, max(rounds))
     values = np.array([problem.posterior(steps[T].state).value for T in rounds])
-    return Found(values - problem.solve().value, 100.0 * UNIT * (1.0 + np.abs(values)))
+    best = problem.solve()
+    return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
 
 
 def _read_growth(s: Setting) -> Reading:
@@ -256,7 +257,8 @@ def _read_descent(s: Setting) -> Reading:
 def _energies(s: Setting, rounds: Sequence[int]) -> Found:
     problem, steps = problem_of(s), steps_of(s, max(rounds))
     values = np.array([free_energy(problem, steps[T]) for T in rounds])
-    return Found(values - problem.solve().value, 100.0 * UNIT * (1.0 + np.abs(values)))
+    best = problem.solve()
+    return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
 
 
 def _shown(s: Setting) -> dict[str, tuple[float, str]]:

@@ -45,7 +45,7 @@ ZHAO = "Zhao et al. 2018, arXiv:1806.00582, Proposition 3.1 (re-derived)"
 CONVEX = "fedconvex, weight divergence of convex FedAvg (docs/theory/weight_divergence.md)"
 
 WEIGHT_DIVERGENCE = Quantity(
-    "‖w_federated - w_centralised‖ after a round", "weight divergence", dimension=Dimension.LENGTH
+    "‖w_federated - w_centralised‖ after a round", "weight divergence", dimension=Dimension.LENGTH, least=0.0
 )
 
 STATEMENT = Statement(

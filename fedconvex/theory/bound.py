@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedconvex._check import wrong_type
-from fedconvex.constants import AT_CENTRE, Constants
+from fedconvex.constants import AT_CENTRE, NO_MINIMISER, Constants
 
 __all__ = ["AssumptionError", "Bound", "Hypothesis", "PrecisionError", "Quantity", "dropping", "known", "require"]
 
@@ -38,21 +38,32 @@ class Quantity:
     dimension : Dimension
     by_rounds : bool
         Whether it can be followed over the rounds.
+    least : float
+        No value is smaller: 0 for excesses, norms and counts. Default -inf.
+    of_minimum : bool
+        Whether it is measured from F* or w*: then a minimiser is asked for, with its certificate. Default False.
     """
 
     words: str
     axis: str = "quantity"
     dimension: Dimension = Dimension.VALUE
     by_rounds: bool = True
+    least: float = -math.inf
+    of_minimum: bool = False
 
 
 # Quantities that several theorems speak about
-SHADOW_AVERAGE = Quantity("mean over rounds t < T and steps k = 1..tau of E F(wbar^{t,k}) - F*", "mean suboptimality")
-LAST_SYNCHRONISED = Quantity("E F(w_T) - F* of the last synchronised iterate", "suboptimality")
-MEAN_SQUARE_DEVIATION = Quantity(
-    "E‖w_T - w*_T‖^2 of the last iterate", "mean-square deviation", dimension=Dimension.SQUARED_LENGTH
+FROM_MINIMUM: Any = {"least": 0.0, "of_minimum": True}  # excesses over F*, distances from w*
+SHADOW_AVERAGE = Quantity(
+    "mean over rounds t < T and steps k = 1..tau of E F(wbar^{t,k}) - F*", "mean suboptimality", **FROM_MINIMUM
 )
-STEADY_STATE_MSD = Quantity("limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False)
+LAST_SYNCHRONISED = Quantity("E F(w_T) - F* of the last synchronised iterate", "suboptimality", **FROM_MINIMUM)
+MEAN_SQUARE_DEVIATION = Quantity(
+    "E‖w_T - w*_T‖^2 of the last iterate", "mean-square deviation", Dimension.SQUARED_LENGTH, **FROM_MINIMUM
+)
+STEADY_STATE_MSD = Quantity(
+    "limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False, **FROM_MINIMUM
+)
 
 
 _FAR = 1e75  # of smoothness: products of four such numbers neither overflow nor vanish
@@ -183,6 +194,8 @@ def known(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
             raise AssumptionError(f"{theorem} does not apply: needs the constant {name}, which was not given")
         if name in ("sigma2", "G2", "sigma2_k", "G2_k") and how == AT_CENTRE:
             raise AssumptionError(f"{theorem} does not apply: needs a uniform {name}, got its value at one point")
+        if how == NO_MINIMISER:
+            raise AssumptionError(f"{theorem} does not apply: needs {name} at a minimiser, which is not known to exist")
         if getattr(value, "ndim", 0) == 0 and not math.isfinite(value):
             raise AssumptionError(f"{theorem} does not apply: needs a finite {name}, got {value} ({how})")
         if name in ("L", "L_s") and not (value == 0.0 or 1.0 / _FAR <= value <= _FAR):

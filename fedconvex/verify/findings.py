@@ -33,6 +33,7 @@ OUTCOME_WORDS = {
     Outcome.VIOLATED: "VIOLATED",
     Outcome.INCONCLUSIVE: "inconclusive",
     Outcome.NOT_APPLICABLE: "not applicable",
+    Outcome.CONTRADICTED: "CONTRADICTED",
 }
 
 
@@ -234,8 +235,9 @@ class VerificationReport:
 
     @property
     def violated(self) -> bool:
-        """Whether a theorem or a claim failed."""
-        return self.counts[Outcome.VIOLATED] > 0 or not all(c.holds for c in self.claims)
+        """Whether a theorem or a claim failed, or a measured value contradicts itself."""
+        failed = self.counts[Outcome.VIOLATED] + self.counts[Outcome.CONTRADICTED]
+        return failed > 0 or not all(c.holds for c in self.claims)
 
     @property
     def inconclusive(self) -> bool:

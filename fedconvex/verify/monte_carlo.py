@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     most: float
     size: float  # what rounding is small or large against
     slack: float  # of the bound's own terms
+    floor: float  # no value of the quantity is below
 
     @classmethod
     def of(cls, theorem: Theorem, s: Setting, bound: Bound) -> Limits:
@@ -57,7 +58,7 @@ class Limits(NamedTuple):
         slack = slack_of(bound)
         least = bound.value - slack if theorem.equation else -math.inf
         size = abs(bound.value) or natural_size(theorem.quantity, s)
-        return cls(bound.value, least, bound.value + slack, size, slack)
+        return cls(bound.value, least, bound.value + slack, size, slack, theorem.quantity.least)
 
 
 def slack_of(bound: Bound) -> float:

@@ -19,6 +19,7 @@ from fedconvex import _html
 from fedconvex._check import bad, finite, maybe_flag, numeric, real, whole, wrong_type
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
+from fedconvex.solvers.certificates import UncertifiableError
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
@@ -38,6 +39,7 @@ class Outcome(enum.Enum):
     VIOLATED = "The quantity exceeds the bound."
     INCONCLUSIVE = "The interval of the quantity contains the bound, or one of the two is not a number."
     NOT_APPLICABLE = "A hypothesis fails."
+    CONTRADICTED = "The quantity lies below its least possible value: what it is measured from is wrong."
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,9 @@ def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Ve
     except AssumptionError as error:
         unknown = isinstance(error, PrecisionError)
         return Verdict(theorem.name, Outcome.INCONCLUSIVE if unknown else Outcome.NOT_APPLICABLE, str(error))
+    except UncertifiableError as error:
+        why = f"{theorem.name} does not apply: needs a minimiser whose value is certified, got: {error}"
+        return Verdict(theorem.name, Outcome.NOT_APPLICABLE, why)
     except ValueError:
         _check_fit(s)  # a method that cannot run on the problem says so in its own words
         raise
@@ -196,6 +201,9 @@ def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcom
     if math.isnan(low) or math.isnan(high):
         return Outcome.INCONCLUSIVE, ", which is not a number: it overflows"
     off = off if math.isfinite(low) and math.isfinite(high) else 0.0  # a run that diverged
+    if high + off < limits.floor:
+        what = f"rounding may move it by {off:.2g}; please report it with the data"
+        return Outcome.CONTRADICTED, f"; no value of it is below {limits.floor:g}, and {what}"
     if low - off > most or high + off < least:
         return Outcome.VIOLATED, ""
     if high > most + off or low < least - off:

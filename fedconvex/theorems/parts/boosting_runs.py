@@ -24,7 +24,9 @@ from fedconvex.theory.bound import Hypothesis, Quantity, require
 
 NAME = "boosting"
 ENSEMBLE_LOSS = Quantity(
-    "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used", "loss"
+    "F(alpha_T), the largest loss of a mixture of the domains; its smoothed maximum where one is used",
+    "loss",
+    least=0.0,
 )
 SMALL = 1e-6  # steps below it are too short for their direction to be read off; they promise nothing
 

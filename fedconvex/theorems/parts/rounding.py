@@ -97,4 +97,5 @@ def rounding(quantity: Quantity, s: Setting, value: float) -> float:
     if quantity.dimension is Dimension.SQUARED_LENGTH:
         return of_square(value, minimiser_rounding(p) + model_rounding(s))
     best, w = p.solve(), p.flatten(s.start)[0][0]
-    return 4.0 * (p.rounding(best.w.ravel(), best.value) + p.rounding(w, float(p.value(s.start))))
+    known = best.gap if quantity.of_minimum else 0.0  # F* is not above best.value, and at most that far below
+    return known + 4.0 * (p.rounding(best.w.ravel(), best.value) + p.rounding(w, float(p.value(s.start))))

@@ -9,8 +9,11 @@ import numpy as np
 from fedconvex.constants import Constants
 from fedconvex.methods.parts.local_work import PooledWork
 from fedconvex.problems import MovingTarget, Problem
+from fedconvex.solvers.certificates import UncertifiableError
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.traits import LocalSteps, traits_of
+
+KNOWN = 1e-8  # of F at the zero model: how far F* may be from its lower bound
 
 
 class Setting(NamedTuple):
@@ -85,6 +88,18 @@ def local_sgd(name: str, s: Setting) -> dict[str, Any]:
         Hypothesis("one constant step size", f"{local.step_size!r}", isinstance(local.step_size, float)),
     )
     return {"step_size": local.step_size, "local_steps": int(local.steps[0]), "rounds": s.rounds}
+
+
+def a_minimiser(problem: Problem) -> Hypothesis:
+    """Return the hypothesis that F has a minimiser, and that F* is known: far better than F at the zero model is."""
+    text = "a minimiser that exists, with F* certified"
+    try:
+        best = problem.solve()
+    except UncertifiableError as error:
+        return Hypothesis(text, str(error), False)
+    size = max(abs(float(problem.value(np.zeros(problem.model_shape)))), abs(best.value))
+    numbers = f"F* in [{best.lower:.6g}, {best.value:.6g}], {'attained' if best.attained else best.certificate}"
+    return Hypothesis(text, numbers, best.attained and best.gap <= KNOWN * size)
 
 
 def stationary(name: str, problem: Problem) -> None:

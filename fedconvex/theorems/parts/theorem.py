@@ -15,7 +15,7 @@ from fedconvex.problems import BoostingProblem, MultiTaskProblem, Problem
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
 from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.scope import Scope
-from fedconvex.theorems.parts.setting import Setting, local_sgd
+from fedconvex.theorems.parts.setting import Setting, a_minimiser, local_sgd
 from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, PrecisionError, Quantity, require
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 
@@ -231,6 +231,8 @@ class Theorem(NamedTuple):
         require(self.name, *self.statement.scope.hypotheses(s.problem))
         try:
             arguments, checked = self.read(s) if self.read is not None else Reading({})
+            if self.quantity.of_minimum:
+                checked = checked + require(self.name, a_minimiser(s.problem))
             bound = self.bound(s) if self.read is None else self.bound(**arguments)
         except ArithmeticError as error:
             why = f"a bound within double precision, got {type(error).__name__}: {error}"

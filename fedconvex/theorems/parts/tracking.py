@@ -15,7 +15,7 @@ from fedconvex.problems import Problem
 from fedconvex.theorems.parts.assumptions import equal_weights
 from fedconvex.theorems.parts.curvatures import bends, hessians, need_bends
 from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
-from fedconvex.theorems.parts.setting import Setting, is_method
+from fedconvex.theorems.parts.setting import Setting, a_minimiser, is_method
 from fedconvex.theorems.parts.theorem import MethodRule, Theorem
 from fedconvex.theorems.parts.tiny import Space, Whole, local_sgd_space
 from fedconvex.theory.bound import Hypothesis, require
@@ -119,6 +119,7 @@ def tracking_constants(problem: Problem, radius: float | None = None) -> Trackin
     radius = None if radius is None else real("tracking_constants: radius", radius, low=0.0)
     need_bends("tracking_constants", problem)
     equal_agents("tracking_constants", problem)
+    require("tracking_constants", a_minimiser(problem))
     fed, w = problem.federation, problem.solve().w
     bend, slopes = bends(problem, w, radius), problem.row_values_and_slopes(w)[1]
     g, C_k = problem.client_gradients(w), []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedconvex._check import bad, wrong_type
-from fedconvex.theory.bound import LAST_SYNCHRONISED, SHADOW_AVERAGE, Dimension, Quantity
+from fedconvex.theory.bound import FROM_MINIMUM, LAST_SYNCHRONISED, SHADOW_AVERAGE, Dimension, Quantity
 from fedconvex.theory.worst_case.oracles import Iterates, Oracle
 
 __all__ = ["metric_of"]
@@ -56,15 +56,15 @@ def gradient(problem: Oracle, run: Iterates) -> Any:
 METRICS: dict[str, tuple[Quantity, Metric]] = {
     "last": (LAST_SYNCHRONISED, last),
     "shadow": (SHADOW_AVERAGE, shadow),
-    "best": (Quantity("least E F(x^t) - F* over the rounds t = 1..T", "suboptimality"), best),
-    "average": (Quantity("mean over rounds t = 1..T of E F(x^t) - F*", "mean suboptimality"), average),
-    "mean model": (Quantity("E F - F* of the mean of x^1, ..., x^T", "suboptimality"), mean_model),
+    "best": (Quantity("least E F(x^t) - F* over the rounds t = 1..T", "suboptimality", **FROM_MINIMUM), best),
+    "average": (Quantity("mean over rounds t = 1..T of E F(x^t) - F*", "mean suboptimality", **FROM_MINIMUM), average),
+    "mean model": (Quantity("E F - F* of the mean of x^1, ..., x^T", "suboptimality", **FROM_MINIMUM), mean_model),
     "distance": (
-        Quantity("E‖x^T - x*‖^2 of the last iterate", "squared distance", Dimension.SQUARED_LENGTH),
+        Quantity("E‖x^T - x*‖^2 of the last iterate", "squared distance", Dimension.SQUARED_LENGTH, **FROM_MINIMUM),
         distance,
     ),
     "gradient": (
-        Quantity("E‖grad F(x^T)‖^2 of the last iterate", "squared gradient", Dimension.SQUARED_GRADIENT),
+        Quantity("E‖grad F(x^T)‖^2 of the last iterate", "squared gradient", Dimension.SQUARED_GRADIENT, least=0.0),
         gradient,
     ),
 }
