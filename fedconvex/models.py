@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -299,14 +298,15 @@ def _scores(rows: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
 
 
 def _loss_of(text: Any) -> Any:
-    """Return the loss of `fedconvex.losses` that a repr names, or None."""
+    """Return the loss of `fedconvex.losses` that a repr names, or None: a name, and numbers by name."""
+    name, _, rest = str(text)[:200].partition("(")
+    if name not in losses.__all__ or rest[-1:] != ")":
+        return None
+    parts = [part.partition("=") for part in rest[:-1].split(",") if part]
     try:
-        call = ast.parse(str(text), mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in losses.__all__):
-            return None
-        given = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        return getattr(losses, call.func.id)(*map(ast.literal_eval, call.args), **given)
-    except (SyntaxError, ValueError, TypeError):
+        given = {k.strip(): int(v) if v.isdecimal() else float(v) for k, _, v in parts}
+        return getattr(losses, name)(**given)
+    except (ValueError, TypeError):
         return None
 
 

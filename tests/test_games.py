@@ -391,3 +391,13 @@ def test_refusals():
         with pytest.raises((TypeError, ValueError), match=words):
             make()
     assert IRMGame(response=BestResponse()) == IRMGame()
+
+
+@pytest.mark.parametrize("bound", [1e8, 1e100])
+def test_in_wide_boxes_strategies_are_bounded_and_come_back(bound):
+    """Three answer at once, w^k <- c_k less the others' sum: their sum is multiplied by -2 until the box stops them."""
+    fed = federation_of_moments(np.ones((3, 1, 1)), [[0.2], [0.9], [0.5]], [1.0] * 3)
+    problem = GameProblem(fed, Squared(), bound)
+    result = run(IRMGame(order="parallel"), problem, rounds=1000, tol=1e-9)
+    assert (result.status.name, result.period) == ("CYCLE", 2)
+    assert (np.abs(result.w) == bound).all() and result.trace.value[-1] > 1e10

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from fedconvex import Logistic, SmoothedHinge, Softmax, Squared
 from fedconvex.models import LinearModel
 
 MODEL = LinearModel(np.array([2.0, -1.0]), np.array(0.5), ("no", "yes"), ("age", "dose"), {"l2": 0.1})
@@ -98,3 +99,22 @@ def test_a_gap_that_certifies_nothing_is_not_saved(tmp_path):
         with pytest.raises(ValueError, match=r"about\['gap'\] must be finite; got (inf|nan): a gap of inf certifies"):
             model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["SmoothedHinge(gamma=" + 10**5 * "-" + "1)", 10**5 * "(", "Softmax(n_classes=[3])"])
+def test_texts_that_name_no_loss(text):
+    """As an expression of Python the first ones exceed the depth of every parser."""
+    assert replace(MODEL, about={"loss": text}).loss is None
+
+
+def test_losses_are_read_back_from_their_texts():
+    for loss in (Squared(), Logistic(), SmoothedHinge(0.25), Softmax(3)):
+        got = replace(MODEL, about={"loss": repr(loss)}).loss
+        assert repr(got) == repr(loss)
+
+
+def test_a_description_that_is_nested_too_deeply(tmp_path):
+    MODEL.save(tmp_path)
+    (tmp_path / "model.json").write_text(10**5 * "[")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        LinearModel.load(tmp_path)

@@ -172,7 +172,14 @@ def test_counts_and_claims_are_shown(text):
     assert "2 theorems in 4 settings" in words
     assert "No theorem is violated. 1 of 1 claims" in words
     chips = re.search(r'<ul class="chips".*?</ul>', text).group(0)
-    assert re.findall(r"<b>(\d+)</b>(.)", chips) == [("2", "✓"), ("0", "○"), ("0", "✗"), ("1", "?"), ("1", "–")]
+    assert re.findall(r"<b>(\d+)</b>(.)", chips) == [
+        ("2", "✓"),
+        ("0", "○"),
+        ("0", "✗"),
+        ("1", "?"),
+        ("1", "–"),
+        ("0", "!"),
+    ]
 
 
 def test_a_violation_is_red_and_said_in_words():

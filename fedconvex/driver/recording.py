@@ -46,7 +46,9 @@ class Recorder:
         if hasattr(e, "confirmed") and np.all(gap <= self.tol):  # a look at what the certificate rests on
             gap = e.confirmed(gap)
         first = self.rows[0]["value"] if self.rows else value
-        lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss)) | (value > _BLOWN_UP * (1.0 + np.abs(first)))
+        lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss))
+        if e.problem.learns != EQUILIBRIUM:  # strategies stay in their boxes, and nobody minimises the value
+            lost |= value > _BLOWN_UP * (1.0 + np.abs(first))
         self.diverged[(self.diverged < 0) & lost] = t
         spent = before - self.clock  # measuring is not the method's time
         seconds = (self.rows[-1]["seconds"] if self.rows else 0.0) + spent

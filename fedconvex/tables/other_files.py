@@ -89,7 +89,7 @@ def _index_of(metadata: Any) -> list[str]:
     try:
         noted = json.loads((metadata or {}).get(b"pandas", b"{}"))["index_columns"]
         return [c for c in noted if isinstance(c, str)]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []
 
 

@@ -36,6 +36,8 @@ OUTCOME_WORDS = {
     Outcome.CONTRADICTED: "CONTRADICTED",
 }
 
+EXPECTED = [o for o in Outcome if o is not Outcome.CONTRADICTED]  # what summaries count although there is none
+
 
 class Claim(NamedTuple):
     """A sentence, whether it came out true, and the numbers that say so."""
@@ -248,6 +250,6 @@ class VerificationReport:
     def sentence(self) -> str:
         """The summary."""
         n = len(self.findings)
-        counts = ", ".join(f"{m} {OUTCOME_WORDS[o]}" for o, m in self.counts.items())
+        counts = ", ".join(f"{m} {OUTCOME_WORDS[o]}" for o, m in self.counts.items() if m or o in EXPECTED)
         claims = f"; {sum(c.holds for c in self.claims)} of {len(self.claims)} claims on tightness hold"
         return f"{n} check{'s' * (n != 1)}: {counts}{claims if self.claims else ''}; {self.seconds:.0f} s."
