@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from operator import mul
 
 import mpmath as mp
 import numpy as np
@@ -202,3 +203,41 @@ def test_a_score_over_many_equal_features_drifts(kind):
             exact = mp.log1p(mp.exp(z)) + mp.mpf(1e-3) / 2 * d * mp.mpf(w) ** 2
             value = float(problem.value(np.full(d, w)))
             assert abs(value - exact) <= problem.rounding(np.full(d, w), value) < 1e-10
+
+
+def interpolated(seed):
+    """One row x of four features, whose label is met exactly by some model: F* = 0 without l2."""
+    rng = np.random.default_rng(seed)
+    return 1e6 * rng.normal(size=(1, 4)), 1e6 * rng.normal(size=1)
+
+
+def exact_loss(x, y, w):
+    return (sum(map(mul, map(Fraction, x[0].tolist()), map(Fraction, w.tolist()))) - Fraction(y[0])) ** 2 / 2
+
+
+def test_gaps_of_solutions_allow_for_the_rounding_of_their_values():
+    """F(w) is computed as 0, or nearly, and is what rounding leaves: the gap was less, in most of these."""
+    larger = 0
+    for seed in range(20):
+        x, y = interpolated(seed)
+        fed = Federation.from_clients([(x, y)])
+        best = Problem(fed, Squared()).solve()
+        truth = exact_loss(x, y, best.w)
+        assert Fraction(best.gap) >= truth
+        assert best.gap_within >= best.value - best.lower_within
+        larger += truth > Fraction(best.value) - Fraction(best.lower)
+        worst = Problem(fed, Squared()).solve_minimax()
+        assert Fraction(worst.gap) >= exact_loss(x, y, worst.w)
+    assert larger > 5
+
+
+@pytest.mark.parametrize("overflow", [1e300, 1e200])
+def test_an_entry_at_a_column_of_zeros_overflows_in_no_gap(overflow):
+    """0 times the square of the entry was not a number, and nor was the gap."""
+    X, y = np.array([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]]), np.array([1.0, -1.0, 1.0])
+    W = np.array([[0.5, overflow], [0.5, 0.0], [overflow, overflow]])
+    for loss in (Squared(), Logistic(), Exponential()):
+        for l2 in (0.0, 1e-3):
+            measured = Problem(Federation.from_arrays(X, y, [0, 1, 1]), loss, l2).measure(W)
+            assert not np.isnan(measured.gap).any()
+            assert l2 or (measured.value[0] == measured.value[1] and measured.gap[0] == measured.gap[1] < 10.0)

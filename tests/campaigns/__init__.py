@@ -67,6 +67,7 @@ CAMPAIGNS = {
     "free-intercepts": Campaign("test_free_intercept:certificate_trial", "lower bounds above the minimum", 30),
     "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 60),
     "games": Campaign("test_games:game_trial", "dynamics that end elsewhere than at a listed equilibrium", 10),
+    "gaps": Campaign("campaigns.gaps:gap_trial", "gaps below the suboptimality in 50 digits, of all families", 20),
     "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),
     "interrupts": Campaign("campaigns.interrupts:trial", "work that is deaf to Ctrl-C", 1),
     "invariance": Campaign("test_invariance_campaigns:identities_trial", "identities and certificates of IRMv1", 20),
