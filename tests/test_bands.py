@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse as sp
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Squared
 from fedconvex.loss_traits import declares, traits
@@ -106,6 +107,16 @@ def test_zero_and_repeated_columns_leave_the_certificate():
         best = Problem(Federation.from_arrays(np.hstack([X, more]), y, ids), SmoothedHinge(0.5)).solve()
         assert best.attained and best.gap < 1e-12
         assert best.value == pytest.approx(problem_of(0.5).solve().value, abs=1e-12)
+
+
+def test_sparse_rows_are_solved_as_dense_ones():
+    X, y, ids = noisy()
+    X[np.abs(X) < 0.5] = 0.0
+    dense, sparse = (
+        Problem(Federation.from_arrays(A, y, ids), SmoothedHinge(0.5)).solve() for A in (X, sp.csr_array(X))
+    )
+    assert sparse.attained and sparse.gap < 1e-12
+    np.testing.assert_allclose(sparse.w, dense.w, rtol=1e-9)
 
 
 def test_rows_that_leave_no_band_are_not_certified():

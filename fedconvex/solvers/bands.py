@@ -107,7 +107,7 @@ def damped_newton(problem: Objective, w: np.ndarray, most: int) -> tuple[np.ndar
 
 def _gram(problem: Objective, h: np.ndarray) -> np.ndarray:
     """Return X' diag(h) X plus the ridge, (d, d)."""
-    H = weighted_gram(problem.federation.X, h)
+    H = weighted_gram(problem.federation.by_column, h)
     H.flat[:: len(H) + 1] += problem.ridge
     return H
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import mpmath as mp
 import numpy as np
+import scipy.sparse as sp
 
 from fedconvex import (
     Exponential,
@@ -194,6 +195,10 @@ def _near(rng: np.random.Generator, w: np.ndarray, R: int = 3) -> np.ndarray:
     return np.asarray(w + rng.normal(size=(R, *w.shape)) * 10.0 ** rng.uniform(-9.0, 0.0, (R, *[1] * w.ndim)))
 
 
+def _dense(fed: Federation) -> np.ndarray:
+    return fed.X.toarray() if fed.is_sparse else fed.X
+
+
 def one_model(rng: np.random.Generator, who: str, problem: Any, plain: Any, X: np.ndarray) -> dict:
     """The check of a problem whose objective is that of plain rows."""
     with warnings.catch_warnings():
@@ -219,13 +224,14 @@ def plain_trial(rng: np.random.Generator) -> dict:
     loss = loss_of(rng)
     X, y, kind = rows_of(rng, isinstance(loss, Squared))
     weight = rng.uniform(0.1, 5.0, len(y)) if rng.random() < 0.3 else None
-    fed = Federation.from_arrays(X, y, np.arange(len(y)) % 3, sample_weight=weight)
+    rows: Any = sp.csr_array(X) if rng.random() < 0.3 else X
+    fed = Federation.from_arrays(rows, y, np.arange(len(y)) % 3, sample_weight=weight)
     free: Any = np.arange(X.shape[1]) < int(rng.integers(1, 3)) if rng.random() < 0.2 else False
     l2 = ridge_of(rng)
     if l2 == 0.0:
         free = False
     problem = Problem(fed, loss, l2, "uniform" if rng.random() < 0.3 else None, intercept=free)
-    return one_model(rng, "one model", problem, problem, fed.X) | {"kind": kind, "l2": problem.l2}
+    return one_model(rng, "one model", problem, problem, _dense(fed)) | {"kind": kind, "l2": problem.l2}
 
 
 def owners_trial(rng: np.random.Generator) -> dict:
@@ -235,7 +241,7 @@ def owners_trial(rng: np.random.Generator) -> dict:
     cut = int(rng.integers(1, X.shape[1])) if X.shape[1] > 1 else 1
     blocks = [X[:, :cut], X[:, cut:]] if X.shape[1] > 1 else [X]
     problem = VerticalProblem(VerticalFederation.from_blocks(blocks, y), loss, ridge_of(rng, 0.0))
-    return one_model(rng, "owners", problem, problem.pooled, problem.pooled.federation.X) | {"kind": kind}
+    return one_model(rng, "owners", problem, problem.pooled, _dense(problem.pooled.federation)) | {"kind": kind}
 
 
 def blocks_trial(rng: np.random.Generator) -> dict:
@@ -244,7 +250,7 @@ def blocks_trial(rng: np.random.Generator) -> dict:
     X, y, kind = rows_of(rng, isinstance(loss, Squared))
     fed = HybridFederation.from_grid(X, y, int(rng.integers(1, 3)), int(rng.integers(1, min(X.shape[1], 2) + 1)))
     problem = HybridProblem(fed, loss, ridge_of(rng, 0.0))
-    return one_model(rng, "blocks", problem, problem.pooled, problem.pooled.federation.X) | {"kind": kind}
+    return one_model(rng, "blocks", problem, problem.pooled, _dense(problem.pooled.federation)) | {"kind": kind}
 
 
 def kinked_trial(rng: np.random.Generator) -> dict:
