@@ -91,11 +91,17 @@ def newton(
     if known.gap > goal and not careful and _bends_slowly(problem):
         return newton(problem, w, tol, start, True, evaluations)
     if known.gap > goal and not _bends_slowly(problem):
-        w, tried = damped_newton(problem, w, MAX_ITERATIONS)
-        F, g, H = problem.value_gradient_hessian(w)
-        factor, evaluations = Factor(problem, w, H, careful), evaluations + tried + 1
-        known = certified_gap(problem, w, F, g, factor, True, goal)
+        return _damped(problem, w, goal, evaluations, start)
     return _solution(problem, w, F, known, factor.definite, evaluations, start)
+
+
+def _damped(problem: Objective, w: np.ndarray, goal: float, before: int, start: float) -> Solution:
+    """Go on from where Newton's method stood still, by damped steps."""
+    w, tried = damped_newton(problem, w, MAX_ITERATIONS)
+    F, g, H = problem.value_gradient_hessian(w)
+    factor = Factor(problem, w, H, False)
+    known = certified_gap(problem, w, F, g, factor, True, goal)
+    return _solution(problem, w, F, known, factor.definite, before + tried + 1, start)
 
 
 def _solution(

@@ -199,6 +199,11 @@ def _dense(fed: Federation) -> np.ndarray:
     return fed.X.toarray() if fed.is_sparse else fed.X
 
 
+def _filled(X: np.ndarray) -> np.ndarray:
+    """Return rows without columns of zeros, of which an owner is not allowed to have nothing else."""
+    return np.where((X != 0.0).any(axis=0), X, 1.0)
+
+
 def one_model(rng: np.random.Generator, who: str, problem: Any, plain: Any, X: np.ndarray) -> dict:
     """The check of a problem whose objective is that of plain rows."""
     with warnings.catch_warnings():
@@ -238,6 +243,7 @@ def owners_trial(rng: np.random.Generator) -> dict:
     """`VerticalProblem.solve`: columns of several owners."""
     loss = loss_of(rng)
     X, y, kind = rows_of(rng, isinstance(loss, Squared))
+    X = _filled(X)
     cut = int(rng.integers(1, X.shape[1])) if X.shape[1] > 1 else 1
     blocks = [X[:, :cut], X[:, cut:]] if X.shape[1] > 1 else [X]
     problem = VerticalProblem(VerticalFederation.from_blocks(blocks, y), loss, ridge_of(rng, 0.0))
@@ -248,6 +254,7 @@ def blocks_trial(rng: np.random.Generator) -> dict:
     """`HybridProblem.solve`: blocks of rows and columns."""
     loss = loss_of(rng)
     X, y, kind = rows_of(rng, isinstance(loss, Squared))
+    X = _filled(X)
     fed = HybridFederation.from_grid(X, y, int(rng.integers(1, 3)), int(rng.integers(1, min(X.shape[1], 2) + 1)))
     problem = HybridProblem(fed, loss, ridge_of(rng, 0.0))
     return one_model(rng, "blocks", problem, problem.pooled, _dense(problem.pooled.federation)) | {"kind": kind}
