@@ -250,7 +250,11 @@ class InvariantProblem(ClientWeights):
             lower = float(min(lower, value))
             attained = value - lower <= 1e-6 * (1.0 + abs(value))
             spent = time.perf_counter() - began
-            off = float(self._rounding(w.reshape(1, -1), np.array([value]))[0])
+            if self.traits.quadratic:
+                p, unit, size = self._scaled
+                off = float(size * p.rounding(w / unit))
+            else:
+                off = float(self._rounding(w.reshape(1, -1), np.array([value]))[0])
             self._solutions[starts] = Solution(
                 w, value, lower, source, attained, attained and unique, 0, spent, rounding=off, problem=self
             )
