@@ -1,6 +1,8 @@
 """Intervals of means of skewed errors, against exact tests, classical intervals and simulation with known means."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from fedconvex.comparison.intervals import (
 from fedconvex.comparison.verdicts import joining
 from tests.campaigns import joining as joining_campaign
 
-RNG = np.random.default_rng(0)
+RNG, ROOT = np.random.default_rng(0), Path(__file__).resolve().parents[1]
 
 
 def test_a_mean_of_squares_has_the_interval_of_a_variance():
@@ -150,3 +152,15 @@ def test_true_errors_of_simulated_clients_are_those_of_fresh_rows(classes, featu
     y = np.where(rng.random(z.size) < 1.0 / (1.0 + np.exp(-score)), 1.0, -1.0)
     error = np.logaddexp(0.0, -y * z) if classes == 2 else (score + rng.normal(size=z.size) - z) ** 2
     assert true == pytest.approx(error.mean(), abs=5.0 * error.std() / math.sqrt(z.size))
+
+
+def test_the_campaigns_figures_keep_their_bar_and_are_those_of_the_page():
+    """A thousand federations with real targets and with classes: joint coverage within two standard errors of 95 %."""
+    found = json.loads((ROOT / "tests" / "campaigns" / "joining.json").read_text())
+    for summary in found:
+        n, joint = summary["mean"]["joint"]
+        assert n == summary["trials"] == 1000 and summary["failed"] == []
+        for what in ("joint", "over base", "paired"):
+            assert summary["mean"][what][1] >= 0.95 - 2.0 * math.sqrt(0.95 * 0.05 / n), what
+        assert summary["mean"]["student"][1] < joint
+    assert joining_campaign.table(found) in (ROOT / "docs" / "compare.md").read_text()

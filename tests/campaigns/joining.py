@@ -198,7 +198,7 @@ def table(summaries: list[dict[str, Any]]) -> str:
             own = f"own error, both: {name}"
             shares = [mean[f"{what}: {name}"][1] for what in ("joint", "student", "over base")] + [mean[own][1]]
             cells = " | ".join(f"{100.0 * share:.1f} %" for share in shares)
-            lines.append(f"| {target}: {name} | {mean[own][0]} | {cells} |")
+            lines.append(f"| {target}: {name} | {mean[f'joint: {name}'][0]} | {cells} |")
         both = 0.5 * (mean["own error, joint model"][1] + mean["own error, alone"][1])
         shares = [*(mean[what][1] for what in ("joint", "student", "over base")), both]
         lines.append(
