@@ -110,7 +110,8 @@ class Door:
 
     def _admit(self, end: socket.socket) -> None:
         """Hand over a connection that proves its place, and close any other one."""
-        address, line = self.waiting.get(end, ""), None
+        address = self.waiting.get(end, "")
+        line: Line | None = None
         try:
             line, number = self.credentials.admit(end, self.K, _HANDSHAKE)
         except (OSError, EOFError, ValueError, Stranger) as error:

@@ -170,8 +170,8 @@ class Roster(ServerProblem):
             cure = "run it in one process; docs/sites.md says why" if hasattr(fed, "block") else "pass a Federation"
             raise wrong_type("Roster.of: federation", "be a Federation, whose clients hold rows", f"{fed!r}", cure)
         masses = None if fed.sample_weight is None else fed.masses
-        how = {"masses": masses, "domain_labels": fed.domain_labels, "patience": patience, "required": required}
-        return cls(make, fed.labels, fed.sizes, fed.d, **how)
+        how: dict[str, Any] = {"masses": masses, "domain_labels": fed.domain_labels, "patience": patience}
+        return cls(make, fed.labels, fed.sizes, fed.d, required=required, **how)
 
     def engine(self, method: Any, ask: Any, key: np.uint64, trajectories: Any) -> Any:
         """Return what carries out rounds of a method through a transport: `fedconvex.run` asks for it."""
