@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -336,11 +335,10 @@ def test_a_limit_beyond_all_clocks_is_none():
 
 
 def test_an_alarm_is_over_when_the_work_is():
-    with at_most(0.02, alone=False):
-        pass
-    time.sleep(0.04)
+    with at_most(600.0, alone=False):
+        assert 0.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600.0
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    with pytest.raises(OutOfTime), at_most(10.0, alone=False), at_most(0.01, alone=False):  # the first one holds
+    with pytest.raises(OutOfTime), at_most(600.0, alone=False), at_most(300.0, alone=False):  # the first one holds
         os.kill(os.getpid(), signal.SIGALRM)
 
 
