@@ -209,7 +209,7 @@ def _checked(frame: Frame, given: int) -> Frame:
 
 def one_spelling(frame: Frame) -> Frame:
     """Return the frame with one spelling of every number among its names, and what was spelt in several ways."""
-    cells, several = dict(frame.cells), {}
+    cells, several = dict(frame.cells), dict[str, str]()
     for name, column in frame.cells.items():
         if column.dtype.kind != "O":
             continue
@@ -229,10 +229,11 @@ def cleared(frame: Frame, codes: Mapping[str, Sequence[str]]) -> Frame:
             continue
         known = Names(values)
         gone = known.places(frame.text(name).tolist()) >= 0
-        gap = {"f": np.nan, "M": np.datetime64("NaT")}.get(cells[name].dtype.kind)
+        gap: Any = {"f": np.nan, "M": np.datetime64("NaT")}.get(cells[name].dtype.kind)
         cells[name] = np.where(gone, gap, cells[name])
         if name in written:
-            written[name] = np.where(gone, None, written[name])
+            written[name] = written[name].copy()
+            written[name][gone] = None
     return replace(frame, cells=cells, written=written)
 
 
@@ -284,12 +285,12 @@ def _made(d: int) -> tuple[str, ...]:
 
 def _column(who: str, values: Any, gaps: np.ndarray | None = None) -> np.ndarray:
     """Return values as float64, as datetime64, or as objects (str or None)."""
-    a = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    a: Any = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if a.ndim != 1:
         raise bad(who, "be one-dimensional", f"shape {a.shape}")
     if np.ma.is_masked(a):  # a masked cell is a missing one
-        a, gaps = a.data.astype(object), np.ma.getmaskarray(a) | (False if gaps is None else gaps)
-        a = np.where(gaps, None, a)
+        gaps = np.ma.getmaskarray(a) | (False if gaps is None else gaps)
+        a = a.astype(object).filled(None)
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
     if a.dtype.kind in "MSU":
