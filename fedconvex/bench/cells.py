@@ -92,9 +92,9 @@ def _run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict
 
 def _unfit(status: str, why: str) -> dict[str, Any]:
     found = {"status": status, "words": " ".join(why.split())[:300], "costs": [], "curve": {}, "offences": []}
-    found["settled"] = True  # another seed would be no other story
+    settled = True  # another seed would be no other story
     return {
-        "found": {**found, "rounds": 0, "gap": None, "worst": None},
+        "found": {**found, "rounds": 0, "gap": None, "worst": None, "settled": settled},
         "timed": {"costs": [], "curve": [], "notes": []},
     }
 

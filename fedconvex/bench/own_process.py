@@ -116,7 +116,7 @@ def requests(pipe: Any) -> Iterator[dict[str, Any]]:
             yield json.loads(pipe.recv_bytes())
 
 
-def refusal(error: BaseException) -> dict[str, str]:
+def refusal(error: BaseException) -> dict[str, Any]:
     """Return what an error says, to be sent."""
     return {"error": type(error).__name__, "text": str(error)}
 

@@ -188,7 +188,7 @@ class _Served:
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
         self._steps: Iterator[Step] = iter(())
-        self._failed: dict[str, str] | None = None
+        self._failed: dict[str, Any] | None = None
 
     def ready(self, pipe: Any, factor: float) -> None:
         answer(pipe, **self._inside.ready(factor)._asdict())

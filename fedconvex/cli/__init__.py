@@ -77,7 +77,7 @@ def _listening(heard: threading.Event) -> Iterator[None]:
             raise Terminated
         signal.default_int_handler(number, frame)
 
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    usual: dict[Any, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     main = threading.current_thread() is threading.main_thread()
     ours = [s for s, handler in usual.items() if main and signal.getsignal(s) == handler]  # others' handlers stay
     for s in ours:

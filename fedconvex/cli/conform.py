@@ -59,7 +59,8 @@ def _conform(args: argparse.Namespace) -> int:
     found = conform(_imported(args.train), args.family, tol=args.tol)
     args.status = OK if found.conforms else FAILED
     files = [] if args.json is None else [args.json]
-    with writing(write_file(name, f"{found.to_json()}\n".encode()) for name in files):
+    content = f"{found.to_json()}\n".encode()
+    with writing(map(write_file, files, [content] * len(files))):
         say(str(found))
     return int(args.status)
 

@@ -118,7 +118,8 @@ def smoothness_of(fed: Federation, weights: np.ndarray, loss: Any, l2: float, ex
     known, key = _TOPS.setdefault(fed, {}), (np.asarray(weights, np.float64).tobytes(), exact)
     if key not in known:
         known[key] = _tops(fed, weights, exact)
-    return Smoothness(*(s * top + l2 for top in known[key]), exact)
+    F, client, row = (s * top + l2 for top in known[key])
+    return Smoothness(F, client, row, exact)
 
 
 _TOPS = WeakKeyDictionary[Federation, dict[tuple[bytes, bool], tuple[float, float, float]]]()  # rows do not change

@@ -183,7 +183,7 @@ class Site:
             models, w = max(int(arrays["trajectories"].size), 1), hidden.get("message/w")
         shape = getattr(self.problem, "model_shape", ())
         known = w is not None and w.shape[1:] == shape and w.dtype == np.float64  # others are refused, or no models
-        if known and (why := self.audit.few(self.problem, w)):
+        if w is not None and known and (why := self.audit.few(self.problem, w)):
             raise Refused(why)
         return models
 
@@ -230,13 +230,13 @@ class Site:
         self.own_method, self.key, self.R = method, np.uint64(key), R
         self.joined = {"session": np.array(request.session), **arrays}
         self.remembers = hasattr(self.method, "memory")
-        found = {"header": request.header(), "unseen": np.array(_unseen(self.own), dtype=np.int64)}
+        said = {"header": request.header(), "unseen": np.array(_unseen(self.own), dtype=np.int64)}
         if self.masks is None:
-            return found
+            return said
         self.joined["secret"] = np.frombuffer(self.masks.party.secret_bytes, dtype=np.uint8)
         if secret is None:  # else it comes from there
             self.save()
-        return found | {"public": np.frombuffer(self.masks.party.public, dtype=np.uint8)}
+        return said | {"public": np.frombuffer(self.masks.party.public, dtype=np.uint8)}
 
     def _work(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Do a round's local work, from the memory that the server counts on."""

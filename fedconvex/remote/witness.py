@@ -161,7 +161,7 @@ def _points(problem: Any, asked: Mapping[str, np.ndarray], report: Mapping[str, 
     else:
         value, off, g = report["value"][:, None], np.abs(report["off"])[:, None], report["gradient"].reshape(R, -1)
         made = zip(W, value, np.ones((R, 1)), g, off, np.abs(report["error"]), strict=True)
-    points = [Point(*one, sums) for one in made]
+    points = [Point(*one, sums) for one in made]  # type: ignore[call-arg]
     return [p for p in points if np.isfinite(p.parts).all() and np.isfinite(p.g).all() and np.isfinite(p.off).all()]
 
 
