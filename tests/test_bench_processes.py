@@ -14,6 +14,16 @@ from fedconvex.bench.solvers import named
 from tests import bench_solvers
 from tests.test_bench import TINY
 
+RUDE = """
+import os
+import numpy as np
+from fedconvex.bench.referee import Referee
+from tests.bench_solvers import descent
+
+np.seterr(all="raise")
+os.chdir("/")
+Referee.gaps = lambda self, W: (np.zeros(len(W)), np.zeros(len(W)))
+"""
 HOW = {"suite": [TINY], "against": ["fedsgd", "fedavg-batch"], "rounds": 20, "seeds": 1, "repeats": 1}
 
 
@@ -27,14 +37,23 @@ def without():
     return others(bench(**HOW))
 
 
+@pytest.fixture
+def rude(tmp_path, monkeypatch):
+    """A module that changes the process that imports it, and holds an honest solver."""
+    (tmp_path / "bench_rude.py").write_text(RUDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "bench_rude:descent"
+
+
 def state():
     chance = np.random.get_state()[1].tobytes()  # noqa: NPY002
     return np.geterr(), os.getcwd(), dict(os.environ), chance, tuple(warnings.filters)
 
 
-@pytest.mark.parametrize("solver", [bench_solvers.usurper, "tests.bench_rude:descent"])
-def test_nothing_of_others_is_changed(solver, without):
+@pytest.mark.parametrize("which", ["function", "module"])
+def test_nothing_of_others_is_changed(which, without, rude):
     """The referee's functions were replaced, its optimum found, the process's settings changed for all after it."""
+    solver = bench_solvers.usurper if which == "function" else rude
     before, gaps = state(), Referee.gaps
     board = bench([solver], **HOW)  # it runs before the others
     assert state() == before and Referee.gaps is gaps
@@ -46,6 +65,7 @@ def test_nothing_of_others_is_changed(solver, without):
         assert own["status"] in ("reached", "round limit") and 0.0 < own["gap"] < 0.1 and own["rounds"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "words"),
     [
@@ -60,11 +80,11 @@ def test_processes_that_end_or_talk_nonsense(solver, words, without):
     assert re.search(words, own["words"])
 
 
-def test_somebody_elses_module_is_imported_elsewhere_alone():
+def test_somebody_elses_module_is_imported_elsewhere_alone(rude):
     before = state()
-    solver = named("tests.bench_rude:descent")
+    solver = named(rude)
     assert (solver.kind, solver.own, solver.tunable()) == ("function", True, True)
-    assert state() == before and "tests.bench_rude" not in sys.modules
+    assert state() == before and "bench_rude" not in sys.modules
 
 
 def _serve(pipe, payload):
