@@ -190,7 +190,7 @@ def test_a_violation_is_red_and_said_in_words():
     assert "No theorem is violated" not in read.words
     assert ("span", {"class": "v violated"}) in read.elements
     assert any(tag == "article" and attrs["class"] == "violated" for tag, attrs in read.elements)
-    assert re.search(r"\.violated\{color:var\(--bad\)\}", text)
+    assert re.search(r"\.violated,\.contradicted\{color:var\(--bad\)\}", text)
 
 
 def test_a_bound_below_the_worst_case_is_a_violation():

@@ -41,7 +41,7 @@ def as_table(found: VerificationReport, width: int = 120, details: bool = False)
     sums: Sums are sums
       one number                 needs two numbers, got one               not applicable
     <BLANKLINE>
-    1 check: 0 holds, 0 VIOLATED, 0 inconclusive, 1 not applicable; 0 s.
+    1 check: 0 holds, 0 vacuous, 0 VIOLATED, 0 inconclusive, 1 not applicable; 0 s.
     """
     width = max(width, 40)
     blocks = [_finding_lines(found, width)]
