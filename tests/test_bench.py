@@ -136,6 +136,7 @@ def test_suites_of_a_file(tmp_path):
         Case("x", "linear", {"clients": 3}, "squared").problem()
 
 
+@pytest.mark.slow
 def test_solvers_that_are_none_are_refused():
     with pytest.raises(ValueError, match=r"bench: solver must be one of fedsgd, .*, or module:attribute; got 'fedsdg'"):
         named("fedsdg")
@@ -276,6 +277,7 @@ def test_cells_of_solvers_that_no_file_holds_are_not_taken_up_again():
     assert made_of(space["notebook"]) != made_of(space["notebook"])
 
 
+@pytest.mark.slow
 def test_a_step_that_goes_by_the_horizon_is_no_chance_and_the_worst_client_is_that_of_the_last_round():
     referee, rules = Referee(TINY), Rules((1e-1, 1e-2), 40)
     found = run_cell(referee, of_target(bench_solvers.horizon), 0, rules)["found"]
@@ -295,6 +297,7 @@ def test_a_solver_changes_no_rows_but_its_own():
         assert digest(referee.problem.federation) == digest(TINY.problem().federation)
 
 
+@pytest.mark.slow
 def test_trials_that_fail_are_no_failure_and_leaving_is_one():
     rules, solver = Rules((1e-1,), 40, 1), replace(of_target(bench_solvers.steep), tuned=True)
     found = run_cell(Referee(TINY), solver, 0, rules)["found"]
@@ -316,6 +319,7 @@ def test_a_solver_that_hangs_is_stopped_and_named(tmp_path):
     assert campaign._read(file, Rules((1e-3,), 10, limit=0.3)) is None
 
 
+@pytest.mark.slow
 def test_models_that_are_no_record_of_the_rounds_are_refused():
     """One array that was changed in place met every target in round 1; of complex models the real part was judged."""
     board = bench([bench_solvers.in_place, bench_solvers.imaginary], suite=[TINY], against=[], seeds=1)

@@ -50,7 +50,7 @@ def state():
     return np.geterr(), os.getcwd(), dict(os.environ), chance, tuple(warnings.filters)
 
 
-@pytest.mark.parametrize("which", ["function", "module"])
+@pytest.mark.parametrize("which", ["function", pytest.param("module", marks=pytest.mark.slow)])
 def test_nothing_of_others_is_changed(which, without, rude):
     """The referee's functions were replaced, its optimum found, the process's settings changed for all after it."""
     solver = bench_solvers.usurper if which == "function" else rude
@@ -80,6 +80,7 @@ def test_processes_that_end_or_talk_nonsense(solver, words, without):
     assert re.search(words, own["words"])
 
 
+@pytest.mark.slow
 def test_somebody_elses_module_is_imported_elsewhere_alone(rude):
     before = state()
     solver = named(rude)
@@ -101,6 +102,7 @@ def _serve(pipe, payload):
             pipe.send_bytes(b"7")
 
 
+@pytest.mark.slow
 def test_what_is_answered():
     with OwnProcess(_serve, b"", 300.0) as process:
         said = process.ask(do="array")

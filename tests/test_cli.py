@@ -421,7 +421,7 @@ def test_bad_tables(capsys, tmp_path, rows, table):
     refuse("x,y,c\n1,0,a\n2,1,a\n", *both, message="at least two clients; got one, a")
     refuse("x,y,c\n1,0,a\n2,0,b\n", *both, message="take at least two values; got 0 in every row")
     refuse("x,y,c\n1,no,a\n2,no,b\n", *both, message="take at least two values; got no in every row")
-    refuse("x,y,c\n1,0,a\n2,0,a\nnan,1,b\n", *both, message="'x': 1 missing of 3: 1 of 1 at b\nsettled by: --impute median")
+    refuse("x,y,c\n1,0,a\n2,0,a\nnan,1,b\n", *both, message="'x': 1 missing of 3: 1 of 1 at b\nsettled by: --impute")
     refuse("x,y,c\n1,0,a\ninf,1,b\n", *both, message="'x': inf in row 2: numbers must be finite")
     refuse("x,y,c\n1,0,a\nzwei,1,b\n", *both, message="'x': numbers and text: 1 in row 1 and 'zwei' in row 2")
     refuse("x,y,c\n1,0,a\n2,1\n", *both, message="have 3 cells in every line")

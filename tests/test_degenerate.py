@@ -121,6 +121,7 @@ def test_bounds_do_not_vanish_in_products(unit):
     assert found.outcome is (Outcome.HOLDS if unit == 1.0 else Outcome.INCONCLUSIVE), found
 
 
+@pytest.mark.slow
 def test_the_campaign_sees_raw_errors(monkeypatch):
     """An error of LAPACK planted in a reading, and a bound of nothing planted in the place of one."""
     right = THEOREMS["fedavg-convex"]

@@ -40,6 +40,7 @@ def test_the_check_sees_what_does_not_exist():
     assert unknown("pass --sample-weight, or --target COL") == {"--sample-weight"} and "--set" in KNOWN
 
 
+@pytest.mark.slow
 def test_all_options_in_all_texts_exist():
     wrong = []
     for file in sorted(ROOT.rglob("*.py")):
