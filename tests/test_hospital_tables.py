@@ -102,3 +102,7 @@ def test_the_command_line_takes_codes(path, capsys):
     assert "--missing chol=0" in capsys.readouterr().err
     assert main(["solve", str(path), *options, "--missing", "chol=0,nothing=1", "--impute", "median"]) == 2
     assert "have a column 'nothing'" in capsys.readouterr().err
+    assert main(["solve", str(path), *options, "--missing", "chol=0,-9", "--impute", "median"]) == 2
+    assert "got chol=0,-9: chol=0,chol=-9" in capsys.readouterr().err  # no code that stands in no cell, silently
+    assert main(["solve", str(path), *options, "--missing", "chol"]) == 2
+    assert "--missing must be a list of COLUMN=VALUE" in capsys.readouterr().err

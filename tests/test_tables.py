@@ -311,6 +311,21 @@ def test_zeros_and_negative_numbers_among_others_are_none(x):
     read_table({**PLAIN, "lab": x}, "ill", "ward")
 
 
+def test_codes_that_no_cell_holds_are_named():
+    lab = np.array([88.0, 1.5, 2.5, 3.5] * (len(PLAIN["ill"]) // 4 + 1))[: len(PLAIN["ill"])]
+    cells = {**PLAIN, "lab": lab}
+    how = {"impute": "median", "keep": ["lab"]}
+    columns = read_table(cells, "ill", "ward", missing=["lab=88.0", "lab=99"], **how)[1]
+    assert "no cell is 99;" in {n: note for n, _, note in columns.listed()}["lab"]
+    columns = read_table(cells, "ill", "ward", missing=["lab=88.0"], **how)[1]
+    assert "no cell" not in {n: note for n, _, note in columns.listed()}["lab"]
+    with pytest.raises(ValueError, match="name one value each time; got lab=88,99: lab=88,lab=99"):
+        read_table(cells, "ill", "ward", missing=["lab=88,99"], **how)
+    names = np.where(lab == 88.0, "0,5", "x")  # a comma within a code
+    columns = read_table({**PLAIN, "lab": names}, "ill", "ward", missing=["lab=0,5"], **how)[1]
+    assert columns.features[-1].codes == ("0,5",)
+
+
 def test_codes_name_columns_that_are_there():
     for missing, says in (
         (["lab"], "missing must be a list of COLUMN=VALUE"),

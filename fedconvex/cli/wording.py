@@ -38,6 +38,7 @@ _WORDS: list[tuple[str, Any]] = [
     (r"^compare: data must", "DATA must"),
     (r"^Federation\.(sample_weight|domain|domain_labels|labels)\b", lambda m: _ROLES[m[1]]),
     (r"^theorem must", "--theorem must"),
+    (r"^missing must", "--missing must"),
     (r"^reproduce: NAME", "NAME"),
     (r"^[\w-]+: data must", "--data must"),
     (r"\bby sep=", "by --sep"),

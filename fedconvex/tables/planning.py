@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from fedconvex.tables.columns import Column, Columns
 from fedconvex.tables.frame import Frame, cleared, is_truth, parsed_number
 from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, one_number, sparse_giving_away, suspicions
 from fedconvex.tables.problems import ColumnProblems, Trouble
-from fedconvex.tables.spelling import as_text, doubles
+from fedconvex.tables.spelling import Names, as_text, doubles
 
 __all__ = ["Wishes", "planned"]
 
@@ -128,6 +128,7 @@ def planned(frame: Frame, wishes: Wishes) -> Columns:
         If names are not there, or have two roles.
     """
     _resolve(frame, wishes)
+    unheld = _unheld(frame, wishes.codes)
     frame = cleared(frame, wishes.codes)
     places = Places.of(frame, wishes.client)
     y, target, troubles = _target(frame, wishes)
@@ -151,6 +152,9 @@ def planned(frame: Frame, wishes: Wishes) -> Columns:
         raise ColumnProblems(frame.origin, frame.read_as, troubles)
     if not any(c.role in ("number", "category") for c in columns):
         raise bad(frame.origin, "have at least one feature column", f"columns {', '.join(frame.names)}")
+    columns = [
+        replace(c, note="; ".join(w for w in (c.note, unheld[c.name]) if w)) if c.name in unheld else c for c in columns
+    ]
     return Columns(tuple(columns), wishes.impute, origin=frame.origin, read_as=frame.read_as)
 
 
@@ -183,6 +187,27 @@ def _resolve(frame: Frame, wishes: Wishes) -> None:
         both = set(getattr(wishes, one) or ()) & set(getattr(wishes, other) or ())
         if both:
             raise bad(f"{who}: {one}", f"name other columns than {other}", f"{min(both)!r} in both")
+
+
+def _unheld(frame: Frame, codes: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return in words which codes for missing cells stand in no cell of their column, by column.
+
+    Raises
+    ------
+    ValueError
+        If such a code has a comma in it: several codes were meant.
+    """
+    found: dict[str, str] = {}
+    for name, values in codes.items():
+        cells = set(frame.text(name).tolist()) - {None}
+        absent = [v for v in values if not (Names([v]).places(cells) >= 0).any()]
+        for value in absent:
+            if "," in value:
+                several = ",".join(f"{name}={part.strip()}" for part in value.split(","))
+                raise bad(f"{frame.origin}: missing", "name one value each time", f"{name}={value}", several)
+        if absent:
+            found[name] = f"no cell is {' or '.join(absent)}"
+    return found
 
 
 def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Trouble]], places: Places) -> Column:
