@@ -171,7 +171,8 @@ class LinearModel:
         Warns
         -----
         UnknownCategory
-            If a category occurs that no training row had; its one-hot columns are zero.
+            If a category occurs that no training row had; its one-hot columns are zero. If a missing cell was to be
+            indicated, and no training row had one; it is filled like others.
         """
         who = "LinearModel.decision_function: X"
         rows, frame = feature_matrix(who, X, self.columns, self.feature_names)

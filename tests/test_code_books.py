@@ -9,7 +9,7 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, run
 from fedconvex.remote import Roster, Site, SiteWarning, in_process
-from fedconvex.tables import UnknownCategory, read_table
+from fedconvex.tables import UnknownCategory, read_frame, read_table
 from tests.hospital_tables import HOSPITALS, hospitals, written
 
 pytestmark = pytest.mark.anywhere
@@ -114,3 +114,21 @@ def test_a_rule_for_unknown_categories_needs_a_record():
     table = {"age": [44, 64, 54], "ill": [0, 1, 0], "hospital": list("aba")}
     with pytest.raises(ValueError, match="unknown must come with columns="):
         Federation.from_frame(table, target="ill", client="hospital", unknown="zero")
+
+
+def test_a_gap_that_was_to_be_indicated_and_cannot_be_is_said():
+    """Only b has gaps in training: a gap of a is filled, which no feature says, and a gap of b is as it was learned."""
+    table = {"a": np.arange(8.0) ** 2, "b": [np.nan, *range(7)], "y": [0, 1] * 4, "who": list("uuuuvvvv")}
+    frame, columns = read_table(table, "y", "who", impute="indicator", guard=False)
+    fitted = columns.fit(frame)
+    new = {"a": np.array([np.nan, 1.0]), "b": np.array([np.nan, 1.0])}
+    with pytest.warns(UnknownCategory) as caught:
+        X = fitted.matrix(read_frame(new))
+    assert [str(w.message) for w in caught] == [
+        "the frame: 1 missing in 'a', filled with 12.5 and not indicated: no training row had a gap"
+    ]
+    assert X[0].tolist() == [12.5, 3.0, 1.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.matrix(frame)
+        assert fitted.matrix(read_frame(new), unknown="zero").tobytes() == X.tobytes()

@@ -25,7 +25,7 @@ _SPARSE_WIDTH, _SPARSE_SHARE = 50, 0.2  # one-hot tables wider and emptier than 
 
 
 class UnknownCategory(UserWarning):
-    """A column of names holds some that no training row had; their one-hot columns are all zero."""
+    """A column of names holds some that no training row had, or gaps that no feature marks: none was in training."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class Columns:
             Rows with the columns of the features, in any order; others are not read.
         unknown : {"warn", "zero", "refuse"}
             What becomes of a category that no training row had: its one-hot columns are all zero, with or without a
-            warning, or it is refused; so is then a missing cell that was to be indicated, and has no indicator.
+            warning, or it is refused; so it is with a missing cell that was to be indicated, and has no indicator.
 
         Raises
         ------
@@ -352,8 +352,8 @@ class Columns:
         self._need(frame, names)
         if frame.rows is not None and frame.row_places.keys() >= set(names):
             return self._columns_of(frame)
-        if unknown == "refuse":
-            self._need_indicators(frame)
+        if unknown != "zero":
+            self._need_indicators(frame, unknown == "refuse")
         strange = self.unknown(frame) if unknown != "zero" else {}
         if strange:
             said = _said(strange)
@@ -368,14 +368,19 @@ class Columns:
             return X
         return np.ascontiguousarray(np.hstack([b.toarray() if sp.issparse(b) else b for b in blocks]))
 
-    def _need_indicators(self, frame: Frame) -> None:
-        """Raise if cells are missing where gaps were to be indicated, and none was in the rows of the record."""
+    def _need_indicators(self, frame: Frame, refuse: bool) -> None:
+        """Raise or warn if cells are missing where gaps were to be indicated, and no training row had one."""
         for c in self.features if self.impute == "indicator" else ():
             gaps = 0 if c.name in frame.row_places else int(frame.missing(c.name).sum())
-            if gaps and not (c.indicator or c.fill == MISSING_LEVEL):
+            if not gaps or c.indicator or c.fill == MISSING_LEVEL:
+                continue
+            if refuse:
                 must = f"have no missing cell in {c.name!r}, which has no indicator (none was missing in training)"
                 cure = "leave a cell of it empty in the code book, or fill it without an indicator by unknown='zero'"
                 raise bad(frame.origin, must, f"{gaps:,} missing", cure)
+            filled = f"{c.fill:g}" if isinstance(c.fill, float) else repr(c.fill)
+            said = f"{gaps:,} missing in {c.name!r}, filled with {filled} and not indicated: no training row had a gap"
+            warnings.warn(f"{frame.origin}: {said}", UnknownCategory, 3)
 
     def _columns_of(self, frame: Frame) -> Any:
         """Return the sparse rows with the columns in their order."""
