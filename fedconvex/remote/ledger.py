@@ -30,6 +30,10 @@ _AGAIN = 8  # how often a round may be asked again with other models: by a serve
 _REMEMBERED = 4096  # questions whose repetition is known
 _SLOPES = 128  # models whose slopes are compared with those of a new one
 _STILL = 1e-13  # slopes that change by less say nothing
+_SINGLE = (
+    "its answer would differ from an earlier one, or from nothing, by a single row: so do honest ones where a row is "
+    "far larger than the others, or a loss has kinks; its operator may allow it (Limits(rows=0))"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,7 @@ class Limits:
     rows : float
         Answers that differ from an earlier one by fewer rows are refused (problems with one model: in effective
         number, (sum |delta|)^2 / sum delta^2 of the changes of slopes); never more than a tenth of the site's rows.
-        Losses with kinks do that in honest rounds too: 0 allows it.
+        Losses with kinks, and rows far larger than the others, do that in honest rounds too: 0 allows it.
 
     Raises
     ------
@@ -130,7 +134,7 @@ class Ledger:
         return question in self._known
 
     def admit(self, kind: int, t: int, models: int, trajectories: int) -> None:
-        """Let a new question pass.
+        """Let a new question pass, and count one number: that it is answered, or why it is not, tells something too.
 
         Raises
         ------
@@ -144,16 +148,17 @@ class Ledger:
             raise self._full(0)
         if self._asked.get(name, 0) + models > _AGAIN * trajectories:
             raise self.over(f"round {t} asks for more models than its method has in a round")
+        self.numbers += 1
 
     def enter(self, kind: int, t: int, models: int, question: bytes, answer: Mapping[str, np.ndarray]) -> None:
-        """Count what a new question is answered.
+        """Count what a new question that was admitted is answered.
 
         Raises
         ------
         Refused
             If there is no room for as many numbers.
         """
-        size = sum(int(a.size) for a in answer.values())
+        size = max(sum(int(a.size) for a in answer.values()) - 1, 0)  # one is counted
         most = self.limits.allowed(self.unknown)
         if self.numbers + size > most:
             raise self._full(size)
@@ -180,9 +185,18 @@ class Ledger:
         return self.over(f"{counted}{more}: its operator allows no more (Limits(share={self.limits.share:g}))")
 
 
-def question(session: int, kind: int, t: int, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return the digest of a question; measurements and statistics do not depend on the round."""
-    h = hashlib.blake2b(repr((session, kind, t)).encode(), digest_size=16)
+def question(begun: tuple[Any, ...], kind: int, t: int, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return the digest of a question and all else that its answer depends on.
+
+    Parameters
+    ----------
+    begun : tuple
+        Session, invitation and memory.
+    kind, t : int
+        Measurements and statistics do not depend on the round.
+    arrays : mapping from name to array
+    """
+    h = hashlib.blake2b(repr((begun, kind, t)).encode(), digest_size=16)
     for name in sorted(arrays):
         a = arrays[name]
         h.update(f"{name} {a.shape} {a.dtype.str};".encode())
@@ -203,9 +217,14 @@ class Audit:
         self.rows = rows
         self.models: list[np.ndarray] = []  # the last that were answered, which a checkpoint holds
         self._slopes: list[np.ndarray] = []  # and the slopes of the rows there
+        self._new: tuple[list[np.ndarray], list[np.ndarray]] = (
+            [],
+            [],
+        )  # the same of the question that was looked at last
 
     def few(self, problem: Any, w: np.ndarray) -> str:
-        """Return why models (R, *model) must not be answered, or nothing; those that may be are kept."""
+        """Return why models (R, *model) must not be answered, or nothing."""
+        self._new = [], []
         least = min(self.rows, 0.1 * problem.federation.n)
         if problem.learns != ONE_MODEL or least <= 1.0 or not np.isfinite(w).all():
             return ""
@@ -216,9 +235,15 @@ class Audit:
             for before in (*self._slopes, *new[:i], np.zeros_like(S)):
                 delta = np.abs(S - before).sum(axis=1)
                 if delta.max() > _STILL and delta.sum() ** 2 < least * np.square(delta).sum():
-                    return "its answer would differ from an earlier one, or from nothing, by a single row"
-        self.models, self._slopes = [*self.models, *w.copy()][-_SLOPES:], [*self._slopes, *new][-_SLOPES:]
+                    return _SINGLE
+        self._new = [*w.copy()], new
         return ""
+
+    def keep(self) -> None:
+        """Keep the models that were looked at last, once they are answered."""
+        w, slopes = self._new
+        self.models, self._slopes = [*self.models, *w][-_SLOPES:], [*self._slopes, *slopes][-_SLOPES:]
+        self._new = [], []
 
 
 def _slopes_at(problem: Any, w: np.ndarray) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ import fedconvex
 from fedconvex._archives import json_of
 from fedconvex._check import bad, function, instance
 from fedconvex.draws import Draws
+from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
@@ -99,6 +100,7 @@ class Site:
         self.method, self.make, self.own = method, make, federation
         self.label, self.id = federation.labels[0], int(federation.ids[0])
         self.session, self._turn = -1, Lock()
+        self.invited: tuple[int, int] = (-1, -1)  # session, and fingerprint of the invitation
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
         self.paths = 1  # models of a trajectory that are measured in a round
@@ -154,25 +156,41 @@ class Site:
         kinds = {ASK: self._work, STATISTIC: self._statistic, MEASURE: self._measure}
         if request.kind not in kinds:
             raise Refused(f"there is no kind {request.kind}")
-        asked, models = question(self.session, request.kind, request.round if request.kind == ASK else 0, arrays), 0
-        if not self.ledger.is_known(asked):
+        asked = question(self._begun(arrays), request.kind, request.round if request.kind == ASK else 0, arrays)
+        new = not self.ledger.is_known(asked)
+        if new:
             try:
-                models = self._models(request, arrays)
+                models, w = self._models(request, arrays)
             except Refused as error:
                 raise self.ledger.over(str(error)) from None
             self.ledger.admit(request.kind, request.round, models, self.R * self.paths)
-        found = kinds[request.kind](request, arrays)
-        if models:
-            self.ledger.enter(request.kind, request.round, models, asked, found)
-        if models or (request.kind == ASK and self.remembers):
-            self.save()
+        try:
+            if new and w is not None and (why := self.audit.few(self.problem, w)):
+                raise self.ledger.over(why)
+            found = kinds[request.kind](request, arrays)
+            if new:
+                self.ledger.enter(request.kind, request.round, models, asked, found)
+                self.audit.keep()
+        finally:
+            if new or (request.kind == ASK and self.remembers):
+                self.save()
         return found
 
-    def _models(self, request: Request, arrays: Mapping[str, np.ndarray]) -> int:
-        """Return how many models a question is about, at least 1, after looking at whether rows stand out in them."""
+    def _begun(self, arrays: Mapping[str, np.ndarray]) -> tuple[Any, ...]:
+        """Return what an answer rests on beside the question: the invitation, and the memory that a round begins with.
+
+        A server chooses the draws by its invitation, and by what it asks in earlier rounds what is remembered.
+        """
+        counted = arrays.get(ACK, np.empty(0))
+        last = counted.ravel()[0] if counted.size and counted.dtype == np.int64 else _FRESH
+        memory = self.kept.get(int(last))
+        return *self.invited, None if memory is None else messages.fingerprint(dict(leaves(memory)))
+
+    def _models(self, request: Request, arrays: Mapping[str, np.ndarray]) -> tuple[int, np.ndarray | None]:
+        """Return how many models a question is about, at least 1, and those that are to be audited, or None."""
         hidden = {name: a for name, a in arrays.items() if name not in (CIRCLE, KEYS)} if self.masks else arrays
         if request.kind == STATISTIC:
-            return 1
+            return 1, None
         if request.kind == MEASURE:
             if request.round < -1:
                 raise Refused(f"there is no round {request.round}")
@@ -183,9 +201,7 @@ class Site:
             models, w = max(int(arrays["trajectories"].size), 1), hidden.get("message/w")
         shape = getattr(self.problem, "model_shape", ())
         known = w is not None and w.shape[1:] == shape and w.dtype == np.float64  # others are refused, or no models
-        if w is not None and known and (why := self.audit.few(self.problem, w)):
-            raise Refused(why)
-        return models
+        return models, w if known else None
 
     def in_trial(self) -> None:
         """Lift the limits unless they were given: the server shares this site's memory, and could read rows there."""
@@ -222,11 +238,12 @@ class Site:
         if not 1 <= R <= self.ledger.limits.trajectories:
             raise self.ledger.over(f"it runs {R} trajectories, and the site allows {self.ledger.limits.trajectories}")
         method = chunk_of(self.method, np.uint64(key), range(first, first + R))[0]
-        if request.session != self.session:
+        invited = (request.session, messages.fingerprint(arrays))
+        if invited != self.invited:
             self.kept = {}
-        if self.hides and (self.masks is None or request.session != self.session):
+        if self.hides and (self.masks is None or invited != self.invited):
             self.masks = Masks(number, secret)
-        self.problem, self.number, self.session = problem, number, request.session
+        self.problem, self.number, self.session, self.invited = problem, number, request.session, invited
         self.own_method, self.key, self.R = method, np.uint64(key), R
         self.joined = {"session": np.array(request.session), **arrays}
         self.remembers = hasattr(self.method, "memory")
