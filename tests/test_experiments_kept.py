@@ -91,7 +91,15 @@ def test_a_folder_of_somebody_else_is_not_deleted(tmp_path):
     experiment = Experiment("sums", "adds", lambda **given: Findings("Sums", (), ()))
     with pytest.raises(ValueError, match=r"parts must be new, or hold finished parts .*; got other files"):
         experiment.run(parts=mine.parent)
-    assert mine.read_text() == "years of work"
+    (mine.parent / "run.json").write_text('{"mine": 1}')  # a file of that name is no mark,
+    with pytest.raises(ValueError, match="got other files"):
+        experiment.run(parts=mine.parent)
+    with keeping(tmp_path / "other", "e", True, 0, None):
+        kept("part", lambda: 1)
+    (tmp_path / "other" / "notes.txt").write_text("mine too")  # and beside a mark there may be others' files
+    with pytest.raises(ValueError, match="got other files"), keeping(tmp_path / "other", "e", True, 1, None):
+        pass
+    assert mine.read_text() == "years of work" and (tmp_path / "other" / "notes.txt").is_file()
 
 
 VALUE = [

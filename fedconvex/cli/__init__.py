@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # terminals that lack a character
-    args, heard = argparse.Namespace(checkpoint=None, status=OK), threading.Event()
+    args, heard = argparse.Namespace(status=OK), threading.Event()
     try:
         _parser().parse_args(argv, args)
         with _listening(heard), warnings.catch_warnings():
@@ -130,9 +130,10 @@ def _one_line(error: BaseException) -> str:
 
 
 def _saved(args: argparse.Namespace) -> str:
-    checkpoint = args.checkpoint
+    checkpoint = getattr(args, "checkpoint", None)
     if checkpoint is None:
-        return "nothing was saved" + (" (--checkpoint FILE makes a run resumable)" if "rounds" in args else "")
+        resumable = "checkpoint" in args and "grid" not in args  # a sweep's runs are kept with --out
+        return "nothing was saved" + (" (--checkpoint FILE makes a run resumable)" if resumable else "")
     if not Path(checkpoint).exists():
         return f"{checkpoint} was not written yet, nothing was saved"
     return f"{checkpoint} holds the run as of a few seconds ago; repeat the command to resume it"

@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
     )
     add("--out", metavar="DIR", default="bench", help="folder of results, which an interrupted run goes on from")
     add("--report", action="store_true", help="write index.html there too")
-    parser.set_defaults(command=_bench, checkpoint=None)
+    parser.set_defaults(command=_bench)
 
 
 def _bench(args: argparse.Namespace) -> int:

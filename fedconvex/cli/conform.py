@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
     add("--tol", metavar="T", type=number("--tol", low=0.0, strict=True),
         help="largest relative difference that counts as equal; default 1e-9, in single precision 3e-5")  # fmt: skip
     add("--json", metavar="FILE", help="write the answer as JSON, too")
-    parser.set_defaults(command=_conform, checkpoint=None)
+    parser.set_defaults(command=_conform)
 
 
 def _conform(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
         help="list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
     )
-    names.set_defaults(command=_list, checkpoint=None)
+    names.set_defaults(command=_list)
 
 
 def _list(args: argparse.Namespace) -> int:

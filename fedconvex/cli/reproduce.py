@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
     add("--out", metavar="DIR", help="folder to write to; default reproduce-NAME")
     add("--quick", action="store_true", help="a smaller version")
     add("--seed", type=count("--seed", low=0), metavar="S", help="seed of every random choice; default 0")
-    parser.set_defaults(command=_reproduce, checkpoint=None)
+    parser.set_defaults(command=_reproduce)
 
 
 def _reproduce(args: argparse.Namespace) -> int:

@@ -123,7 +123,8 @@ def _sweep(args: argparse.Namespace) -> int:
     method, phrase = method_of(args, problem, smooth._replace(exact=smooth.exact and not free))
     settings = {name: getattr(args, name) for name in ("seeds", "rounds", "tol", "seed", "record_every")}
     folder = None if args.out is None else Path(f"{args.out}.parts")
-    args.checkpoint = folder
+    if folder is not None:
+        args.checkpoint = folder
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the summary says it
         made = of if "l2" in grid else problem

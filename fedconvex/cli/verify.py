@@ -81,7 +81,7 @@ def add_parser(commands: Any) -> None:
     add("--json", action="store_true", help="print one JSON object instead of the table")
     add("--csv", metavar="FILE", help="write all findings as a table for programs")
     add("--latex", metavar="FILE", help="write all findings as a table for papers")
-    verify.set_defaults(command=_verify, checkpoint=None, test_size=None)
+    verify.set_defaults(command=_verify, test_size=None)
 
 
 def _add_theorems(verify: Any) -> None:

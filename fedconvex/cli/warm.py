@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
         help=f"{', '.join(LOSSES)}; may be repeated; default logistic")  # fmt: skip
     add("--rows", type=choice("--rows", ["dense", "sparse", "both"]), default="dense", metavar="R",
         help="dense (the default), sparse or both")  # fmt: skip
-    warm.set_defaults(command=_warm, checkpoint=None)
+    warm.set_defaults(command=_warm)
 
 
 def _warm(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedconvex._archives import arrays_in, json_of
+from fedconvex._archives import arrays_in, json_in, json_of
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import package_digest, write_file
 
@@ -49,7 +49,7 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
         return
     identity = json.dumps([name, quick, seed, "" if data is None else _digest(Path(data)), package_digest()])
     mark = folder / _IDENTITY
-    if folder.is_dir() and not mark.is_file() and any(folder.iterdir()):
+    if folder.is_dir() and any(folder.iterdir()) and not _ours(folder):
         must = f"be new, or hold finished parts of an earlier run and their {_IDENTITY}"
         raise bad(f"reproduce: {folder}", must, "other files, which would be deleted", "choose another folder")
     if folder.is_dir() and not (mark.is_file() and mark.read_text() == identity):
@@ -59,6 +59,16 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
         yield
     finally:
         _HOME.reset(token)
+
+
+def _ours(folder: Path) -> bool:
+    """Whether a folder holds what runs leave there, and nothing else: their mark, parts, and parts half written."""
+    others = [f.name for f in folder.iterdir() if f.name != _IDENTITY and not f.name.endswith((".npz", ".part"))]
+    try:
+        mark = json_in(folder / _IDENTITY)
+    except (OSError, ValueError):
+        return False
+    return not others and isinstance(mark, list) and len(mark) == 5 and isinstance(mark[0], str)
 
 
 def _digest(data: Path) -> str:

@@ -69,7 +69,7 @@ def named(names: np.ndarray | None) -> np.ndarray:
 
 def names_of(a: np.ndarray) -> np.ndarray | None:
     """Return the names of domains."""
-    return np.array(json_of(a)) if a.size else None
+    return np.array(json_of(a, 1 << 20)) if a.size else None
 
 
 def terms_of(method: Any, problem: Any, version: str) -> dict[str, str]:
