@@ -266,7 +266,7 @@ def test_the_filter_is_what_local_steps_do():
 def test_hedging_with_large_penalties(l2, rounds):
     """Clients solve up to tol (1 + ‖x‖), which at l2 = 1e6 is more than the bound after 40 rounds."""
     verdict = verify("hedging", squares(l2=l2), ProgressiveHedging(), rounds=rounds)
-    assert verdict.outcome in (Outcome.HOLDS, Outcome.INCONCLUSIVE), verdict
+    assert verdict.outcome in (Outcome.HOLDS, Outcome.VACUOUS, Outcome.INCONCLUSIVE), verdict
     if verdict.bound.value > 1e-10:
         assert verdict.outcome is Outcome.HOLDS
         assert verify(planted("hedging", 1 / 1.05), squares(l2=l2), ProgressiveHedging(), rounds=rounds).outcome is (

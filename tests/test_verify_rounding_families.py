@@ -115,7 +115,7 @@ def test_large_coefficients_that_cancel_violate_nothing(name, size):
     """alpha and alpha of opposite classifiers: a step of 0.1 is rounded to 2e-6 at 1e10, and F moves by as much."""
     problem, start = ensemble(), np.array([size + 1 / 3, size, 0.0])
     verdict = verify(name, problem, MultiBoost(), rounds=3, start=start)
-    assert verdict.outcome in (Outcome.HOLDS, Outcome.INCONCLUSIVE), verdict
+    assert verdict.outcome in (Outcome.HOLDS, Outcome.VACUOUS, Outcome.INCONCLUSIVE), verdict
     if size < 1e6:
         assert verdict.outcome is Outcome.HOLDS
 
