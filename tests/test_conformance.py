@@ -91,7 +91,8 @@ def test_the_table_has_the_averaging_and_agnostic_family():
 
     others = ("RADFed", "SVRG", "FSVRG", "SGD", "ProgressiveHedging")  # pooled rows, stages, or no averages
     family = [name for name in CONFIGURATIONS if name.split()[0] not in others]
-    assert set(family) == set(METHODS) and len(METHODS) == 46
+    assert set(family) - {"ApproxFedAvg frozen"} == set(METHODS)  # softmax weights of the round's start have no reading
+    assert len(METHODS) == 46
 
 
 QUICK = {"FedSGD", "SCAFFOLD"}
