@@ -13,6 +13,7 @@ from fedconvex import Federation, Logistic, Squared, run
 from fedconvex.methods import VIRTUAL, FedMultiBoost, FLGame, GradientResponse, IRMGame, IRMv1
 from fedconvex.problems import GameProblem, InvariantProblem
 from fedconvex.remote import Roster, in_process
+from fedconvex.remote.desk import SiteWarning
 from fedconvex.remote.messages import MEASURE
 
 
@@ -124,13 +125,15 @@ def test_clients_that_answer_no_environment_are_refused():
             k: a | {"statistic": np.array([9.0, 3.0])} if "statistic" in a and k == 1 else a for k, a in answers.items()
         }
 
-    with pytest.raises(ValueError, match="client 1: environment must be a number below 3, with rows; got 3 in 9"):
+    words = "1: answer refused: its environment must be an environment, 0 to 2, and its rows"
+    with pytest.warns(SiteWarning, match="its environment must be"), pytest.raises(ConnectionError, match=words):
         run(IRMv1(step_size=0.05), Roster.of(make, fed), transport=lying)
     fed, make = shared("FedMultiBoost", "classifiers", False)
     method = FedMultiBoost(step_size=0.4)
     plain = in_process([Site(method, make, fed.subset([k])) for k in range(fed.K)])
     lies = lambda t, r: {k: a | {"statistic": np.array(7)} if "statistic" in a else a for k, a in plain(t, r).items()}  # noqa: E731
-    with pytest.raises(ValueError, match="hold rows of one domain"):
+    words = "answer refused: its client_domain must be a domain, 0 to 2"
+    with pytest.warns(SiteWarning, match="its client_domain must be"), pytest.raises(ConnectionError, match=words):
         run(method, Roster.of(make, fed), transport=lies)
 
 
