@@ -13,7 +13,7 @@ def test_primal_averaging():
     """The first claim, the reason that the paper gives, fails (docs/experiments.md); a quick run decides nothing."""
     findings = EXPERIMENTS["primal-averaging"].run(quick=True)
     assert [claim.holds for claim in findings.claims] == [None] * 4
-    assert [claim.here for claim in findings.claims] == [False, True, True, True], findings.claims
+    assert [claim.here for claim in findings.claims] == [False, None, None, True], findings.claims  # two are open here
     assert set(findings.figures) == {"support"}
     assert {row["method"] for row in findings.tables["rounds"]} == {"FedMiD", "FedDualAvg"}
 

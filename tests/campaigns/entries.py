@@ -517,6 +517,9 @@ def values() -> dict[str, Any]:
 
 REFUSED = {
     "remote.serve": "where no server listens",
+    "remote.TLS": "without files of certificates",
+    "remote.Plain": "without a secret",
+    "problems.Covariance.gap_rounding": "for matrices of tasks",
     "models.LinearModel.predict_proba": "for a classifier",
     "Problem.path": "for a problem with a penalty",
     "Problem.probabilities_of": "for a loss with probabilities",
