@@ -22,7 +22,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 # Every room imports from lower floors and from itself only.
 FLOORS = [
     {"kernels.cache", "_check", "_lazy"},
-    {"loss_traits", "entropic", "_archives", "_files", "_html", "_progress", "_sparse"},
+    {"loss_traits", "entropic", "_archives", "_files", "_html", "_processes", "_progress", "_sparse"},
     {"federation_input", "roster", "tables"},
     {"losses", "simplex", "federation", "draws", "traits", "fields", "_model_files"},
     {"penalties", "models", "vertical_federation", "hybrid_federation"},

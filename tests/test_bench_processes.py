@@ -2,6 +2,8 @@
 
 import os
 import re
+import signal
+import subprocess
 import sys
 import warnings
 
@@ -13,6 +15,7 @@ from fedconvex.bench.own_process import Failed, OwnProcess, answer, requests
 from fedconvex.bench.solvers import named
 from tests import bench_solvers
 from tests.test_bench import TINY
+from tests.test_sweep_processes import MOST, children, runs, status, wait_until
 
 RUDE = """
 import os
@@ -112,3 +115,33 @@ def test_what_is_answered():
                 process.ask(do=kind)
     with pytest.raises(own_process.OutOfTime), OwnProcess(_serve, b"", 0.5) as process:
         process.ask(do="nothing")  # it never answers that
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="processes are looked up in /proc")
+def test_a_solver_that_hangs_ends_with_the_one_that_waits_for_it(tmp_path):
+    """Killed without a word, the referee left it computing."""
+    code = """
+from fedconvex.bench import bench
+from tests.bench_solvers import Hung
+from tests.test_bench import TINY
+bench([Hung(step_size="auto")], suite=[TINY], against=[], limit=1e6)
+"""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
+    found = []
+
+    def hangs():
+        found[:] = children(process.pid)
+        return any((s := status(p[0])) and int(s[11]) > 500 for p in found) or process.poll() is not None
+
+    try:
+        wait_until(hangs, "no solver at work")
+        assert process.poll() is None and found
+        process.kill()
+        process.wait(MOST)
+        wait_until(lambda: not any(map(runs, found)), "the solver computes")
+    finally:
+        process.kill()
+        for pid, _ in filter(runs, found):
+            os.kill(pid, signal.SIGKILL)

@@ -105,6 +105,7 @@ for command in {commands}:
     text = said.getvalue()
     if command[0] == 'compare':
         text = re.sub(r'(?m) \\d[0-9.e-]*$', ' TIME', text)  # seconds are the last column
+    text = ' '.join(text.split())  # where lines break depends on how long the seconds are
     print(status, re.sub(r'(\\d+:)+\\d+|\\d[0-9.e+-]* ?s\\b|"(python|seconds|date)": [^,]*', 'TIME', text))
 """
 

@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._archives import json_of
 from fedconvex.bench.limits import OutOfTime
 
 __all__ = ["Failed", "OwnProcess", "answer", "main_hidden", "refusal", "refused", "requests"]
 
 _REFUSALS = {"ValueError": ValueError, "TypeError": TypeError, "ImportError": ImportError}
 _LONGEST = 1e8  # seconds; a poll takes no arbitrary number
+_LARGEST = 1 << 28  # bytes of a message: what is longer ends the connection
 
 
 class Failed(Exception):
@@ -81,7 +83,7 @@ class OwnProcess:
         if not self._pipe.poll(max(0.0, self._end - time.monotonic())):
             raise OutOfTime
         try:
-            said = json.loads(self._pipe.recv_bytes())
+            said = json_of(self._pipe.recv_bytes(_LARGEST))
             arrays = {n: self._array(kind, shape) for n, kind, shape in said.pop("arrays", ())}
         except (EOFError, OSError):
             raise self._ended() from None
@@ -93,7 +95,7 @@ class OwnProcess:
         dtype = np.dtype(str(kind))
         if dtype.kind not in "fiub":
             raise ValueError(f"an array of {dtype}")
-        return np.frombuffer(self._pipe.recv_bytes(), dtype=dtype).reshape([int(n) for n in shape]).copy()
+        return np.frombuffer(self._pipe.recv_bytes(_LARGEST), dtype=dtype).reshape([int(n) for n in shape]).copy()
 
     def _ended(self) -> Failed:
         self._process.join(10.0)

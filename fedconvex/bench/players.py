@@ -5,6 +5,7 @@ What comes from outside gets arrays and gives models: it sees neither the refere
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex._check import bad
+from fedconvex._processes import killed_with
 from fedconvex.bench import honesty
 from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
 from fedconvex.bench.problems import Case
@@ -166,6 +168,7 @@ def _serve(pipe: Any, payload: bytes) -> None:
     """Answer the requests of `Outside`."""
     import cloudpickle  # for what the referee sends, never for what it gets
 
+    killed_with(os.getppid())  # a solver that hangs is not left alone
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fedconvex._archives import arrays_in, json_in, json_of
 from fedconvex._check import bad, whole
 from fedconvex._files import check_folder, npz, write_file
+from fedconvex._processes import end_with
 from fedconvex.driver import DivergenceWarning
 
 try:
@@ -38,8 +38,6 @@ __all__ = ["alone_in", "carried_out", "check_jobs", "opened", "read_about", "rea
 
 _TASKS = 128  # at most about so many are sent to processes
 _SECONDS = 1.0  # of work, after which its answers are written
-_WATCH = 0.5  # seconds between looks at whether whoever gave the work is still there
-_WATCHER = "fedconvex: watches the parent process"
 _PART = re.compile(r"part-(\d+)-(\d+)\.npz")
 
 
@@ -215,8 +213,7 @@ def _part(work: Any, jobs: Sequence[Any], first: int, folder: str, durable: bool
     if os.getpid() != parent:  # another process, for which nobody else has arranged it
         warnings.simplefilter("ignore", DivergenceWarning)
         threadpool_limits(1, "blas")
-        if os.getppid() == parent and _WATCHER not in {thread.name for thread in threading.enumerate()}:
-            _end_with(parent)
+        end_with(parent)
     answers: dict[int, Mapping[str, np.ndarray] | str] = {}
     began = time.monotonic()
     for i, job in enumerate(jobs, first):
@@ -230,17 +227,6 @@ def _part(work: Any, jobs: Sequence[Any], first: int, folder: str, durable: bool
     if answers:
         _write(answers, Path(folder), durable)
     return len(jobs)
-
-
-def _end_with(parent: int) -> None:
-    """End this process once the one that gave it work is gone, killed without a word, whatever it computes."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name=_WATCHER).start()
 
 
 def _write(answers: Mapping[int, Mapping[str, np.ndarray] | str], folder: Path, durable: bool) -> None:
