@@ -29,6 +29,6 @@ class PlainSums(NamedTuple):
 
 def as_sums(who: str, x: Any) -> Any:
     """Return a way in which the server learns sums."""
-    if isinstance(x, type) or not hasattr(x, "send"):
+    if isinstance(x, type) or not (hasattr(x, "send") and hasattr(x, "add")):  # a generator has one of them
         raise wrong_type(who, "be PlainSums() or SecureSums()", f"{x!r}")
     return x

@@ -174,6 +174,26 @@ def test_what_is_written_is_read_whole(tmp_path):
     assert arrays_in(tmp_path / "b.npz", most=1000)["X"].shape == (3, 3)
 
 
+def test_answers_that_nobody_wrote_are_refused(tmp_path):
+    """Numbers that are none, jobs without an answer, and a file's name that promises 10^11 jobs."""
+    none = {"errors": np.frombuffer(b"{}", dtype=np.uint8)}
+    for name, arrays in (
+        ("part-0-1.npz", {"x0/status": np.zeros(1)}),
+        ("part-0-1.npz", {"../status": np.zeros(1)}),
+        ("part-0-1.npz", {"1/status": np.zeros(1)}),
+        ("part-0-100000000000.npz", {"0/status": np.zeros(1)}),
+        ("part-0-1.npz", {"errors": np.frombuffer(b"[1]", dtype=np.uint8)}),
+    ):
+        (tmp_path / name).write_bytes(npz(none | arrays))
+        with pytest.raises(ValueError, match=f"{name} must hold answers.*delete it"):
+            list(read_answers(tmp_path))
+        (tmp_path / name).unlink()
+    for content, said in (("[1, 2]", "with list in it"), ("3", "with int in it"), ("", "can be read")):
+        (tmp_path / "about.json").write_text(content)
+        with pytest.raises(ValueError, match=said):
+            read_sweep(tmp_path)
+
+
 def test_odd_archives_are_refused():
     whole = npz({"a": np.arange(4)})
     at = whole.rfind(b"PK\x05\x06")

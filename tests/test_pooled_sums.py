@@ -88,8 +88,9 @@ def test_what_has_no_sum_is_refused():
     ):
         with pytest.raises(ValueError, match=said):
             run(method, make(fed), rounds=1)
-    with pytest.raises(TypeError, match=r"FedSGD\.sums must be PlainSums\(\) or SecureSums\(\)"):
-        FedSGD(step_size=0.1, sums=SecureSums)
+    for none in (SecureSums, (i for i in range(3)), 3):
+        with pytest.raises(TypeError, match=r"FedSGD\.sums must be PlainSums\(\) or SecureSums\(\)"):
+            FedSGD(step_size=0.1, sums=none)
 
 
 @names

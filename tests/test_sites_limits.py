@@ -336,6 +336,7 @@ def test_limits_are_checked():
     for wrong, said in (
         ({"share": 0.0}, "Limits.share"),
         ({"share": math.nan}, "Limits.share"),
+        ({"share": np.array([1.0, 2.0])}, "Limits.share"),
         ({"trajectories": 0}, "Limits.trajectories"),
         ({"rounds": 0}, "Limits.rounds"),
         ({"rows": -1.0}, "Limits.rows"),

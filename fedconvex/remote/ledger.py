@@ -72,7 +72,7 @@ class Limits:
     rows: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.share != math.inf:
+        if not (isinstance(self.share, float) and self.share == math.inf):
             real("Limits.share", self.share, low=0.0, strict=True)
         whole("Limits.trajectories", self.trajectories, low=1)
         if self.rounds is not None:

@@ -97,9 +97,12 @@ def alone_in(who: str, folder: Path) -> Iterator[Path]:
 def read_about(folder: Path) -> dict[str, Any]:
     """Return the description of the work that a folder holds."""
     try:
-        return dict(json_in(folder / "about.json"))
+        about = json_in(folder / "about.json")
     except (OSError, ValueError) as error:
         raise bad(f"{folder}", "be the folder of a sweep", f"no about.json that can be read ({error})") from None
+    if not isinstance(about, dict):
+        raise bad(f"{folder}", "be the folder of a sweep", f"an about.json with {type(about).__name__} in it")
+    return about
 
 
 def carried_out(
@@ -174,22 +177,29 @@ def read_answers(folder: Path) -> Iterator[tuple[int, Mapping[str, np.ndarray] |
     """
     seen: set[int] = set()
     for first, end, file in _parts(folder):
-        if seen.issuperset(range(first, end)):
+        if first in seen and end - 1 in seen and seen.issuperset(range(first, end)):
             continue
         try:
-            arrays = arrays_in(file)
-            errors = json_of(arrays.pop("errors"))
+            answers = _answers_in(file)
+            if len(answers) != end - first or {*answers} != {*range(first, end)}:
+                raise ValueError(f"answers of {len(answers)} jobs")
         except Exception as error:  # whatever a damaged file makes its readers raise
             got = f"a damaged or foreign file ({type(error).__name__}: {error})"
             raise bad(f"{file}", "hold answers", got, "delete it and sweep again") from None
-        answers: dict[int, dict[str, np.ndarray]] = {i: {} for i in range(first, end)}
-        for name, a in arrays.items():
-            number, _, column = name.partition("/")
-            answers[int(number)][column] = a
         for i in range(first, end):
             if i not in seen:
                 seen.add(i)
-                yield i, errors.get(str(i), answers[i])
+                yield i, answers[i]
+
+
+def _answers_in(file: Path) -> dict[int, Mapping[str, np.ndarray] | str]:
+    """Return what `_write` wrote, by the number of the job."""
+    arrays = arrays_in(file)
+    answers: dict[int, Any] = {int(i): str(error) for i, error in dict(json_of(arrays.pop("errors"))).items()}
+    for name, a in arrays.items():
+        number, _, column = name.partition("/")
+        answers.setdefault(int(number), {})[column] = a
+    return answers
 
 
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
