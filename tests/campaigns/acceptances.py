@@ -92,8 +92,8 @@ KINDS = (
     Kind(
         "infinity where it means none",
         "inf | -inf",
-        "problems.Covariance.sigma2 | problems.Stump.threshold | simplex.*.cap",
-        "no cap, no ridge, a stump that never splits: documented",
+        "problems.Covariance.sigma2 | problems.Stump.threshold | simplex.*.cap | remote.Limits.share",
+        "no cap, no limit, no ridge, a stump that never splits: documented",
     ),
     Kind(
         "names of any kind",
