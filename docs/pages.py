@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from fedconvex import theorems
+from fedconvex import families, theorems
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement, Theorem
 
 FOLDER = Path(__file__).resolve().parent / "theory"
@@ -29,7 +29,7 @@ SECTIONS = (
 def page(statement: Statement, home: str, theorems: list[Theorem]) -> str:
     """Return the page of a statement with its variants, from the file of that name in theorems."""
     checked = ", checked by `fedconvex verify --theorem`:" if theorems else "."
-    parts = [f"# {statement.title}", f"`fedconvex.theorems.{home}`{checked}"]
+    parts = [f"# {statement.title}", f"`{home}`{checked}"]
     if theorems:
         parts.append("\n".join(f"- `{t.name}`: {t.says}" for t in theorems))
     for field, title in SECTIONS:
@@ -64,11 +64,11 @@ def _instances(theorem: Theorem) -> list[str]:
 def pages() -> dict[str, str]:
     """Return all pages by their names: of every file with a statement, whether runs are checked for it or not."""
     out = {}
-    for found in iter_modules(theorems.__path__):
-        module = import_module(f"{theorems.__name__}.{found.name}")
+    core = [import_module(f"{theorems.__name__}.{found.name}") for found in iter_modules(theorems.__path__)]
+    for module in (*core, *families.loaded("theorems")):
         if hasattr(module, "STATEMENT"):
             mine = [t for t in theorems.THEOREMS.values() if t.statement is module.STATEMENT]
-            out[module.STATEMENT.page] = page(module.STATEMENT, found.name, mine)
+            out[module.STATEMENT.page] = page(module.STATEMENT, module.__name__, mine)
     return out
 
 

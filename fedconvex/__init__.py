@@ -5,8 +5,11 @@ Names are loaded when they are first used, so that ``import fedconvex`` stays fa
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex import datasets as datasets
@@ -55,6 +58,8 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", "datasets", *sorted(_MODULE_OF)]
+
+sys.meta_path.append(_lazy.Moved(lambda: import_module("fedconvex.families").moved()))
 
 
 def __getattr__(name: str) -> Any:

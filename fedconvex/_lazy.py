@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["attach"]
+__all__ = ["Moved", "attach"]
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -27,3 +29,25 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         return value
 
     return load, lambda: sorted({*vars(import_module(package)), *home})
+
+
+class Moved(MetaPathFinder, Loader):
+    """Imports of modules by the names that they had: the module itself, where it stands now."""
+
+    def __init__(self, homes: Callable[[], dict[str, str]]) -> None:
+        self._homes = homes
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return how to import a module that was moved."""
+        mine = fullname.startswith("fedconvex.") and not fullname.startswith("fedconvex.families")
+        return ModuleSpec(fullname, self) if mine and fullname in self._homes() else None
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """Return the module where it stands now; what it says of itself stays."""
+        module = import_module(self._homes()[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        """Do nothing: it has been executed."""
+        module.__spec__ = module.__spec__.loader_state

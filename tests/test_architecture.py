@@ -10,10 +10,12 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import fedconvex
+from fedconvex.families import FAMILIES
 from fedconvex.kernels import cache
 
 PACKAGE = Path(fedconvex.__file__).parent
@@ -37,6 +39,7 @@ FLOORS = [
     {"datasets"},
     {"theorems"},
     {"verify"},
+    {"families"},
     {"report"},
     {"sweeps"},
     {"papers", "estimators", "comparison", "remote", "bench", "conformance"},
@@ -45,6 +48,9 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+FLOOR["families/declared"] = FLOOR["_check"]  # what families are: names, read by everybody
+# What of a family stands as high as the room whose part it is.
+PARTS = {"estimator": "estimators", "experiments": "papers", "command": "cli"}
 DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "tables", "datasets"}
 NUMBA = {"kernels/cache.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas", "joblib"}
@@ -86,11 +92,25 @@ def name(path):
     return path.relative_to(PACKAGE).as_posix()
 
 
+def room_of(*parts):
+    """The room of a module, by the parts of its name below the package's.
+
+    It is the top-level module or folder, with three exceptions: the cache of compiled kernels stands below its folder,
+    what families declare below everybody, and parts of families beside the rooms whose parts they are.
+    """
+    if parts[:2] == ("kernels", "cache"):
+        return "kernels.cache"
+    if parts[0] != "families":
+        return parts[0]
+    if parts[1:] == ("all_theorems",):
+        return "theorems"
+    if len(parts) == 1 or parts[1] not in FAMILIES or parts[2:3] == ("family",):
+        return "families/declared"
+    return PARTS.get("".join(parts[2:3]), "families")
+
+
 def room(path):
-    """The top-level module or folder that a file belongs to; the cache of compiled kernels stands below its folder."""
-    return (
-        "kernels.cache" if name(path) == "kernels/cache.py" else path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    )
+    return room_of(*path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def everywhere(check, files=FILES):
@@ -141,15 +161,33 @@ def imports(tree, package="fedconvex"):
     return tuple(found)
 
 
+LAZY = [p for p in FILES if "_lazy.attach(" in p.read_text() and p.stem == "__init__"]
+
+
+@functools.cache
+def from_families():
+    """Where names stand that lazy packages list and families have: fedconvex.methods.MultiBoost in ...multiboost."""
+    lists = [(p, n) for p in LAZY for n in nodes(parsed(p)) if isinstance(n, ast.ImportFrom)]
+    return {
+        f"fedconvex.{p.parent.name}.{alias.name}": n.module
+        for p, n in lists
+        if (n.module or "").startswith("fedconvex.families.")
+        for alias in n.names
+    }
+
+
+def modules_used(path, tree=None):
+    """Modules of the package that a file imports at run time, wherever in the file: of names in lazy packages those
+    where families have them. What a lazy package lists of families it does not import."""
+    listed = path in LAZY
+    found = [from_families().get(m, m) for m, _, typing in imports(tree or parsed(path)) if not typing]
+    return [m for m in found if m.split(".")[0] == "fedconvex" and not (listed and m.startswith("fedconvex.families."))]
+
+
 def rooms_imported(path, tree=None):
     """Rooms of the package that a file imports at run time, wherever in the file."""
-    out = set()
-    for module, _, typing in imports(tree or parsed(path)):
-        parts = module.split(".")
-        home = "kernels.cache" if parts[1:3] == ["kernels", "cache"] else ".".join(parts[1:2])
-        if parts[0] == "fedconvex" and not typing and home in FLOOR:
-            out.add(home)
-    return out
+    rooms = {room_of(*m.split(".")[1:]) for m in modules_used(path, tree) if "." in m}
+    return {home for home in rooms if home in FLOOR}
 
 
 def wrong_floors(home, used):
@@ -178,6 +216,29 @@ def test_the_floor_test_can_fail():
     assert wrong_floors("problems", used) == {"methods", "driver", "theory"}
     assert wrong_floors("methods", used) == {"theory", "driver"}  # theory and methods never meet
     assert wrong_floors("verify", used) == set()
+
+
+def other_families(path, tree=None, mine=None):
+    """Modules of families other than the file's own that it imports."""
+    mine = mine or path.relative_to(PACKAGE).parts[1]
+    used = [m.split(".") for m in modules_used(path, tree)]
+    return {".".join(m) for m in used if m[1:2] == ["families"] and {*m[2:3]} & {*FAMILIES} - {mine}}
+
+
+def test_families_do_not_import_each_other():
+    assert not everywhere(
+        other_families, [p for p in FILES if len(p.parts) > len(PACKAGE.parts) + 2 and "families" in p.parts]
+    )
+
+
+def test_the_tests_of_families_can_fail():
+    """By name, and by way of a lazy package that lists it."""
+    for source in ("import fedconvex.families.boosting.stumps\n", "from fedconvex.methods import FedAvg, MultiBoost\n"):
+        tree = ast.parse(source)
+        assert wrong_floors("verify", rooms_imported(None, tree)) == {"families"}
+        assert wrong_floors("report", rooms_imported(None, tree)) == set()
+        assert other_families(None, tree, "multitask")
+        assert not other_families(None, tree, "boosting")
 
 
 def files_imported(path, tree=None):
@@ -213,13 +274,15 @@ def test_the_test_of_circles_can_fail():
 
 
 def test_methods_do_not_import_each_other():
-    siblings = {p.stem for p in PACKAGE.glob("methods/*.py")} - {"__init__"}
+    files = [p for p in FILES if p.parent.name == "methods" and p.stem != "__init__"]
+    siblings = {".".join(["fedconvex", *p.relative_to(PACKAGE).with_suffix("").parts]) for p in files}
 
     def check(path):
-        used = {m.split(".")[2] for m, _, _ in imports(parsed(path)) if m.startswith("fedconvex.methods.")}
-        return used & (siblings - {path.stem})
+        mine = ".".join(["fedconvex", *path.relative_to(PACKAGE).with_suffix("").parts])
+        return {m for m, _, _ in imports(parsed(path)) if any(f"{m}.".startswith(f"{s}.") for s in siblings - {mine})}
 
-    assert not everywhere(check, in_room("methods"))
+    assert not everywhere(check, [*files, *in_room("methods")])
+    assert len(files) > 30
 
 
 def test_datasets_know_only_federations():
@@ -316,7 +379,7 @@ def test_heavy_packages_are_imported_where_they_are_used():
         at_top = [m for m, inside, typing in imports(parsed(path)) if not (inside or typing)]
         return {m for m in at_top if m.split(".")[0] in HEAVY}
 
-    assert not everywhere(check, [p for p in FILES if not name(p).startswith(HEAVY_AT_TOP)])
+    assert not everywhere(check, [p for p in FILES if not (name(p).startswith(HEAVY_AT_TOP) or p.stem == "estimator")])
 
 
 ENGINES = {"flwr", "ray", "dask", "distributed"}  # extras of `engines/`
@@ -361,21 +424,20 @@ def test_every_public_name_loads():
         fedconvex.nothing
 
 
-LAZY = [p for p in FILES if "_lazy.attach(" in p.read_text() and p.stem == "__init__"]
-
-
 @pytest.mark.parametrize("path", LAZY, ids=name)
 def test_lazy_packages_load_all_their_names_and_no_others(path):
     package = import_module(".".join(["fedconvex", *path.relative_to(PACKAGE).parts[:-1]]))
     for public in package.__all__:
-        assert getattr(getattr(package, public), "__name__", public) == public  # constants have none
+        value = getattr(package, public)
+        assert not isinstance(value, (type, FunctionType)) or value.__name__ == public
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match=r"module 'fedconvex\..*' has no attribute 'nothing'"):
         package.nothing
 
 
 def test_packages_are_lazy():
-    assert {p.parent.name for p in LAZY} == {"bench", "datasets", "methods", "problems", "simplex", "solvers", "tables"}
+    lazy = {"bench", "datasets", "methods", "papers", "problems", "simplex", "solvers", "tables", "theorems"}
+    assert {p.parent.name for p in LAZY} == lazy
 
 
 def test_a_first_round_loads_no_other_method(tmp_path):
@@ -389,7 +451,8 @@ def test_a_first_round_loads_no_other_method(tmp_path):
     methods = {m for m in loaded if m.startswith("fedconvex.methods.") and ".parts" not in m}
     assert methods == {"fedconvex.methods.fedavg"}
     unused = (
-        "problems.boosting",
+        "families",
+        "families.boosting.problem",
         "problems.multitask",
         "simplex.euclidean",
         "tables.csv_files",

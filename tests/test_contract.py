@@ -639,7 +639,7 @@ def test_methods_are_frozen_values(name):
 
 SHARED = {"__init__", "nodes", "optimizers", "participation", "steps", "weighting", "work"}
 METHOD_FILES = [
-    path for path in sorted(Path(fedconvex.methods.__file__).parent.glob("*.py")) if path.stem not in SHARED
+    path for path in sorted(Path(fedconvex.__file__).parent.rglob("methods/*.py")) if path.stem not in SHARED
 ]
 
 

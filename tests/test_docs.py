@@ -112,7 +112,7 @@ def misquoted(text):
     printed = text[text.index("| printed, and where |") :].split("\n\n")[0].splitlines()[2:]
     sources = ("survey", "slides", "field guide", "abstract of")
     nameless = [row for row in printed if not row.removeprefix("| ").startswith(sources)]
-    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     return nameless + [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in tests]
 
 

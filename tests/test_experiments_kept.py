@@ -11,12 +11,12 @@ pytest.importorskip("matplotlib")
 
 from fedconvex.cli import main
 from fedconvex.driver.result import Trace
+from fedconvex.families.boosting.experiments.runs import Choice
 from fedconvex.papers import Claim, Experiment, Findings, summary
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_fashion import claims as fashion_claims
 from fedconvex.papers.intervals import Interval, every
 from fedconvex.papers.kept import keeping, kept, number_kept
-from fedconvex.papers.multiboost.runs import Choice
 
 
 def test_a_quick_version_decides_only_what_every_version_decides():

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from fedconvex.families.boosting.experiments import claims as boost_claims
 from fedconvex.papers import dynamic_logistic, dynamic_msd, primal_averaging, scaffold_similarity
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_toy import claims as toy_claims
@@ -17,12 +18,11 @@ from fedconvex.papers.invariance import chain
 from fedconvex.papers.mocha import har as mocha_har
 from fedconvex.papers.mocha import stragglers
 from fedconvex.papers.mocha.models import GLOBAL, KINDS, LOCAL, MULTI
-from fedconvex.papers.multiboost import claims as boost_claims
 from fedconvex.papers.scaffold_similarity import _below, _claims
 from fedconvex.papers.virtual_har import _less
+from tests.boosting.test_experiments_multiboost import study
 from tests.test_experiments_invariance import chains
 from tests.test_experiments_mocha import outcomes as har_outcomes
-from tests.test_experiments_multiboost import study
 from tests.test_experiments_virtual import outcome
 
 

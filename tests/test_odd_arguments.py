@@ -12,6 +12,8 @@ from fedconvex import FedAvg, Federation, Problem, Squared, compare, run
 from fedconvex.comparison.scores import auc_of
 from fedconvex.constants import Constants
 from fedconvex.datasets import fedprox_synthetic, load, load_bundled, load_table
+from fedconvex.families.boosting.edges import edges, margin_losses
+from fedconvex.families.boosting.theorems.boosting import gradient_remainder
 from fedconvex.models import LinearModel
 from fedconvex.penalties import GroupLasso
 from fedconvex.preprocessing import fit_federated
@@ -32,12 +34,10 @@ from fedconvex.solvers.minimax import solve_minimax
 from fedconvex.tables import read_table
 from fedconvex.theorems import agnostic_rate, dynamic_msd, dynamic_noise, fedavg_limit, fedprox, scaffold, svrg
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
-from fedconvex.theorems.boosting import gradient_remainder
 from fedconvex.theorems.parts.assumptions import client_weights
 from fedconvex.theorems.parts.instances import own
 from fedconvex.theorems.weight_divergence import class_shares, divergence
 from fedconvex.theory import Moments
-from fedconvex.theory.boosting import edges, margin_losses
 from fedconvex.theory.complexity import compositions, rademacher, skewness
 from fedconvex.theory.fixed_points import fedavg_filter, filtered_round
 from fedconvex.theory.round_maps import control_error

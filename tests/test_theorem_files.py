@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedconvex.theorems
 from fedconvex.constants import Constants
+from fedconvex.families import FAMILIES
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement
 from fedconvex.theory.bound import Bound
@@ -79,8 +79,9 @@ def test_a_theorem_says_all_that_reports_and_pages_show(name):
 
 
 def test_every_file_of_theorems_is_exported():
-    files = [m.name for m in pkgutil.iter_modules(fedconvex.theorems.__path__) if not m.ispkg]
-    found = {t.name for f in files for t in getattr(import_module(f"fedconvex.theorems.{f}"), "THEOREMS", ())}
+    folders = ["fedconvex.theorems", *(f"fedconvex.families.{family}.theorems" for family in FAMILIES)]
+    files = [f"{f}.{m.name}" for f in folders for m in pkgutil.iter_modules(import_module(f).__path__) if not m.ispkg]
+    found = {t.name for f in files for t in getattr(import_module(f), "THEOREMS", ())}
     assert found == set(THEOREMS)
 
 

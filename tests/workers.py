@@ -52,9 +52,9 @@ def prepare(worker: str, workers: int) -> None:
     root, mine = Path(__file__).resolve().parents[1], slice(number(worker), None, workers)
     for path in sorted((root / "fedconvex").rglob("*.py"))[mine]:
         compileall.compile_file(path, quiet=2)
-    for path in sorted((root / "tests").glob("test_*.py"))[mine]:
+    for path in sorted((root / "tests").rglob("test_*.py"))[mine]:
         with suppress(Exception, pytest.skip.Exception):  # told when tests are collected
-            importlib.import_module(f"tests.{path.stem}")
+            importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 def kind_of_test(item) -> str:

@@ -8,18 +8,19 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from fedconvex._check import bad, real, whole
+from fedconvex.families import declared
 
 __all__ = [
     "CRASHED",
     "DIVERGED",
     "ENDED",
-    "ENSEMBLES",
     "FAILED",
     "INCONCLUSIVE",
     "INTERRUPTED",
     "LOSSES",
     "METHODS",
     "NAMED",
+    "OF_FAMILIES",
     "OK",
     "PARTITIONS",
     "PERSONAL",
@@ -75,8 +76,8 @@ VERTICAL = {  # one model over columns of several owners: --on ID
     "vertical-newton-cg": "VerticalNewtonCG",
     "fedbcd": "FedBCD",
 }
-ENSEMBLES = {"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"}
-METHODS |= NAMED | PERSONAL | ENSEMBLES | VERTICAL
+OF_FAMILIES = {name: made for family in declared().values() for name, made in family.methods.items()}
+METHODS |= NAMED | PERSONAL | OF_FAMILIES | VERTICAL
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143

@@ -10,11 +10,11 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, check_folder
-from fedconvex.cli.arguments import ENSEMBLES, NAMED, PERSONAL, PROXIMAL
-from fedconvex.cli.ensembles import check_ensemble
+from fedconvex.cli.arguments import NAMED, OF_FAMILIES, PERSONAL, PROXIMAL
 from fedconvex.cli.named import check_named, named_method, with_settings
 from fedconvex.cli.penalty import proximal_method
 from fedconvex.cli.personal import check_personal
+from fedconvex.families import command_of, declared
 from fedconvex.loss_traits import traits
 
 if TYPE_CHECKING:
@@ -141,15 +141,16 @@ def check_settings(args: argparse.Namespace) -> None:
         "gd": ("local_steps", "epochs", "batch_size", "participation"),
         "sgd": ("participation",),
     }
-    if args.method in NAMED | PERSONAL | ENSEMBLES:
+    if args.method in NAMED | PERSONAL | OF_FAMILIES:
         check_named(args)
-    for name, known in (("relation", PERSONAL), ("q", ENSEMBLES), ("cuts", ENSEMBLES)):
+    of_families = [(option, family.methods) for family in declared().values() for option in family.options]
+    for name, known in (("relation", PERSONAL), *of_families):
         if getattr(args, name) is not None and args.method not in known:
             raise bad(f"--{name}", f"come with --method {' or '.join(known)}", f"--method {args.method}")
     if args.method in PERSONAL:
         check_personal(args)
-    if args.method in ENSEMBLES:
-        check_ensemble(args)
+    if args.method in OF_FAMILIES:
+        command_of(args.method).check(args)
     for name in refused.get(args.method, ()):
         if getattr(args, name) is not None:
             cure = "use --method fedavg"

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedconvex.cli.arguments import (
     DIVERGED,
-    ENSEMBLES,
     METHODS,
+    OF_FAMILIES,
     OK,
     PERSONAL,
     PROXIMAL,
@@ -49,6 +49,7 @@ from fedconvex.cli.summary import (
     value_words,
 )
 from fedconvex.cli.vertical import check_owners
+from fedconvex.families import command_of
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -163,8 +164,8 @@ def _solve(args: argparse.Namespace) -> int:
         from fedconvex.cli.vertical import solved
     elif args.method in PERSONAL:
         from fedconvex.cli.personal import solved
-    elif args.method in ENSEMBLES:
-        from fedconvex.cli.ensembles import solved
+    elif args.method in OF_FAMILIES:
+        solved = command_of(args.method).solved
     else:
         solved = _one_model
     args.data = args.data if args.on is not None else args.data[0] if args.data else None

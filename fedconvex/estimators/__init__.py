@@ -1,11 +1,11 @@
 """scikit-learn estimators: one model for all clients, for the worst domain, a model per client, boosted ensembles."""
 
 from fedconvex.estimators.agnostic import AgnosticClassifier, AgnosticRegressor
-from fedconvex.estimators.boosting import MultiSourceBoostClassifier
 from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
 from fedconvex.estimators.multitask import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
 from fedconvex.estimators.scoring import client_scorer
 from fedconvex.estimators.vertical import VerticalLogisticRegression
+from fedconvex.families.boosting.estimator import MultiSourceBoostClassifier
 
 __all__ = [
     "AgnosticClassifier",

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from fedconvex import _lazy
 
 if TYPE_CHECKING:
+    from fedconvex.families.boosting.methods.fedmultiboost import FedMultiBoost
+    from fedconvex.families.boosting.methods.multiboost import MultiBoost
     from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSampling
     from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
     from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from fedconvex.methods.fedbcd import FedBCD
     from fedconvex.methods.feddualavg import FedDualAvg
     from fedconvex.methods.fedmid import FedMiD
-    from fedconvex.methods.fedmultiboost import FedMultiBoost
     from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
     from fedconvex.methods.fedsam import FedSAM
     from fedconvex.methods.fedsgd import FedSGD
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from fedconvex.methods.minibatchsdca import MiniBatchSDCA
     from fedconvex.methods.minibatchsgd import MiniBatchSGD
     from fedconvex.methods.mocha import MOCHA
-    from fedconvex.methods.multiboost import MultiBoost
     from fedconvex.methods.parts.automatic_steps import resolved
     from fedconvex.methods.parts.dual_nodes import Clock, NodeWork
     from fedconvex.methods.parts.optimizers import (

@@ -3,82 +3,14 @@
 An experiment is a module with a constant ``EXPERIMENT``; `EXPERIMENTS` lists them by name.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from collections.abc import Mapping
+from fedconvex import _lazy
 
-from fedconvex.papers import (
-    afl_curves,
-    agnostic_adult,
-    agnostic_clients,
-    agnostic_fashion,
-    agnostic_text,
-    agnostic_toy,
-    communication,
-    data_sharing,
-    domain_counts,
-    dynamic_logistic,
-    dynamic_msd,
-    fedavg_central,
-    fedprox_stragglers,
-    flatness,
-    har_people,
-    hybrid_blocks,
-    multiboost,
-    primal_averaging,
-    radfed_rounds,
-    scaffold_quadratics,
-    scaffold_similarity,
-    vertical_adult,
-    virtual_har,
-    writers,
-)
-from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
-from fedconvex.papers.invariance import against, chain, colour
-from fedconvex.papers.mocha import har
-from fedconvex.papers.multiboost import guises
+if TYPE_CHECKING:
+    from fedconvex.papers.all_experiments import EXPERIMENTS
+    from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, summary, write
 
-__all__ = [
-    "EXPERIMENTS",
-    "Claim",
-    "Experiment",
-    "Findings",
-    "Progress",
-    "summary",
-    "write",
-]
+__all__ = ["EXPERIMENTS", "Claim", "Experiment", "Findings", "Progress", "summary", "write"]
 
-EXPERIMENTS: Mapping[str, Experiment] = {
-    e.name: e
-    for e in (
-        dynamic_msd.EXPERIMENT,
-        dynamic_logistic.EXPERIMENT,
-        scaffold_quadratics.EXPERIMENT,
-        scaffold_similarity.EXPERIMENT,
-        multiboost.EXPERIMENT,
-        guises.EXPERIMENT,
-        primal_averaging.EXPERIMENT,
-        har.EXPERIMENT,
-        virtual_har.EXPERIMENT,
-        vertical_adult.EXPERIMENT,
-        hybrid_blocks.EXPERIMENT,
-        agnostic_toy.EXPERIMENT,
-        agnostic_adult.EXPERIMENT,
-        agnostic_clients.EXPERIMENT,
-        agnostic_fashion.EXPERIMENT,
-        afl_curves.EXPERIMENT,
-        domain_counts.EXPERIMENT,
-        communication.EXPERIMENT,
-        data_sharing.EXPERIMENT,
-        fedprox_stragglers.EXPERIMENT,
-        radfed_rounds.EXPERIMENT,
-        writers.EXPERIMENT,
-        flatness.EXPERIMENT,
-        fedavg_central.EXPERIMENT,
-        agnostic_text.EXPERIMENT,
-        har_people.EXPERIMENT,
-        chain.EXPERIMENT,
-        colour.EXPERIMENT,
-        against.EXPERIMENT,
-    )
-}
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

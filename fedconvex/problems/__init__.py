@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING
 from fedconvex import _lazy
 
 if TYPE_CHECKING:
-    from fedconvex.problems.boosting import BoostingProblem, Logistic2, Pick
+    from fedconvex.families.boosting.dictionaries import Dictionary
+    from fedconvex.families.boosting.ensemble import EnsembleProblem
+    from fedconvex.families.boosting.ensemble_model import EnsembleModel
+    from fedconvex.families.boosting.predictors import QEnsemble, Scores, Tree
+    from fedconvex.families.boosting.problem import BoostingProblem, Logistic2, Pick
+    from fedconvex.families.boosting.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
+    from fedconvex.families.boosting.stump_problem import StumpProblem
+    from fedconvex.families.boosting.stumps import Binned, Presorted, Stump
     from fedconvex.problems.covariance import Covariance
-    from fedconvex.problems.dictionaries import Dictionary
     from fedconvex.problems.empirical_risk import Problem
-    from fedconvex.problems.ensemble import EnsembleProblem
-    from fedconvex.problems.ensemble_model import EnsembleModel
     from fedconvex.problems.game import GameProblem
     from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, Predictive
     from fedconvex.problems.hybrid import HybridProblem
@@ -19,12 +23,8 @@ if TYPE_CHECKING:
     from fedconvex.problems.multitask import MultiTaskProblem
     from fedconvex.problems.one_vs_rest import OneVsRest
     from fedconvex.problems.posterior import GaussianPosteriorProblem, PosteriorSolution
-    from fedconvex.problems.predictors import QEnsemble, Scores, Tree
     from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
     from fedconvex.problems.relations import Clustered, Independent, MeanRegularised, Pooled, Precision
-    from fedconvex.problems.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
-    from fedconvex.problems.stump_problem import StumpProblem
-    from fedconvex.problems.stumps import Binned, Presorted, Stump
     from fedconvex.problems.vertical import VerticalProblem
     from fedconvex.solvers.expected_losses import GaussHermite, JaakkolaJordan
 

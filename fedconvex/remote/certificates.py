@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.families.boosting.problem import radius_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Measure
-from fedconvex.problems.boosting import radius_of
 from fedconvex.problems.invariant import shares_of
 from fedconvex.solvers import invariance
 from fedconvex.solvers.free_energy_rounding import Block, Off, block_bound, root_error

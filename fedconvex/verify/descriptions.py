@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.methods import ProportionalSampling
-from fedconvex.problems import BoostingProblem, MovingTarget, MultiTaskProblem, Problem, StumpProblem
+from fedconvex.problems import MovingTarget, MultiTaskProblem, Problem
 from fedconvex.problems.protocol import HYBRID_MODEL, ONE_MODEL, VERTICAL_MODEL
 from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.theorems import Setting, Theorem
@@ -64,11 +64,8 @@ def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule:
         rows = f"{low} to {high} rows" if low < high else f"{low} row{'s' * (low != 1)}"
         what = f"{fed.K} tasks of {rows}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.relation!r}, {p.loss!r}"
         short, work = _nodes(m)
-    elif isinstance(p, BoostingProblem):
-        listed = "all stumps" if isinstance(p, StumpProblem) else f"{p.signed.shape[1]} classifiers"
-        what = f"{p.p} source{'s' * (p.p != 1)}, {p.data.n} rows, {listed}, {p.loss!r}"
-        mu = getattr(m, "smoothing", None)
-        short, work = ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
+    elif hasattr(p, "words"):
+        what, (short, work) = p.words, m.words
     else:
         fed = p.federation
         who = {VERTICAL_MODEL: "owners", HYBRID_MODEL: "blocks"}.get(p.learns, "clients")

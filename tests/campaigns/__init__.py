@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.families import FAMILIES
+
 __all__ = ["CAMPAIGNS", "Campaign", "attempt", "pending", "run", "summary"]
 
 
@@ -34,8 +36,9 @@ class Campaign(NamedTuple):
 
     def trial(self) -> Callable[[np.random.Generator], dict | None]:
         """Import the function; test files import each other by their bare names, as under pytest."""
-        if str(HERE) not in sys.path:
-            sys.path.append(str(HERE))
+        for folder in (HERE, *(HERE / name for name in FAMILIES)):
+            if str(folder) not in sys.path:
+                sys.path.append(str(folder))
         module, function = self.where.split(":")
         return getattr(importlib.import_module(module), function)
 

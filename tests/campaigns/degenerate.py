@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Squared
+from fedconvex.families.boosting.theorems.sources import as_list, as_stumps
 from fedconvex.hybrid_federation import HybridFederation
 from fedconvex.losses import Exponential, Softmax
 from fedconvex.problems import (
@@ -29,7 +30,6 @@ from fedconvex.problems import (
     VerticalProblem,
 )
 from fedconvex.theorems import THEOREMS, Theorem
-from fedconvex.theorems.parts.sources import as_list, as_stumps
 from fedconvex.verify import Check, Outcome, Setting, own, verify
 from fedconvex.verify.checking import carried_out
 from fedconvex.vertical_federation import VerticalFederation

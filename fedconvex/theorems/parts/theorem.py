@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._check import bad
-from fedconvex.problems import BoostingProblem, MultiTaskProblem, Problem
+from fedconvex.problems import Problem
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
 from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.scope import Scope
@@ -209,11 +209,8 @@ class Theorem(NamedTuple):
 
     def about(self, problem: Problem) -> Hypothesis:
         """Return the hypothesis that the problem is of the kind that the theorem speaks about."""
-        kinds = (MultiTaskProblem, BoostingProblem, Problem)
-        mine = next((k for k in kinds if isinstance(problem, k)), type(problem))
-        fits = isinstance(problem, self.kind) and (mine is Problem or issubclass(self.kind, mine))
         article = "an" if self.kind.__name__[0] in "AEIOU" else "a"
-        return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, fits)
+        return Hypothesis(f"{article} {self.kind.__name__}", type(problem).__name__, isinstance(problem, self.kind))
 
     def at(self, s: Setting) -> Bound:
         """Return the bound in a setting.

@@ -1,0 +1,70 @@
+"""Families: folders that hold all that only one family of problems needs, each declared by its `family.py`.
+
+Nothing of the core imports a family: where a core package lists public names of one, they are looked up when they are
+used. A new family is a new folder, and a line in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+__all__ = ["FAMILIES", "Family", "command_of", "declared", "loaded", "moved"]
+
+FAMILIES = ("boosting",)
+
+
+class Family(NamedTuple):
+    """What a family declares; files are named from its folder.
+
+    Attributes
+    ----------
+    theorems : tuple of str
+        Files with a constant ``THEOREMS``.
+    experiments : tuple of str
+        Files with a constant ``EXPERIMENT``.
+    methods : mapping
+        Classes of `fedconvex.methods` by their names on the command line.
+    command : str
+        File with ``check(args)``, which refuses what means nothing for these methods, and ``solved(args)``.
+    options : tuple of str
+        Options of ``solve`` that only these methods have.
+    homes : mapping
+        Modules as they were called before they moved here.
+    """
+
+    theorems: tuple[str, ...] = ()
+    experiments: tuple[str, ...] = ()
+    methods: Mapping[str, str] = {}
+    command: str = ""
+    options: tuple[str, ...] = ()
+    homes: Mapping[str, str] = {}
+
+
+def declared() -> dict[str, Family]:
+    """Return what families declare, by their names."""
+    return {name: import_module(f"{__name__}.{name}.family").FAMILY for name in FAMILIES}
+
+
+def loaded(kind: str) -> list[Any]:
+    """Return the files of all families of one kind: "theorems" or "experiments"."""
+    found = declared().items()
+    return [import_module(f"{__name__}.{name}.{file}") for name, family in found for file in getattr(family, kind)]
+
+
+def command_of(method: str) -> Any:
+    """Return the file `Family.command` for a method of the command line, or None if no family has it."""
+    for name, family in declared().items():
+        if method in family.methods:
+            return import_module(f"{__name__}.{name}.{family.command}")
+    return None
+
+
+def moved() -> dict[str, str]:
+    """Return where modules stand now, by what they were called."""
+    return {
+        f"fedconvex.{old}": f"{__name__}.{name}.{new}"
+        for name, family in declared().items()
+        for old, new in family.homes.items()
+    }

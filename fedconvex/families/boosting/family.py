@@ -1,0 +1,31 @@
+"""What boosting from several sources declares."""
+
+from fedconvex.families import Family
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    theorems=("theorems.boosting", "theorems.adaboost", "theorems.boosting_margins", "theorems.fedmultiboost"),
+    experiments=("experiments", "experiments.guises"),
+    methods={"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"},
+    command="command",
+    options=("q", "cuts"),
+    homes={
+        "problems.boosting": "problem",
+        "problems.stump_problem": "stump_problem",
+        "problems.stumps": "stumps",
+        "problems.predictors": "predictors",
+        "problems.dictionaries": "dictionaries",
+        "problems.ensemble": "ensemble",
+        "problems.ensemble_model": "ensemble_model",
+        "problems.source_probabilities": "source_probabilities",
+        "methods.multiboost": "methods.multiboost",
+        "methods.fedmultiboost": "methods.fedmultiboost",
+        "theory.boosting": "edges",
+        "theorems.adaboost": "theorems.adaboost",
+        "theorems.boosting": "theorems.boosting",
+        "theorems.boosting_margins": "theorems.boosting_margins",
+        "theorems.fedmultiboost": "theorems.fedmultiboost",
+        "estimators.boosting": "estimator",
+    },
+)

@@ -1,0 +1,1 @@
+"""MultiBoost and its federated form."""

@@ -1,0 +1,1 @@
+"""Theorems on boosting: rates, margins, and the accuracy of smoothing."""
