@@ -14,8 +14,8 @@ from _timing import Report, compare, data_folder
 
 from fedconvex import Federation, Hinge
 from fedconvex.draws import BATCHES, stream
+from fedconvex.families.multitask.learned_relation import along
 from fedconvex.problems import Covariance, MultiTaskProblem
-from fedconvex.problems.multitask_joint import along
 from fedconvex.solvers import dual
 from fedconvex.solvers.balance import Balance
 

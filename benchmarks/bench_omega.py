@@ -40,10 +40,11 @@ def problem_of(kind, m):
     import numpy as np
 
     from fedconvex import Federation, Hinge
+    from fedconvex.families.multitask import coupling
     from fedconvex.methods import MOCHA, JointMOCHA
-    from fedconvex.problems import Clustered, Covariance, MeanRegularised, MultiTaskProblem, ties
+    from fedconvex.problems import Clustered, Covariance, MeanRegularised, MultiTaskProblem
 
-    ties.DENSE = 10**9 if KINDS[kind][1] == "dense" else 1
+    coupling.DENSE = 10**9 if KINDS[kind][1] == "dense" else 1
     rng = np.random.default_rng(0)
     X, common = rng.standard_normal((m * N, D)), rng.standard_normal((20, D))
     own = common[np.arange(m) % 20] + 0.3 * rng.standard_normal((m, D))

@@ -13,11 +13,11 @@ from campaigns.determinism import outcome, problem_of
 from test_contract import EVERY, kinds
 
 from fedconvex import Exponential, Logistic, Softmax
+from fedconvex.families.multitask import dual_nodes
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import reduction
 from fedconvex.kernels.penalised import group_epochs
 from fedconvex.kernels.rows import row_axpy
-from fedconvex.methods.parts import dual_nodes
 from fedconvex.solvers import dual
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiled]

@@ -28,6 +28,7 @@ from fedconvex import (
 from fedconvex.constants import noise_factor
 from fedconvex.datasets import load_npz
 from fedconvex.draws import key_from_seed
+from fedconvex.families.multitask.theorems import mocha
 from fedconvex.methods import (
     MOCHA,
     ClientAdam,
@@ -60,7 +61,6 @@ from fedconvex.report import domain_scores, per_client_metrics, wilson_interval
 from fedconvex.secure import Party, agreement, decode, encode
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex
 from fedconvex.theorems import fedavg_convex as wang
-from fedconvex.theorems import mocha
 from fedconvex.theory.fixed_points import fedavg_round
 
 nan, inf, I = math.nan, math.inf, np.eye(2)

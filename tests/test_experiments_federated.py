@@ -9,6 +9,7 @@ from scipy import ndimage, optimize, stats
 
 pytest.importorskip("matplotlib")
 
+from fedconvex.families.multitask.experiments import har_people
 from fedconvex.papers import (
     afl_curves,
     agnostic_text,
@@ -17,7 +18,6 @@ from fedconvex.papers import (
     fedavg_central,
     fedprox_stragglers,
     flatness,
-    har_people,
     radfed_rounds,
     writers,
 )

@@ -8,6 +8,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from fedconvex.families.boosting.experiments import claims as boost_claims
+from fedconvex.families.multitask.experiments import har as mocha_har
+from fedconvex.families.multitask.experiments import stragglers
+from fedconvex.families.multitask.experiments.models import GLOBAL, KINDS, LOCAL, MULTI
 from fedconvex.papers import dynamic_logistic, dynamic_msd, primal_averaging, scaffold_similarity
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_toy import claims as toy_claims
@@ -15,14 +18,11 @@ from fedconvex.papers.hybrid_blocks import Cell as Block
 from fedconvex.papers.hybrid_blocks import _claims as hybrid_claims
 from fedconvex.papers.intervals import Interval
 from fedconvex.papers.invariance import chain
-from fedconvex.papers.mocha import har as mocha_har
-from fedconvex.papers.mocha import stragglers
-from fedconvex.papers.mocha.models import GLOBAL, KINDS, LOCAL, MULTI
 from fedconvex.papers.scaffold_similarity import _below, _claims
 from fedconvex.papers.virtual_har import _less
 from tests.boosting.test_experiments_multiboost import study
+from tests.multitask.test_experiments_mocha import outcomes as har_outcomes
 from tests.test_experiments_invariance import chains
-from tests.test_experiments_mocha import outcomes as har_outcomes
 from tests.test_experiments_virtual import outcome
 
 

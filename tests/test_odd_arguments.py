@@ -14,11 +14,12 @@ from fedconvex.constants import Constants
 from fedconvex.datasets import fedprox_synthetic, load, load_bundled, load_table
 from fedconvex.families.boosting.edges import edges, margin_losses
 from fedconvex.families.boosting.theorems.boosting import gradient_remainder
+from fedconvex.families.multitask.relations import MeanRegularised
+from fedconvex.families.multitask.separability import separability
 from fedconvex.models import LinearModel
 from fedconvex.penalties import GroupLasso
 from fedconvex.preprocessing import fit_federated
 from fedconvex.problems import Clustered, Covariance, MultiTaskProblem, QEnsemble, Stump, as_q, calibration_error, fit_q
-from fedconvex.problems.relations import MeanRegularised
 from fedconvex.report import (
     client_drift,
     comparison,
@@ -42,7 +43,6 @@ from fedconvex.theory.complexity import compositions, rademacher, skewness
 from fedconvex.theory.fixed_points import fedavg_filter, filtered_round
 from fedconvex.theory.round_maps import control_error
 from fedconvex.theory.saddle_constants import agnostic_constants, agnostic_steps
-from fedconvex.theory.separability import separability
 from fedconvex.theory.worst_case import (
     Bracket,
     Problems,

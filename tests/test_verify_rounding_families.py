@@ -6,10 +6,10 @@ import pytest
 from fedconvex import Federation, Logistic, Problem, Squared
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.families.boosting.theorems.runs import loss_rounding, path_of
+from fedconvex.families.multitask.theorems.dual_methods import dual_value, gap_parts
+from fedconvex.families.multitask.theorems.dual_rounding import dual_rounding, gap_rounding, sizes_of
 from fedconvex.methods import MOCHA, MultiBoost, SoftmaxFedAvg
 from fedconvex.problems import Dictionary, EnsembleProblem, Independent, MeanRegularised, MultiTaskProblem, Pooled
-from fedconvex.theorems.parts.dual_methods import dual_value, gap_parts
-from fedconvex.theorems.parts.dual_rounding import dual_rounding, gap_rounding, sizes_of
 from fedconvex.theory.bound import Bound
 from fedconvex.verify import THEOREMS, Outcome, Setting, verify
 

@@ -23,7 +23,6 @@ __all__ = [
     "OF_FAMILIES",
     "OK",
     "PARTITIONS",
-    "PERSONAL",
     "PROXIMAL",
     "USER",
     "VERTICAL",
@@ -69,7 +68,6 @@ NAMED = {  # built from their own fields, --set gives the rest
     "approxfedavg": "ApproxFedAvg",
     "softmaxfedavg": "SoftmaxFedAvg",
 }
-PERSONAL = {"mocha": "MOCHA", "cocoa": "CoCoA", "jointmocha": "JointMOCHA", "mean-regularised": "MOCHA"}  # per client
 VERTICAL = {  # one model over columns of several owners: --on ID
     "vertical-accelerated": "VerticalAcceleratedGradient",
     "vertical-gd": "VerticalGradientDescent",
@@ -77,7 +75,7 @@ VERTICAL = {  # one model over columns of several owners: --on ID
     "fedbcd": "FedBCD",
 }
 OF_FAMILIES = {name: made for family in declared().values() for name, made in family.methods.items()}
-METHODS |= NAMED | PERSONAL | OF_FAMILIES | VERTICAL
+METHODS |= NAMED | OF_FAMILIES | VERTICAL
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
 
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143

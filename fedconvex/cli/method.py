@@ -10,10 +10,9 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, check_folder
-from fedconvex.cli.arguments import NAMED, OF_FAMILIES, PERSONAL, PROXIMAL
+from fedconvex.cli.arguments import NAMED, OF_FAMILIES, PROXIMAL
 from fedconvex.cli.named import check_named, named_method, with_settings
 from fedconvex.cli.penalty import proximal_method
-from fedconvex.cli.personal import check_personal
 from fedconvex.families import command_of, declared
 from fedconvex.loss_traits import traits
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from fedconvex.federation import Federation
     from fedconvex.problems import Problem
 
-__all__ = ["check_settings", "in_batches", "method_of", "sampled", "several_steps", "step_size_of"]
+__all__ = ["check_settings", "in_batches", "method_of", "own_model", "sampled", "several_steps", "step_size_of"]
 
 
 def step_size_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
@@ -141,14 +140,11 @@ def check_settings(args: argparse.Namespace) -> None:
         "gd": ("local_steps", "epochs", "batch_size", "participation"),
         "sgd": ("participation",),
     }
-    if args.method in NAMED | PERSONAL | OF_FAMILIES:
+    if args.method in NAMED | OF_FAMILIES:
         check_named(args)
-    of_families = [(option, family.methods) for family in declared().values() for option in family.options]
-    for name, known in (("relation", PERSONAL), *of_families):
+    for name, known in [(option.name, family.methods) for family in declared().values() for option in family.options]:
         if getattr(args, name) is not None and args.method not in known:
             raise bad(f"--{name}", f"come with --method {' or '.join(known)}", f"--method {args.method}")
-    if args.method in PERSONAL:
-        check_personal(args)
     if args.method in OF_FAMILIES:
         command_of(args.method).check(args)
     for name in refused.get(args.method, ()):
@@ -167,3 +163,11 @@ def check_settings(args: argparse.Namespace) -> None:
         check_file("--checkpoint", args.checkpoint)
     if args.save is not None:
         check_folder("--save", args.save)
+
+
+def own_model(alone: Any) -> tuple[np.ndarray, bool]:
+    """Return a client's own optimum; with the intercept penalised, and True, where it would grow without bound."""
+    best = alone.solve()
+    if best.attained or alone.free is None:
+        return best.w, False
+    return type(alone)(alone.federation, alone.loss, alone.l2, penalty=alone.penalty).solve().w, True

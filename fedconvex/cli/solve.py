@@ -19,7 +19,6 @@ from fedconvex.cli.arguments import (
     METHODS,
     OF_FAMILIES,
     OK,
-    PERSONAL,
     PROXIMAL,
     add_data,
     add_owners,
@@ -30,11 +29,10 @@ from fedconvex.cli.arguments import (
     participation,
 )
 from fedconvex.cli.data import Data, affordable, prepare
-from fedconvex.cli.method import check_settings, in_batches, method_of, sampled, several_steps
+from fedconvex.cli.method import check_settings, in_batches, method_of, own_model, sampled, several_steps
 from fedconvex.cli.named import method_name, setting
 from fedconvex.cli.output import say, writing
 from fedconvex.cli.penalty import penalty
-from fedconvex.cli.personal import RELATIONS, own_model
 from fedconvex.cli.summary import (
     About,
     Solved,
@@ -49,7 +47,7 @@ from fedconvex.cli.summary import (
     value_words,
 )
 from fedconvex.cli.vertical import check_owners
-from fedconvex.families import command_of
+from fedconvex.families import command_of, declared
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -135,16 +133,10 @@ def add_method(parser: argparse.ArgumentParser, names: Iterable[str]) -> Any:
 
 def _add_run(add: Any) -> None:
     """Add what models per client and ensembles take, and when a run ends."""
-    add(
-        "--relation",
-        type=choice("--relation", list(RELATIONS)),
-        metavar="R",
-        help="of models per client: learned (default of mocha, jointmocha), mean (of the others), none",
-    )
-    add("--q", type=choice("--q", ["maxent", "uniform"]), metavar="Q",
-        help="which source a row is like, for ensembles: maxent (fitted, the default) or uniform")  # fmt: skip
-    add("--cuts", type=count("--cuts", low=1), metavar="N",
-        help="thresholds per feature of an ensemble's stumps; default all, 16 a source with fedmultiboost")  # fmt: skip
+    for option in (option for family in declared().values() for option in family.options):
+        name = f"--{option.name}"
+        kind: Any = choice(name, option.words) if option.words else count(name, low=1)
+        add(name, type=kind, metavar=option.name[0].upper() if option.words else "N", help=option.help)
     add(
         "--rounds",
         type=count("--rounds", low=1),
@@ -162,8 +154,6 @@ def _solve(args: argparse.Namespace) -> int:
     check_settings(args)
     if args.on is not None:
         from fedconvex.cli.vertical import solved
-    elif args.method in PERSONAL:
-        from fedconvex.cli.personal import solved
     elif args.method in OF_FAMILIES:
         solved = command_of(args.method).solved
     else:

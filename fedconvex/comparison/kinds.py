@@ -21,9 +21,9 @@ from fedconvex.comparison.near_mean import near_mean_path
 from fedconvex.comparison.paths import ACCURACY, shared_path, task_path, worst_path
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.runs import shortened
+from fedconvex.families.multitask.relations import Relation
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
-from fedconvex.problems.relations import Relation
 
 __all__ = ["KINDS", "Alone", "Fit", "Rounds", "Tasks", "Training", "learned", "near_mean"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.families.multitask.relations import Relation
 from fedconvex.federation import Federation
 from fedconvex.problems import MultiTaskProblem, Problem
-from fedconvex.problems.relations import Relation
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.factor import Factor
 from fedconvex.solvers.minimax import saddle_point

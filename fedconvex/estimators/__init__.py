@@ -2,10 +2,10 @@
 
 from fedconvex.estimators.agnostic import AgnosticClassifier, AgnosticRegressor
 from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
-from fedconvex.estimators.multitask import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
 from fedconvex.estimators.scoring import client_scorer
 from fedconvex.estimators.vertical import VerticalLogisticRegression
 from fedconvex.families.boosting.estimator import MultiSourceBoostClassifier
+from fedconvex.families.multitask.estimator import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
 
 __all__ = [
     "AgnosticClassifier",

@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-__all__ = ["FAMILIES", "Family", "command_of", "declared", "loaded", "moved"]
+__all__ = ["FAMILIES", "Family", "Option", "command_of", "declared", "loaded", "moved"]
 
-FAMILIES = ("boosting",)
+FAMILIES = ("multitask", "boosting")
+
+
+class Option(NamedTuple):
+    """An option of ``solve`` that only the methods of a family have: one of some words, or a whole number above 0."""
+
+    name: str
+    help: str
+    words: tuple[str, ...] = ()
 
 
 class Family(NamedTuple):
@@ -28,8 +36,8 @@ class Family(NamedTuple):
         Classes of `fedconvex.methods` by their names on the command line.
     command : str
         File with ``check(args)``, which refuses what means nothing for these methods, and ``solved(args)``.
-    options : tuple of str
-        Options of ``solve`` that only these methods have.
+    options : tuple of Option
+        Of ``solve``.
     homes : mapping
         Modules as they were called before they moved here.
     """
@@ -38,7 +46,7 @@ class Family(NamedTuple):
     experiments: tuple[str, ...] = ()
     methods: Mapping[str, str] = {}
     command: str = ""
-    options: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
     homes: Mapping[str, str] = {}
 
 

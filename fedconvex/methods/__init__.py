@@ -7,11 +7,16 @@ from fedconvex import _lazy
 if TYPE_CHECKING:
     from fedconvex.families.boosting.methods.fedmultiboost import FedMultiBoost
     from fedconvex.families.boosting.methods.multiboost import MultiBoost
+    from fedconvex.families.multitask.dual_nodes import Clock, NodeWork
+    from fedconvex.families.multitask.methods.cocoa import CoCoA
+    from fedconvex.families.multitask.methods.jointmocha import JointMOCHA
+    from fedconvex.families.multitask.methods.minibatchsdca import MiniBatchSDCA
+    from fedconvex.families.multitask.methods.minibatchsgd import MiniBatchSGD
+    from fedconvex.families.multitask.methods.mocha import MOCHA
     from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSampling
     from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
     from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
     from fedconvex.methods.centralised import SGD, GradientDescent
-    from fedconvex.methods.cocoa import CoCoA
     from fedconvex.methods.dynamicfedavg import DynamicFedAvg
     from fedconvex.methods.fedavg import FedAvg
     from fedconvex.methods.fedbcd import FedBCD
@@ -26,12 +31,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.hyfdca import HyFDCA
     from fedconvex.methods.irmgame import IRMGame
     from fedconvex.methods.irmv1 import IRMv1
-    from fedconvex.methods.jointmocha import JointMOCHA
-    from fedconvex.methods.minibatchsdca import MiniBatchSDCA
-    from fedconvex.methods.minibatchsgd import MiniBatchSGD
-    from fedconvex.methods.mocha import MOCHA
     from fedconvex.methods.parts.automatic_steps import resolved
-    from fedconvex.methods.parts.dual_nodes import Clock, NodeWork
     from fedconvex.methods.parts.optimizers import (
         Averaging,
         ClientAdam,

@@ -20,7 +20,6 @@ from fedconvex.papers import (
     fedavg_central,
     fedprox_stragglers,
     flatness,
-    har_people,
     hybrid_blocks,
     primal_averaging,
     radfed_rounds,
@@ -32,7 +31,6 @@ from fedconvex.papers import (
 )
 from fedconvex.papers.findings import Experiment
 from fedconvex.papers.invariance import against, chain, colour
-from fedconvex.papers.mocha import har
 
 __all__ = ["EXPERIMENTS"]
 
@@ -44,7 +42,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         scaffold_quadratics.EXPERIMENT,
         scaffold_similarity.EXPERIMENT,
         primal_averaging.EXPERIMENT,
-        har.EXPERIMENT,
         virtual_har.EXPERIMENT,
         vertical_adult.EXPERIMENT,
         hybrid_blocks.EXPERIMENT,
@@ -62,7 +59,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         flatness.EXPERIMENT,
         fedavg_central.EXPERIMENT,
         agnostic_text.EXPERIMENT,
-        har_people.EXPERIMENT,
         chain.EXPERIMENT,
         colour.EXPERIMENT,
         against.EXPERIMENT,

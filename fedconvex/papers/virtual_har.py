@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.driver import run as run_method
+from fedconvex.families.multitask.experiments.har import digit_pairs, load_tasks, paired
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import VIRTUAL
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.kept import kept
-from fedconvex.papers.mocha.har import digit_pairs, load_tasks, paired
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import GaussianPosterior, GaussianPosteriorProblem, MultiTaskProblem, Precision
 
@@ -181,7 +181,7 @@ def shuffle(tasks: Federation, number: int, scale: Scale, seed: int) -> Outcome:
 
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
-    """Fit all kinds of models on every shuffle; data: a path as for `fedconvex.papers.mocha.har.load_tasks`."""
+    """Fit all kinds of models on every shuffle; data: a path as for `load_tasks`."""
     scale, name = QUICK if quick else FULL, "pairs of digits" if data is None else Path(data).stem
     tasks = digit_pairs(scale.digits, seed) if data is None else load_tasks(data)
     outcomes = []

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from fedconvex.families.boosting.source_probabilities import MaximumEntropyQ, as_q, calibration_error, fit_q
     from fedconvex.families.boosting.stump_problem import StumpProblem
     from fedconvex.families.boosting.stumps import Binned, Presorted, Stump
-    from fedconvex.problems.covariance import Covariance
+    from fedconvex.families.multitask.covariance import Covariance
+    from fedconvex.families.multitask.one_vs_rest import OneVsRest
+    from fedconvex.families.multitask.problem import MultiTaskProblem
+    from fedconvex.families.multitask.relations import Clustered, Independent, MeanRegularised, Pooled, Precision
     from fedconvex.problems.empirical_risk import Problem
     from fedconvex.problems.game import GameProblem
     from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, Predictive
     from fedconvex.problems.hybrid import HybridProblem
     from fedconvex.problems.invariant import InvariantProblem, InvariantSubset
     from fedconvex.problems.moving import MovingTarget
-    from fedconvex.problems.multitask import MultiTaskProblem
-    from fedconvex.problems.one_vs_rest import OneVsRest
     from fedconvex.problems.posterior import GaussianPosteriorProblem, PosteriorSolution
     from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
-    from fedconvex.problems.relations import Clustered, Independent, MeanRegularised, Pooled, Precision
     from fedconvex.problems.vertical import VerticalProblem
     from fedconvex.solvers.expected_losses import GaussHermite, JaakkolaJordan
 

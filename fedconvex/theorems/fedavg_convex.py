@@ -31,7 +31,6 @@ from fedconvex.theorems.parts.instances import (
 from fedconvex.theorems.parts.rules import fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
 from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.tasks import related_tasks
 from fedconvex.theorems.parts.theorem import Check, MethodRule, Statement, Theorem, local_sgd_reading
 from fedconvex.theorems.parts.tiny import local_sgd_space
 from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
@@ -351,7 +350,6 @@ THEOREMS = (
             Check(diabetes, fixed_step(0.25, local_steps=3)),
             Check(shifted_logistic, fixed_step(1.0, local_steps=3)),
             breast_cancer_by_size,
-            related_tasks,
         ),
         worst_case=UniformUpper,
         space=SPACE,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fedconvex.methods import ProportionalSampling
-from fedconvex.problems import MovingTarget, MultiTaskProblem, Problem
-from fedconvex.problems.protocol import HYBRID_MODEL, ONE_MODEL, VERTICAL_MODEL
+from fedconvex.problems import MovingTarget, Problem
+from fedconvex.problems.protocol import HYBRID_MODEL, MODEL_PER_TASK, ONE_MODEL, VERTICAL_MODEL
 from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.theorems import Setting, Theorem
 from fedconvex.theorems.agnostic_floats import FLOATS
@@ -58,13 +56,8 @@ def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule
 def _described_otherwise(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
     """Return the setting in short and in full, for all but one model."""
     m, p = s.method, s.problem
-    one_round = not theorem.quantity.by_rounds and theorem.kind is MultiTaskProblem
-    if isinstance(p, MultiTaskProblem):
-        fed, low, high = p.federation, int(p.federation.sizes.min()), int(p.federation.sizes.max())
-        rows = f"{low} to {high} rows" if low < high else f"{low} row{'s' * (low != 1)}"
-        what = f"{fed.K} tasks of {rows}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {p.relation!r}, {p.loss!r}"
-        short, work = _nodes(m)
-    elif hasattr(p, "words"):
+    one_round = not theorem.quantity.by_rounds and p.learns == MODEL_PER_TASK
+    if hasattr(p, "words"):
         what, (short, work) = p.words, m.words
     else:
         fed = p.federation
@@ -118,24 +111,6 @@ def _sites(m: Any, K: int) -> tuple[list[str], str]:
         short.append(f"tau {m.local_steps}")
         full.append(f"{m.local_steps} natural gradient step{'s' * (m.local_steps != 1)} of {m.step_size:g}")
     return short + [who] * bool(who), ", ".join([*full, *[f"{who} take part"] * bool(who)])
-
-
-def _nodes(m: Any) -> tuple[list[str], str]:
-    """Return what nodes of MOCHA or CoCoA do in a round, in short and in full."""
-    theta, clock, drop = getattr(m, "theta", None), getattr(m, "clock", None), np.max(getattr(m, "drop", 0.0))
-    short, full = [], []
-    if theta is not None:
-        short, full = [f"theta {theta:g}"], [f"local accuracy {theta:g}"]
-    elif hasattr(m, "epochs"):
-        steps = f"{m.epochs:g} pass{'es' * (m.epochs != 1.0)}" if m.local_steps is None else f"{m.local_steps} steps"
-        short, full = [steps], [f"{steps} over its rows" if m.local_steps is None else steps]
-    if clock is not None:
-        short, full = [*short, f"clock {clock.low:g}"], [*full, f"{clock.low:g} to {clock.high:g} of it by its clock"]
-    if drop:
-        short, full = [*short, f"drops {drop:g}"], [*full, f"dropped with probability {drop:g}"]
-    rule = getattr(m, "sigma", None)
-    short += [] if rule is None or rule == "pencil" else [f"sigma' {rule}"]
-    return short, "every node: " + ", ".join(full)
 
 
 def _of_domains(m: Any) -> tuple[list[str], list[str]]:

@@ -23,12 +23,14 @@ import numpy as np
 
 import fedconvex
 from fedconvex.conformance import can
+from fedconvex.families import moved
 
 INTERNAL = {
     "cli": "the command line has tests of its own (test_cli.py, test_exit_codes.py)",
     "kernels": "compiled code follows what it is given; its callers check",
     "federation_input": "checks of Federation, which is fuzzed",
     "theorems.parts": "what files of theorems share",
+    "families": "what families declare, asked by the package; what they make public stands elsewhere too",
     "entropic": "mathematics of rows in compiled code, for Softmax",
     "losses": "mathematics of rows in compiled code; what losses are made of is checked by Problem",
     "loss_traits": "what losses declare; asked by the package",
@@ -222,6 +224,7 @@ def world() -> dict[str, Any]:
         run,
         sweep,
     )
+    from fedconvex.families.multitask import separability
     from fedconvex.methods import AFL, SCAFFOLD, KLBall, MultiBoost, Point, Polytope, Simplex
     from fedconvex.models import LinearModel
     from fedconvex.penalties import L1
@@ -244,7 +247,7 @@ def world() -> dict[str, Any]:
     from fedconvex.report import heterogeneity_trace
     from fedconvex.secure import Party
     from fedconvex.theorems.parts.tracking import tracking_constants
-    from fedconvex.theory import Moments, StackedMoments, saddle_constants, separability
+    from fedconvex.theory import Moments, StackedMoments, saddle_constants
     from fedconvex.theory.fixed_points import spread
     from fedconvex.theory.worst_case import closed_form_homogeneous
 
@@ -945,27 +948,34 @@ FILES = {
 }
 
 
-def public_modules() -> Iterator[Any]:
-    """Packages and modules at the top with an ``__all__``, and the files of theory and theorems."""
-    yield fedconvex
+def public_modules() -> Iterator[tuple[str, Any]]:
+    """Packages and modules at the top with an ``__all__``, and the files of theory and theorems, with their names.
+
+    Those of families go by the names that they had before: theory and theorems of all stand together here.
+    """
+    yield "", fedconvex
+    for old, new in moved().items():
+        inner = old.removeprefix("fedconvex.")
+        if inner.rpartition(".")[0] in ("theory", "theorems"):
+            yield f"{inner}.", importlib.import_module(new)
     for info in pkgutil.walk_packages(fedconvex.__path__, "fedconvex."):
         inner = info.name.removeprefix("fedconvex.")
         public = info.ispkg or "." not in inner or inner.rpartition(".")[0] in ("theory", "theorems")
         if public and not inner.split(".")[-1].startswith("_") and not inner.startswith(tuple(INTERNAL)):
             module = importlib.import_module(info.name)
             if hasattr(module, "__all__"):
-                yield module
+                yield f"{inner}.", module
 
 
 def public_names() -> dict[str, Any]:
     """Callables of the public modules under the name that is nearest to the top."""
     found: dict[int, tuple[str, Any]] = {}
-    for module in sorted(public_modules(), key=lambda m: m.__name__.count(".")):
+    for inner, module in sorted(public_modules(), key=lambda pair: pair[0].count(".")):
         for name in module.__all__:
             thing = getattr(module, name)
             error = isinstance(thing, type) and issubclass(thing, Exception)
             if callable(thing) and not error and getattr(thing, "__module__", "").startswith("fedconvex"):
-                found.setdefault(id(thing), (f"{module.__name__}.{name}".removeprefix("fedconvex."), thing))
+                found.setdefault(id(thing), (inner + name, thing))
     return {name: thing for name, thing in found.values() if name.rpartition(".")[2] not in RECORDS}
 
 

@@ -1,6 +1,6 @@
 """What boosting from several sources declares."""
 
-from fedconvex.families import Family
+from fedconvex.families import Family, Option
 
 __all__ = ["FAMILY"]
 
@@ -9,7 +9,14 @@ FAMILY = Family(
     experiments=("experiments", "experiments.guises"),
     methods={"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"},
     command="command",
-    options=("q", "cuts"),
+    options=(
+        Option(
+            "q",
+            "which source a row is like, for ensembles: maxent (fitted, the default) or uniform",
+            ("maxent", "uniform"),
+        ),
+        Option("cuts", "thresholds per feature of an ensemble's stumps; default all, 16 a source with fedmultiboost"),
+    ),
     homes={
         "problems.boosting": "problem",
         "problems.stump_problem": "stump_problem",

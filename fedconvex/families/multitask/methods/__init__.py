@@ -1,0 +1,1 @@
+"""MOCHA, joint MOCHA, CoCoA and mini-batch baselines."""

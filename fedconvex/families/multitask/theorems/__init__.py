@@ -1,0 +1,1 @@
+"""Theorems on MOCHA, with fixed and with learned relations."""

@@ -1,0 +1,52 @@
+"""What families declare is all that they have, and modules are found by the names they had before they moved."""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from fedconvex import families, methods
+from fedconvex.papers import EXPERIMENTS
+from fedconvex.theorems import THEOREMS
+
+HOMES = families.moved()
+DECLARED = families.declared()
+each_family = pytest.mark.parametrize("name", DECLARED)
+
+
+@pytest.mark.parametrize("old", HOMES)
+def test_modules_are_found_by_the_names_they_had(old):
+    """Whoever imported a file of a family from its former place gets the same objects."""
+    module = import_module(old)
+    assert module is import_module(HOMES[old])
+    assert module.__name__ == module.__spec__.name == HOMES[old]
+
+
+def test_what_never_existed_is_not_found():
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'fedconvex\.theorems\.boost'"):
+        import_module("fedconvex.theorems.boost")
+
+
+@each_family
+@pytest.mark.parametrize(("kind", "constant"), [("theorems", "THEOREMS"), ("experiments", "EXPERIMENT")])
+def test_files_of_a_family_are_declared(name, kind, constant):
+    home = Path(import_module(f"fedconvex.families.{name}").__file__).parent
+    starts = (f"\n{constant} = ", f"\n{constant}: ")
+    files = [f for f in home.rglob("*.py") if any(start in f.read_text() for start in starts)]
+    found = {".".join(f.relative_to(home).with_suffix("").parts).removesuffix(".__init__") for f in files}
+    assert found == {*getattr(DECLARED[name], kind)}
+
+
+@each_family
+def test_methods_of_a_family_are_public_and_on_the_command_line(name):
+    """All but mini-batch SGD and SDCA, which are there to be compared with."""
+    home = Path(import_module(f"fedconvex.families.{name}.methods").__file__).parent
+    defined = {n.name for f in home.glob("*.py") for n in ast.parse(f.read_text()).body
+               if isinstance(n, ast.ClassDef) and hasattr(methods, n.name)}  # fmt: skip
+    assert defined - {"MiniBatchSGD", "MiniBatchSDCA"} == {*DECLARED[name].methods.values()}
+
+
+def test_theorems_and_experiments_of_families_are_among_all():
+    assert {"adaboost", "boosting-descent", "fedmultiboost", "mocha-gap", "mocha-sigma", "joint-mocha"} < {*THEOREMS}
+    assert {"multiboost", "boosting-guises", "mocha-har", "har"} < {*EXPERIMENTS}
