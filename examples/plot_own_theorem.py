@@ -11,10 +11,17 @@ import numpy as np
 
 from fedconvex import FedAvg, FedSGD, Problem, Squared
 from fedconvex.datasets import linear_federation
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.theorem import Reading, Statement, Theorem
-from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, require
+from fedconvex.theorems.kit import (
+    EVERYWHERE,
+    LAST_SYNCHRONISED,
+    Bound,
+    Hypothesis,
+    Reading,
+    Statement,
+    Theorem,
+    fixed_step,
+    require,
+)
 from fedconvex.traits import traits_of
 from fedconvex.verify import curve, verify
 

@@ -9,18 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, raw, vector
-from fedconvex.loss_traits import traits
 from fedconvex.methods import AFL
-from fedconvex.problems import Problem
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import three_domains
-from fedconvex.theorems.parts.instances import breast_cancer_copied, copied_rows
-from fedconvex.theorems.parts.rounding import EPS, Found
-from fedconvex.theorems.parts.rules import given
-from fedconvex.theorems.parts.scope import Scope, holds, not_for
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Instance, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["CLIENT_AGNOSTIC", "STATEMENT", "THEOREMS", "client_agnostic"]
 

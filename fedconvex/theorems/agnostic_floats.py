@@ -6,18 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedconvex._check import whole
 from fedconvex.driver import run
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.methods import AFL, AgnosticFedAvg, ApproxFedAvg, FedAvg, OptimisticAFL, SoftmaxFedAvg, UniformSampling
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.secure import PlainSums
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import breast_cancer_domains, three_domains
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import Scope, holds, not_for
-from fedconvex.theorems.parts.setting import Setting, is_method, participants
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["COUNTS", "FLOATS", "STATEMENT", "THEOREMS", "floats_per_round"]
 

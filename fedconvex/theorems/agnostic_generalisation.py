@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, raw, real, vector, whole
 from fedconvex.simplex.uncertainty import Point, Simplex
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import (
     blind_to,
     breast_cancer_two_features,
@@ -39,10 +39,6 @@ from fedconvex.theorems.parts.samples import (
     samples_space,
     shown,
 )
-from fedconvex.theorems.parts.scope import SMOOTH_ONLY, Scope, holds, not_for
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 from fedconvex.theory.complexity import cover_size, skewness, vc_complexity
 
 __all__ = [

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import flag, instance, real, whole
-from fedconvex.loss_traits import traits
 from fedconvex.methods import AFL
 from fedconvex.methods.afl import WeightedSampling
-from fedconvex.problems import Problem
 from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
 from fedconvex.solvers.ball import least_values_over_ball
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,
     flat_domains,
@@ -27,13 +25,6 @@ from fedconvex.theorems.parts.domains import (
     three_domains,
     values_rounding,
 )
-from fedconvex.theorems.parts.instances import breast_cancer
-from fedconvex.theorems.parts.quantities import deterministic, values_along
-from fedconvex.theorems.parts.rules import feasible_work, fixed_step, given
-from fedconvex.theorems.parts.scope import EVERYWHERE, holds
-from fedconvex.theorems.parts.setting import Setting, is_method, stationary
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, Quantity, require
 from fedconvex.theory.saddle_constants import (
     AgnosticConstants,
     AgnosticSteps,

@@ -9,21 +9,12 @@ from typing import Any
 import numpy as np
 from scipy.special import lambertw
 
-from fedconvex._check import real, whole
-from fedconvex.driver import iterate
 from fedconvex.kernels.domains import domain_counts
-from fedconvex.loss_traits import traits
 from fedconvex.methods import SoftmaxFedAvg
 from fedconvex.simplex.uncertainty import log_sum_exp
 from fedconvex.solvers.minimax import solve_minimax, solve_softmax
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import breast_cancer_domains, domains_of_slopes, opposite_labels, three_domains
-from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import Scope, holds, not_for
-from fedconvex.theorems.parts.setting import Setting, is_method, stationary
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["SOFTMAX_DISTANCE", "SOFTMAX_OPTIMUM", "STATEMENT", "THEOREMS", "softmax_optimum", "softmax_sandwich"]
 

@@ -8,24 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import real, whole
 from fedconvex.constants.default_steps import smoothness_of
-from fedconvex.driver import iterate
-from fedconvex.federation import Federation
-from fedconvex.loss_traits import traits
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.methods.parts.optimizers import ClientSGD
-from fedconvex.problems import Problem
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import one_row, unequal_domains
-from fedconvex.theorems.parts.instances import breast_cancer_by_size, shifted_logistic
-from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import SMOOTH_ONLY, Scope, holds, not_for
-from fedconvex.theorems.parts.setting import Setting, full_participation, is_method, one_number, one_size
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import local_sgd_space
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
-from fedconvex.traits import traits_of
 
 __all__ = ["DIRECTION_ERROR", "STATEMENT", "THEOREMS", "agnostic_step"]
 

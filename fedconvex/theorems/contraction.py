@@ -9,46 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import flag, real, whole
-from fedconvex.constants import MEASURED, Constants
-from fedconvex.loss_traits import traits
 from fedconvex.methods import SCAFFOLD, Decay, FedAvg, UniformSampling
 from fedconvex.theorems.fedavg_strongly_convex import decaying_step, with_scheme
-from fedconvex.theorems.parts.assumptions import (
-    client_noise,
-    client_weights,
-    least_convexity,
-    sampling_share,
-    where_taken,
-)
-from fedconvex.theorems.parts.instances import (
-    at_minimiser,
-    curved_noisy_kinks,
-    diabetes,
-    mean_estimation,
-    one_parabola,
-    shifted_logistic,
-    two_logistic_clients,
-    two_parabolas,
-    unequal_hessians,
-    uneven_logistic,
-)
-from fedconvex.theorems.parts.rules import fixed_step, given
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import (
-    Setting,
-    full_participation,
-    is_method,
-    one_number,
-    plain_local_sgd,
-    stationary,
-)
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Whole, local_sgd_space
-from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.moments import Moments
-from fedconvex.theory.worst_case import AtOptimum
-from fedconvex.traits import traits_of
 
 __all__ = ["STATEMENT", "THEOREMS", "fedavg_contraction", "scaffold_contraction", "scaffold_factor"]
 

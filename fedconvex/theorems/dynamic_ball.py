@@ -9,17 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex._check import bad, instance, raw, real, vector, whole
-from fedconvex.federation import Federation
-from fedconvex.losses import Logistic
-from fedconvex.problems import MovingTarget, Problem
+from fedconvex.problems import MovingTarget
 from fedconvex.theorems.dynamic_msd import contraction, msd_refined
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import bends, hessians
-from fedconvex.theorems.parts.instances import at_minimiser
-from fedconvex.theorems.parts.instances import instance as example
-from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
     SETTING,
     TrackingConstants,
@@ -32,12 +25,10 @@ from fedconvex.theorems.parts.tracking import (
     strongly_convex,
     tracking_constants,
 )
-from fedconvex.theory.bound import MEAN_SQUARE_DEVIATION, Hypothesis, require
 
 __all__ = ["STATEMENT", "THEOREMS", "followed", "reach"]
 
 NAME = "Dynamic FedAvg on a ball"
-EPS = float(np.finfo(float).eps)
 LIMIT = 1000  # iterations followed one by one
 
 STATEMENT = Statement(

@@ -8,13 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import array, instance, real, whole
-from fedconvex.loss_traits import traits
 from fedconvex.problems import MovingTarget
-from fedconvex.theorems.parts.instances import breast_cancer, diabetes, unequal_hessians, uneven_logistic
-from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.tracking import (
     ASSUMPTIONS,
     SETTING,
@@ -34,7 +29,6 @@ from fedconvex.theorems.parts.tracking import (
     strongly_convex,
     tracking_constants,
 )
-from fedconvex.theory.bound import MEAN_SQUARE_DEVIATION, STEADY_STATE_MSD, AssumptionError, Bound, Hypothesis, require
 
 __all__ = ["STATEMENT", "THEOREMS", "SmallStep", "msd_paper", "msd_refined", "optimal_step", "small_step"]
 

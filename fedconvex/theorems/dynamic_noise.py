@@ -9,15 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, numeric, real, wrong_type
-from fedconvex.driver import iterate
-from fedconvex.loss_traits import traits
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.instances import diabetes, unequal_hessians
-from fedconvex.theorems.parts.rounding import Found, gradient_rounding, of_square
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
+from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.rounding import of_square
 from fedconvex.theorems.parts.tracking import (
     ASSUMPTIONS,
     SETTING,
@@ -37,7 +30,6 @@ from fedconvex.theorems.parts.tracking import (
     step_of,
     tracking_constants,
 )
-from fedconvex.theory.bound import Bound, Dimension, Quantity, require
 from fedconvex.theory.moments import incremental_noise2
 
 __all__ = [

@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import array, instance, real
-from fedconvex.problems import MovingTarget, Problem
+from fedconvex.problems import MovingTarget
 from fedconvex.theorems.dynamic_msd import small_step
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import hessians
-from fedconvex.theorems.parts.instances import diabetes, mean_estimation, unequal_hessians
-from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
 from fedconvex.theorems.parts.tracking import (
     SETTING,
     TrackingConstants,
@@ -25,7 +21,6 @@ from fedconvex.theorems.parts.tracking import (
     strongly_convex,
     tracking_constants,
 )
-from fedconvex.theory.bound import STEADY_STATE_MSD, AssumptionError, Bound, Hypothesis, require
 
 __all__ = ["STATEMENT", "THEOREMS", "curvature_square", "msd_small_step"]
 

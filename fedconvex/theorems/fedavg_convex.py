@@ -8,33 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, vector, whole
-from fedconvex.constants import Constants
 from fedconvex.methods import FedAvg
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, local_work, where_taken
-from fedconvex.theorems.parts.instances import (
-    alike_logistic,
-    breast_cancer,
-    breast_cancer_by_size,
-    breast_cancer_two,
-    diabetes,
-    diabetes_whitened,
-    equal_clients,
-    equal_hessians,
-    mean_estimation,
-    shifted_logistic,
-    three_clients,
-    two_clients,
-    two_logistic_clients,
-)
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Statement, Theorem, local_sgd_reading
-from fedconvex.theorems.parts.tiny import local_sgd_space
-from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, Hypothesis, known, require
-from fedconvex.theory.worst_case import UniformUpper
+from fedconvex.theorems.kit import *
 
 __all__ = [
     "PRINTED",

@@ -8,35 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, real, whole
-from fedconvex.constants import Constants
-from fedconvex.loss_traits import traits
 from fedconvex.methods import FedProx, ProximalPoint
-from fedconvex.theorems.parts.assumptions import least_convexity
-from fedconvex.theorems.parts.instances import (
-    chain,
-    diabetes,
-    equal_hessians,
-    rare_parabola,
-    rare_parabola_in_thousands,
-    shifted_logistic,
-    two_parabolas,
-    unequal_hessians,
-)
-from fedconvex.theorems.parts.rounding import EPS, Found, gradient_rounding
-from fedconvex.theorems.parts.rules import fixed_step, given
-from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import (
-    Setting,
-    full_participation,
-    one_number,
-    plain_averaging,
-    plain_local_sgd,
-    stationary,
-)
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import local_sgd_space
-from fedconvex.theory.bound import FROM_MINIMUM, AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.fixed_points import (
     Affine,
     Spread,
@@ -47,7 +20,6 @@ from fedconvex.theory.fixed_points import (
     spectrum,
     spread,
 )
-from fedconvex.traits import traits_of
 
 __all__ = [
     "CLOSENESS",

@@ -7,33 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import real
-from fedconvex.constants import Constants
 from fedconvex.constants import noise_factor as batch_noise_factor
 from fedconvex.methods import UniformSampling
 from fedconvex.theorems.fedavg_convex import BOUNDED, WITHIN_REACH
-from fedconvex.theorems.parts.assumptions import client_noise, client_weights, local_work, where_taken
-from fedconvex.theorems.parts.instances import (
-    at_minimiser,
-    breast_cancer,
-    breast_cancer_by_size,
-    breast_cancer_two,
-    diabetes,
-    mean_estimation,
-    noisy_kinks,
-    shifted_logistic,
-    two_clients,
-    two_logistic_clients,
-    unequal_hessians,
-    uneven_logistic,
-)
-from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
-from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem, local_sgd_reading
-from fedconvex.theorems.parts.tiny import local_sgd_space
-from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, known, require
-from fedconvex.theory.worst_case import AtOptimum, UniformUpper
+from fedconvex.theorems.kit import *
 
 __all__ = [
     "STATEMENT",

@@ -9,38 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import whole
-from fedconvex.constants import MEASURED, Constants, default_steps
 from fedconvex.constants.default_steps import Schedule
-from fedconvex.draws import Draws, key_from_seed
-from fedconvex.driver import iterate
-from fedconvex.loss_traits import traits
 from fedconvex.methods import Decay, FedAvg, ProportionalSampling, ScaledSampling, UniformSampling
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import (
-    client_noise,
-    client_weights,
-    equal_weights,
-    known_scheme,
-    least_convexity,
-    sampling_share,
-    where_taken,
-)
-from fedconvex.theorems.parts.instances import (
-    diabetes,
-    diabetes_unequal,
-    shifted_logistic,
-    unequal_hessians,
-    uneven_squares,
-)
-from fedconvex.theorems.parts.rules import feasible_work, fixed_step, smoothness
-from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting, plain_local_sgd, stationary
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Whole, local_sgd_space
-from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
+from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.assumptions import known_scheme
 from fedconvex.theory.moments import Moments
-from fedconvex.traits import traits_of
 
 __all__ = [
     "STATEMENT",

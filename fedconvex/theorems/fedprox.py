@@ -10,24 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
-from fedconvex.constants import Constants
-from fedconvex.draws import Draws, key_from_seed
-from fedconvex.driver import iterate
-from fedconvex.loss_traits import traits
 from fedconvex.methods import FedProx, ProportionalSampling, ProximalPoint
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.instances import alike_logistic, breast_cancer, diabetes, unequal_hessians
-from fedconvex.theorems.parts.rounding import UNIT, Found, excess, gradient_rounding
-from fedconvex.theorems.parts.rules import feasible_work, least_bound, smoothness
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import Setting, is_method, one_number, plain_averaging, stationary
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space, Whole
-from fedconvex.theory.bound import FROM_MINIMUM, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.rounding import excess
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.theory.moments.weights import of_sampling
-from fedconvex.traits import traits_of
 
 __all__ = [
     "NEXT_VALUE",

@@ -8,35 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real
-from fedconvex.constants import Constants
 from fedconvex.methods import FedSAM
-from fedconvex.theorems.parts.assumptions import client_weights, local_work, where_taken
-from fedconvex.theorems.parts.instances import (
-    breast_cancer,
-    diabetes,
-    diabetes_whitened,
-    equal_hessians,
-    one_parabola,
-    shifted_logistic,
-    unequal_hessians,
-)
-from fedconvex.theorems.parts.quantities import values_along
-from fedconvex.theorems.parts.rounding import EPS, gradient_rounding
-from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import (
-    Setting,
-    full_participation,
-    is_method,
-    one_number,
-    plain_averaging,
-    stationary,
-)
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, local_sgd_space
-from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis, Quantity, known, require
-from fedconvex.traits import traits_of
+from fedconvex.theorems.kit import *
 
 __all__ = [
     "PERTURBATION",

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, matrix, real, whole
-from fedconvex.driver import iterate
 from fedconvex.methods import FLGame, IRMGame
 from fedconvex.methods.parts.responses import BestResponse, GradientResponse
 from fedconvex.problems import GameProblem
 from fedconvex.solvers.games import buffer_errors, buffer_radius
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import (
     at_rounds,
     chain_game,
@@ -28,12 +27,6 @@ from fedconvex.theorems.parts.environments import (
     two_equal_players,
     unequal_players,
 )
-from fedconvex.theorems.parts.instances import two_clients
-from fedconvex.theorems.parts.rounding import UNIT
-from fedconvex.theorems.parts.scope import OF_ENVIRONMENTS
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, require
 
 __all__ = ["STATEMENT", "THEOREMS", "game_buffer", "game_certificate", "game_rounds"]
 

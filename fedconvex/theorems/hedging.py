@@ -9,19 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
-from fedconvex.constants import Constants
 from fedconvex.methods import ProgressiveHedging
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import least_convexity
-from fedconvex.theorems.parts.instances import breast_cancer, diabetes, shifted_logistic, unequal_hessians
-from fedconvex.theorems.parts.quantities import values_along
-from fedconvex.theorems.parts.rounding import UNIT, gradient_rounding, minimiser_rounding
-from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX, not_for
-from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space
-from fedconvex.theory.bound import FROM_MINIMUM, Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theorems.kit import *
 
 __all__ = [
     "DISTANCE",

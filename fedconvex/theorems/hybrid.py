@@ -8,19 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
-from fedconvex.loss_traits import traits
 from fedconvex.methods import HybridDualAscent, TrackedBlockDescent
 from fedconvex.problems import HybridProblem
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts import blocks
 from fedconvex.theorems.parts.blocks import problem_of
-from fedconvex.theorems.parts.instances import two_clients
-from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.scope import OF_OWNERS
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import FROM_MINIMUM, Bound, Hypothesis, Quantity, require
-from fedconvex.traits import traits_of
 
 __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hybrid_tracked_rate"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, matrix, real, vector
 from fedconvex.problems import InvariantProblem
 from fedconvex.solvers.invariance import Environments, dual_bound, multiplier_matrix
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import (
     at_rounds,
     chain_environments,
@@ -19,11 +19,7 @@ from fedconvex.theorems.parts.environments import (
     descent,
 )
 from fedconvex.theorems.parts.environments import last_state as last
-from fedconvex.theorems.parts.instances import two_clients
-from fedconvex.theorems.parts.scope import OF_ENVIRONMENTS
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, PrecisionError, Quantity, require
+from fedconvex.theory.bound import PrecisionError
 
 __all__ = ["STATEMENT", "THEOREMS", "irmv1_certificate", "irmv1_dual"]
 

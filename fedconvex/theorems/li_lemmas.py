@@ -8,28 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import whole
-from fedconvex.constants import Constants
 from fedconvex.methods import ProportionalSampling, ScaledSampling, UniformSampling
 from fedconvex.theorems.fedavg_strongly_convex import along_the_run, decaying_step, fedavg_schedule, share_of_moves
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.local_lemmas import CLIENT_DRIFT, inside_rounds, moments_of_round
-from fedconvex.theorems.parts.assumptions import client_weights
-from fedconvex.theorems.parts.instances import (
-    at_minimiser,
-    diabetes,
-    diabetes_unequal,
-    three_clients,
-    three_clients_in_tenths,
-    two_clients,
-    two_clients_in_tenths,
-    unequal_hessians,
-    uneven_squares,
-)
-from fedconvex.theorems.parts.rounding import EPS, Found
-from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Instance, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Dimension, Hypothesis, Quantity, known
 
 __all__ = [
     "SAMPLING_VARIANCE",

@@ -9,31 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, raw, real, vector
-from fedconvex.constants import Constants
-from fedconvex.loss_traits import traits
-from fedconvex.theorems.parts.assumptions import client_noise, client_weights, local_work
-from fedconvex.theorems.parts.instances import (
-    at_minimiser,
-    diabetes,
-    diabetes_whitened,
-    equal_clients,
-    equal_hessians,
-    mean_estimation,
-    one_parabola,
-    parabola_and_slope,
-    shifted_logistic,
-    two_clients,
-    unequal_hessians,
-)
-from fedconvex.theorems.parts.rounding import EPS, Found
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import FROM_MINIMUM, Bound, Dimension, Hypothesis, Quantity, known, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.moments import Moments, moved
-from fedconvex.traits import traits_of
 
 __all__ = [
     "CLIENT_DRIFT",

@@ -6,20 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedconvex._check import real
-from fedconvex.loss_traits import traits
 from fedconvex.methods import RADFed
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.instances import diabetes, shifted_logistic, two_parabolas, unequal_hessians
-from fedconvex.theorems.parts.rounding import EPS, Found, minimiser_rounding
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import EVERYWHERE, STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting, is_method, one_number, one_size, stationary
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import FROM_MINIMUM, Bound, Dimension, Hypothesis, Quantity, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.fixed_points import fedavg_round, quadratic
 from fedconvex.theory.radfed import RADFedMoments
-from fedconvex.traits import LocalSteps, traits_of
+from fedconvex.traits import LocalSteps
 
 __all__ = ["MEAN_BIAS", "STATEMENT", "THEOREMS", "radfed_limit"]
 

@@ -9,30 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, real, whole
-from fedconvex.constants import Constants, default_steps
-from fedconvex.driver import iterate
-from fedconvex.federation import Federation
-from fedconvex.loss_traits import traits
-from fedconvex.losses import Squared
 from fedconvex.methods import SCAFFOLD, UniformSampling
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import client_weights, equal_weights, least_convexity, where_taken
-from fedconvex.theorems.parts.instances import (
-    breast_cancer,
-    diabetes,
-    mean_estimation,
-    shifted_logistic,
-    unequal_hessians,
-)
-from fedconvex.theorems.parts.quantities import deterministic
-from fedconvex.theorems.parts.rounding import Found
-from fedconvex.theorems.parts.rules import fixed_step, least_bound_step
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import Setting, is_method, one_number, participants, stationary
-from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Whole, local_sgd_space
-from fedconvex.theory.bound import FROM_MINIMUM, AssumptionError, Bound, Hypothesis, Quantity, known, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.moments import StackedMoments
 
 __all__ = [

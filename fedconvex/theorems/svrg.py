@@ -7,28 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedconvex._check import real, whole
-from fedconvex.constants import Constants, default_steps
 from fedconvex.constants import noise_factor as batch_noise_factor
-from fedconvex.federation import Federation
-from fedconvex.loss_traits import traits
-from fedconvex.losses import Squared
 from fedconvex.methods import SVRG
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.instances import (
-    alike_logistic,
-    breast_cancer_copied,
-    diabetes,
-    instance,
-    unequal_hessians,
-)
-from fedconvex.theorems.parts.rounding import Found, minimiser_rounding
-from fedconvex.theorems.parts.rules import fixed_step, smoothness
-from fedconvex.theorems.parts.scope import EVERYWHERE, WHOLE_STRONGLY_CONVEX
-from fedconvex.theorems.parts.setting import Setting, is_method, one_number, stationary
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space, Whole
-from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Hypothesis, known, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.moments import stage_suboptimality
 from fedconvex.theory.moments.stages import LARGEST
 
@@ -249,7 +230,7 @@ def best_epochs() -> MethodRule:
     return MethodRule("that of the least factor", make)
 
 
-@instance("one parabola", "one row, F = w²/2")
+@example("one parabola", "one row, F = w²/2")
 def _one_parabola() -> Problem:
     """Equal curvature everywhere: nothing of the factor is wasted but a half."""
     return Problem(Federation.from_arrays([[1.0]], [0.0], [0]), Squared())

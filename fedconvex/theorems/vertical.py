@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, real, whole
-from fedconvex.driver import iterate
-from fedconvex.loss_traits import traits
 from fedconvex.methods import FedBCD, VerticalGradientDescent
 from fedconvex.problems import VerticalProblem
 from fedconvex.solvers.damping import block_root
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import last_state
 from fedconvex.theorems.parts.growth import SETTLED, died_out, errors_seen, growths
-from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.owners import (
     between,
     blood,
@@ -27,11 +24,6 @@ from fedconvex.theorems.parts.owners import (
     three_owners,
     tumours,
 )
-from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.scope import OF_OWNERS
-from fedconvex.theorems.parts.setting import Setting, full_participation, is_method
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import FROM_MINIMUM, Bound, Hypothesis, Quantity, require
 
 __all__ = ["STATEMENT", "THEOREMS", "vertical_certificate", "vertical_growth", "vertical_rate"]
 

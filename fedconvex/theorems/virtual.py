@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, numeric, raw, real, whole
 from fedconvex.methods import VIRTUAL
 from fedconvex.problems import GaussianPosteriorProblem
 from fedconvex.solvers.damping import largest_damping, radius
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.growth import RIGHT, SETTLED, died_out, errors_seen, growths
-from fedconvex.theorems.parts.instances import two_clients
 from fedconvex.theorems.parts.posteriors import (
     correlated_features,
     equal_designs,
@@ -28,11 +27,7 @@ from fedconvex.theorems.parts.posteriors import (
     steps_of,
     votes,
 )
-from fedconvex.theorems.parts.rounding import UNIT, Found
 from fedconvex.theorems.parts.scope import OF_POSTERIORS
-from fedconvex.theorems.parts.setting import Setting, full_participation, is_method
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
 
 __all__ = ["STATEMENT", "THEOREMS", "virtual_certificate", "virtual_descent", "virtual_growth"]
 

@@ -7,27 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import array, bad, finite, instance, numeric, raw, real, vector, whole
-from fedconvex.constants import Constants
-from fedconvex.federation import Federation
-from fedconvex.loss_traits import traits
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import client_weights
-from fedconvex.theorems.parts.instances import (
-    breast_cancer,
-    breast_cancer_copied,
-    copied_rows,
-    diabetes,
-    shifted_logistic,
-)
-from fedconvex.theorems.parts.quantities import values_along
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.rounding import model_rounding
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.setting import Setting, local_sgd, plain_local_sgd
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import local_sgd_space
-from fedconvex.theory.bound import AssumptionError, Bound, Dimension, Hypothesis, Quantity, known, require
 
 __all__ = [
     "STATEMENT",

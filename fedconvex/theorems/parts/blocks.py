@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex.driver import iterate
 from fedconvex.driver.rounds import Engine
-from fedconvex.federation import Federation
 from fedconvex.hybrid_federation import HybridFederation
-from fedconvex.losses import Logistic, Squared
 from fedconvex.methods import FedBCD, GradientDescent
 from fedconvex.problems import HybridProblem, VerticalProblem
-from fedconvex.theorems.parts.instances import instance
-from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.kit import *
 from fedconvex.vertical_federation import VerticalFederation
 
 
@@ -87,20 +83,20 @@ def _grid(X: np.ndarray, y: np.ndarray, loss: Any, l2: float, G: int, B: int) ->
     return HybridProblem(HybridFederation.from_grid(X, y, G, B), loss, l2)
 
 
-@instance("one row, two labels", "2 groups with the same row and other labels, 2 owners each, least squares")
+@example("one row, two labels", "2 groups with the same row and other labels, 2 owners each, least squares")
 def one_row_two_labels() -> HybridProblem:
     """w* = 0, and dual variables that disagree: D has no curvature but that of the labels."""
     return _grid(np.full((2, 2), np.sqrt(0.5)), np.array([1.0, -1.0]), Squared(), 0.5, 2, 2)
 
 
-@instance("one column, many owners", "2 x 3 blocks of the same column, least squares")
+@example("one column, many owners", "2 x 3 blocks of the same column, least squares")
 def one_column() -> HybridProblem:
     """Where owners disagree only l2 has curvature; F's is 1 where they agree."""
     X = np.full((4, 3), np.sqrt(0.25))
     return _grid(X, np.array([1.0, 2.0, 0.5, -1.0]), Squared(), 0.25, 2, 3)
 
 
-@instance("blocks with a gap", "8 of 9 blocks of 24 rows and 6 columns, logistic loss")
+@example("blocks with a gap", "8 of 9 blocks of 24 rows and 6 columns, logistic loss")
 def with_a_gap() -> HybridProblem:
     """Return groups of 4, 8 and 12 rows, the first without the last two columns."""
     rng = np.random.default_rng(3)
@@ -112,21 +108,21 @@ def with_a_gap() -> HybridProblem:
     return HybridProblem(HybridFederation(table, np.array([0, 2, 4, 6]), holder), Logistic(), 0.2)
 
 
-@instance("tumours in blocks", "breast_cancer, 3 hospitals x (means, errors, worst values), logistic loss", "real")
+@example("tumours in blocks", "breast_cancer, 3 hospitals x (means, errors, worst values), logistic loss", "real")
 def tumours_in_blocks() -> HybridProblem:
     """Ten columns each, standardised, of 189 or 190 patients."""
     X, y, _ = datasets.load_bundled("breast_cancer")
     return _grid(X, y, Logistic(), 0.1, 3, 3)
 
 
-@instance("tumours by hospital", "breast_cancer, 3 hospitals, 5 columns, logistic loss", "real")
+@example("tumours by hospital", "breast_cancer, 3 hospitals, 5 columns, logistic loss", "real")
 def tumours_by_hospital() -> HybridProblem:
     """One group of columns."""
     X, y, _ = datasets.load_bundled("breast_cancer")
     return _grid(X[:90, :5], y[:90], Logistic(), 0.1, 3, 1)
 
 
-@instance("turned columns", "2 owners of the same 2 columns, turned, 20 rows, logistic loss")
+@example("turned columns", "2 owners of the same 2 columns, turned, 20 rows, logistic loss")
 def turned_columns() -> HybridProblem:
     """One group of rows; both owners' blocks are equally smooth."""
     rng = np.random.default_rng(4)

@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex.loss_traits import traits
-from fedconvex.problems import Problem
-from fedconvex.theory.bound import AssumptionError
+from fedconvex.theorems.kit import *
 
 __all__ = ["Bends", "bends", "hessians", "need_bends"]
 

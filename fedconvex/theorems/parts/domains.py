@@ -12,19 +12,13 @@ import numpy as np
 from scipy.special import lambertw
 
 from fedconvex import datasets
-from fedconvex.federation import Federation
-from fedconvex.losses import Logistic, Squared
 from fedconvex.methods import AFL
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.instances import instance
-from fedconvex.theorems.parts.rules import given
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.samples import Models
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Instance
-from fedconvex.theorems.parts.tiny import Real, Space, from_offset
+from fedconvex.theorems.parts.tiny import from_offset
 
 
-@instance("three domains", "3 domains over 4 clients, logistic loss")
+@example("three domains", "3 domains over 4 clients, logistic loss")
 def three_domains() -> Problem:
     """Domains of 30, 20 and 10 rows with shifted features and models; every client holds rows of each."""
     rng = np.random.default_rng(0)
@@ -42,26 +36,26 @@ def _unequal_domains(copies: int, unit: float) -> Problem:
 
 
 unequal_domains = [
-    instance(f"unequal domains, {n}", f"2 domains of {n} and {4 * n} rows with opposed gradients, logistic loss")(
+    example(f"unequal domains, {n}", f"2 domains of {n} and {4 * n} rows with opposed gradients, logistic loss")(
         partial(_unequal_domains, n, unit)
     )
     for n, unit in ((1, 1.0), (4, 10.0))
 ]
 
 
-@instance("log(2/sqrt 3)", "one column of ones, labels (+,+) in one domain and (+,-) in the other, logistic loss")
+@example("log(2/sqrt 3)", "one column of ones, labels (+,+) in one domain and (+,-) in the other, logistic loss")
 def opposite_labels() -> Problem:
     """Pooled optimum and agnostic optimum, of value log 2, differ by log(2/sqrt 3)."""
     return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, 1.0, 1.0, -1.0], [0, 0, 1, 1]), Logistic())
 
 
-@instance("one line", "one row of one small feature, logistic loss: linear up to a quarter of a percent on [-1, 1]")
+@example("one line", "one row of one small feature, logistic loss: linear up to a quarter of a percent on [-1, 1]")
 def one_row() -> Problem:
     """From one end of the ball a single step leaves the gap 2RG, which the rate for any steps says."""
     return Problem(Federation.from_arrays([[0.01]], [1.0], [0]), Logistic())
 
 
-@instance("one steep line", "one row of one small feature with a large label, squared loss: nearly linear on [-1, 1]")
+@example("one steep line", "one row of one small feature with a large label, squared loss: nearly linear on [-1, 1]")
 def one_steep_row() -> Problem:
     """As `one_row`, with a slope of 100."""
     return Problem(Federation.from_arrays([[0.01]], [1e4], [0]), Squared())
@@ -136,7 +130,7 @@ def domains_of_slopes(p: int) -> Instance:
     return Instance(f"{p} slopes", words, "synthetic", cache(make))
 
 
-@instance("two urns", "2 domains, labels +1 and -1 equally often, squared loss")
+@example("two urns", "2 domains, labels +1 and -1 equally often, squared loss")
 def two_coin_domains() -> Problem:
     """At w = 1 the losses are 0 and 2."""
     return Problem(Federation.from_arrays(np.ones((4, 1)), [1.0, -1.0, 1.0, -1.0], [0, 0, 1, 1]), Squared())
@@ -153,19 +147,19 @@ def urns(p: int) -> Instance:
     return Instance(f"urns of zeros, {p}", words, "synthetic", cache(make))
 
 
-@instance("one coin", "1 domain, one row with either label")
+@example("one coin", "1 domain, one row with either label")
 def one_coin() -> Problem:
     """Two classifiers, right in turn."""
     return Problem(Federation.from_arrays(np.ones((2, 1)), [1.0, -1.0], [0, 0]), Logistic())
 
 
-@instance("two rows", "1 domain of two orthogonal rows, squared loss")
+@example("two rows", "1 domain of two orthogonal rows, squared loss")
 def two_rows() -> Problem:
     """With `blind_to` one row, of every sample of one row some model has learned nothing."""
     return Problem(Federation.from_arrays(np.eye(2), np.zeros(2), [0, 0]), Squared())
 
 
-@instance("eight rows", "2 domains, one of eight orthogonal rows and one of a single row, squared loss")
+@example("eight rows", "2 domains, one of eight orthogonal rows and one of a single row, squared loss")
 def eight_rows() -> Problem:
     """With `blind_to` two rows, of every sample of two rows some model has learned nothing."""
     return Problem(Federation.from_arrays(np.eye(9)[[*range(8), 0], :8], np.zeros(9), [0] * 8 + [1]), Squared())
@@ -183,13 +177,13 @@ def blind_to(rows: int) -> Callable[[Problem, np.ndarray], Models]:
     return models
 
 
-@instance("twenty urns", "20 domains, labels +1 and -1 equally often, squared loss")
+@example("twenty urns", "20 domains, labels +1 and -1 equally often, squared loss")
 def twenty_coin_domains() -> Problem:
     """Many domains: a union bound has something to pay for."""
     return Problem(Federation.from_arrays(np.ones((40, 1)), [1.0, -1.0] * 20, np.arange(40) // 2), Squared())
 
 
-@instance("three tables", "3 domains of 4 rows with two features, squared loss")
+@example("three tables", "3 domains of 4 rows with two features, squared loss")
 def three_small_domains() -> Problem:
     """Few rows: all samples of a domain can be listed."""
     rng = np.random.default_rng(3)
@@ -198,7 +192,7 @@ def three_small_domains() -> Problem:
     return Problem(Federation.from_arrays(X, y, np.repeat(np.arange(3), 4)), Squared())
 
 
-@instance("plane", "3 domains of 20 rows in the plane, two classes")
+@example("plane", "3 domains of 20 rows in the plane, two classes")
 def plane_domains() -> Problem:
     """Shifted domains with labels of their own."""
     rng = np.random.default_rng(4)
@@ -208,7 +202,7 @@ def plane_domains() -> Problem:
     return Problem(Federation.from_arrays(X, np.where(z > 0.0, 1.0, -1.0), domain), Logistic())
 
 
-@instance("breast cancer, 3 domains", "breast_cancer, 8 hospitals, three domains by the size of the tumour", "real")
+@example("breast cancer, 3 domains", "breast_cancer, 8 hospitals, three domains by the size of the tumour", "real")
 def breast_cancer_domains() -> Problem:
     """Thirds of the patients by their first feature; hospitals as in `breast_cancer`."""
     X, y, _ = datasets.load_bundled("breast_cancer")
@@ -217,14 +211,14 @@ def breast_cancer_domains() -> Problem:
     return Problem(Federation.from_arrays(X[:, :10], y, who, third), Logistic(), 0.05)
 
 
-@instance("breast cancer, 2 features", "breast_cancer, size and texture of 120 tumours in three hospitals", "real")
+@example("breast cancer, 2 features", "breast_cancer, size and texture of 120 tumours in three hospitals", "real")
 def breast_cancer_two_features() -> Problem:
     """Two standardised features, no intercept."""
     X, y, _ = datasets.load_bundled("breast_cancer")
     return Problem(Federation.from_arrays(X[:120, :2], y[:120], np.arange(120) % 3), Logistic())
 
 
-@instance("diabetes, 3 ages", "diabetes, three domains by age, least squares on three features", "real")
+@example("diabetes, 3 ages", "diabetes, three domains by age, least squares on three features", "real")
 def diabetes_ages() -> Problem:
     """Thirds of the patients by age; body mass, blood pressure and a serum value predict the progression."""
     X, y, _ = datasets.load_bundled("diabetes")

@@ -10,15 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex.driver import iterate
-from fedconvex.federation import Federation
-from fedconvex.losses import Squared
 from fedconvex.problems import GameProblem, InvariantProblem
 from fedconvex.problems.protocol import INVARIANT_MODEL
-from fedconvex.theorems.parts.instances import diabetes, instance
-from fedconvex.theorems.parts.rounding import Found
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import MethodRule
+from fedconvex.theorems.kit import *
 from fedconvex.traits import Traits
 
 
@@ -55,37 +49,37 @@ def scalar_game(coefficients: Sequence[float], bound: float) -> GameProblem:
     return GameProblem(fed, Squared(), bound)
 
 
-@instance("chain game", "chain x -> y -> z in two environments, boxes of 2")
+@example("chain game", "chain x -> y -> z in two environments, boxes of 2")
 def chain_game() -> GameProblem:
     """Second moments of the population."""
     return GameProblem(datasets.federation_of_moments(*datasets.chain_moments((0.2, 2.0))), Squared(), 2.0)
 
 
-@instance("coloured game", "coloured binary model in three environments, boxes of 1")
+@example("coloured game", "coloured binary model in three environments, boxes of 1")
 def coloured_game() -> GameProblem:
     """Rows weighted by their probabilities, and an average of strategies."""
     return GameProblem(datasets.coloured_federation((0.2, 0.1, 0.4)), Squared(), 1.0, "average")
 
 
-@instance("small boxes", "two players whose boxes are a thousandth of their coefficients")
+@example("small boxes", "two players whose boxes are a thousandth of their coefficients")
 def small_boxes() -> GameProblem:
     """Risks are nearly linear in the boxes: N is nearly the sum of the regrets."""
     return scalar_game((0.5, -1.0), 1e-3)
 
 
-@instance("clinics at play", "diabetes, 8 clinics as players, boxes of 1", "real")
+@example("clinics at play", "diabetes, 8 clinics as players, boxes of 1", "real")
 def clinics_at_play() -> GameProblem:
     """Ten correlated features."""
     return GameProblem(diabetes.make().federation, Squared(), 1.0)
 
 
-@instance("two equal players", "two players with coefficient 1/2, boxes of 1000")
+@example("two equal players", "two players with coefficient 1/2, boxes of 1000")
 def two_equal_players() -> GameProblem:
     """They settle with a buffer of two."""
     return scalar_game((0.5, 0.5), 1e3)
 
 
-@instance("four equal players", "four players with unequal moments and equal coefficients, boxes of 10⁶")
+@example("four equal players", "four players with unequal moments and equal coefficients, boxes of 10⁶")
 def four_equal_players() -> GameProblem:
     """Two correlated features."""
     rng, v = np.random.default_rng(4), np.array([0.7, -0.2])
@@ -95,14 +89,14 @@ def four_equal_players() -> GameProblem:
     return GameProblem(fed, Squared(), 1e6)
 
 
-@instance("clinics that agree", "diabetes, features of 4 clinics, targets of one model of three, boxes of 10⁶", "real")
+@example("clinics that agree", "diabetes, features of 4 clinics, targets of one model of three, boxes of 10⁶", "real")
 def clinics_that_agree() -> GameProblem:
     """Correlated features, whose moments differ, and equal coefficients."""
     X, v = diabetes.make().federation.X[:400, :3], np.array([0.3, -0.5, 0.2])
     return GameProblem(Federation.from_arrays(X, X @ v, np.arange(400) // 100), Squared(), 1e6)
 
 
-@instance("two clinics", "diabetes, 2 clinics as players, one feature, boxes of 1", "real")
+@example("two clinics", "diabetes, 2 clinics as players, one feature, boxes of 1", "real")
 def two_clinics() -> GameProblem:
     """Body mass index, in the first and the third clinic."""
     two = diabetes.make().federation.subset([0, 2])
@@ -110,19 +104,19 @@ def two_clinics() -> GameProblem:
     return GameProblem(Federation.from_arrays(two.X[:, [2]], two.y, who), Squared(), 1.0)
 
 
-@instance("unequal players", "two players with coefficients 0.2 and 0.9, boxes of 2")
+@example("unequal players", "two players with coefficients 0.2 and 0.9, boxes of 2")
 def unequal_players() -> GameProblem:
     """One ends at its bound."""
     return scalar_game((0.2, 0.9), 2.0)
 
 
-@instance("nearly equal players", "two players with coefficients 0.5 and 0.5 + 2/40.001, boxes of 2")
+@example("nearly equal players", "two players with coefficients 0.5 and 0.5 + 2/40.001, boxes of 2")
 def nearly_equal_players() -> GameProblem:
     """Eighty-odd moves; the first bound is missed by a hair in sweep 40."""
     return scalar_game((0.5, 0.5 + 2.0 / 40.001), 2.0)
 
 
-@instance("opposed players", "two players with coefficients (-0.2, 0.5) and (0.9, 0.55), uncorrelated, boxes of 2")
+@example("opposed players", "two players with coefficients (-0.2, 0.5) and (0.9, 0.55), uncorrelated, boxes of 2")
 def opposed_players() -> GameProblem:
     """Two features, of which one takes long."""
     v, D = np.array([[-0.2, 0.5], [0.9, 0.55]]), np.array([[1.0, 2.0], [0.5, 1.0]])
@@ -140,20 +134,20 @@ def _chain_environments(unit: float) -> InvariantProblem:
 
 
 chain_environments, chain_in_hundredths, chain_in_hundreds = (
-    instance(f"chain{more}", f"chain x -> y -> z in two environments, lam = {lam}{more}")(
+    example(f"chain{more}", f"chain x -> y -> z in two environments, lam = {lam}{more}")(
         partial(_chain_environments, unit)
     )
     for unit, lam, more in ((1.0, "10", ""), (100.0, "0.001", ", in hundredths"), (0.01, "100,000", ", in hundreds"))
 )
 
 
-@instance("colour", "coloured binary model in two environments, lam = 100")
+@example("colour", "coloured binary model in two environments, lam = 100")
 def coloured_environments() -> InvariantProblem:
     """Rows weighted by their probabilities."""
     return InvariantProblem(datasets.coloured_federation((0.2, 0.1)), Squared(), 100.0)
 
 
-@instance("clinics", "diabetes, 8 clinics as environments, three features, lam = 1", "real")
+@example("clinics", "diabetes, 8 clinics as environments, three features, lam = 1", "real")
 def clinics() -> InvariantProblem:
     """Take the first three features."""
     fed = diabetes.make().federation

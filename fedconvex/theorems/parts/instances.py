@@ -18,18 +18,18 @@ from fedconvex.problems import Problem
 from fedconvex.theorems.parts.theorem import Instance
 
 
-def instance(name: str, words: str, data: str = "synthetic") -> Callable[[Callable[[], Any]], Instance]:
+def example(name: str, words: str, data: str = "synthetic") -> Callable[[Callable[[], Any]], Instance]:
     """Make an instance of a function that returns a problem, which is made once."""
     return lambda make: Instance(name, words, data, cache(make))
 
 
-@instance("two clients", "two clients, F = (w - 1 ± 1/2)²/2")
+@example("two clients", "two clients, F = (w - 1 ± 1/2)²/2")
 def two_clients() -> Problem:
     """L = D = 1, zeta = zeta_* = 1/2."""
     return Problem(Federation.from_clients([([[1.0]], [0.5]), ([[1.0]], [1.5])]), Squared())
 
 
-@instance("two clients, in tenths", "two clients, F = 100 (w - 1 ± 1/2)²/2: features and labels in tenths")
+@example("two clients, in tenths", "two clients, F = 100 (w - 1 ± 1/2)²/2: features and labels in tenths")
 def two_clients_in_tenths() -> Problem:
     """L = 100, zeta = 50."""
     return Problem(Federation.from_clients([([[10.0]], [5.0]), ([[10.0]], [15.0])]), Squared())
@@ -45,9 +45,9 @@ def _two_parabolas(unit: float) -> Problem:
 
 
 _UNITS = ((1.0, ""), (1e3, ", labels of a thousand"), (1e-3, ", labels of a thousandth"))
-one_parabola = [instance(f"one parabola{more}", f"(w - 1)²/2{more}")(partial(_one_parabola, u)) for u, more in _UNITS]
+one_parabola = [example(f"one parabola{more}", f"(w - 1)²/2{more}")(partial(_one_parabola, u)) for u, more in _UNITS]
 two_parabolas = [
-    instance(f"two parabolas{more}", f"(w - 1)²/2 and (0.99 w + 1)²/2{more}: nearly equal curvature")(
+    example(f"two parabolas{more}", f"(w - 1)²/2 and (0.99 w + 1)²/2{more}: nearly equal curvature")(
         partial(_two_parabolas, unit)
     )
     for unit, more in _UNITS
@@ -61,21 +61,21 @@ def _rare_parabola(unit: float) -> Problem:
 
 
 rare_parabola, rare_parabola_in_thousands = (
-    instance(f"rare parabola{more}", f"(w - 1)²/2 of weight 0.003 and (√0.1 w + 1)²/2 of weight 0.997{more}")(
+    example(f"rare parabola{more}", f"(w - 1)²/2 of weight 0.003 and (√0.1 w + 1)²/2 of weight 0.997{more}")(
         partial(_rare_parabola, unit)
     )
     for unit, more in ((1.0, ""), (1e3, ", features in thousands"))
 )
 
 
-@instance("parabola and slope", "w²/2 of weight 0.1 and a nearly linear function of weight 0.9 that pulls away from 0")
+@example("parabola and slope", "w²/2 of weight 0.1 and a nearly linear function of weight 0.9 that pulls away from 0")
 def parabola_and_slope() -> Problem:
     """Local models drift apart as far as steps go, and their mean with them: the drift is what progress loses."""
     rows = [([[1.0]], [0.0]), ([[0.01]], [100.0])]
     return Problem(Federation.from_clients(rows), Squared(), weights=np.array([0.1, 0.9]))
 
 
-@instance("chain", "5 clients of one row, a chain of differences with one end pulled, least squares")
+@example("chain", "5 clients of one row, a chain of differences with one end pulled, least squares")
 def chain() -> Problem:
     """Hessians of differences of neighbours, whose sum is tridiagonal; one client alone has a label."""
     rows = [np.eye(5)[0], *(np.eye(5)[k - 1] - np.eye(5)[k] for k in range(1, 5))]
@@ -88,19 +88,19 @@ def _three_clients(unit: float) -> Problem:
     return Problem(Federation.from_clients([(X, X @ (0.5 * c + [0.6, 0.8])) for c in corners]), Squared())
 
 
-@instance("three clients", "three clients, F = ‖w - c‖²/2 with c the corners of a triangle")
+@example("three clients", "three clients, F = ‖w - c‖²/2 with c the corners of a triangle")
 def three_clients() -> Problem:
     """L = 1, equal Hessians; each client has an orthonormal design of two rows."""
     return _three_clients(1.0)
 
 
-@instance("three clients, in tenths", "three clients, F = 100 ‖w - c‖²/2 with c the corners of a triangle")
+@example("three clients, in tenths", "three clients, F = 100 ‖w - c‖²/2 with c the corners of a triangle")
 def three_clients_in_tenths() -> Problem:
     """L = 100."""
     return _three_clients(10.0)
 
 
-@instance("mean estimation", "3 clients of 8 numbers each, F = mean (w - y)²/2")
+@example("mean estimation", "3 clients of 8 numbers each, F = mean (w - y)²/2")
 def mean_estimation() -> Problem:
     """Equal Hessians, and a mini-batch's noise is the same at every model: sigma_k^2 is finite, zeta too."""
     rng = np.random.default_rng(0)
@@ -108,7 +108,7 @@ def mean_estimation() -> Problem:
     return Problem(Federation.from_arrays(np.ones((24, 1)), y, np.repeat([0, 1, 2], 8)), Squared())
 
 
-@instance("two logistic clients", "two opposed clients, logistic loss")
+@example("two logistic clients", "two opposed clients, logistic loss")
 def two_logistic_clients() -> Problem:
     """Opposite labels on features of different size."""
     return Problem(
@@ -129,7 +129,7 @@ def _noisy_kinks(unit: float, l2: float = 0.0) -> Problem:
 _SIZES = ((1e-6, "millions"), (1e3, "thousandths"))
 noisy_kinks, curved_noisy_kinks = (
     [
-        instance(f"{name}, features in {more}", "64 equal clients, one feature, smoothed hinge, from the optimum")(
+        example(f"{name}, features in {more}", "64 equal clients, one feature, smoothed hinge, from the optimum")(
             partial(_noisy_kinks, unit, l2)
         )
         for unit, more in _SIZES
@@ -138,53 +138,53 @@ noisy_kinks, curved_noisy_kinks = (
 )
 
 
-@instance("equal clients", "10 equal clients, least squares")
+@example("equal clients", "10 equal clients, least squares")
 def equal_clients() -> Problem:
     """Homogeneous: all clients have the same objective up to a constant, zeta = 0."""
     return Problem(datasets.linear_federation(10, 4, 20, seed=0).federation, Squared())
 
 
-@instance("equal Hessians", "10 clients, least squares, equal Hessians")
+@example("equal Hessians", "10 clients, least squares, equal Hessians")
 def equal_hessians() -> Problem:
     """One Hessian, different minimisers: zeta = 0.6."""
     return Problem(datasets.linear_federation(10, 4, 20, zeta_star=0.5, seed=0).federation, Squared())
 
 
-@instance("unequal Hessians", "10 clients, least squares, unequal Hessians and models")
+@example("unequal Hessians", "10 clients, least squares, unequal Hessians and models")
 def unequal_hessians() -> Problem:
     """Nothing is equal but the sizes."""
     data = datasets.linear_federation(10, 4, 20, feature_shift=0.5, model_shift=0.5, noise=0.5, seed=0)
     return Problem(data.federation, Squared(), 0.1)
 
 
-@instance("alike logistic", "10 clients of one distribution, logistic loss")
+@example("alike logistic", "10 clients of one distribution, logistic loss")
 def alike_logistic() -> Problem:
     """Homogeneous up to sampling."""
     return Problem(datasets.logistic_federation(10, 4, 20, seed=0).federation, Logistic(), 0.1)
 
 
-@instance("shifted logistic", "10 clients with shifted features and models, logistic loss")
+@example("shifted logistic", "10 clients with shifted features and models, logistic loss")
 def shifted_logistic() -> Problem:
     """Unequal sizes, hence unequal weights, would exclude the field guide: all have 20 rows."""
     data = datasets.logistic_federation(10, 4, 20, feature_shift=0.5, model_shift=1.0, seed=0)
     return Problem(data.federation, Logistic(), 0.1)
 
 
-@instance("uneven logistic", "10 clients of unequal sizes, logistic loss, weights n_k/n")
+@example("uneven logistic", "10 clients of unequal sizes, logistic loss, weights n_k/n")
 def uneven_logistic() -> Problem:
     """Sizes differ by a factor of ten or so."""
     data = datasets.logistic_federation(10, 4, 20, size_skew=1.0, model_shift=1.0, seed=0)
     return Problem(data.federation, Logistic(), 0.1)
 
 
-@instance("uneven squares", "6 clients of unequal sizes and models, least squares, weights n_k/n")
+@example("uneven squares", "6 clients of unequal sizes and models, least squares, weights n_k/n")
 def uneven_squares() -> Problem:
     """Sizes differ by a factor of five or so."""
     data = datasets.linear_federation(6, 3, 20, size_skew=1.0, feature_shift=0.5, model_shift=0.5, noise=0.5, seed=0)
     return Problem(data.federation, Squared(), 0.1)
 
 
-@instance("copied rows", "3 clients with copies of the same two classes in different shares")
+@example("copied rows", "3 clients with copies of the same two classes in different shares")
 def copied_rows() -> Problem:
     """Equal class conditionals, exactly."""
     rng = np.random.default_rng(0)
@@ -199,7 +199,7 @@ def _copies(up: np.ndarray, down: np.ndarray) -> Problem:
     return Problem(Federation.from_clients(clients), Logistic(), 0.1)
 
 
-@instance("breast cancer", "breast_cancer, 8 hospitals, logistic loss", "real")
+@example("breast cancer", "breast_cancer, 8 hospitals, logistic loss", "real")
 def breast_cancer() -> Problem:
     """569 patients divided unevenly by diagnosis (Dirichlet 0.5), equal weights."""
     X, y, _ = datasets.load_bundled("breast_cancer")
@@ -208,13 +208,13 @@ def breast_cancer() -> Problem:
     )
 
 
-@instance("breast cancer, n_k/n", "breast_cancer, 8 hospitals, logistic loss, weights n_k/n", "real")
+@example("breast cancer, n_k/n", "breast_cancer, 8 hospitals, logistic loss, weights n_k/n", "real")
 def breast_cancer_by_size() -> Problem:
     """Weighted by size."""
     return Problem(breast_cancer.make().federation, Logistic(), 0.1)
 
 
-@instance("breast cancer, 2", "breast_cancer, 2 hospitals, logistic loss", "real")
+@example("breast cancer, 2", "breast_cancer, 2 hospitals, logistic loss", "real")
 def breast_cancer_two() -> Problem:
     """Half of the patients each, three standardised features."""
     X, y, _ = datasets.load_bundled("breast_cancer")
@@ -222,14 +222,14 @@ def breast_cancer_two() -> Problem:
     return Problem(Federation.from_arrays(X[:568, :3], y[:568], who), Logistic(), 0.1, "uniform")
 
 
-@instance("breast cancer, copied", "breast_cancer, 3 clients with copies of 40 patients in different shares", "real")
+@example("breast cancer, copied", "breast_cancer, 3 clients with copies of 40 patients in different shares", "real")
 def breast_cancer_copied() -> Problem:
     """Equal class conditionals, exactly."""
     X, y, _ = datasets.load_bundled("breast_cancer")
     return _copies(X[y > 0][:20, :5], X[y < 0][:20, :5])
 
 
-@instance("diabetes", "diabetes, 8 clinics, least squares", "real")
+@example("diabetes", "diabetes, 8 clinics, least squares", "real")
 def diabetes() -> Problem:
     """442 patients sorted by outcome except for a fifth of them; features and target standardised."""
     X, y, _ = datasets.load_bundled("diabetes")
@@ -237,13 +237,13 @@ def diabetes() -> Problem:
     return Problem(Federation.from_arrays(X, (y - y.mean()) / y.std(), who), Squared(), 0.1, "uniform")
 
 
-@instance("diabetes, unequal weights", "diabetes, 8 clinics weighted 1 to 8, least squares", "real")
+@example("diabetes, unequal weights", "diabetes, 8 clinics weighted 1 to 8, least squares", "real")
 def diabetes_unequal() -> Problem:
     """Eight clinics of nearly equal sizes, the last of which counts eight times the first."""
     return Problem(diabetes.make().federation, Squared(), 0.1, np.arange(1.0, 9.0) / 36.0)
 
 
-@instance("diabetes, whitened", "diabetes, 8 clinics, each with decorrelated features", "real")
+@example("diabetes, whitened", "diabetes, 8 clinics, each with decorrelated features", "real")
 def diabetes_whitened() -> Problem:
     """Orthonormal designs X_k'X_k = n_k: every clinic rotates and scales its own features; equal Hessians."""
     fed = diabetes.make().federation

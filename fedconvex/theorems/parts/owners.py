@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import VerticalProblem
-from fedconvex.theorems.parts.instances import instance
-from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.kit import *
 from fedconvex.vertical_federation import VerticalFederation
 
 
@@ -39,14 +37,14 @@ def _split(X: np.ndarray, y: np.ndarray, loss: object, l2: float, *ends: int) ->
     return VerticalProblem(VerticalFederation.from_blocks(blocks, y), loss, l2)
 
 
-@instance("one column thrice", "3 owners of the same column, least squares")
+@example("one column thrice", "3 owners of the same column, least squares")
 def one_column_thrice() -> VerticalProblem:
     """L_b = 1, l2 = 1/4: Pi H is 5/2 where the owners agree, and 1/4 where they disagree."""
     x = np.sqrt(0.75) * np.ones((4, 1))
     return VerticalProblem(VerticalFederation.from_blocks([x, x, x], [1.0, 2.0, 0.5, -1.0]), Squared(), 0.25)
 
 
-@instance("three owners", "3 owners of 3, 3 and 4 columns of 60 rows, logistic loss")
+@example("three owners", "3 owners of 3, 3 and 4 columns of 60 rows, logistic loss")
 def three_owners() -> VerticalProblem:
     """Columns fall in size to a tenth, and are correlated."""
     rng = np.random.default_rng(0)
@@ -56,7 +54,7 @@ def three_owners() -> VerticalProblem:
     return _split(X, y, Logistic(), 0.05, 3, 6)
 
 
-@instance("shared direction", "3 owners of 3 columns each that share a direction, 80 rows, least squares")
+@example("shared direction", "3 owners of 3 columns each that share a direction, 80 rows, least squares")
 def shared_direction() -> VerticalProblem:
     """Undamped blocks overshoot."""
     rng = np.random.default_rng(1)
@@ -64,14 +62,14 @@ def shared_direction() -> VerticalProblem:
     return _split(X, X @ rng.normal(size=9) + 0.3 * rng.normal(size=80), Squared(), 0.05, 3, 6)
 
 
-@instance("tumours", "breast_cancer, means, errors and worst values at 3 owners, logistic loss", "real")
+@example("tumours", "breast_cancer, means, errors and worst values at 3 owners, logistic loss", "real")
 def tumours() -> VerticalProblem:
     """Ten columns each, which measure the same nuclei."""
     X, y, _ = datasets.load_bundled("breast_cancer")
     return _split(X, y, Logistic(), 0.1, 10, 20)
 
 
-@instance("blood", "diabetes, 5 owners of two columns, least squares", "real")
+@example("blood", "diabetes, 5 owners of two columns, least squares", "real")
 def blood() -> VerticalProblem:
     """Serum measurements are correlated across owners: undamped blocks diverge."""
     X, y, _ = datasets.load_bundled("diabetes")

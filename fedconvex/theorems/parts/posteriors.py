@@ -8,14 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.driver.rounds import Engine
-from fedconvex.federation import Federation
-from fedconvex.losses import Logistic, Squared
 from fedconvex.problems import GaussianPosteriorProblem
 from fedconvex.solvers.damping import site_map
 from fedconvex.solvers.free_energy import slope_and_curvature
 from fedconvex.solvers.gaussians import Gaussian, divergence, times, unpack
-from fedconvex.theorems.parts.instances import breast_cancer, instance
-from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theorems.kit import *
 
 
 class Step(NamedTuple):
@@ -91,7 +88,7 @@ def _models(K: int, d: int, n: int, seed: int) -> list[tuple[np.ndarray, np.ndar
     return pairs
 
 
-@instance("personal lines", "3 clients of 8 rows, Bayesian linear model with private parameters, full covariance")
+@example("personal lines", "3 clients of 8 rows, Bayesian linear model with private parameters, full covariance")
 def personal_lines() -> GaussianPosteriorProblem:
     """Private parameters explain much: Q = 2."""
     fed = Federation.from_clients(_models(3, 2, 8, 0))
@@ -100,7 +97,7 @@ def personal_lines() -> GaussianPosteriorProblem:
     )
 
 
-@instance("equal designs", "3 clients of 2 equal rows, Bayesian linear model with private parameters")
+@example("equal designs", "3 clients of 2 equal rows, Bayesian linear model with private parameters")
 def equal_designs() -> GaussianPosteriorProblem:
     """Return one feature with A_k = 10, Q = 2, P = 1/2: kappa = 1/(1 - r) and (1 - 3 r)/(1 - r), r = (100/12)/30.5."""
     X = np.sqrt(5.0) * np.ones((2, 1))
@@ -108,7 +105,7 @@ def equal_designs() -> GaussianPosteriorProblem:
     return GaussianPosteriorProblem(fed, Squared(), prior_precision=0.5, private_precision=2.0, covariance="full")
 
 
-@instance("correlated features", "5 equal designs with correlations of 0.95, Bayesian linear model, diagonal")
+@example("correlated features", "5 equal designs with correlations of 0.95, Bayesian linear model, diagonal")
 def correlated_features() -> GaussianPosteriorProblem:
     """Return clients whose rounds without damping diverge: errors grow by 4 l/(6 + l), l = 0.95 (d - 1)."""
     d, c, rng = 4, 0.95, np.random.default_rng(0)
@@ -116,27 +113,27 @@ def correlated_features() -> GaussianPosteriorProblem:
     return GaussianPosteriorProblem(Federation.from_clients([(X, rng.normal(size=d)) for _ in range(5)]), Squared())
 
 
-@instance("faint rows", "2 clients with features of a hundredth, Bayesian logistic model")
+@example("faint rows", "2 clients with features of a hundredth, Bayesian logistic model")
 def faint_rows() -> GaussianPosteriorProblem:
     """Return rows beside which the prior has nearly all curvature: the certificate is nearly attained."""
     pairs = [(0.01 * X, np.where(y > 0.0, 1.0, -1.0)) for X, y in _models(2, 2, 20, 1)]
     return GaussianPosteriorProblem(Federation.from_clients(pairs), Logistic())
 
 
-@instance("votes", "3 clients of 15 rows, Bayesian logistic model with private parameters, diagonal")
+@example("votes", "3 clients of 15 rows, Bayesian logistic model with private parameters, diagonal")
 def votes() -> GaussianPosteriorProblem:
     """Return a posterior whose expectations are quadratures."""
     pairs = [(X, np.where(y > 0.0, 1.0, -1.0)) for X, y in _models(3, 2, 15, 2)]
     return GaussianPosteriorProblem(Federation.from_clients(pairs), Logistic(), private_precision=4.0)
 
 
-@instance("hospitals' posterior", "breast_cancer, 8 hospitals, Bayesian linear model, three features", "real")
+@example("hospitals' posterior", "breast_cancer, 8 hospitals, Bayesian linear model, three features", "real")
 def hospitals() -> GaussianPosteriorProblem:
     """Take the first three features; sizes differ much."""
     return GaussianPosteriorProblem(_three_features(), Squared(), prior_precision=5.0)
 
 
-@instance("hospitals' own lines", "breast_cancer, 8 hospitals, private parameters, full covariance", "real")
+@example("hospitals' own lines", "breast_cancer, 8 hospitals, private parameters, full covariance", "real")
 def personal_hospitals() -> GaussianPosteriorProblem:
     """Every hospital has private parameters; the first three features."""
     fed = _three_features()

@@ -11,17 +11,10 @@ import numpy as np
 from scipy import stats
 from scipy.special import gammaln
 
-from fedconvex._check import bad, finite, numeric, real, whole, wrong_type
-from fedconvex.draws import key_from_seed
 from fedconvex.kernels.domains import domain_counts
-from fedconvex.loss_traits import traits
-from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.solvers.ball import largest_on_ball
-from fedconvex.theorems.parts.setting import Setting, is_method, stationary
-from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space, Whole
-from fedconvex.theory.bound import Hypothesis, require
+from fedconvex.theorems.kit import *
 from fedconvex.theory.complexity import compositions, finite_complexity
 
 

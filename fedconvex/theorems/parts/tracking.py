@@ -8,18 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.constants import noise_factor
 from fedconvex.methods import DynamicFedAvg
-from fedconvex.problems import Problem
-from fedconvex.theorems.parts.assumptions import equal_weights
+from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import bends, hessians, need_bends
-from fedconvex.theorems.parts.rules import HALVING, feasible_work, least_bound
-from fedconvex.theorems.parts.setting import Setting, a_minimiser, is_method
-from fedconvex.theorems.parts.theorem import MethodRule, Theorem
-from fedconvex.theorems.parts.tiny import Space, Whole, local_sgd_space
-from fedconvex.theory.bound import Hypothesis, require
-from fedconvex.traits import traits_of
+from fedconvex.theorems.parts.rules import HALVING
+from fedconvex.theorems.parts.setting import a_minimiser
 
 SOURCE = "Rizk, Vlaski, Sayed 2020, arXiv:2002.08782"
 SETTING = """

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, whole
 from fedconvex.families.boosting.theorems.runs import (
     ENSEMBLE_LOSS,
     SMALL,
@@ -27,12 +26,8 @@ from fedconvex.families.boosting.theorems.sources import (
     sources_space,
     two_sources,
 )
-from fedconvex.losses import Exponential
 from fedconvex.problems import BoostingProblem
-from fedconvex.theorems.parts.scope import OF_ENSEMBLES
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, require
+from fedconvex.theorems.kit import *
 
 __all__ = ["STATEMENT", "THEOREMS", "adaboost", "adaboost_weak"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, raw, real, vector, whole
 from fedconvex.families.boosting.edges import edges
 from fedconvex.families.boosting.theorems.runs import (
     ENSEMBLE_LOSS,
@@ -34,14 +33,8 @@ from fedconvex.families.boosting.theorems.sources import (
     three_sources,
     two_sources,
 )
-from fedconvex.loss_traits import traits
-from fedconvex.losses import Exponential
 from fedconvex.problems import BoostingProblem, StumpProblem
-from fedconvex.theorems.parts.rounding import UNIT
-from fedconvex.theorems.parts.scope import OF_ENSEMBLES
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theorems.kit import *
 
 __all__ = [
     "STATEMENT",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import numeric, real
 from fedconvex.families.boosting.edges import margin_losses
 from fedconvex.families.boosting.theorems.runs import (
     NAME,
@@ -29,13 +28,9 @@ from fedconvex.families.boosting.theorems.sources import (
     timid_classifier,
     two_sources,
 )
-from fedconvex.losses import Exponential
 from fedconvex.problems import BoostingProblem
 from fedconvex.theorems.agnostic_generalisation import cover_bound, vertex_bound
-from fedconvex.theorems.parts.scope import OF_ENSEMBLES, not_for
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theorems.kit import *
 
 __all__ = ["MARGIN_LOSS", "STATEMENT", "THEOREMS", "empirical_margin_loss", "margin_bound", "margin_vertex_bound"]
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, vector, whole
-from fedconvex.driver import iterate
 from fedconvex.families.boosting.theorems.runs import ENSEMBLE_LOSS, shown
 from fedconvex.families.boosting.theorems.sources import (
     as_list,
@@ -19,15 +17,9 @@ from fedconvex.families.boosting.theorems.sources import (
     three_sources,
     two_sources,
 )
-from fedconvex.losses import Exponential
 from fedconvex.methods import FedMultiBoost
 from fedconvex.problems import EnsembleProblem
-from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.scope import OF_ENSEMBLES
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space, from_zero
-from fedconvex.theory.bound import Bound, Hypothesis, require
+from fedconvex.theorems.kit import *
 
 __all__ = ["STATEMENT", "THEOREMS", "fedmultiboost", "fedmultiboost_weak"]
 

@@ -13,14 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.driver import iterate
-from fedconvex.loss_traits import traits
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import BoostingProblem, StumpProblem
-from fedconvex.theorems.parts.rounding import UNIT, Found
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import MethodRule
-from fedconvex.theory.bound import Hypothesis, Quantity, require
+from fedconvex.theorems.kit import *
 
 NAME = "boosting"
 ENSEMBLE_LOSS = Quantity(

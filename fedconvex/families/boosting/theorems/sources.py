@@ -7,12 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex._check import bad
 from fedconvex.families.boosting.theorems.runs import line_search
-from fedconvex.federation import Federation
-from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, Problem, StumpProblem
-from fedconvex.theorems.parts.instances import instance
-from fedconvex.theorems.parts.tiny import Real, Space, from_zero
+from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, StumpProblem
+from fedconvex.theorems.kit import *
 
 
 def _sources(p: int) -> Federation:
@@ -33,7 +30,7 @@ def _nearness(X: np.ndarray, domain: np.ndarray) -> np.ndarray:
     return 0.9 * Q / Q.sum(axis=1, keepdims=True) + 0.1 / len(means)
 
 
-@instance("two sources", "2 shifted sources of 60 rows, a list of stumps, exponential loss")
+@example("two sources", "2 shifted sources of 60 rows, a list of stumps, exponential loss")
 def two_sources() -> EnsembleProblem:
     """Stumps of every source with three cuts per feature; Q by the distance from the sources' means."""
     fed = _sources(2)
@@ -41,7 +38,7 @@ def two_sources() -> EnsembleProblem:
     return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3), _nearness(fed.X, fed.domain))
 
 
-@instance("three sources", "3 shifted sources of 60 rows, all stumps, exponential loss")
+@example("three sources", "3 shifted sources of 60 rows, all stumps, exponential loss")
 def three_sources() -> StumpProblem:
     """Stumps are searched for; Q by the distance from the sources' means."""
     fed = _sources(3)
@@ -49,29 +46,27 @@ def three_sources() -> StumpProblem:
     return StumpProblem(fed, _nearness(fed.X, fed.domain))
 
 
-@instance("one source", "one source of 60 rows, all stumps, exponential loss")
+@example("one source", "one source of 60 rows, all stumps, exponential loss")
 def one_source() -> StumpProblem:
     """AdaBoost's setting."""
     return StumpProblem(_sources(1))
 
 
-@instance("one source, listed", "one source of 60 rows, a list of stumps, exponential loss")
+@example("one source, listed", "one source of 60 rows, a list of stumps, exponential loss")
 def one_source_listed() -> EnsembleProblem:
     """Stumps with three cuts per feature, which answer -1 or +1."""
     fed = _sources(1)
     return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3))
 
 
-@instance(
-    "opposed classifiers", "2 domains of one row, each source's classifier gains 0.1 at home and loses 0.9 abroad"
-)
+@example("opposed classifiers", "2 domains of one row, each source's classifier gains 0.1 at home and loses 0.9 abroad")
 def opposed_classifiers() -> EnsembleProblem:
     """No ensemble is better than none, and whoever lowers the worst domain only raises both for ever."""
     fed = Federation.from_arrays(np.zeros((2, 1)), np.ones(2), [0, 1], [0, 1])
     return EnsembleProblem(fed, Dictionary([[1.0, -1.0], [-1.0, 1.0]], [0, 1]), [[0.1, 0.9], [0.9, 0.1]])
 
 
-@instance("timid classifier", "100 rows, one classifier that answers 0.02 on 99 of them and -1 on the last, wrongly")
+@example("timid classifier", "100 rows, one classifier that answers 0.02 on 99 of them and -1 on the last, wrongly")
 def timid_classifier() -> EnsembleProblem:
     """After a line search nearly all of the loss comes from rows of one margin."""
     fed = Federation.from_arrays(np.zeros((100, 1)), np.ones(100), np.zeros(100, dtype=int))
@@ -84,7 +79,7 @@ def _tumours() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X[:, :5], y, datasets.partition_similarity(X[:, 2], 3, 20.0, seed=0)
 
 
-@instance("breast cancer, 3 sources", "breast_cancer, patients in three sources by the size of their tumours", "real")
+@example("breast cancer, 3 sources", "breast_cancer, patients in three sources by the size of their tumours", "real")
 def breast_cancer_sources() -> EnsembleProblem:
     """Stumps of every source with three cuts for each of five features; constant Q."""
     X, y, who = _tumours()
@@ -92,7 +87,7 @@ def breast_cancer_sources() -> EnsembleProblem:
     return EnsembleProblem(fed, Dictionary.stumps(fed, cuts=3))
 
 
-@instance("breast cancer, one source", "breast_cancer, all stumps, exponential loss", "real")
+@example("breast cancer, one source", "breast_cancer, all stumps, exponential loss", "real")
 def breast_cancer_one_source() -> StumpProblem:
     """All patients, five features."""
     X, y, _ = _tumours()

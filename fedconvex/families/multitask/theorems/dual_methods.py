@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.driver import iterate
 from fedconvex.families.multitask.separability import DualConstants, dual_constants
 from fedconvex.families.multitask.theorems.dual_rounding import dual_rounding, gap_rounding, sizes_of
 from fedconvex.methods import MOCHA
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theorems.parts.setting import Setting, participants
-from fedconvex.theorems.parts.theorem import MethodRule
-from fedconvex.theory.bound import Hypothesis, require
+from fedconvex.theorems.kit import *
 
 NAME = "MOCHA's rate"
 LOOKS = 32  # trajectories from which theta is measured

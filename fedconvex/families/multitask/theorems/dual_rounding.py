@@ -17,12 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.families.multitask.dual_nodes import REFRESH
-from fedconvex.loss_traits import traits
 from fedconvex.methods import NodeWork
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theorems.parts.rounding import UNIT
-from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theory.bound import AssumptionError
+from fedconvex.theorems.kit import *
 
 __all__ = ["Sizes", "dual_rounding", "gap_rounding", "sizes_of"]
 

@@ -9,21 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import real, whole
-from fedconvex.driver import iterate
 from fedconvex.families.multitask.theorems.tasks import related_tasks
-from fedconvex.federation import Federation
-from fedconvex.losses import Hinge
 from fedconvex.methods import JointMOCHA, NodeWork
 from fedconvex.problems import Covariance, MultiTaskProblem
-from fedconvex.theorems.parts.instances import breast_cancer, instance
-from fedconvex.theorems.parts.rounding import EPS, Found
-from fedconvex.theorems.parts.scope import OF_TASKS
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import Check, MethodRule, Reading, Statement, Theorem
-from fedconvex.theorems.parts.tiny import Real, Space, Tiny, from_zero
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
-from fedconvex.traits import traits_of
+from fedconvex.theorems.kit import *
 
 __all__ = ["SADDLE_GAP", "STATEMENT", "THEOREMS", "joint_mocha"]
 
@@ -189,13 +178,13 @@ def _shown(s: Setting) -> dict[str, tuple[float, str]]:
 # ---------------------------------------------------------------- instances
 
 
-@instance("one steep task", "1 task with one row, hinge loss, a prior that holds the model at 0")
+@example("one steep task", "1 task with one row, hinge loss, a prior that holds the model at 0")
 def _steep() -> MultiTaskProblem:
     """Dual variables rise by 1/eta a round, in a straight line."""
     return MultiTaskProblem(Federation.from_clients([([[1.0]], [1.0])]), Hinge(), Covariance(1000.0))
 
 
-@instance("breast cancer, patients", "breast_cancer, 12 patients, each a task of one row", "real")
+@example("breast cancer, patients", "breast_cancer, 12 patients, each a task of one row", "real")
 def _patients() -> MultiTaskProblem:
     """Six patients with either diagnosis, five features."""
     fed = breast_cancer.make().federation

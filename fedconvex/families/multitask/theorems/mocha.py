@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, real, whole
 from fedconvex.families.multitask.separability import DualConstants
 from fedconvex.families.multitask.theorems.dual_methods import (
     NAME,
@@ -40,13 +39,8 @@ from fedconvex.families.multitask.theorems.tasks import (
 )
 from fedconvex.methods import MOCHA, Clock, CoCoA
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theorems.parts.instances import breast_cancer
-from fedconvex.theorems.parts.quantities import Exact, Sample, values_along
-from fedconvex.theorems.parts.rules import fixed_step
-from fedconvex.theorems.parts.scope import OF_TASKS
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.quantities import Exact, Sample
 
 __all__ = [
     "STATEMENT",

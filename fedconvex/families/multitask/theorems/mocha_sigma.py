@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedconvex._check import instance
 from fedconvex.families.multitask.separability import DualConstants, separability, worst_duals
 from fedconvex.families.multitask.theorems.dual_methods import constants_of, dual_steps, shown
 from fedconvex.families.multitask.theorems.tasks import (
@@ -18,10 +17,7 @@ from fedconvex.families.multitask.theorems.tasks import (
 )
 from fedconvex.methods import MOCHA, CoCoA
 from fedconvex.problems import MultiTaskProblem
-from fedconvex.theorems.parts.scope import OF_TASKS
-from fedconvex.theorems.parts.setting import Setting, is_method
-from fedconvex.theorems.parts.theorem import Check, Reading, Statement, Theorem
-from fedconvex.theory.bound import Bound, Hypothesis, Quantity, require
+from fedconvex.theorems.kit import *
 
 __all__ = ["STATEMENT", "THEOREMS", "safe_sigma_bound"]
 

@@ -7,39 +7,35 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedconvex.families.multitask.theorems.dual_methods import dual_steps
-from fedconvex.federation import Federation
-from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Squared
-from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled, Precision, Problem
-from fedconvex.theorems.parts.instances import breast_cancer, instance
-from fedconvex.theorems.parts.theorem import MethodRule
-from fedconvex.theorems.parts.tiny import Real, Space, Tiny, Whole, from_zero
+from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled, Precision
+from fedconvex.theorems.kit import *
 
 
-@instance("twin tasks", "4 tasks with the same single row and targets of mean zero, one model for all, squared loss")
+@example("twin tasks", "4 tasks with the same single row and targets of mean zero, one model for all, squared loss")
 def twin_tasks() -> MultiTaskProblem:
     """D - min D contracts by (1 - s)^2 in a round with exact local solutions, where Theorem 1 says 1 - s; s = 1/6."""
     return MultiTaskProblem(Federation.from_clients([([[1.0]], [t - 1.5]) for t in range(4)]), Squared(), Pooled(0.2))
 
 
-@instance("twin tasks, l2 = 9", "4 tasks with the same single row and targets of mean zero, one model, squared loss")
+@example("twin tasks, l2 = 9", "4 tasks with the same single row and targets of mean zero, one model, squared loss")
 def ridged_twins() -> MultiTaskProblem:
     """s = 0.9: a node that works is nearly done."""
     return MultiTaskProblem(twin_tasks.make().federation, Squared(), Pooled(9.0))
 
 
-@instance("one task", "1 task with one row, squared loss, l2 = 9")
+@example("one task", "1 task with one row, squared loss, l2 = 9")
 def one_task() -> MultiTaskProblem:
     """s = 0.9, and the duality gap is 1/s times the dual suboptimality."""
     return MultiTaskProblem(Federation.from_clients([([[1.0]], [1.0])]), Squared(), Independent(9.0))
 
 
-@instance("one mild task", "1 task with one row, squared loss, l2 = 0.43")
+@example("one mild task", "1 task with one row, squared loss, l2 = 0.43")
 def one_mild_task() -> MultiTaskProblem:
     """As `one_task`, with s = 0.3."""
     return MultiTaskProblem(one_task.make().federation, Squared(), Independent(0.43))
 
 
-@instance("opposed tasks", "6 tasks with single rows of opposite signs, one model for all, hinge loss")
+@example("opposed tasks", "6 tasks with single rows of opposite signs, one model for all, hinge loss")
 def opposed_tasks() -> MultiTaskProblem:
     """D - min D falls from 6 by 1.2 in each of five rounds; Theorem 2 says by half of that in the first."""
     return MultiTaskProblem(Federation.from_clients([([[(-1.0) ** t]], [1.0]) for t in range(6)]), Hinge(), Pooled(0.2))
@@ -56,32 +52,32 @@ def _tasks(m: int, d: int, most: int) -> Federation:
     return Federation.from_clients(pairs)
 
 
-@instance("related tasks", "6 related tasks of 6 to 40 rows, pulled towards their mean, smoothed hinge")
+@example("related tasks", "6 related tasks of 6 to 40 rows, pulled towards their mean, smoothed hinge")
 def related_tasks() -> MultiTaskProblem:
     """Unequal sizes, losses averaged per task."""
     return MultiTaskProblem(_tasks(6, 4, 40), SmoothedHinge(0.5), MeanRegularised(1.0, 0.5), "mean")
 
 
-@instance("related tasks, hinge", "6 related tasks of 6 to 40 rows, pulled towards their mean, hinge")
+@example("related tasks, hinge", "6 related tasks of 6 to 40 rows, pulled towards their mean, hinge")
 def related_tasks_hinge() -> MultiTaskProblem:
     """Not smooth, on the rows of `related_tasks`."""
     return MultiTaskProblem(related_tasks.make().federation, Hinge(), MeanRegularised(1.0, 0.5), "mean")
 
 
-@instance("wide tasks", "5 tasks of 6 to 12 rows with 20 features, neighbours on a path alike, logistic loss")
+@example("wide tasks", "5 tasks of 6 to 12 rows with 20 features, neighbours on a path alike, logistic loss")
 def wide_tasks() -> MultiTaskProblem:
     """Tasks with fewer rows than features: all four rules give another sigma', 2.21, 2.44, 2.82 and 5."""
     path = np.eye(5, k=1) + np.eye(5, k=-1)
     return MultiTaskProblem(_tasks(5, 20, 12), Logistic(), Precision.laplacian(path, 1.0, 0.5))
 
 
-@instance("breast cancer, tasks", "breast_cancer, 8 hospitals as related tasks, smoothed hinge", "real")
+@example("breast cancer, tasks", "breast_cancer, 8 hospitals as related tasks, smoothed hinge", "real")
 def breast_cancer_tasks() -> MultiTaskProblem:
     """Hospitals of very different sizes, every one with a model of its own."""
     return MultiTaskProblem(breast_cancer.make().federation, SmoothedHinge(0.5), MeanRegularised(1.0, 0.5), "mean")
 
 
-@instance("breast cancer, tasks, hinge", "breast_cancer, 8 hospitals as related tasks, hinge", "real")
+@example("breast cancer, tasks, hinge", "breast_cancer, 8 hospitals as related tasks, hinge", "real")
 def breast_cancer_tasks_hinge() -> MultiTaskProblem:
     """Not smooth, on the rows of `breast_cancer_tasks`."""
     return MultiTaskProblem(breast_cancer.make().federation, Hinge(), MeanRegularised(1.0, 0.5), "mean")
