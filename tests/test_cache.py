@@ -72,11 +72,11 @@ def test_edits_of_inlined_sources_are_seen_and_the_cache_is_reused(package):
     assert files  # it was written,
     assert all(package / "fedconvex" in p.parents for p in files)  # inside the package's own folder
     assert python(package, VALUES) == [2.0, 1, 0]  # and read: nothing was compiled
-    losses = package / "fedconvex" / "losses.py"
+    losses = package / "fedconvex" / "losses" / "squared.py"
     text = losses.read_text()
     assert text.count("return 0.5 * (z - y) * (z - y)") == 1
     losses.write_text(text.replace("return 0.5 * (z - y) * (z - y)", "return 7.0 * (z - y) * (z - y)"))
-    assert python(package, VALUES)[0] == 28.0  # jobs.py is as it was, but inlines losses.py
+    assert python(package, VALUES)[0] == 28.0  # jobs.py is as it was, but inlines the loss
     losses.write_text(text)
     assert python(package, VALUES) == [2.0, 1, 0]  # the old sources find their old cache
 
@@ -134,7 +134,7 @@ def test_a_users_loss_does_not_poison_the_cache(package):
 
 def test_old_caches_are_pruned(package):
     """Caches of earlier sources do not pile up."""
-    losses = package / "fedconvex" / "losses.py"
+    losses = package / "fedconvex" / "losses" / "squared.py"
     light = "import json; from fedconvex.kernels import cache; print(json.dumps(cache._FOLDER))"
     seen = set()
     for i in range(6):

@@ -128,7 +128,7 @@ def test_errata_say_who_prints_what():
 
 def test_the_tests_can_fail():
     page = ROOT / "docs" / "agnostic.md"
-    text = "[a](gone.md) [b](mocha.md) [c](mocha.md#no-such-heading) `fedconvex/gone.py` `fedconvex/losses.py`"
+    text = "[a](gone.md) [b](mocha.md) [c](mocha.md#no-such-heading) `fedconvex/gone.py` `fedconvex/losses/hinge.py`"
     assert broken_links(page, text) == ["gone.md", "mocha.md#no-such-heading", "fedconvex/gone.py"]
     text = "`fedconvex.run` `fedconvex.gone` `fedconvex.driver.Result.gone` `fedconvex.problems.Problem.solve()`"
     assert missing_names(text) == ["fedconvex.gone", "fedconvex.driver.Result.gone"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
-from fedconvex.losses import softplus
+from fedconvex.losses.stable import softplus
 
 
 def awkward(seed, n=30, spread=1e-7, scale=1e6):

@@ -65,7 +65,6 @@ config: Any = numba.config  # its settings are made at import and unknown to typ
 DISABLED = bool(config.DISABLE_JIT)
 _PACKAGE = Path(__file__).resolve().parents[1]
 INLINED = (
-    "losses.py",
     "entropic.py",
     "penalties.py",
     "draws.py",
@@ -78,7 +77,7 @@ _KEPT = 4  # caches of earlier versions of the sources that are kept
 def in_digest(name: str, source: bytes) -> bool:
     """Whether kernels may be made of a file of the package, given by its path in it and its content."""
     rule = b"def step(self, loss, data," in source or b"def steps(self, loss, data," in source
-    return name in INLINED or name.startswith("kernels/") or b"kernels.cache" in source or rule
+    return name in INLINED or name.startswith(("kernels/", "losses/")) or b"kernels.cache" in source or rule
 
 
 def _digest() -> str:

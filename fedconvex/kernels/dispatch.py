@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex import entropic, losses
+from fedconvex import entropic
 from fedconvex.kernels.cache import DISABLED, FASTMATH, overload, types
+from fedconvex.losses import stable
 
 if not DISABLED:  # they rely on the order of their operations
-    overload(losses.exp, {"contract"})(lambda x: losses.exp)
-    overload(losses.softplus, {"contract"})(lambda x: losses.softplus)
+    overload(stable.exp, {"contract"})(lambda x: stable.exp)
+    overload(stable.softplus, {"contract"})(lambda x: stable.softplus)
     overload(entropic.log_root, False)(lambda *_: entropic.log_root)
     overload(entropic.entropic_step, False)(lambda *_: entropic.entropic_step)
     overload(entropic.softmax_step, False)(lambda *_: entropic.softmax_step)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.kernels.cache import reduction
-from fedconvex.losses import exp
+from fedconvex.losses.stable import exp
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["WorstDomain", "corrected", "domain_losses", "least", "losses_of_domains", "phi"]

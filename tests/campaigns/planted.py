@@ -66,7 +66,7 @@ PLANTS = (
         "test_contract::test_fedavg_equals_plain_numpy",
     ),
     Plant(
-        "curvature of the logistic loss", "losses.py",
+        "curvature of the logistic loss", "losses/logistic.py",
         "return t / ((1.0 + t) * (1.0 + t))", "return t / (1.0 + t)", "test_losses",
     ),
     Plant(

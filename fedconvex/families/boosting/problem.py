@@ -45,7 +45,8 @@ from fedconvex.families.boosting.stumps import Stump
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel
 from fedconvex.loss_traits import declares, traits
-from fedconvex.losses import Exponential, _check_signs, exp
+from fedconvex.losses import Exponential
+from fedconvex.losses.stable import check_signs, exp
 from fedconvex.problems.protocol import ENSEMBLE, ClientWeights, client_weights
 from fedconvex.solvers.certificates import gaps_above
 from fedconvex.solvers.worst_domain import WorstDomain, corrected, losses_of_domains, value_rounding
@@ -93,7 +94,7 @@ class Logistic2(NamedTuple):
 
     def check_labels(self, y: np.ndarray) -> None:
         """Raise ValueError unless every label is -1 or +1."""
-        _check_signs("Logistic2", y)
+        check_signs("Logistic2", y)
 
 
 def radius_of(total: float) -> float:

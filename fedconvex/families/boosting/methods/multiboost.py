@@ -26,7 +26,7 @@ from fedconvex.draws import Draws
 from fedconvex.families.boosting.problem import RADIUS
 from fedconvex.fields import CheckedFields, Count, Flag, Positive
 from fedconvex.kernels.cache import kernel, part, reduction, strict_part
-from fedconvex.losses import exp
+from fedconvex.losses.stable import exp
 from fedconvex.problems import BoostingProblem, Measure, Pick
 from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
