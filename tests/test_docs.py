@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import importlib
 import re
 import subprocess
@@ -133,3 +134,62 @@ def test_the_tests_can_fail():
     text = "`fedconvex.run` `fedconvex.gone` `fedconvex.driver.Result.gone` `fedconvex.problems.Problem.solve()`"
     assert missing_names(text) == ["fedconvex.gone", "fedconvex.driver.Result.gone"]
     assert missing_imports("from fedconvex.driver import gone, run") == ["fedconvex.driver.gone"]
+
+
+# ---------------------------------------------------------------- what CONTRIBUTING.md asks for
+
+
+def named_in(page):
+    """Words between backticks, and the headings, of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return {*re.findall(r"`([\w*-]+)`", text), *re.findall(r"^#+ (\S+)$", text, flags=re.M)}
+
+
+def not_among(names, known):
+    """Names that a page does not mention; `fedavg-*` mentions all that begin so."""
+    return [name for name in names if not any(fnmatch.fnmatchcase(name, word) for word in known)]
+
+
+def federated_methods():
+    from fedconvex import methods
+
+    found = {name: getattr(methods, name) for name in methods.__all__}
+    return [name for name, thing in found.items() if hasattr(thing, "aggregate") or hasattr(thing, "round")]
+
+
+def losses_and_readers():
+    from fedconvex import datasets, losses
+
+    return [*losses.__all__, *(name for name in datasets.__all__ if name.startswith(("load", "fetch")))]
+
+
+def test_methods_have_a_row_and_experiments_a_section():
+    from fedconvex.papers import EXPERIMENTS
+
+    assert not not_among(federated_methods(), named_in("docs/methods.md")), "add a row to docs/methods.md"
+    assert not not_among(EXPERIMENTS, named_in("docs/experiments.md")), "add a section to docs/experiments.md"
+
+
+def test_the_changelog_names_what_there_is():
+    from fedconvex.papers import EXPERIMENTS
+    from fedconvex.theorems import THEOREMS
+
+    names = [*federated_methods(), *losses_and_readers(), *EXPERIMENTS, *THEOREMS]
+    assert not not_among(names, named_in("CHANGELOG.md")), "name them in CHANGELOG.md, under what is unreleased"
+
+
+def test_what_is_public_has_a_test():
+    """Methods, losses and readers by name, experiments by their file: a test of their own says it."""
+    from fedconvex.papers import EXPERIMENTS
+
+    shared = {"test_contract.py", "test_docs.py", "test_contributing.py"}
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name not in shared]
+    said = set(re.findall(r"[\w-]+", "\n".join(path.read_text(encoding="utf-8") for path in files)))
+    files = [e.study.__module__.removesuffix(".study").rpartition(".")[2] for e in EXPERIMENTS.values()]
+    assert not not_among([*federated_methods(), *losses_and_readers(), *files], said), "write a test of their own"
+
+
+def test_the_test_of_mentions_can_fail():
+    assert not_among(["fedavg-drift", "svrg", "sv"], {"fedavg-*", "svrg"}) == ["sv"]
+    assert "FedAvg" in named_in("docs/methods.md")
+    assert "afl-toy" in named_in("docs/experiments.md")

@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     from fedconvex.losses.softmax import Softmax
     from fedconvex.losses.squared import Squared
 
-__all__ = ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"]
+__all__ = [
+    "Exponential",
+    "Hinge",
+    "Logistic",
+    "SmoothedHinge",
+    "Softmax",
+    "Squared",
+]
 
 __getattr__, __dir__ = _lazy.attach(__name__, __file__)
