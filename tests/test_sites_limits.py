@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 import warnings
@@ -15,7 +16,7 @@ from test_contract import EVERY, kinds
 
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, methods, run
 from fedconvex.methods import AFL, SCAFFOLD, IRMv1
-from fedconvex.problems import InvariantProblem
+from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, in_process
 from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.remote.questions import FIELDS
@@ -169,14 +170,98 @@ def test_a_count_alone_would_not_do():
     assert read["audit"] == 0
 
 
+def between_two_jumps(fed, a, b):
+    """Two models, far out on a line, between which the slope of one row jumps and no other one's."""
+    ts = np.sort(-(fed.X @ a) / (fed.X @ b))
+    i = int(np.argmax(np.diff(ts[5:-5]))) + 5
+    return [1e9 * (a + 0.5 * (ts[j] + ts[j + 1]) * b) for j in (i, i + 1)]
+
+
+PAIR = np.array([1.0, 0.3, 0.2]), np.array([0.1, 1.0, -0.4])
+
+
+def environment(fed):
+    return InvariantProblem(fed, Logistic(), 1.0)
+
+
+def tasks(fed):
+    return MultiTaskProblem(fed, Logistic(), MeanRegularised(0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("method", "make", "kind", "name", "shape"),
+    [
+        (FedSGD(step_size=0.5), MAKE, MEASURE, "w", (3,)),
+        (methods.FedDualAvg(step_size=0.5), MAKE, ASK, "message/z", (3,)),
+        (methods.RADFed(step_size=0.5), MAKE, ASK, "message/w", (1, 3)),
+        (methods.MOCHA(), tasks, MEASURE, "w", (1, 3)),
+        (IRMv1(step_size=0.5), environment, ASK, "message/w", (3,)),
+    ],
+    ids=["measured", "dual model", "a place's own model", "task", "environment"],
+)
+def test_models_are_audited_wherever_they_stand(method, make, kind, name, shape):
+    fed = patients()
+    one, other = between_two_jumps(fed, *PAIR)
+    server = Server(Site(method, make, fed, limits=Limits(share=math.inf)), method, fed, make)
+    more = {} if kind == MEASURE else {"trajectories": np.zeros(1, np.int64), "acknowledged": np.full(2, -1)}
+    assert server.asks(kind, 0, **{name: one.reshape(1, *shape)}, **more) is not None
+    assert server.asks(kind, 1, **{name: other.reshape(1, *shape)}, **more) is None
+    assert "by a single row" in server.refusals[0]
+
+
+def test_a_model_that_is_not_finite_hides_no_other_one():
+    fed, method = patients(), FedSGD(step_size=0.5)
+    one, other = between_two_jumps(fed, *PAIR)
+    server = Server(Site(method, MAKE, fed, limits=Limits(share=math.inf)), method, fed, trajectories=2)
+    assert server.measured(np.array([one, one * np.nan])) is not None
+    assert server.measured(np.array([one * np.nan, other])) is None
+    assert "by a single row" in server.refusals[0]
+
+
+@pytest.mark.parametrize("how", ["measured", "worked"])
+def test_each_domain_is_audited_where_they_are_weighed(how):
+    """The slopes of many rows change, and of one in the domain that the server weighs: the difference is that row."""
+    fed, (a, b) = patients(), PAIR
+    jumps = np.argsort(-(fed.X @ a) / (fed.X @ b))
+    names = np.where(np.isin(np.arange(40), jumps[1::2]), "odd", "even")  # one after the other on the line
+    half = Federation.from_arrays(fed.X, fed.y, ["north"] * 40, domains=names)
+    own = half.subset([0])
+    at = np.sort(-(fed.X @ a) / (fed.X @ b))
+    one, other = (1e9 * (a + 0.5 * (at[j] + at[j + 1]) * b) for j in (16, 18))  # two rows jump, one of each domain
+    method = AFL(step_size=0.1, domain_step_size=0.1)
+
+    def asked(server, t, w, alpha):
+        if how == "measured":
+            return server.asks(MEASURE, t, w=w[None], alpha=alpha)
+        more = {"message/counts": np.array([[20.0, 20.0]]), "acknowledged": np.full(2, -1)}
+        more |= {"message/w": w[None], "message/domain_weights": alpha, "trajectories": np.zeros(1, np.int64)}
+        return server.asks(ASK, t, **more)
+
+    server = Server(Site(method, MAKE, own, limits=Limits(share=math.inf, rows=1.9)), method, half)
+    assert asked(server, 0, one, np.array([[0.0, 1.0]])) is not None, server.refusals
+    assert asked(server, 1, other, np.array([[0.0, 1.0]])) is None
+    assert "by a single row" in server.refusals[0]
+
+
+def test_an_invitation_to_a_huge_roster_takes_no_memory():
+    """480 kB that would become two matrices of sites by sites, 3.2 GB each."""
+    fed, method = patients(), FedSGD(step_size=0.5)
+    Server(site := Site(method, MAKE, fed), method, fed)
+    told = {k: v for k, v in site.joined.items() if k != "session"}
+    K = 20_000
+    told |= {"ids": np.arange(K), "sizes": np.full(K, 40), "masses": np.full(K, 40.0)}
+    answer = site.answer({"header": Request(JOIN, -1, 0, 1, fingerprint(told)).header(), **told})
+    assert b"20,000 sites is larger" in answer["why"].tobytes()
+    domains = np.frombuffer(json.dumps([*range(100_000)]).encode(), dtype=np.uint8)
+    told |= {"ids": np.arange(1000), "sizes": np.full(1000, 40), "masses": np.full(1000, 40.0), "domains": domains}
+    answer = site.answer({"header": Request(JOIN, -1, 0, 1, fingerprint(told)).header(), **told})
+    assert b"1,000 sites is larger" in answer["why"].tobytes()
+
+
 def test_a_site_that_starts_again_still_knows_what_it_answered(tmp_path):
     """The pair of models whose answers differ by one row: one before, one after."""
     fed, method = patients(), FedSGD(step_size=0.5)
-    a, b = np.array([1.0, 0.3, 0.2]), np.array([0.1, 1.0, -0.4])
-    ts = np.sort(-(fed.X @ a) / (fed.X @ b))
-    i = int(np.argmax(np.diff(ts[5:-5]))) + 5
-    middle = [0.5 * (ts[j] + ts[j + 1]) for j in (i, i + 1)]  # before and after one row's jump
-    models = [1e9 * (a + t * b)[None] for t in middle]
+    models = [w[None] for w in between_two_jumps(fed, *PAIR)]
     build = lambda: Site(method, MAKE, fed, checkpoint=tmp_path / "north")  # noqa: E731
     assert Server(build(), method, fed).measured(models[0]) is not None
     server = Server(build(), method, fed)
@@ -329,6 +414,9 @@ def test_trials_in_one_process_are_not_limited_unless_asked_to():
         site = Site(method, MAKE, fed, limits=limits)
         in_process([site])
         assert site.ledger.limits.share == share
+    site = Site(method, MAKE, fed)
+    result = run(method, Roster.of(MAKE, fed), transport=in_process([site]), rounds=2, trajectories=100, tol=0)
+    assert result.state.w.shape == (100, 3)
 
 
 def test_limits_are_checked():

@@ -51,6 +51,8 @@ def domains_of(federation: Federation) -> Domains:
     >>> domains_of(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], clients=[0, 0], domains=[0, 1])).held
     array([[1, 1]])
     """
+    if federation not in _KNOWN and hasattr(federation, "domain_parts"):  # rows of other clients are elsewhere
+        _KNOWN[federation] = federation.domain_parts()
     if federation not in _KNOWN:
         fed, who = federation, np.repeat(np.arange(federation.K), federation.sizes)
         code = who if fed.domain is None else fed.domain

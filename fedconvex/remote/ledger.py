@@ -21,10 +21,10 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.kernels.row_losses import row_slopes
-from fedconvex.problems.protocol import ONE_MODEL
+from fedconvex.problems.protocol import INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
 from fedconvex.remote.messages import Refused
 
-__all__ = ["TRIAL", "Audit", "Ledger", "Limits", "question", "unknowns"]
+__all__ = ["TRIAL", "Audit", "Ledger", "Limits", "asked_about", "question", "unknowns"]
 
 _AGAIN = 8  # how often a round may be asked again with other models: by a server that goes back to a checkpoint
 _REMEMBERED = 4096  # questions whose repetition is known
@@ -50,8 +50,9 @@ class Limits:
     rounds : int, optional
         Requests of later rounds are refused; default any.
     rows : float
-        Answers that differ from an earlier one by fewer rows are refused (problems with one model: in effective
-        number, (sum |delta|)^2 / sum delta^2 of the changes of slopes); never more than a tenth of the site's rows.
+        Answers that differ from an earlier one by fewer rows are refused (gradients at a model, also of a task or an
+        environment: in effective number, (sum |delta|)^2 / sum delta^2 of the changes of slopes; in each domain, where
+        a server weighs them); never more than a tenth of the site's rows, or of the domain's.
         Losses with kinks, and rows far larger than the others, do that in honest rounds too: 0 allows it.
 
     Raises
@@ -84,7 +85,9 @@ class Limits:
         return self.share * unknown
 
 
-TRIAL = Limits(share=math.inf, rows=0.0)  # where the server shares the site's memory, and could read the rows there
+TRIAL = Limits(
+    share=math.inf, trajectories=1 << 62, rows=0.0
+)  # where the server shares the site's memory, and could read the rows there
 
 
 def unknowns(federation: Any) -> int:
@@ -204,6 +207,28 @@ def question(begun: tuple[Any, ...], kind: int, t: int, arrays: Mapping[str, np.
     return h.digest()
 
 
+def asked_about(problem: Any, arrays: Mapping[str, np.ndarray], worked: bool) -> tuple[np.ndarray, bool] | None:
+    """Return the models (R, size) whose gradients a message asks for, and whether by domain.
+
+    None where a problem answers no gradients at models, or kernels will refuse the message.
+
+    Parameters
+    ----------
+    problem : problem
+        As a site has it, with its own rows only.
+    arrays : mapping from name to array
+    worked : bool
+        Whether it asks for a round's work; else for a measurement.
+    """
+    learns, told = problem.learns, {ONE_MODEL, INVARIANT_MODEL} | (set() if worked else {MODEL_PER_TASK})
+    w = next((arrays[name] for name in (("message/w", "message/z") if worked else ("w",)) if name in arrays), None)
+    if w is None or learns not in told or w.dtype != np.float64 or w.ndim < 2 or not w.size:
+        return None
+    size = problem.federation.d if learns == MODEL_PER_TASK else math.prod(problem.model_shape)
+    by_domain = not {"alpha", "message/alpha", "message/domain_weights"}.isdisjoint(arrays)
+    return (w.reshape(len(w), size), by_domain) if w[0].size == size else None
+
+
 class Audit:
     """Whether answers about models differ by fewer rows than a limit: then their difference would be these rows.
 
@@ -215,29 +240,35 @@ class Audit:
 
     def __init__(self, rows: float) -> None:
         self.rows = rows
-        self.models: list[np.ndarray] = []  # the last that were answered, which a checkpoint holds
+        self.models: list[np.ndarray] = []  # (size,) the last that were answered, which a checkpoint holds
         self._slopes: list[np.ndarray] = []  # and the slopes of the rows there
-        self._new: tuple[list[np.ndarray], list[np.ndarray]] = (
-            [],
-            [],
-        )  # the same of the question that was looked at last
+        self._new: tuple[list[np.ndarray], list[np.ndarray]] = [], []  # of the question that was looked at last
 
-    def few(self, problem: Any, w: np.ndarray) -> str:
-        """Return why models (R, *model) must not be answered, or nothing."""
+    def few(self, problem: Any, w: np.ndarray, by_domain: bool) -> str:
+        """Return why models (R, size) must not be answered, or nothing."""
         self._new = [], []
-        least = min(self.rows, 0.1 * problem.federation.n)
-        if problem.learns != ONE_MODEL or least <= 1.0 or not np.isfinite(w).all():
+        fed = problem.federation
+        code = fed.domain if by_domain and fed.domain is not None else np.zeros(fed.n, dtype=np.int64)
+        parts = [np.flatnonzero(code == q) for q in np.unique(code)]
+        if all(min(self.rows, 0.1 * part.size) <= 1.0 for part in parts):
             return ""
         if len(self._slopes) < len(self.models):
             self._slopes = _slopes_at(problem, np.array(self.models))
         new = _slopes_at(problem, w)
+        told = [r for r, S in enumerate(new) if np.isfinite(S).all()]  # else the answer is NaN
+        new = [new[r] for r in told]
         for i, S in enumerate(new):
             for before in (*self._slopes, *new[:i], np.zeros_like(S)):
                 delta = np.abs(S - before).sum(axis=1)
-                if delta.max() > _STILL and delta.sum() ** 2 < least * np.square(delta).sum():
+                if any(self._is_few(delta[part]) for part in parts):
                     return _SINGLE
-        self._new = [*w.copy()], new
+        self._new = [w[r].copy() for r in told], new
         return ""
+
+    def _is_few(self, delta: np.ndarray) -> bool:
+        """Whether changes of the slopes of some rows, a site's or a domain's, are those of fewer rows than allowed."""
+        least = min(self.rows, 0.1 * delta.size)
+        return least > 1.0 and bool(delta.max() > _STILL and delta.sum() ** 2 < least * np.square(delta).sum())
 
     def keep(self) -> None:
         """Keep the models that were looked at last, once they are answered."""
@@ -249,8 +280,9 @@ class Audit:
 def _slopes_at(problem: Any, w: np.ndarray) -> list[np.ndarray]:
     """Return the slopes (n, C) of a site's rows at each of R models."""
     fed, out = problem.federation, []
+    risk = problem.risk if problem.learns == INVARIANT_MODEL else problem
     for one in w:
         S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
-        row_slopes(problem.row_loss, S, problem.row_labels)
+        row_slopes(risk.row_loss, S, risk.row_labels)
         out.append(S)
     return out

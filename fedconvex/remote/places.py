@@ -12,7 +12,7 @@ import numpy as np
 from fedconvex import roster
 from fedconvex._check import bad
 from fedconvex.federation import Federation
-from fedconvex.kernels.domains import _KNOWN, Domains
+from fedconvex.kernels.domains import Domains
 
 __all__ = ["Clients", "Placed"]
 
@@ -83,15 +83,16 @@ class Placed(Federation):
             if isinstance(v, np.ndarray):
                 v.flags.writeable = False
             object.__setattr__(self, name, v)
-        _KNOWN[self] = self._domains(counts)
 
-    def _domains(self, counts: np.ndarray) -> Domains:
-        """Return the domains of the rows that are here."""
+    def domain_parts(self) -> Domains:
+        """Return the domains of the rows that are here; made when they are asked for, (K, p) may be large."""
+        counts = np.diff(self.ptr)
         code, K = np.repeat(np.arange(self.K), counts) if self.domain is None else self.domain, self.K
         p, who = (K if self.domain is None else self.n_domains), np.repeat(np.arange(K), counts)
-        held = np.bincount(who * p + code, self.sample_weight, minlength=K * p).reshape(K, p)
         if self.domain is None:  # every client is a domain, and how much it holds is known
-            held = np.diag(self.masses if held.dtype.kind == "f" else self.sizes)
+            held = np.diag(self.sizes if self.sample_weight is None else self.masses)
+        else:
+            held = np.bincount(who * p + code, self.sample_weight, minlength=K * p).reshape(K, p)
         code = np.ascontiguousarray(code, dtype=np.int64)
         code.flags.writeable = False
         return Domains(code, held.sum(axis=0), held)

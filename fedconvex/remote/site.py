@@ -18,7 +18,7 @@ from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
-from fedconvex.remote.ledger import TRIAL, Audit, Ledger, Limits, question, unknowns
+from fedconvex.remote.ledger import TRIAL, Audit, Ledger, Limits, asked_about, question, unknowns
 from fedconvex.remote.masks import CIRCLE, KEYS, Masks
 from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request, unsaid
 from fedconvex.remote.places import Clients, Placed
@@ -29,6 +29,7 @@ from fedconvex.remote.site_files import SiteFile
 __all__ = ["Site"]
 
 _FRESH = -1  # the round of a memory that nothing has changed yet
+_CELLS = 1 << 26  # sites of a roster, times its sites or domains: what is made of an invitation stays below a gigabyte
 _JOINING = {"number", "ids", "sizes", "masses", "key", "first", "trajectories", "terms", "domains"}
 
 
@@ -160,12 +161,12 @@ class Site:
         new = not self.ledger.is_known(asked)
         if new:
             try:
-                models, w = self._models(request, arrays)
+                models, about = self._models(request, arrays)
             except Refused as error:
                 raise self.ledger.over(str(error)) from None
             self.ledger.admit(request.kind, request.round, models, self.R * self.paths)
         try:
-            if new and w is not None and (why := self.audit.few(self.problem, w)):
+            if new and about is not None and (why := self.audit.few(self.problem, *about)):
                 raise self.ledger.over(why)
             found = kinds[request.kind](request, arrays)
             if new:
@@ -186,7 +187,7 @@ class Site:
         memory = self.kept.get(int(last))
         return *self.invited, None if memory is None else messages.fingerprint(dict(leaves(memory)))
 
-    def _models(self, request: Request, arrays: Mapping[str, np.ndarray]) -> tuple[int, np.ndarray | None]:
+    def _models(self, request: Request, arrays: Mapping[str, np.ndarray]) -> tuple[int, tuple[np.ndarray, bool] | None]:
         """Return how many models a question is about, at least 1, and those that are to be audited, or None."""
         hidden = {name: a for name, a in arrays.items() if name not in (CIRCLE, KEYS)} if self.masks else arrays
         if request.kind == STATISTIC:
@@ -194,14 +195,12 @@ class Site:
         if request.kind == MEASURE:
             if request.round < -1:
                 raise Refused(f"there is no round {request.round}")
-            models, w = check_measured(self.method, self.problem, hidden, self.R * self.paths), hidden.get("w")
+            models = check_measured(self.method, self.problem, hidden, self.R * self.paths)
         else:
             if request.round < 0:
                 raise Refused(f"there is no round {request.round}")
-            models, w = max(int(arrays["trajectories"].size), 1), hidden.get("message/w")
-        shape = getattr(self.problem, "model_shape", ())
-        known = w is not None and w.shape[1:] == shape and w.dtype == np.float64  # others are refused, or no models
-        return models, w if known else None
+            models = max(int(arrays["trajectories"].size), 1)
+        return models, asked_about(self.problem, hidden, request.kind == ASK)
 
     def in_trial(self) -> None:
         """Lift the limits unless they were given: the server shares this site's memory, and could read rows there."""
@@ -224,6 +223,8 @@ class Site:
             if arrays[name].shape != (K,) or arrays[name].dtype != kind or not 0 <= number < K:
                 raise Refused("its roster has no place for this site")
         names = messages.names_of(arrays["domains"])
+        if K * max(K, 0 if names is None else names.size) > _CELLS:
+            raise Refused(f"its roster of {K:,} sites is larger than one that a site takes part in")
         sizes, masses, ids = arrays["sizes"], arrays["masses"], arrays["ids"]
         clients = Clients(np.arange(K), ids, sizes, masses, self.own.d, names)
         try:
