@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import stat
 import struct
 import zipfile
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def arrays_in(
     >>> arrays_in(npz({"a": [1, 2], "b": [0.5]}))
     {'a': array([1, 2]), 'b': array([0.5])}
     """
-    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else _regular(source) as file:
         _check_end(file)
         with zipfile.ZipFile(file) as archive:
             entries = _checked(archive, file.seek(0, os.SEEK_END))
@@ -74,6 +75,13 @@ def arrays_in(
             if most is not None and sum(e.file_size for n, e in entries.items() if wanted[n]) > most:
                 raise Unsafe(f"more than {most} bytes of arrays")
             return {name: _array(archive, entry) if wanted[name] else None for name, entry in entries.items()}
+
+
+def _regular(file: Path) -> BinaryIO:
+    """Open a file, but no device that never ends, and no pipe that nobody may ever write to."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise Unsafe(f"{os.fspath(file)!r} is no regular file")
+    return open(file, "rb")
 
 
 def _check_end(file: BinaryIO) -> None:
@@ -136,7 +144,7 @@ def json_in(file: Path, most: int = _JSON) -> Any:
         If it is none, or longer than ``most`` bytes; `Unsafe` is one.
     OSError
     """
-    with open(file, "rb") as stream:
+    with _regular(file) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         return json_of(stream.read(min(size, most) + 1), most)

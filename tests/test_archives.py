@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from campaigns.children import in_a_child
+from scipy.sparse import csr_array
 
 from fedconvex import Federation, FedSGD, Problem, Squared, run, sweep
 from fedconvex._archives import Unsafe, arrays_in, json_in, json_of
@@ -23,6 +26,8 @@ from fedconvex.remote import Site
 from fedconvex.remote.sockets import unpacked
 from fedconvex.sweeps import read_sweep
 from fedconvex.sweeps.parts import read_answers
+from fedconvex.sweeps.shared_rows import _mapped
+from fedconvex.tables import read_frame, text_lines
 from fedconvex.tables.other_files import read_npz
 
 MILLION = 1_000_000
@@ -236,6 +241,64 @@ def test_descriptions_are_bounded(tmp_path):
         json_of(b"[" * 200_000)
     with pytest.raises(ValueError, match="Expecting"):
         json_of(np.frombuffer(b"{", dtype=np.uint8))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such thing there")
+def test_pipes_and_devices_are_no_archives(tmp_path):
+    """Opening a pipe that nobody writes to would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for file in (tmp_path / "pipe", tmp_path / "link", Path("/dev/zero"), tmp_path):
+        for reader in (arrays_in, json_in):
+            with pytest.raises(Unsafe, match="no regular file"):
+                reader(file)
+
+
+@pytest.mark.slow_unless(suffix="csv.gz")
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "csv.bz2", "svm.gz"])
+def test_lines_are_bounded(suffix, tmp_path, monkeypatch):
+    """1.5 MB were a line of 1.5 GB, which was read as a whole: no more than the longest line is."""
+    monkeypatch.setattr(text_lines, "_LONGEST", 100_000)
+    file = tmp_path / f"a.{suffix}"
+    with text_lines.opener(file)(file, "wb") as packed:
+        packed.write((b"1 1:2\n" if suffix == "svm.gz" else b"a,b\n1,2\n") + b"7," * 100_000)
+    with pytest.raises(ValueError, match=r"shorter lines; got one of 100,000 characters and more"):
+        read_frame(file)
+
+
+@pytest.mark.slow
+def test_what_unpacks_to_far_more_than_its_size_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_lines, "MAX_BYTES", 100_000)
+    with gzip.open(tmp_path / "a.csv.gz", "wt") as packed:
+        packed.write("a,b\n" + "1,2\n" * 100_000)
+    with pytest.raises(ValueError, match=r"a.csv.gz must unpack to at most 200 times its size; .*: unpack it first"):
+        read_frame(tmp_path / "a.csv.gz")
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 50_000)
+    assert read_frame(tmp_path / "a.csv").n == 50_000
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pytest.importorskip("pyarrow").table({"a": np.ones(100_000)})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a.parquet must unpack to at most 200 times"):
+        read_frame(tmp_path / "a.parquet")
+
+
+@pytest.mark.slow
+def test_rows_of_a_sweep_that_somebody_has_changed_are_not_followed(tmp_path):
+    """An index that leads outside crashed the process; so would pointers, and other rows give other answers."""
+    fed = Federation.from_arrays(csr_array([[1.0, 0.0], [2.0, 3.0]]), [1.0, 2.0], [0, 1])
+    problem, grid = Problem(fed, Squared(), 0.1), {"step_size": [0.1, 0.2]}
+    sweep(FedSGD(step_size=0.1), problem, grid=grid, rounds=1, folder=tmp_path / "s")
+    (place,) = (tmp_path / "s").glob("rows-*")
+    for name, wrong in (("indices", [0, 0, 10**7]), ("indptr", [0, 1, 10**6]), ("data", [1.0, 2.0, 4.0])):
+        file = place / f"{name}.npy"
+        right = np.load(file)
+        np.save(file, np.array(wrong, dtype=right.dtype))
+        _mapped.cache_clear()
+        with pytest.raises(ValueError, match="must hold the rows that the sweep wrote there"):
+            sweep(FedSGD(step_size=0.1), problem, grid=grid, rounds=1, folder=tmp_path / "s")
+        np.save(file, right)
+    _mapped.cache_clear()
+    sweep(FedSGD(step_size=0.1), problem, grid=grid, rounds=1, folder=tmp_path / "s")
 
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedconvex"

@@ -298,7 +298,7 @@ def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str) -
     made = _read(file, rules)
     if made is None and file is not None:
         mark = file.with_suffix(".running")
-        mark.write_text(words)
+        write_file(mark, words.encode(), durable=False)
         try:
             made = run()
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedconvex._check import bad
 from fedconvex._files import write_file
 from fedconvex.federation import Federation
 
@@ -45,7 +46,16 @@ def shared(problem: Any, folder: Path) -> Any:
     if mapped:
         place = folder / f"rows-{fed.digest}"
         _write(fed, place)
-        other.federation = _opened(str(place), fed.d, *(getattr(fed, name) for name in _SMALL))
+        small = [getattr(fed, name) for name in _SMALL]
+        try:  # kernels follow indices and pointers wherever these lead
+            found = _opened(str(place), fed.d, *small)
+            same = found.digest == fed.digest
+        except (ValueError, KeyError, TypeError, EOFError):  # whatever files of other kinds make their readers raise
+            same = False
+        if not same:
+            must, cure = "hold the rows that the sweep wrote there", "remove it, the rows are written anew"
+            raise bad(f"sweep: folder {place}", must, "other files", cure)
+        other.federation = found
     return other
 
 
@@ -89,7 +99,7 @@ def _write(fed: Federation, place: Path) -> None:
 @lru_cache(maxsize=64)
 def _mapped(place: str) -> dict[str, np.ndarray]:
     """Return the arrays of a folder, mapped read-only."""
-    files = sorted(Path(place).glob("*.npy"))
+    files = sorted(file for file in Path(place).glob("*.npy") if file.is_file())
     if not any(file.stem == "ptr" for file in files):
         text = f"sweep: folder must be seen by all processes that work on it; got none at {place}"
         raise FileNotFoundError(f"{text}: pass a folder= that they share")

@@ -7,9 +7,7 @@ needs either of them.
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import re
 import zlib
 from collections import Counter
@@ -23,6 +21,7 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.tables.frame import Frame, one_spelling
 from fedconvex.tables.spelling import as_text
+from fedconvex.tables.text_lines import Lines, opener
 
 __all__ = ["MISSING", "read_csv"]
 
@@ -70,17 +69,18 @@ def read_csv(
     Raises
     ------
     ValueError
-        If the file is malformed: lines of several lengths, no header, characters that are none of the encoding.
+        If the file is malformed: lines of several lengths, no header, characters that are none of the encoding; if it
+        unpacks to far more than its size.
     """
     code = encoding or _encoding(file)
     shown = "UTF-8" if code == "utf-8-sig" else code
     try:
         with _opened(file, code) as stream:
-            first = [line for line in islice(stream, 50) if line.strip()]
+            first = [line for line in Lines(who, file, stream).first(50) if line.strip()]
         skip = bool(first) and re.fullmatch(r"sep=(.)", first[0].strip()) is not None
         sep = sep or (first[0].strip()[4] if skip else _separator(first))
         with _opened(file, code) as stream:
-            reader = _reader(stream, sep, strict=True)
+            reader = _reader(Lines(who, file, stream), sep, strict=True)
             header = [c.strip() for c in next(islice(filter(_filled, reader), int(skip), None), list[str]())]
             if not any(header):
                 raise bad(who, "start with a line that names the columns", "an empty line or file")
@@ -106,19 +106,15 @@ def read_csv(
 # ---------------------------------------------------------------------- what kind of file
 def _encoding(file: Path) -> str:
     try:
-        with _opener(file)(file, "rb") as stream:  # type: ignore[operator]
+        with opener(file)(file, "rb") as stream:
             marks = stream.read(2)
     except (OSError, EOFError, zlib.error):
         return "utf-8-sig"  # the reading says what is wrong
     return "utf-16" if marks in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-def _opener(file: Path) -> Any:
-    return {".gz": gzip.open, ".bz2": bz2.open}.get(file.suffix.lower(), open)
-
-
 def _opened(file: Path, encoding: str) -> TextIO:
-    return cast(TextIO, _opener(file)(file, "rt", encoding=encoding, newline=""))
+    return cast(TextIO, opener(file)(file, "rt", encoding=encoding, newline=""))
 
 
 def _reader(lines: Any, sep: str, strict: bool = False) -> Any:

@@ -18,11 +18,11 @@ from fedconvex._check import bad, finite, wrong_type
 from fedconvex._sparse import sound
 from fedconvex.tables.frame import Frame, as_written, one_spelling, texts
 from fedconvex.tables.spelling import EXACT
+from fedconvex.tables.text_lines import MAX_BYTES, Lines, check_growth, opener
 
 __all__ = ["MAX_BYTES", "plain_numbers", "read_arrays", "read_npz", "read_parquet", "read_svmlight"]
 
 _DAMAGE = zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, MemoryError
-MAX_BYTES = 2**31  # what a file may ask for before somebody says that it is meant
 
 
 # ---------------------------------------------------------------------- Parquet
@@ -44,6 +44,7 @@ def read_parquet(who: str, file: Path) -> Frame:
     try:
         with pq.ParquetFile(file) as source:
             index = _index_of(source.schema_arrow.metadata)
+            check_growth(who, file, 8 * source.metadata.num_rows * source.metadata.num_columns)
             data = source.read()
     except (pa.ArrowException, OSError) as error:
         raise bad(who, "be a complete Parquet file", f"{type(error).__name__}: {error}") from error
@@ -99,8 +100,11 @@ def read_svmlight(who: str, file: Path, n_features: int | None = None, most: int
     from sklearn.datasets import load_svmlight_file
 
     try:
-        X, y, query = load_svmlight_file(str(file), n_features=n_features, query_id=True)
-    except (ValueError, IndexError, EOFError, OSError, OverflowError) as error:
+        with opener(file)(file, "rb") as stream:
+            X, y, query = load_svmlight_file(Lines(who, file, stream), n_features=n_features, query_id=True)
+    except (ValueError, IndexError, EOFError, OSError, OverflowError, zlib.error) as error:
+        if str(error).startswith(who):
+            raise
         raise bad(who, "hold lines 'label index:value ...' with rising indices", f"{error}") from error
     if query.size:
         raise bad(who, "have no qid (queries of a ranking are not modelled)", f"qid:{query[0]}", "remove them")
