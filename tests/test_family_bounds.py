@@ -423,15 +423,6 @@ def test_fedprox_best_rho_of_the_page():
         np.testing.assert_allclose([paper, sharp, convex], expected, atol=1e-4)
 
 
-def test_planted_fedprox_constants():
-    """Halving any term that counts at gamma = 0 makes the bound false there."""
-    L, mu, w = 2.0, 3.0, 1.5
-    mubar, g2, true = mu + L, (L * w) ** 2, L * (mu * w / (mu + L)) ** 2 / 2
-    for cross, square in ((0.5, 1.0), (1.0, 0.5)):
-        rho = 1 / mu - cross * L / (mubar * mu) - square * L / (2 * mubar**2)
-        assert L * w**2 / 2 - rho * g2 < true
-
-
 def test_planted_fedprox_convexity():
     """The convex rho where a client is concave, F = -w^2/2 beside 3 w^2/2, L = 3, is false."""
     p, curvature, mu, w = np.array([0.45, 0.55]), np.array([-1.0, 3.0]), 1.5, 1.0

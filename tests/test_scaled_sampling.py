@@ -75,14 +75,6 @@ def test_the_theorem_is_attained_and_a_missing_factor_is_caught():
     assert verdicts[1].bound.value == pytest.approx(exact, rel=1e-12)
 
 
-def test_weighing_models_does_not_converge():
-    """(N/K) sum p_k w_k, as printed, at w_k = w*: variance (N-K)/(K(N-1)) (N sum p_k^2 - 1) ‖w*‖^2 without any step."""
-    w = np.array([3.0, -4.0])
-    means = [1.5 * P[list(s)].sum() * w for s in itertools.combinations(range(3), 2)]
-    variance = np.mean([np.sum((m - w) ** 2) for m in means])
-    assert variance == pytest.approx(0.5 / 2 * (3 * P @ P - 1.0) * 25.0, rel=1e-12) and variance > 0.9
-
-
 def test_who_takes_it():
     """FedAvg and FedSGD do, also without those who do not answer; "auto" is Li et al.'s step; others refuse by name."""
     p = triangle()

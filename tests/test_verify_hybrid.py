@@ -148,24 +148,6 @@ def test_random_blocks():
     assert not [row for row in rows if not row["passed"]]
 
 
-def test_the_square_where_all_rows_move_is_proved(rng):
-    """Inequalities that are added up leave r^2 (f + h)(a) - (f + h)(a+) less three squares, in the proof's units."""
-    for s in (0.01, 0.3, 0.9):
-        r, (a, g, p, after) = 1.0 - s, rng.normal(size=(4, 5))
-        b, zero = a - g - p, np.zeros(5)  # b: a+, after: g+
-
-        def known(gi, xi, gj, xj, s=s, r=r):
-            """Return the least f_i - f_j of interpolation, for L = 1."""
-            return gj @ (xi - xj) + ((gi - gj) @ (gi - gj - 2 * s * (xi - xj)) + s * (xi - xj) @ (xi - xj)) / (2 * r)
-
-        left = r * known(g, a, after, b) + r * s * known(zero, zero, g, a) + s * known(zero, zero, after, b)
-        left += r**2 * p @ (a - b) + (1 - r**2) * p @ (zero - b)
-        first, second = after + s * g - s * a + p, s * a - g - r * p
-        squares = first @ first / r + second @ second + (1 - r**2) * p @ p
-        assert left == pytest.approx(squares / 2, rel=1e-12)
-        assert np.allclose([r - r * s, r + s], [r**2, 1.0])  # how often f(a) and f(a+) stand there
-
-
 def test_steps_that_overflow_reduce_to_nothing():
     steps = TrackedBlockDescent(step_size=100.0)
     assert outcome(THEOREMS["hybrid-reduction"], blocks.one_column, steps, 400) is Outcome.NOT_APPLICABLE
