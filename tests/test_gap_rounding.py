@@ -241,3 +241,25 @@ def test_an_entry_at_a_column_of_zeros_overflows_in_no_gap(overflow):
             measured = Problem(Federation.from_arrays(X, y, [0, 1, 1]), loss, l2).measure(W)
             assert not np.isnan(measured.gap).any()
             assert l2 or (measured.value[0] == measured.value[1] and measured.gap[0] == measured.gap[1] < 10.0)
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Exponential()])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_gaps_where_values_overflow_are_infinite(loss):
+    """inf - inf is no gap: those of tasks and games were NaN, which is neither above nor below a goal."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 2)), rng.choice([-1.0, 1.0], 12)
+    fed = Federation.from_arrays(X, y, np.repeat([0, 1, 2], 4))
+    columns = VerticalFederation.from_blocks([X[:, :1], X[:, 1:]], y)
+    problems = [
+        *(Problem(fed, loss, l2) for l2 in (0.0, 0.1)),
+        *(MultiTaskProblem(fed, loss, relation) for relation in (Independent(0.5), Covariance(0.5))),
+        VerticalProblem(columns, loss, 0.1),
+        InvariantProblem(fed, loss, 1.0),
+    ]
+    if not isinstance(loss, Exponential):
+        problems.append(GameProblem(fed, loss, 1.0))
+    for problem in problems:
+        for size in (1e160, 1e308, np.inf):
+            gap = problem.measure(np.full((1, *problem.model_shape), size)).gap
+            assert gap > 0.0, (problem, size)

@@ -185,7 +185,8 @@ class GameProblem(ClientWeights):
     def measure(self, w: np.ndarray) -> Measure:
         """Return sums of the risks, which nobody minimises, and N(w) with its rounding, of R strategies."""
         W = self._strategies(w).reshape(-1, *self.model_shape)
-        return Measure(self.risks(W).sum(axis=1), self.certificate(W) + self.certificate_rounding(W))
+        gap = self.certificate(W) + self.certificate_rounding(W)
+        return Measure(self.risks(W).sum(axis=1), np.where(np.isnan(gap), np.inf, gap))
 
     def certificate_rounding(self, W: np.ndarray) -> np.ndarray:
         """Return what rounding may take from N, (R,): eps times summands times magnitudes."""

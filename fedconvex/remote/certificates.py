@@ -51,7 +51,8 @@ def measure_game(roster: Any, w: np.ndarray) -> Measure | None:
     value = np.sum([a["value"] for a in reports], axis=0)
     each = np.abs([a["certificate"] for a in reports]) * (1.0 + len(reports) * EPS)
     inside = (np.abs(w) <= roster.bound).all(axis=(1, 2))
-    return Measure(value, np.where(inside, each.sum(axis=0), np.inf))
+    gap = each.sum(axis=0)
+    return Measure(value, np.where(inside & ~np.isnan(gap), gap, np.inf))
 
 
 # ---------------------------------------------------------------- environments

@@ -197,13 +197,15 @@ def gaps_above(who: str, problem: Any, value: np.ndarray, lower: np.ndarray, rou
 def duality_gap(who: str, problem: Any, value: float, negative_dual: float, rounding: float) -> float:
     """Return the gap between a primal value and a dual one, with what rounding may add to it.
 
-    Where it is negative by more than 250 times that (1,000 eps times the magnitudes summed), it is inf, with a warning.
+    Where it is negative by more than 250 times that (1,000 eps times the magnitudes summed), it is inf, with a warning;
+    where it is not a number, it is inf.
     """
     gap = value + negative_dual
     if gap < -250.0 * rounding:
         contradiction(who, problem, value, -negative_dual, 3)
         return math.inf
-    return max(gap, 0.0) + rounding
+    gap = max(gap, 0.0) + rounding
+    return math.inf if math.isnan(gap) else gap
 
 
 def _phi(t: float) -> float:
