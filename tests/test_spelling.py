@@ -172,6 +172,47 @@ def test_identifiers_that_are_one_number_are_asked_about(cells, two, role):
         assert len(columns.fit(frame).feature_names) == 4
 
 
+@pytest.mark.parametrize("role", ["category", "client", "target"])
+def test_truth_values_are_one_name_however_written(tmp_path, role):
+    """TRUE of one hospital and true of another were two categories, or four classes, that say which hospital it is."""
+    truth = [("TRUE", "FALSE"), ("true", "false"), ("True", "False")]
+    t = [truth[i % 3][i // 3 % 2] for i in range(36)]
+    columns = {
+        "t": t,
+        "x": [f"{i**2}" for i in range(36)],
+        "y": [str(i % 5 // 3) for i in range(36)],
+        "w": ["a", "b"] * 18,
+    }
+    how = {"category": {}, "client": {"client": "t"}, "target": {"target": "t"}}[role]
+    path = written(tmp_path / "t.csv", columns)
+    frame, record = read_table(path, **{"target": "y", "client": "w", **how})
+    assert set(frame.text("t")) == {"True", "False"}
+    (c,) = (c for c in record.fit(frame).columns if c.name == "t")
+    assert "are one name" in c.note and (role == "client" or c.levels == ("False", "True"))
+    if role == "category":
+        model = Problem(Federation.from_frame(path, "y", "w"), Logistic(), l2=0.1).solve()
+        for yes, no in truth:
+            again = {**columns, "t": [yes if v.lower() == "true" else no for v in t]}
+            found = model.predict_proba(written(tmp_path / "n.csv", again))
+            assert found.tobytes() == model.predict_proba(path).tobytes()
+
+
+@pytest.mark.parametrize("role", ["category", "target"])
+def test_words_that_differ_in_case_only_are_asked_about(role):
+    cells = ["Yes", "no", "yes", "no "] * 6
+    table = {"who": cells, "x": np.arange(24.0) ** 2, "y": [0, 1, 1] * 8, "ward": list("ab") * 12}
+    how = {"category": {}, "target": {"target": "who"}}[role]
+    with pytest.raises(ColumnProblems, match="'Yes' and 'yes' are one word"):
+        read_table(table, **{"target": "y", "client": "ward", **how})
+    how |= {"keep": ["who"]} if role == "category" else {"as_category": ["who"]}
+    frame, columns = read_table(table, **{"target": "y", "client": "ward", **how})
+    (c,) = (c for c in columns.fit(frame).columns if c.name == "who")
+    assert c.levels == ("Yes", "no", "yes")
+    if role == "category":
+        with pytest.raises(ColumnProblems, match="are one word"):
+            read_table(table, "y", "ward", as_category=["who"])
+
+
 def test_federated_categories_are_those_of_pooled_rows(tmp_path):
     columns = hospitals()
     path = written(tmp_path / "heart.csv", {name: columns[name] for name in (*FULL, "ill", "hospital")})

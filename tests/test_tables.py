@@ -295,6 +295,21 @@ def test_codes_for_missing_cells_are_asked_about(code, kind):
     assert kept.features[-1].codes == ()
 
 
+@pytest.mark.parametrize("codes", [(-9, 0), (-9, -1), (-9, -1, 0), (999, -9), (-999, -99, 0), (999, -9, 0)])
+def test_several_codes_do_not_hide_each_other(codes):
+    """-9 and 0 among cholesterols of 180 to 334: neither lies near them, though each lies near the other."""
+    x = 180.0 + 7.0 * (np.arange(N) % 23)
+    for i, code in enumerate(codes):
+        x[i::9] = code
+    with pytest.raises(ColumnProblems) as caught:
+        read_table({**PLAIN, "lab": x}, "ill", "ward")
+    assert caught.value.cures["missing"] == [f"lab={code}" for code in codes]
+    how = {"missing": caught.value.cures["missing"], "impute": "median"}
+    frame, columns = read_table({**PLAIN, "lab": x}, "ill", "ward", **how)
+    (lab,) = (c for c in columns.fit(frame).columns if c.name == "lab")
+    assert lab.fill == np.median(x[~np.isin(x, codes)])
+
+
 @pytest.mark.parametrize(
     "x",
     [

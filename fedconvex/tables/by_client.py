@@ -6,6 +6,7 @@ wrote the row. All of it is counted by column and client.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.spelling import as_text
 
-__all__ = ["Places", "missing_code"]
+__all__ = ["Places", "missing_codes"]
 
 _CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0)  # that some write for missing cells
 _NEAR = {-9.0: 1, -1.0: 2, 0.0: 5}  # further ones, and of how many other values there must be
@@ -100,23 +101,28 @@ class Places:
         return "; ".join(said[:_SHOWN]) + more
 
 
-def missing_code(x: np.ndarray) -> float | None:
-    """Return the number that seems to stand for missing cells: a usual code that no other value is near; else None.
+def missing_codes(x: np.ndarray) -> list[float]:
+    """Return the numbers that seem to stand for missing cells: usual codes that no other value is near.
 
-    -9999, -999, -99, 999, 9999, 99999 where they lie further from all others than these from each other; -9, -1 and 0
-    where they are the least value, and further from the next one than twice the largest step among the lower half of
-    the others; asked from ten rows on.
+    -9999, -999, -99, 999, 9999, 99999 where they lie further from all others than these from each other, numbers that
+    may be codes themselves left aside; -9, -1 and 0, or several of them, where they are the least values, and further
+    from the next one than twice the largest step among the lower half of the others; asked from ten rows on.
 
-    >>> missing_code(np.array([0.0] * 5 + [180.0, 201.0, 230.0, 239.0, 250.0])), missing_code(np.arange(12.0))
-    (0.0, None)
+    >>> missing_codes(np.array([0.0] * 5 + [180.0, 201.0, 230.0, 239.0, 250.0])), missing_codes(np.arange(12.0))
+    ([0.0], [])
+    >>> missing_codes(np.array([999.0, -9.0, 0.0, -9.0, 0.0, 180.0, 201.0, 230.0, 239.0, 250.0]))
+    [999.0, -9.0, 0.0]
     """
     values = np.unique(x[~np.isnan(x)])
-    for code in _CODES:
-        rest = values[values != code]
-        if 0 < rest.size < values.size and np.abs(rest - code).min() > np.ptp(rest):
-            return code
-    if x.size < _ENOUGH or not values.size or values[0] not in _NEAR or values.size <= _NEAR[float(values[0])]:
-        return None
-    rest = values[1:]
-    steps = np.diff(rest[: max(2, -(-rest.size // 2))])
-    return float(values[0]) if rest[0] - values[0] > 2.0 * steps.max(initial=0.0) else None
+    others = values[~np.isin(values, [*_CODES, *_NEAR])]
+    spread = np.ptp(others) if others.size else np.inf
+    found = [code for code in _CODES if code in values and np.abs(others - code).min(initial=np.inf) > spread]
+    values = values[~np.isin(values, found)]
+    least = list(itertools.takewhile(_NEAR.__contains__, values.tolist()))
+    for j in range(len(least) if x.size >= _ENOUGH else 0, 0, -1):
+        rest = values[j:]
+        steps = np.diff(rest[: max(2, -(-rest.size // 2))])
+        many = rest.size >= max(_NEAR[code] for code in least[:j])
+        if many and rest[0] - least[j - 1] > 2.0 * steps.max(initial=0.0):
+            return found + least[:j]
+    return found

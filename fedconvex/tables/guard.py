@@ -14,9 +14,9 @@ import numpy as np
 
 from fedconvex.tables.frame import Frame, parsed_day, parsed_number
 from fedconvex.tables.problems import Trouble
-from fedconvex.tables.spelling import doubles
+from fedconvex.tables.spelling import alike, doubles
 
-__all__ = ["MOST_LEVELS", "giving_away", "oddly_written", "one_number", "sparse_giving_away", "suspicions"]
+__all__ = ["MOST_LEVELS", "giving_away", "oddly_written", "one_number", "one_word", "sparse_giving_away", "suspicions"]
 
 MOST_LEVELS = 50
 _ENOUGH = 10  # rows (of every class) below which perfect agreement may be chance
@@ -95,8 +95,9 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
         yield Trouble(name, f"constant: {kept[0]!r} in every row", "drop")
         return
     two = doubles(sorted(levels))
-    if two is not None:
-        yield Trouble(name, one_number(two), "")
+    similar = one_word(levels)
+    if two is not None or (meant and similar):
+        yield Trouble(name, one_number(two) if two is not None else similar, "")
     if meant or two is not None:
         return
     if all(map(_DATE.match, levels)):
@@ -111,12 +112,22 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     elif len(levels) > MOST_LEVELS:
         what = f"text with {len(levels):,} different values ({kept[0][:30]!r}, ...): more than {MOST_LEVELS}"
         yield Trouble(name, what, "drop")
+    elif similar:
+        yield Trouble(name, similar, "")
 
 
 def one_number(two: tuple[str, str]) -> str:
     """Return what to say of two names that are one number."""
     one, other = sorted(two)
     return f"{one!r} and {other!r} are one number: to be written alike if they are one name"
+
+
+def one_word(names: Iterable[str]) -> str:
+    """Return what to say of names that differ in the case of letters or in blanks only; "" if none do."""
+    two = alike(sorted(names))
+    return (
+        f"{two[0]!r} and {two[1]!r} are one word: to be written alike if they are one name" if two is not None else ""
+    )
 
 
 def oddly_written(cells: list[str]) -> str:

@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import among, bad, flag, wrong_type
-from fedconvex.tables.by_client import Places, missing_code
+from fedconvex.tables.by_client import Places, missing_codes
 from fedconvex.tables.columns import Column, Columns
 from fedconvex.tables.frame import Frame, cleared, is_truth, parsed_number
-from fedconvex.tables.guard import MOST_LEVELS, giving_away, oddly_written, one_number, sparse_giving_away, suspicions
+from fedconvex.tables.guard import (
+    MOST_LEVELS,
+    giving_away,
+    oddly_written,
+    one_number,
+    one_word,
+    sparse_giving_away,
+    suspicions,
+)
 from fedconvex.tables.problems import ColumnProblems, Trouble
 from fedconvex.tables.spelling import Names, as_text, doubles
 
@@ -311,8 +319,7 @@ def _code_troubles(frame: Frame, name: str, wishes: Wishes, places: Places) -> I
         if None in known.values() or len(known) > MOST_LEVELS:
             return
         cells = np.array([known[c] for c in cells.tolist()])
-    code = missing_code(cells) if cells.dtype.kind == "f" else None
-    if code is not None:
+    for code in missing_codes(cells) if cells.dtype.kind == "f" else ():
         where = places.words(cells == code)
         what = f"{code:g} in {int((cells == code).sum()):,} cells, and no other value near it" + (
             where and f" ({where})"
@@ -333,7 +340,7 @@ def _role_troubles(frame: Frame, name: str, role: str, wishes: Wishes) -> Iterat
         raise bad(f"{frame.origin}: weight", "be a column of numbers", f"text in column {name!r}")
 
 
-def _class_troubles(frame: Frame, name: str) -> Iterator[Trouble]:
+def _class_troubles(frame: Frame, name: str, guard: bool) -> Iterator[Trouble]:
     """Yield what speaks against text as classes."""
     kept = [c for c in frame.cells[name].tolist() if c is not None]
     odd, levels = oddly_written(kept), len(set(kept))
@@ -344,6 +351,8 @@ def _class_troubles(frame: Frame, name: str) -> Iterator[Trouble]:
     elif levels > MOST_LEVELS:
         what = f"text with {levels:,} different values ({kept[0][:30]!r}, ...), more than {MOST_LEVELS} classes"
         yield Trouble(name, what, "as_category", keep=False)
+    elif guard and (similar := one_word(set(kept))):
+        yield Trouble(name, f"{similar} (target column)", "as_category", keep=False)
 
 
 def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | None, list[Trouble]]:
@@ -354,7 +363,7 @@ def _target(frame: Frame, wishes: Wishes) -> tuple[np.ndarray | None, Column | N
     troubles = list(_role_troubles(frame, name, "target", wishes))
     cells = frame.cells[name]
     if cells.dtype.kind == "O" and name not in wishes.as_category:
-        troubles += _class_troubles(frame, name)
+        troubles += _class_troubles(frame, name, wishes.guard)
     if troubles:
         return None, Column(name, "target"), troubles
     if cells.dtype.kind == "f" and name not in wishes.as_category:

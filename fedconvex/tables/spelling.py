@@ -1,9 +1,10 @@
 """Names that are numbers: "1" and "1.0" are one name, however files, frames and people spell it.
 
 A number with digits and at most a point has one spelling, `spelt`: that of the shortest decimal, exact in any number of
-digits. Leading zeros and exponents are habits of identifiers ("007", "2E1"), so such cells stay as they are written;
-they are found by their number where no name is spelt like them, and two spellings of one number within a column are
-asked about (`doubles`).
+digits. So have truth values: TRUE of one program and true of another are Python's True. Leading zeros and exponents are
+habits of identifiers ("007", "2E1"), so such cells stay as they are written; they are found by their number where no
+name is spelt like them. Two spellings of one number within a column (`doubles`), and names that differ in the case of
+their letters only (`alike`), are asked about.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Names", "all_differ", "as_text", "doubles", "merged", "number_of", "spelt"]
+__all__ = ["Names", "alike", "all_differ", "as_text", "doubles", "merged", "number_of", "spelt"]
 
 _PLAIN = re.compile(r"[+-]?(?=[.]?[0-9])(?:0|[1-9][0-9]*)?(?:[.][0-9]*)?")
 _NUMBER = re.compile(r"[+-]?(?=[.]?[0-9])[0-9]*(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]{1,3})?")
 _GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # 54,053 is 54053 to some
 EXACT = 2.0**53  # largest whole number up to which all are doubles
+_TRUTH = {"true": "True", "false": "False"}
 _LONG = 1e22  # whole numbers from here on are written with an exponent
 
 
@@ -36,13 +38,13 @@ def as_text(value: Any) -> str:
 
 
 def spelt(cell: str) -> str:
-    """Return the one spelling of a cell that is a plain number, and any other cell as it is.
+    """Return the one spelling of a cell that is a plain number or a truth value, and any other cell as it is.
 
-    >>> [spelt(cell) for cell in ("1", "1.0", "+1.", "-0.50", "007", "2E1", "12345678901234567890.0", "1,5", "f")]
-    ['1', '1', '1', '-0.5', '007', '2E1', '12345678901234567890', '1,5', 'f']
+    >>> [spelt(cell) for cell in ("1", "1.0", "+1.", "-0.50", "007", "2E1", "12345678901234567890.0", "1,5", "TRUE")]
+    ['1', '1', '1', '-0.5', '007', '2E1', '12345678901234567890', '1,5', 'True']
     """
     if _PLAIN.fullmatch(cell) is None:
-        return cell
+        return _TRUTH.get(cell.lower(), cell)
     whole, _, part = cell.lstrip("+-").partition(".")
     part = part.rstrip("0")
     sign = "-" if cell[0] == "-" and (part or whole.strip("0")) else ""
@@ -93,6 +95,20 @@ def doubles(names: Iterable[str]) -> tuple[str, str] | None:
         number = number_of(name)
         if number is not None and first.setdefault(number, name) != name:
             return first[number], name
+    return None
+
+
+def alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two different names that differ in the case of letters and in blanks only, or None.
+
+    >>> alike(["no", "Yes", "yes"]), alike(["type 1", "Type1"]), alike(["a", "b"])
+    (('Yes', 'yes'), ('type 1', 'Type1'), None)
+    """
+    first: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        plain = "".join(name.casefold().split())
+        if first.setdefault(plain, name) != name:
+            return first[plain], name
     return None
 
 
