@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Moved", "attach"]
+__all__ = ["Moved", "attach", "homes"]
+
+
+def homes(file: str | Path) -> dict[str, str]:
+    """Return the modules of the names that a package's file imports for type checkers."""
+    import ast
+
+    imports = [node for node in ast.walk(ast.parse(Path(file).read_bytes())) if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names if node.level == 0}
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -18,20 +24,19 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
     What type checkers read is read here once more, so every name is listed in one place.
     """
-    imports = [node for node in ast.walk(ast.parse(Path(file).read_bytes())) if isinstance(node, ast.ImportFrom)]
-    home = {alias.name: node.module for node in imports for alias in node.names if node.level == 0}
+    home = homes(file)
 
     def load(name: str) -> Any:
-        if home.get(name) is None:
+        if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(str(home[name])), name)
+        value = getattr(import_module(home[name]), name)
         vars(import_module(package))[name] = value
         return value
 
     return load, lambda: sorted({*vars(import_module(package)), *home})
 
 
-class Moved(MetaPathFinder, Loader):
+class Moved:
     """Imports of modules by the names that they had: the module itself, where it stands now."""
 
     def __init__(self, homes: Callable[[], dict[str, str]]) -> None:
@@ -40,7 +45,8 @@ class Moved(MetaPathFinder, Loader):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """Return how to import a module that was moved."""
         mine = fullname.startswith("fedconvex.") and not fullname.startswith("fedconvex.families")
-        return ModuleSpec(fullname, self) if mine and fullname in self._homes() else None
+        loader: Any = self  # no `Loader`: importing that class takes longer than all else here
+        return ModuleSpec(fullname, loader) if mine and fullname in self._homes() else None
 
     def create_module(self, spec: ModuleSpec) -> Any:
         """Return the module where it stands now; what it says of itself stays."""

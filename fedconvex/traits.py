@@ -26,6 +26,7 @@ __all__ = [
     "problem_traits",
     "sent_apart",
     "sent_by_place",
+    "stopping",
     "traits_of",
 ]
 
@@ -94,6 +95,7 @@ class Traits(NamedTuple):
     by_round: bool = (
         True  # whether rounds may depend on their number too: decaying steps, turns that are not in the state
     )
+    random_steps: LocalSteps | None = None  # in the place of `local` where their number is drawn: ``steps`` are means
 
     @property
     def averages(self) -> bool:
@@ -115,6 +117,38 @@ def traits_of(method: Any, problem: Any) -> Traits:
     """Return what a method declares about its rounds on a problem, or that nothing is known."""
     known = callable(getattr(method, "traits", None)) and not isinstance(method, type)
     return method.traits(problem) if known else Traits()
+
+
+def stopping(t: Traits, local: LocalSteps, chance: float) -> Traits:
+    """Return the traits of clients that stop after each of their local steps with some chance.
+
+    They take 1/chance steps on average. With chance 1 it is one step, and nothing is drawn for it.
+
+    Parameters
+    ----------
+    t : Traits
+        What else is known.
+    local : LocalSteps
+        What their steps are; how many is not asked.
+    chance : float
+        In (0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.traits import LocalSteps, Traits, stopping
+    >>> n = np.array([4, 4])
+    >>> step = LocalSteps(0.1, np.ones(2), n, n, False, True, True, np.ones(2))
+    >>> some, one = (stopping(Traits(drawn=()), step, chance) for chance in (0.25, 1.0))
+    >>> some.random_steps.steps.tolist(), some.local, some.drawn
+    ([4.0, 4.0], None, ('steps',))
+    >>> one.local.equal_steps, one.random_steps, one.deterministic
+    (1, None, True)
+    """
+    if chance == 1.0:
+        return t._replace(local=local._replace(steps=np.ones(local.steps.shape, dtype=np.int64)), random_steps=None)
+    means = np.full(local.steps.shape, 1.0 / chance)
+    return t._replace(local=None, random_steps=local._replace(steps=means), drawn=(*t.drawn, "steps"))
 
 
 class ProblemTraits(NamedTuple):

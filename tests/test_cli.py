@@ -16,11 +16,13 @@ import fedconvex
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex._progress import progress_line
 from fedconvex.cli import main
-from fedconvex.cli.arguments import LOSSES, METHODS, PARTITIONS
+from fedconvex.cli.arguments import PARTITIONS
 from fedconvex.constants.default_steps import top_eigenvalue_bound
 from fedconvex.datasets import load_bundled, partition_dirichlet
 from fedconvex.datasets.bundled import BUNDLED
 from fedconvex.models import LinearModel
+from fedconvex.registry import losses
+from fedconvex.registry import methods as registered
 from fedconvex.verify import checks
 
 FAST = ["--rounds", "30"]
@@ -358,7 +360,7 @@ def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
         (["solve", "nowhere.csv"], "DATA must be a file, or one of breast_cancer"),
         (["solve", "."], "a folder"),
         (["solve", "--loss", "huber"], "--loss must be one of squared, logistic"),
-        (["solve", "--method", "magic"], "--method must be one of fedavg"),
+        (["solve", "--method", "magic"], "--method must be one of afl, "),
         (["solve", "--step-size", "-1"], "--step-size must be positive and finite; got -1.0"),
         (["solve", "--step-size", "nan"], "--step-size must be positive and finite; got nan"),
         (["solve", "--step-size", "big"], "--step-size must be a number; got 'big'"),
@@ -637,11 +639,11 @@ def test_list_names_everything(capsys):
         assert re.search(rf"^    {name} +{re.escape(theorem.title[:20])}", out, re.MULTILINE), name
     assert max(map(len, out.splitlines())) <= 120
     assert re.search(r"^    VerticalAcceleratedGradient +Nesterov's", out, re.MULTILINE)  # longer than its column
-    assert all(f"--method {name}" in re.sub(r"\s+", " ", out) for name in METHODS)  # two names of MOCHA among them
+    assert all(f"--method {name}" in re.sub(r"\s+", " ", out) for name in registered())  # two names of MOCHA among them
 
 
 def test_names_of_options_exist_in_the_library():
-    for name in [*LOSSES.values(), *METHODS.values()]:
+    for name in [*losses().values(), *(m.cls for m in registered().values())]:
         assert hasattr(fedconvex, name) or hasattr(fedconvex.methods, name)
     for name in PARTITIONS:
         assert hasattr(fedconvex.datasets, f"partition_{name}")

@@ -5,9 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from fedconvex.cli.arguments import PROXIMAL, Refused
+from fedconvex.cli.method import _TOLD
+from fedconvex.cli.parser import Refused
 from fedconvex.cli.penalty import penalty
 from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Simplex
+from fedconvex.registry import methods
+
+PROXIMAL = [name for name, method in methods().items() if method.penalised and name in _TOLD]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_the_intercept_is_free_unless_it_is_asked_for(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--method", "scaffold"), "--method with --penalty must be one of proximal-fedsgd, fedmid, feddualavg, fista"),
+        (("--method", "scaffold"), "--method with --penalty must be one of feddualavg, fedmid, fedprox, "),
         (("--method", "fista", "--local-steps", "2"), "--method fista must come without --local-steps"),
         (("--local-steps", "2"), "--method proximal-fedsgd must come without --local-steps"),
         (("--method", "fista", "--participation", "0.5"), "--method fista must come without --participation"),

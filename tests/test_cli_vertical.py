@@ -123,7 +123,7 @@ def test_a_target_of_numbers(capsys, files):
         ),
         (
             [*JOINED, "--method", "scaffold"],
-            "--method scaffold must be one of vertical-accelerated, vertical-gd, vertical-newton-cg, fedbcd",
+            "--method scaffold must be one of fedbcd, vertical-accelerated, vertical-gd, vertical-newton-cg",
         ),
         ([*JOINED, "--l2", "0"], "--l2 must be positive"),
         ([*JOINED, "--client", "town"], "--client must be left out with --on"),

@@ -11,7 +11,7 @@ import pytest
 
 from fedconvex import cli
 from fedconvex.cli import main
-from fedconvex.cli.arguments import CRASHED, FAILED, INCONCLUSIVE, OK
+from fedconvex.cli.parser import CRASHED, FAILED, INCONCLUSIVE, OK
 from fedconvex.verify import suite
 
 
@@ -72,7 +72,7 @@ def test_a_crash_is_not_a_violation(monkeypatch, capsys):
 
 def test_statuses_differ():
     names = ("OK", "FAILED", "USER", "DIVERGED", "INCONCLUSIVE", "CRASHED", "INTERRUPTED")
-    assert len({getattr(cli.arguments, name) for name in names}) == len(names)
+    assert len({getattr(cli.parser, name) for name in names}) == len(names)
 
 
 @pytest.mark.slow

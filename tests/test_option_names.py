@@ -11,8 +11,8 @@ import pytest
 
 import fedconvex
 from fedconvex.cli import _parser
-from fedconvex.cli.arguments import METHODS, NAMED
 from fedconvex.cli.wording import _RUN, spoken
+from fedconvex.registry import class_named, methods
 
 pytestmark = pytest.mark.anywhere
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
@@ -52,14 +52,12 @@ def test_all_options_in_all_texts_exist():
 
 def test_messages_of_the_library_become_options_that_exist():
     """Fields of methods are options or --set FIELD; arguments of run are options, or stay what they are."""
-    import fedconvex.methods as methods
-
-    for name, kind in METHODS.items():
-        fields = getattr(methods, kind).__dataclass_fields__
+    for name, method in methods().items():
+        fields = class_named(name).__dataclass_fields__
         for field in fields:
-            said = spoken(f"{kind}.{field} must be positive; got -1")
+            said = spoken(f"{method.cls}.{field} must be positive; got -1")
             assert not unknown(said), said
-            if said.startswith("--set ") and name in NAMED:
+            if said.startswith("--set ") and not method.family:
                 assert said.split()[1] in fields
     solve = next(p for p in parsers() if p.prog.endswith(" solve"))
     options = {o for a in solve._actions for o in a.option_strings}

@@ -25,9 +25,10 @@ from fedconvex._check import among, bad, function, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules, out_of_time, run_cell
+from fedconvex.bench.pooled import FITS
 from fedconvex.bench.problems import Case, digest
 from fedconvex.bench.referee import Referee
-from fedconvex.bench.solvers import BUILTIN, Solver, made_of, named, of_target
+from fedconvex.bench.solvers import Solver, built_in, made_of, named, of_target
 from fedconvex.bench.suites import data_cases, suite
 from fedconvex.sweeps.parts import alone_in, carried_out, read_answers
 
@@ -153,7 +154,13 @@ def _board(
 def chosen(solvers: Sequence[Any], against: Sequence[str] | str | None, steps: str) -> tuple[Solver, ...]:
     """Return the solvers that take part, each once and by a name of its own."""
     among("bench: steps", steps, ("theory", "tuned", "both"))
-    words = BUILTIN if isinstance(against, str) and against == "all" else DEFAULT if against is None else against
+    words: Any = (
+        [*built_in(), *FITS]
+        if isinstance(against, str) and against == "all"
+        else DEFAULT
+        if against is None
+        else against
+    )
     words = items("bench: against", [words] if isinstance(words, str) else words)
     given_solvers = items("bench: solvers", [solvers] if isinstance(solvers, str) else solvers)
     out: list[Solver] = []

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps, usua
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.traits import traits_of
 
-__all__ = ["BUILTIN", "Arrays", "Ready", "Solver", "named", "passes_per_round"]
+__all__ = ["Arrays", "Ready", "Solver", "built_in", "named", "passes_per_round"]
 
 
 IMPORT_SECONDS = 300.0  # that importing somebody's module may take
@@ -124,7 +125,7 @@ class Solver:
 def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -> tuple[dict[str, Any], str]:
     """Return all settings of a class, step sizes among them, and where these come from."""
     known = {f.name: f for f in fields(cls)} if is_dataclass(cls) else {}
-    needed = {n for n, f in known.items() if f.init and f.default is f.default_factory is MISSING} - settings.keys()
+    needed = {n for n, f in known.items() if _required(f)} - settings.keys()
     if {"step_size", "domain_step_size"} <= needed:
         settings["step_size"], settings["domain_step_size"], words = saddle_steps(problem)
     elif "step_size" in needed or ("step_size" in known and "proximal_mu" in settings and "solver" not in settings):
@@ -155,37 +156,40 @@ def _function_step(problem: Any) -> float:
 
 # ---------------------------------------------------------------- by name
 
-_SETTINGS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    "fedsgd": ("FedSGD", {}, (ONE_MODEL,)),
-    "fedavg": ("FedAvg", {"local_steps": 5}, (ONE_MODEL,)),
-    "fedavg-batch": ("FedAvg", {"local_steps": 5, "batch_size": 5, "shrink": True}, (ONE_MODEL,)),
-    "fedavg-sampled": ("FedAvg", {"local_steps": 5, "participation": 0.5}, (ONE_MODEL,)),
-    "fedavg-momentum": ("FedAvg", {"local_steps": 5, "server": methods.ServerSGD(momentum=0.9)}, (ONE_MODEL,)),
-    "fedadam": ("FedAvg", {"local_steps": 5, "server": methods.ServerAdam()}, (ONE_MODEL,)),
-    "fedyogi": ("FedAvg", {"local_steps": 5, "server": methods.ServerYogi()}, (ONE_MODEL,)),
-    "fedadagrad": ("FedAvg", {"local_steps": 5, "server": methods.ServerAdagrad()}, (ONE_MODEL,)),
-    "scaffold": ("SCAFFOLD", {"local_steps": 5}, (ONE_MODEL,)),
-    "fedprox": ("FedProx", {"local_steps": 5, "proximal_mu": 0.1}, (ONE_MODEL,)),
-    "fedsam": ("FedSAM", {"local_steps": 5}, (ONE_MODEL,)),
-    "radfed": ("RADFed", {"local_steps": 5}, (ONE_MODEL,)),
-    "fsvrg": ("FSVRG", {}, (ONE_MODEL,)),
-    "progressive-hedging": ("ProgressiveHedging", {}, (ONE_MODEL,)),
-    "fedmid": ("FedMiD", {"local_steps": 5}, (ONE_MODEL,)),
-    "feddualavg": ("FedDualAvg", {"local_steps": 5}, (ONE_MODEL,)),
-    "gd": ("GradientDescent", {}, (ONE_MODEL,)),
-    "fista": ("FISTA", {}, (ONE_MODEL,)),
-    "sgd": ("SGD", {"steps": 50, "batch_size": 5}, (ONE_MODEL,)),
-    "svrg": ("SVRG", {"inner_steps": 500}, (ONE_MODEL,)),
-    "afl": ("AFL", {}, (WORST_DOMAIN,)),
-    "optimistic-afl": ("OptimisticAFL", {}, (WORST_DOMAIN,)),
-    "agnosticfedavg": ("AgnosticFedAvg", {"local_steps": 5}, (WORST_DOMAIN,)),
-    "mocha": ("MOCHA", {}, (PER_TASK, LEARNED)),
-    "mocha-dropped": ("MOCHA", {"drop": 0.3}, (PER_TASK, LEARNED)),
-    "cocoa": ("CoCoA", {}, (PER_TASK,)),
-    "jointmocha": ("JointMOCHA", {}, (LEARNED,)),
-    "minibatch-sdca": ("MiniBatchSDCA", {"batch_size": 10}, (PER_TASK,)),
-}
-BUILTIN = (*_SETTINGS, *pooled.FITS)
+
+@cache
+def built_in() -> dict[str, tuple[type, Mapping[str, Any], tuple[str, ...]]]:
+    """Return class, settings and aims of the package's methods by name, as they declare them.
+
+    ``benchmarks`` names settings; without it a method of one model goes by its name on the command line, unless it
+    must be given more than steps. ``aims`` says what it minimises where ``learns`` does not.
+    """
+    found: dict[str, tuple[type, Mapping[str, Any], tuple[str, ...]]] = {}
+    for name in methods.__all__:
+        cls = getattr(methods, name)
+        if isinstance(cls, type) and (hasattr(cls, "local") or hasattr(cls, "round")):
+            for title, settings in _benchmarks(cls).items():
+                found[title] = cls, settings, aims_of(cls)
+    return found
+
+
+def _benchmarks(cls: type) -> Mapping[str, Mapping[str, Any]]:
+    """Return the settings that a method is compared with, by name."""
+    if hasattr(cls, "benchmarks"):
+        return dict(cls.benchmarks)
+    name, needed = getattr(cls, "command", ""), {f.name for f in fields(cls) if _required(f)}
+    fits = isinstance(name, str) and name and aims_of(cls) == (ONE_MODEL,)
+    return {name: {}} if fits and needed <= {"step_size"} else {}
+
+
+def _required(f: Any) -> bool:
+    return f.init and f.default is f.default_factory is MISSING
+
+
+def aims_of(cls: Any) -> tuple[str, ...]:
+    """Return what a method minimises: what it declares, or all that ``learns`` allows."""
+    learns = getattr(cls, "learns", (ONE_MODEL_LEARNT,))
+    return tuple(getattr(cls, "aims", (a for a, kind in _LEARNT.items() if kind in learns and a != WORST_DOMAIN)))
 
 
 def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = None) -> Solver:
@@ -194,7 +198,7 @@ def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = N
     Parameters
     ----------
     name : str
-        One of `BUILTIN`, or module:attribute of a class, a method with its settings, or a function.
+        One of `built_in`, a pooled one, or module:attribute of a class, a method with its settings, or a function.
     tuned : bool
         Search for its step size, at a cost that counts.
     settings : mapping, optional
@@ -217,12 +221,14 @@ def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = N
     tuned, more = flag("bench: tuned", tuned), dict(settings or {})
     if name in pooled.FITS:
         return Solver(name, pooled.FITS[name], "pooled")
-    if name in _SETTINGS:
-        cls, given, aims = _SETTINGS[name]
+    if name in built_in():
+        cls, given, aims = built_in()[name]
         title = name + (", tuned" if tuned else "")
-        return Solver(title, getattr(methods, cls), "class", given | more, aims, tuned=tuned)
+        return Solver(title, cls, "class", {**given, **more}, aims, tuned=tuned)
     if ":" not in name:
-        raise bad("bench: solver", "be one of " + ", ".join(BUILTIN) + ", or module:attribute", repr(name))
+        raise bad(
+            "bench: solver", "be one of " + ", ".join([*built_in(), *pooled.FITS]) + ", or module:attribute", repr(name)
+        )
     with OwnProcess(_describe, name.encode(), IMPORT_SECONDS) as process:
         try:
             found = process.next()
@@ -265,7 +271,7 @@ def of_target(target: Any, name: str = "", tuned: bool = False, settings: Mappin
     title = name or getattr(target, "__name__", type(target).__name__)
     if hasattr(target, "init") and (hasattr(target, "local") or hasattr(target, "round")):
         learns = getattr(target, "learns", (ONE_MODEL_LEARNT,))
-        aims = tuple(a for a, kind in _LEARNT.items() if kind in learns)
+        aims = tuple(getattr(target, "aims", (a for a, kind in _LEARNT.items() if kind in learns)))
         return Solver(title, target, "class", dict(settings or {}), aims, True, tuned)
     if hasattr(target, "fit_to"):
         return Solver(title, target, "pooled", {}, own=True)
@@ -316,24 +322,14 @@ def passes_per_round(method: Any, problem: Any) -> float:
     """
     if hasattr(method, "gradient_passes"):
         return float(method.gradient_passes(problem))
-    name, fed = type(method).__name__, problem.federation
-    whole = {"GradientDescent": 1.0, "FISTA": 1.0, "AFL": 1.0, "OptimisticAFL": 1.0}
-    if type(method).__module__.startswith("fedconvex."):
-        if name in whole:
-            return whole[name]
-        if name == "SGD":
-            return method.steps * method.batch_size / fed.n
-        if name == "SVRG":
-            return 1.0 + 2.0 * method.inner_steps * method.batch_size / fed.n
-        if name in ("MOCHA", "JointMOCHA"):
-            work = getattr(method, "work", method)
-            return float(work.epochs) if isinstance(work.epochs, float) and work.clock is None else math.nan
+    fed = problem.federation
     t = traits_of(method, problem)
-    if t.local is None:
+    local = t.random_steps if t.local is None else t.local
+    if local is None:
         return math.nan
-    rows = np.asarray(t.local.steps * np.minimum(t.local.batch_size, t.local.sizes), dtype=float)
+    rows = np.asarray(local.steps * np.minimum(local.batch_size, local.sizes), dtype=float)
     if t.controls is not None and t.controls.option == 1:
-        rows = rows + t.local.sizes
+        rows = rows + local.sizes
     shares = {"everyone": np.ones(fed.K), "uniform": np.full(fed.K, t.participants / fed.K)}
     shares["proportional"] = t.participants * problem.weights
     return float(shares[t.sampling] @ rows / fed.n) if t.sampling in shares else math.nan

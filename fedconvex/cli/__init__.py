@@ -14,22 +14,30 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedconvex import __version__
-from fedconvex.cli import bench, compare, conform, listing, predict, reproduce, solve, sweep, verify, warm
-from fedconvex.cli.arguments import CRASHED, OK, USER, Parser, Refused, Terminated, stopped
-from fedconvex.cli.output import say
-from fedconvex.cli.wording import spoken
+from fedconvex.cli.parser import CRASHED, OK, USER, Parser, Refused, Terminated, stopped
 
 __all__ = ["main"]
 
-COMMANDS = (solve, sweep, compare, predict, verify, bench, conform, reproduce, listing, warm)  # in the order of --help
+COMMANDS = {  # what each does, in the order of --help; its file has its name
+    "solve": "fit a model to federated data, with a certified distance to the optimum",
+    "sweep": "run a method over a grid of settings and seeds, and keep all traces as one table",
+    "compare": "whether clients should join: one model, a fair one, one per client, or every client alone",
+    "predict": "predict new rows with a saved model",
+    "verify": "check published theorems against what runs do, and against the exact worst case",
+    "bench": "compare solvers, your own among them, by certified gaps: rounds, floats, passes and seconds",
+    "conform": "find out which published algorithm an implementation computes",
+    "reproduce": "run an experiment from the literature again, beside the theory, and check its claims",
+    "list": "list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
+    "warm": "compile what methods need, before it is needed: for images and clusters",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # terminals that lack a character
     args, heard = argparse.Namespace(status=OK), threading.Event()
     try:
-        _parser().parse_args(argv, args)
+        given = sys.argv[1:] if argv is None else list(argv)
+        _parser(given[0] if given else "").parse_args(given, args)
         with _listening(heard), warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             args.status = args.command(args)
@@ -91,23 +100,31 @@ def _listening(heard: threading.Event) -> Iterator[None]:
 
 def _interrupted(args: argparse.Namespace, stop: KeyboardInterrupt) -> int:
     word, status = stopped(stop)
-    say(f"fedconvex: {word}: {_saved(args)}", sys.stderr)
+    _say(f"fedconvex: {word}: {_saved(args)}")
     return status
 
 
 def _failed(error: Exception) -> int:
     """Say what was wrong with the input, or show where the program failed."""
     if isinstance(error, (Refused, ValueError, TypeError, OSError, ImportError, MemoryError)):
-        say(f"fedconvex: error: {_one_line(error)}", sys.stderr)
+        _say(f"fedconvex: error: {_one_line(error)}")
         return USER
-    say("".join(traceback.format_exception(error)), sys.stderr)
-    say(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above", sys.stderr)
+    import traceback
+
+    _say("".join(traceback.format_exception(error)))
+    _say(f"fedconvex: internal error: {_one_line(error)}: please report it with the lines above")
     return CRASHED
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
     """Print a warning in one line, without the place in the source."""
-    say(f"fedconvex: warning: {' '.join(str(message).split())}", sys.stderr)
+    _say(f"fedconvex: warning: {' '.join(str(message).split())}")
+
+
+def _say(text: str) -> None:
+    from fedconvex.cli.output import say  # NumPy is loaded with it
+
+    say(text, sys.stderr)
 
 
 def _silence() -> None:
@@ -119,6 +136,8 @@ def _silence() -> None:
 
 
 def _one_line(error: BaseException) -> str:
+    from fedconvex.cli.wording import spoken
+
     if hasattr(error, "command_line"):  # several lines, one a column
         return "\n".join(map(spoken, str(error.command_line).splitlines()))
     if isinstance(error, MemoryError):
@@ -139,15 +158,29 @@ def _saved(args: argparse.Namespace) -> str:
     return f"{checkpoint} holds the run as of a few seconds ago; repeat the command to resume it"
 
 
-def _parser() -> argparse.ArgumentParser:
+class _Described(NamedTuple):
+    """Where a command adds its parser, with what it does."""
+
+    commands: Any
+    help: str
+
+    def add_parser(self, name: str, **settings: Any) -> Any:
+        return self.commands.add_parser(name, help=self.help, **settings)
+
+
+def _parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of all commands; of one only where it is named: the others are not loaded then."""
     parser = Parser(
         prog="fedconvex",
-        allow_abbrev=False,
         description="Convex federated optimisation, solved exactly and certified.",
         epilog="Start with: fedconvex solve",
     )
     parser.add_argument("--version", action="version", version=f"fedconvex {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in COMMANDS:
-        module.add_parser(commands)
+    for name, words in COMMANDS.items():
+        if command in (None, name):
+            file = "listing" if name == "list" else name
+            import_module(f"{__name__}.{file}").add_parser(_Described(commands, words))
+        else:
+            commands.add_parser(name, help=words)
     return parser

@@ -5,35 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from fedconvex._check import bad, real, whole
-from fedconvex.families import declared
+from fedconvex.cli.parser import Refused
+from fedconvex.registry import losses, method_names
 
 __all__ = [
-    "CRASHED",
-    "DIVERGED",
-    "ENDED",
-    "FAILED",
-    "INCONCLUSIVE",
-    "INTERRUPTED",
-    "LOSSES",
-    "METHODS",
-    "NAMED",
-    "OF_FAMILIES",
-    "OK",
     "PARTITIONS",
-    "PROXIMAL",
-    "USER",
-    "VERTICAL",
-    "Parser",
-    "Refused",
-    "Terminated",
     "add_columns",
     "add_data",
     "add_owners",
     "add_problem",
     "add_reading",
+    "by_owners",
+    "check_owners",
     "choice",
     "count",
     "loss_name",
@@ -43,79 +29,9 @@ __all__ = [
     "separator",
 ]
 
-LOSSES = {
-    "squared": "Squared",
-    "logistic": "Logistic",
-    "softmax": "Softmax",
-    "hinge": "Hinge",
-    "smoothed-hinge": "SmoothedHinge",
-    "exponential": "Exponential",
-}
-PROXIMAL = {"proximal-fedsgd": "ProximalFedSGD", "fedmid": "FedMiD", "feddualavg": "FedDualAvg", "fista": "FISTA"}
-METHODS = {"fedavg": "FedAvg", "fedsgd": "FedSGD", "scaffold": "SCAFFOLD", "gd": "GradientDescent", "sgd": "SGD"}
-METHODS |= PROXIMAL  # those that know penalties
-NAMED = {  # built from their own fields, --set gives the rest
-    "fedprox": "FedProx",
-    "fedsam": "FedSAM",
-    "radfed": "RADFed",
-    "svrg": "SVRG",
-    "fsvrg": "FSVRG",
-    "progressive-hedging": "ProgressiveHedging",
-    "proximal-gradient": "ProximalGradient",
-    "afl": "AFL",
-    "optimistic-afl": "OptimisticAFL",
-    "agnosticfedavg": "AgnosticFedAvg",
-    "approxfedavg": "ApproxFedAvg",
-    "softmaxfedavg": "SoftmaxFedAvg",
-}
-VERTICAL = {  # one model over columns of several owners: --on ID
-    "vertical-accelerated": "VerticalAcceleratedGradient",
-    "vertical-gd": "VerticalGradientDescent",
-    "vertical-newton-cg": "VerticalNewtonCG",
-    "fedbcd": "FedBCD",
-}
-OF_FAMILIES = {name: made for family in declared().values() for name, made in family.methods.items()}
-METHODS |= NAMED | OF_FAMILIES | VERTICAL
+# What means nothing with --on.
+REFUSED = ("client", "clients", "partition", "domain", "weight", "weights", "penalty", "preprocessing")
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters
-
-OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: whoever is asked to end ends its workers, keeps what is finished and says so, as by Ctrl-C."""
-
-
-def stopped(by: KeyboardInterrupt) -> tuple[str, int]:
-    """Return the word for what stopped a command, and its exit status."""
-    return ("ended", ENDED) if isinstance(by, Terminated) else ("interrupted", INTERRUPTED)
-
-
-class Refused(Exception):
-    """A bad argument; not a ValueError, which argparse would replace by a message of its own."""
-
-
-class _Once(argparse.Action):
-    """Store a value; an option given twice is a mistake, and which one counts a guess."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        given = namespace.__dict__.setdefault("given", set())
-        if option_string is not None and self.dest in given:
-            raise Refused(str(bad(option_string, "be given once", "it again", "keep one")))
-        given.add(self.dest)
-        setattr(namespace, self.dest, values)
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors are one line in the style of the house, and options that take one value are given once."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        for name in (None, "store"):
-            self.register("action", name, _Once)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what `main` prints."""
-        raise Refused(f"{message} (see {self.prog} --help)")
 
 
 @contextmanager
@@ -175,8 +91,8 @@ def choice(name: str, names: Sequence[str]) -> Callable[[str], str]:
 def loss_name(text: str) -> str:
     """Read one of the losses, or the import path module:Class of another."""
     module, _, attribute = text.partition(":")
-    if text not in LOSSES and not (attribute.isidentifier() and all(p.isidentifier() for p in module.split("."))):
-        raise Refused(str(bad("--loss", "be one of " + ", ".join(LOSSES) + ", or module:Class", repr(text))))
+    if text not in losses() and not (attribute.isidentifier() and all(p.isidentifier() for p in module.split("."))):
+        raise Refused(str(bad("--loss", "be one of " + ", ".join(losses()) + ", or module:Class", repr(text))))
     return text
 
 
@@ -241,6 +157,32 @@ def add_owners(add: Any) -> None:
     add("--owner-of-target", metavar="OWNER", help="whose table must have the target (with --on)")
 
 
+def by_owners() -> list[str]:
+    """Return the names of the methods for columns of several owners."""
+    return method_names(learns="VERTICAL_MODEL")
+
+
+def check_owners(args: argparse.Namespace, refused: Sequence[str] = REFUSED) -> None:
+    """Refuse options, and what means nothing for owners of columns, before anything is read."""
+    given = vars(args).get("given", set())
+    away = sorted(name for name in refused if name in given) if args.on is not None or refused != REFUSED else []
+    if away:
+        option, with_on = away[0].replace("_", "-"), "with" if args.on is not None else "without"
+        raise bad(f"--{option}", f"be left out {with_on} --on", f"--{option}", "leave it out")
+    if args.on is None:
+        if len(args.data) > 1:
+            cure = "pass --on ID for tables of several owners over the same rows"
+            raise bad("DATA", "be one file", ", ".join(args.data), cure)
+        for name, got in (("--owner-of-target", args.owner_of_target), ("--method", args.method)):
+            if got is not None and (name != "--method" or got in by_owners()):
+                raise bad(f"{name} {got}", "come with --on ID and a table of every owner", "no --on")
+        return
+    if len(args.data) < 1:
+        raise bad("--on", "come with a table of every owner", "none", "fedconvex solve bank.csv shop.csv --on ID")
+    if args.target is None:
+        raise bad("--on", "come with the column to predict", "none", "pass --target COL")
+
+
 def add_columns(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how columns are read and what becomes of them."""
     add = parser.add_argument_group("columns (names with commas between them, or the option again)").add_argument
@@ -284,7 +226,7 @@ def add_problem(parser: argparse.ArgumentParser) -> Any:
     """Add the options that make data a problem; return their group."""
     group = parser.add_argument_group("problem")
     add = group.add_argument
-    names = ", ".join(LOSSES)
+    names = ", ".join(losses())
     add("--loss", type=loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
     add("--l2", type=number("--l2", low=0.0), default=0.01, metavar="L2", help="ridge weight; default 0.01")
     add(

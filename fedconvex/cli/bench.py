@@ -7,8 +7,9 @@ import textwrap
 from typing import Any
 
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import FAILED, OK, Refused, count, number, stopped
+from fedconvex.cli.arguments import count, number
 from fedconvex.cli.output import fill, fits, say, writing
+from fedconvex.cli.parser import FAILED, OK, Refused, stopped
 
 __all__ = ["add_parser"]
 
@@ -17,9 +18,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "bench",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="compare solvers, your own among them, by certified gaps: rounds, floats, passes and seconds",
         description=textwrap.dedent("""\
             Run solvers on the problems of a suite, and say what each target of the certified gap costs them.
 

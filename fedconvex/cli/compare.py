@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import LOSSES, OK, Refused, add_columns, add_owners, choice, count, number, partition
+from fedconvex.cli.arguments import add_columns, add_owners, check_owners, choice, count, number, partition
 from fedconvex.cli.data import raw
 from fedconvex.cli.output import fill, fits, say, writing
+from fedconvex.cli.parser import OK, Refused
 from fedconvex.cli.summary import plain
-from fedconvex.cli.vertical import check_owners, compared
+from fedconvex.comparison import models
 
 if TYPE_CHECKING:
     from fedconvex.comparison import Comparison
@@ -24,17 +25,14 @@ _OF_CLIENTS = (  # what means nothing for owners of columns
     "client", "clients", "partition", "domain", "methods", "test_size", "local_steps", "rounds", "gap", "min_rows",
     "report",
 )  # fmt: skip
-METHODS = "pooled, fedavg, fedprox, scaffold, fedsgd, afl, mocha, mean-regularised, boosting"
-KNOWN = ("squared", "logistic", "softmax")  # losses with a curvature, and probabilities of classes
+METHODS = ", ".join(name for name in models.METHODS if name not in ("base rate", "alone"))
 
 
 def add_parser(commands: Any) -> None:
     """Add the command."""
     compare = commands.add_parser(
         "compare",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="whether clients should join: one model, a fair one, one per client, or every client alone",
         description=textwrap.dedent("""\
             Compare one model for all clients, one that is fair to the worst, models per client, and every client
             alone, on rows of every client that were held out before anything was fitted.
@@ -64,7 +62,7 @@ def add_parser(commands: Any) -> None:
     add_columns(compare)
     add = compare.add_argument_group("comparison").add_argument
     add("--methods", metavar="M", help=f"some of {METHODS}, with commas; default all but boosting")
-    add("--loss", type=choice("--loss", [k for k in LOSSES if k in KNOWN]), metavar="LOSS", help=", ".join(KNOWN))
+    add("--loss", type=choice("--loss", models.LOSSES), metavar="LOSS", help=", ".join(models.LOSSES))
     add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=0.25,
         help="share of every client's rows that is held out; default 0.25")  # fmt: skip
     add("--folds", metavar="K", type=count("--folds", low=2), default=5, help="folds to validate on; default 5")
@@ -93,6 +91,8 @@ def _compare(args: argparse.Namespace) -> int:
     refused = ("l2",) if args.on is None else _OF_CLIENTS
     check_owners(args, refused)
     if args.on is not None:
+        from fedconvex.cli.vertical import compared
+
         return compared(args)
     args.data = args.data[0] if args.data else None
     if args.test_size >= 1.0:
@@ -101,12 +101,11 @@ def _compare(args: argparse.Namespace) -> int:
         from fedconvex.report.page import check_folder
 
         check_folder(args.report)
-    from fedconvex.comparison.comparing import METHODS as known
     from fedconvex.comparison.comparing import checked_settings, compare_rows
     from fedconvex.comparison.intake import rows_of_table
 
     methods = None if args.methods is None else [m.strip() for m in args.methods.split(",")]
-    strange = [m for m in methods or () if m not in known]
+    strange = [m for m in methods or () if m not in models.METHODS]
     if strange:
         raise Refused(str(bad("--methods", f"be some of {METHODS}", strange[0])))
     data = raw(args)

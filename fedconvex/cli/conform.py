@@ -10,8 +10,9 @@ from typing import Any
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, write_file
-from fedconvex.cli.arguments import FAILED, OK, number
+from fedconvex.cli.arguments import number
 from fedconvex.cli.output import fill, say, writing
+from fedconvex.cli.parser import FAILED, OK
 
 __all__ = ["add_parser"]
 
@@ -20,9 +21,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "conform",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="find out which published algorithm an implementation computes",
         description=textwrap.dedent("""\
             Find out which published algorithm an implementation computes, by exams on tiny federations.
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import LOSSES, partition
+from fedconvex.cli.arguments import partition
 from fedconvex.loss_traits import traits
+from fedconvex.registry import losses as registered
 
 if TYPE_CHECKING:
     from fedconvex.federation import Federation
@@ -96,14 +97,15 @@ def wishes(args: argparse.Namespace, names: Sequence[str], task: str | None = No
 # ---------------------------------------------------------------------- reading
 def _read(args: argparse.Namespace) -> tuple[str, Frame, bool]:
     """Return the title, the raw rows, and whether they are a bundled set."""
-    from fedconvex.datasets.bundled import BUNDLED
     from fedconvex.tables import read_frame
 
     name = DEFAULT_DATA if args.data is None else args.data
-    if args.data is None or (name in BUNDLED and not Path(name).exists()):
-        return f"{name} (comes with scikit-learn)", _bundled(args, name), True
     file = Path(name)
-    if not name or "\0" in name or not file.is_file():
+    if args.data is None or not name or "\0" in name or not file.is_file():
+        from fedconvex.datasets.bundled import BUNDLED
+
+        if args.data is None or (name in BUNDLED and not file.exists()):
+            return f"{name} (comes with scikit-learn)", _bundled(args, name), True
         why = "a folder" if name and file.is_dir() else "no regular file" if file.exists() else "which does not exist"
         got = f"{name!r}, {why}" if name else "an empty name"
         raise bad("DATA", f"be a file, or one of {', '.join(BUNDLED)}", got)
@@ -175,8 +177,8 @@ def loss_of(name: str, n_classes: int) -> Any:
     """Return the loss of a name, or of an import path module:Class (or module:instance), also from this folder."""
     from fedconvex import losses
 
-    if name in LOSSES:
-        kind = getattr(losses, LOSSES[name])
+    if name in registered():
+        kind = getattr(losses, registered()[name])
     else:
         module, _, attribute = name.partition(":")
         sys.path.insert(0, "")
@@ -200,8 +202,6 @@ def loss_of(name: str, n_classes: int) -> Any:
 # ---------------------------------------------------------------------- clients
 def _owners(args: argparse.Namespace, columns: Columns, frame: Frame, bundled: bool) -> tuple[np.ndarray, str]:
     """Return the client of every row, and a phrase that says where that comes from."""
-    from fedconvex import datasets
-
     clients = columns.clients(frame)
     if clients is not None:
         if args.clients is not None or args.partition is not None:
@@ -210,6 +210,8 @@ def _owners(args: argparse.Namespace, columns: Columns, frame: Frame, bundled: b
     if args.clients is None and not bundled:
         cure = "pass --client COL, or --clients K to divide the rows"
         raise bad("the data", "say whose row it is", "no client", cure)
+    from fedconvex import datasets
+
     K, n, real_target = DEFAULT_CLIENTS if args.clients is None else args.clients, frame.n, columns.labels is None
     name, parameter = args.partition or partition("similarity" if real_target else "dirichlet")
     if name == "dirichlet" and real_target:

@@ -9,20 +9,16 @@ from importlib import import_module
 from typing import Any
 
 from fedconvex.cli import reproduce
-from fedconvex.cli.arguments import LOSSES, METHODS, OK
 from fedconvex.cli.output import fill
+from fedconvex.cli.parser import OK
+from fedconvex.registry import losses, methods
 
 __all__ = ["add_parser"]
 
 
 def add_parser(commands: Any) -> None:
     """Add the command."""
-    names = commands.add_parser(
-        "list",
-        allow_abbrev=False,
-        help="list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
-    )
-    names.set_defaults(command=_list)
+    commands.add_parser("list").set_defaults(command=_list)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -30,9 +26,10 @@ def _list(args: argparse.Namespace) -> int:
     from fedconvex.datasets.bundled import BUNDLED
 
     flags: dict[str, list[str]] = {}  # names on the command line; one class may have several
-    for option, known in (("--loss", LOSSES), ("--method", METHODS)):
-        for word, name in known.items():
-            flags.setdefault(name, []).append(f"{option} {word}")
+    for word, name in losses().items():
+        flags.setdefault(name, []).append(f"--loss {word}")
+    for word, method in methods().items():
+        flags.setdefault(method.cls, []).append(f"--method {word}")
     for title, package in (("Losses", "losses"), ("Methods", "methods"), ("Data", "datasets")):
         module = import_module(f"fedconvex.{package}")
         families: dict[str, list[str]] = {}  # by the module they live in

@@ -10,11 +10,11 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, check_folder
-from fedconvex.cli.arguments import NAMED, OF_FAMILIES, PROXIMAL
 from fedconvex.cli.named import check_named, named_method, with_settings
 from fedconvex.cli.penalty import proximal_method
-from fedconvex.families import command_of, declared
+from fedconvex.families import declared
 from fedconvex.loss_traits import traits
+from fedconvex.registry import command_of, method_names, methods
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from fedconvex.problems import Problem
 
 __all__ = ["check_settings", "in_batches", "method_of", "own_model", "sampled", "several_steps", "step_size_of"]
+
+# Told in sentences; of all others the settings are listed.
+_TOLD = ("fedavg", "fedsgd", "scaffold", "gd", "sgd", "proximal-fedsgd", "fedmid", "feddualavg", "fista")
 
 
 def step_size_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
@@ -70,7 +73,7 @@ def sampled(args: argparse.Namespace, K: int) -> bool:
 
 def method_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
     """Return the method and a phrase with its settings."""
-    if args.method in NAMED:
+    if args.method not in _TOLD:
         return named_method(args, problem)
     asked = args.step_size, "what was asked"
     step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
@@ -79,7 +82,7 @@ def method_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) ->
 
 def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula: str) -> tuple[Any, str]:
     """Return one of the methods whose settings are options."""
-    from fedconvex import methods
+    from fedconvex import methods as known
 
     shown = f"step size {f'{step:.4g} = ' if isinstance(step, float) else ''}{formula}"
     who = "everybody takes part"
@@ -90,16 +93,16 @@ def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula
     share = 1.0 if args.participation is None else args.participation
     n, rows = problem.federation.n, rows_of(args, problem.federation)
     work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share, "shrink": True}
-    if args.penalty is not None or args.method in PROXIMAL:
+    if args.penalty is not None or methods()[args.method].penalised:
         return proximal_method(args, step, share, rows, shown if args.method == "fista" else f"{who}, {shown}")
     if args.method == "gd":
-        return methods.GradientDescent(step_size=step), f"GradientDescent on the pooled rows, {shown}"
+        return known.GradientDescent(step_size=step), f"GradientDescent on the pooled rows, {shown}"
     if args.method == "fedsgd":
-        return methods.FedSGD(step_size=step, **work), f"FedSGD, one gradient a round on {rows}, {who}, {shown}"
+        return known.FedSGD(step_size=step, **work), f"FedSGD, one gradient a round on {rows}, {who}, {shown}"
     if args.method == "sgd":
         batch = min(args.batch_size or 32, n)
         steps = args.local_steps or (args.epochs or 1) * -(-n // batch)
-        method = methods.SGD(step_size=step, batch_size=batch, steps=steps)
+        method = known.SGD(step_size=step, batch_size=batch, steps=steps)
         return method, f"SGD on the pooled rows, {steps} step{'s' * (steps > 1)} a round on {batch} rows each, {shown}"
     if args.epochs is not None:
         work["epochs"] = args.epochs
@@ -109,9 +112,9 @@ def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula
         local = f"{work['local_steps']} local step{'s' if work['local_steps'] > 1 else ''} on {rows}"
     if args.method == "scaffold":
         server, words = _server_step(problem, share)
-        scaffold = methods.SCAFFOLD(step_size=step, server_step=server, **work)
+        scaffold = known.SCAFFOLD(step_size=step, server_step=server, **work)
         return scaffold, f"SCAFFOLD, {local}, {who}, {shown}{words}"
-    return methods.FedAvg(step_size=step, **work), f"FedAvg, {local}, {who}, {shown}"
+    return known.FedAvg(step_size=step, **work), f"FedAvg, {local}, {who}, {shown}"
 
 
 def rows_of(args: argparse.Namespace, fed: Federation) -> str:
@@ -135,22 +138,13 @@ def check_settings(args: argparse.Namespace) -> None:
     """Refuse settings that the method does not have, and places that cannot be written to."""
     if args.local_steps is not None and args.epochs is not None:
         raise bad("solve", "be given --local-steps or --epochs", "both")
-    refused = {
-        "fedsgd": ("local_steps", "epochs"),
-        "gd": ("local_steps", "epochs", "batch_size", "participation"),
-        "sgd": ("participation",),
-    }
-    if args.method in NAMED | OF_FAMILIES:
-        check_named(args)
-    for name, known in [(option.name, family.methods) for family in declared().values() for option in family.options]:
-        if getattr(args, name) is not None and args.method not in known:
-            raise bad(f"--{name}", f"come with --method {' or '.join(known)}", f"--method {args.method}")
-    if args.method in OF_FAMILIES:
+    check_named(args)
+    for family, option in [(name, option) for name, found in declared().items() for option in found.options]:
+        if getattr(args, option.name) is not None and methods()[args.method].family != family:
+            known = " or ".join(method_names(family))
+            raise bad(f"--{option.name}", f"come with --method {known}", f"--method {args.method}")
+    if methods()[args.method].family:
         command_of(args.method).check(args)
-    for name in refused.get(args.method, ()):
-        if getattr(args, name) is not None:
-            cure = "use --method fedavg"
-            raise bad(f"--method {args.method}", f"come without --{name.replace('_', '-')}", getattr(args, name), cure)
     if args.test_size is not None and args.test_size >= 1.0:
         raise bad("--test-size", "lie strictly between 0 and 1", args.test_size)
     if args.loss == "hinge" and args.l2 == 0.0:

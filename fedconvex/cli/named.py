@@ -7,7 +7,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import METHODS, Refused, choice
+from fedconvex.cli.arguments import choice
+from fedconvex.cli.parser import Refused
+from fedconvex.registry import class_named, methods
 
 if TYPE_CHECKING:
     from fedconvex.problems import Problem
@@ -30,7 +32,7 @@ _OPTIONS = ("local_steps", "epochs", "batch_size", "participation", "step_size")
 
 def method_name(text: str) -> str:
     """Read the name of a method."""
-    return choice("--method", list(METHODS))(text)
+    return choice("--method", list(methods()))(text)
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -64,7 +66,7 @@ def first_settings(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None
     ValueError
         If the method has no such setting.
     """
-    cls = class_of(args.method)
+    cls = class_named(args.method)
     known, given = _fields(cls), {name for name, _ in args.set or ()}
     for name, values in grid.items():
         if name not in known:
@@ -75,19 +77,14 @@ def first_settings(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None
             args.set = [*(args.set or ()), (name, values[0])]
 
 
-def class_of(name: str) -> Any:
-    """Return the class of a method."""
-    from fedconvex import methods
-
-    return getattr(methods, METHODS[name])
-
-
 def _fields(cls: Any) -> dict[str, Any]:
     """Return the fields of a method by name; those of a field that says what nodes do stand in its place."""
-    from fedconvex.methods import NodeWork
-
     found = {f.name: f for f in dataclasses.fields(cls) if f.init}
-    return found | {f.name: f for f in dataclasses.fields(NodeWork)} if found.pop("work", None) else found
+    if found.pop("work", None):
+        from fedconvex.methods import NodeWork
+
+        found |= {f.name: f for f in dataclasses.fields(NodeWork)}
+    return found
 
 
 def _settings(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
@@ -106,7 +103,7 @@ def _settings(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
 
 def named_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return all settings of the method that were given, by options or by --set."""
-    cls = class_of(args.method)
+    cls = class_named(args.method)
     return _settings(args, cls) | {
         n: getattr(args, n) for n in _OPTIONS if n in _fields(cls) and getattr(args, n) is not None
     }
@@ -126,7 +123,9 @@ def with_settings(args: argparse.Namespace, method: Any, phrase: str) -> tuple[A
 
 def check_named(args: argparse.Namespace) -> None:
     """Refuse options that the method does not have."""
-    known = _fields(class_of(args.method))
+    known = _fields(class_named(args.method))
+    if "steps" in known:  # of SGD, which takes them all at the server
+        known |= dict.fromkeys(("local_steps", "epochs"))
     for name in _OPTIONS:
         if getattr(args, name) is not None and name not in known:
             option = name.replace("_", "-")
@@ -146,7 +145,7 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
     """
     from fedconvex.methods.parts.automatic_steps import saddle_steps, usual_step
 
-    cls = class_of(args.method)
+    cls = class_named(args.method)
     fields, values = _fields(cls), named_settings(args)
     if "shrink" in fields:
         values.setdefault("shrink", True)

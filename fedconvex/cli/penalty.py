@@ -7,9 +7,11 @@ import math
 from typing import Any
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import PROXIMAL, Refused, number
+from fedconvex.cli.arguments import number
+from fedconvex.cli.parser import Refused
+from fedconvex.registry import methods as registered
 
-__all__ = ["penalty", "proximal_method"]
+__all__ = ["penalty", "proximal_method", "with_penalties"]
 
 FORMS = {
     "l1": "l1:STRENGTH",
@@ -50,6 +52,11 @@ def penalty(text: str) -> Any:
     return made
 
 
+def with_penalties() -> list[str]:
+    """Return the names of the methods that minimise penalties."""
+    return [name for name, method in registered().items() if method.penalised]
+
+
 def _end(text: str) -> float:
     """Read an end of a box, which may be infinite."""
     return float(text) if text in ("inf", "-inf") else number("--penalty box")(text)
@@ -66,9 +73,9 @@ def proximal_method(args: argparse.Namespace, step: float, share: Any, rows: str
     from fedconvex import methods
 
     name = "proximal-fedsgd" if args.method == "fedavg" else args.method
-    if name not in PROXIMAL:
+    if not registered()[name].penalised:
         cure = "its steps follow gradients, and a penalty has none"
-        raise bad("--method with --penalty", "be one of " + ", ".join(PROXIMAL), args.method, cure)
+        raise bad("--method with --penalty", "be one of " + ", ".join(with_penalties()), args.method, cure)
     local = name in ("fedmid", "feddualavg")
     for setting, given in (("local_steps", local), ("epochs", False), ("batch_size", local)):
         if getattr(args, setting) is not None and not given:

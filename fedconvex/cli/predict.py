@@ -12,8 +12,9 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import check_file, csv_text, write_file
-from fedconvex.cli.arguments import OK, add_reading, choice
+from fedconvex.cli.arguments import add_reading, choice
 from fedconvex.cli.output import say
+from fedconvex.cli.parser import OK
 
 if TYPE_CHECKING:
     from fedconvex.tables import Frame
@@ -27,9 +28,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     predict = commands.add_parser(
         "predict",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="predict new rows with a saved model",
         description=textwrap.dedent("""\
             Predict raw rows with a model that solve --save wrote. Columns are found by their names, in any order;
             columns that the model does not use are ignored, and missing ones are named and refused.

@@ -14,8 +14,9 @@ from typing import Any
 from fedconvex._check import bad
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import FAILED, OK, count, stopped
+from fedconvex.cli.arguments import count
 from fedconvex.cli.output import fill, fits, say, writing
+from fedconvex.cli.parser import FAILED, OK, stopped
 
 __all__ = ["add_parser"]
 
@@ -24,9 +25,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "reproduce",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="run an experiment from the literature again, beside the theory, and check its claims",
         description=textwrap.dedent("""\
             Run an experiment of the literature and write its figures (SVG, PNG), tables (CSV) and claims.json.
 

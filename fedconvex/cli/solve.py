@@ -15,14 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedconvex.cli.arguments import (
-    DIVERGED,
-    METHODS,
-    OF_FAMILIES,
-    OK,
-    PROXIMAL,
     add_data,
     add_owners,
     add_problem,
+    check_owners,
     choice,
     count,
     number,
@@ -32,7 +28,8 @@ from fedconvex.cli.data import Data, affordable, prepare
 from fedconvex.cli.method import check_settings, in_batches, method_of, own_model, sampled, several_steps
 from fedconvex.cli.named import method_name, setting
 from fedconvex.cli.output import say, writing
-from fedconvex.cli.penalty import penalty
+from fedconvex.cli.parser import DIVERGED, OK
+from fedconvex.cli.penalty import penalty, with_penalties
 from fedconvex.cli.summary import (
     About,
     Solved,
@@ -46,8 +43,8 @@ from fedconvex.cli.summary import (
     summary,
     value_words,
 )
-from fedconvex.cli.vertical import check_owners
-from fedconvex.families import command_of, declared
+from fedconvex.families import declared
+from fedconvex.registry import command_of, methods
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -63,9 +60,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     solve = commands.add_parser(
         "solve",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="fit a model to federated data, with a certified distance to the optimum",
         description=textwrap.dedent("""\
             Fit a convex model to data that belong to several clients, and certify how far it is from the optimum.
 
@@ -91,10 +86,10 @@ def add_parser(commands: Any) -> None:
         type=penalty,
         metavar="P",
         help="l1:S, elastic-net:S[:RATIO], groups:S:COLUMNS, nonnegative[:S], box:LOW:HIGH, simplex[:TOTAL]; it is "
-        "minimised by " + ", ".join(PROXIMAL),
+        "minimised by " + ", ".join(with_penalties()),
     )
 
-    _add_run(add_method(solve, METHODS))
+    _add_run(add_method(solve, methods()))
     add = solve.add_argument_group("output").add_argument
     add("--checkpoint", metavar="FILE", help="save the run there from time to time, and resume it if it exists")
     add("--save", metavar="DIR", help="write model.npz, model.json and trace.csv into this folder")
@@ -154,10 +149,9 @@ def _solve(args: argparse.Namespace) -> int:
     check_settings(args)
     if args.on is not None:
         from fedconvex.cli.vertical import solved
-    elif args.method in OF_FAMILIES:
-        solved = command_of(args.method).solved
     else:
-        solved = _one_model
+        family = command_of(args.method)
+        solved = _one_model if family is None else family.solved
     args.data = args.data if args.on is not None else args.data[0] if args.data else None
     outcome = solved(args)
     args.status = DIVERGED if outcome.result.status.name == "DIVERGED" else OK

@@ -13,29 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
 from fedconvex._files import check_file
-from fedconvex.cli.arguments import (
-    METHODS,
-    NAMED,
-    OK,
-    Refused,
-    add_data,
-    add_problem,
-    count,
-    number,
-)
+from fedconvex.cli.arguments import add_data, add_problem, count, number
 from fedconvex.cli.data import affordable, prepare
 from fedconvex.cli.method import check_settings, method_of
 from fedconvex.cli.named import first_settings, read_value
 from fedconvex.cli.output import fits, say, writing
+from fedconvex.cli.parser import OK, Refused
 from fedconvex.cli.solve import add_method
 from fedconvex.cli.summary import plain
+from fedconvex.registry import method_names
 
 if TYPE_CHECKING:
     from fedconvex.sweeps import Sweep
 
 __all__ = ["add_parser"]
 
-SWEPT = tuple(name for name in METHODS if name in NAMED or name in ("fedavg", "fedsgd", "scaffold", "gd", "sgd"))
 SUFFIXES = (".parquet", ".npz", ".csv")
 SHOWN = 40  # settings in the table
 
@@ -44,9 +36,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "sweep",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="run a method over a grid of settings and seeds, and keep all traces as one table",
         description=textwrap.dedent("""\
             Run a method with all combinations of settings, from many seeds each, and write all traces as one table.
 
@@ -60,7 +50,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("data", nargs="?", metavar="DATA", help=argparse.SUPPRESS)
     add_data(parser)
     add_problem(parser)
-    add = add_method(parser, SWEPT)
+    add = add_method(parser, method_names(learns="ONE_MODEL"))
     add(
         "--grid",
         action="append",
@@ -142,8 +132,9 @@ def _check(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
     from fedconvex.report.plots import check_plot_path
     from fedconvex.sweeps.figures import CURVES
 
-    if args.method not in SWEPT:
-        raise bad("--method", "be one of " + ", ".join(SWEPT), args.method, "fedconvex solve runs the others")
+    swept = method_names(learns="ONE_MODEL")
+    if args.method not in swept:
+        raise bad("--method", "be one of " + ", ".join(swept), args.method, "fedconvex solve runs the others")
     first_settings(args, {name: values for name, values in grid.items() if name != "l2"})
     check_settings(args)
     for name in ("heat_map", "best_plot"):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedconvex._check import bad
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import FAILED, INCONCLUSIVE, OK, add_data, add_problem, count, number
+from fedconvex.cli.arguments import add_data, add_problem, count, number
 from fedconvex.cli.data import affordable, prepare
 from fedconvex.cli.output import say, width, writing
+from fedconvex.cli.parser import FAILED, INCONCLUSIVE, OK
 from fedconvex.cli.summary import formula_of
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     verify = commands.add_parser(
         "verify",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="check published theorems against what runs do, and against the exact worst case",
         description=textwrap.dedent("""\
             Check the hypotheses of convergence theorems, obtain exactly or by Monte Carlo what they bound, and compare:
             with the bound, and with the exact worst case over all problems with the same constants.

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.cli.arguments import METHODS, OK, VERTICAL
+from fedconvex.cli.arguments import by_owners
 from fedconvex.cli.data import Data, entries, listed, loss_of, reading, target_loss
 from fedconvex.cli.named import check_named, named_settings, worded
 from fedconvex.cli.output import fill, fits, say
+from fedconvex.cli.parser import OK
 from fedconvex.cli.summary import About, Solved, formula_of, listed_coefficients
 from fedconvex.loss_traits import traits
+from fedconvex.registry import class_named
 
-__all__ = ["Owners", "check_owners", "compared", "owners_of", "read_owners", "solved"]
-
-REFUSED = ("client", "clients", "partition", "domain", "weight", "weights", "penalty", "preprocessing")
+__all__ = ["Owners", "compared", "owners_of", "read_owners", "solved"]
 
 
 class Owners(NamedTuple):
@@ -51,27 +51,6 @@ class Owners(NamedTuple):
         width = owners_widths(columns, self.join, self.target, self.intercept)
         ptr = np.cumsum([0, *width.values()])
         return VerticalFederation(owners_rows(columns, some, self.intercept), ptr, np.array([*width]), self.join)
-
-
-def check_owners(args: argparse.Namespace, refused: Sequence[str] = REFUSED) -> None:
-    """Refuse options, and what means nothing for owners of columns, before anything is read."""
-    given = vars(args).get("given", set())
-    away = sorted(name for name in refused if name in given) if args.on is not None or refused != REFUSED else []
-    if away:
-        option, with_on = away[0].replace("_", "-"), "with" if args.on is not None else "without"
-        raise bad(f"--{option}", f"be left out {with_on} --on", f"--{option}", "leave it out")
-    if args.on is None:
-        if len(args.data) > 1:
-            cure = "pass --on ID for tables of several owners over the same rows"
-            raise bad("DATA", "be one file", ", ".join(args.data), cure)
-        for name, got in (("--owner-of-target", args.owner_of_target), ("--method", args.method)):
-            if got is not None and (name != "--method" or got in VERTICAL):
-                raise bad(f"{name} {got}", "come with --on ID and a table of every owner", "no --on")
-        return
-    if len(args.data) < 1:
-        raise bad("--on", "come with a table of every owner", "none", "fedconvex solve bank.csv shop.csv --on ID")
-    if args.target is None:
-        raise bad("--on", "come with the column to predict", "none", "pass --target COL")
 
 
 def owners_of(given: Sequence[str]) -> dict[str, Path]:
@@ -181,14 +160,12 @@ def _split(args: argparse.Namespace, n: int) -> list[np.ndarray]:
 
 def _method(args: argparse.Namespace) -> tuple[Any, str]:
     """Return the method and a phrase with its settings; steps are those of a theorem unless one is given."""
-    from fedconvex import methods
-
     if "method" not in vars(args).get("given", ()):
         args.method = "vertical-accelerated"
-    if args.method not in VERTICAL:
-        raise bad(f"--method {args.method}", f"be one of {', '.join(VERTICAL)} with --on", "another")
+    if args.method not in by_owners():
+        raise bad(f"--method {args.method}", f"be one of {', '.join(by_owners())} with --on", "another")
     check_named(args)
-    cls = getattr(methods, METHODS[args.method])
+    cls = class_named(args.method)
     values = named_settings(args)
     if "step_size" in getattr(cls, "__dataclass_fields__", {}):
         values.setdefault("step_size", "auto")

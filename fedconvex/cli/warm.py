@@ -14,8 +14,10 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.cli import solve
-from fedconvex.cli.arguments import LOSSES, METHODS, OK, USER, Parser, Refused, choice
+from fedconvex.cli.arguments import choice
 from fedconvex.cli.output import say
+from fedconvex.cli.parser import OK, USER, Parser, Refused
+from fedconvex.registry import losses, methods
 
 __all__ = ["add_parser"]
 
@@ -30,9 +32,7 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     warm = commands.add_parser(
         "warm",
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="compile what methods need, before it is needed: for images and clusters",
         description=textwrap.dedent("""\
             Compile what methods need, and keep it on disk, so that first runs do not wait for the compiler.
 
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
               NUMBA_CACHE_DIR=/opt/kernels fedconvex warm all --rows both"""),
     )
     add = warm.add_argument
-    names = ["all", *METHODS]
+    names = ["all", *methods()]
     add(
         "methods",
         nargs="*",
@@ -54,8 +54,8 @@ def add_parser(commands: Any) -> None:
         metavar="METHOD",
         help="all, or as for solve; default fedavg",
     )
-    add("--loss", action="append", type=choice("--loss", list(LOSSES)), metavar="LOSS",
-        help=f"{', '.join(LOSSES)}; may be repeated; default logistic")  # fmt: skip
+    add("--loss", action="append", type=choice("--loss", list(losses())), metavar="LOSS",
+        help=f"{', '.join(losses())}; may be repeated; default logistic")  # fmt: skip
     add("--rows", type=choice("--rows", ["dense", "sparse", "both"]), default="dense", metavar="R",
         help="dense (the default), sparse or both")  # fmt: skip
     warm.set_defaults(command=_warm)
@@ -67,9 +67,9 @@ def _warm(args: argparse.Namespace) -> int:
     if not cache.folder():
         got = "no such folder, or NUMBA_DISABLE_JIT"
         raise Refused(str(bad("warm", "have a folder for what is compiled", got, "set NUMBA_CACHE_DIR to one")))
-    methods = dict.fromkeys(METHODS if "all" in args.methods else args.methods or ["fedavg"])
+    chosen = dict.fromkeys(methods() if "all" in args.methods else args.methods or ["fedavg"])
     kinds, status = ("dense", "sparse") if args.rows == "both" else (args.rows,), OK
-    for method in methods:
+    for method in chosen:
         for loss in dict.fromkeys(args.loss or ["logistic"]):
             for kind in kinds:
                 with cache.compiling() as compiled:

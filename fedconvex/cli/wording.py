@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fedconvex.registry import methods
+
 __all__ = ["spoken"]
 
-_METHODS = (
-    r"\b(?:FedAvg|FedSGD|SCAFFOLD|SGD|GradientDescent|Fed(?!eration\b)\w+|RADFed|F?SVRG|ProgressiveHedging"
-    r"|(?:Optimistic)?AFL)\."
-)
 _OPTIONS = ("step_size", "local_steps", "epochs", "batch_size", "participation")
 _RUN = ("rounds", "tol", "checkpoint", "threads", "seed")
 _ROLES = {"sample_weight": "--weight", "domain": "--domain", "domain_labels": "--domain", "labels": "--client"}
 _WORDS: list[tuple[str, Any]] = [
     (r"^(?:read_frame|read_table|load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
-    (rf"{_METHODS}(\w+)", lambda m: "--" + m[1].replace("_", "-") if m[1] in _OPTIONS else f"--set {m[1]}"),
     (r"pass Problem\(\.\.\., weights='uniform'\)", "take --weights uniform"),
     (r"give rho a number, or the problem l2 > 0", "give --set rho=..., or --penalise-intercept with --l2 above 0"),
     (r"^partition_\w+: n_clients \* shards_per_client", "--clients times the shards of a client"),
@@ -53,12 +50,20 @@ _WORDS: list[tuple[str, Any]] = [
 ]
 
 
+def _option(setting: re.Match[str]) -> str:
+    """Return a setting of a method as an option."""
+    name = setting[1]
+    return f"--{name.replace('_', '-')}" if name in _OPTIONS else f"--set {name}"
+
+
 def spoken(text: str) -> str:
     """Return a message in which no name is Python's.
 
     >>> spoken("SCAFFOLD.step_size must be positive and finite; got -1")
     '--step-size must be positive and finite; got -1'
     """
+    classes = "|".join({method.cls for method in methods().values()})
+    text = re.sub(rf"\b(?:{classes})\.(\w+)", _option, text)
     for pattern, words in _WORDS:
         text = re.sub(pattern, words, text)
     return text

@@ -1,7 +1,15 @@
 """One table and one page for a decision: one model for all, a fair one, one per client, or every client alone."""
 
-from fedconvex.comparison.comparing import METHODS, compare
-from fedconvex.comparison.owners import OwnersComparison, WithoutOwner, compare_owners
-from fedconvex.comparison.result import Comparison, Scored
+from typing import TYPE_CHECKING
+
+from fedconvex import _lazy
+
+if TYPE_CHECKING:
+    from fedconvex.comparison.comparing import compare
+    from fedconvex.comparison.models import METHODS
+    from fedconvex.comparison.owners import OwnersComparison, WithoutOwner, compare_owners
+    from fedconvex.comparison.result import Comparison, Scored
 
 __all__ = ["METHODS", "Comparison", "OwnersComparison", "Scored", "WithoutOwner", "compare", "compare_owners"]
+
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

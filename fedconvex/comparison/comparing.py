@@ -15,6 +15,7 @@ from fedconvex._progress import progress_line
 from fedconvex.comparison.baselines import base_rates, boosted
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import KINDS, Fit, Rounds, Tasks, Training, Worst
+from fedconvex.comparison.models import DEFAULT, METHODS
 from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.runs import OWN_L2, RUNS, Cost, carry_out
@@ -24,25 +25,11 @@ from fedconvex.comparison.tuning import Folds, Tuned, tune
 from fedconvex.comparison.verdicts import joining, worst_of
 from fedconvex.solvers.solution import DIRECT_SIZE
 
-__all__ = ["METHODS", "Settings", "checked_settings", "compare", "compare_rows"]
+__all__ = ["Settings", "checked_settings", "compare", "compare_rows"]
 
-METHODS = {  # what each computes, in the order of tables; the first stands for no model at all
-    "base rate": "every client's own share of each class, or mean, without features",
-    "pooled": "one model, the optimum over all rows: what the next four aim at",
-    "fedavg": "one model, by federated averaging",
-    "fedprox": "one model, by federated averaging with a proximal term",
-    "scaffold": "one model, by local steps with control variates",
-    "fedsgd": "one model, by one gradient a round",
-    "afl": "one model, fair to the worst client or domain",
-    "mocha": "a model per client, whose relations are learned",
-    "mean-regularised": "a model per client, drawn towards their mean",
-    "boosting": "boosted stumps, good on the worst of several sources",
-    "alone": "every client by itself",
-}
 FILLED = (
     "Alone, a client's missing cells are filled from its own training rows; in joint models, from those of all clients."
 )
-DEFAULT = tuple(m for m in METHODS if m != "boosting")
 _EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}
 _EFFORT |= dict.fromkeys(OWN_L2, 2.0)  # of tuning; a run counts 1
 

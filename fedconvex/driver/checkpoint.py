@@ -21,7 +21,6 @@ from fedconvex._files import identity, npz, owner_only, regular_or_new
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
-from fedconvex.problems import MovingTarget
 
 __all__ = ["Checkpoint", "about_problem"]
 
@@ -32,7 +31,7 @@ _COLUMNS = {"round": int, "value": float, "gap": float, "seconds": float, "float
 
 def about_problem(problem: Any) -> dict[str, Any]:
     """Return what makes two problems the same: digests of rows, weights and drift, the loss, l2 and what is its own."""
-    walk = b"" if not isinstance(problem, MovingTarget) else problem.covariance.tobytes() + b"bounded" * problem.bounded
+    walk = getattr(problem, "walk", b"")
     return {
         "data": problem.federation.digest,
         "loss": identity(problem.loss),

@@ -14,7 +14,7 @@ from fedconvex.driver import defaults
 from fedconvex.driver.threads import Threads
 from fedconvex.fields import rules_of
 from fedconvex.methods.parts.automatic_steps import resolved
-from fedconvex.problems import FederatedProblem, MovingTarget, ServerProblem
+from fedconvex.problems import FederatedProblem, ServerProblem
 from fedconvex.problems.protocol import (
     ENSEMBLE,
     EQUILIBRIUM,
@@ -104,7 +104,7 @@ class Engine:
         self.done = (0, 0)  # the same, as of the last finished round
         self.memory = self.method.memory(problem, self.R) if hasattr(method, "memory") else None
         self.step = self._round if hasattr(method, "local") else self._centralised
-        self.moving = isinstance(problem, MovingTarget)
+        self.moving = hasattr(problem, "drift")
         # a class that inherits `ahead` may do something else in its rounds; rounds in one call are done in one thread
         own = "ahead" in vars(type(method)) and not self.moving and threads in (None, 1)
         self.ahead = getattr(self.method, "ahead", None) if own else None

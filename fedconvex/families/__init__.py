@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-__all__ = ["FAMILIES", "Family", "Option", "command_of", "declared", "loaded", "moved"]
+__all__ = ["FAMILIES", "Family", "Option", "declared", "loaded", "moved"]
 
 FAMILIES = ("multitask", "boosting")
 
@@ -32,10 +32,9 @@ class Family(NamedTuple):
         Files with a constant ``THEOREMS``.
     experiments : tuple of str
         Files with a constant ``EXPERIMENT``.
-    methods : mapping
-        Classes of `fedconvex.methods` by their names on the command line.
     command : str
-        File with ``check(args)``, which refuses what means nothing for these methods, and ``solved(args)``.
+        File with their part of ``solve``: ``check(args)``, which refuses what means nothing for these methods, and
+        ``solved(args)``.
     options : tuple of Option
         Of ``solve``.
     homes : mapping
@@ -44,7 +43,6 @@ class Family(NamedTuple):
 
     theorems: tuple[str, ...] = ()
     experiments: tuple[str, ...] = ()
-    methods: Mapping[str, str] = {}
     command: str = ""
     options: tuple[Option, ...] = ()
     homes: Mapping[str, str] = {}
@@ -59,14 +57,6 @@ def loaded(kind: str) -> list[Any]:
     """Return the files of all families of one kind: "theorems" or "experiments"."""
     found = declared().items()
     return [import_module(f"{__name__}.{name}.{file}") for name, family in found for file in getattr(family, kind)]
-
-
-def command_of(method: str) -> Any:
-    """Return the file `Family.command` for a method of the command line, or None if no family has it."""
-    for name, family in declared().items():
-        if method in family.methods:
-            return import_module(f"{__name__}.{name}.{family.command}")
-    return None
 
 
 def moved() -> dict[str, str]:

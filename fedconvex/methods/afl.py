@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from fedconvex.simplex.ascent import ProjectedStep
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax import measure_minimax
 from fedconvex.traits import Traits, not_sent
+from fedconvex.words import Words, counted, steps_in_words
 
 __all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
 
@@ -149,6 +150,21 @@ class MinimaxSettings(CheckedFields):
 
     statistics = domain_weighting.statistics
     constant = ("counts",)  # of the state: no round changes it
+    aims = ("worst domain",)
+
+    def words(self, problem: FederatedProblem) -> Words:
+        """Return how it works on a problem."""
+        rules = domain_weighting.steps_in_words(self)
+        rules += () if self.radius is None else (f"‖w‖ <= {self.radius:g}",)
+        draws, batch = getattr(getattr(self, "sampling", None), "draws", None), getattr(self, "batch_size", None)
+        rules += () if draws is None else (f"{counted(draws, 'domain')} drawn for each player",)
+        made = steps_in_words(self, 1, batch, rules=rules)
+        one = made.work.replace("1 local step", "one gradient")
+        return made._replace(work=one, short=() if draws is None else ("weighted",))
+
+    def gradient_passes(self, problem: FederatedProblem) -> float:
+        """Return the gradient passes over all rows that a round takes."""
+        return 1.0
 
     def first(self, problem: FederatedProblem, R: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first domain weights and the domains' rows, (R, p) each."""
@@ -221,6 +237,9 @@ class AFL(MinimaxSettings):
     >>> result.status.name, result.w.round(2)
     ('CONVERGED', array([1.]))
     """
+
+    command = "afl"
+    benchmarks: ClassVar[Any] = {"afl": {}}
 
     sampling: Annotated[Any, domain_sampling] = DomainSampling()
     batch_size: Count | None = None
@@ -296,6 +315,9 @@ class OptimisticAFL(MinimaxSettings):
     >>> run(method, Problem(fed, Squared()), rounds=500, tol=1e-12).status.name
     'CONVERGED'
     """
+
+    command = "optimistic-afl"
+    benchmarks: ClassVar[Any] = {"optimistic-afl": {}}
 
     def init(self, problem: Problem, w: np.ndarray) -> OptimisticState:
         mix, counts = self.first(problem, len(w))

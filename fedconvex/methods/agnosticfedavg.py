@@ -17,7 +17,7 @@ A mini-batch b of n rows stands for them with the factor n/|b|, so that its grad
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax import measure_minimax
 from fedconvex.traits import Traits
+from fedconvex.words import Words
 
 __all__ = ["AgnosticFedAvg"]
 
@@ -98,6 +99,10 @@ class AgnosticFedAvg(local_work.AveragedWork):
     array([1.])
     """
 
+    command = "agnosticfedavg"
+    benchmarks: ClassVar[Any] = {"agnosticfedavg": {"local_steps": 5}}
+    aims = ("worst domain",)
+
     domain_step_size: step_sizes.StepSize
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
     window: Count = 1
@@ -108,6 +113,9 @@ class AgnosticFedAvg(local_work.AveragedWork):
 
     statistics = domain_weighting.statistics
     draws_by_weight = False
+
+    def words(self, problem: Problem) -> Words:
+        return self.steps_in_words(problem, rules=domain_weighting.steps_in_words(self))
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         who, R, p = "AgnosticFedAvg", len(w), domain_weighting.counts_of(problem).size

@@ -44,6 +44,7 @@ from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
 from fedconvex.solvers.minimax import measure_softmax
 from fedconvex.traits import Traits
+from fedconvex.words import Words
 
 __all__ = ["ApproxFedAvg", "SoftmaxFedAvg"]
 
@@ -138,12 +139,17 @@ class ApproxFedAvg(local_work.AveragedWork):
     (array([1.]), array([1.]))
     """
 
+    command = "approxfedavg"
+
     mu: Positive
     frozen: Flag = False
     own_domains: Flag = False
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
 
     draws_by_weight = False
+
+    def words(self, problem: Problem) -> Words:
+        return self.steps_in_words(problem, lead=(f"mu {self.mu:g}",), rules=(f"mu = {self.mu:g}",))
 
     init = averaging.init  # 1
     broadcast = averaging.broadcast  # 2
@@ -214,6 +220,8 @@ class SoftmaxFedAvg(local_work.AveragedWork):
     array([1.5])
     """
 
+    command = "softmaxfedavg"
+
     mu: Positive
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
 
@@ -221,6 +229,9 @@ class SoftmaxFedAvg(local_work.AveragedWork):
 
     statistics = domain_weighting.statistics
     constant = ("counts",)  # of the state: no round changes it
+
+    def words(self, problem: Problem) -> Words:
+        return self.steps_in_words(problem, lead=(f"mu {self.mu:g}",), rules=(f"mu = {self.mu:g}",))
 
     def init(self, problem: Problem, w: np.ndarray) -> SoftmaxState:
         counts = np.tile(domain_weighting.counts_of(problem), (len(w), 1))

@@ -11,7 +11,7 @@ SGD (one round is `steps` steps)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -54,11 +54,17 @@ class GradientDescent(CheckedFields):
     'CONVERGED'
     """
 
+    command = "gd"
+    aims = ("one model",)
     learns = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)
 
     no_penalty = "its steps follow gradients: ProximalGradient and FISTA take proximal ones"
 
     step_size: step_sizes.AutomaticStepSize
+
+    def gradient_passes(self, problem: Problem) -> float:
+        """Return the gradient passes over all rows that a round takes."""
+        return 1.0
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w, 0)  # 1
@@ -102,8 +108,15 @@ class SGD(local_work.PooledWork):
     20
     """
 
+    command = "sgd"
+    benchmarks: ClassVar[Any] = {"sgd": {"steps": 50, "batch_size": 5}}
+
     step_size: step_sizes.AutomaticStepSize
     steps: Count = 1
+
+    def gradient_passes(self, problem: Problem) -> float:
+        """Return the gradient passes over all rows that a round takes."""
+        return self.steps * self.batch_size / problem.federation.n
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w, 0)  # 1

@@ -22,6 +22,7 @@ from fedconvex.methods.parts import averaging, local_work, optimizers, participa
 from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
+from fedconvex.words import Words, steps_in_words
 
 __all__ = ["DynamicFedAvg"]
 
@@ -88,6 +89,10 @@ class DynamicFedAvg(CheckedFields):
         return Reply(w, path), memory  # 5
 
     aggregate = averaging.aggregate  # 6
+
+    def words(self, problem: Problem) -> Words:
+        who = participation.who_takes_part(self.participation, problem.federation.K)
+        return steps_in_words(self, self.local_steps, self.batch_size, who)
 
     def traits(self, problem: Problem) -> Traits:
         plan, sizes = self._plan(problem, np.arange(problem.federation.K)), problem.federation.sizes

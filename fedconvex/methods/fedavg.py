@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -93,6 +93,16 @@ class FedAvg(local_work.AveragedWork):
     ('ROUND_LIMIT', True)
     """
 
+    command = "fedavg"
+    benchmarks: ClassVar[Any] = {
+        "fedavg": {"local_steps": 5},
+        "fedavg-batch": {"local_steps": 5, "batch_size": 5, "shrink": True},
+        "fedavg-sampled": {"local_steps": 5, "participation": 0.5},
+        "fedavg-momentum": {"local_steps": 5, "server": optimizers.ServerSGD(momentum=0.9)},
+        "fedadam": {"local_steps": 5, "server": optimizers.ServerAdam()},
+        "fedyogi": {"local_steps": 5, "server": optimizers.ServerYogi()},
+        "fedadagrad": {"local_steps": 5, "server": optimizers.ServerAdagrad()},
+    }
     no_penalty = "its steps follow gradients: FedMiD, FedDualAvg and FedProx take proximal ones"
 
     lost = participation.lost

@@ -34,6 +34,7 @@ from fedconvex.methods.parts.vertical_scores import Reply
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
+from fedconvex.words import Words, counted
 
 __all__ = ["FedBCD"]
 
@@ -109,6 +110,7 @@ class FedBCD(CheckedFields):
     'CONVERGED'
     """
 
+    command = "fedbcd"
     learns = (VERTICAL_MODEL,)
     constant = ("theta",)  # of the state: no round changes it
     damped_by = "damping"
@@ -134,6 +136,15 @@ class FedBCD(CheckedFields):
         if math.isinf(of.smoothness) and not of.self_bounded:
             cure = "take a smooth loss, or VerticalGradientDescent with a decaying step"
             raise bad("FedBCD: problem", "have a smooth loss, whose L_b gives the steps", f"{problem.loss!r}", cure)
+
+    def words(self, problem: Any) -> Words:
+        who = participation.who_takes_part(self.participation, problem.federation.K)
+        theta = self.damping if isinstance(self.damping, str) else f"{self.damping:.4g}"
+        work = f"{counted(self.local_steps, 'local step')} of {self.step_share:g}/L_b, {self.order}, damping {theta}"
+        short = [f"tau {self.local_steps}", f"theta {theta}"]
+        short += [f"share {self.step_share:g}"] * (self.step_share != 1.0) + [self.order] * (self.order != "parallel")
+        taking = f"FedBCD, {work}" + (f", {who} take part" if who else "")
+        return Words(taking, (*short, *([who] if who else [])))
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         z, everybody = vertical_scores.start_scores(problem, w), self.order == "parallel" and self.participation is None

@@ -20,7 +20,7 @@ client, eta_s = 1 and any K they are dual averaging with eta = eta_c (number of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -90,6 +90,10 @@ class FedDualAvg(proximal_work.ProximalWork):
     >>> bool(run(FedDualAvg(step_size=0.05, local_steps=4), problem, rounds=40).gap < 0.1)
     True
     """
+
+    command = "feddualavg"
+    benchmarks: ClassVar[Any] = {"feddualavg": {"local_steps": 5}}
+    penalised = True
 
     def init(self, problem: FederatedProblem, w: np.ndarray) -> State:
         return State(proximal_point(problem, w, 0.0), w, 0)  # 1

@@ -18,7 +18,7 @@ Every client's model may be sparse, but where the supports differ their average 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,10 @@ class FedMiD(proximal_work.ProximalWork):
     >>> bool(run(FedMiD(step_size=0.05, local_steps=4), problem, rounds=40).gap < 0.1)
     True
     """
+
+    command = "fedmid"
+    benchmarks: ClassVar[Any] = {"fedmid": {"local_steps": 5}}
+    penalised = True
 
     def init(self, problem: FederatedProblem, w: np.ndarray) -> State:
         return State(proximal_point(problem, w, 0.0))  # 1

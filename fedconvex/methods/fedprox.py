@@ -19,7 +19,7 @@ gradient of h_k is that of f_k plus mu w - mu w_t: a ridge mu and a linear term,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,10 +31,12 @@ from fedconvex.kernels.cache import kernel
 from fedconvex.kernels.penalised import in_place, penalty_values, proximal_point
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, step_sizes
+from fedconvex.methods.parts.participation import who_takes_part
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.composite_points import composite_points
 from fedconvex.solvers.proximal import proximal_points
 from fedconvex.traits import Traits, not_sent
+from fedconvex.words import Words, steps_in_words
 
 __all__ = ["AdaptiveProximal", "FedProx", "ProximalPoint", "Stragglers"]
 
@@ -235,6 +237,8 @@ class FedProx(local_work.AveragedWork):
     ('ROUND_LIMIT', True)
     """
 
+    command = "fedprox"
+    benchmarks: ClassVar[Any] = {"fedprox": {"local_steps": 5, "proximal_mu": 0.1}}
     penalised = True
 
     proximal_mu: Annotated[Any, ProximalMu()]
@@ -295,6 +299,13 @@ class FedProx(local_work.AveragedWork):
         if self.solver is None and in_place(problem) is None:
             cure = "solve exactly: solver=ProximalPoint()"
             raise wrong_type("FedProx: the penalty", "be a sum over entries or groups (for local steps)", got, cure)
+
+    def words(self, problem: Problem) -> Words:
+        if self.solver is None:
+            return self.steps_in_words(problem)
+        mu = self.proximal_mu if isinstance(self.proximal_mu, float) else None
+        who = who_takes_part(self.participation, problem.federation.K)
+        return steps_in_words(self, None, None, who, chosen=("penalty" if mu is None else "proximal weight", mu))
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         w = proximal_point(problem, w, 0.0)

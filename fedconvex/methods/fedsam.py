@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class FedSAM(local_work.AveragedWork):
     ('ROUND_LIMIT', True)
     """
 
+    command = "fedsam"
+    benchmarks: ClassVar[Any] = {"fedsam": {"local_steps": 5}}
     schedules = frozenset({"step_size", "rho"})
 
     rho: step_sizes.NonnegativeSchedule = 0.05

@@ -23,6 +23,7 @@ from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.sums import PlainSums
 from fedconvex.traits import LocalSteps, Traits
+from fedconvex.words import Words, steps_in_words
 
 __all__ = ["FedSGD"]
 
@@ -79,6 +80,7 @@ class FedSGD(CheckedFields):
     'CONVERGED'
     """
 
+    command = "fedsgd"
     no_penalty = "its steps follow gradients: ProximalFedSGD is FedSGD with a proximal one"
 
     lost = participation.lost
@@ -105,6 +107,10 @@ class FedSGD(CheckedFields):
         if not self.replacement:
             cure = "use shrink=True (smaller clients take all rows) or replacement=True"
             local_work.check_batches("FedSGD", self._rows(problem), problem, cure)
+
+    def words(self, problem: FederatedProblem) -> Words:
+        who = participation.who_takes_part(self.participation, problem.federation.K)
+        return steps_in_words(self, 1, self.batch_size, who)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w, 0)  # 1

@@ -25,6 +25,7 @@ from fedconvex.methods.parts.responses import BestResponse, Response, respond
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import EQUILIBRIUM
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
+from fedconvex.words import Words
 
 __all__ = ["FLGame"]
 
@@ -85,6 +86,10 @@ class FLGame(CheckedFields):
 
     buffer: Count
     response: Response = BestResponse()
+
+    def words(self, problem: Any) -> Words:
+        work = f"FLGame, all at once, {self.response!r} to means of the last {self.buffer}"
+        return Words(work, (f"b {self.buffer}",))
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         w = np.clip(w, -problem.bound, problem.bound)

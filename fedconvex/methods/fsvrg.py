@@ -125,6 +125,8 @@ class FSVRG(CheckedFields):
     'CONVERGED'
     """
 
+    command = "fsvrg"
+
     step_size: step_sizes.ConstantStepSize
     scaling: Flag = True
     local_steps: Count | None = None

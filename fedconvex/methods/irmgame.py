@@ -26,6 +26,7 @@ from fedconvex.methods.parts.responses import BestResponse, Response, respond
 from fedconvex.problems import FederatedProblem
 from fedconvex.problems.protocol import EQUILIBRIUM
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
+from fedconvex.words import Words
 
 __all__ = ["IRMGame"]
 
@@ -94,6 +95,10 @@ class IRMGame(CheckedFields):
 
     order: Annotated[str, _valid_order] = "in turn"
     response: Response = BestResponse()
+
+    def words(self, problem: Any) -> Words:
+        short = () if self.order == "in turn" else (self.order,)
+        return Words(f"IRMGame, {self.order}, {self.response!r}", short)
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         w = np.clip(w, -problem.bound, problem.bound)  # 1

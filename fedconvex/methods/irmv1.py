@@ -28,6 +28,7 @@ from fedconvex.problems import FederatedProblem
 from fedconvex.problems.invariant import shares_of
 from fedconvex.problems.protocol import INVARIANT_MODEL
 from fedconvex.traits import Traits
+from fedconvex.words import Words
 
 __all__ = ["IRMv1"]
 
@@ -83,6 +84,10 @@ class IRMv1(CheckedFields):
     constant = ("environment_of", "shares", "penalty_weight")  # of the state: no round changes them
 
     step_size: step_sizes.AutomaticStepSize
+
+    def words(self, problem: Any) -> Words:
+        eta = f"{self.step_size:g}" if isinstance(self.step_size, float) else self.step_size
+        return Words(f"IRMv1, step size {eta}", (f"eta {eta}",))
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         R, E = len(w), problem.n_environments

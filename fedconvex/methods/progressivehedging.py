@@ -50,6 +50,7 @@ from fedconvex.methods.parts import local_work, optimizers, participation, step_
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.proximal import proximal_points
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits, not_sent
+from fedconvex.words import Words, steps_in_words
 
 __all__ = ["ProgressiveHedging"]
 
@@ -160,6 +161,7 @@ class ProgressiveHedging(CheckedFields):
     ('CONVERGED', True)
     """
 
+    command = "progressive-hedging"
     constant = ("p", "rho")  # of the state: no round changes it
     penalised = True
     lost = staticmethod(lambda t: REFUSE if t == 0 else LEAVE_OUT)  # all clients need z_0
@@ -191,6 +193,10 @@ class ProgressiveHedging(CheckedFields):
         if self.local_steps is None and not traits(problem.loss).curved:
             cure = "use SmoothedHinge(gamma), or local_steps= and step_size="
             raise bad(f"{who} with exact local solutions", "have a loss with curvature", f"{problem.loss!r}", cure)
+
+    def words(self, problem: FederatedProblem) -> Words:
+        who = participation.who_takes_part(self.participation, problem.federation.K)
+        return steps_in_words(self, self.local_steps, self.batch_size, who)
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         R = len(w)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class ProximalGradient(CheckedFields):
     'CONVERGED'
     """
 
+    command = "proximal-gradient"
+    benchmarks: ClassVar[Any] = {}  # without a penalty it is another method
     penalised = True
 
     step_size: AutomaticConstant
@@ -113,9 +115,14 @@ class FISTA(CheckedFields):
     'CONVERGED'
     """
 
+    command = "fista"
     penalised = True
 
     step_size: AutomaticConstant
+
+    def gradient_passes(self, problem: FederatedProblem) -> float:
+        """Return the gradient passes over all rows that a round takes."""
+        return 1.0
 
     def init(self, problem: Problem, w: np.ndarray) -> Accelerated:
         start = proximal_point(problem, w, 0.0)
@@ -167,6 +174,8 @@ class ProximalFedSGD(CheckedFields):
     'CONVERGED'
     """
 
+    command = "proximal-fedsgd"
+    benchmarks: ClassVar[Any] = {}  # without a penalty it is another method
     penalised = True
     lost = RENORMALISE
 

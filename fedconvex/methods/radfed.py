@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -107,6 +107,9 @@ class RADFed(local_work.LocalWork):
     >>> result.status.name, bool(result.gap < 0.1)
     ('ROUND_LIMIT', True)
     """
+
+    command = "radfed"
+    benchmarks: ClassVar[Any] = {"radfed": {"local_steps": 5}}
 
     models: Count | None = None
     redistributions: Count = 1

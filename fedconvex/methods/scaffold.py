@@ -26,7 +26,7 @@ c_i^+ is then the mean of its gradients, weighted by the steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -115,6 +115,8 @@ class SCAFFOLD(local_work.LocalWork):
     'CONVERGED'
     """
 
+    command = "scaffold"
+    benchmarks: ClassVar[Any] = {"scaffold": {"local_steps": 5}}
     constant = ("p",)  # of the state: no round changes it
     lost = LEAVE_OUT
 

@@ -13,7 +13,7 @@ P(w) = (1/n) sum_i psi_i(w), psi_i(w) = l(x_i'w, y_i) + (l2/2)‖w‖^2. One rou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from fedconvex.kernels.ridges import at
 from fedconvex.methods.parts import automatic_steps, local_work, step_sizes
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
+from fedconvex.words import Words, steps_in_words
 
 __all__ = ["SVRG"]
 
@@ -81,11 +82,20 @@ class SVRG(local_work.PooledWork):
     'CONVERGED'
     """
 
+    command = "svrg"
+    benchmarks: ClassVar[Any] = {"svrg": {"inner_steps": 500}}
     no_penalty = "its theory is that of smooth objectives: ProximalGradient and FISTA take proximal steps"
 
     step_size: Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
     inner_steps: Count
     option: OneOrTwo = 2
+
+    def words(self, problem: Problem) -> Words:
+        return steps_in_words(self, self.inner_steps, self.batch_size, kind="inner step", letter="m")
+
+    def gradient_passes(self, problem: Problem) -> float:
+        """Return the gradient passes over all rows that a round takes."""
+        return 1.0 + 2.0 * self.inner_steps * self.batch_size / problem.federation.n
 
     def init(self, problem: Problem, w: np.ndarray) -> State:
         return State(w)  # 1

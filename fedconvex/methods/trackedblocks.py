@@ -33,6 +33,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.methods.parts import automatic_steps, step_sizes
 from fedconvex.problems.protocol import HYBRID_MODEL
 from fedconvex.traits import Traits, counted_by
+from fedconvex.words import Words, counted
 
 __all__ = ["TrackedBlockDescent", "best_share"]
 
@@ -102,6 +103,11 @@ class TrackedBlockDescent(CheckedFields):
 
     step_size: step_sizes.AutomaticStepSize
     local_steps: Count = 1
+
+    def words(self, problem: Any) -> Words:
+        steps, eta = self.local_steps, f"{self.step_size:.4g}" if isinstance(self.step_size, float) else self.step_size
+        work = f"TrackedBlockDescent, {counted(steps, 'local step')}, step size {eta}"
+        return Words(work, (f"tau {steps}", f"eta {eta}"))
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         rows, columns, cells = problem.grid

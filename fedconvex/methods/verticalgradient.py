@@ -30,6 +30,7 @@ from fedconvex.methods.parts import automatic_steps, step_sizes, vertical_scores
 from fedconvex.methods.parts.vertical_scores import Reply
 from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
+from fedconvex.words import Words
 
 __all__ = ["VerticalAcceleratedGradient", "VerticalGradientDescent"]
 
@@ -93,10 +94,14 @@ class VerticalGradientDescent(CheckedFields):
     ('CONVERGED', 100)
     """
 
+    command = "vertical-gd"
     learns = (VERTICAL_MODEL,)
 
     step_size: step_sizes.AutomaticStepSize
     sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
+
+    def words(self, problem: Any) -> Words:
+        return Words(f"{type(self).__name__}, one gradient")
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         z = vertical_scores.start_scores(problem, w)
@@ -154,12 +159,14 @@ class VerticalAcceleratedGradient(CheckedFields):
     'CONVERGED'
     """
 
+    command = "vertical-accelerated"
     learns = (VERTICAL_MODEL,)
 
     step_size: AutomaticConstant
     momentum: Momentum = "auto"
     sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
+    words = VerticalGradientDescent.words
     init = VerticalGradientDescent.init  # 4
     broadcast = VerticalGradientDescent.broadcast
     send = VerticalGradientDescent.send

@@ -28,6 +28,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
+from fedconvex.words import Words
 
 __all__ = ["VerticalNewtonCG"]
 
@@ -108,6 +109,7 @@ class VerticalNewtonCG(CheckedFields):
     ('CONVERGED', True)
     """
 
+    command = "vertical-newton-cg"
     learns = (VERTICAL_MODEL,)
 
     accuracy: Inside = 0.5
@@ -119,6 +121,9 @@ class VerticalNewtonCG(CheckedFields):
         if kind.several or not kind.curved:
             who, cure = "VerticalNewtonCG: problem", "use VerticalAcceleratedGradient, or VerticalGradientDescent"
             raise wrong_type(who, "have a loss of one score with a curvature", f"{problem.loss!r}", cure)
+
+    def words(self, problem: Any) -> Words:
+        return Words(f"{type(self).__name__}, one gradient")
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         R, none = len(w), np.zeros_like(w)

@@ -42,6 +42,7 @@ from fedconvex.solvers import damping
 from fedconvex.solvers.free_energy import gradient, minimise, natural_step
 from fedconvex.solvers.gaussians import Gaussian, natural, pack, packed_size, unpack
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
+from fedconvex.words import Words, counted
 
 __all__ = ["VIRTUAL"]
 
@@ -184,6 +185,16 @@ class VIRTUAL(CheckedFields):
     def _spectral(self, problem: Any) -> bool:
         fed, linear = problem.federation, bool(traits(problem.loss).quadratic)
         return self.rho == "auto" and linear and fed.K * fed.d <= _SITES
+
+    def words(self, problem: Any) -> Words:
+        who = participation.who_takes_part(self.participation, problem.federation.K)
+        rho = self.rho if isinstance(self.rho, str) else f"{self.rho:.4g}"
+        short, full = [f"rho {rho}"], [f"damping {self.rho if isinstance(self.rho, str) else f'{self.rho:g}'}"]
+        if self.local_steps is not None:
+            short.append(f"tau {self.local_steps}")
+            full.append(f"{counted(self.local_steps, 'natural gradient step')} of {self.step_size:g}")
+        full += [f"{who} take part"] if who else []
+        return Words(f"VIRTUAL, {', '.join(full)}", (*short, *([who] if who else [])))
 
     def init(self, problem: Any, w: np.ndarray) -> State:
         if w.any():

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,11 +26,12 @@ from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_w
 from fedconvex.solvers.certificates import bounded_gap, gaps_above, lower_at
 from fedconvex.solvers.client_means import MANY, AroundOptimum
 from fedconvex.solvers.exact import solve
-from fedconvex.solvers.minimax import Minimax, solve_minimax
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.penalised import solve_penalised
-from fedconvex.solvers.penalty_path import PenaltyPath, penalty_path
 from fedconvex.solvers.solution import Solution
+
+if TYPE_CHECKING:
+    from fedconvex.solvers.minimax import Minimax
+    from fedconvex.solvers.penalty_path import PenaltyPath
 
 __all__ = ["Problem"]
 
@@ -72,6 +73,7 @@ class Problem(Objective):
     """
 
     learns = ONE_MODEL
+    starts = "the model"
     # what a server knows beside `known_to_server`
     shared = ("n_outputs", "size", "penalty", "penalised_entries", "strong_convexity")
 
@@ -248,12 +250,23 @@ class Problem(Objective):
             tol = real("Problem.solve: tol", tol, low=0.0, strict=True)
         w = None if start is None else array("Problem.solve: start", start, self.model_shape).ravel()
         if self._solution is None:
-            found = solve(self, tol, w) if self.penalty is None else solve_penalised(self, tol)
+            if self.penalty is None:
+                found = solve(self, tol, w)
+            else:
+                from fedconvex.solvers.penalised import solve_penalised
+
+                found = solve_penalised(self, tol)
             found = replace(found, problem=self)
             if tol is not None or w is not None:
                 return found
             self._solution = found
         return self._solution
+
+    @property
+    def words(self) -> str:
+        """What it consists of, as reports say it."""
+        fed = self.federation
+        return f"{fed.K} clients, {fed.n} rows, {fed.d} features, l2 = {self.l2:g}"
 
     @cached_property
     def _solved_alone(self) -> list[Solution]:
@@ -306,6 +319,8 @@ class Problem(Objective):
         >>> path.strengths, path.nonzero
         (array([3., 1., 0.]), array([0, 1, 2]))
         """
+        from fedconvex.solvers.penalty_path import penalty_path
+
         return penalty_path(self, strengths, count, least, tol)
 
     def solve_minimax(self, tol: float = 1e-10, uncertainty_set: Any = None, start: Any = None) -> Minimax:
@@ -348,6 +363,8 @@ class Problem(Objective):
         if self.penalty is not None:
             raise wrong_type("Problem.solve_minimax", "be asked without a penalty", f"{self.penalty!r}", "use l2")
         w = None if start is None else array("Problem.solve_minimax: start", start, self.model_shape).ravel()
+        from fedconvex.solvers.minimax import solve_minimax
+
         return solve_minimax(self, tol, uncertainty_set, w)
 
     def constants(

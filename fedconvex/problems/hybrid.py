@@ -58,6 +58,7 @@ class HybridProblem(JoinedTable):
     """
 
     learns = HYBRID_MODEL
+    members = "blocks"
     # the server is who knows the labels; of the blocks it knows where they stand
     shared = ("y", "grid", "n_outputs", "size", "penalty", "row_norms", "traits")
     fingerprint = "hybrid"

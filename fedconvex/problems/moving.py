@@ -89,6 +89,16 @@ class MovingTarget(Problem):
         most = math.sqrt(p * max(float(lam[-1]), 0.0))
         self.longest = most if self.bounded or most == 0.0 else math.inf
 
+    @property
+    def motion(self) -> str:
+        """How the minimiser moves, in words."""
+        return f"a minimiser that moves, E‖q‖² = {self.covariance.trace():g}"
+
+    @property
+    def walk(self) -> bytes:
+        """What the walk is drawn from: runs go on with the same one only."""
+        return self.covariance.tobytes() + b"bounded" * self.bounded
+
     def drift(self, draws: Draws) -> np.ndarray:
         """Return q_i of every trajectory, (R, *model)."""
         z = draws.normal(self.size, -1, _DRIFT)

@@ -34,6 +34,8 @@ __all__ = [
     "check_loss",
     "client_weights",
     "free_mask",
+    "has_models",
+    "has_one_model",
     "known_to_server",
 ]
 
@@ -81,11 +83,29 @@ class FederatedProblem(Protocol):
         """Return what the K clients answer when asked for a statistic, each from its own rows."""
 
 
+def has_one_model(problem: Any) -> bool:
+    """Whether all clients share one model, of which every client has all entries."""
+    return bool(problem.learns == ONE_MODEL)
+
+
+def has_models(problem: Any) -> bool:
+    """Whether models are learned, one or one a client: no ensembles, strategies, posteriors, blocks at owners."""
+    return problem.learns in (ONE_MODEL, MODEL_PER_TASK)
+
+
 class ClientWeights:
-    """What follows from the client weights p_k."""
+    """What follows from the client weights p_k; and what a problem consists of, in words."""
 
     weights: np.ndarray
     federation: Any
+    members = "clients"  # who they are
+    starts = "w"  # what a run may start at, in words; "" where it is zero always
+
+    @property
+    def words(self) -> str:
+        """What it consists of, as reports say it."""
+        fed, what = self.federation, f"{self.loss!r}"  # type: ignore[attr-defined]
+        return f"{fed.K} {self.members}, {fed.n} rows, {fed.d} feature{'s' * (fed.d != 1)}, {what}"
 
     _repr_html_ = _html.of_problem
 

@@ -55,6 +55,7 @@ class VerticalProblem(JoinedTable):
     """
 
     learns = VERTICAL_MODEL
+    members = "owners"
     # the server is who knows the labels; of the owners it knows how many columns they have
     shared = ("y", "ptr", "n_outputs", "size", "penalty")
     fingerprint = "vertical"

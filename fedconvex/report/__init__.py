@@ -3,32 +3,37 @@
 Every plot takes what is drawn, a mapping of names to results or scores, then the path of a file; the rest by name.
 """
 
-from fedconvex.report.bayesian import PracticalDifference, bayesian_t_test
-from fedconvex.report.domains import Clustering, DomainTerms, cluster, domain_terms, domain_trade_off
-from fedconvex.report.fairness import (
-    DomainDifferences,
-    DomainScores,
-    domain_differences,
-    domain_scores,
-    wilson_interval,
-)
-from fedconvex.report.fairness_figures import domain_weights_plot, fairness_plot, fairness_table
-from fedconvex.report.flatness import Sharpness, largest_curvature, sharpness
-from fedconvex.report.heterogeneity import (
-    Dissimilarity,
-    Drift,
-    LossSpread,
-    client_drift,
-    gradient_dissimilarity,
-    heterogeneity_plot,
-    heterogeneity_table,
-    heterogeneity_trace,
-    loss_spread,
-    weight_divergence,
-)
-from fedconvex.report.language import TextScores, text_scores
-from fedconvex.report.plots import best_step_plot, convergence_plot
-from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace
+from typing import TYPE_CHECKING
+
+from fedconvex import _lazy
+
+if TYPE_CHECKING:
+    from fedconvex.report.bayesian import PracticalDifference, bayesian_t_test
+    from fedconvex.report.domains import Clustering, DomainTerms, cluster, domain_terms, domain_trade_off
+    from fedconvex.report.fairness import (
+        DomainDifferences,
+        DomainScores,
+        domain_differences,
+        domain_scores,
+        wilson_interval,
+    )
+    from fedconvex.report.fairness_figures import domain_weights_plot, fairness_plot, fairness_table
+    from fedconvex.report.flatness import Sharpness, largest_curvature, sharpness
+    from fedconvex.report.heterogeneity import (
+        Dissimilarity,
+        Drift,
+        LossSpread,
+        client_drift,
+        gradient_dissimilarity,
+        heterogeneity_plot,
+        heterogeneity_table,
+        heterogeneity_trace,
+        loss_spread,
+        weight_divergence,
+    )
+    from fedconvex.report.language import TextScores, text_scores
+    from fedconvex.report.plots import best_step_plot, convergence_plot
+    from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace
 
 __all__ = [
     "Clustering",
@@ -69,3 +74,5 @@ __all__ = [
     "wilson_interval",
     "write_trace",
 ]
+
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

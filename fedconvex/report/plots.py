@@ -6,14 +6,16 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedconvex._check import bad, instance, printable, text, wrong_type
 from fedconvex._files import check_file, write_file
 from fedconvex.driver import Result
-from fedconvex.theory.worst_case import BestStep
+
+if TYPE_CHECKING:
+    from fedconvex.theory.worst_case import BestStep
 
 __all__ = [
     "COLOURS",
@@ -215,6 +217,8 @@ def best_step_plot(
     >>> best_step_plot(best).axes[0].get_xlabel()
     'step size'
     """
+    from fedconvex.theory.worst_case import BestStep
+
     instance("best_step_plot: best", best, BestStep)
     file = check_plot_path(path)
     figure, (axis, *_) = panels((1, 1), (6.4, 4.0), axes)

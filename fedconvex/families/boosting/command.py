@@ -15,7 +15,7 @@ from fedconvex._check import bad
 from fedconvex.cli.data import prepare
 from fedconvex.cli.named import named_settings, worded
 from fedconvex.cli.summary import About, Solved, measured_clients
-from fedconvex.families.boosting.family import FAMILY
+from fedconvex.registry import class_named
 
 __all__ = ["check", "solved"]
 
@@ -82,8 +82,6 @@ def _by_source(fed: Any) -> Any:
 
 def _method(args: argparse.Namespace, p: int) -> tuple[Any, str]:
     """Return the method and a phrase with its settings; a stump counts as much as Q gives its source, 1/p or so."""
-    from fedconvex import methods
-
     values = named_settings(args)
     if args.method == "multiboost":
         values = {"smoothing": SMOOTHING, **values}
@@ -91,7 +89,7 @@ def _method(args: argparse.Namespace, p: int) -> tuple[Any, str]:
     else:
         values = {"step_size": STEP * p, **values}
         words = "sampled clients, steps step size/sqrt(t)"
-    method = getattr(methods, FAMILY.methods[args.method])(**values)
+    method = class_named(args.method)(**values)
     return method, ", ".join([type(method).__name__, words, *worded(values)])
 
 

@@ -7,7 +7,6 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     theorems=("theorems.boosting", "theorems.adaboost", "theorems.boosting_margins", "theorems.fedmultiboost"),
     experiments=("experiments", "experiments.guises"),
-    methods={"multiboost": "MultiBoost", "fedmultiboost": "FedMultiBoost"},
     command="command",
     options=(
         Option(

@@ -120,6 +120,7 @@ class BoostingProblem(ClientWeights):
     """
 
     learns = ENSEMBLE
+    starts = ""
     shared: tuple[str, ...] = ("p", "vertices", "base2")  # what a server knows beside `known_to_server`
     l2 = 0.0
     lower_bound: Any = 0.0  # of min F: Phi > 0

@@ -17,7 +17,8 @@ from fedconvex.cli.data import Data, affordable, prepare
 from fedconvex.cli.method import own_model
 from fedconvex.cli.named import named_settings, worded
 from fedconvex.cli.summary import About, Solved, formula_of, intercept_words, measured_clients
-from fedconvex.families.multitask.family import FAMILY, RELATIONS
+from fedconvex.families.multitask.family import RELATIONS
+from fedconvex.registry import class_named
 
 __all__ = ["check", "solved"]
 
@@ -101,7 +102,7 @@ def _method(args: argparse.Namespace) -> tuple[Any, str]:
         method: Any = methods.JointMOCHA(work=methods.NodeWork(**values), **eta)
         values |= eta
     else:
-        method = getattr(methods, FAMILY.methods[args.method])(**values)
+        method = class_named(args.method)(**values)
     local = "" if {"epochs", "local_steps", "theta"} & values.keys() or args.method == "cocoa" else "one pass a round"
     return method, ", ".join([type(method).__name__, *([local] if local else []), *worded(values)])
 

@@ -15,6 +15,7 @@ import numpy as np
 from fedconvex._check import among, bad, equal_by_type, real, wrong_type
 from fedconvex.draws import Draws, stream, uniform
 from fedconvex.families.multitask.coupling import own, pencil_sigma, safe_sigma, tied
+from fedconvex.families.multitask.words import words_of_nodes
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.cache import inner_part, part, strict_part
@@ -24,6 +25,7 @@ from fedconvex.methods.parts.participation import DistinctParticipation, traits_
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
 from fedconvex.solvers.dual import ROUNDING, add_image, conjugates, row_steps, task_gap
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
+from fedconvex.words import Words
 
 __all__ = [
     "Clock",
@@ -211,6 +213,14 @@ class NodeWork(CheckedFields):
             self.replacement,
             refreshes(round_),
         )
+
+    def gradient_passes(self, problem: MultiTaskProblem) -> float:
+        """Return the passes over all rows that a round takes, NaN where a clock decides."""
+        return self.epochs if self.clock is None else float("nan")
+
+    def words(self, problem: MultiTaskProblem) -> Words:
+        """Return what nodes do in a round."""
+        return words_of_nodes(self)
 
     def traits(self, problem: MultiTaskProblem) -> Traits:
         """Return who takes part and what is drawn: the order of rows, and what clocks and drops leave of the work."""

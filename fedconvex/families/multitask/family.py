@@ -13,7 +13,6 @@ RELATIONS = {
 FAMILY = Family(
     theorems=("theorems.mocha", "theorems.mocha_sigma", "theorems.joint_mocha"),
     experiments=("experiments.har", "experiments.har_people"),
-    methods={"mocha": "MOCHA", "cocoa": "CoCoA", "jointmocha": "JointMOCHA", "mean-regularised": "MOCHA"},
     command="command",
     options=(
         Option(

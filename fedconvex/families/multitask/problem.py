@@ -81,6 +81,7 @@ class MultiTaskProblem(TaskPredictions):
     """
 
     learns = MODEL_PER_TASK
+    starts = ""
     shared = ("relation", "normalisation", "ties", "c")  # what a server knows beside `known_to_server`
     l2 = 0.0  # R is the only penalty
 

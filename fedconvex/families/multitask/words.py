@@ -6,22 +6,29 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["words_of"]
+from fedconvex.words import Words
+
+__all__ = ["rule_in_words", "words_of_nodes"]
 
 
-def words_of(m: Any) -> tuple[list[str], str]:
-    """Return what nodes do in a round, in short and in full, as reports say it."""
-    theta, clock, drop = getattr(m, "theta", None), getattr(m, "clock", None), np.max(getattr(m, "drop", 0.0))
-    short, full = [], []
-    if theta is not None:
-        short, full = [f"theta {theta:g}"], [f"local accuracy {theta:g}"]
-    elif hasattr(m, "epochs"):
-        steps = f"{m.epochs:g} pass{'es' * (m.epochs != 1.0)}" if m.local_steps is None else f"{m.local_steps} steps"
-        short, full = [steps], [f"{steps} over its rows" if m.local_steps is None else steps]
-    if clock is not None:
-        short, full = [*short, f"clock {clock.low:g}"], [*full, f"{clock.low:g} to {clock.high:g} of it by its clock"]
-    if drop:
+def words_of_nodes(work: Any) -> Words:
+    """Return what nodes do in a round of `NodeWork`."""
+    if work.theta is not None:
+        short, full = [f"theta {work.theta:g}"], [f"local accuracy {work.theta:g}"]
+    elif work.local_steps is not None:
+        short, full = [f"{work.local_steps} steps"], [f"{work.local_steps} steps"]
+    else:
+        passes = f"{work.epochs:g} pass{'es' * (work.epochs != 1.0)}"
+        short, full = [passes], [f"{passes} over its rows"]
+    if work.clock is not None:
+        low, high = work.clock
+        short, full = [*short, f"clock {low:g}"], [*full, f"{low:g} to {high:g} of it by its clock"]
+    if drop := np.max(work.drop):
         short, full = [*short, f"drops {drop:g}"], [*full, f"dropped with probability {drop:g}"]
-    rule = getattr(m, "sigma", None)
-    short += [] if rule is None or rule == "pencil" else [f"sigma' {rule}"]
-    return short, "every node: " + ", ".join(full)
+    return Words(f"{type(work).__name__}, every node: {', '.join(full)}", (*short, *rule_in_words(work)))
+
+
+def rule_in_words(method: Any) -> tuple[str, ...]:
+    """Return the rule of sigma' in short, unless it is the usual one."""
+    rule = getattr(method, "sigma", None)
+    return () if rule is None or rule == "pencil" else (f"sigma' {rule}",)

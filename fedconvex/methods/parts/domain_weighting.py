@@ -19,6 +19,7 @@ from fedconvex.kernels.dispatch import move
 from fedconvex.kernels.domains import add_losses, domain_losses, domains_of, held_by, none_empty
 from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
+from fedconvex.simplex.ascent import EntropicStep
 
 __all__ = [
     "Ascent",
@@ -170,3 +171,11 @@ class DomainWeighted(NamedTuple):
         penalty(job.ridge, w, job.tilt, room.g)
         batch_add(loss, data.X, part, room.c, room.g)
         move(self.opt, w, room.g, a, room.m, room.v, s + 1)
+
+
+def steps_in_words(method: Any) -> tuple[str, ...]:
+    """Return the steps of the domain weights in words; nothing where they are not one number."""
+    if not isinstance(method.domain_step_size, float):
+        return ()
+    kind = "entropic" if isinstance(method.ascent, EntropicStep) else "projected"
+    return (f"{kind} steps {method.domain_step_size:.4g} of the domain weights in {method.uncertainty_set!r}",)

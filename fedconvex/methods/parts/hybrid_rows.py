@@ -20,6 +20,7 @@ from fedconvex.methods.parts.participation import UniformSampling, as_participat
 from fedconvex.problems import Measure
 from fedconvex.solvers.dual import drawn_scores, drawn_sums, steps_at_once
 from fedconvex.traits import Traits, counted_by
+from fedconvex.words import Words
 
 __all__ = ["Message", "Parts", "RowWork", "Scores", "State", "entered", "moved", "score_parts", "start", "sum_parts"]
 
@@ -139,6 +140,13 @@ class RowWork(CheckedFields):
         if self.drop > 0.0:
             rows[draws.uniform(1, int(fed.ids[g]), DROP)[:, 0] < self.drop] = -1
         return rows
+
+    def words(self, problem: Any) -> Words:
+        """Return which rows move in a round."""
+        rows = "all rows" if self.batch_size is None else f"{self.batch_size} rows of every group"
+        late = f", {self.drop:g} of groups do not answer" if self.drop else ""
+        short = [f"B {self.batch_size}"] * (self.batch_size is not None) + [f"drop {self.drop:g}"] * bool(self.drop)
+        return Words(f"{type(self).__name__}, {rows}{late}", tuple(short))
 
     def traits(self, problem: Any) -> Traits:
         """Return what is drawn in a round."""

@@ -15,10 +15,17 @@ from fedconvex.kernels import descent, many_rounds
 from fedconvex.kernels.jobs import NO_RIDGE
 from fedconvex.methods.parts import step_sizes
 from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptimizer
-from fedconvex.methods.parts.participation import Participation, participants_of_rounds, sampling_of, traits_of_sampling
+from fedconvex.methods.parts.participation import (
+    Participation,
+    participants_of_rounds,
+    sampling_of,
+    traits_of_sampling,
+    who_takes_part,
+)
 from fedconvex.methods.parts.step_sizes import StepSize
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
+from fedconvex.words import Words, steps_in_words
 
 __all__ = ["AveragedWork", "LocalWork", "PooledWork", "check_batches", "plan_of"]
 
@@ -101,6 +108,17 @@ class LocalWork(CheckedFields):
         plan, eta = self.asked(problem, clients, draws)
         client = getattr(self, "client", ClientSGD())
         return descent.local_updates(problem, client, w, clients, draws, eta, plan, self.again(problem), shadow)
+
+    def words(self, problem: Any) -> Words:
+        """Return how it works on a problem."""
+        return self.steps_in_words(problem)
+
+    def steps_in_words(self, problem: FederatedProblem, **more: Any) -> Words:
+        """Return words for local steps or epochs, and who takes part; and what else `fedconvex.words` takes."""
+        who = who_takes_part(getattr(self, "participation", None), problem.federation.K)
+        if self.epochs is None:
+            return steps_in_words(self, self.local_steps, self.batch_size, who, **more)
+        return steps_in_words(self, self.epochs, self.batch_size, who, kind="local epoch", letter="E", **more)
 
     def steps_of(self, problem: FederatedProblem, plain: bool) -> LocalSteps:
         """Return the local steps of every client, as traits; plain: w <- w - eta grad f_k(w; b), and nothing else."""

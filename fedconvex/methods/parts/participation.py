@@ -31,6 +31,7 @@ __all__ = [
     "participants_of_rounds",
     "sampling_of",
     "traits_of_sampling",
+    "who_takes_part",
 ]
 
 
@@ -157,6 +158,17 @@ def sampling_of(scheme: Any, problem: FederatedProblem) -> tuple[str, int]:
         return ("everyone" if scheme.clients == K else "scaled"), scheme.clients
     m = K if scheme is None else scheme.clients if isinstance(scheme, UniformSampling) else max(1, round(scheme * K))
     return ("everyone" if m == K else "uniform"), m
+
+
+def who_takes_part(scheme: Any, K: int) -> str:
+    """Return who of K clients takes part in a round, in words, "" for everybody."""
+    if scheme is None:
+        return ""
+    if isinstance(scheme, ProportionalSampling):
+        return f"{scheme.draws} draws"
+    if isinstance(scheme, float):
+        return f"{max(1, round(scheme * K))} of {K}"
+    return f"{scheme.clients} of {K}" + (" with weights p_k K/m" if isinstance(scheme, ScaledSampling) else "")
 
 
 def traits_of_sampling(

@@ -41,7 +41,6 @@ class ProximalWork(CheckedFields):
         Clients per round, as for `FedAvg`.
     """
 
-    penalised = True
     lost = RENORMALISE
 
     step_size: step_sizes.ConstantStepSize

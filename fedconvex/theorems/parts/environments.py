@@ -14,6 +14,7 @@ from fedconvex.problems import GameProblem, InvariantProblem
 from fedconvex.problems.protocol import INVARIANT_MODEL
 from fedconvex.theorems.kit import *
 from fedconvex.traits import Traits
+from fedconvex.words import Words
 
 
 def last_state(s: Setting) -> np.ndarray:
@@ -171,6 +172,10 @@ class MomentDescent:
 
     step_size: float
     learns = (INVARIANT_MODEL,)
+
+    def words(self, problem: Any) -> Words:
+        """Return its step."""
+        return Words(f"MomentDescent, step size {self.step_size:g}", (f"eta {self.step_size:g}",))
 
     def init(self, problem: Any, w: np.ndarray) -> DescentState:
         """Return the start."""

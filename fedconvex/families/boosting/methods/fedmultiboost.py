@@ -28,6 +28,7 @@ from fedconvex.problems import EnsembleProblem
 from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.solvers.worst_domain import phi
 from fedconvex.traits import Traits, not_sent
+from fedconvex.words import Words
 
 __all__ = ["FedMultiBoost"]
 
@@ -122,6 +123,7 @@ class FedMultiBoost(CheckedFields):
     [0.0, 0.0]
     """
 
+    command = "fedmultiboost"
     learns = (ENSEMBLE,)
     statistics = staticmethod(lambda problem: ("client_domain",))  # what clients are asked for before round 1
     constant = ("sizes", "domain", "sources")  # of the state: no round changes them
@@ -249,10 +251,8 @@ class FedMultiBoost(CheckedFields):
         """Raise unless the history of a state names classifiers of the problem."""
         problem.check_stages(state.history)
 
-    @property
-    def words(self) -> tuple[list[str], str]:
-        """What it descends on, in short and in full, as reports say it."""
-        return [], "the maximum itself"
+    def words(self, problem: EnsembleProblem) -> Words:
+        return Words("FedMultiBoost, the maximum itself")
 
     def traits(self, problem: EnsembleProblem) -> Traits:
         held, r = np.bincount(_domain_of_clients(problem), minlength=problem.p), self.clients_per_domain

@@ -30,6 +30,7 @@ from fedconvex.losses.stable import exp
 from fedconvex.problems import BoostingProblem, Measure, Pick
 from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
+from fedconvex.words import Words
 
 __all__ = ["MultiBoost"]
 
@@ -109,6 +110,7 @@ class MultiBoost(CheckedFields):
     True
     """
 
+    command = "multiboost"
     learns = (ENSEMBLE,)
 
     smoothing: Positive | None = None
@@ -183,11 +185,11 @@ class MultiBoost(CheckedFields):
         if not np.isin(state.event, (PROGRESS, CAPPED, KINK, STATIONARY)).all():
             raise bad("MultiBoost: event", f"lie in 0, ..., {STATIONARY}", state.event.tolist())
 
-    @property
-    def words(self) -> tuple[list[str], str]:
-        """What it descends on, in short and in full, as reports say it."""
+    def words(self, problem: BoostingProblem) -> Words:
         mu = self.smoothing
-        return ([], "the maximum itself") if mu is None else ([f"mu {mu:g}"], f"smoothed by mu = {mu:g}")
+        if mu is None:
+            return Words("MultiBoost, the maximum itself")
+        return Words(f"MultiBoost, smoothed by mu = {mu:g}", (f"mu {mu:g}",))
 
     def traits(self, problem: BoostingProblem) -> Traits:
         return Traits(drawn=())

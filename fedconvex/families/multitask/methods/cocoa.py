@@ -16,17 +16,20 @@ theta_t, and how it is bounded: `fedconvex.families.multitask.methods.mocha`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedconvex.draws import Draws
 from fedconvex.families.multitask import dual_nodes
 from fedconvex.families.multitask.dual_nodes import Memory, Message, NodeWork, Reply, Sigma
+from fedconvex.families.multitask.words import rule_in_words
 from fedconvex.fields import CheckedFields, Count, Inside
 from fedconvex.methods.parts import participation
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import LEAVE_OUT, Traits
+from fedconvex.words import Words
 
 __all__ = ["CoCoA"]
 
@@ -65,6 +68,9 @@ class CoCoA(CheckedFields):
     ('CONVERGED', True)
     """
 
+    command = "cocoa"
+    benchmarks: ClassVar[Any] = {"cocoa": {}}
+    aims = ("model per task",)
     learns = (MODEL_PER_TASK,)
     lost = LEAVE_OUT
 
@@ -73,6 +79,11 @@ class CoCoA(CheckedFields):
     sigma: Sigma | None = None
 
     statistics, memory = dual_nodes.statistics, dual_nodes.memory
+
+    def words(self, problem: MultiTaskProblem) -> Words:
+        work = f"CoCoA, every node: local accuracy {self.theta:g}"
+        return Words(work, (f"theta {self.theta:g}", *rule_in_words(self)))
+
     init = dual_nodes.init  # 1
     broadcast = dual_nodes.broadcast  # 2
 

@@ -12,7 +12,7 @@ R(W) = lam (‖W‖^2/sigma2 + ‖W‖_*^2) is what is left after minimising ove
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from fedconvex.problems import Covariance, FederatedProblem, Measure, MultiTaskP
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.balance import Balance
 from fedconvex.traits import LEAVE_OUT, Traits
+from fedconvex.words import Words
 
 __all__ = ["JointMOCHA"]
 
@@ -88,6 +89,9 @@ class JointMOCHA(CheckedFields):
     'CONVERGED'
     """
 
+    command = "jointmocha"
+    benchmarks: ClassVar[Any] = {"jointmocha": {}}
+    aims = ("learned relationship",)
     learns = (MODEL_PER_TASK,)
     constant = ("prior",)  # of the state: no round changes it
     lost = LEAVE_OUT
@@ -96,6 +100,14 @@ class JointMOCHA(CheckedFields):
     eta: Positive | None = None
 
     memory = dual_nodes.memory  # 1
+
+    def gradient_passes(self, problem: MultiTaskProblem) -> float:
+        """Return the passes over all rows that a round takes."""
+        return self.work.gradient_passes(problem)
+
+    def words(self, problem: MultiTaskProblem) -> Words:
+        made = self.work.words(problem)
+        return made._replace(work=made.work.replace("NodeWork", "JointMOCHA", 1))
 
     @property
     def participation(self) -> Any:

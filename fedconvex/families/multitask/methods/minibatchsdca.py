@@ -13,13 +13,14 @@ Tasks t = nodes; W = (w_t) = Mbar V, v_t = c_t X_t'alpha_t, and alpha_t stays at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fedconvex.draws import Draws
 from fedconvex.families.multitask import dual_nodes
 from fedconvex.families.multitask.dual_nodes import Memory, Message, Reply, Sigma, State, answer
+from fedconvex.families.multitask.words import rule_in_words
 from fedconvex.fields import CheckedFields, Count, Positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.rows import row_axpy, row_dot
@@ -29,6 +30,7 @@ from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.solvers.dual import conjugate_sum, dual_step
 from fedconvex.traits import LEAVE_OUT, Traits
+from fedconvex.words import Words
 
 __all__ = ["MiniBatchSDCA", "safe_beta"]
 
@@ -67,6 +69,8 @@ class MiniBatchSDCA(CheckedFields):
     True
     """
 
+    benchmarks: ClassVar[Any] = {"minibatch-sdca": {"batch_size": 10}}
+    aims = ("model per task",)
     learns = (MODEL_PER_TASK,)
     lost = LEAVE_OUT
 
@@ -75,6 +79,10 @@ class MiniBatchSDCA(CheckedFields):
     sigma: Sigma | None = None
 
     statistics, memory = dual_nodes.statistics, dual_nodes.memory
+
+    def words(self, problem: MultiTaskProblem) -> Words:
+        work = f"MiniBatchSDCA, every node: {self.batch_size} rows at once"
+        return Words(work, (f"B {self.batch_size}", *rule_in_words(self)))
 
     def init(self, problem: MultiTaskProblem, w: np.ndarray) -> State:
         dual_nodes.check_one_score(self, problem)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -109,6 +110,8 @@ class MOCHA(NodeWork):
     'CONVERGED'
     """
 
+    command = ("mocha", "mean-regularised")
+    benchmarks: ClassVar[Any] = {"mocha": {}, "mocha-dropped": {"drop": 0.3}}
     learns = (MODEL_PER_TASK,)
 
     sigma: Sigma | None = None

@@ -1,0 +1,62 @@
+"""The parser of the command line, and how commands end."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+__all__ = [
+    "CRASHED",
+    "DIVERGED",
+    "ENDED",
+    "FAILED",
+    "INCONCLUSIVE",
+    "INTERRUPTED",
+    "OK",
+    "USER",
+    "Parser",
+    "Refused",
+    "Terminated",
+    "stopped",
+]
+
+OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: whoever is asked to end ends its workers, keeps what is finished and says so, as by Ctrl-C."""
+
+
+def stopped(by: KeyboardInterrupt) -> tuple[str, int]:
+    """Return the word for what stopped a command, and its exit status."""
+    return ("ended", ENDED) if isinstance(by, Terminated) else ("interrupted", INTERRUPTED)
+
+
+class Refused(Exception):
+    """A bad argument; not a ValueError, which argparse would replace by a message of its own."""
+
+
+class _Once(argparse.Action):
+    """Store a value; an option given twice is a mistake, and which one counts a guess."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given = namespace.__dict__.setdefault("given", set())
+        if option_string is not None and self.dest in given:
+            from fedconvex._check import bad
+
+            raise Refused(str(bad(option_string, "be given once", "it again", "keep one")))
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line in the style of the house, and options that take one value are given once."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False} | settings)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what `main` prints."""
+        raise Refused(f"{message} (see {self.prog} --help)")
