@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from campaigns import attempt, degenerate
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, VerticalFederation, losses
+from fedconvex import FedAvg, Federation, Logistic, Problem, SmoothedHinge, Squared, VerticalFederation, losses
 from fedconvex.hybrid_federation import HybridFederation
-from fedconvex.methods import SVRG, FedBCD, FLGame, HybridDualAscent, IRMGame, TrackedBlockDescent
+from fedconvex.methods import SVRG, DynamicFedAvg, FedBCD, FLGame, HybridDualAscent, IRMGame, TrackedBlockDescent
 from fedconvex.problems import (
     GameProblem,
     GaussianPosteriorProblem,
@@ -119,6 +119,17 @@ def test_bounds_do_not_vanish_in_products(unit):
     method = FedAvg(step_size=0.1 / problem.constants().L, local_steps=3)
     found = verify("fedavg-at-optimum", problem, method, rounds=2, start=problem.solve().w)
     assert found.outcome is (Outcome.HOLDS if unit == 1.0 else Outcome.INCONCLUSIVE), found
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1.0, 1e150])
+def test_bounds_of_dynamic_fedavg_do_not_vanish_in_products(unit):
+    """delta = 1e-300 squared is zero, and beta_s^2 ‖e‖^2 with it, though ‖e‖^2 is 1e300: it was violated."""
+    rows, y = unit * np.array([[4.0], [1.5], [-2.0]]), [-1.0, -1.0, -1.0]
+    problem = Problem(Federation.from_arrays(rows, y, [0, 1, 2]), SmoothedHinge(0.5), 0.0, "uniform")
+    method = DynamicFedAvg(step_size=0.1 / problem.constants().L_s, participation=1)
+    for name in ("dynamic-gradient-noise", "dynamic-gradient-noise-sharp"):
+        found = verify(name, problem, method, rounds=1, start=np.array([0.5]))
+        assert found.outcome is (Outcome.HOLDS if unit == 1.0 else Outcome.INCONCLUSIVE), found
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from fedconvex import FedAvg, Federation, GradientDescent, Logistic, Problem, Sq
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.problems import MovingTarget
+from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined
+from fedconvex.theorems.parts.tracking import TrackingConstants
 
 pytestmark = pytest.mark.compiled
 
@@ -115,3 +117,15 @@ def test_tracking_error_is_traced_and_resumed(tmp_path):
 def test_bad_input(build, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build(make(Squared()))
+
+
+@pytest.mark.parametrize("bound", [msd_paper, msd_refined])
+@pytest.mark.parametrize("rounds", [1, 12, 100])
+def test_what_is_left_of_the_start_does_not_cancel(bound, rounds):
+    """One parabola, step 0.9: errors fall to a tenth in every round. 1 - (1 - 0.1^24) is 0, and the bound was 0."""
+    one = np.ones(1)
+    constants = TrackingConstants(
+        nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0.0 * one, gradient2_k=0.0 * one
+    )
+    found = bound(constants, step_size=0.9, drift2=0.0, rounds=rounds, start2=4.0)
+    assert found.terms["start"] == pytest.approx(4.0 * 0.01**rounds, rel=1e-10, abs=0.0)

@@ -257,14 +257,15 @@ def _best(gap: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float 
     level = np.divide(noise, gap, out=np.full_like(gap, np.inf), where=gap > 0.0)
     if rounds is not None and start2 is not None:
         rounds, start2 = whole("rounds", rounds), real("start2", start2, low=0.0)
-        lost = _lost(np.maximum(gap, 0.0), rounds)
-        level = np.where(gap > 0.0, (1.0 - lost) * start2 + lost * np.where(gap > 0.0, level, 0.0), np.inf)
+        kept, lost = _kept_and_lost(np.maximum(gap, 0.0), rounds)
+        level = np.where(gap > 0.0, kept * start2 + lost * np.where(gap > 0.0, level, 0.0), np.inf)
     return int(np.argmin(level))
 
 
-def _lost(gap: Any, rounds: int) -> Any:
-    """1 - (1 - gap)^rounds, without cancellation."""
-    return -np.expm1(rounds * np.log1p(-np.minimum(gap, 1.0 - 1e-16)))
+def _kept_and_lost(gap: Any, rounds: int) -> tuple[Any, Any]:
+    """(1 - gap)^rounds and 1 less that, both without cancellation."""
+    exponent = rounds * np.log1p(-np.minimum(gap, 1.0 - 1e-16))
+    return np.exp(exponent), -np.expm1(exponent)
 
 
 def small_step(constants: TrackingConstants, *, step_size: float, drift_covariance: Any, **agents: Any) -> SmallStep:
@@ -325,8 +326,8 @@ def _recursion(
     if rounds is None or start2 is None:
         terms = {name: float(v / gap) for name, v in shares.items()}
         return Bound(terms, STEADY_STATE_MSD, theorem, requires)
-    lost = float(_lost(gap, whole("rounds", rounds)))
-    terms = {"start": (1.0 - lost) * real("start2", start2, low=0.0)}
+    kept, lost = map(float, _kept_and_lost(gap, whole("rounds", rounds)))
+    terms = {"start": kept * real("start2", start2, low=0.0)}
     terms |= {name: float(v * lost / gap) for name, v in shares.items()}
     return Bound(terms, MEAN_SQUARE_DEVIATION, theorem, requires)
 

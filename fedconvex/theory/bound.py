@@ -13,7 +13,17 @@ from typing import Any
 from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, NO_MINIMISER, Constants
 
-__all__ = ["AssumptionError", "Bound", "Hypothesis", "PrecisionError", "Quantity", "dropping", "known", "require"]
+__all__ = [
+    "AssumptionError",
+    "Bound",
+    "Hypothesis",
+    "PrecisionError",
+    "Quantity",
+    "dropping",
+    "known",
+    "require",
+    "with_powers",
+]
 
 
 class Dimension(enum.Enum):
@@ -198,8 +208,20 @@ def known(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
             raise AssumptionError(f"{theorem} does not apply: needs {name} at a minimiser, which is not known to exist")
         if getattr(value, "ndim", 0) == 0 and not math.isfinite(value):
             raise AssumptionError(f"{theorem} does not apply: needs a finite {name}, got {value} ({how})")
-        if name in ("L", "L_s") and not (value == 0.0 or 1.0 / _FAR <= value <= _FAR):
-            needs = f"{name} within 1e-75 and 1e75, whose powers are numbers, got {value:g}: scale the features"
-            raise PrecisionError(f"{theorem} is not decided: needs {needs}")
+        if name in ("L", "L_s"):
+            with_powers(theorem, name, value)
         out.append(value)
     return tuple(out)
+
+
+def with_powers(theorem: str, name: str, value: float) -> None:
+    """Raise unless products of four such smoothnesses neither overflow nor vanish.
+
+    Raises
+    ------
+    PrecisionError
+        Naming the constant, which is neither 0 nor within 1e-75 and 1e75.
+    """
+    if not (value == 0.0 or 1.0 / _FAR <= value <= _FAR):
+        needs = f"{name} within 1e-75 and 1e75, whose powers are numbers, got {value:g}: scale the features"
+        raise PrecisionError(f"{theorem} is not decided: needs {needs}")
