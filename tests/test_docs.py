@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted(p for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")))
+FOLDERS = ("*.md", "docs/**/*.md", "benchmarks/*.md", "fedconvex/**/*.md")
+PAGES = sorted(page for pattern in FOLDERS for page in ROOT.glob(pattern))
 SCRIPTS = sorted(p for folder in ("docs", "benchmarks", "examples") for p in (ROOT / folder).glob("*.py"))
 PAGES = [p for p in PAGES if p.name != "CHANGELOG.md"]  # speaks of names that were
 FILE = re.compile(r"`((?!fedjax/|data/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
@@ -142,7 +143,7 @@ def test_the_tests_can_fail():
 def named_in(page):
     """Words between backticks, and the headings, of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return {*re.findall(r"`([\w*-]+)`", text), *re.findall(r"^#+ (\S+)$", text, flags=re.M)}
+    return {*re.findall(r"`([\w*-]+)[`(]", text), *re.findall(r"^#+ (\S+)$", text, flags=re.M)}
 
 
 def not_among(names, known):

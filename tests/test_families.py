@@ -42,8 +42,8 @@ def test_files_of_a_family_are_declared(name, kind, constant):
 @each_family
 def test_methods_of_a_family_are_public_and_on_the_command_line(name):
     """All but mini-batch SGD and SDCA, which are there to be compared with."""
-    home = Path(import_module(f"fedconvex.families.{name}.methods").__file__).parent
-    defined = {n.name for f in home.glob("*.py") for n in ast.parse(f.read_text()).body
+    home = Path(import_module(f"fedconvex.families.{name}").__file__).parent
+    defined = {n.name for f in home.glob("methods/*.py") for n in ast.parse(f.read_text()).body
                if isinstance(n, ast.ClassDef) and hasattr(methods, n.name)}  # fmt: skip
     assert defined - {"MiniBatchSGD", "MiniBatchSDCA"} == {m.cls for m in registered().values() if m.family == name}
 

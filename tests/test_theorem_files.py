@@ -80,6 +80,7 @@ def test_a_theorem_says_all_that_reports_and_pages_show(name):
 
 def test_every_file_of_theorems_is_exported():
     folders = ["fedconvex.theorems", *(f"fedconvex.families.{family}.theorems" for family in FAMILIES)]
+    folders = [name for name in folders if importlib.util.find_spec(name)]
     files = [f"{f}.{m.name}" for f in folders for m in pkgutil.iter_modules(import_module(f).__path__) if not m.ispkg]
     found = {t.name for f in files for t in getattr(import_module(f), "THEOREMS", ())}
     assert found == set(THEOREMS)

@@ -36,7 +36,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "conform": "find out which published algorithm an implementation computes",
     "reproduce": "run an experiment from the literature again, beside the theory, and check its claims",
     "list": "list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
-    "warm": "compile what methods need, before it is needed: for images and clusters",
+    "warm": "compile kernels ahead of use, for container images and clusters",
 }
 
 

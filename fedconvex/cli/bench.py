@@ -34,21 +34,34 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("solver", nargs="*", metavar="module:Solver", help="solvers of your own, or names")
     add = parser.add_argument
     add("--suite", default="small", metavar="S", help="small (the default), standard, agnostic, multitask or FILE.toml")
-    add("--solvers", metavar="NAMES", help="who is compared with: names with commas between them, all, or none")
+    add("--solvers", metavar="NAMES", help="solvers to compare with: names separated by commas, all, or none")
     add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default 1e-3,1e-6,1e-9")
     add("--steps", default="theory", metavar="HOW", help="step sizes: theory (the default), tuned or both")
-    add("--rounds", type=count("--rounds", low=1), default=1000, metavar="T", help="at most; default 1000")
-    add("--seeds", type=count("--seeds", low=1), default=3, metavar="N", help="of solvers that draw; default 3")
+    add(
+        "--rounds",
+        type=count("--rounds", low=1),
+        default=1000,
+        metavar="T",
+        help="largest number of rounds; default 1000",
+    )
+    add("--seeds", type=count("--seeds", low=1), default=3, metavar="N", help="seeds of randomised solvers; default 3")
     add("--repeats", type=count("--repeats", low=1), default=3, metavar="N",
-        help="runs, at least, of which seconds are the least; default 3")  # fmt: skip
+        help="repetitions, of which the fastest counts; default 3")  # fmt: skip
     add("--limit", type=number("--limit", low=0.0, strict=True), default=300.0, metavar="SECONDS",
-        help="after which a solver is stopped on one problem and seed; default 300")  # fmt: skip
+        help="time limit for one solver, problem and seed; default 300")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
         help="processes; default 1, for steady seconds")  # fmt: skip
     add(
-        "--data", metavar="DIR", help="a folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, which join in"
+        "--data",
+        metavar="DIR",
+        help="a folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, added to the suite",
     )
-    add("--out", metavar="DIR", default="bench", help="folder of results, which an interrupted run goes on from")
+    add(
+        "--out",
+        metavar="DIR",
+        default="bench",
+        help="folder of results, from which an interrupted run resumes; default bench",
+    )
     add("--report", action="store_true", help="write index.html there too")
     parser.set_defaults(command=_bench)
 

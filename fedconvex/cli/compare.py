@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
             scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients.
 
             With --on, the files are tables of owners of different columns of the same rows: compared are models with
-            the columns of all, without those of each partner, and of whoever knows the target alone."""),
+            the columns of all, without those of each partner, and of the owner of the target alone."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex compare
@@ -73,11 +73,11 @@ def add_parser(commands: Any) -> None:
         default=5,
         help="local steps a round; default 5",
     )
-    add("--rounds", metavar="N", type=count("--rounds", low=1), default=500, help="at most so many rounds; default 500")
+    add("--rounds", metavar="N", type=count("--rounds", low=1), default=500, help="limit on the rounds; default 500")
     add("--gap", metavar="G", type=number("--gap", low=0.0, strict=True), default=1e-3,
-        help="distance from the optimum to which rounds and bytes are counted; default 0.001")  # fmt: skip
+        help="gap up to which rounds and bytes are counted; default 0.001")  # fmt: skip
     add("--min-rows", metavar="N", type=count("--min-rows", low=2), default=10,
-        help="held-out rows below which nothing is said about a client; default 10")  # fmt: skip
+        help="fewest held-out rows for a verdict on a client; default 10")  # fmt: skip
     add("--l2", metavar="L2", type=number("--l2", low=0.0, strict=True), default=0.01,
         help="ridge weight with --on, where it is not tuned; default 0.01")  # fmt: skip
     add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="seed of every random choice; default 0")

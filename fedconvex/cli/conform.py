@@ -36,10 +36,10 @@ def add_parser(commands: Any) -> None:
     )
     add = parser.add_argument
     add("train", nargs="?", metavar="module:train", help="what to examine, from this folder or installed")
-    add("--family", metavar="F", help="the algorithm that it claims to be")
+    add("--family", metavar="F", help="family of the algorithm that it should be; list: fedconvex conform")
     add("--tol", metavar="T", type=number("--tol", low=0.0, strict=True),
         help="largest relative difference that counts as equal; default 1e-9, in single precision 3e-5")  # fmt: skip
-    add("--json", metavar="FILE", help="write the answer as JSON, too")
+    add("--json", metavar="FILE", help="also write the answer as JSON")
     parser.set_defaults(command=_conform)
 
 

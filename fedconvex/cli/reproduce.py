@@ -30,18 +30,18 @@ def add_parser(commands: Any) -> None:
             Run an experiment of the literature and write its figures (SVG, PNG), tables (CSV) and claims.json.
 
             Without NAME: list the experiments. Exit status 1 if a claim fails; --quick leaves open what it is too
-            small to decide. The same command goes on where a long experiment was killed."""),
+            small to decide. After a kill, the same command resumes a long experiment."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex reproduce
               fedconvex reproduce scaffold-quadratics
               fedconvex reproduce scaffold-similarity --data mnist.npz --out mnist"""),
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="which")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the experiment; without it they are listed")
     add = parser.add_argument
     add("--data", metavar="FILE", help="data of the experiment, if it takes any")
     add("--out", metavar="DIR", help="folder to write to; default reproduce-NAME")
-    add("--quick", action="store_true", help="a smaller version")
+    add("--quick", action="store_true", help="run a smaller version, which decides bounds and identities only")
     add("--seed", type=count("--seed", low=0), metavar="S", help="seed of every random choice; default 0")
     parser.set_defaults(command=_reproduce)
 

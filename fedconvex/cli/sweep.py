@@ -40,8 +40,8 @@ def add_parser(commands: Any) -> None:
         description=textwrap.dedent("""\
             Run a method with all combinations of settings, from many seeds each, and write all traces as one table.
 
-            DATA is what `fedconvex solve` takes. While it runs, and after whatever stopped it, FILE.parts holds what
-            is finished; the same command goes on from there."""),
+            DATA is what `fedconvex solve` takes. FILE.parts holds what is finished; after an interruption the same
+            command resumes from there."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex sweep --grid step_size=0.1,0.3,1 --grid local_steps=1,5 --batch-size 10 --seeds 20 --rounds 50
@@ -61,7 +61,13 @@ def add_parser(commands: Any) -> None:
     add("--seeds", type=count("--seeds", low=1), default=1, metavar="N", help="repetitions of each; default 1")
     add("--rounds", type=count("--rounds", low=1), default=100, metavar="N", help="rounds; default 100")
     add("--tol", type=number("--tol", low=0.0), default=0.0, metavar="T", help="certified gap to stop at; default none")
-    add("--record-every", type=count("--record-every", low=1), default=1, metavar="N", help="rounds between two rows")
+    add(
+        "--record-every",
+        type=count("--record-every", low=1),
+        default=1,
+        metavar="N",
+        help="rounds between two recorded ones; default 1",
+    )
     add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
     add("--jobs", type=count("--jobs", low=1), metavar="N", help="processes; default 1")
     add = parser.add_argument_group("output").add_argument

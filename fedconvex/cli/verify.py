@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
         "--problem",
         dest="data",
         metavar="DATA",
-        help="your own data instead of the suite: a file or a bundled set, as for fedconvex solve; step sizes are "
+        help="your own data in place of the suite: a file or bundled data set, as for fedconvex solve; step sizes are "
         "chosen from its constants",
     )
     add_data(verify, "data (with --problem)")
@@ -66,7 +66,7 @@ def add_parser(commands: Any) -> None:
         "--trajectories",
         type=count("--trajectories", low=2),
         metavar="N",
-        help="most independent runs of a check; default 4096, with --thorough 16384",
+        help="largest number of independent runs of a check; default 4096, with --thorough 16384",
     )
     add(
         "--precision",
@@ -85,7 +85,9 @@ def add_parser(commands: Any) -> None:
 
 def _add_theorems(verify: Any) -> None:
     """Add what says which theorems are checked."""
-    verify.add_argument("--theorem", nargs="+", action="extend", metavar="NAME", help="these only; default all")
+    verify.add_argument(
+        "--theorem", nargs="+", action="extend", metavar="NAME", help="check these theorems only; default all"
+    )
     verify.add_argument(
         "--theorem-file",
         metavar="FILE",

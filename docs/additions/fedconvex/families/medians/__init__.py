@@ -1,0 +1,1 @@
+"""The geometric median of the clients' mean rows: robust aggregation (Pillutla, Kakade, Harchaoui 2022)."""
