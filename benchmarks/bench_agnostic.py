@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from fedconvex import FedAvg, Federation, Logistic, Problem, iterate
 from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods import AgnosticFedAvg
-from fedconvex.solvers.minimax import solve_minimax
+from fedconvex.solvers.minimax.agnostic import solve_minimax
 
 K, PER, D, M = 100, 200, 100, 10  # clients, rows of each, features, participants
 MINIMAX = 10, 50, 20_000  # domains, features, rows

@@ -14,10 +14,10 @@ from _timing import Report, compare, data_folder
 
 from fedconvex import Federation, Hinge
 from fedconvex.draws import BATCHES, stream
+from fedconvex.families.multitask.balance import Balance
 from fedconvex.families.multitask.learned_relation import along
 from fedconvex.problems import Covariance, MultiTaskProblem
-from fedconvex.solvers import dual
-from fedconvex.solvers.balance import Balance
+from fedconvex.solvers.kinked import dual
 
 TOL = 1e-6
 

@@ -14,7 +14,7 @@ from fedconvex import Squared, run
 from fedconvex.datasets import federation_of_moments
 from fedconvex.methods import FLGame, IRMGame
 from fedconvex.problems import GameProblem
-from fedconvex.solvers.games import buffer_radius
+from fedconvex.solvers.environments.games import buffer_radius
 
 rng, v = np.random.default_rng(0), np.array([0.7, -0.2])  # what all environments have in common
 A = rng.normal(size=(4, 2, 2))

@@ -59,7 +59,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = ["__version__", "datasets", *sorted(_MODULE_OF)]
 
-sys.meta_path.append(_lazy.Moved(lambda: import_module("fedconvex.families").moved()))
+sys.meta_path.append(_lazy.Moved(lambda: import_module("fedconvex._moved").moved()))
 
 
 def __getattr__(name: str) -> Any:

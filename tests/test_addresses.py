@@ -18,7 +18,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import reduction
 from fedconvex.kernels.penalised import group_epochs
 from fedconvex.kernels.rows import row_axpy
-from fedconvex.solvers import dual
+from fedconvex.solvers.kinked import dual
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiled]
 rng = np.random.default_rng(4)

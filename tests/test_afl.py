@@ -21,7 +21,7 @@ from fedconvex.methods import (
     Simplex,
     WeightedSampling,
 )
-from fedconvex.solvers.minimax import solve_minimax
+from fedconvex.solvers.minimax.agnostic import solve_minimax
 
 
 def make(seed, loss=None, l2=0.05, n=60, d=3, p=3, K=4, by_client=False):

@@ -38,7 +38,7 @@ from fedconvex.methods import (
 )
 from fedconvex.methods.parts import domain_weighting
 from fedconvex.secure import Party, agreement, decode, encode, sum_of
-from fedconvex.solvers.minimax import solve_minimax
+from fedconvex.solvers.minimax.agnostic import solve_minimax
 
 
 def make(seed, loss=None, l2=0.05, n=60, d=3, p=3, K=4, sizes=None, by_client=False):

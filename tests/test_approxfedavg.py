@@ -12,7 +12,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate, r
 from fedconvex.draws import BATCHES, key_from_seed, stream
 from fedconvex.kernels.batches import draw_rows
 from fedconvex.methods import AgnosticFedAvg, ApproxFedAvg, SoftmaxFedAvg
-from fedconvex.solvers.minimax import solve_softmax
+from fedconvex.solvers.minimax.agnostic import solve_softmax
 
 
 def make(seed, loss=None, l2=0.05, n=60, d=3, p=3, K=4, by_client=False, skewed=False):

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Squared
 from fedconvex.loss_traits import declares, traits
-from fedconvex.solvers.bands import band_gap, line_minimum
+from fedconvex.solvers.certificates.bands import band_gap, line_minimum
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, known

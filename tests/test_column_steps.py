@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from fedconvex import Federation, Logistic, Problem, Squared
 from fedconvex.kernels.penalised import entry_values
 from fedconvex.penalties import L1, Box, ElasticNet, NonNegative
-from fedconvex.solvers import column_steps, penalised
-from fedconvex.solvers.column_steps import ColumnModel, epochs_that_pay
-from fedconvex.solvers.model_steps import EntrySteps
-from fedconvex.solvers.penalised import Search
-from fedconvex.solvers.penalty_gap import _scales
+from fedconvex.solvers.certificates.penalty_gap import _scales
+from fedconvex.solvers.penalised import column_steps
+from fedconvex.solvers.penalised import working_sets as penalised
+from fedconvex.solvers.penalised.column_steps import ColumnModel, epochs_that_pay
+from fedconvex.solvers.penalised.model_steps import EntrySteps
+from fedconvex.solvers.penalised.working_sets import Search
 
 ROOT = Path(__file__).resolve().parents[1]
 PENALTIES = [L1(0.05), ElasticNet(0.05, 0.5), NonNegative(0.02), Box(-0.1, 0.2)]

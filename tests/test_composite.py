@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from fedconvex import Federation, Logistic, Problem, SmoothedHinge, Softmax, Squared
 from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Simplex, is_entrywise
-from fedconvex.solvers import penalised
+from fedconvex.solvers.penalised import working_sets as penalised
 
 DIGITS = 50
 

@@ -22,7 +22,7 @@ from fedconvex.methods import (
     Stragglers,
 )
 from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Simplex
-from fedconvex.solvers.composite_points import composite_points
+from fedconvex.solvers.proximal.composite_points import composite_points
 
 PENALTIES = [L1(0.1), ElasticNet(0.2, 0.5), GroupLasso(0.03, 2), NonNegative(0.05), Box(-0.2, 0.2), Simplex()]
 

@@ -16,7 +16,7 @@ from fedconvex.constants import (
     INFINITE,
     noise_factor,
 )
-from fedconvex.solvers.ball import largest_on_ball
+from fedconvex.solvers.minimax.ball import largest_on_ball
 
 
 def make(seed, loss, sparse=False, K=3, d=3, n=40, l2=0.1, weights=None, equal=False):

@@ -104,7 +104,7 @@ from fedconvex.problems import (
     StumpProblem,
     VerticalProblem,
 )
-from fedconvex.solvers.certificates import bounded_gap
+from fedconvex.solvers.certificates.gaps import bounded_gap
 
 CONFIGURATIONS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=3),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fedconvex import families, methods
+from fedconvex import _moved, families, methods
 from fedconvex.papers import EXPERIMENTS
 from fedconvex.registry import methods as registered
 from fedconvex.theorems import THEOREMS
 
-HOMES = families.moved()
+HOMES = _moved.moved()
 DECLARED = families.declared()
 each_family = pytest.mark.parametrize("name", DECLARED)
 

@@ -39,7 +39,7 @@ from fedconvex.methods import (
     fedprox,
 )
 from fedconvex.problems import MovingTarget
-from fedconvex.solvers import proximal
+from fedconvex.solvers.proximal import smooth_points as proximal
 
 # ---------------------------------------------------------------- FedAvg is the case mu = 0, bit for bit
 

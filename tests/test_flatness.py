@@ -12,7 +12,7 @@ import scipy.stats
 from fedconvex import Federation, Hinge, Logistic, Problem, Softmax, Squared
 from fedconvex.penalties import L1
 from fedconvex.report import bayesian_t_test, domain_scores, flatness, largest_curvature, sharpness, text_scores
-from fedconvex.solvers.certificates import ContradictedCertificate
+from fedconvex.solvers.certificates.gaps import ContradictedCertificate
 
 
 def problem(loss, seed=0, **more):

@@ -24,7 +24,7 @@ from fedconvex import (
     Squared,
     run,
 )
-from fedconvex.solvers.free_coordinates import reach_along_free
+from fedconvex.solvers.certificates.free_coordinates import reach_along_free
 from tests.test_contract import CONFIGURATIONS, quiet
 
 LOSSES = (Logistic(), Squared(), Softmax(3), Hinge(), SmoothedHinge(0.5), Exponential())
@@ -91,7 +91,7 @@ def test_the_gradient_alone_certifies_nothing_along_a_free_coordinate():
     w = np.append(rest, b)
     g, above = problem.gradient(w), problem.value(w) - problem.solve().value
     assert float(g[:3] @ g[:3]) / 0.2 < 1e-3 * above
-    from fedconvex.solvers.certificates import bounded_gap
+    from fedconvex.solvers.certificates.gaps import bounded_gap
 
     assert above <= bounded_gap(problem, w, problem.value(w), g, np.zeros(4)).gap < 20.0 * above
 
@@ -408,7 +408,7 @@ def test_the_reference_is_right_and_the_trial_can_fail(monkeypatch):
     assert float(least) == pytest.approx(problem.solve().value, rel=1e-12)
     assert float(here) == pytest.approx(problem.value(np.zeros(4)), rel=1e-14)
     certificate_trial(np.random.default_rng(3))
-    from fedconvex.solvers import newton
+    from fedconvex.solvers.smooth import newton
 
     monkeypatch.setattr(newton, "least_value", lambda problem, w, F, bound: F + 1e-9)
     with pytest.raises(AssertionError):

@@ -10,7 +10,7 @@ from fedconvex import Federation, Hinge, Logistic, Softmax, Squared, iterate, ru
 from fedconvex.datasets import chain_moments, coloured_federation, federation_of_moments
 from fedconvex.methods import BestResponse, FLGame, GradientResponse, IRMGame
 from fedconvex.problems import GameProblem
-from fedconvex.solvers.games import (
+from fedconvex.solvers.environments.games import (
     Players,
     box_least_squares,
     buffer_errors,

@@ -22,8 +22,8 @@ from fedconvex.problems import (
     VerticalProblem,
 )
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.certificates import bounded_gap
-from fedconvex.solvers.minimax import measure_minimax, measure_softmax
+from fedconvex.solvers.certificates.gaps import bounded_gap
+from fedconvex.solvers.minimax.agnostic import measure_minimax, measure_softmax
 
 X, W = 1e8, 0.3  # the score x w is Y as computed, and 1e-9 off in truth
 Y = X * W

@@ -10,13 +10,13 @@ import pytest
 import scipy.sparse as sp
 
 import fedconvex.methods.progressivehedging as module
-import fedconvex.solvers.proximal as proximal
+import fedconvex.solvers.proximal.smooth_points as proximal
 from fedconvex import FedAvg, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.methods import Decay, ProgressiveHedging, ProportionalSampling
 from fedconvex.problems import MovingTarget
-from fedconvex.solvers.proximal import proximal_points
+from fedconvex.solvers.proximal.smooth_points import proximal_points
 
 # ---------------------------------------------------------------- independent formulas
 

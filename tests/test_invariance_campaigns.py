@@ -11,8 +11,14 @@ import pytest
 from fedconvex import Federation, Squared, iterate
 from fedconvex.methods import IRMv1
 from fedconvex.problems import InvariantProblem
-from fedconvex.solvers import invariance
-from fedconvex.solvers.invariance import Environments, least_points, moment_solution, multiplier_matrix, shortfall
+from fedconvex.solvers.environments import invariance
+from fedconvex.solvers.environments.invariance import (
+    Environments,
+    least_points,
+    moment_solution,
+    multiplier_matrix,
+    shortfall,
+)
 
 
 def rows_problem(rng: np.random.Generator) -> tuple[InvariantProblem, list[int]]:
@@ -170,10 +176,15 @@ def _halved(f: Callable) -> Callable:
 @pytest.mark.parametrize(
     ("trial", "where", "name", "planted"),
     [
-        (identities_trial, "fedconvex.solvers.invariance", "shortfall", _halved),
+        (identities_trial, "fedconvex.solvers.environments.invariance", "shortfall", _halved),
         (identities_trial, "test_invariance_campaigns", "multiplier_matrix", lambda f: lambda p, v: f(p, v) * 1.0001),
         (global_trial, "test_invariance_campaigns", "shortfall", lambda f: lambda p, v: 0.0),
-        (global_trial, "fedconvex.solvers.invariance", "best_dual_bound", lambda f: lambda p: (f(p)[0] + 1e-3, None)),
+        (
+            global_trial,
+            "fedconvex.solvers.environments.invariance",
+            "best_dual_bound",
+            lambda f: lambda p: (f(p)[0] + 1e-3, None),
+        ),
     ],
 )
 def test_planted_errors_are_noticed(monkeypatch, trial, where, name, planted):

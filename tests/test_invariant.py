@@ -12,7 +12,7 @@ from fedconvex.datasets import chain_federation, chain_moments, coloured_federat
 from fedconvex.methods import IRMv1
 from fedconvex.problems import InvariantProblem
 from fedconvex.solvers.conic import attempt
-from fedconvex.solvers.invariance import (
+from fedconvex.solvers.environments.invariance import (
     Environments,
     best_dual_bound,
     dual_bound,
@@ -21,7 +21,7 @@ from fedconvex.solvers.invariance import (
     multiplier_matrix,
     shortfall,
 )
-from fedconvex.solvers.invariance_boxes import _different, least_in_boxes
+from fedconvex.solvers.environments.invariance_boxes import _different, least_in_boxes
 
 
 def _chain(lam: float) -> InvariantProblem:

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Federation, Logistic, Problem
-from fedconvex.solvers.hessians import weighted_gram
-from fedconvex.solvers.row_ascent import _squares
+from fedconvex.solvers.kinked.row_ascent import _squares
+from fedconvex.solvers.rows.hessians import weighted_gram
 
 SCRIPT = """
 import resource, sys

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
 from fedconvex.simplex.uncertainty import KLBall, Point, Polytope, Simplex, log_sum_exp
-from fedconvex.solvers import minimax
-from fedconvex.solvers.minimax import measure_minimax, measure_softmax, solve_minimax, solve_softmax
+from fedconvex.solvers.minimax import agnostic as minimax
+from fedconvex.solvers.minimax.agnostic import measure_minimax, measure_softmax, solve_minimax, solve_softmax
 from fedconvex.solvers.objective import Objective
 
 

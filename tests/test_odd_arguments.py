@@ -31,7 +31,7 @@ from fedconvex.report import (
 )
 from fedconvex.simplex import project_simplex
 from fedconvex.simplex.uncertainty import KLBall, Polytope, Simplex
-from fedconvex.solvers.minimax import solve_minimax
+from fedconvex.solvers.minimax.agnostic import solve_minimax
 from fedconvex.tables import read_table
 from fedconvex.theorems import agnostic_rate, dynamic_msd, dynamic_noise, fedavg_limit, fedprox, scaffold, svrg
 from fedconvex.theorems.agnostic_generalisation import vertex_bound

@@ -12,8 +12,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
 from fedconvex.loss_traits import declares
 from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Simplex
-from fedconvex.solvers import penalty_gap
-from fedconvex.solvers.penalty_gap import Slopes, dual_bound, zeros_for_sure
+from fedconvex.solvers.certificates import penalty_gap
+from fedconvex.solvers.certificates.penalty_gap import Slopes, dual_bound, zeros_for_sure
 
 
 def federation(seed, n, d, task="regression", sparse=False, classes=3):

@@ -13,8 +13,8 @@ from fedconvex.kernels.penalised import in_place, penalty_values, proximal_point
 from fedconvex.methods import FISTA, FedDualAvg, FedMiD, ProximalFedSGD, ProximalGradient
 from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Simplex
 from fedconvex.problems import ServerProblem
-from fedconvex.solvers import free_duals
-from fedconvex.solvers.penalty_path import largest_strength
+from fedconvex.solvers.certificates import free_duals
+from fedconvex.solvers.penalised.penalty_path import largest_strength
 from tests.test_penalised_solve import by_cvxpy
 
 N, D = 40, 6
@@ -156,7 +156,7 @@ class _Fixed:
 
 def test_slopes_out_of_balance_certify_too_much(monkeypatch):
     """Planted: without the factors, slopes at a model whose intercept is off make a bound above the minimum."""
-    from fedconvex.solvers import penalty_gap
+    from fedconvex.solvers.certificates import penalty_gap
     from tests.test_penalised_solve import at_random, dual_bound
 
     problem = Problem(federation("signs"), Logistic(), penalty=L1(0.05), intercept=True)

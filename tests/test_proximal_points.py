@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
-from fedconvex.solvers import proximal
+from fedconvex.solvers.proximal import smooth_points as proximal
 
 
 @pytest.mark.parametrize("compiled", [32, 0])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared
-from fedconvex.solvers import exact, quasi_newton
-from fedconvex.solvers.newton import minimise
+from fedconvex.solvers import choice
+from fedconvex.solvers.choice import minimise
+from fedconvex.solvers.smooth import quasi_newton
 
 
 def problem_of(classes, weights=False, intercept=False, n=300, d=6, l2=1e-2, seed=0):
@@ -22,7 +23,7 @@ def problem_of(classes, weights=False, intercept=False, n=300, d=6, l2=1e-2, see
 def reaches_the_minimum(problem):
     known = minimise(problem, np.zeros(problem.size), None, 0.0)
     for start in (None, np.random.default_rng(1).normal(size=problem.size)):
-        w, evaluations = quasi_newton.lead(problem, start, 1e-10)
+        w, evaluations = quasi_newton.approach(problem, start, 1e-10)
         assert problem.value(problem.unflatten(w)) - known.value <= 1e-10 * (1.0 + known.value)
         assert evaluations <= 40
 
@@ -50,7 +51,7 @@ def test_evaluations_by_blocks_are_values_and_gradients():
 def test_solve_by_the_search_certifies_what_it_returns(monkeypatch):
     """Every gap that is certified holds against a solution by Hessians alone."""
     plain = {c: minimise(problem_of(c, n=80), np.zeros(6 * max(c, 1)), None, 0.0) for c in (0, 3)}
-    monkeypatch.setattr(exact, "pays", lambda problem: True)
+    monkeypatch.setattr(choice, "STARTS", (choice.STARTS[0]._replace(needs=()),))
     for c, known in plain.items():
         for tol in (1e-4, 1e-8, None):
             best = problem_of(c, n=80).solve(tol=tol)
@@ -60,13 +61,14 @@ def test_solve_by_the_search_certifies_what_it_returns(monkeypatch):
         assert again.gap <= 1e-6 * (1.0 + again.value) and again.lower <= known.value
 
 
-def test_search_is_for_large_dense_strongly_convex_problems(monkeypatch):
-    monkeypatch.setattr(quasi_newton, "LARGE", 1)
-    assert not quasi_newton.pays(problem_of(3))  # six features
-    assert quasi_newton.pays(problem_of(3, d=32))
-    assert not quasi_newton.pays(problem_of(3, d=32, l2=0.0))
+def test_search_is_for_large_dense_strongly_convex_problems():
+    search = choice.STARTS[0]
+    search = search._replace(needs=tuple(need for need in search.needs if need is not choice.LARGE))
+    assert not search.fits(problem_of(3))  # six features
+    assert search.fits(problem_of(3, d=32))
+    assert not search.fits(problem_of(3, d=32, l2=0.0))
     rows = np.random.default_rng(0).normal(size=(200, 32))
-    assert not quasi_newton.pays(Problem(Federation.from_arrays(rows, rows[:, 0], np.arange(200) % 2), Squared(), 0.1))
+    assert not search.fits(Problem(Federation.from_arrays(rows, rows[:, 0], np.arange(200) % 2), Squared(), 0.1))
 
 
 def test_a_part_of_the_curvature_stands_for_all_of_it():
@@ -80,7 +82,7 @@ def test_a_part_of_the_curvature_stands_for_all_of_it():
 @pytest.mark.slow
 def test_wide_multinomial_problems_agree_with_truncated_newton():
     problem = problem_of(5, n=4_000, d=60, l2=1e-3)
-    assert quasi_newton.pays(problem)
+    assert choice.STARTS[0].fits(problem)
     best, known = problem.solve(tol=1e-9), minimise(problem, np.zeros(problem.size), 1e-9, 0.0)
     assert best.lower <= known.value and known.lower <= best.value
     assert best.gap <= 1e-9 * (1.0 + best.value) and best.iterations < 60

@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Federation, Hinge, Problem
-from fedconvex.solvers import row_ascent, smoothing
-from fedconvex.solvers.row_ascent import ascend
+from fedconvex.solvers import choice
+from fedconvex.solvers.kinked import row_ascent, smoothing
+from fedconvex.solvers.kinked.row_ascent import ascend
 
 
 def noisy(n=120, d=4, seed=0, weights=False):
@@ -46,7 +47,7 @@ def test_rows_in_pieces_lead_to_the_same_minimum(monkeypatch):
 
 def test_solve_ends_by_itself_where_ascent_is_slow(monkeypatch):
     """A small l2 makes coordinate steps slow: smoothing starts from where they gave up."""
-    monkeypatch.setattr(smoothing, "_MANY", 100)
+    monkeypatch.setattr(smoothing, "ASCENT", smoothing.ASCENT._replace(needs=()))
     X, y, who, _ = noisy(d=6, seed=1)
     problem = Problem(Federation.from_arrays(X, y, who), Hinge(), l2=1e-6)
     begun, best = ascend(problem, 1e-9), problem.solve(tol=1e-9)
@@ -69,7 +70,8 @@ def test_large_hinge_problems_are_solved_by_coordinate_steps():
     best = problem.solve(tol=1e-7)
     assert best.gap <= 1e-7 * (1.0 + best.value) and best.iterations < 60
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(smoothing, "_MANY", 10**9)
+        never = choice.Need("nothing", lambda problem: False)
+        patch.setattr(smoothing, "ASCENT", smoothing.ASCENT._replace(needs=(never,)))
         other = problem.solve(tol=1e-7)
     assert other.lower <= best.value and best.lower <= other.value
 

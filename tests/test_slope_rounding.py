@@ -7,9 +7,9 @@ import pytest
 from fedconvex import Federation, Problem, Softmax
 from fedconvex.kernels import row_losses
 from fedconvex.penalties import L1
-from fedconvex.solvers import penalty_gap
-from fedconvex.solvers.penalised import Search
-from fedconvex.solvers.slopes import EPS, absolute_rounding
+from fedconvex.solvers.certificates import penalty_gap
+from fedconvex.solvers.certificates.slopes import EPS, absolute_rounding
+from fedconvex.solvers.penalised.working_sets import Search
 
 
 def softmax_problem(C):

@@ -8,6 +8,9 @@ import scipy.optimize
 import scipy.sparse as sp
 
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared
+from fedconvex.penalties import L1
+from fedconvex.solvers import choice
+from fedconvex.solvers.kinked import smoothing
 
 pytestmark = pytest.mark.compiled
 
@@ -170,7 +173,7 @@ def test_chunks_of_rows_do_not_matter(monkeypatch):
     problem = random_problem(11, Logistic(), False)
     W = np.random.default_rng(3).normal(size=(4, *problem.model_shape))
     whole = problem.client_values(W)
-    monkeypatch.setattr("fedconvex.solvers.client_means.CHUNK", 4 * 7)  # seven rows at a time
+    monkeypatch.setattr("fedconvex.solvers.rows.client_means.CHUNK", 4 * 7)  # seven rows at a time
     np.testing.assert_allclose(problem.client_values(W), whole, rtol=1e-13)
 
 
@@ -186,8 +189,8 @@ def test_stopping_tolerance_is_certified_and_true():
 
 def test_certificate_without_l2_is_sound():
     """Newton points of every accuracy: the self-concordance gap bounds the true one, and is tight at the end."""
-    from fedconvex.solvers.certificates import certified_gap
-    from fedconvex.solvers.factor import Factor
+    from fedconvex.solvers.certificates.factor import Factor
+    from fedconvex.solvers.certificates.gaps import certified_gap
 
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(60, 3)), rng.choice([-1.0, 1.0], 60)
@@ -257,13 +260,11 @@ def test_two_classes_of_softmax_are_logistic():
 
 
 def test_truncated_newton_agrees_with_direct(monkeypatch):
-    from fedconvex.solvers import newton as module
-
     for loss in (Squared(), Logistic(), Softmax(3), SmoothedHinge(0.5), Hinge()):
         for sparse in (False, True):
             problem = random_problem(31, loss, sparse, l2=0.05)
             direct = problem.solve()
-            monkeypatch.setattr(module, "DIRECT_SIZE", 0)
+            monkeypatch.setattr(choice, "DIRECT_SIZE", 0)
             krylov = Problem(problem.federation, loss, problem.l2).solve()
             monkeypatch.undo()
             assert krylov.gap < 1e-9
@@ -383,7 +384,7 @@ def test_solutions_cannot_be_written_to():
 
 def test_a_hinge_with_hardly_a_ridge_leaves_zero_where_ascent_does_not(monkeypatch):
     """Ascent was still at w = 0, where margins lay just outside a band as wide as the gap: the answer was 0, gap 1."""
-    monkeypatch.setattr("fedconvex.solvers.smoothing._MANY", 1)  # ascent, although rows are few
+    monkeypatch.setattr(smoothing, "ASCENT", smoothing.ASCENT._replace(needs=()))  # although rows are few
     rng = np.random.default_rng(6)
     X = rng.normal(size=(20, 2)) * [1e3, 0.2]
     y = np.where(X[:, 0] + 3e3 * rng.normal(size=20) > 0.0, 1.0, -1.0)
@@ -406,3 +407,17 @@ def test_a_hinge_with_hardly_a_ridge_is_solved_although_few_rows_stay_in_the_ban
     least = scipy.optimize.linprog(costs, rows, -np.ones(60), bounds=free).fun  # without a ridge
     assert best.gap < 1e-9
     assert least - 1e-9 <= best.value <= least + 1e-5
+
+
+def test_solvers_are_chosen_by_what_they_ask_for():
+    """Every row of the tables names a function; each kind of problem finds its own, and nobody a kink without l2."""
+    for solver in (*choice.STARTS, *choice.SOLVERS, *choice.PENALISED, choice.ASCENT):
+        assert callable(solver.load()) and all(need.words for need in solver.needs)
+    fed = random_problem(3, Squared(), False, l2=0.1).federation
+    signs = Federation(fed.X, np.sign(fed.y), fed.ptr)
+    kinds = {"newton": Problem(fed, Squared()), "smoothing": Problem(signs, Hinge(), 0.1)}
+    kinds["solve_penalised"] = Problem(fed, Squared(), penalty=L1(0.1))
+    assert {name: choice.first_fit(choice.SOLVERS, p).function for name, p in kinds.items()} == {n: n for n in kinds}
+    assert choice.first_fit(choice.PENALISED, kinds["solve_penalised"]).function == "Search.by_working_sets"
+    assert choice.first_fit(choice.STARTS, kinds["newton"]) is None
+    assert not any(solver.fits(Problem(signs, Hinge())) for solver in choice.SOLVERS if choice.KINKED in solver.needs)

@@ -16,10 +16,10 @@ import scipy.sparse as sp
 from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, Softmax, Squared
 from fedconvex.loss_traits import declares
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
-from fedconvex.solvers import minimax
-from fedconvex.solvers.certificates import ContradictedCertificate
-from fedconvex.solvers.minimax import measure_minimax, measure_softmax
-from fedconvex.solvers.rank import rank_bound
+from fedconvex.solvers.certificates.gaps import ContradictedCertificate
+from fedconvex.solvers.certificates.rank import rank_bound
+from fedconvex.solvers.minimax import agnostic as minimax
+from fedconvex.solvers.minimax.agnostic import measure_minimax, measure_softmax
 
 ULP = 2.0**-52
 

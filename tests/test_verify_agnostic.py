@@ -25,7 +25,7 @@ from fedconvex.report.checks import as_document, as_table
 from fedconvex.report.page import page
 from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.simplex.uncertainty import KLBall, Point, Polytope
-from fedconvex.solvers.ball import largest_on_ball, least_over_ball, least_values_over_ball
+from fedconvex.solvers.minimax.ball import largest_on_ball, least_over_ball, least_values_over_ball
 from fedconvex.theorems import agnostic_rate
 from fedconvex.theorems.agnostic_floats import COUNTS, floats_per_round
 from fedconvex.theorems.agnostic_rate import afl_constants, saddle_steps, with_steps

@@ -9,7 +9,7 @@ import fedconvex.theorems.games as games
 import fedconvex.theorems.irmv1 as irmv1
 from fedconvex import FedSGD, iterate
 from fedconvex.methods import FLGame, GradientResponse, IRMGame, IRMv1
-from fedconvex.solvers.games import buffer_errors
+from fedconvex.solvers.environments.games import buffer_errors
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts import environments as e
 from fedconvex.verify import Outcome, verify

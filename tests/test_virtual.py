@@ -21,9 +21,9 @@ from fedconvex.methods import VIRTUAL
 from fedconvex.methods.virtual import Message
 from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJordan, MultiTaskProblem, Precision
 from fedconvex.solvers.damping import best_damping, largest_damping, radius, site_map
-from fedconvex.solvers.free_energy import gradient, slope_and_curvature
-from fedconvex.solvers.gaussians import Gaussian, pack, times
-from fedconvex.solvers.mean_steps import Columns, RowSpace
+from fedconvex.solvers.posteriors.free_energy import gradient, slope_and_curvature
+from fedconvex.solvers.posteriors.gaussians import Gaussian, pack, times
+from fedconvex.solvers.posteriors.mean_steps import Columns, RowSpace
 
 
 class Absolute(NamedTuple):

@@ -8,8 +8,8 @@ import pytest
 
 from fedconvex import Federation, Logistic, Squared
 from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJordan
-from fedconvex.solvers.expected_losses import NormalNoise, gauss_hermite
-from fedconvex.solvers.free_energy import gradient, slope_and_curvature
+from fedconvex.solvers.posteriors.expected_losses import NormalNoise, gauss_hermite
+from fedconvex.solvers.posteriors.free_energy import gradient, slope_and_curvature
 
 
 def rows_of(seed, d, near=1e-5, scale=100.0):

@@ -17,9 +17,9 @@ from fedconvex.families.multitask.relations import Relation
 from fedconvex.federation import Federation
 from fedconvex.problems import MultiTaskProblem, Problem
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.factor import Factor
-from fedconvex.solvers.minimax import saddle_point
-from fedconvex.solvers.newton import minimise
+from fedconvex.solvers.certificates.factor import Factor
+from fedconvex.solvers.choice import minimise
+from fedconvex.solvers.minimax.agnostic import saddle_point
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["ACCURACY", "descend", "shared_path", "task_path", "worst_path"]

@@ -23,7 +23,7 @@ from fedconvex.constants.record import (
 )
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.solvers.ball import largest_on_ball
+from fedconvex.solvers.minimax.ball import largest_on_ball
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 

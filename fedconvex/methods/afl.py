@@ -37,7 +37,7 @@ from fedconvex.methods.parts import domain_weighting, local_work, participation,
 from fedconvex.problems import FederatedProblem, Measure, Problem
 from fedconvex.simplex.ascent import ProjectedStep
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.minimax import measure_minimax
+from fedconvex.solvers.minimax.agnostic import measure_minimax
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, counted, steps_in_words
 

@@ -29,7 +29,7 @@ from fedconvex.methods.parts import domain_weighting, local_work, optimizers, st
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.minimax import measure_minimax
+from fedconvex.solvers.minimax.agnostic import measure_minimax
 from fedconvex.traits import Traits
 from fedconvex.words import Words
 

@@ -42,7 +42,7 @@ from fedconvex.kernels.domains import add_losses, domain_losses, domains_of
 from fedconvex.methods.parts import averaging, domain_weighting, local_work, optimizers
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
-from fedconvex.solvers.minimax import measure_softmax
+from fedconvex.solvers.minimax.agnostic import measure_softmax
 from fedconvex.traits import Traits
 from fedconvex.words import Words
 

@@ -33,8 +33,8 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, step_sizes
 from fedconvex.methods.parts.participation import who_takes_part
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.solvers.composite_points import composite_points
-from fedconvex.solvers.proximal import proximal_points
+from fedconvex.solvers.proximal.composite_points import composite_points
+from fedconvex.solvers.proximal.smooth_points import proximal_points
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, steps_in_words
 

@@ -35,7 +35,7 @@ from fedconvex.fields import Count, Flag
 from fedconvex.methods.parts import hybrid_rows
 from fedconvex.methods.parts.hybrid_rows import Message, RowWork, Scores, State
 from fedconvex.problems.protocol import HYBRID_MODEL
-from fedconvex.solvers.dual import ordered_steps
+from fedconvex.solvers.kinked.dual import ordered_steps
 
 __all__ = ["HyFDCA"]
 

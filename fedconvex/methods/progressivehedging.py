@@ -48,7 +48,7 @@ from fedconvex.kernels.penalised import proximal_point
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.solvers.proximal import proximal_points
+from fedconvex.solvers.proximal.smooth_points import proximal_points
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits, not_sent
 from fedconvex.words import Words, steps_in_words
 

@@ -39,8 +39,8 @@ from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Measure
 from fedconvex.problems.protocol import POSTERIOR
 from fedconvex.solvers import damping
-from fedconvex.solvers.free_energy import gradient, minimise, natural_step
-from fedconvex.solvers.gaussians import Gaussian, natural, pack, packed_size, unpack
+from fedconvex.solvers.posteriors.free_energy import gradient, minimise, natural_step
+from fedconvex.solvers.posteriors.gaussians import Gaussian, natural, pack, packed_size, unpack
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
 from fedconvex.words import Words, counted
 

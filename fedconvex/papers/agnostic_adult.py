@@ -33,7 +33,7 @@ from fedconvex.papers.style import DOTTED, METHOD_LOOKS, band, blank, legend, pa
 from fedconvex.problems import Problem
 from fedconvex.report import DomainDifferences, DomainScores, domain_differences, domain_scores, fairness_plot
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.minimax import measure_minimax
+from fedconvex.solvers.minimax.agnostic import measure_minimax
 
 __all__ = ["EXPERIMENT", "People", "load_people"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedconvex.problems.posterior import GaussianPosteriorProblem, PosteriorSolution
     from fedconvex.problems.protocol import FederatedProblem, Measure, ServerProblem
     from fedconvex.problems.vertical import VerticalProblem
-    from fedconvex.solvers.expected_losses import GaussHermite, JaakkolaJordan
+    from fedconvex.solvers.posteriors.expected_losses import GaussHermite, JaakkolaJordan
 
 __all__ = [
     "Binned",

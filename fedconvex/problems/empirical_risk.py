@@ -23,15 +23,15 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.penalties import check_penalty
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights, free_mask
-from fedconvex.solvers.certificates import bounded_gap, gaps_above, lower_at
-from fedconvex.solvers.client_means import MANY, AroundOptimum
-from fedconvex.solvers.exact import solve
+from fedconvex.solvers.certificates.gaps import bounded_gap, gaps_above, lower_at
+from fedconvex.solvers.choice import solve
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.rows.client_means import MANY, AroundOptimum
 from fedconvex.solvers.solution import Solution
 
 if TYPE_CHECKING:
     from fedconvex.solvers.minimax import Minimax
-    from fedconvex.solvers.penalty_path import PenaltyPath
+    from fedconvex.solvers.penalised.penalty_path import PenaltyPath
 
 __all__ = ["Problem"]
 
@@ -250,13 +250,7 @@ class Problem(Objective):
             tol = real("Problem.solve: tol", tol, low=0.0, strict=True)
         w = None if start is None else array("Problem.solve: start", start, self.model_shape).ravel()
         if self._solution is None:
-            if self.penalty is None:
-                found = solve(self, tol, w)
-            else:
-                from fedconvex.solvers.penalised import solve_penalised
-
-                found = solve_penalised(self, tol)
-            found = replace(found, problem=self)
+            found = replace(solve(self, tol, w), problem=self)
             if tol is not None or w is not None:
                 return found
             self._solution = found
@@ -319,7 +313,7 @@ class Problem(Objective):
         >>> path.strengths, path.nonzero
         (array([3., 1., 0.]), array([0, 1, 2]))
         """
-        from fedconvex.solvers.penalty_path import penalty_path
+        from fedconvex.solvers.penalised.penalty_path import penalty_path
 
         return penalty_path(self, strengths, count, least, tol)
 

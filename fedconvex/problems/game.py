@@ -14,9 +14,9 @@ from fedconvex.kernels.domains import domains_of
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.invariant import second_moments
 from fedconvex.problems.protocol import EQUILIBRIUM, ClientWeights, Measure
-from fedconvex.solvers import games
-from fedconvex.solvers.games import Equilibrium, Players
-from fedconvex.solvers.row_rounding import allowances
+from fedconvex.solvers.certificates.row_rounding import allowances
+from fedconvex.solvers.environments import games
+from fedconvex.solvers.environments.games import Equilibrium, Players
 
 __all__ = ["GameProblem"]
 
@@ -49,7 +49,7 @@ class GameProblem(ClientWeights):
     ----------
     Ahuja, Shanmugam, Varshney, Dhurandhar, "Invariant risk minimization games", ICML 2020 (F-IRM, averages); Ahuja,
     Shanmugam, Dhurandhar, arXiv:2010.15234 (linear regression games, sums and boxes). Certificates:
-    `fedconvex.solvers.games`.
+    `fedconvex.solvers.environments.games`.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class GameProblem(ClientWeights):
         """Return the predictor of every equilibrium, (d,), where no client's features are correlated.
 
         A median of the clients' least-squares coefficients, drawn to zero, for quadratic loss
-        (`fedconvex.solvers.games.uncorrelated_predictor`).
+        (`fedconvex.solvers.environments.games.uncorrelated_predictor`).
 
         Raises
         ------

@@ -12,9 +12,9 @@ from scipy.stats import norm
 from fedconvex._check import array, bad
 from fedconvex._sparse import sound
 from fedconvex.fields import inside
-from fedconvex.solvers.expected_losses import GaussHermite, gauss_hermite
-from fedconvex.solvers.free_energy import slope_and_curvature
-from fedconvex.solvers.gaussians import Gaussian, dense, times
+from fedconvex.solvers.posteriors.expected_losses import GaussHermite, gauss_hermite
+from fedconvex.solvers.posteriors.free_energy import slope_and_curvature
+from fedconvex.solvers.posteriors.gaussians import Gaussian, dense, times
 
 if TYPE_CHECKING:
     from fedconvex.problems.posterior import GaussianPosteriorProblem

@@ -14,8 +14,8 @@ from fedconvex.kernels import row_losses
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.joined import JoinedTable
 from fedconvex.problems.protocol import HYBRID_MODEL, Measure
-from fedconvex.solvers import dual
-from fedconvex.solvers.certificates import duality_gap
+from fedconvex.solvers.certificates.gaps import duality_gap
+from fedconvex.solvers.kinked import dual
 
 __all__ = ["HybridProblem"]
 

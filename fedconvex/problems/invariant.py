@@ -16,10 +16,10 @@ from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.kernels.scale_slopes import ScaleSlope
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.protocol import INVARIANT_MODEL, ClientWeights, Measure
-from fedconvex.solvers import invariance
-from fedconvex.solvers.invariance import Environments
-from fedconvex.solvers.invariance_boxes import Boxes, least_in_boxes
-from fedconvex.solvers.row_rounding import EPS, allowances, scale_slope_allowances
+from fedconvex.solvers.certificates.row_rounding import EPS, allowances, scale_slope_allowances
+from fedconvex.solvers.environments import invariance
+from fedconvex.solvers.environments.invariance import Environments
+from fedconvex.solvers.environments.invariance_boxes import Boxes, least_in_boxes
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["InvariantProblem", "InvariantSubset", "second_moments", "shares_of"]
@@ -60,7 +60,7 @@ class InvariantProblem(ClientWeights):
     References
     ----------
     Arjovsky, Bottou, Gulrajani, Lopez-Paz, "Invariant risk minimization", arXiv:1907.02893 (IRMv1; there for any
-    representation, of which the model is the linear one). Certificates: `fedconvex.solvers.invariance`.
+    representation, of which the model is the linear one). Certificates: `fedconvex.solvers.environments.invariance`.
 
     Examples
     --------

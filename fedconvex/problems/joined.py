@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex.constants.default_steps import Smoothness, smoothness_of
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.protocol import ClientWeights, Measure
-from fedconvex.solvers.certificates import bounded_gap
+from fedconvex.solvers.certificates.gaps import bounded_gap
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["JoinedTable"]

@@ -18,10 +18,10 @@ from fedconvex.loss_traits import traits
 from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, exact_posterior
 from fedconvex.problems.protocol import POSTERIOR, ClientWeights, Measure, check_loss, client_weights
 from fedconvex.solvers import damping
-from fedconvex.solvers.expected_losses import ExpectedLoss, GaussHermite, JaakkolaJordan, NormalNoise
-from fedconvex.solvers.free_energy import Rows, minimise, slope_and_curvature
-from fedconvex.solvers.free_energy_rounding import Block, gradient_bound, least_eigenvalue, root_error
-from fedconvex.solvers.gaussians import Gaussian, divergence, natural, pack, unpack
+from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss, GaussHermite, JaakkolaJordan, NormalNoise
+from fedconvex.solvers.posteriors.free_energy import Rows, minimise, slope_and_curvature
+from fedconvex.solvers.posteriors.free_energy_rounding import Block, gradient_bound, least_eigenvalue, root_error
+from fedconvex.solvers.posteriors.gaussians import Gaussian, divergence, natural, pack, unpack
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 __all__ = ["GaussianPosteriorProblem", "PosteriorSolution"]
@@ -75,7 +75,7 @@ class GaussianPosteriorProblem(ClientWeights):
     References
     ----------
     Corinzia, Beuret, Buhmann, "Variational federated multi-task learning", arXiv:1906.06268 (the model); Jaakkola,
-    Jordan 1997 (their bound). Convexity and certificate: `fedconvex.solvers.free_energy`.
+    Jordan 1997 (their bound). Convexity and certificate: `fedconvex.solvers.posteriors.free_energy`.
 
     Examples
     --------

@@ -5,10 +5,10 @@ its own strategy, which it knows itself: a number a client.
 
 Environments (IRMv1). With squared loss J is a quartic in the model, known from E xx', E xy and E y^2 of each
 environment. Clients answer theirs once; gradients at d + 1 models, which they send anyway, say as much.
-`fedconvex.solvers.invariance` bounds min J from them.
+`fedconvex.solvers.environments.invariance` bounds min J from them.
 
 Posteriors. The gradient of the free energy in q's mean and root is made of sums over clients, each with what rounding
-may do to it (`fedconvex.solvers.free_energy_rounding`); that in c_k's is the client's own, which answers its norm.
+may do to it (`solvers/posteriors/free_energy_rounding.py`); that in c_k's is the client's own, which answers its norm.
 
 Ensembles. With G_k the gradient of F_k at alpha and any domain weights lambda, convexity gives for beta >= 0 of sum at
 most B: F(beta) >= A + M - B E, A = lambda'F, M = -lambda'G alpha, E = max(0, max_j -(lambda'G)_j), and for Phi = exp
@@ -26,11 +26,11 @@ from fedconvex.families.boosting.problem import radius_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Measure
 from fedconvex.problems.invariant import shares_of
-from fedconvex.solvers import invariance
-from fedconvex.solvers.free_energy_rounding import Block, Off, block_bound, root_error
-from fedconvex.solvers.gaussians import divergence, natural, unpack
-from fedconvex.solvers.invariance import Environments
-from fedconvex.solvers.row_rounding import EPS
+from fedconvex.solvers.certificates.row_rounding import EPS
+from fedconvex.solvers.environments import invariance
+from fedconvex.solvers.environments.invariance import Environments
+from fedconvex.solvers.posteriors.free_energy_rounding import Block, Off, block_bound, root_error
+from fedconvex.solvers.posteriors.gaussians import divergence, natural, unpack
 
 __all__ = [
     "measure_ensembles",

@@ -14,7 +14,7 @@ from fedconvex.kernels.domains import domains_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote.messages import Refused, forms
-from fedconvex.solvers.gaussians import packed_size
+from fedconvex.solvers.posteriors.gaussians import packed_size
 
 __all__ = ["FIELDS", "check_measured", "check_message", "check_statistic"]
 

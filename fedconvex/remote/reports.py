@@ -14,10 +14,10 @@ from fedconvex.problems import Independent, MultiTaskProblem, Problem
 from fedconvex.problems.invariant import second_moments
 from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote.messages import Form, Refused
-from fedconvex.solvers.free_energy import slope_and_curvature
-from fedconvex.solvers.free_energy_rounding import Block, block_bound, client_off, root_error
-from fedconvex.solvers.gaussians import divergence, natural, pack, packed_size, unpack
-from fedconvex.solvers.row_rounding import EPS, allowances
+from fedconvex.solvers.certificates.row_rounding import EPS, allowances
+from fedconvex.solvers.posteriors.free_energy import slope_and_curvature
+from fedconvex.solvers.posteriors.free_energy_rounding import Block, block_bound, client_off, root_error
+from fedconvex.solvers.posteriors.gaussians import divergence, natural, pack, packed_size, unpack
 
 __all__ = ["expected", "report", "statistic_of", "weighted"]
 

@@ -31,9 +31,9 @@ from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import expected
 from fedconvex.remote.witness import Witness, shifted
 from fedconvex.simplex.uncertainty import log_sum_exp, softmax
-from fedconvex.solvers.certificates import duality_gap
-from fedconvex.solvers.free_coordinates import convexity_gap
-from fedconvex.solvers.minimax import largest_values
+from fedconvex.solvers.certificates.free_coordinates import convexity_gap
+from fedconvex.solvers.certificates.gaps import duality_gap
+from fedconvex.solvers.minimax.agnostic import largest_values
 
 __all__ = ["Roster"]
 

@@ -24,7 +24,7 @@ from scipy.linalg import eigh
 from fedconvex._check import bad, instance, real, wrong_type
 from fedconvex.kernels import row_losses
 from fedconvex.problems import Problem
-from fedconvex.solvers.certificates import ContradictedCertificate
+from fedconvex.solvers.certificates.gaps import ContradictedCertificate
 
 __all__ = ["Sharpness", "largest_curvature", "sharpness"]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedconvex import _lazy
 
 if TYPE_CHECKING:
-    from fedconvex.solvers.minimax import Minimax, solve_minimax, solve_softmax
+    from fedconvex.solvers.minimax.agnostic import Minimax, solve_minimax, solve_softmax
     from fedconvex.solvers.solution import Solution
 
 __all__ = ["Minimax", "Solution", "solve_minimax", "solve_softmax"]

@@ -24,7 +24,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedconvex.solvers.gaussians import dense
+from fedconvex.solvers.posteriors.gaussians import dense
 
 __all__ = ["best_damping", "block_map", "block_root", "largest_damping", "radius", "site_map"]
 

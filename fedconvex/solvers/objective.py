@@ -15,11 +15,11 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domain_counts, domains_of
 from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
-from fedconvex.solvers.client_means import CHUNK, client_means
-from fedconvex.solvers.free_coordinates import bounding_slopes
-from fedconvex.solvers.hessians import rows_between, softmax_hessian, weighted_gram
-from fedconvex.solvers.rank import rank_bound
-from fedconvex.solvers.weighted_rows import WeightedRows
+from fedconvex.solvers.certificates.free_coordinates import bounding_slopes
+from fedconvex.solvers.certificates.rank import rank_bound
+from fedconvex.solvers.rows.client_means import CHUNK, client_means
+from fedconvex.solvers.rows.hessians import rows_between, softmax_hessian, weighted_gram
+from fedconvex.solvers.rows.weighted_rows import WeightedRows
 
 __all__ = ["Objective"]
 

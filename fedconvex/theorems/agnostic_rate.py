@@ -12,7 +12,7 @@ import numpy as np
 from fedconvex.methods import AFL
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
-from fedconvex.solvers.ball import least_values_over_ball
+from fedconvex.solvers.minimax.ball import least_values_over_ball
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import (
     breast_cancer_domains,

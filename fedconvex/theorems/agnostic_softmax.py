@@ -12,7 +12,7 @@ from scipy.special import lambertw
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.methods import SoftmaxFedAvg
 from fedconvex.simplex.uncertainty import log_sum_exp
-from fedconvex.solvers.minimax import solve_minimax, solve_softmax
+from fedconvex.solvers.minimax.agnostic import solve_minimax, solve_softmax
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domains import breast_cancer_domains, domains_of_slopes, opposite_labels, three_domains
 

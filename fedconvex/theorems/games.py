@@ -9,7 +9,7 @@ import numpy as np
 from fedconvex.methods import FLGame, IRMGame
 from fedconvex.methods.parts.responses import BestResponse, GradientResponse
 from fedconvex.problems import GameProblem
-from fedconvex.solvers.games import buffer_errors, buffer_radius
+from fedconvex.solvers.environments.games import buffer_errors, buffer_radius
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import (
     at_rounds,

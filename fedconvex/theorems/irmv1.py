@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.problems import InvariantProblem
-from fedconvex.solvers.invariance import Environments, dual_bound, multiplier_matrix
+from fedconvex.solvers.environments.invariance import Environments, dual_bound, multiplier_matrix
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import (
     at_rounds,

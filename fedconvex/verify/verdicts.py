@@ -19,7 +19,7 @@ from fedconvex import _html
 from fedconvex._check import bad, finite, maybe_flag, numeric, real, whole, wrong_type
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
-from fedconvex.solvers.certificates import UncertifiableError
+from fedconvex.solvers.certificates.gaps import UncertifiableError
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo

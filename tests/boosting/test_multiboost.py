@@ -12,12 +12,12 @@ from sklearn.tree import DecisionTreeClassifier
 from fedconvex import Exponential, Federation, Problem, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
+from fedconvex.families.boosting import worst_domain
 from fedconvex.kernels.cache import DISABLED
 from fedconvex.loss_traits import declares
 from fedconvex.methods import FedMultiBoost, MultiBoost, SecureSums
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
-from fedconvex.solvers import worst_domain
-from fedconvex.solvers.certificates import ContradictedCertificate
+from fedconvex.solvers.certificates.gaps import ContradictedCertificate
 
 pytestmark = pytest.mark.compiled
 

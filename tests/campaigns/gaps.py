@@ -37,8 +37,8 @@ from fedconvex.problems import (
     Precision,
     VerticalProblem,
 )
-from fedconvex.solvers.certificates import ContradictedCertificate
-from fedconvex.solvers.minimax import solve_minimax, solve_softmax
+from fedconvex.solvers.certificates.gaps import ContradictedCertificate
+from fedconvex.solvers.minimax.agnostic import solve_minimax, solve_softmax
 
 __all__ = ["FAMILIES", "gap_trial"]
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from fedconvex import Exponential, Federation, Logistic, Problem, Squared
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, MeanRegularised, MultiTaskProblem
-from fedconvex.solvers.certificates import ContradictedCertificate
-from fedconvex.solvers.rank import rank_bound
+from fedconvex.solvers.certificates.gaps import ContradictedCertificate
+from fedconvex.solvers.certificates.rank import rank_bound
 
 DIGITS, ULP, EPS = 60, 2.0**-52, 2.0**-52
 RIDGE = mp.mpf(10) ** -48  # of the scaled Hessian, so that its systems can be solved

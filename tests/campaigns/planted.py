@@ -70,12 +70,12 @@ PLANTS = (
         "return t / ((1.0 + t) * (1.0 + t))", "return t / (1.0 + t)", "test_losses",
     ),
     Plant(
-        "certified gaps by strong convexity are half of what they must be", "solvers/certificates.py",
+        "certified gaps by strong convexity are half of what they must be", "solvers/certificates/gaps.py",
         "gap = min(size**2 / (2.0 * problem.l2), F - least)", "gap = min(size**2 / (4.0 * problem.l2), F - least)",
         "test_contract::test_the_gap_by_strong_convexity_is_attained",
     ),
     Plant(
-        "lower bounds of a minimax value are 1e-6 too high", "solvers/minimax.py",
+        "lower bounds of a minimax value are 1e-6 too high", "solvers/minimax/agnostic.py",
         "(min(b + bonus, value) - rounding for b in", "(min(b + bonus, value) + 1e-6 for b in", "test_minimax",
     ),
     Plant(

@@ -11,11 +11,11 @@ from fedconvex._check import array, bad, finite, numeric, real, vector, whole, w
 from fedconvex.families.boosting.dictionaries import Dictionary, domain_numbers
 from fedconvex.families.boosting.predictors import QEnsemble
 from fedconvex.families.boosting.problem import FLAT, RADIUS, BoostingProblem, Pick
+from fedconvex.families.boosting.worst_domain import least
 from fedconvex.federation import Federation
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.protocol import Measure
 from fedconvex.solvers.solution import Solution
-from fedconvex.solvers.worst_domain import least
 
 __all__ = ["EnsembleProblem"]
 

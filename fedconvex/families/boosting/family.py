@@ -17,6 +17,7 @@ FAMILY = Family(
         Option("cuts", "thresholds per feature of an ensemble's stumps; default all, 16 a source with fedmultiboost"),
     ),
     homes={
+        "solvers.worst_domain": "worst_domain",
         "problems.boosting": "problem",
         "problems.stump_problem": "stump_problem",
         "problems.stumps": "stumps",

@@ -42,14 +42,14 @@ from fedconvex._check import among, bad, finite, numeric, wrong_type
 from fedconvex.families.boosting.dictionaries import domain_numbers
 from fedconvex.families.boosting.source_probabilities import as_q
 from fedconvex.families.boosting.stumps import Stump
+from fedconvex.families.boosting.worst_domain import WorstDomain, corrected, losses_of_domains, value_rounding
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel
 from fedconvex.loss_traits import declares, traits
 from fedconvex.losses import Exponential
 from fedconvex.losses.stable import check_signs, exp
 from fedconvex.problems.protocol import ENSEMBLE, ClientWeights, client_weights
-from fedconvex.solvers.certificates import gaps_above
-from fedconvex.solvers.worst_domain import WorstDomain, corrected, losses_of_domains, value_rounding
+from fedconvex.solvers.certificates.gaps import gaps_above
 
 if TYPE_CHECKING:
     from fedconvex.families.boosting.ensemble_model import EnsembleModel

@@ -23,7 +23,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.methods.parts.participation import DistinctParticipation, traits_of_sampling
 from fedconvex.problems import Covariance, Measure, MultiTaskProblem
-from fedconvex.solvers.dual import ROUNDING, add_image, conjugates, row_steps, task_gap
+from fedconvex.solvers.kinked.dual import ROUNDING, add_image, conjugates, row_steps, task_gap
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 from fedconvex.words import Words
 

@@ -22,6 +22,7 @@ FAMILY = Family(
         ),
     ),
     homes={
+        "solvers.balance": "balance",
         "problems.multitask": "problem",
         "problems.multitask_fixed": "fixed_relation",
         "problems.multitask_joint": "learned_relation",

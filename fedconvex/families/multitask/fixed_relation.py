@@ -12,7 +12,7 @@ from fedconvex.draws import BATCHES, stream
 from fedconvex.families.multitask.coupling import own, safe_sigma, tied
 from fedconvex.federation import Federation
 from fedconvex.problems.empirical_risk import Problem
-from fedconvex.solvers import dual
+from fedconvex.solvers.kinked import dual
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedconvex.draws import BATCHES, stream
+from fedconvex.families.multitask.balance import Balance
 from fedconvex.families.multitask.covariance import Covariance
 from fedconvex.federation import CSR
-from fedconvex.solvers import dual
-from fedconvex.solvers.balance import Balance
+from fedconvex.solvers.kinked import dual
 from fedconvex.solvers.solution import Solution
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.loss_traits import traits
 from fedconvex.problems.protocol import MODEL_PER_TASK, Measure, check_loss, client_weights
-from fedconvex.solvers import dual
-from fedconvex.solvers.certificates import duality_gap
-from fedconvex.solvers.row_rounding import task_allowances
+from fedconvex.solvers.certificates.gaps import duality_gap
+from fedconvex.solvers.certificates.row_rounding import task_allowances
+from fedconvex.solvers.kinked import dual
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["MultiTaskProblem", "TaskMetrics"]

@@ -18,7 +18,7 @@ from fedconvex.fields import CheckedFields, Count, Share
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.participation import UniformSampling, as_participation, participants
 from fedconvex.problems import Measure
-from fedconvex.solvers.dual import drawn_scores, drawn_sums, steps_at_once
+from fedconvex.solvers.kinked.dual import drawn_scores, drawn_sums, steps_at_once
 from fedconvex.traits import Traits, counted_by
 from fedconvex.words import Words
 

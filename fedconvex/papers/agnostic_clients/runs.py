@@ -14,7 +14,7 @@ from fedconvex.papers.findings import Progress, progress_part
 from fedconvex.papers.tuning import TunedRun, tuned_run
 from fedconvex.report import DomainScores, domain_scores
 from fedconvex.simplex.uncertainty import Simplex
-from fedconvex.solvers.minimax import measure_minimax
+from fedconvex.solvers.minimax.agnostic import measure_minimax
 
 LEVEL = 0.95
 STEPS, DOMAIN_STEP_SIZES = (0.3, 1.0, 3.0, 10.0), (0.1, 1.0)  # grids of the runs; local steps take a fifth of the step

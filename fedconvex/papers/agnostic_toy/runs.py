@@ -14,7 +14,7 @@ from fedconvex.papers.agnostic_toy.problem import CENTRES, MinimaxPoint, clouds,
 from fedconvex.papers.findings import Progress
 from fedconvex.papers.intervals import standard_error
 from fedconvex.problems import Problem
-from fedconvex.solvers.minimax import Minimax
+from fedconvex.solvers.minimax.agnostic import Minimax
 from fedconvex.theorems.agnostic_rate import agnostic_rate
 from fedconvex.theory.bound import Bound
 from fedconvex.theory.saddle_constants import agnostic_steps

@@ -23,7 +23,7 @@ import numpy as np
 
 from fedconvex.datasets import chain_moments, federation_of_moments
 from fedconvex.federation import Federation
-from fedconvex.solvers.invariance import least_squares
+from fedconvex.solvers.environments.invariance import least_squares
 
 __all__ = ["SHIFTS", "Shift", "population", "sampled"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from fedconvex.driver.rounds import Engine
 from fedconvex.problems import GaussianPosteriorProblem
 from fedconvex.solvers.damping import site_map
-from fedconvex.solvers.free_energy import slope_and_curvature
-from fedconvex.solvers.gaussians import Gaussian, divergence, times, unpack
+from fedconvex.solvers.posteriors.free_energy import slope_and_curvature
+from fedconvex.solvers.posteriors.gaussians import Gaussian, divergence, times, unpack
 from fedconvex.theorems.kit import *
 
 

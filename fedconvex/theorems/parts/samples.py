@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import Point, Simplex
-from fedconvex.solvers.ball import largest_on_ball
+from fedconvex.solvers.minimax.ball import largest_on_ball
 from fedconvex.theorems.kit import *
 from fedconvex.theory.complexity import compositions, finite_complexity
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedconvex.constants import Constants
 from fedconvex.methods.parts.local_work import PooledWork
 from fedconvex.problems import MovingTarget, Problem
-from fedconvex.solvers.certificates import UncertifiableError
+from fedconvex.solvers.certificates.gaps import UncertifiableError
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.traits import LocalSteps, traits_of
 

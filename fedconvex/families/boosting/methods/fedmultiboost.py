@@ -21,12 +21,12 @@ import numpy as np
 from fedconvex import secure
 from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
+from fedconvex.families.boosting.worst_domain import phi
 from fedconvex.fields import CheckedFields, Count
 from fedconvex.methods.parts import averaging, step_sizes
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import EnsembleProblem
 from fedconvex.problems.protocol import ENSEMBLE
-from fedconvex.solvers.worst_domain import phi
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words
 

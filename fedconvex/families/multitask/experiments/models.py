@@ -25,7 +25,8 @@ from fedconvex.draws import BATCHES, stream
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.problems import Covariance, Independent, MultiTaskProblem, Pooled, Problem
-from fedconvex.solvers import Solution, dual
+from fedconvex.solvers import Solution
+from fedconvex.solvers.kinked import dual
 
 __all__ = ["GLOBAL", "KINDS", "LOCAL", "MULTI", "Fit", "choose", "errors", "folds", "path", "reference", "stopped"]
 

@@ -19,11 +19,11 @@ import numpy as np
 from fedconvex._check import bad, wrong_type
 from fedconvex.draws import Draws
 from fedconvex.families.multitask import dual_nodes
+from fedconvex.families.multitask.balance import Balance
 from fedconvex.families.multitask.dual_nodes import Memory, Message, NodeWork, Reply
 from fedconvex.fields import CheckedFields, Positive
 from fedconvex.problems import Covariance, FederatedProblem, Measure, MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
-from fedconvex.solvers.balance import Balance
 from fedconvex.traits import LEAVE_OUT, Traits
 from fedconvex.words import Words
 

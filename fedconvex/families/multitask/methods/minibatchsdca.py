@@ -28,7 +28,7 @@ from fedconvex.methods.parts import participation
 from fedconvex.methods.parts.local_work import plan_of
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
-from fedconvex.solvers.dual import conjugate_sum, dual_step
+from fedconvex.solvers.kinked.dual import conjugate_sum, dual_step
 from fedconvex.traits import LEAVE_OUT, Traits
 from fedconvex.words import Words
 

@@ -120,8 +120,8 @@ hinge loss, `Pooled(l2)`: W = 0 throughout, every alpha rises by l2 a round, and
 says m (1 - l2/2) after the first round. Divided by more than 2, C is refuted. `tests/multitask/test_verify_mocha.py`
 plants this, s doubled, an unsafe sigma', accuracies and drops ignored, 1/s left out.
 
-**Certified accuracy.** min G_t is not known, but the subproblem has a duality gap g (in `fedconvex/solvers/dual.py`),
-and theta_t <= g/(g + G_t(0) - G_t(delta_t)).
+**Certified accuracy.** min G_t is not known, but the subproblem has a duality gap g (in
+`fedconvex/solvers/kinked/dual.py`), and theta_t <= g/(g + G_t(0) - G_t(delta_t)).
 """,
     proof="""
 **Step 1, safety.** R*(V + dV) = R*(V) + sum <w_t, dv_t> + (1/2) sum Mbar_st <dv_s, dv_t>. If sigma' is safe the last

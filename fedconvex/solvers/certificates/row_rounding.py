@@ -51,7 +51,7 @@ def allowances(
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.solvers.row_rounding import allowances
+    >>> from fedconvex.solvers.certificates.row_rounding import allowances
     >>> problem = Problem(Federation.from_clients([([[1.0]], [2.0])]), Squared(), 0.1)
     >>> found = allowances(problem, np.array([[1.0], [1e6]]))
     >>> bool(found["off"][0] < 1e-13), bool(1e-6 < found["off"][1] < 1e-1)
@@ -87,7 +87,7 @@ def scale_slope_allowances(problem: Any, w: np.ndarray) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Logistic, Problem
-    >>> from fedconvex.solvers.row_rounding import scale_slope_allowances
+    >>> from fedconvex.solvers.certificates.row_rounding import scale_slope_allowances
     >>> problem = Problem(Federation.from_clients([([[1e8]], [1.0])]), Logistic())
     >>> bool(1e-9 < scale_slope_allowances(problem, np.array([[0.3]]))[0, 0] < 1e3)
     True
@@ -122,7 +122,7 @@ def task_allowances(problem: Any, W: np.ndarray) -> np.ndarray:
     >>> import numpy as np
     >>> from fedconvex import Federation, Squared
     >>> from fedconvex.problems import Independent, MultiTaskProblem
-    >>> from fedconvex.solvers.row_rounding import task_allowances
+    >>> from fedconvex.solvers.certificates.row_rounding import task_allowances
     >>> problem = MultiTaskProblem(Federation.from_clients([([[1e8]], [3e7])]), Squared(), Independent(1.0))
     >>> bool(1e-18 < task_allowances(problem, np.array([[0.3]]))[0] < 1e-12)
     True

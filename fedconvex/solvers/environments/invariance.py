@@ -147,7 +147,7 @@ def shortfall(problem: Environments, v: np.ndarray) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.solvers.invariance import Environments, shortfall
+    >>> from fedconvex.solvers.environments.invariance import Environments, shortfall
     >>> one = Environments(np.eye(1)[None], np.array([[1.0]]), np.array([1.0]), lam=20.0)
     >>> float(one.value(np.array([1.2]))) <= shortfall(one, np.array([1.2])), shortfall(one, np.array([0.1]))
     (True, inf)

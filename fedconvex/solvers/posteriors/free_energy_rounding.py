@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex.solvers.expected_losses import ExpectedLoss
-from fedconvex.solvers.free_energy import Rows
-from fedconvex.solvers.gaussians import Gaussian, times
+from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss
+from fedconvex.solvers.posteriors.free_energy import Rows
+from fedconvex.solvers.posteriors.gaussians import Gaussian, times
 
 __all__ = ["Block", "Off", "block_bound", "client_off", "gradient_bound", "least_eigenvalue", "root_error"]
 

@@ -15,25 +15,13 @@ import numpy as np
 import scipy.linalg as sla
 
 from fedconvex.kernels import row_losses
-from fedconvex.solvers.hessians import weighted_gram
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.rows.hessians import weighted_gram
 
-__all__ = ["lead", "pays"]
+__all__ = ["approach"]
 
-LARGE = 1 << 20  # entries of the rows times outputs from which on the search is worth its own cost
-WIDEST = 4000  # features up to which blocks of Hessians are factored
 PAIRS = 20  # of steps and changes of the gradient
 SHARE = 0.8  # of the curvature that the rows of H_0 have
-
-
-def pays(problem: Objective) -> bool:
-    """Whether the search is faster than Hessians of all rows, and leads anywhere: a strongly convex, smooth F."""
-    kind, fed = problem.traits, problem.federation
-    if problem.l2 == 0.0 or kind.quadratic or kind.kinked or not kind.curved or fed.n * problem.size < LARGE:
-        return False
-    if not (kind.multinomial or not kind.several) or fed.is_sparse:
-        return False
-    return 32 <= fed.d <= WIDEST and fed.n >= 4 * fed.d
 
 
 class _Blocks(NamedTuple):
@@ -120,7 +108,7 @@ class _Memory:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def lead(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[np.ndarray, int]:
+def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[np.ndarray, int]:
     """Return a flat model with ‖grad F‖^2/(2 l2) about tol (1 + |F|), or as far as steps lead, and evaluations of F.
 
     The search begins at w if it is given; if not, an eighth of the rows or less leads most of the way.
@@ -129,7 +117,7 @@ def lead(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[n
     if w is None:
         w, (n, d) = np.zeros(problem.size), problem.federation.X.shape
         if n >= 8 * d and bool((problem.per_row > 0.0).all()):
-            w, _ = lead(problem.thinned(16 if n >= 128 * d else 8), w, 1e-3)
+            w, _ = approach(problem.thinned(16 if n >= 128 * d else 8), w, 1e-3)
     try:
         inverse = _Blocks.at(problem, w)
     except (np.linalg.LinAlgError, ValueError):

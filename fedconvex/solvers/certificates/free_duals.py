@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.solvers.slopes import EPS, Slopes, absolute_rounding
+from fedconvex.solvers.certificates.slopes import EPS, Slopes, absolute_rounding
 
 __all__ = ["along_free"]
 

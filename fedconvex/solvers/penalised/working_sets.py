@@ -26,14 +26,14 @@ from fedconvex._check import wrong_type
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.penalised import penalty_values, proximal_point
 from fedconvex.penalties import is_entrywise, strong_convexity
-from fedconvex.solvers.accelerated import accelerate
-from fedconvex.solvers.column_steps import ColumnModel, epochs_that_pay
-from fedconvex.solvers.model_steps import EntrySteps, GroupSteps
+from fedconvex.solvers.certificates.penalty_gap import Dual, dual_bound, zeros_for_sure
+from fedconvex.solvers.certificates.slopes import Slopes
+from fedconvex.solvers.choice import PENALISED
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.penalty_gap import Dual, dual_bound, zeros_for_sure
-from fedconvex.solvers.slopes import Slopes
+from fedconvex.solvers.penalised.column_steps import ColumnModel, epochs_that_pay
+from fedconvex.solvers.penalised.model_steps import EntrySteps, GroupSteps
+from fedconvex.solvers.rows.working_hessian import WorkingHessian
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
-from fedconvex.solvers.working_hessian import WorkingHessian
 
 __all__ = ["Search", "solve_penalised"]
 
@@ -42,8 +42,8 @@ MOST_ROUNDS = 200
 FLAT = 1e-3  # share of sup l'' that every row is taken to have at least at first, so that steps stay finite
 
 
-def solve_penalised(problem: Objective, tol: float | None) -> Solution:
-    """Minimise F with its penalty; see `Problem.solve`, and `Search` for what is raised."""
+def solve_penalised(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
+    """Minimise F with its penalty, from a start of its own; see `Problem.solve`, and `Search` for what is raised."""
     return Search(problem, tol).solved()
 
 
@@ -98,10 +98,7 @@ class Search:
 
     def solved(self) -> Solution:
         """Minimise, and return where the search ends."""
-        if is_entrywise(self.problem.penalty) or hasattr(self.problem.penalty, "blocks"):
-            self.by_working_sets()
-        else:
-            accelerate(self)
+        next(way for way in PENALISED if way.fits(self.problem)).load()(self)
         return self.solution()
 
     # ------------------------------------------------------------------ where it stands

@@ -32,7 +32,7 @@ def rank_bound(X: Any) -> int:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.solvers.rank import rank_bound
+    >>> from fedconvex.solvers.certificates.rank import rank_bound
     >>> X = np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
     >>> rank_bound(X), rank_bound(X * 0.1), rank_bound(np.array([[1.0, 1.0], [1.0, 1.0 + 2**-52]]))
     (2, 2, 2)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from fedconvex.solvers.gaussians import dense
+from fedconvex.solvers.posteriors.gaussians import dense
 
 __all__ = ["Columns", "RowSpace"]
 

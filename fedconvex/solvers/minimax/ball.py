@@ -39,7 +39,7 @@ def least_over_ball(problem: Objective, domain_weights: Any, radius: float, star
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.solvers.ball import least_over_ball
+    >>> from fedconvex.solvers.minimax.ball import least_over_ball
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], [0, 1]), Squared())
     >>> least = least_over_ball(problem, [0.0, 1.0], 0.5)
     >>> least.w, round(least.value, 12), round(least.lower, 12)
@@ -75,7 +75,7 @@ def least_values_over_ball(problem: Objective, domain_weights: Any, radius: floa
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.solvers.ball import least_values_over_ball
+    >>> from fedconvex.solvers.minimax.ball import least_values_over_ball
     >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], [0, 1]), Squared())
     >>> least_values_over_ball(problem, [[0.0, 1.0], [0.5, 0.5]], 0.5).round(12)
     array([1.125, 0.625])
@@ -177,7 +177,7 @@ def largest_on_ball(A: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.solvers.ball import largest_on_ball
+    >>> from fedconvex.solvers.minimax.ball import largest_on_ball
     >>> largest_on_ball(np.array([[[1.0]], [[-1.0]]]), np.array([[0.0], [0.5]]), 2.0)
     array([2.   , 0.125])
     """

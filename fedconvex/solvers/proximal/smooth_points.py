@@ -57,7 +57,7 @@ def proximal_points(
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.solvers.proximal import proximal_points
+    >>> from fedconvex.solvers.proximal.smooth_points import proximal_points
     >>> problem = Problem(Federation.from_clients([([[1.0]], [4.0])]), Squared())
     >>> zero = np.zeros((1, 1, 1))
     >>> proximal_points(problem, np.array([[0]]), zero, np.array([1.0]), zero, 1e-12).round(12).tolist()

@@ -90,7 +90,7 @@ def box_least_squares(S: np.ndarray, q: np.ndarray, bound: float, start: np.ndar
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.solvers.games import box_least_squares
+    >>> from fedconvex.solvers.environments.games import box_least_squares
     >>> S, q = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([4.0, 0.0])
     >>> box_least_squares(S, q, 1.0, np.zeros(2)).tolist()  # without the box (8/3, -4/3)
     [1.0, -0.5]
@@ -163,7 +163,7 @@ def equilibria(game: Players) -> list[Equilibrium]:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.solvers.games import Players, equilibria
+    >>> from fedconvex.solvers.environments.games import Players, equilibria
     >>> game = Players(np.ones((2, 1, 1)), np.array([[0.2], [0.9]]), np.ones(2), bound=2.0)
     >>> [(found.predictor.round(12).tolist(), found.w[:, 0].round(12).tolist()) for found in equilibria(game)]
     [([0.2], [-1.8, 2.0])]
@@ -250,7 +250,7 @@ def uncorrelated_predictor(v: Any, bound: float) -> np.ndarray:
 
     Examples
     --------
-    >>> from fedconvex.solvers.games import uncorrelated_predictor
+    >>> from fedconvex.solvers.environments.games import uncorrelated_predictor
     >>> [uncorrelated_predictor([[x] for x in v], 5.0).tolist() for v in [(0.1, 0.5, 0.9, 2.0), (-0.3, 0.4)]]
     [[0.5], [0.0]]
     """
@@ -283,7 +283,7 @@ def buffer_radius(players: int, buffer: int) -> float:
 
     Examples
     --------
-    >>> from fedconvex.solvers.games import buffer_radius
+    >>> from fedconvex.solvers.environments.games import buffer_radius
     >>> [round(buffer_radius(E, b), 4) for E, b in [(2, 2), (3, 3), (3, 4), (4, 4), (4, 3)]]
     [0.7071, 0.896, 0.8853, 0.9561, 1.0]
     """
@@ -298,7 +298,7 @@ def buffer_errors(players: int, buffer: int, rounds: int) -> np.ndarray:
 
     Examples
     --------
-    >>> from fedconvex.solvers.games import buffer_errors
+    >>> from fedconvex.solvers.environments.games import buffer_errors
     >>> buffer_errors(2, 1, 3).tolist(), buffer_errors(2, 2, 3).tolist()
     ([1.0, -1.0, 1.0, -1.0], [1.0, -1.0, -0.0, 0.5])
     """

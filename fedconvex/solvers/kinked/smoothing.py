@@ -11,28 +11,28 @@ import warnings
 import numpy as np
 
 from fedconvex.kernels import row_losses
-from fedconvex.solvers.certificates import least_value
-from fedconvex.solvers.free_coordinates import reach_along_free
-from fedconvex.solvers.newton import minimise
+from fedconvex.solvers.certificates.free_coordinates import reach_along_free
+from fedconvex.solvers.certificates.gaps import least_value
+from fedconvex.solvers.certificates.slopes import EPS
+from fedconvex.solvers.choice import ASCENT, minimise
+from fedconvex.solvers.kinked.row_ascent import DualPoint, ascend, conjugates
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.row_ascent import DualPoint, ascend, conjugates
-from fedconvex.solvers.slopes import EPS
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["smoothing"]
 
 _TENTH, _SLOW = 0.1, 0.9  # by what widths shrink, and from where on even that little was too much
 _WIDEST = 100.0  # of first widths: bands around the start
-_MANY = 1000  # rows from which on coordinate ascent comes first
 
 
-def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
+def smoothing(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
     """Minimise with losses of shrinking width; the duality gap of the kinked loss is the stopping rule.
 
-    Slopes of the smooth losses are dual feasible for the kinked one. Once the sets of rows inside and outside the bands
-    have settled, minimisers and duals are linear in the width, so two widths extrapolate to the minimiser of the kinked
-    loss (width 0) and to a good start for the next width. Where a width leaves too few rows in the bands for Newton's
-    method to move, a wider one is taken between it and the last; the first is widened until it moves.
+    It has a start of its own. Slopes of the smooth losses are dual feasible for the kinked one. Once the sets of rows
+    inside and outside the bands have settled, minimisers and duals are linear in the width, so two widths extrapolate
+    to the minimiser of the kinked loss (width 0) and to a good start for the next width. Where a width leaves too few
+    rows in the bands for Newton's method to move, a wider one is taken between it and the last; the first is widened
+    until it moves.
     """
     goal = 1e-11 if tol is None else tol
     fed, l2, kind, free = problem.federation, problem.l2, problem.traits, problem.free
@@ -86,7 +86,7 @@ def smoothing(problem: Objective, tol: float | None, start: float) -> Solution:
 
 def _first(problem: Objective, goal: float) -> DualPoint:
     """Return a first model: by coordinate ascent, where the dual has no constraint that ties its coordinates."""
-    if problem.free is None and hasattr(problem.loss, "dual_step") and problem.federation.n >= _MANY:
+    if ASCENT.fits(problem):
         return ascend(problem, goal)
     w = np.zeros(problem.size)
     return DualPoint(w, float(problem.value(problem.unflatten(w))), problem.traits.lower_bound, 0)

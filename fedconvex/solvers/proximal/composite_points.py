@@ -16,9 +16,9 @@ import numpy as np
 
 from fedconvex.kernels.penalised import penalty_values, proximal_point
 from fedconvex.penalties import is_entrywise
-from fedconvex.solvers.model_steps import EntrySteps, GroupSteps
+from fedconvex.solvers.choice import BY_PARTS, DIRECT
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.solution import DIRECT_SIZE
+from fedconvex.solvers.penalised.model_steps import EntrySteps, GroupSteps
 
 __all__ = ["composite_points"]
 
@@ -53,7 +53,7 @@ def composite_points(
     >>> import numpy as np
     >>> from fedconvex import Federation, Problem, Squared
     >>> from fedconvex.penalties import L1
-    >>> from fedconvex.solvers.composite_points import composite_points
+    >>> from fedconvex.solvers.proximal.composite_points import composite_points
     >>> problem = Problem(Federation.from_clients([([[1.0]], [4.0])]), Squared(), penalty=L1(1.0))
     >>> zero = np.zeros((1, 1, 1))
     >>> composite_points(problem, np.array([[0]]), zero, np.array([1.0]), zero, 1e-12).tolist()
@@ -95,9 +95,8 @@ class _Point:
     def found(self, x: np.ndarray) -> np.ndarray:
         """Return the point, from x; NaN after an overflow, which the driver calls divergence."""
         own, x = self.own, proximal_point(self.own, x[None], 0.0)[0]
-        parts = is_entrywise(own.penalty) or hasattr(own.penalty, "blocks")
         with np.errstate(over="ignore", invalid="ignore"):
-            x = self.by_newton(x) if parts and own.size <= DIRECT_SIZE else self.by_gradients(x)
+            x = self.by_newton(x) if BY_PARTS.met(own) and DIRECT.met(own) else self.by_gradients(x)
         return x if np.isfinite(x).all() else np.full_like(x, np.nan)
 
     def by_newton(self, x: np.ndarray) -> np.ndarray:

@@ -26,10 +26,10 @@ import numpy as np
 import scipy.linalg as sla
 
 from fedconvex.kernels import row_losses
-from fedconvex.solvers.factor import EPS, Factor
+from fedconvex.solvers.certificates.factor import EPS, Factor
+from fedconvex.solvers.certificates.rank import rank_bound
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.rank import rank_bound
-from fedconvex.solvers.working_hessian import weighted_gram
+from fedconvex.solvers.rows.working_hessian import weighted_gram
 
 __all__ = ["band_gap", "damped_newton", "line_minimum"]
 

@@ -31,9 +31,9 @@ from fedconvex.kernels import penalised
 from fedconvex.kernels.cache import kernel
 from fedconvex.kernels.dispatch import conjugate
 from fedconvex.penalties import is_entrywise
-from fedconvex.solvers.free_duals import along_free
+from fedconvex.solvers.certificates.free_duals import along_free
+from fedconvex.solvers.certificates.slopes import EPS, Slopes, absolute_rounding
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.slopes import EPS, Slopes, absolute_rounding
 from fedconvex.solvers.solution import DIRECT_SIZE
 
 # mypy: disable-error-code="no-untyped-def"

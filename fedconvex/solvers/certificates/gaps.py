@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.solvers.bands import band_gap
-from fedconvex.solvers.factor import EPS, Factor
-from fedconvex.solvers.free_coordinates import convexity_gap, free_gap
+from fedconvex.solvers.certificates.bands import band_gap
+from fedconvex.solvers.certificates.factor import EPS, Factor
+from fedconvex.solvers.certificates.free_coordinates import convexity_gap, free_gap
 from fedconvex.solvers.objective import Objective
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Newton's method: direct, with a kept factor, and truncated, its systems solved by conjugate gradients.
 
 The factor of a Hessian is kept as long as it contracts well (a chord method), because for sparse rows a Hessian costs
-many gradients. Beyond `DIRECT_SIZE` parameters the method is the truncated one.
+many gradients.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.solvers.bands import damped_newton, line_minimum
-from fedconvex.solvers.certificates import Certificate, bounded_gap, certified_gap, least_value
-from fedconvex.solvers.factor import Factor
+from fedconvex.solvers.certificates.bands import damped_newton, line_minimum
+from fedconvex.solvers.certificates.factor import Factor
+from fedconvex.solvers.certificates.gaps import Certificate, bounded_gap, certified_gap, least_value
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.solution import DIRECT_SIZE, Solution
+from fedconvex.solvers.solution import Solution
 
-__all__ = ["minimise", "newton", "polish", "truncated_newton"]
+__all__ = ["newton", "polish", "solve_part", "truncated_newton"]
 
 MAX_ITERATIONS = 500
 
 
-def minimise(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
-    """Minimise F from a flat model w, by the method for its size; ``start`` is when the clock began."""
-    return (newton if problem.size <= DIRECT_SIZE else truncated_newton)(problem, w, tol, start)
+def solve_part(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[np.ndarray, int]:
+    """Return the flat start, or where there is none the minimiser over a part of the rows: it leads most of the way."""
+    if w is None:
+        w = newton(problem.thinned(16), np.zeros(problem.size), 1e-4, time.perf_counter()).w.ravel()
+    return w, 0
 
 
 def polish(problem: Objective, w: np.ndarray) -> Solution:

@@ -33,18 +33,19 @@ from fedconvex._check import array, bad, instance, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
-from fedconvex.solvers.certificates import (
+from fedconvex.solvers.certificates.factor import Factor
+from fedconvex.solvers.certificates.free_coordinates import convexity_gap
+from fedconvex.solvers.certificates.gaps import (
     ContradictedCertificate,
     UncertifiableError,
     contradiction,
     gaps_above,
     lower_at,
 )
-from fedconvex.solvers.factor import Factor
-from fedconvex.solvers.free_coordinates import convexity_gap
-from fedconvex.solvers.newton import polish
+from fedconvex.solvers.certificates.slopes import EPS
+from fedconvex.solvers.choice import DIRECT
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.slopes import EPS
+from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
 
 __all__ = ["Minimax", "measure_minimax", "measure_softmax", "saddle_point", "solve_minimax", "solve_softmax"]
@@ -133,7 +134,7 @@ def solve_minimax(
     --------
     >>> from fedconvex import Federation, Problem, Squared
     >>> from fedconvex.simplex.uncertainty import Polytope
-    >>> from fedconvex.solvers.minimax import solve_minimax
+    >>> from fedconvex.solvers.minimax.agnostic import solve_minimax
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
     >>> best = solve_minimax(Problem(fed, Squared()), uncertainty_set=Polytope([[0.0, 1.0]], [0.25]))
     >>> best.w, best.domain_weights
@@ -177,7 +178,7 @@ def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.solvers.minimax import solve_softmax
+    >>> from fedconvex.solvers.minimax.agnostic import solve_softmax
     >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
     >>> best = solve_softmax(Problem(fed, Squared()), mu=2.0)
     >>> best.w, round(best.value, 6)  # 1/2 + log(2)/2
@@ -197,7 +198,7 @@ def _prepared(who: str, problem: Objective, tol: float) -> tuple[Objective, floa
     if not _certifiable(problem):
         cure, must = "pass a small l2, for example 1e-6", "have l2 > 0 (without it nothing certifies the optimum)"
         raise UncertifiableError(str(bad(f"{who} with {problem.loss!r}", must, "l2 = 0", cure)))
-    if problem.size > DIRECT_SIZE:
+    if not DIRECT.met(problem):
         raise bad(who, f"have at most {DIRECT_SIZE} parameters", problem.size)
     domain_counts(problem.federation)
     return problem.by_domain, tol, time.perf_counter()

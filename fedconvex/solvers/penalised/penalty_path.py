@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex._check import bad, real, vector, whole, wrong_type
 from fedconvex.kernels.penalised import proximal_point
 from fedconvex.penalties import Box
-from fedconvex.solvers.penalised import Search
+from fedconvex.solvers.penalised.working_sets import Search
 from fedconvex.solvers.solution import Solution
 
 __all__ = ["PenaltyPath", "largest_strength", "penalty_path"]

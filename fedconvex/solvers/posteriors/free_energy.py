@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex.kernels.pieces import pause
-from fedconvex.solvers.expected_losses import ExpectedLoss
-from fedconvex.solvers.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
-from fedconvex.solvers.mean_steps import Columns, RowSpace
+from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss
+from fedconvex.solvers.posteriors.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
+from fedconvex.solvers.posteriors.mean_steps import Columns, RowSpace
 
 __all__ = ["Fit", "Rows", "gradient", "minimise", "natural_step", "slope_and_curvature"]
 

@@ -1,0 +1,1 @@
+"""Environments that do not agree: equilibria of games, and penalties on invariance, solved globally."""

@@ -1,0 +1,1 @@
+"""Losses with kinks, by their dual: coordinate ascent on rows, and smooth losses of shrinking width."""

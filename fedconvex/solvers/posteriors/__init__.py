@@ -1,0 +1,1 @@
+"""Gaussian posteriors: free energies, their minimisers and what rounding does to their gradients."""
