@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from functools import cache
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedconvex.comparison.tuning import L2S
 from fedconvex.comparison.verdicts import Outcome
 from fedconvex.constants import default_steps
 
-QUICK = {"methods": ["pooled"], "progress": False}  # and the clients alone
+QUICK = {"methods": ["pooled"], "progress": False, "splits": 1}  # and the clients alone
 
 
 def clients(sizes=(24, 16, 12), d=2, seed=0, classes=2, spread=0.0, labels=None):
@@ -57,7 +58,7 @@ def test_smoothness_is_computed_once_for_the_same_rows(monkeypatch):
     made, seen = default_steps._tops, []
     keep = lambda fed, weights, exact: seen.append((fed.digest, weights.tobytes(), exact))  # noqa: E731
     monkeypatch.setattr(default_steps, "_tops", lambda *args: keep(*args) or made(*args))
-    fedconvex.compare(clients((12, 10)), methods=["fedavg", "scaffold"], folds=2, progress=False, rounds=5)
+    fedconvex.compare(clients((12, 10)), methods=["fedavg", "scaffold"], folds=2, progress=False, splits=1, rounds=5)
     assert len(seen) == len(set(seen)) == 3  # two folds, and all
 
 
@@ -85,7 +86,7 @@ def models(found):
 def leaks(**settings):
     """Whether something that is fitted depends on held-out rows."""
     fed = clients((14, 10))
-    found = [fedconvex.compare(f, progress=False, rounds=4, **settings) for f in (fed, changed(fed))]
+    found = [fedconvex.compare(f, progress=False, splits=1, rounds=4, **settings) for f in (fed, changed(fed))]
     return any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(*map(models, found), strict=True))
 
 
@@ -145,11 +146,81 @@ def test_folds_are_even_within_clients_and_classes():
     assert (fold[rows.client[train] == 2] == -1).all()
 
 
+def test_all_rows_are_held_out_in_turn():
+    """Each row equally often, and scored by models that neither it nor its part of the rows changes."""
+    fed = clients((13, 9, 3))
+    found = fedconvex.compare(fed, methods=["pooled"], folds=2, splits=8, progress=False)
+    rows, pooled = found.rows, found["pooled"]
+    assert [len(repeat) for repeat in found.splits] == [4, 4] and found.test_rows.tolist() == [13, 9, 0]
+    assert found.train_rows.tolist() == [10, 7, 3]
+    for r, repeat in enumerate(found.splits):
+        same(np.sort(np.concatenate([split.at for split in repeat])), np.arange(22))
+        for split, model in zip(repeat, pooled.fitted[r], strict=True):
+            assert np.isin(np.arange(25), [*split.train, *split.at]).all() and not np.isin(split.at, split.train).any()
+            same(pooled.repeats[r][split.at], model.scores(fed.X[split.at], rows.client[split.at]))
+    assert found.splits[0][0].at.tolist() != found.splits[1][0].at.tolist()
+    first = found.splits[0][0]
+    X, y = np.array(fed.X), np.array(fed.y)
+    X[first.at], y[first.at] = 1e3, -y[first.at]
+    other = fedconvex.compare(Federation(X, y, fed.ptr), methods=["pooled"], folds=2, splits=4, progress=False)
+    for name in ("pooled", "alone"):
+        for a, b in zip(found[name].fitted[0][0], other[name].fitted[0][0], strict=True):
+            same(a, b)
+    assert not np.array_equal(found["pooled"].models.coef, other["pooled"].models.coef)  # those are fitted to all rows
+    assert found.decision.count("each held out twice") == 1
+
+
+def test_how_often_rows_are_held_out_goes_by_a_count_of_work():
+    from fedconvex.comparison.splits import affordable, checked_splits
+
+    small, middle, large = (rows_of(clients((n, n), d=1)) for n in (50, 5000, 50_000))
+    assert [affordable(rows, 50, 0.25) for rows in (small, middle, large)] == [8, 4, 1]
+    assert affordable(small, 50, 0.1) == 20 and checked_splits("auto", 0.25) is None
+    with pytest.raises(ValueError, match="compare: splits must be 1 or a multiple of 4; got 6"):
+        checked_splits(6, 0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled(only="a run of solve")
+def test_the_next_command_fits_the_saved_model(tmp_path, capsys):
+    """Saved is the optimum that the printed command comes near, at the l2 that all rows choose."""
+    from fedconvex.cli import main
+    from fedconvex.models import LinearModel
+
+    file = csv_of(table(), tmp_path / "wards.csv")
+    asked = ["--target", "ill", "--client", "ward", "--impute", "median", "--methods", "pooled", "--splits", "1"]
+    assert main(["compare", file, *asked, "--folds", "2", "--save", str(tmp_path / "chosen")]) == 0
+    printed = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
+    words = shlex.split(printed.removeprefix("next: fedconvex "))
+    assert words[:2] == ["solve", file] and "--l2" in words
+    words[-1] = str(tmp_path / "solved")
+    assert main([*words, "--tol", "1e-10", "--rounds", "20000"]) == 0
+    chosen, solved = (LinearModel.load(tmp_path / name) for name in ("chosen", "solved"))
+    assert chosen.about["models"] == "pooled" and chosen.feature_names == solved.feature_names
+    rows = {name: column for name, column in table().items() if name != "ill"}
+    np.testing.assert_allclose(chosen.decision_function(rows), solved.decision_function(rows), atol=1e-3)
+
+
+def test_every_client_alone_is_saved_as_models_per_client(tmp_path):
+    from fedconvex.cli.next_command import next_command
+    from fedconvex.models import LinearModel
+
+    rng = np.random.default_rng(0)
+    X, sign = rng.normal(size=(160, 2)), np.repeat([1.0, -1.0], 80)
+    y = sign * X[:, 0] + 0.1 * rng.normal(size=160)
+    found = fedconvex.compare(Federation.from_arrays(X, y, sign), **QUICK)
+    assert next_command(None, found) == ""  # no one command: every client fits its own rows
+    found.save(tmp_path / "own")
+    model = LinearModel.load(tmp_path / "own")
+    assert model.clients == (-1.0, 1.0) and np.abs(model.coef[:, 0] - [-1.0, 1.0]).max() < 0.1
+
+
 def test_the_order_of_clients_changes_no_figure():
     fed = clients((14, 10, 9), labels=["north", "east", "west"])
     other = fed.subset([2, 0, 1])
     first, second = (
-        fedconvex.compare(f, methods=["pooled", "afl"], rounds=5, folds=2, progress=False) for f in (fed, other)
+        fedconvex.compare(f, methods=["pooled", "afl"], rounds=5, folds=2, progress=False, splits=1)
+        for f in (fed, other)
     )
     assert first.rows.names == second.rows.names == ("east", "north", "west")
     same(figures(first), figures(second))
@@ -278,7 +349,7 @@ def test_ridge_agrees_with_sklearn():
 def test_afl_is_the_minimax_model():
     """Against the epigraph form, minimised by SLSQP; and the run's worst domain is within its gap of it."""
     fed = clients((20, 12), classes=1, spread=1.0)
-    found = fedconvex.compare(fed, methods=["afl"], rounds=400, gap=1e-4, folds=2, progress=False)
+    found = fedconvex.compare(fed, methods=["afl"], rounds=400, gap=1e-4, folds=2, progress=False, splits=1)
     afl = found["afl"]
     problem = afl.fit.problem
 
@@ -294,7 +365,7 @@ def test_afl_is_the_minimax_model():
 
 @pytest.mark.slow
 def test_multinomial_targets_have_no_tied_models_and_no_auc():
-    found = fedconvex.compare(clients((24, 16), classes=3), methods=None, rounds=3, folds=2, progress=False)
+    found = fedconvex.compare(clients((24, 16), classes=3), methods=None, rounds=3, folds=2, progress=False, splits=1)
     names = [m.name for m in found.methods]
     assert "mocha" not in names
     assert "mean-regularised" not in names
@@ -395,7 +466,7 @@ def test_small_clients_of_one_model_gain_by_joining():
 
 def test_costs_are_counted():
     fed = clients((20, 12))
-    found = fedconvex.compare(fed, methods=["fedsgd", "fedavg"], rounds=7, gap=1e-9, folds=2, progress=False)
+    found = fedconvex.compare(fed, methods=["fedsgd", "fedavg"], rounds=7, gap=1e-9, folds=2, progress=False, splits=1)
     cost = found["fedsgd"].cost
     assert cost.rounds == 7
     assert not cost.reached
@@ -410,7 +481,7 @@ def test_methods_whose_local_steps_drift_choose_their_own_l2():
     from fedconvex.comparison.scores import row_losses_of
 
     fed, how = clients((16, 8, 12), classes=1, spread=1.5), {"local_steps": 10, "gap": 1e-9, "folds": 2}
-    found = fedconvex.compare(fed, methods=["pooled", "fedavg", "fedsgd"], **how, progress=False)
+    found = fedconvex.compare(fed, methods=["pooled", "fedavg", "fedsgd"], **how, progress=False, splits=1)
     own, pooled = found["fedavg"].tuned, found["pooled"].tuned
     assert found["fedsgd"].tuned is pooled and own.l2 == own.l2s[int(np.argmin(own.losses))]
     rows = rows_of(fed)
@@ -430,9 +501,11 @@ def test_methods_whose_local_steps_drift_choose_their_own_l2():
 
 
 def test_kinds_are_compared_by_one_method_of_each():
-    found = fedconvex.compare(clients((20, 12), d=1), methods=["pooled", "scaffold"], rounds=2, folds=2, progress=False)
+    found = fedconvex.compare(
+        clients((20, 12), d=1), methods=["pooled", "scaffold"], rounds=2, folds=2, progress=False, splits=1
+    )
     assert decision.chosen(found) in ("pooled", "alone")
-    short = fedconvex.compare(clients((20, 12), d=1), methods=["scaffold"], rounds=2, folds=2, progress=False)
+    short = fedconvex.compare(clients((20, 12), d=1), methods=["scaffold"], rounds=2, folds=2, progress=False, splits=1)
     same(short["scaffold"].tuned.losses, found["scaffold"].tuned.losses)  # runs of two rounds, whatever stands beside
 
 
@@ -469,7 +542,7 @@ def test_cross_validation_is_that_of_separate_fits():
 
 
 def test_what_a_comparison_shows():
-    found = fedconvex.compare(clients((24, 16), labels=["<b>", "north"]), methods=["pooled"], progress=False)
+    found = fedconvex.compare(clients((24, 16), labels=["<b>", "north"]), methods=["pooled"], progress=False, splits=1)
     assert found.table().splitlines()[0].startswith("method")
     assert "<b>" in found.client_table()
     html = found._repr_html_()
@@ -496,7 +569,7 @@ def test_what_a_comparison_shows():
 )
 def test_what_is_refused(settings, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        fedconvex.compare(clients((8, 8)), progress=False, **settings)
+        fedconvex.compare(clients((8, 8)), progress=False, splits=1, **settings)
 
 
 def test_data_that_cannot_be_compared_on():
@@ -525,7 +598,9 @@ def test_pairs_of_figures_come_from_the_same_rows():
 
 
 def test_the_page_is_whole_by_itself_and_escapes_names(tmp_path):
-    found = fedconvex.compare(clients((44, 40, 6), labels=["<b>", "north", "$x$"]), methods=["fedsgd"], progress=False)
+    found = fedconvex.compare(
+        clients((44, 40, 6), labels=["<b>", "north", "$x$"]), methods=["fedsgd"], progress=False, splits=1
+    )
     text = found.report(tmp_path / "page").read_text()
     assert text.startswith("<!DOCTYPE html>")
     for outside in ("src=", "http:", "<script", "<b>north", "url(http", "@import"):
@@ -614,7 +689,7 @@ def test_the_command_writes_what_the_function_finds(tmp_path, capsys):
     from fedconvex.cli import main
 
     file = csv_of(table(), tmp_path / "wards.csv")
-    asked = ["--target", "ill", "--client", "ward", "--impute", "median", "--methods", "pooled"]
+    asked = ["--target", "ill", "--client", "ward", "--impute", "median", "--methods", "pooled", "--splits", "1"]
     assert main(["compare", file, *asked, "--json", "--report", str(tmp_path / "page")]) == 0
     printed = json.loads(capsys.readouterr().out)
     found = fedconvex.compare(file, "ill", "ward", impute="median", **QUICK)
@@ -662,7 +737,9 @@ def adult(shared_data, column, n):
 @pytest.mark.compiled(only="thousands of rows")
 @pytest.mark.parametrize("column", ["education", "native-country"])
 def test_adult_agrees_with_sklearn_and_with_the_minimax_value(shared_data, column):
-    found = fedconvex.compare(adult(shared_data, column, 2000), methods=["pooled", "afl"], rounds=20, progress=False)
+    found = fedconvex.compare(
+        adult(shared_data, column, 2000), methods=["pooled", "afl"], rounds=20, progress=False, splits=1
+    )
     agrees_with_sklearn(found, 1e-6)
     afl = found["afl"]
     worst = float(afl.fit.problem.domain_values(afl.fit.w).max())
@@ -685,7 +762,7 @@ def test_domains_have_a_worst_of_their_own():
     X, rare = rng.normal(size=(160, 2)), np.arange(160) % 4 == 0
     y = X[:, 0] * np.where(rare, -1.0, 1.0) + 0.1 * rng.normal(size=160)
     fed = Federation.from_arrays(X, y, np.arange(160) % 2, domains=np.where(rare, "rare", "common"))
-    found = fedconvex.compare(fed, methods=["pooled"], min_rows=5, progress=False)
+    found = fedconvex.compare(fed, methods=["pooled"], min_rows=5, progress=False, splits=1)
     pooled = found["pooled"]
     at = found.held[found.rows.domain[found.held] == 1]
     scores = pooled.models.scores(found.rows.features(at)[at], found.rows.client[at])
@@ -693,4 +770,4 @@ def test_domains_have_a_worst_of_their_own():
     assert pooled.domains[1].error.value == pytest.approx(error)
     assert found.rows.domains[pooled.worst_domain(5)] == "rare"
     assert "worst domain" in found.table()
-    assert "that of domain rare" in " ".join(decision._worst(found, pooled))
+    assert decision._worst(found, pooled)[0].startswith("The worst-off domain is rare: mean squared error ")

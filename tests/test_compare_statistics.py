@@ -131,7 +131,9 @@ def hospitals(seed=0, n=30, others=None):
 
 
 def alone(table, impute):
-    found = fedconvex.compare(table, "ill", "hospital", impute=impute, methods=["pooled"], folds=2, progress=False)
+    found = fedconvex.compare(
+        table, "ill", "hospital", impute=impute, methods=["pooled"], folds=2, progress=False, splits=1
+    )
     mine = np.flatnonzero(found.rows.client[found.held] == 0)
     return found, found["alone"].scores[mine], found["alone"].tuned.l2[0]
 
@@ -185,7 +187,7 @@ def with_a_client_of_noise(classes):
 
 @pytest.mark.parametrize("classes", [1, pytest.param(2, marks=SLOW)])
 def test_where_no_model_beats_the_base_rate_is_said(classes, tmp_path):
-    found = fedconvex.compare(with_a_client_of_noise(classes), methods=["pooled"], folds=2, progress=False)
+    found = fedconvex.compare(with_a_client_of_noise(classes), methods=["pooled"], folds=2, progress=False, splits=1)
     base, errors = found["base rate"], [found[name] for name in ("pooled", "alone")]
     assert all(m.clients[2].error.value >= base.clients[2].error.value for m in errors)
     assert found.base_rates == {"north": "clearly beaten", "south": "clearly beaten", "west": "no model beats it"}

@@ -6,11 +6,13 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import add_columns, add_owners, check_owners, choice, count, number, partition
 from fedconvex.cli.data import raw
+from fedconvex.cli.next_command import next_command
 from fedconvex.cli.output import fill, fits, say, writing
 from fedconvex.cli.parser import OK, Refused
 from fedconvex.cli.summary import plain
@@ -23,7 +25,7 @@ __all__ = ["add_parser"]
 
 _OF_CLIENTS = (  # what means nothing for owners of columns
     "client", "clients", "partition", "domain", "methods", "test_size", "local_steps", "rounds", "gap", "min_rows",
-    "report",
+    "report", "splits", "save",
 )  # fmt: skip
 METHODS = ", ".join(name for name in models.METHODS if name not in ("base rate", "alone"))
 
@@ -65,6 +67,8 @@ def add_parser(commands: Any) -> None:
     add("--loss", type=choice("--loss", models.LOSSES), metavar="LOSS", help=", ".join(models.LOSSES))
     add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=0.25,
         help="share of every client's rows that is held out; default 0.25")  # fmt: skip
+    add("--splits", metavar="N", type=_splits, help="how often rows are divided: 1, or a multiple of 1/S, so that all "
+        "rows are held out equally often; default 8, 4 or 1, the fewer the more work")  # fmt: skip
     add("--folds", metavar="K", type=count("--folds", low=2), default=5, help="folds to validate on; default 5")
     add(
         "--local-steps",
@@ -83,8 +87,13 @@ def add_parser(commands: Any) -> None:
     add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="seed of every random choice; default 0")
     add = compare.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page, index.html, into this folder")
+    add("--save", metavar="DIR", help="write the model of the decision, fitted to all rows: model.npz and model.json")
     add("--json", action="store_true", help="print one JSON object instead of the tables")
     compare.set_defaults(command=_compare, weight=None, method=None, no_intercept=False)
+
+
+def _splits(text: str) -> int | None:
+    return None if text == "auto" else count("--splits", low=1)(text)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -101,6 +110,10 @@ def _compare(args: argparse.Namespace) -> int:
         from fedconvex.report.page import check_folder
 
         check_folder(args.report)
+    if args.save is not None:
+        from fedconvex._files import check_folder as check_place
+
+        check_place("--save", args.save)
     from fedconvex.comparison.comparing import checked_settings, compare_rows
     from fedconvex.comparison.intake import rows_of_table
 
@@ -111,28 +124,34 @@ def _compare(args: argparse.Namespace) -> int:
     data = raw(args)
     rows = rows_of_table(data.frame, data.columns, data.loss, data.title, data.clients)
     given = (args.test_size, args.folds, args.local_steps, args.rounds, args.gap, args.min_rows, 0.95, args.seed)
-    found = compare_rows(rows, checked_settings(rows, methods, *given))
+    found = compare_rows(rows, checked_settings(rows, methods, *given, args.splits))
     with writing(_page(args, found)) as files:
         if args.json:
-            print(json.dumps(plain(_document(found)), allow_nan=False))
+            document = {**_document(found), "next": next_command(args, found) or None}
+            print(json.dumps(plain(document), allow_nan=False))
         else:
-            say(_summary(found, data.origin, files))
+            say(_summary(found, data.origin, files, next_command(args, found)))
     return OK
 
 
 def _page(args: argparse.Namespace, found: Comparison) -> Iterator[str]:
     if args.report is not None:
         yield str(found.report(args.report))
+    if args.save is not None:
+        found.save(args.save)
+        yield from (str(Path(args.save) / name) for name in ("model.npz", "model.json"))
 
 
-def _summary(found: Comparison, origin: str, files: list[str]) -> str:
-    """Return what is printed: the decision, methods, clients, and notes."""
-    rows, held = found.rows, f"{int(found.test_rows.sum()):,} held out"
+def _summary(found: Comparison, origin: str, files: list[str], following: str) -> str:
+    """Return what is printed: the decision, what follows from it, methods, clients, and notes."""
+    rows, splits = found.rows, sum(map(len, found.splits))
+    held = f"{int(found.test_rows.sum()):,} held out" + (f", in {splits} splits" if splits > 1 else "")
     lines = [
         fill(f"{rows.title}: {rows.y.size:,} rows of {rows.K} clients ({origin}), {held}"),
         "",
         *(fill(sentence) for sentence in found.sentences),
         "",
+        *([f"next: {following}", ""] if following else []),
         found.table(fits()),
         "",
         found.client_table(fits()),
@@ -157,6 +176,7 @@ def _document(found: Comparison) -> dict[str, Any]:
         methods.append(one)
     return {
         "decision": list(found.sentences),
+        "splits": sum(map(len, found.splits)),
         "error": found.error_name,
         "methods": methods,
         "clients": found.clients,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +12,18 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex._check import bad, items, maybe_flag, real, whole
 from fedconvex._progress import progress_line
-from fedconvex.comparison.baselines import base_rates, boosted
 from fedconvex.comparison.intake import intake
-from fedconvex.comparison.kinds import KINDS, Fit, Rounds, Tasks, Training, Worst
+from fedconvex.comparison.intervals import Repeats
+from fedconvex.comparison.kinds import KINDS, Tasks
 from fedconvex.comparison.models import DEFAULT, METHODS
+from fedconvex.comparison.passes import Pass, Work, fitted_to
 from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.rows import Rows
-from fedconvex.comparison.runs import OWN_L2, RUNS, Cost, carry_out
-from fedconvex.comparison.scores import errors_of, measures
-from fedconvex.comparison.splits import fold_of, held_out
-from fedconvex.comparison.tuning import Folds, Tuned, tune
+from fedconvex.comparison.runs import RUNS
+from fedconvex.comparison.scores import errors_of, mean_measures, measures
+from fedconvex.comparison.splits import Split, affordable, checked_splits, held_out, parts_in, splits_of
 from fedconvex.comparison.verdicts import joining, worst_of
+from fedconvex.loss_traits import traits
 from fedconvex.solvers.solution import DIRECT_SIZE
 
 __all__ = ["Settings", "checked_settings", "compare", "compare_rows"]
@@ -30,8 +31,6 @@ __all__ = ["Settings", "checked_settings", "compare", "compare_rows"]
 FILLED = (
     "Alone, a client's missing cells are filled from its own training rows; in joint models, from those of all clients."
 )
-_EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}
-_EFFORT |= dict.fromkeys(OWN_L2, 2.0)  # of tuning; a run counts 1
 
 
 class Settings(NamedTuple):
@@ -46,13 +45,14 @@ class Settings(NamedTuple):
     min_rows: int
     level: float
     seed: int
+    splits: int | None  # None: as many as the work allows
 
 
 def compare(
     data: Any, target: str | None = None, client: str | None = None, *, domain: str | None = None,
     methods: Sequence[str] | None = None, loss: Any = None, test_size: float = 0.25, folds: int = 5,
     local_steps: int = 5, rounds: int = 500, gap: float = 1e-3, min_rows: int = 10, level: float = 0.95, seed: int = 0,
-    progress: bool | None = None, **reading: Any,
+    splits: int | str = "auto", progress: bool | None = None, **reading: Any,
 ) -> Comparison:  # fmt: skip
     """Compare one model for all, one that is fair to the worst, models per client, and every client alone.
 
@@ -66,7 +66,7 @@ def compare(
     loss : loss, optional
         Default by the target: Logistic, Softmax or Squared.
     test_size : float
-        Share of every client's rows that is held out before anything is fitted, never fewer than 2.
+        Share of every client's rows that is held out before anything is fitted to the others.
     folds : int
         Of the cross-validation that chooses l2 among 13 values, for every kind of model, and every method whose local
         steps drift, by itself.
@@ -78,6 +78,9 @@ def compare(
         Held-out rows below which nothing is said about a client.
     level, seed : float, int
         Of intervals; of held-out rows and folds.
+    splits : int or "auto"
+        How often rows are divided: 1, or a multiple of 1/test_size (4), so that every row is held out equally often.
+        By default 8, 4 or 1, as rows times parameters times clients are up to 5e5, up to 2e6, or more.
     progress : bool, optional
         On stderr; default only on a terminal.
     **reading
@@ -94,12 +97,12 @@ def compare(
     >>> import fedconvex
     >>> from fedconvex.datasets import linear_federation
     >>> fed = linear_federation(3, seed=0).federation
-    >>> found = fedconvex.compare(fed, methods=["pooled", "fedsgd"], progress=False)
+    >>> found = fedconvex.compare(fed, methods=["pooled", "fedsgd"], splits=1, progress=False)
     >>> [method.name for method in found.methods]
     ['base rate', 'pooled', 'fedsgd', 'alone']
     """
     rows = intake(data, target, client, domain, loss, **reading)
-    given = (methods, test_size, folds, local_steps, rounds, gap, min_rows, level, seed)
+    given = (methods, test_size, folds, local_steps, rounds, gap, min_rows, level, seed, splits)
     return compare_rows(rows, checked_settings(rows, *given), progress)
 
 
@@ -115,52 +118,30 @@ def compare_rows(rows: Rows, asked: Settings, progress: bool | None = None) -> C
 
 
 def _compared(rows: Rows, asked: Settings, progress: bool | None) -> Comparison:
-    clock = time.perf_counter()
-    held = held_out(rows, asked.test_size, asked.seed)
-    if not held.any():
+    clock, every = time.perf_counter(), np.arange(rows.y.size)
+    if not held_out(rows, asked.test_size, asked.seed).any():
         raise bad("compare: data", "have a client with at least 4 rows", "none, so that no rows can be held out")
-    show = None if progress is False else progress_line()
-    work = _Work(asked, show)
-    train, at = np.flatnonzero(~held), np.flatnonzero(held)
-    training = Training(rows, rows.features(train), train)
-    fits, tuned = _fitted(training, asked, work)
-    results = _models(training, asked, fits, tuned, work)
-    scored = _scored(training, at, asked, results, fits, tuned)
-    trained, tested = (np.bincount(rows.client[part], minlength=rows.K) for part in (train, at))
-    notes = _notes(training, asked, fits, tuned)
+    if asked.splits is None:
+        parameters = (rows.features(every).shape[1] + 1) * traits(rows.loss).outputs
+        asked = asked._replace(splits=affordable(rows, parameters, asked.test_size))
+    several = asked.splits != 1
+    repeats = splits_of(rows, asked.test_size, asked.splits or 1, asked.seed)
+    work = Work(asked, sum(map(len, repeats)) + several, None if progress is False else progress_line())
+    passes = [[fitted_to(rows, split.train, asked, work, not several) for split in repeat] for repeat in repeats]
+    whole_ = fitted_to(rows, every, asked, work, True) if several else passes[0][0]
+    scored = _scored(whole_, repeats, passes, asked)
+    held = np.sort(np.concatenate([split.at for split in repeats[0]]))
+    tested = np.bincount(rows.client[held], minlength=rows.K)
+    trained = np.bincount(rows.client, minlength=rows.K) - np.rint(tested / len(repeats[0])).astype(np.int64)
+    notes = _notes(whole_, asked)
     work.done()
-    return Comparison(rows, asked, tuple(scored), trained, tested, at, notes, time.perf_counter() - clock)
-
-
-class _Work:
-    """How much is done, as a share that only grows."""
-
-    def __init__(self, asked: Settings, show: Callable[[float, str], None] | None) -> None:
-        tuned = [*_kinds(asked.methods), *(m for m in asked.methods if m in OWN_L2)]
-        self.total = sum(_EFFORT[k] for k in tuned) + len(asked.methods)
-        self.before, self.show = 0.0, show
-
-    def tell(self, what: str, effort: float) -> Callable[[float], None]:
-        """Return a function of the share done of the next piece of work."""
-        start = self.before
-        self.before += effort
-
-        def told(share: float) -> None:
-            if self.show is not None:
-                self.show(min(0.999, (start + effort * share) / self.total), what)
-
-        told(0.0)
-        return told
-
-    def done(self) -> None:
-        """Take the line away."""
-        if self.show is not None:
-            self.show(1.0, "done")
+    splits = tuple(tuple(repeat) for repeat in repeats)
+    return Comparison(rows, asked, tuple(scored), trained, tested, held, notes, time.perf_counter() - clock, splits)
 
 
 def checked_settings(rows: Rows, methods: Any, *given: Any) -> Settings:
     """Return the settings of `compare`, in the order of `Settings`, if they are in range."""
-    test_size, folds, local_steps, rounds, gap, min_rows, level, seed = given
+    test_size, folds, local_steps, rounds, gap, min_rows, level, seed, splits = given
     who = "compare"
     share = real(f"{who}: test_size", test_size, low=0.0, high=1.0, strict=True)
     level = real(f"{who}: level", level, low=0.0, high=1.0, strict=True)
@@ -177,6 +158,7 @@ def checked_settings(rows: Rows, methods: Any, *given: Any) -> Settings:
         whole(f"{who}: min_rows", min_rows, low=2),
         level,
         whole(f"{who}: seed", seed),
+        checked_splits(splits, share),
     )
 
 
@@ -200,87 +182,64 @@ def _unfit(rows: Rows, name: str) -> str:
     return "have a target of two classes" if name == "boosting" and not rows.binary else ""
 
 
-def _kinds(methods: Sequence[str]) -> list[str]:
-    """Return the kinds of models that are tuned for these methods."""
-    wanted = {RUNS[m][0] if m in RUNS else m for m in methods}
-    return [k for k in KINDS if k in wanted]
+def _scored(shown: Pass, repeats: list[list[Split]], passes: list[list[Pass]], asked: Settings) -> list[Scored]:
+    """Measure every method on held-out rows, client by client, beside the clients alone and the base rate.
 
-
-def _fitted(data: Training, asked: Settings, work: _Work) -> tuple[dict[str, Fit], dict[str, Tuned]]:
-    """Choose l2 for every kind and solve for its models."""
-    folds = Folds.of(data, fold_of(data.rows, data.train, asked.folds, asked.seed))
-    fits, tuned = {}, {}
-    for name in _kinds(asked.methods):
-        kind = KINDS[name]
-        if isinstance(kind, Worst) and data.outputs * (data.X.shape[1] + 1) > DIRECT_SIZE:
-            continue
-        tuned[name] = tune(kind, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
-        fits[name] = kind.fit(data, tuned[name].l2)
-    for name in (m for m in asked.methods if m in OWN_L2):
-        own = Rounds(name, asked.gap, asked.rounds, asked.local_steps, asked.seed)
-        tuned[name] = tune(own, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
-    return fits, tuned
-
-
-def _models(
-    data: Training, asked: Settings, fits: dict[str, Fit], tuned: dict[str, Tuned], work: _Work
-) -> dict[str, tuple[Any, Cost | None]]:
-    """Return what every method predicts with, and what it cost."""
-    out: dict[str, tuple[Any, Cost | None]] = {}
-    for name in asked.methods:
-        work.tell(f"running {name}", 1.0)
-        if name == "base rate":
-            out[name] = base_rates(data), None
-        elif name == "boosting":
-            out[name] = boosted(data), None
-        elif name in RUNS and RUNS[name][0] in fits:
-            kind = RUNS[name][0]
-            problem = data.problem(tuned[name].l2) if name in OWN_L2 else fits[kind].problem
-            given = (asked.gap, asked.rounds, asked.local_steps, asked.seed)
-            result, cost = carry_out(name, problem, *given)
-            exact = kind == name  # AFL and tied models are reported at their optimum
-            lost = not np.isfinite(result.w).all()
-            left = np.nan_to_num(result.w)
-            mine = fits[kind].models if exact else data.design.scaling.models(left, data.outputs)
-            out[name] = (None if lost and not exact else mine), cost
-        elif name in fits:
-            out[name] = fits[name].models, None
-    return out
-
-
-def _scored(data: Training, at: np.ndarray, asked: Settings, results: Any, fits: Any, tuned: Any) -> list[Scored]:
-    """Measure every method on the held-out rows, client by client, beside the clients alone and the base rate."""
-    rows, client = data.rows, data.rows.client[at]
-    scores = {}
-    for name, (models, _) in results.items():
-        if models is not None:
-            scores[name] = models.scores((data.alone if name == "alone" else data.X)[at], client)
+    Reported are models and costs of ``shown``; errors are those of the models that were fitted without the row.
+    """
+    rows, every = shown.data.rows, [one for repeat in passes for one in repeat]
+    at = np.sort(np.concatenate([split.at for split in repeats[0]]))
+    client = rows.client[at]
+    names = [name for name in shown.results if all(one.results[name][0] is not None for one in [*every, shown])]
+    scores = {name: [_joined(name, at, *pair) for pair in zip(repeats, passes, strict=True)] for name in names}
     spots = [np.flatnonzero(client == k) for k in range(rows.K)]
     sizes, how = [s.size for s in spots], (rows.K, asked.min_rows, asked.level)
     code = None if rows.domain is None else rows.domain[at]
     parts = [] if code is None else [np.flatnonzero(code == q) for q in range(len(rows.domains))]
+
+    parts_ = 1 if asked.splits == 1 else parts_in(asked.test_size)
+
+    def beside(name: str, other: str) -> Repeats:
+        pairs = zip(scores[name], scores[other], strict=True)
+        return Repeats(tuple(errors_of(rows, Z, at, own) for Z, own in pairs), parts_)
+
     out = []
-    for name, Z in scores.items():
+    for name, each in scores.items():
         kind = RUNS[name][0] if name in RUNS else name
-        errors, beside = errors_of(rows, Z, at), errors_of(rows, Z, at, scores["alone"])
+        errors = [errors_of(rows, Z, at) for Z in each]
         whole_, *some = (
-            measures(rows, Z[s], at[s], asked.level, errors.mean(s, asked.level))
+            mean_measures(
+                [measures(rows, Z[s], at[s], asked.level, e.mean(s, asked.level))
+                 for Z, e in zip(each, errors, strict=True)]
+            )
             for s in (np.arange(at.size), *spots, *parts)
-        )
+        )  # fmt: skip
         clients, domains = tuple(some[: rows.K]), tuple(some[rows.K :])
-        joins = tuple(joining(beside, client, *how))
-        paired = joining(beside, np.zeros(at.size, int), 1, 2, asked.level)[0]
-        gains = tuple(joining(errors_of(rows, Z, at, scores["base rate"]), client, *how, families=2))
+        own = beside(name, "alone")
+        joins = tuple(joining(own, client, *how))
+        paired = joining(own, np.zeros(at.size, int), 1, 2, asked.level)[0]
+        gains = tuple(joining(beside(name, "base rate"), client, *how, families=2))
         worst = worst_of([m.error for m in clients], sizes, asked.min_rows)
-        models, cost = results[name]
-        grounds = tuned.get(name, tuned.get(kind))
-        found = grounds, fits.get(kind), whole_, paired, clients, joins, worst, cost, models, Z, domains, gains
-        out.append(Scored(name, METHODS[name], *found))
+        models, cost = shown.results[name]
+        grounds = shown.tuned.get(name, shown.tuned.get(kind))
+        found = grounds, shown.fits.get(kind), whole_, paired, clients, joins, worst, cost, models, each[0]
+        fitted = tuple(tuple(one.results[name][0] for one in repeat) for repeat in passes)
+        out.append(Scored(name, METHODS[name], *found, domains, gains, tuple(each), fitted))
     return out
 
 
-def _notes(data: Training, asked: Settings, fits: dict[str, Fit], tuned: dict[str, Tuned]) -> tuple[str, ...]:
+def _joined(name: str, at: np.ndarray, splits: list[Split], passes: list[Pass]) -> np.ndarray:
+    """Return the scores of all held-out rows, each under the models that were fitted without it."""
+    each = [one.scores(name, split.at) for split, one in zip(splits, passes, strict=True)]
+    out = np.empty((at.size, *each[0].shape[1:]))
+    for split, Z in zip(splits, each, strict=True):
+        out[np.searchsorted(at, split.at)] = Z
+    return out
+
+
+def _notes(made: Pass, asked: Settings) -> tuple[str, ...]:
     """Return what a reader should know about the figures."""
+    data, fits, tuned, _ = made
     rows, notes = data.rows, []
     if not data.free(data.design):
         notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")

@@ -17,8 +17,17 @@ from fedconvex.comparison.verdicts import Outcome, Standing, standings
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["beside_base", "best_joint", "chosen", "decision", "listed", "span"]
+__all__ = ["beside_base", "best_joint", "chosen", "decision", "kind_of", "listed", "span", "times"]
 
+SPELT = {  # names of methods as papers write them
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "fedsgd": "FedSGD",
+    "afl": "AFL",
+    "mocha": "MOCHA",
+    "mean-regularised": "MOCHA, drawn to the mean,",
+}
 PHRASES = {
     "pooled": "one model for all clients",
     "afl": "one model that is fair to the worst",
@@ -27,7 +36,8 @@ PHRASES = {
 }
 
 
-def _kind(m: Scored) -> str:
+def kind_of(m: Scored) -> str:
+    """Return the kind of models that a method aims at."""
     return RUNS[m.name][0] if m.name in RUNS else m.name
 
 
@@ -36,7 +46,7 @@ def _tuned(found: Comparison) -> list[Scored]:
     out: dict[str, Scored] = {}
     for m in found.methods:
         if m.tuned is not None:
-            out.setdefault(_kind(m), m)
+            out.setdefault(kind_of(m), m)
     return list(out.values())
 
 
@@ -68,14 +78,15 @@ def decision(found: Comparison) -> list[str]:
 
 
 def _phrase(m: Scored) -> str:
-    return f"{PHRASES[_kind(m)]} ({m.name})"
+    return f"{PHRASES[kind_of(m)]} ({m.name})"
 
 
 def _against(found: Comparison, m: Scored, stay: bool) -> str:
     d = m.paired.difference.shown("+")
     rows, level = int(found.test_rows.sum()), f"{100.0 * found.settings.level:g} % interval"
     mine, alone = (span(x.whole.error).split(" (")[0] for x in (m, found["alone"]))
-    figures = f"{found.error_name} {mine} on {rows:,} held-out rows, against {alone} alone"
+    held = "held-out rows" if found.settings.splits == 1 else f"rows, each held out {times(len(found.splits))}"
+    figures = f"{found.error_name} {mine} on {rows:,} {held}, against {alone} alone"
     paired = f"difference {d[0]}, {level} {d[1]} to {d[2]}"
     if m.paired.outcome is Outcome.OPEN:
         return f"On average it makes no clear difference whether clients join: {_phrase(m)} has {figures} ({paired})."
@@ -133,48 +144,54 @@ def _count(names: Sequence[Any], one: str, more: str) -> str:
 
 def _cheapest(found: Comparison, m: Scored) -> list[str]:
     """Say which method reaches the models, and what that takes."""
-    kind = _kind(m)
+    kind = kind_of(m)
     ways = [x for x in found.methods if x.cost is not None and RUNS[x.name][0] == kind]
     if not ways:
         return []
     reached = [x for x in ways if x.cost is not None and x.cost.reached]
+    gap = f"{found.settings.gap:g}"
     if not reached:
-        names = listed([x.name for x in ways], 9)
-        return [f"Within {found.settings.rounds} rounds {names} did not come within {found.settings.gap:g} of it."]
+        names = listed([SPELT[x.name] for x in ways], 9)
+        return [f"In {found.settings.rounds} rounds {names} did not get within {gap} of the optimum."]
     best = min(reached, key=lambda x: x.cost.megabytes if x.cost else math.inf)
     assert best.cost is not None
     c = best.cost
-    return [
-        f"It takes {best.name} {c.rounds} round{'s' if c.rounds != 1 else ''}, {c.megabytes:.3g} MB and "
-        f"{c.seconds:.2g} s of computing to come within {found.settings.gap:g} of it."
-    ]
+    rounds = f"{c.rounds} round{'s' if c.rounds != 1 else ''}"
+    return [f"{SPELT[best.name]} needs {rounds} and {c.megabytes:.2g} MB to get within {gap} of its optimum."]
 
 
 def _worst(found: Comparison, m: Scored) -> list[str]:
-    """Say how the worst domain or client fares, beside the model that is fair to the worst."""
-    largest = _largest(found, m)
+    """Say how the worst-off domain or client fares, beside the model that is fair to the worst."""
+    kind, largest = _largest(found, m)
     if not largest:
         return []
-    text = f"Its largest error is that of {largest}"
+    text = f"The worst-off {kind} is {largest}"
     fair = next((x for x in found.methods if x.name == "afl" and x.name != m.name), None)
     if fair is not None:
-        text += f"; with afl the largest is that of {_largest(found, fair)}, "
-        text += f"and the error of all rows {span(fair.whole.error)}"
+        text += f". With AFL, which is fair to the worst, it is {_largest(found, fair)[1]}, "
+        text += f"and all rows together have {span(fair.whole.error)}"
     return [text + "."]
 
 
-def _largest(found: Comparison, m: Scored) -> str:
-    """Return who has the largest error, a domain where there are any, and that error."""
+def _largest(found: Comparison, m: Scored) -> tuple[str, str]:
+    """Return what has the largest error, a domain where there are any, else a client, and its name with that error."""
     if m.domains:
         q = m.worst_domain(found.settings.min_rows)
-        return "" if q is None else f"domain {found.rows.domains[q]}, {span(m.domains[q].error)}"
-    return "" if m.worst is None else f"{found.rows.names[m.worst]}, {span(m.clients[m.worst].error)}"
+        who, error = (None, None) if q is None else (found.rows.domains[q], m.domains[q].error)
+    else:
+        who, error = (None, None) if m.worst is None else (found.rows.names[m.worst], m.clients[m.worst].error)
+    return "domain" if m.domains else "client", "" if error is None else f"{who}: {found.error_name} {span(error)}"
 
 
 def listed(names: Sequence[Any], most: int = 3) -> str:
     """Return names with commas, the rest counted."""
     text = ", ".join(map(str, names[:most]))
     return text if len(names) <= most else f"{text} and {len(names) - most} more"
+
+
+def times(n: int) -> str:
+    """Return how often, in words."""
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
 def span(e: Estimate) -> str:

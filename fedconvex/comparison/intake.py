@@ -71,21 +71,23 @@ def rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str, clients
 
     encoded: dict[Any, Any] = {}  # folds that agree on categories and on what fills gaps share their features
 
+    def record(train: np.ndarray) -> Columns:
+        return columns.fit(frame.take(train), standardise=False, centre=False)
+
     def features(train: np.ndarray) -> Any:
-        fitted = columns.fit(frame.take(train), standardise=False, centre=False)
+        fitted = record(train)
         if fitted.columns not in encoded:
             encoded[fitted.columns] = fitted.matrix(frame, unknown="zero")
         return encoded[fitted.columns]
 
     def alone(train: np.ndarray) -> Any:
-        fitted = columns.fit(frame.take(train), standardise=False, centre=False)
-        return _filled_alone(columns, fitted, frame, code, train)
+        return _filled_alone(columns, record(train), frame, code, train)
 
     y, loss, classes = _target(columns.target(frame), columns.labels, loss)
     found = Rows(title, features, y, code, tuple(names.tolist()), domain, known, loss, classes)
     gaps = tuple(columns.gaps(frame, [str(name) for name in names.tolist()], code))
     filled = alone if columns.impute is not None and gaps else None
-    return checked(replace(found, columns=tuple(columns.listed()), gaps=gaps, alone=filled))
+    return checked(replace(found, columns=tuple(columns.listed()), gaps=gaps, alone=filled, record=record))
 
 
 def _filled_alone(columns: Columns, fitted: Columns, frame: Frame, code: np.ndarray, train: np.ndarray) -> Any:

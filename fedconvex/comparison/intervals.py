@@ -19,14 +19,17 @@ The interval that is given is the least that holds this one and Student's, which
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri, gammaln, ndtr, stdtr, stdtrit
 
-__all__ = ["UNKNOWN", "Differences", "Estimate", "Losses", "Products", "mean_of", "mean_product", "spread_of"]
+__all__ = [
+    "UNKNOWN", "Differences", "Estimate", "Losses", "Products", "Repeats", "averaged", "dependence", "mean_of",
+    "mean_product", "spread_of",
+]  # fmt: skip
 
 _DOUBTS = 20  # rows that what is known from elsewhere counts for
 _NODES = 256  # of the integral over C
@@ -67,7 +70,7 @@ class Estimate(NamedTuple):
 UNKNOWN = Estimate(math.nan)
 
 
-def mean_of(v: np.ndarray, level: float, doubt: float | None = None) -> Estimate:
+def mean_of(v: np.ndarray, level: float, doubt: float | None = None, factor: float = 1.0) -> Estimate:
     """Return the mean of independent numbers with its interval by Student's t; no interval for a single one.
 
     Parameters
@@ -77,13 +80,15 @@ def mean_of(v: np.ndarray, level: float, doubt: float | None = None) -> Estimate
     doubt : float, optional
         Variance of the numbers that is known otherwise: it counts as that of twenty more rows where it is larger than
         the variance of the numbers themselves.
+    factor : float
+        Variance of the mean over that of independent numbers.
     """
     if v.size == 0:
         return UNKNOWN
     mean = float(v.mean())
     if v.size == 1:
         return Estimate(mean)
-    half = float(stdtrit(v.size - 1, 0.5 + 0.5 * level)) * math.sqrt(_variance(v, doubt) / v.size)
+    half = float(stdtrit(v.size - 1, 0.5 + 0.5 * level)) * math.sqrt(factor * _variance(v, doubt) / v.size)
     return Estimate(mean, mean - half, mean + half)
 
 
@@ -201,16 +206,21 @@ class Products(NamedTuple):
         """The numbers whose mean is wanted, (m,)."""
         return self.a * self.b
 
-    def mean(self, at: np.ndarray, level: float) -> Estimate:
-        """Return the mean over some rows, and its interval."""
+    @property
+    def own(self) -> bool:
+        """Whether these are errors of one model, no differences."""
+        return self.a is self.b
+
+    def mean(self, at: np.ndarray, level: float, factor: float = 1.0) -> Estimate:
+        """Return the mean over some rows, and its interval; ``factor`` is that of `mean_of`."""
         a, b = self.a[at], self.b[at]
-        student = mean_of(a * b, level)
+        student = mean_of(a * b, level, None, factor)
         if at.size < 2:
             return student
         spread = (at.size * spread_of(a, b) + _DOUBTS * self.spread) / (at.size + _DOUBTS)
-        if self.a is self.b:
+        if self.own:
             return mean_product(a, b, level, max(1.0, spread, self.spread))
-        other = mean_product(a, b, level, max(1.0, spread))
+        other = mean_product(a, b, level, factor * max(1.0, spread))
         return Estimate(student.value, min(student.low, other.low), max(student.high, other.high))
 
 
@@ -254,3 +264,73 @@ class Differences(NamedTuple):
     def mean(self, at: np.ndarray, level: float) -> Estimate:
         """Return the mean over some rows, and its interval."""
         return mean_of(self.values[at], level, float(self.doubt[at].mean()) if at.size else None)
+
+
+def averaged(found: Sequence[Estimate]) -> Estimate:
+    """Return the mean of estimates, its ends the means of theirs: valid whatever their dependence, if they are normal.
+
+    With normal errors of deviations s_r that of the mean is at most the mean of the s_r (Minkowski's inequality), and
+    quantiles of normal, or jointly elliptical, numbers are proportional to deviations.
+
+    Examples
+    --------
+    >>> from fedconvex.comparison.intervals import Estimate, averaged
+    >>> averaged([Estimate(1.0, 0.0, 2.0), Estimate(2.0, 1.0, 5.0)])
+    Estimate(value=1.5, low=0.5, high=3.5)
+    """
+    return found[0] if len(found) == 1 else Estimate(*(float(np.mean(v)) for v in zip(*found, strict=True)))
+
+
+def dependence(values: np.ndarray, parts: int) -> float:
+    """Return by how much rows that are held out in turn make the variance of their mean larger than independent ones.
+
+    Row i's number u_i, less its expectation given all other rows, has mean zero given these. Numbers i and j are
+    correlated only through what both rows do to both: of the analysis of variance of u_i over the rows, through terms
+    b_ij that need i and j. If terms of three rows are negligible, sum over pairs E b_ij b_ji <= sum E b_ij^2, which is
+    at most the sum of the variances: the factor is at most 2, and nearly 2 where models differ by the noise that they
+    learned alone (least squares have b_ij = b_ji). A row is in the training set of another, when this is held out, in
+    p = 1 - 1/parts of the repeats, and in the same ones as the other way round: the variance of u_i between repeats
+    is p (1 - p) sum_j E b_ij^2, and what pairs add to the variance of a mean over R repeats is
+    (p^2 + p (1 - p)/R) sum_j E b_ij^2, which is (parts - 1 + 1/R) times that variance.
+
+    Parameters
+    ----------
+    values : array (R, m)
+        Of every repeat and row.
+    parts : int
+        In which rows are divided.
+
+    Returns
+    -------
+    float
+        In [1, 2]; 2 for a single repeat.
+    """
+    R = len(values)
+    if R == 1:
+        return 2.0
+    square = float(values.mean(axis=0).var(ddof=1))
+    pairs = (parts - 1.0 + 1.0 / R) * float(values.var(axis=0, ddof=1).mean())
+    return 1.0 + min(pairs / square, 1.0) if square > 0.0 else 2.0
+
+
+class Repeats(NamedTuple):
+    """Numbers of the same rows: of one split, or of repeats in each of which all rows were held out in turn."""
+
+    each: tuple[Any, ...]  # of Products, Losses or Differences
+    parts: int = 1  # in which rows were divided: 1 where they were held out once
+
+    def mean(self, at: np.ndarray, level: float) -> Estimate:
+        """Return the mean over some rows and all repeats, and its interval.
+
+        Errors of one model depend on their own rows above all, and count as independent (Bayle, Bayle, Janson, Mackey,
+        "Cross-validation confidence intervals for test error", NeurIPS 2020); differences have the variance that
+        `dependence` says.
+        """
+        first = self.each[0]
+        if self.parts == 1 or at.size < 2 or isinstance(first, Losses) or (isinstance(first, Products) and first.own):
+            return averaged([errors.mean(at, level) for errors in self.each])
+        factor = dependence(np.array([errors.values[at] for errors in self.each]), self.parts)
+        if isinstance(first, Products):
+            return averaged([errors.mean(at, level, factor) for errors in self.each])
+        values, doubt = (np.mean([getattr(e, n)[at] for e in self.each], axis=0) for n in ("values", "doubt"))
+        return mean_of(values, level, float(doubt.mean()), factor)

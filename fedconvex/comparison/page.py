@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedconvex._files import write_file
 from fedconvex.comparison import figures
-from fedconvex.comparison.decision import best_joint, decision, span
+from fedconvex.comparison.decision import best_joint, decision, span, times
 from fedconvex.comparison.tables import client_rows, cost_rows, method_rows, shown
 from fedconvex.comparison.verdicts import Outcome
 from fedconvex.report.page import check_folder
@@ -93,6 +93,16 @@ def _sentences(found: Comparison, joint: Any) -> dict[str, str]:
     return out
 
 
+def _held(found: Comparison) -> str:
+    """Return what was held out."""
+    few = "clients of fewer than 4 rows keep all"
+    if found.settings.splits == 1:
+        return f"{found.settings.test_size:.0%} of every client's rows, at least 2; {few}"
+    return (
+        f"every row {times(len(found.splits))}, in {sum(map(len, found.splits))} splits of every client's rows; {few}"
+    )
+
+
 def _have(n: int) -> str:
     return "has" if n == 1 else "have"
 
@@ -103,7 +113,7 @@ def _settings(found: Comparison) -> list[tuple[str, str]]:
     return [
         ("data", f"{rows.title}: {rows.y.size:,} rows, {rows.K} clients"),
         ("loss", f"{rows.loss!r}"),
-        ("held out", f"{s.test_size:.0%} of every client's rows, at least 2; clients of fewer than 4 rows keep all"),
+        ("held out", _held(found)),
         ("l2", f"13 values from 1e-6 to 1, {s.folds} folds, stratified within clients"),
         ("methods in rounds", f"{s.local_steps} local steps where there are any, at most {s.rounds} rounds"),
         ("seed", str(s.seed)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedconvex._files import check_folder
 from fedconvex.comparison.decision import beside_base, decision
 from fedconvex.comparison.page import write_page
 from fedconvex.comparison.rows import Rows
@@ -22,7 +23,9 @@ from fedconvex.report.tables import format_table
 if TYPE_CHECKING:
     from fedconvex.comparison.kinds import Fit
     from fedconvex.comparison.runs import Cost
+    from fedconvex.comparison.splits import Split
     from fedconvex.comparison.tuning import Tuned
+    from fedconvex.models import LinearModel
 
 __all__ = ["Comparison", "Scored"]
 
@@ -33,7 +36,7 @@ class Scored(NamedTuple):
     name: str
     words: str
     tuned: Tuned | None
-    fit: Fit | None  # of the kind of model, which several methods may aim at
+    fit: Fit | None  # of the kind of model, which several methods may aim at; to all rows, where all are held out
     whole: Measures  # all held-out rows
     paired: Joining  # its errors less those of the clients alone, all held-out rows
     clients: tuple[Measures, ...]
@@ -41,9 +44,11 @@ class Scored(NamedTuple):
     worst: int | None  # the client of largest error among those with enough rows
     cost: Cost | None
     models: Any  # `scores(X, client)` of rows
-    scores: np.ndarray  # of the held-out rows
+    scores: np.ndarray  # of the held-out rows, in the first repeat
     domains: tuple[Measures, ...] = ()  # where rows have domains
     over_base: tuple[Joining, ...] = ()  # its errors less those of the base rate, client by client
+    repeats: tuple[np.ndarray, ...] = ()  # scores of the held-out rows, in every repeat
+    fitted: tuple[tuple[Any, ...], ...] = ()  # models of every split, repeat by repeat, which these scores come from
 
     def worst_domain(self, least: int) -> int | None:
         """Return the number of the domain of largest error among those with enough rows, None without such a one."""
@@ -66,10 +71,14 @@ class Comparison:
     settings : Settings
     methods : tuple of Scored
     train_rows, test_rows : array (K,)
+        Rows in a split that were fitted to, about, and rows that were held out in some split.
     held : int array
         Numbers of the rows that were held out.
     notes : tuple of str
     seconds : float
+    splits : tuple of tuples of (train, at)
+        The splits of every repeat. With one alone, models were fitted to its training rows; else those that are
+        reported to all rows, and errors are of the models of the splits.
     """
 
     rows: Rows
@@ -80,6 +89,7 @@ class Comparison:
     held: np.ndarray
     notes: tuple[str, ...]
     seconds: float
+    splits: tuple[tuple[Split, ...], ...]
 
     def __getitem__(self, name: str) -> Scored:
         """Return a method by its name."""
@@ -145,6 +155,27 @@ class Comparison:
         except ImportError as error:
             raise ImportError("Comparison.to_frame must have pandas: pip install pandas") from error
         return pd.DataFrame(self.clients)
+
+    def model(self) -> LinearModel:
+        """Return the kind of models that the decision names, fitted to all rows with the chosen l2, for raw rows.
+
+        Every client alone is a model per client; gaps of new rows are filled as in the record of all clients' rows.
+
+        Examples
+        --------
+        >>> import fedconvex
+        >>> table = {"dose": [0.0, 1.0, 2.0, 3.0] * 6, "ward": ["a"] * 12 + ["b"] * 12, "ill": [0, 0, 1, 1] * 6}
+        >>> found = fedconvex.compare(table, "ill", "ward", methods=["pooled"], splits=1, folds=2, progress=False)
+        >>> found.model().predict({"dose": [0.5, 2.5], "ward": ["a", "b"]}).tolist()
+        [0, 1]
+        """
+        from fedconvex.comparison.final_model import final_model
+
+        return final_model(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `model` into a folder (model.npz, model.json), which `fedconvex predict` reads."""
+        self.model().save(check_folder("Comparison.save: path", path))
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the page as index.html into a folder, and return the file.

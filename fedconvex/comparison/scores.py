@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from fedconvex.comparison.intervals import UNKNOWN, Differences, Estimate, Losses, Products, mean_of
+from fedconvex.comparison.intervals import UNKNOWN, Differences, Estimate, Losses, Products, averaged, mean_of
 from fedconvex.comparison.rows import Rows
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
@@ -22,6 +23,7 @@ __all__ = [
     "calibration_bins",
     "errors_of",
     "label_variance",
+    "mean_measures",
     "measures",
     "row_losses_of",
 ]
@@ -115,6 +117,19 @@ def measures(rows: Rows, Z: np.ndarray, at: np.ndarray, level: float, error: Est
     hit = (y > 0.0).astype(float)
     bias, off = _bias(P, hit, level), _calibration(P, hit)
     return Measures(at.size, float(hit.mean()), error, accuracy, auc_of(y, Z, level), bias, off, UNKNOWN, math.nan)
+
+
+def mean_measures(each: Sequence[Measures]) -> Measures:
+    """Return the mean over repeats, which have the same rows; a root mean square is that of the mean square."""
+    first = each[0]
+    if len(each) == 1:
+        return first
+    error, accuracy, auc, bias = (averaged([getattr(m, n) for m in each]) for n in Measures._fields[2:6])
+    root = first.rmse
+    if root.known:
+        root = Estimate(*(math.sqrt(v) if v == v else v for v in error))
+    off, r2 = float(np.mean([m.calibration for m in each])), float(np.mean([m.r2 for m in each]))
+    return Measures(first.rows, first.base, error, accuracy, auc, bias, off, root, r2)
 
 
 def label_variance(rows: Rows, Z: np.ndarray, than: np.ndarray | None = None) -> np.ndarray:

@@ -20,7 +20,7 @@ from fedconvex.comparison.intervals import mean_of
 from fedconvex.comparison.scores import errors_of
 from fedconvex.comparison.verdicts import Outcome
 
-FRESH = 100_000
+FRESH = 20_000  # the same for all models
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -49,19 +49,20 @@ def drawn(rng: np.random.Generator, kind: str, size: Any) -> np.ndarray:
 
 
 def world(rng: np.random.Generator, classes: int) -> World:
-    """Return clients of 40 to 160 rows, alike or shifted; a rare class, or an even one."""
+    """Return clients of 40 to 160 rows, or of 11 to 40, alike or shifted; a rare class, or an even one."""
     K, d, C = int(rng.choice([4, 6, 8])), int(rng.integers(2, 6)), classes if classes > 2 else 1
     spread, strength = float(rng.choice([0.0, 0.3, 1.0])), float(rng.choice([0.7, 1.5, 3.0]))
     features = "t3" if rng.random() < 1 / 3 else "normal"
     noise = "t3" if classes == 1 and rng.random() < 1 / 5 else "normal"
     middle = strength * rng.normal(size=(C, d)) / np.sqrt(d)
     base = float(rng.choice([0.0, -1.0, -2.0])) if classes == 2 else 0.0
+    low, high = (11, 41) if rng.random() < 0.25 else (40, 161)
     pairs, clients = [], []
     for _ in range(K):
         shift = spread * rng.normal(size=d)
         w = middle + spread * strength * rng.normal(size=(C, d)) / np.sqrt(d)
         mine = Client(shift, w, base + 0.5 * spread * rng.normal(size=C) - w @ shift)
-        X = shift + drawn(rng, features, (int(rng.integers(40, 161)), d))
+        X = shift + drawn(rng, features, (int(rng.integers(low, high)), d))
         Z = X @ mine.w.T + mine.c
         if classes == 1:
             y = Z[:, 0] + drawn(rng, noise, len(X))
@@ -137,12 +138,18 @@ def figures(given: World, rng: np.random.Generator) -> dict[str, Any]:
     joint, K = found[best_joint(found)], found.rows.K
     draws = np.random.SeedSequence(seed).spawn(K)  # every model of a client is judged on the same fresh rows
     three = (joint, found["alone"], found["base rate"])
-    true = {m.name: np.empty(K) for m in three}
+    true = {m.name: np.zeros(K) for m in three}
     for k in range(K):
-        parts = [(m.models, 0 if len(m.models.coef) == 1 else k) for m in three]
-        linear = [(models.coef[i], models.intercept[i]) for models, i in parts]
-        for m, value in zip(three, expected(given, k, linear, np.random.default_rng(draws[k])), strict=True):
-            true[m.name][k] = value
+        weights, linear = [], []
+        for r, repeat in enumerate(found.splits):
+            for v, split in enumerate(repeat):
+                weights.append((found.rows.client[split.at] == k).sum())
+                each = [m.fitted[r][v] for m in three]
+                linear += [(w.coef[k % len(w.coef)], w.intercept[k % len(w.coef)]) for w in each]
+        share = np.array(weights) / np.sum(weights)
+        values = expected(given, k, linear, np.random.default_rng(draws[k]))
+        for m, mine in zip(three, np.reshape(values, (share.size, 3)).T, strict=True):
+            true[m.name][k] = share @ mine
     known = [k for k in range(K) if joint.joins[k].outcome is not Outcome.FEW]
     assert len(known) == K and np.isfinite(np.array(list(true.values()))).all()
     out = counted([j.difference for j in joint.joins], true[joint.name] - true["alone"])
