@@ -199,6 +199,43 @@ def test_a_loss_of_ones_own_with_two_straight_sides():
     assert best.value <= found.fun + 1e-12 and found.fun == pytest.approx(best.value, abs=1e-6)
 
 
+@declares(task="regression", lower_bound=0.0, smoothness=1.0, lipschitz=1.0, self_concordance=2.0)
+class LogCosh(NamedTuple):
+    """log cosh(z - y): curved everywhere, by e^{-2|z - y|} far out, which is 0 in doubles."""
+
+    def value(self, z, y):
+        r = abs(z - y)
+        return r + math.log1p(math.exp(-2.0 * r)) - math.log(2.0)
+
+    def slope(self, z, y):
+        return math.tanh(z - y)
+
+    def curvature(self, z, y):
+        t = math.exp(-2.0 * abs(z - y))
+        return 4.0 * t / ((1.0 + t) * (1.0 + t))
+
+    def check_labels(self, y):
+        """Accept every label."""
+
+
+@pytest.mark.slow_unless(unit=1.0)
+@pytest.mark.parametrize("unit", [1.0, 20.0, 1000.0])
+@pytest.mark.parametrize("l2", [0.0, 1e-14])
+def test_a_loss_that_is_straight_in_doubles(unit, l2):
+    """Residuals of 50 to 50,000: Newton's direction is none at the zero model, and the solver stood still there."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    y = unit * (X @ [20.0, -7.0, 1.0] + rng.standard_t(2, size=30) + 60.0 * np.sign(X[:, 0]))
+    problem = Problem(Federation.from_arrays(X, y, np.zeros(30, int)), LogCosh(), l2)
+    best = problem.solve()
+    found = scipy.optimize.linprog(  # |z - y| is at most log 2 above the loss: z - y = u - v
+        np.r_[np.zeros(3), np.full(60, 1.0 / 30.0)], A_eq=np.hstack([X, -np.eye(30), np.eye(30)]), b_eq=y,
+        bounds=[(None, None)] * 3 + [(0.0, None)] * 60,
+    )  # fmt: skip
+    assert best.attained and found.fun - math.log(2.0) - 1e-9 <= best.value <= found.fun + 1e-6
+    assert best.gap < 1e-10 * (1.0 + best.value)
+
+
 # ---------------------------------------------------------------- verdicts
 
 

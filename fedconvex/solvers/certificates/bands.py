@@ -14,8 +14,9 @@ w - v gives a lower bound of F whose linear term vanishes:
 as if F were a quadratic, whatever happens outside the bands. Where H_B is singular, v exists if the rows whose slopes
 are not 0 lie in its range: the others are no part of g.
 
-**Search.** Where few rows are in the bands, Newton's direction is long or does not exist. The steps here solve
-(H + tau M) step = g with M the largest possible Hessian; tau falls while steps succeed, and rises where they fail.
+**Search.** Where few rows are in the bands, Newton's direction is long or does not exist; so it is where rows of any
+loss lie so far out that doubles tell no curvature. The steps here solve (H + tau M) step = g with M the largest
+possible Hessian; tau falls while steps succeed, and rises where they fail.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ def line_minimum(problem: Objective, w: np.ndarray, step: np.ndarray) -> float:
         new = t - first / second if second > 0.0 else math.nan
         if not low < new < high:
             new = 2.0 * t if high == math.inf else 0.5 * (low + high)
+        elif high == math.inf:
+            new = min(new, 100.0 * t)  # almost straight: Newton's step may be of any length
         if abs(new - t) <= 1e-12 * t:
             break
         t = new

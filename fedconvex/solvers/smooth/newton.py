@@ -92,7 +92,7 @@ def newton(
     known = certified_gap(problem, w, F, g, factor, True, goal)
     if known.gap > goal and not careful and _bends_slowly(problem):
         return newton(problem, w, tol, start, True, evaluations)
-    if known.gap > goal and not _bends_slowly(problem):
+    if known.gap > goal and (not _bends_slowly(problem) or _stands_still(problem, g)):
         return _damped(problem, w, goal, evaluations, start)
     return _solution(problem, w, F, known, factor.definite, evaluations, start)
 
@@ -120,6 +120,13 @@ def _solution(
 def _bends_slowly(problem: Objective) -> bool:
     """Whether l'' changes at a known rate: then Newton steps tend to full ones. That of a smoothed hinge jumps."""
     return math.isfinite(problem.traits.self_concordance) or problem.traits.several
+
+
+def _stands_still(problem: Objective, g: np.ndarray) -> bool:
+    """Whether a gradient is hardly less than that at zero: far out losses may be straight, as far as doubles tell."""
+    if problem.traits.several:
+        return False
+    return float(np.linalg.norm(g)) > 1e-3 * float(np.linalg.norm(problem.value_gradient(np.zeros(g.size))[1]))
 
 
 def _backtrack(
