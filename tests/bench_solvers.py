@@ -198,6 +198,13 @@ class Hung(FedSGD):
         return sum(range(1 << 50))
 
 
+class Stuck:
+    """Its server never comes back to Python."""
+
+    def aggregate(self):
+        return sum(range(1 << 50))
+
+
 class Leaving(FedSGD):
     """Ends its process."""
 

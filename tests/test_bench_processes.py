@@ -117,18 +117,32 @@ def test_what_is_answered():
         process.ask(do="nothing")  # it never answers that
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="processes are looked up in /proc")
-def test_a_solver_that_hangs_ends_with_the_one_that_waits_for_it(tmp_path):
-    """Killed without a word, the referee left it computing."""
-    code = """
+STUCK = {
+    "a solver": """
 from fedconvex.bench import bench
 from tests.bench_solvers import Hung
 from tests.test_bench import TINY
 bench([Hung(step_size="auto")], suite=[TINY], against=[], limit=1e6)
-"""
+""",
+    "aggregate, without rows": """
+from fedconvex.bench.honesty import _asked_alone
+from tests.bench_solvers import Stuck
+_asked_alone(Stuck(), [()])
+""",
+    "a search": """
+from fedconvex.verify import tightest
+tightest("fedavg-convex", 1200, processes=2)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="processes are looked up in /proc")
+@pytest.mark.parametrize("what", STUCK)
+def test_whoever_works_for_another_process_ends_with_it(what, tmp_path):
+    """Killed without a word, the referee left a solver computing; a search its workers."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.getcwd()}
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
+    process = subprocess.Popen([sys.executable, "-c", STUCK[what]], cwd=tmp_path, env=environment)
     found = []
 
     def hangs():

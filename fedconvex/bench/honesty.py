@@ -9,6 +9,7 @@ sent must be arrays, which can be counted.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -18,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from fedconvex._processes import killed_with
 from fedconvex.bench.own_process import main_hidden
 from fedconvex.bench.problems import Case
 from fedconvex.draws import key_from_seed
@@ -282,6 +284,7 @@ def _asked_alone(clean: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
 
 def _answering(pipe: Any, method: Any, calls: list[tuple[Any, ...]]) -> None:
     """Send what `_aggregated` gives, with one thread for sums as where rows are."""
+    killed_with(os.getppid())  # aggregate may hang, and whoever asks be ended for it
     with threadpool_limits(1):
         pipe.send(_aggregated(method, calls))
 

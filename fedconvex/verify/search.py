@@ -23,6 +23,7 @@ from fedconvex import _files
 from fedconvex._archives import json_in
 from fedconvex._check import bad, function, whole
 from fedconvex._files import check_regular_file
+from fedconvex._processes import end_with
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, tiny_of
 from fedconvex.theory.bound import Bound
@@ -158,7 +159,7 @@ def _restarts(todo: list[tuple[Any, ...]], processes: int) -> Iterator[dict[str,
         must = "be 1 for a theorem that is none of the package's: other processes do not know it"
         raise bad("tightest: processes", must, processes)
     todo = [(theorem.name, *rest) for theorem, *rest in todo]
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, end_with, (os.getpid(),)) as pool:
         yield from pool.imap_unordered(_restart, todo)
 
 
