@@ -7,25 +7,25 @@ import warnings
 import numpy as np
 import pytest
 
-from fedconvex import Federation, FedSGD, Hinge, Logistic, Problem, Softmax, Squared, run
-from fedconvex.methods import AFL, MOCHA, IRMv1
-from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProblem
+from fedconvex import Federation, FedSGD, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared, run
+from fedconvex.methods import AFL, MOCHA, CoCoA, IRMv1, JointMOCHA
+from fedconvex.problems import Covariance, Independent, InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, SiteWarning, in_process
-from fedconvex.remote.messages import MEASURE
+from fedconvex.remote.messages import ASK, MEASURE
 
 RNG = np.random.default_rng(5)
 ROWS = [(RNG.normal(size=(n, 3)), RNG.choice([-1.0, 1.0], n)) for n in (20, 30)]
 FED = Federation.from_clients(ROWS, labels=["honest", "liar"])
 
 
-def far(lie, method, make, fed=FED, **how):
-    """A run over sites whose second one spoils its reports: result, roster, warnings."""
+def far(lie, method, make, fed=FED, kind=MEASURE, **how):
+    """A run over sites whose second one spoils its reports, or what it answers in rounds: result, roster, warnings."""
     sites = [Site(method, make, fed.subset([k]), limits=Limits(share=1e9, rows=0.0)) for k in range(fed.K)]
     plain, roster = in_process(sites), Roster.of(make, fed)
 
     def ask(t, requests):
         answers = plain(t, requests)
-        if lie is not None and 1 in answers and answers[1]["header"][1] == MEASURE:
+        if lie is not None and 1 in answers and answers[1]["header"][1] == kind:
             answers[1] = lie(t, requests[1], answers[1], answers.get(0))
         return answers
 
@@ -162,6 +162,44 @@ def test_lies_about_domains_and_tasks_are_caught():
         result, roster, _ = far(lie, method, make, rounds=6, tol=1e-9)
         assert result.gap == np.inf, lie
         assert {i.client for i in roster.incidents} == {"liar"}, lie
+
+
+TASKS = {
+    "MOCHA": (MOCHA(), MeanRegularised(1.0, 0.5)),
+    "CoCoA": (CoCoA(), Independent(0.5)),
+    "JointMOCHA": (JointMOCHA(), Covariance(0.5)),
+}
+
+
+@pytest.mark.slow_unless(name="MOCHA")
+@pytest.mark.parametrize("name", TASKS)
+def test_dual_variables_that_no_rows_have_are_caught(name):
+    """A lower sum of conjugates lowers the gap by as much: down to nothing, and the run CONVERGED."""
+    method, relation = TASKS[name]
+    make = lambda f: MultiTaskProblem(f, Logistic(), relation)  # noqa: E731
+    honest, roster, _ = far(None, method, make, kind=ASK, rounds=3, tol=0)
+    assert roster.incidents == []
+
+    def lower(t, request, answer, other):
+        return answer | {"reply/conjugate": answer["reply/conjugate"] - (1.0 - 1e-9) * honest.gap}
+
+    result, roster, told = far(lower, method, make, kind=ASK, rounds=3, tol=1e-3)
+    assert (result.status.name, result.gap) == ("ROUND_LIMIT", np.inf)
+    assert {i.client for i in roster.incidents} == {"liar"}
+    assert "its dual variables say that its loss is at least" in told[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MOCHA", "JointMOCHA"])
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Hinge(), SmoothedHinge(0.5)], ids=repr)
+def test_rounding_of_dual_variables_accuses_nobody(name, loss):
+    method, relation = TASKS[name]
+    make = lambda f: MultiTaskProblem(f, loss, relation)  # noqa: E731
+    for scale, shift in ((1e3, 0.0), (1.0, 1e3)):
+        fed = Federation.from_clients([(scale * X + shift, y) for X, y in ROWS], labels=["honest", "liar"])
+        result, roster, told = far(None, method, make, fed, rounds=8, tol=0)
+        assert (roster.incidents, told) == ([], []), (scale, shift)
+        assert result.rounds == 8
 
 
 @pytest.mark.slow

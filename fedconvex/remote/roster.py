@@ -230,11 +230,15 @@ class Roster(ServerProblem):
         masses = self.federation.masses if self.secure is None else [self.federation.masses.sum()]
         for k, report, mass in zip(asked, told, masses, strict=False):
             if k not in self.witness.caught and (said := self.witness.hear(k, asked[k], report, float(mass))):
-                who = "the sum of all sites" if self.secure is not None else f"site {self.federation.labels[k]}"
-                self._desk.note(self._round, k, f"its answers contradict each other: {said}", loud=False)  # type: ignore[union-attr]
-                text = f"{who}, round {self._round}: answers contradict each other: {said}; nothing is certified now"
-                warnings.warn(text, SiteWarning, stacklevel=2)
+                self._tell(k, said)
         return bool(self.witness.caught)
+
+    def _tell(self, k: int, said: str) -> None:
+        """Note, and warn of, what a site says against itself."""
+        who = "the sum of all sites" if self.secure is not None else f"site {self.federation.labels[k]}"
+        self._desk.note(self._round, k, f"its answers contradict each other: {said}", loud=False)  # type: ignore[union-attr]
+        text = f"{who}, round {self._round}: answers contradict each other: {said}; nothing is certified now"
+        warnings.warn(text, SiteWarning, stacklevel=2)
 
     def confirmed(self, gap: np.ndarray) -> np.ndarray:
         """Return gaps (R,) once models beside those of this round were measured: inf where answers contradict."""
@@ -382,6 +386,11 @@ class Roster(ServerProblem):
             return float("nan"), float("inf")
         losses, reach = (np.array([a[name][0] for a in reports]) for name in ("value", "reach"))
         W, V = W.reshape(len(W), -1), V.reshape(len(V), -1)
+        for k, (v, conjugate) in enumerate(zip(V, conjugates.tolist(), strict=True)):
+            if k not in self.witness.caught and (said := self.witness.hear_dual(k, v.copy(), conjugate)):
+                self._tell(k, said)
+        if self.witness.caught:
+            return float("nan"), float("inf")
         other = self.relation.conjugate(V) if penalty is None else penalty
         penalty = self.relation.value(W) if penalty is None else penalty
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)

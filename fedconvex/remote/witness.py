@@ -5,7 +5,8 @@ those of a convex function: f(b) >= f(a) + <grad f(a), b - a> for all pairs of t
 same value at score 0 whatever the label, for b = 0, where f is known; f(b) - f(a) = <grad f(a) + grad f(b), b - a>/2
 for a quadratic one. All within what rounding may have done. Before a run ends as converged it measures two more models,
 w +- delta u for a direction u that nobody knew before: f(w +- delta u) >= f(w) +- delta <g, u> catches a gradient that
-is made up at one model.
+is made up at one model. Dual variables of a task, whatever they are, bound its f from below at every model:
+f(w) >= -(sum of conjugates) - <image, w>.
 
 What no check of this kind catches is a lie that is the truth of some rows: a site that answers from other rows than its
 own, or from none; one that adds a linear function to its f from the start (for least squares: other labels).
@@ -25,6 +26,7 @@ __all__ = ["Witness", "shifted"]
 
 _EPS = float(np.finfo(float).eps)
 _MODELS = 16  # of each site that are remembered
+_KEPT = 1e-10  # of their size: what rounding may have done to images and conjugates that many rounds have changed
 _STEP = 1e-5  # of the two models beside the last one, relative to its size
 
 
@@ -55,6 +57,7 @@ class Witness:
 
     def __init__(self, problem: Any) -> None:
         self.problem, self.points = problem, {}  # type: Any, dict[int, list[Point]]
+        self.bounds: dict[int, tuple[np.ndarray, float]] = {}  # of tasks: dual images, and sums of conjugates
         self.zero = _at_zero(problem)
         self.checked = 0  # pairs of models
         self.caught: dict[int, str] = {}
@@ -80,6 +83,7 @@ class Witness:
                 if traits(self.problem.loss).lower_bound >= 0.0 and (new.parts < 0.0).any():
                     continue  # no loss has such values: that is refused by itself
                 said = self._known(k, new, mass) or next((s for a in before if (s := self._pair(a, new))), "")
+                said = said or (self._bounded(*self.bounds[k], new) if k in self.bounds else "")
                 if said:
                     self.caught[k] = said
                     return said
@@ -101,6 +105,34 @@ class Witness:
             rise, half = float(b.parts[0] - a.parts[0]), 0.5 * float((a.g + b.g) @ (b.w - a.w))
             if abs(rise - half) > _slack(a, b) + _slack(b, a):
                 return f"its values rise by {rise:.6g}, its gradients by {half:.6g}"
+        return ""
+
+    def hear_dual(self, k: int, v: np.ndarray, conjugate: float) -> str:
+        """Return how what a task says of its dual variables contradicts its losses; nothing if it does not.
+
+        Parameters
+        ----------
+        k : int
+        v : array (size,)
+            Their image.
+        conjugate : float
+            The sum of the conjugates: f(w) >= -conjugate - <v, w> at every model, whatever the dual variables are.
+        """
+        self.bounds[k] = v, conjugate
+        with np.errstate(all="ignore"):
+            said = next((s for a in self.points.get(k, ()) if (s := self._bounded(v, conjugate, a))), "")
+        if said:
+            self.caught[k] = said
+        return said
+
+    def _bounded(self, v: np.ndarray, conjugate: float, a: Point) -> str:
+        """Return what a lower bound from dual variables says against a value, or nothing."""
+        self.checked += 1
+        inner, value = float(v @ a.w), float(a.parts.sum())
+        size = abs(conjugate) + abs(inner) + abs(value)  # images are kept up to date by additions, which round
+        below = -conjugate - inner - value
+        if below > 4.0 * float(a.off.sum()) + _KEPT * size:
+            return f"its dual variables say that its loss is at least {below:.3g} above its value"
         return ""
 
     def _known(self, k: int, a: Point, mass: float) -> str:
