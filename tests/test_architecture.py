@@ -61,7 +61,7 @@ FLOORS = [
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
 FLOOR["families/declared"] = FLOOR["_check"]  # what families are: names, read by everybody
 # What of a family stands as high as the room whose part it is.
-PARTS = {"estimator": "estimators", "experiments": "papers", "command": "cli"}
+PARTS = {"estimator": "estimators", "experiments": "papers", "command": "cli", "sites": "remote"}
 DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "tables", "datasets"}
 NUMBA = {"kernels/cache.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas", "joblib"}
@@ -385,6 +385,59 @@ def test_nobody_asks_which_class_a_loss_is():
 def test_the_test_of_classes_can_fail():
     source = "isinstance(p.loss, (Hinge, int))\ntype(problem.loss).__name__\nisinstance(loss, type)\ntype(x)"
     assert classes_asked_for(ast.parse(source), {"Hinge"}) == ["isinstance(p.loss, (Hinge, int))", "type(problem.loss)"]
+
+
+def problems_asked_for(tree, kinds):
+    """Calls that ask which class a problem is, and comparisons that ask what kind: `isinstance`, `.learns == ...`."""
+    asked = []
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            asked += [ast.unparse(node)] if {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & kinds else []
+        if isinstance(node, ast.Compare):
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            said = [s for s in sides if s.endswith(".learns") or s.startswith("getattr(problem, 'learns'")]
+            asked += [ast.unparse(node)] if said else []
+    return asked
+
+
+def test_nobody_asks_which_kind_a_problem_is():
+    """Outside of their own rooms: problems declare what they are (`problems.protocol`, `over_sites`), families too."""
+    from fedconvex import problems
+
+    kinds = {name for name in problems.__all__ if isinstance(getattr(problems, name), type)} - {"Measure"}
+    kinds = {name for name in kinds if name.endswith("Problem") or name == "MovingTarget"}
+    outside = [p for p in FILES if name(p).split("/")[0] not in ("problems", "families", "registry.py")]
+    assert not everywhere(lambda path: problems_asked_for(parsed(path), kinds), outside)
+
+
+def methods_listed(tree, classes):
+    """Literals that name three classes of methods or more: lists, tuples, sets, dictionaries, regular expressions."""
+    found = []
+    for node in nodes(tree):
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set, ast.Dict)):
+            inner = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "|" in node.value:
+            inner = node.value.replace("(", "|").split("|")
+        else:
+            continue
+        found += [node.lineno] if len({*inner} & classes) >= 3 else []
+    return found
+
+
+def test_nobody_keeps_a_list_of_methods():
+    """But the exports, and experiments of what a paper compares: `registry` reads what classes declare."""
+    from fedconvex.registry import methods
+
+    classes = {method.cls for method in methods().values()}
+    others = [p for p in FILES if room(p) not in ("methods", "papers") and name(p) != "__init__.py"]
+    assert not everywhere(lambda path: methods_listed(parsed(path), classes), others)
+
+
+def test_the_tests_of_problems_and_methods_can_fail():
+    source = "isinstance(p, (Problem, int))\nif problem.learns in (A, B): pass\nisinstance(loss, type)\n"
+    assert len(problems_asked_for(ast.parse(source), {"Problem"})) == 2
+    source = "A = ('FedAvg', 'SGD', 'AFL')\nB = 'FedAvg|SGD|AFL'\nC = {'a': 'SGD', 'b': 'AFL'}\n"
+    assert methods_listed(ast.parse(source), {"FedAvg", "SGD", "AFL"}) == [1, 2]
 
 
 def test_heavy_packages_are_imported_where_they_are_used():

@@ -118,7 +118,7 @@ def test_an_allowance_of_a_task_is_not_a_share_of_its_loss():
     make = lambda f: MultiTaskProblem(f, Squared(), Independent(1e-40))  # noqa: E731
     roster, alone = Roster.of(make, fed), make(fed)
     answer = report(alone, 0, {"w": np.array([[[w]]])})
-    roster._reports = np.array([[[w]]]), [answer]
+    roster.known["tasks"] = np.array([[[w]]]), [answer]
     value, gap = roster.certificate(np.array([[w]]), answer["image"], answer["conjugate"])
     truth = (mp.mpf(x) * mp.mpf(w) - mp.mpf(x * w)) ** 2 / 2 - mp.mpf(w) ** 2 * mp.mpf("1e-40")
     assert gap >= truth > 1e6 * value

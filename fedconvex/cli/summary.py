@@ -63,9 +63,7 @@ class Solved:
 
 def aim_of(method: Any) -> str:
     """Return what the method minimises: the mean loss, that of the worst domain, or a softmax of the domains'."""
-    if hasattr(method, "uncertainty_set"):
-        return "worst"
-    return "softmax" if hasattr(method, "mu") and hasattr(method, "measure") else "mean"
+    return {"worst domain": "worst", "softmax of domains": "softmax"}.get(getattr(method, "aims", ("",))[0], "mean")
 
 
 def value_words(aim: str) -> tuple[str, str, str]:

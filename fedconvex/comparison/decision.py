@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING, Any
 from fedconvex.comparison.intervals import Estimate
 from fedconvex.comparison.runs import RUNS
 from fedconvex.comparison.verdicts import Outcome, Standing, standings
+from fedconvex.registry import methods
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
 __all__ = ["beside_base", "best_joint", "chosen", "decision", "kind_of", "listed", "span", "times"]
 
-SPELT = {  # names of methods as papers write them
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "fedsgd": "FedSGD",
-    "afl": "AFL",
-    "mocha": "MOCHA",
-    "mean-regularised": "MOCHA, drawn to the mean,",
-}
 PHRASES = {
     "pooled": "one model for all clients",
     "afl": "one model that is fair to the worst",
     "mocha": "a model per client, with learned relations",
     "mean-regularised": "a model per client, drawn towards their mean",
 }
+
+
+def spelt(name: str) -> str:
+    """Return the name of a method as papers write it."""
+    return methods()[name].cls + (", drawn to the mean," if name == "mean-regularised" else "")
 
 
 def kind_of(m: Scored) -> str:
@@ -151,13 +148,13 @@ def _cheapest(found: Comparison, m: Scored) -> list[str]:
     reached = [x for x in ways if x.cost is not None and x.cost.reached]
     gap = f"{found.settings.gap:g}"
     if not reached:
-        names = listed([SPELT[x.name] for x in ways], 9)
+        names = listed([spelt(x.name) for x in ways], 9)
         return [f"In {found.settings.rounds} rounds {names} did not get within {gap} of the optimum."]
     best = min(reached, key=lambda x: x.cost.megabytes if x.cost else math.inf)
     assert best.cost is not None
     c = best.cost
     rounds = f"{c.rounds} round{'s' if c.rounds != 1 else ''}"
-    return [f"{SPELT[best.name]} needs {rounds} and {c.megabytes:.2g} MB to get within {gap} of its optimum."]
+    return [f"{spelt(best.name)} needs {rounds} and {c.megabytes:.2g} MB to get within {gap} of its optimum."]
 
 
 def _worst(found: Comparison, m: Scored) -> list[str]:

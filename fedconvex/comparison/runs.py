@@ -14,6 +14,7 @@ from fedconvex.driver import DivergenceWarning, Result, Status, iterate, run
 from fedconvex.methods import MOCHA, SCAFFOLD, FedAvg, FedProx, FedSGD, JointMOCHA, NodeWork, OptimisticAFL
 from fedconvex.methods.parts.automatic_steps import saddle_steps
 from fedconvex.problems import Problem
+from fedconvex.problems.protocol import has_one_model
 
 __all__ = ["OWN_L2", "RUNS", "Cost", "carry_out", "shortened"]
 
@@ -152,7 +153,7 @@ def carry_out(name: str, problem: Any, gap: float, rounds: int, local_steps: int
     rounds, local_steps, seed : int
     """
     plan = RUNS[name][1](problem, local_steps)
-    unit = 1.0 if isinstance(problem, Problem) else float(problem.federation.n)  # sums over rows
+    unit = 1.0 if has_one_model(problem) else float(problem.federation.n)  # sums over rows
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
         run(plan.method, problem, rounds=1, tol=0.0, seed=seed, progress=False)  # compiled before the clock runs

@@ -13,7 +13,6 @@ from fedconvex.driver.result import DivergenceWarning, Result, Status, Trace
 from fedconvex.driver.returns import Returns
 from fedconvex.driver.rounds import Engine
 from fedconvex.kernels import cache
-from fedconvex.problems.protocol import EQUILIBRIUM
 
 __all__ = ["Recorder"]
 
@@ -47,7 +46,7 @@ class Recorder:
             gap = e.confirmed(gap)
         first = self.rows[0]["value"] if self.rows else value
         lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss))
-        if e.problem.learns != EQUILIBRIUM:  # strategies stay in their boxes, and nobody minimises the value
+        if getattr(e.problem, "minimised", True):
             lost |= value > _BLOWN_UP * (1.0 + np.abs(first))
         self.diverged[(self.diverged < 0) & lost] = t
         spent = before - self.clock  # measuring is not the method's time
@@ -105,7 +104,7 @@ class Recorder:
         first, last = self.rows[0], self.rows[-1]
         if (
             self.engine.moving
-            or self.engine.problem.learns == EQUILIBRIUM
+            or not getattr(self.engine.problem, "minimised", True)
             or (self.diverged >= 0).any()
             or np.mean(last["value"] > first["value"]) <= 0.5
         ):

@@ -24,6 +24,8 @@ from fedconvex.problems.protocol import (
     ONE_MODEL,
     POSTERIOR,
     VERTICAL_MODEL,
+    is_for,
+    made_for,
 )
 
 __all__ = ["Engine", "check_problem", "chunk_of", "floats_of", "iterate", "server_of"]
@@ -233,12 +235,11 @@ def check_problem(method: Any, problem: Any) -> None:
     if not (hasattr(problem, "learns") and hasattr(problem, "federation")):
         cure = "wrap it: Problem(federation, loss, l2=...)"
         raise wrong_type("run: problem", "be a Problem", type(problem).__name__, cure)
-    made_for = getattr(method, "learns", (ONE_MODEL,))
-    if problem.learns not in made_for:
+    if not is_for(method, problem):
         got = f"{type(problem).__name__}, which learns {problem.learns}"
-        cures = (_CURES[kind] for kind in made_for)
+        cures = (_CURES[kind] for kind in made_for(method))
         raise wrong_type(
-            f"{type(method).__name__}: problem", f"learn {' or '.join(made_for)}", got, "; or ".join(cures)
+            f"{type(method).__name__}: problem", f"learn {' or '.join(made_for(method))}", got, "; or ".join(cures)
         )
     penalty = getattr(problem, "penalty", None)
     if penalty is not None and not getattr(method, "penalised", False):

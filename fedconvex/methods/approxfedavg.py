@@ -140,6 +140,7 @@ class ApproxFedAvg(local_work.AveragedWork):
     """
 
     command = "approxfedavg"
+    aims = ("softmax of domains",)
 
     mu: Positive
     frozen: Flag = False
@@ -221,6 +222,7 @@ class SoftmaxFedAvg(local_work.AveragedWork):
     """
 
     command = "softmaxfedavg"
+    aims = ("softmax of domains",)
 
     mu: Positive
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()

@@ -73,6 +73,7 @@ class Problem(Objective):
     """
 
     learns = ONE_MODEL
+    over_sites = "remote.kinds.one_model"  # what sites answer about it
     starts = "the model"
     # what a server knows beside `known_to_server`
     shared = ("n_outputs", "size", "penalty", "penalised_entries", "strong_convexity")

@@ -64,8 +64,10 @@ class GameProblem(ClientWeights):
     """
 
     learns = EQUILIBRIUM
+    minimised = False  # strategies stay in their boxes, and nobody minimises the value
+    over_sites = "remote.kinds.games"  # what sites answer about it
     l2 = 0.0
-    shared = ("bound", "share")
+    shared = ("bound", "share", "minimised")
 
     def __init__(self, federation: Federation, loss: Any, bound: float, predictor: str = "sum") -> None:
         self.bound = real("GameProblem.bound", bound, low=0.0, strict=True)

@@ -79,6 +79,7 @@ class InvariantProblem(ClientWeights):
     """
 
     learns = INVARIANT_MODEL
+    over_sites = "remote.kinds.environments"  # what sites answer about it
     l2 = 0.0
     shared = ("penalty_weight", "n_environments")
 

@@ -90,6 +90,7 @@ class GaussianPosteriorProblem(ClientWeights):
     """
 
     learns = POSTERIOR
+    over_sites = "remote.kinds.posteriors"  # what sites answer about it
     l2 = 0.0
     shared = ("prior", "private", "diagonal", "tau", "linear")
 

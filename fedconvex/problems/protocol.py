@@ -33,10 +33,14 @@ __all__ = [
     "ServerProblem",
     "check_loss",
     "client_weights",
+    "drift_of",
+    "drift_square",
     "free_mask",
     "has_models",
     "has_one_model",
+    "is_for",
     "known_to_server",
+    "made_for",
 ]
 
 # what is learned: a method says for which of them it is made, by ``learns``
@@ -83,14 +87,35 @@ class FederatedProblem(Protocol):
         """Return what the K clients answer when asked for a statistic, each from its own rows."""
 
 
+def made_for(method: Any) -> tuple[str, ...]:
+    """Return what a method is made to learn."""
+    return tuple(getattr(method, "learns", (ONE_MODEL,)))
+
+
+def is_for(method: Any, problem: Any) -> bool:
+    """Whether a method is made for problems of this kind."""
+    return getattr(problem, "learns", None) in made_for(method)
+
+
 def has_one_model(problem: Any) -> bool:
     """Whether all clients share one model, of which every client has all entries."""
-    return bool(problem.learns == ONE_MODEL)
+    return getattr(problem, "learns", None) == ONE_MODEL
 
 
 def has_models(problem: Any) -> bool:
     """Whether models are learned, one or one a client: no ensembles, strategies, posteriors, blocks at owners."""
-    return problem.learns in (ONE_MODEL, MODEL_PER_TASK)
+    return getattr(problem, "learns", None) in (ONE_MODEL, MODEL_PER_TASK)
+
+
+def drift_of(problem: Any) -> np.ndarray | None:
+    """Return the covariance of the steps of a minimiser that moves, None for problems that stay."""
+    return problem.covariance if hasattr(problem, "drift") else None
+
+
+def drift_square(problem: Any) -> float:
+    """Return E‖q‖^2 of the steps of a minimiser that moves, 0 for problems that stay."""
+    moves = drift_of(problem)
+    return 0.0 if moves is None else float(np.trace(moves))
 
 
 class ClientWeights:

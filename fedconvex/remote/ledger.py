@@ -21,7 +21,7 @@ import numpy as np
 
 from fedconvex._check import real, whole
 from fedconvex.kernels.row_losses import row_slopes
-from fedconvex.problems.protocol import INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
+from fedconvex.remote.kinds import kind_of
 from fedconvex.remote.messages import Refused
 
 __all__ = ["TRIAL", "Audit", "Ledger", "Limits", "asked_about", "question", "unknowns"]
@@ -220,11 +220,13 @@ def asked_about(problem: Any, arrays: Mapping[str, np.ndarray], worked: bool) ->
     worked : bool
         Whether it asks for a round's work; else for a measurement.
     """
-    learns, told = problem.learns, {ONE_MODEL, INVARIANT_MODEL} | (set() if worked else {MODEL_PER_TASK})
     w = next((arrays[name] for name in (("message/w", "message/z") if worked else ("w",)) if name in arrays), None)
-    if w is None or learns not in told or w.dtype != np.float64 or w.ndim < 2 or not w.size:
+    kind = kind_of(problem)
+    if kind is None or kind.audited(problem, worked) is None:
         return None
-    size = problem.federation.d if learns == MODEL_PER_TASK else math.prod(problem.model_shape)
+    if w is None or w.dtype != np.float64 or w.ndim < 2 or not w.size:
+        return None
+    size = problem.federation.d if kind.own_part else math.prod(problem.model_shape)
     by_domain = not {"alpha", "message/alpha", "message/domain_weights"}.isdisjoint(arrays)
     return (w.reshape(len(w), size), by_domain) if w[0].size == size else None
 
@@ -280,7 +282,8 @@ class Audit:
 def _slopes_at(problem: Any, w: np.ndarray) -> list[np.ndarray]:
     """Return the slopes (n, C) of a site's rows at each of R models."""
     fed, out = problem.federation, []
-    risk = problem.risk if problem.learns == INVARIANT_MODEL else problem
+    kind = kind_of(problem)
+    risk = problem if kind is None else kind.audited(problem, False)
     for one in w:
         S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
         row_slopes(risk.row_loss, S, risk.row_labels)

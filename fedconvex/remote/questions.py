@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.kernels.domains import domains_of
-from fedconvex.loss_traits import traits
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
+from fedconvex.remote.kinds import Kind, kind_of
 from fedconvex.remote.messages import Refused, forms
 from fedconvex.solvers.posteriors.gaussians import packed_size
 
@@ -31,10 +30,17 @@ class Field(NamedTuple):
     dtype: np.dtype[Any] = _FLOATS
 
 
+def _kind(problem: Any) -> Kind:
+    kind = kind_of(problem)
+    if kind is None:
+        raise Refused(f"no site works on {type(problem).__name__}")
+    return kind
+
+
 def _models(method: Any, problem: Any) -> Shapes:
     """Return the shape of a model: of (K, d), what is shared, or a client's own one, is (d,)."""
     model = tuple(problem.model_shape)
-    return (model[1:] if problem.learns in (MODEL_PER_TASK, EQUILIBRIUM) else model,)
+    return (model[1:] if _kind(problem).own_part else model,)
 
 
 def _before(method: Any, problem: Any) -> Shapes:
@@ -47,7 +53,7 @@ def _by_domain(method: Any, problem: Any) -> Shapes:
 
 
 def _number(method: Any, problem: Any) -> Shapes:
-    return ((1,), (0,)) if problem.learns == POSTERIOR else ((),)
+    return _kind(problem).weights
 
 
 def _features(method: Any, problem: Any) -> Shapes:
@@ -98,8 +104,8 @@ def check_message(method: Any, problem: Any, arrays: Mapping[str, np.ndarray], R
             raise Refused(f"{key[:40]} has shape {a.shape}, for {R} trajectories")
         if name in FIELDS and (ours or name == "w"):
             _check_field(key, FIELDS[name], a, FIELDS[name].shapes(method, problem), name in apart)
-    if (arrays.get("message/rho", np.zeros(0)) >= 2.0).any() and problem.learns == POSTERIOR:
-        raise Refused("message/rho must lie in (0, 2)")
+    if why := _kind(problem).refuses(arrays):
+        raise Refused(why)
 
 
 def _check_field(key: str, field: Field, a: np.ndarray, shapes: Shapes, apart: bool) -> None:
@@ -121,7 +127,7 @@ def check_measured(method: Any, problem: Any, asked: Mapping[str, np.ndarray], R
     Refused
         If the certificate of the method is not made of what it asks for, or it has more than R models.
     """
-    wanted = _measured(method, problem)
+    wanted = _kind(problem).asked(method, problem)
     if asked.keys() not in wanted:
         names = " or ".join(", ".join(sorted(names)) for names in wanted)
         raise Refused(f"the certificate of {type(method).__name__} is not made of it: it must hold {names}")
@@ -132,17 +138,6 @@ def check_measured(method: Any, problem: Any, asked: Mapping[str, np.ndarray], R
     if (asked.get("alpha", np.zeros(0)) < 0.0).any():
         raise Refused("its weights of domains must not be negative")
     return max(sizes)
-
-
-def _measured(method: Any, problem: Any) -> list[set[str]]:
-    """Return the names of arrays that the method's certificate is measured at."""
-    learns, plain = problem.learns, [{"w"}]
-    if learns == ONE_MODEL:  # by domain where the method has a measure of its own
-        return [*plain, {"w", "alpha"}] if hasattr(method, "measure") else plain
-    if learns == INVARIANT_MODEL:
-        return [*plain, {"moments"}] if traits(problem.loss).quadratic else plain
-    kinds = {EQUILIBRIUM: {"w", "own"}, POSTERIOR: {"precision", "shift"}, ENSEMBLE: {"w", "alpha"}}
-    return [kinds[learns]] if learns in kinds else plain
 
 
 def check_statistic(problem: Any, k: int, name: str, a: np.ndarray) -> str:

@@ -5,51 +5,24 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad, function, items, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.federation_input import draw_keys, names_of
-from fedconvex.kernels.penalised import penalty_values
-from fedconvex.loss_traits import traits
-from fedconvex.methods.parts.domain_weighting import counts_of
 from fedconvex.problems import Measure, ServerProblem
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
-from fedconvex.remote.certificates import (
-    measure_ensembles,
-    measure_environments,
-    measure_game,
-    measure_posteriors,
-    worst_errors,
-)
 from fedconvex.remote.desk import Desk, Incident, SiteWarning
+from fedconvex.remote.kinds import kind_of, unknown
 from fedconvex.remote.masks import masked_form, summed
 from fedconvex.remote.messages import MEASURE
 from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import expected
 from fedconvex.remote.witness import Witness, shifted
-from fedconvex.simplex.uncertainty import log_sum_exp, softmax
-from fedconvex.solvers.certificates.free_coordinates import convexity_gap
-from fedconvex.solvers.certificates.gaps import duality_gap
-from fedconvex.solvers.minimax.agnostic import largest_values
 
 __all__ = ["Roster"]
-
-_CONVEX = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)  # kinds whose values and gradients are those of one function
-_OTHERS = {EQUILIBRIUM: measure_game, INVARIANT_MODEL: measure_environments, ENSEMBLE: measure_ensembles}
-
-_EPS = float(np.finfo(float).eps)
-
-
-class DomainParts(NamedTuple):
-    """What all clients say of the domains at R models, with what rounding may have done to it."""
-
-    F: np.ndarray  # (R, p)
-    g: np.ndarray  # (R, size) of a weighted sum of them
-    error: np.ndarray  # (R,) of g, in norm
-    off: np.ndarray  # (R,) of every F_k
 
 
 class Roster(ServerProblem):
@@ -137,9 +110,10 @@ class Roster(ServerProblem):
         rowless = make(Placed(clients))
         if not (hasattr(rowless, "learns") and hasattr(rowless, "federation")) or hasattr(rowless, "drift"):
             raise wrong_type("Roster.make", "return a problem, and none that moves", type(rowless).__name__)
-        if rowless.learns == MODEL_PER_TASK and traits(rowless.loss).several:
-            cure = "take a problem for each class against the rest, or run in one process"
-            raise bad("Roster.make", "return tasks with one score for each row", f"{rowless.loss!r}", cure)
+        self.over_sites = getattr(rowless, "over_sites", "")
+        self.kind = kind_of(rowless)
+        if self.kind is not None:
+            self.kind.check(rowless)
         super().__init__(rowless)
         self.known: dict[str, Any] = {}  # what sites were asked for once
         self.clients = clients
@@ -150,9 +124,8 @@ class Roster(ServerProblem):
         self.rowless, self._round = rowless, -1
         self._desk: Desk | None = None
         self.secure: Any = None  # of a run with secure sums: binary places, and what sites are told beside
-        self.witness = Witness(rowless)  # of what sites have said in a run
+        self.witness = self._new_witness()  # of what sites have said in a run
         self._last: list[tuple[int, dict[int, dict[str, np.ndarray]]]] = []  # rounds, and what was measured in them
-        self._reports: tuple[np.ndarray, list[dict[str, np.ndarray]] | None] | None = None
 
     @classmethod
     def of(
@@ -173,6 +146,9 @@ class Roster(ServerProblem):
         how: dict[str, Any] = {"masses": masses, "domain_labels": fed.domain_labels, "patience": patience}
         return cls(make, fed.labels, fed.sizes, fed.d, required=required, **how)
 
+    def _new_witness(self) -> Any:
+        return None if self.kind is None else Witness(self.rowless, self.kind)
+
     def engine(self, method: Any, ask: Any, key: np.uint64, trajectories: Any) -> Any:
         """Return what carries out rounds of a method through a transport: `fedconvex.run` asks for it."""
         from fedconvex.remote.rounds import SiteEngine
@@ -188,20 +164,20 @@ class Roster(ServerProblem):
         """Return the same roster with a desk through which sites are asked."""
         other = copy.copy(self)
         other.secure = None
-        other._desk, other._reports, other.known = desk, None, {}
-        other.witness, other._last = Witness(self.rowless), []
+        other._desk, other.known = desk, {}
+        other.witness, other._last = other._new_witness(), []
         return other
 
     # ---------------------------------------------------------------- what sites report
 
-    def _asked(self, w: np.ndarray, alpha: np.ndarray | None = None) -> list[dict[str, np.ndarray]] | None:
+    def asked(self, w: np.ndarray, alpha: np.ndarray | None = None) -> list[dict[str, np.ndarray]] | None:
         """Return the reports of all clients at models w, or None if some of them do not come."""
         if not np.isfinite(w).all():
             return None
-        tasks, K = self.learns == MODEL_PER_TASK, self.federation.K
-        asked = {k: {"w": np.ascontiguousarray(w[:, [k]] if tasks else w)} for k in range(K)}
-        for own in asked.values():
-            own |= {} if alpha is None else {"alpha": np.ascontiguousarray(alpha)}
+        own = self.kind is not None and self.kind.own_part
+        asked = {k: {"w": np.ascontiguousarray(w[:, [k]] if own else w)} for k in range(self.federation.K)}
+        for mine in asked.values():
+            mine |= {} if alpha is None else {"alpha": np.ascontiguousarray(alpha)}
         return self.reports(asked)
 
     def reports(self, asked: dict[int, dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]] | None:
@@ -230,10 +206,10 @@ class Roster(ServerProblem):
         masses = self.federation.masses if self.secure is None else [self.federation.masses.sum()]
         for k, report, mass in zip(asked, told, masses, strict=False):
             if k not in self.witness.caught and (said := self.witness.hear(k, asked[k], report, float(mass))):
-                self._tell(k, said)
+                self.tell(k, said)
         return bool(self.witness.caught)
 
-    def _tell(self, k: int, said: str) -> None:
+    def tell(self, k: int, said: str) -> None:
         """Note, and warn of, what a site says against itself."""
         who = "the sum of all sites" if self.secure is not None else f"site {self.federation.labels[k]}"
         self._desk.note(self._round, k, f"its answers contradict each other: {said}", loud=False)  # type: ignore[union-attr]
@@ -243,7 +219,7 @@ class Roster(ServerProblem):
     def confirmed(self, gap: np.ndarray) -> np.ndarray:
         """Return gaps (R,) once models beside those of this round were measured: inf where answers contradict."""
         for _, asked in list(self._last):
-            for beside in shifted(asked) if "w" in asked[0] and self.learns in _CONVEX else ():
+            for beside in shifted(asked) if "w" in asked[0] and self.witness.kind.convex else ():
                 if self.reports(beside) is None:
                     return np.full_like(gap, np.inf)
         return gap
@@ -257,146 +233,26 @@ class Roster(ServerProblem):
 
     def measure(self, w: np.ndarray, *more: np.ndarray) -> Measure:
         """Values of R models and certified gaps: NaN and inf where a client does not answer, or for other problems."""
-        R = len(w)
-        if self.learns == ONE_MODEL:
-            return self._one_model(w)
-        if self.learns == MODEL_PER_TASK:
-            reports = self._tasks(w)
-            if reports is None:
-                return _unknown(w)
-            images = np.stack([a["image"] for a in reports], axis=1)
-            conjugates = np.stack([a["conjugate"] for a in reports], axis=1)
-            pairs = [self.certificate(w[r], images[r], conjugates[r]) for r in range(R)]
-            return Measure(*(np.array(v) for v in zip(*pairs, strict=True)))
-        if self.learns == POSTERIOR:
-            return measure_posteriors(self, w, *more) or _unknown(w)
-        if self.learns in _OTHERS and np.isfinite(w).all():
-            return _OTHERS[self.learns](self, w) or _unknown(w)
-        return _unknown(w)
+        found = None if self.kind is None else self.kind.measure(self, w, *more)
+        return unknown(w) if found is None else found
 
-    def domain_errors(self, alpha: Any) -> np.ndarray:
-        """Return the share of rows of every domain that an ensemble gets wrong, (p,)."""
-        return worst_errors(self, np.atleast_2d(alpha))[0]
+    def __getattr__(self, name: str) -> Any:
+        """Return what the kind of problem offers beside."""
+        kind = vars(self).get("kind")
+        if kind is not None and name in kind.offers:
+            return partial(kind.offers[name], self)
+        return super().__getattr__(name)
 
-    def check_stages(self, history: np.ndarray) -> None:
-        """Raise unless every stage of a history names a source and one of its classifiers."""
-        self.rowless.check_stages(history)
-
-    def _one_model(self, w: np.ndarray) -> Measure:
-        reports = self._asked(w)
-        if reports is None or self._impossible([a["value"] for a in reports], traits(self.loss).lower_bound):
-            return _unknown(w)
-        p, R = self.weights if self.secure is None else np.ones(1), len(w)  # of sums, clients have weighed their parts
-        values, G = np.array([a["value"] for a in reports]), np.array([a["gradient"].reshape(R, -1) for a in reports])
-        value, g = np.einsum("k,kr->r", p, values), np.einsum("k,krj->rj", p, G)
-        if self.penalty is not None:
-            return Measure(value + penalty_values(self, w.reshape(R, -1)), np.full(R, np.inf))
-        error, off = (np.einsum("k,kr->r", p, np.array([a[name] for a in reports])) for name in ("error", "off"))
-        few = (len(p) + 16) * _EPS  # sums over clients, and the bound itself
-        error = np.abs(error) + few * np.einsum("k,kr->r", p, np.linalg.norm(G, axis=2))
-        off = np.abs(off) + few * np.einsum("k,kr->r", p, np.abs(values))
-        gap = np.minimum(self._by_convexity(g, error), value - traits(self.loss).lower_bound) + off
-        return Measure(value, _or_inf(gap))
-
-    def _impossible(self, values: list[np.ndarray], least: float) -> bool:
+    def impossible(self, values: list[np.ndarray], least: float) -> bool:
         """Whether clients report less than a loss can be; they are named."""
         liars = [k for k, v in enumerate(values) if (v < least - 1e-9 * (1.0 + abs(least))).any()]
         for k in liars if self.secure is None else ():
             self._desk.note(self._round, k, "its losses are below the least value of the loss")  # type: ignore[union-attr]
         return bool(liars)
 
-    def _by_convexity(self, g: np.ndarray, error: np.ndarray) -> np.ndarray:
-        """Return ‖g‖^2/(2 l2) of R gradients that may be off by so much, inf without l2."""
-        l2 = self.strong_convexity
-        if l2 <= 0.0:
-            return np.full(len(g), np.inf)
-        return convexity_gap(g, error, l2)
-
     def value(self, w: np.ndarray) -> np.ndarray:
         """Objective of R models (R,), NaN where a client does not answer."""
         return self.measure(w).value
-
-    # ---------------------------------------------------------------- agnostic objectives
-
-    def domain_parts(self, w: np.ndarray, mix: np.ndarray) -> DomainParts | None:
-        """Return the domains' objectives, and the gradients of their sums weighted by mix (R, p)."""
-        counts = counts_of(self)
-        reports = self._asked(w, mix / counts)
-        least = 0.0 if traits(self.loss).lower_bound >= 0.0 else -np.inf  # of a sum over rows
-        if reports is None or self._impossible([a["losses"] for a in reports], least):
-            return None
-        W, few = w.reshape(len(w), -1), (self.federation.K + 16) * _EPS
-        G, ridge = [a["gradient"].reshape(len(w), -1) for a in reports], self.rowless.ridge_terms(W)[:, None]
-        F = sum(a["losses"] for a in reports) / counts + ridge
-        off = (
-            sum(np.abs(a["off"]) + few * np.abs(a["losses"]) for a in reports) / counts
-            + 4.0 * W.shape[1] * _EPS * ridge
-        )
-        pull = mix.sum(axis=1, keepdims=True) * self.rowless.ridge * W
-        error = sum(np.abs(a["error"]) for a in reports) + few * sum(np.linalg.norm(g, axis=1) for g in [*G, pull])
-        return DomainParts(F, sum(G) + pull, error, off.max(axis=1) + few * np.abs(F).max(axis=1))
-
-    def measure_minimax(
-        self, uncertainty_set: Any, w: np.ndarray, domain_weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return max over Lambda of lambda'F(w), and its gap to the lower bound at the domain weights, (R,) each."""
-        parts = self.domain_parts(w, domain_weights)
-        if parts is None:
-            return tuple(_unknown(w))  # type: ignore[return-value]
-        value, least = largest_values(uncertainty_set, parts.F), traits(self.loss).lower_bound
-        lower = np.einsum("rp,rp->r", domain_weights, parts.F) - self._by_convexity(parts.g, parts.error)
-        return value, _or_inf(np.maximum(value - np.maximum(lower, least), 0.0) + 2.0 * parts.off)
-
-    def measure_softmax(self, mu: float, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (1/mu) log sum exp(mu F_k(w)), and its gap by strong convexity, (R,) each.
-
-        For any q on the simplex the objective is at least q'F - (1/mu) sum q log q, whose gradient is that of q'F.
-        """
-        first = self.domain_parts(w, np.zeros((len(w), counts_of(self).size)))
-        q = None if first is None else softmax(first.F, mu)
-        second = None if q is None else self.domain_parts(w, q)
-        if second is None or q is None:
-            return tuple(_unknown(w))  # type: ignore[return-value]
-        value, p = np.asarray(log_sum_exp(second.F, mu)), q.shape[1]
-        entropy = -np.sum(q * np.log(np.maximum(q, np.finfo(float).tiny)), axis=1) / mu
-        short = np.maximum(value - np.einsum("rp,rp->r", q, second.F) - entropy, 0.0)
-        few = 8.0 * (p + 2) * _EPS * (np.abs(value) + np.log(p) / mu)
-        gap = np.minimum(short + self._by_convexity(second.g, second.error), value - traits(self.loss).lower_bound)
-        return value, _or_inf(gap + 2.0 * second.off + few)
-
-    # ---------------------------------------------------------------- models per task
-
-    def _tasks(self, W: np.ndarray) -> list[dict[str, np.ndarray]] | None:
-        """Return the reports of all tasks at models (R, m, d), kept for the next one who asks at the same."""
-        if self._reports is None or not np.array_equal(self._reports[0], W):
-            self._reports = W.copy(), self._asked(W)
-        return self._reports[1]
-
-    def client_values(self, W: np.ndarray) -> np.ndarray:
-        """Losses of the tasks, (R, m), NaN where some do not answer."""
-        reports = self._tasks(W)
-        return np.full(W.shape[:2], np.nan) if reports is None else np.stack([a["value"] for a in reports], axis=1)
-
-    def certificate(
-        self, W: np.ndarray, V: np.ndarray, conjugates: np.ndarray, penalty: float | None = None
-    ) -> tuple[float, float]:
-        """Return P(W) and the duality gap, as `MultiTaskProblem.certificate` does."""
-        reports = self._tasks(W[None])
-        if reports is None:
-            return float("nan"), float("inf")
-        losses, reach = (np.array([a[name][0] for a in reports]) for name in ("value", "reach"))
-        W, V = W.reshape(len(W), -1), V.reshape(len(V), -1)
-        for k, (v, conjugate) in enumerate(zip(V, conjugates.tolist(), strict=True)):
-            if k not in self.witness.caught and (said := self.witness.hear_dual(k, v.copy(), conjugate)):
-                self._tell(k, said)
-        if self.witness.caught:
-            return float("nan"), float("inf")
-        other = self.relation.conjugate(V) if penalty is None else penalty
-        penalty = self.relation.value(W) if penalty is None else penalty
-        terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-        rounding = 4.0 * _EPS * (terms + float(reach.sum())) + self.relation.gap_rounding(self.ties, W, V)
-        value = float(losses.sum()) + penalty
-        return value, duality_gap("Roster", self, value, float(conjugates.sum()) + other, rounding)
 
 
 def _numbers_of(names: list[Any], required: Any) -> tuple[int, ...]:
@@ -408,14 +264,3 @@ def _numbers_of(names: list[Any], required: Any) -> tuple[int, ...]:
         if name not in names:
             raise bad("Roster.required", f"be among {names}", f"{name!r}")
     return tuple(sorted({names.index(name) for name in listed}))
-
-
-def _or_inf(gap: np.ndarray) -> np.ndarray:
-    """Return gaps, inf for those that are NaN: where squares overflow nothing is known."""
-    return np.where(np.isnan(gap), np.inf, gap)
-
-
-def _unknown(w: np.ndarray) -> Measure:
-    """Return the measure of models that not all clients have seen: NaN and inf; inf where they are not finite."""
-    lost = ~np.isfinite(w.reshape(len(w), -1)).all(axis=1)
-    return Measure(np.where(lost, np.inf, np.nan), np.full(len(w), np.inf))

@@ -16,7 +16,6 @@ from fedconvex.draws import Draws
 from fedconvex.driver import defaults
 from fedconvex.driver.rounds import Engine, check_problem, chunk_of, floats_of
 from fedconvex.federation import Federation
-from fedconvex.problems.protocol import ENSEMBLE, EQUILIBRIUM, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL, POSTERIOR
 from fedconvex.remote import messages
 from fedconvex.remote.desk import Desk, SiteWarning, invitation
 from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums, masked_form, summed
@@ -31,14 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Acknowledged", "SiteEngine"]
 
-_SHARED = (
-    ONE_MODEL,
-    MODEL_PER_TASK,
-    POSTERIOR,
-    ENSEMBLE,
-    INVARIANT_MODEL,
-    EQUILIBRIUM,
-)  # problems that sites can have in common
 _DENSE = 1_000_000  # entries up to which rows of zeros are dense
 
 
@@ -76,14 +67,13 @@ class SiteEngine(Engine):
         if isinstance(getattr(method, "step_size", None), str):
             cure = "give a number, for example from problem.constants() of a trial"
             raise bad(f"{name}.step_size over sites", "be given", f"{method.step_size!r}", cure)
-        if roster.learns not in _SHARED:
-            raise wrong_type(
-                f"run: {name} over sites", f"learn {', '.join(_SHARED)}", roster.learns, "run it in one process"
-            )
+        if roster.kind is None:
+            cure = "run it in one process"
+            raise wrong_type(f"run: {name} over sites", "have a problem that sites share", roster.learns, cure)
         if getattr(method, "exchanges", 1) != 1:
             raise wrong_type(f"run: {name} over sites", "exchange one message a round", method.exchanges)
         self.hides = hasattr(getattr(method, "sums", None), "mask")  # whether answers are summed under masks
-        if self.hides and roster.learns != ONE_MODEL:
+        if self.hides and not roster.kind.plain:
             cure = "use PlainSums(): its masked answers are laid out by what all clients of a round have drawn"
             raise bad(f"{name}.sums over sites", "be PlainSums()", f"{method.sums!r}", cure)
         check_problem(method, roster)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.loss_traits import traits
-from fedconvex.problems.protocol import ENSEMBLE, INVARIANT_MODEL, MODEL_PER_TASK, ONE_MODEL
+from fedconvex.remote.kinds import Kind
 
 __all__ = ["Witness", "shifted"]
 
@@ -53,9 +53,11 @@ class Witness:
     ----------
     problem : problem
         Without rows, as a server has it.
+    kind : Kind
     """
 
-    def __init__(self, problem: Any) -> None:
+    def __init__(self, problem: Any, kind: Kind) -> None:
+        self.kind = kind
         self.problem, self.points = problem, {}  # type: Any, dict[int, list[Point]]
         self.bounds: dict[int, tuple[np.ndarray, float]] = {}  # of tasks: dual images, and sums of conjugates
         self.zero = _at_zero(problem)
@@ -74,12 +76,12 @@ class Witness:
             Weight of the site's rows.
         """
         with np.errstate(all="ignore"):
-            if self.problem.learns == INVARIANT_MODEL and "value" in report:
+            if self.kind.rays and "value" in report:
                 if said := self._along_rays(report):
                     self.caught[k] = said
                 return said
             before = self.points.setdefault(k, [])
-            for new in _points(self.problem, asked, report):
+            for new in self._points(asked, report):
                 if traits(self.problem.loss).lower_bound >= 0.0 and (new.parts < 0.0).any():
                     continue  # no loss has such values: that is refused by itself
                 said = self._known(k, new, mass) or next((s for a in before if (s := self._pair(a, new))), "")
@@ -91,6 +93,12 @@ class Witness:
             del before[:-_MODELS]
         return ""
 
+    def _points(self, asked: Mapping[str, np.ndarray], report: Mapping[str, np.ndarray]) -> list[Point]:
+        """Return what a report says of f at each of R models; nothing where it says nothing of a convex one."""
+        made = self.kind.points(self.problem, asked, report)
+        points = [] if made is None else [Point(*one, "alpha" in asked) for one in made]  # type: ignore[call-arg]
+        return [p for p in points if np.isfinite(p.parts).all() and np.isfinite(p.g).all() and np.isfinite(p.off).all()]
+
     def _pair(self, a: Point, b: Point) -> str:
         """Return what convexity says against two points, or nothing."""
         if np.array_equal(a.w, b.w):
@@ -101,7 +109,7 @@ class Witness:
             below = one.value(one.weights) + float(one.g @ step) - other.value(one.weights)
             if below > slack:
                 return f"convex functions with its gradients are at least {below:.3g} above its values"
-        if traits(self.problem.loss).quadratic and not a.sums and self.problem.learns == ONE_MODEL:
+        if traits(self.problem.loss).quadratic and not a.sums and self.kind.plain:
             rise, half = float(b.parts[0] - a.parts[0]), 0.5 * float((a.g + b.g) @ (b.w - a.w))
             if abs(rise - half) > _slack(a, b) + _slack(b, a):
                 return f"its values rise by {rise:.6g}, its gradients by {half:.6g}"
@@ -140,8 +148,8 @@ class Witness:
         if self.zero is None:
             return ""
         scale = mass if a.sums else 1.0  # of sums by domain, what is known is their sum
-        if self.problem.learns == MODEL_PER_TASK:
-            scale = mass * float(self.problem.c[k])
+        if self.kind.scale is not None:
+            scale = self.kind.scale(self.problem, k, mass)
         there = self.zero * scale
         off = 4.0 * float(a.off.sum()) + 1e-12 * (abs(there) + float(np.abs(a.parts).sum()))
         if not a.w.any() and abs(float(a.parts.sum()) - there) > off:
@@ -172,29 +180,6 @@ def _slack(a: Point, b: Point) -> float:
     grown = max(1.0, float(np.linalg.norm(b.w)) / max(float(np.linalg.norm(a.w)), 1e-3)) ** 2
     others = min(float(a.weights @ b.off), 100.0 * grown * (off + few))
     return 4.0 * (off + others + a.error * far + few)
-
-
-def _points(problem: Any, asked: Mapping[str, np.ndarray], report: Mapping[str, np.ndarray]) -> list[Point]:
-    """Return what a report says of f at each of R models; nothing for problems of other kinds."""
-    if problem.learns not in (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE):
-        return []
-    w = asked["w"]
-    R, none = len(w), np.zeros(len(w))
-    W, sums = w.reshape(R, -1), "alpha" in asked
-    if problem.learns == MODEL_PER_TASK:
-        value, off, g = report["value"][:, None], 8.0 * _EPS * np.abs(report["reach"])[:, None], -report["image"]
-        made = zip(W, value, np.ones((R, 1)), g, off, none, strict=True)
-    elif problem.learns == ENSEMBLE:
-        off = 1e-10 * np.abs(report["losses"])
-        made = zip(W, report["losses"], asked["alpha"], report["gradient"].reshape(R, -1), off, none, strict=True)
-    elif problem.learns == ONE_MODEL and "alpha" in asked:
-        parts, off, g = report["losses"], np.abs(report["off"]), report["gradient"].reshape(R, -1)
-        made = zip(W, parts, asked["alpha"], g, off, np.abs(report["error"]), strict=True)
-    else:
-        value, off, g = report["value"][:, None], np.abs(report["off"])[:, None], report["gradient"].reshape(R, -1)
-        made = zip(W, value, np.ones((R, 1)), g, off, np.abs(report["error"]), strict=True)
-    points = [Point(*one, sums) for one in made]  # type: ignore[call-arg]
-    return [p for p in points if np.isfinite(p.parts).all() and np.isfinite(p.g).all() and np.isfinite(p.off).all()]
 
 
 def _at_zero(problem: Any) -> float | None:

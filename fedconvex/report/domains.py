@@ -20,6 +20,7 @@ import numpy as np
 from fedconvex._check import among, bad, codes, instance, items, matrix, real, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
+from fedconvex.problems.protocol import has_one_model
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theory.complexity import finite_complexity
 
@@ -239,15 +240,16 @@ def _place(problem: Problem, models: np.ndarray, w: Any) -> int:
 # ---------------------------------------------------------------- what clients are grouped by
 
 
-def _points(data: Federation | Problem, by: str) -> tuple[Federation, np.ndarray]:
+def _points(data: Any, by: str) -> tuple[Federation, np.ndarray]:
     """Return the federation, and what its clients are grouped by (K, ...)."""
     among("cluster: by", by, ("features", "labels", "gradients"))
-    if not isinstance(data, Problem if by == "gradients" else (Federation, Problem)):
+    one = has_one_model(data)
+    if not (one or (isinstance(data, Federation) and by != "gradients")):
         must = "be a Problem to group by gradients" if by == "gradients" else "be a Federation or a Problem"
         raise wrong_type("cluster: data", must, type(data).__name__)
-    fed = data.federation if isinstance(data, Problem) else data
+    fed: Any = data.federation if one else data  # type: ignore[union-attr]
     fed.need_equal_rows("cluster, which weighs clients by their rows,")
-    return fed, _gradients(data) if isinstance(data, Problem) and by == "gradients" else _POINTS[by](fed)
+    return fed, _gradients(data) if by == "gradients" else _POINTS[by](fed)
 
 
 def _different(points: np.ndarray) -> int:

@@ -20,7 +20,8 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.loss_traits import traits
-from fedconvex.problems import MultiTaskProblem, Problem
+from fedconvex.problems import Problem
+from fedconvex.problems.protocol import has_models, has_one_model
 
 __all__ = [
     "DomainDifferences",
@@ -321,22 +322,22 @@ def wilson_interval(successes: Any, trials: Any, level: float = 0.95) -> tuple[n
 
 
 def _measured(who: str, problem: Any, measured: Any) -> Any:
-    if not isinstance(problem, (Problem, MultiTaskProblem)):
+    if not has_models(problem):
         raise wrong_type(f"{who}: problem", "be a Problem", type(problem).__name__)
     if measured is None:
         return problem
     target = measured
     if isinstance(measured, Federation):
         target = Problem(measured, problem.loss, problem.l2, intercept=getattr(problem, "intercept", False))
-    if not isinstance(target, (Problem, MultiTaskProblem)):
+    if not has_models(target):
         raise wrong_type(f"{who}: measured", "be a Problem or a Federation", type(measured).__name__)
     if target.model_shape != problem.model_shape:
         raise bad(f"{who}: measured", f"have models of shape {problem.model_shape}", f"{target.model_shape}")
     if target.loss != problem.loss:
         raise bad(f"{who}: measured", f"have the loss {problem.loss!r}", f"{target.loss!r}", "pass its federation")
-    if MultiTaskProblem in {type(problem), type(target)}:
+    if not (has_one_model(problem) and has_one_model(target)):
         mine, theirs = problem.federation.labels.tolist(), target.federation.labels.tolist()
-        if type(problem) is not type(target) or mine != theirs:  # models belong to clients by position
+        if has_one_model(problem) or has_one_model(target) or mine != theirs:  # models belong to clients by position
             raise bad(f"{who}: measured", f"have the tasks {mine}, in this order", f"{theirs}")
     return target
 

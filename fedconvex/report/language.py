@@ -8,6 +8,7 @@ import numpy as np
 
 from fedconvex._check import bad, items, whole, wrong_type
 from fedconvex.problems import Problem
+from fedconvex.problems.protocol import has_one_model
 from fedconvex.report.fairness import scored_rows
 
 __all__ = ["TextScores", "text_scores"]
@@ -75,8 +76,8 @@ def text_scores(problem: Problem, model: Any, measured: Any = None, *, unknown: 
     >>> found.perplexity.round(12), found.in_vocabulary
     (array([4., 4.]), array([0.5, 0. ]))
     """
-    if not isinstance(problem, Problem) or not problem.traits.multinomial:
-        got = type(problem).__name__ if not isinstance(problem, Problem) else f"{problem.loss!r}"
+    if not has_one_model(problem) or not problem.traits.multinomial:
+        got = type(problem).__name__ if not has_one_model(problem) else f"{problem.loss!r}"
         raise wrong_type("text_scores: problem", "be a Problem with Softmax loss", got)
     C = problem.n_outputs
     out = {whole("text_scores: unknown", c, low=0, high=C - 1) for c in items("text_scores: unknown", unknown)}

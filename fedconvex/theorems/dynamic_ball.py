@@ -10,6 +10,7 @@ import numpy as np
 
 from fedconvex import datasets
 from fedconvex.problems import MovingTarget
+from fedconvex.problems.protocol import drift_square
 from fedconvex.theorems.dynamic_msd import contraction, msd_refined
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import bends, hessians
@@ -329,7 +330,7 @@ class _Pull(NamedTuple):
 
 def _read(s: Setting) -> Reading:
     agents, mu, p, start2 = agents_of(s), step_of(s), s.problem, error2_of(s)
-    longest, drift2 = (p.longest, float(np.trace(p.covariance))) if isinstance(p, MovingTarget) else (0.0, 0.0)
+    longest, drift2 = getattr(p, "longest", 0.0), drift_square(p)
     checked = require(NAME, *bounded_walk(longest))
     radius = reach(p, step_size=mu, longest=longest, rounds=s.rounds, start=math.sqrt(start2), **agents)
     given = {"constants": tracking_constants(p, radius), "step_size": mu, "drift2": drift2, **agents}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.problems import MovingTarget
+from fedconvex.problems.protocol import drift_square
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.tracking import (
     ASSUMPTIONS,
@@ -350,7 +350,7 @@ def _traces(c: TrackingConstants, drift_covariance: Any, agents: dict[str, Any])
 def _reader(finite: bool) -> Callable[[Setting], Reading]:
     def read(s: Setting) -> Reading:
         agents, p = agents_of(s), s.problem
-        drift2 = float(np.trace(p.covariance)) if isinstance(p, MovingTarget) else 0.0
+        drift2 = drift_square(p)
         when = {"rounds": s.rounds, "start2": error2_of(s)} if finite else {}
         squares = Hypothesis("least squares, whose limit is known", f"{p.loss!r}", traits(p.loss).quadratic)
         checked = () if finite else require("steady state", squares)

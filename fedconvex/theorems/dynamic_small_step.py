@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.problems import MovingTarget
+from fedconvex.problems.protocol import drift_of
 from fedconvex.theorems.dynamic_msd import small_step
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import hessians
@@ -185,7 +185,8 @@ def msd_small_step(
 
 def _read(s: Setting) -> Reading:
     agents, p = agents_of(s), s.problem
-    R_q = p.covariance if isinstance(p, MovingTarget) else np.zeros((p.size, p.size))
+    moves = drift_of(p)
+    R_q = np.zeros((p.size, p.size)) if moves is None else moves
     given = {"constants": tracking_constants(p), "square": curvature_square(p, **agents), "drift_covariance": R_q}
     return Reading(given | {"step_size": step_of(s), **agents})
 

@@ -198,8 +198,7 @@ def game_rounds(coefficients: Any, bound: float) -> Bound:
 
 
 def _game(s: Setting) -> GameProblem:
-    problem = s.problem
-    assert isinstance(problem, GameProblem)
+    problem: Any = s.problem
     quadratic = Hypothesis("a quadratic loss", f"{problem.loss!r}", bool(problem.traits.quadratic))
     require(NAME, quadratic)
     return problem

@@ -135,8 +135,7 @@ def irmv1_dual(value: float, least: float) -> Bound:
 
 
 def _environments(s: Setting) -> Environments:
-    problem = s.problem
-    assert isinstance(problem, InvariantProblem)
+    problem: Any = s.problem
     quadratic = Hypothesis("squared loss", f"{problem.loss!r}", bool(problem.traits.quadratic))
     weight = Hypothesis("lam > 0", f"{problem.penalty_weight:g}", problem.penalty_weight > 0.0)
     require(NAME, quadratic, weight)

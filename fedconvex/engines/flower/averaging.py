@@ -15,7 +15,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods.parts import averaging
 from fedconvex.methods.parts.pooled_sums import hides
-from fedconvex.problems.protocol import ONE_MODEL
+from fedconvex.problems.protocol import has_one_model
 
 __all__ = ["averaging_client", "averaging_strategy"]
 
@@ -93,7 +93,7 @@ class _Worker(NamedTuple):
     def _given(self, message: Any, context: Any) -> tuple[Any, str, np.ndarray]:
         """Return the problem, and name and model (1, *model) of what was sent."""
         problem = self.make(self.load(context))
-        if problem.learns != ONE_MODEL or problem.federation.K != 1:
+        if not has_one_model(problem) or problem.federation.K != 1:
             raise wrong_type("averaging_client: make(load(context))", "be a Problem of one client", f"{problem!r}")
         [(name, sent)] = message.content["arrays"].items()
         return problem, name, np.asarray(sent.numpy(), dtype=np.float64).reshape(1, *problem.model_shape)

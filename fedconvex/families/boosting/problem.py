@@ -120,6 +120,7 @@ class BoostingProblem(ClientWeights):
     """
 
     learns = ENSEMBLE
+    over_sites = "families.boosting.sites"  # what sites answer about it
     starts = ""
     shared: tuple[str, ...] = ("p", "vertices", "base2")  # what a server knows beside `known_to_server`
     l2 = 0.0

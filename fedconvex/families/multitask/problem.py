@@ -13,8 +13,9 @@ of C classes are (m, C, d), and R sees them as (m, C d): the tie is between task
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import among, array, bad, numeric, real, whole, wrong_type
+from fedconvex.constants import default_steps
 from fedconvex.families.multitask.coupling import dense, pencil_sigma, tied, ties_of
 from fedconvex.families.multitask.fixed_relation import fixed
 from fedconvex.families.multitask.learned_relation import jointly
@@ -81,6 +83,7 @@ class MultiTaskProblem(TaskPredictions):
     """
 
     learns = MODEL_PER_TASK
+    over_sites = "families.multitask.sites"  # what sites answer about it
     starts = ""
     shared = ("relation", "normalisation", "ties", "c")  # what a server knows beside `known_to_server`
     l2 = 0.0  # R is the only penalty
@@ -173,6 +176,27 @@ class MultiTaskProblem(TaskPredictions):
             raise bad("MultiTaskProblem: models W", f"have shape ({one}), or (R, {one})", f"{a.shape}")
         a = np.require(a, requirements=["C", "W"])
         return a.reshape(-1, *self.model_shape), a.ndim == len(self.model_shape)
+
+    def step_smoothness(self, exact: bool, refuse: Callable[..., ValueError]) -> default_steps.Smoothness:
+        """Return the smoothness of P for steps: of the roughest task's loss, plus the top eigenvalue of Qbar.
+
+        Parameters
+        ----------
+        exact : bool
+            Whether eigenvalues of all tasks' X'X are affordable.
+        refuse : callable
+            From why there is none, and what to do, to the error that is raised.
+        """
+        fed, loss = self.federation, self.loss
+        if self.relation.learned:
+            raise refuse("a learned Omega, with which R has kinks")
+        if math.isinf(traits(loss).smoothness):
+            raise refuse(f"{loss!r}, which is not smooth", "take a smooth loss, or MOCHA")
+        masses, one = self.c * fed.masses, np.ones(1)
+        parts = [default_steps.smoothness_of(fed.subset([t]), one, loss, 0.0, exact) for t in range(fed.K)]
+        ridge = float(np.linalg.eigvalsh(self.relation.qbar(fed.K))[-1])
+        top = max(m * part.F for m, part in zip(masses, parts, strict=True)) + ridge
+        return default_steps.Smoothness(top, top, top, exact)
 
     @property
     def words(self) -> str:

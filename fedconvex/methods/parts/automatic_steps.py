@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedconvex.constants.default_steps import DefaultStep, Schedule, Smoothness
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.problems import Problem
-from fedconvex.problems.protocol import MODEL_PER_TASK, ONE_MODEL
+from fedconvex.problems.protocol import has_one_model, is_for, made_for
 from fedconvex.traits import traits_of
 
 __all__ = ["no_theorem", "of_averaging", "resolved", "saddle_steps", "smoothness", "usual_step"]
@@ -49,10 +50,9 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
         raise wrong_type("method", "be an instance of a method", f"{method!r}")
     if not isinstance(getattr(method, "step_size", None), str):
         return method, None
-    made_for = getattr(method, "learns", (ONE_MODEL,))
-    if getattr(problem, "learns", None) not in made_for:
+    if not is_for(method, problem):
         who = f'{type(method).__name__}.step_size "auto": problem'
-        raise wrong_type(who, f"learn {' or '.join(made_for)}", type(problem).__name__)
+        raise wrong_type(who, f"learn {' or '.join(made_for(method))}", type(problem).__name__)
     step = method.default_step(problem)
     value = Decay(*step.value) if isinstance(step.value, Schedule) else step.value
     return replace(method, step_size=value), step
@@ -110,9 +110,9 @@ def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothne
     ValueError
         If the loss or the task relationship has none, or it is not known for this kind of problem.
     """
-    if problem.learns == MODEL_PER_TASK:
-        return _of_tasks(method, problem)
-    if problem.learns != ONE_MODEL:
+    if hasattr(problem, "step_smoothness"):
+        return problem.step_smoothness(_affordable(problem.federation), partial(no_theorem, method))
+    if not has_one_model(problem):
         raise no_theorem(method, f"{type(problem).__name__}")
     fed, loss = problem.federation, problem.loss
     smooth = default_steps.smoothness_of(fed, problem.weights, loss, problem.l2, _affordable(fed))
@@ -122,20 +122,6 @@ def smoothness(method: Any, problem: Problem, falling: bool = False) -> Smoothne
         cure = "take a smooth loss, or a decaying step such as Decay(2/l2, by_round=True)"
         raise no_theorem(method, f"{loss!r}, which is not smooth", cure)
     return smooth
-
-
-def _of_tasks(method: Any, problem: Any) -> Smoothness:
-    """Return the smoothness of P: that of the roughest task's loss, plus the top eigenvalue of Qbar."""
-    fed, loss = problem.federation, problem.loss
-    if problem.relation.learned:
-        raise no_theorem(method, "a learned Omega, with which R has kinks")
-    if math.isinf(traits(loss).smoothness):
-        raise no_theorem(method, f"{loss!r}, which is not smooth", "take a smooth loss, or MOCHA")
-    exact, masses, one = _affordable(fed), problem.c * fed.masses, np.ones(1)
-    parts = [default_steps.smoothness_of(fed.subset([t]), one, loss, 0.0, exact) for t in range(fed.K)]
-    ridge = float(np.linalg.eigvalsh(problem.relation.qbar(fed.K))[-1])
-    top = max(m * part.F for m, part in zip(masses, parts, strict=True)) + ridge
-    return Smoothness(top, top, top, exact)
 
 
 def _affordable(fed: Any) -> bool:

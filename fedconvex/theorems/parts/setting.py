@@ -8,7 +8,8 @@ import numpy as np
 
 from fedconvex.constants import Constants
 from fedconvex.methods.parts.local_work import PooledWork
-from fedconvex.problems import MovingTarget, Problem
+from fedconvex.problems import Problem
+from fedconvex.problems.protocol import drift_square
 from fedconvex.solvers.certificates.gaps import UncertifiableError
 from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.traits import LocalSteps, traits_of
@@ -43,7 +44,7 @@ def is_random(s: Setting) -> bool:
 
 
 def _drifts(problem: Problem) -> bool:
-    return isinstance(problem, MovingTarget) and bool(np.any(problem.covariance))
+    return drift_square(problem) > 0.0
 
 
 # ---------------------------------------------------------------- hypotheses

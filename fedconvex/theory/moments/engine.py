@@ -12,7 +12,8 @@ import numpy as np
 from fedconvex._check import among, bad, finite, flag, instance, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.constants import noise_factor
 from fedconvex.loss_traits import traits
-from fedconvex.problems import MovingTarget, Problem
+from fedconvex.problems import Problem
+from fedconvex.problems.protocol import drift_of, has_one_model
 from fedconvex.theory.moments import weights
 from fedconvex.theory.moments.least_squares import LeastSquares
 from fedconvex.theory.moments.limit import limit, spectral_radius
@@ -92,7 +93,7 @@ class Moments:
         server_step: float = 1.0,
         kron: bool | None = None,
     ) -> None:
-        if not isinstance(problem, Problem):
+        if not has_one_model(problem):
             raise wrong_type("Moments.problem", "be a Problem", type(problem).__name__)
         if problem.penalty is not None:
             raise wrong_type(
@@ -336,8 +337,9 @@ class Moments:
         d = self.d
         out = np.zeros((d + 1, d + 1))
         if drift is None:
-            if isinstance(self.problem, MovingTarget):
-                out[:d, :d] = self.problem.covariance
+            moves = drift_of(self.problem)
+            if moves is not None:
+                out[:d, :d] = moves
             return out
         Q = numeric("Moments: drift", drift)
         if Q.shape != (d, d):
