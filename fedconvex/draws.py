@@ -24,8 +24,19 @@ _M2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _ULP = 2.0**-53
 
-BATCHES = 0  # what a stream is for: mini-batches of a client
+# What streams are for. The numbers are coordinates of keys: another one draws other bits. No run has two methods, so
+# those from 3 on may be the same where different methods use them; `tests/test_draws.py` looks after both.
+BATCHES = 0  # mini-batches of a client, and visits of its rows
 PARTICIPATION = 1  # who takes part in a round
+DRIFT = 2  # steps of a moving target
+CLIENT_ORDER = 3  # RADFed: the order in which a round's clients work
+GROUP_DROPS = 3  # blocks of rows and columns: groups that do not answer
+NODE_CLOCKS = 3  # related tasks: speeds and drops of nodes
+INNER_PICK = 4  # SVRG: the iterate of option II
+DOMAIN_DRAWS = 5  # AFL: domains of stochastic gradients
+STRAGGLING = 5  # FedProx: who is late, and how much work is done
+ENSEMBLE_CLIENTS = 11  # FedMultiBoost: clients of a domain
+ENSEMBLE_CLASSIFIERS = 12  # FedMultiBoost: classifiers of a round
 
 
 @kernel

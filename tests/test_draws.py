@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -247,3 +249,36 @@ def test_same_bits_without_compiler():
 
 def test_purposes_differ():
     assert BATCHES != PARTICIPATION
+
+
+def purposes_elsewhere(source):
+    """Numbers that a file gives to streams itself, in the place of a name of `fedconvex.draws`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            fifth = node.args[4:5] if name in ("stream", "choose_many") else []
+            given = [k.value for k in node.keywords if k.arg == "purpose"] + fifth
+            found += [n.value for n in given if isinstance(n, ast.Constant)]
+    return found
+
+
+def used_in(name):
+    """Files of the package that use a purpose."""
+    imported = re.compile(rf"from fedconvex\.draws import [^\n]*\b{name}\b|\b_?draws\.{name}\b")
+    return {f for f in Path(draws.__file__).parent.rglob("*.py") if imported.search(f.read_text())}
+
+
+def test_no_purpose_of_a_stream_is_used_twice():
+    """Every stream has a name in one file. Two names share a number only if different methods draw by them."""
+    assert purposes_elsewhere("stream(k, 0, t, c, 3)\ndraws.uniform(1, client=-1, purpose=4)\nf(1)") == [3, 4]
+    numbers = {name: n for name, n in vars(draws).items() if name.isupper() and type(n) is int}
+    assert {"BATCHES", "STRAGGLING"} <= {*numbers}
+    for a, b in itertools.combinations(numbers, 2):
+        if numbers[a] == numbers[b]:
+            assert numbers[a] >= 3, (a, b)  # below are those of every run
+            assert not used_in(a) & used_in(b), (a, b)
+    for file in Path(draws.__file__).parent.rglob("*.py"):
+        text = file.read_text()
+        if file.name != "draws.py" and ("draws" in text or "stream(" in text):
+            assert not purposes_elsewhere(text), file

@@ -30,7 +30,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, equal_by_type
-from fedconvex.draws import Draws
+from fedconvex.draws import DOMAIN_DRAWS, Draws
 from fedconvex.fields import CheckedFields, Count, Flag, Positive, count
 from fedconvex.kernels.domains import domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, participation, step_sizes
@@ -42,8 +42,6 @@ from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, counted, steps_in_words
 
 __all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
-
-_DOMAINS = 5  # purpose of the draws of domains
 
 
 class State(NamedTuple):
@@ -118,7 +116,7 @@ class WeightedSampling(NamedTuple):
     def shares(self, domain_weights: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Return weights (R, p) of the domains in the gradient and in the losses, of means lambda and 1."""
         p = domain_weights.shape[1]
-        u = draws.uniform(2 * self.draws, client=-1, purpose=_DOMAINS)
+        u = draws.uniform(2 * self.draws, client=-1, purpose=DOMAIN_DRAWS)
         edges = np.cumsum(domain_weights, axis=1)
         mine = (u[:, : self.draws, None] * edges[:, None, -1:] >= edges[:, None, :]).sum(axis=2)
         other = (u[:, self.draws :] * p).astype(np.int64)

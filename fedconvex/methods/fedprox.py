@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, equal_by_type, flag, real, wrong_type
-from fedconvex.draws import Draws, below, stream, uniform
+from fedconvex.draws import STRAGGLING, Draws, below, stream, uniform
 from fedconvex.fields import Flag, OneOrMore, count, nonnegative, positive
 from fedconvex.kernels import averages, descent, row_losses
 from fedconvex.kernels.cache import kernel
@@ -39,8 +39,6 @@ from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, steps_in_words
 
 __all__ = ["AdaptiveProximal", "FedProx", "ProximalPoint", "Stragglers"]
-
-_STRAGGLERS = 5  # purpose of the draws that say who is late and how much work is done
 
 
 class State(NamedTuple):
@@ -426,7 +424,7 @@ def cut_work(key, trajectories, round_, ids, share, plan, late):  # type: ignore
     """With probability share, a client is late and does 1, ..., E - 1 passes, uniformly, of the E in plan[r, j, 0]."""
     for r in range(ids.shape[0]):
         for j in range(ids.shape[1]):
-            state = stream(key, trajectories[r], round_, ids[r, j], _STRAGGLERS)
+            state = stream(key, trajectories[r], round_, ids[r, j], STRAGGLING)
             late[r, j] = uniform(state, 0) < share
             if late[r, j]:
                 plan[r, j, 0] = 1 + below(state, 1, plan[r, j, 0] - 1)

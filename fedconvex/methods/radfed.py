@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.draws import Draws
+from fedconvex.draws import CLIENT_ORDER, Draws
 from fedconvex.fields import Count
 from fedconvex.kernels import averages
 from fedconvex.methods.parts import local_work, participation
@@ -33,8 +33,6 @@ from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import Traits, not_sent, sent_by_place
 
 __all__ = ["RADFed"]
-
-_ORDER = 3  # purpose of the draws that put a round's clients in random order
 
 
 class State(NamedTuple):
@@ -129,7 +127,7 @@ class RADFed(local_work.LocalWork):
     def participants(self, problem: Problem, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         m = self._m(problem)
         clients, _ = participation.participants(participation.UniformSampling(m), problem, draws)
-        order = np.argsort(draws.uniform(m, client=-1, purpose=_ORDER), axis=1, kind="stable")
+        order = np.argsort(draws.uniform(m, client=-1, purpose=CLIENT_ORDER), axis=1, kind="stable")
         return np.take_along_axis(clients, order, axis=1), np.full(clients.shape, 1.0 / m)  # 2
 
     def broadcast(self, state: State) -> Message:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedconvex.constants import default_steps, noise_factor
 from fedconvex.constants.default_steps import DefaultStep
-from fedconvex.draws import Draws
+from fedconvex.draws import INNER_PICK, Draws
 from fedconvex.fields import Count, OneOrTwo
 from fedconvex.kernels import batches, jobs, row_losses
 from fedconvex.kernels.ridges import at
@@ -29,8 +29,6 @@ from fedconvex.traits import Traits
 from fedconvex.words import Words, steps_in_words
 
 __all__ = ["SVRG"]
-
-_PICK = 4  # purpose of the draw of option II
 
 
 class State(NamedTuple):
@@ -106,7 +104,7 @@ class SVRG(local_work.PooledWork):
         mu = row_losses.gradients_of(pooled, state.w, everybody)  # 2
         counts = np.full(R, m)  # 5
         if self.option == 2:
-            counts = (m * draws.uniform(1, client=-1, purpose=_PICK)[:, 0]).astype(np.int64)  # 6
+            counts = (m * draws.uniform(1, client=-1, purpose=INNER_PICK)[:, 0]).astype(np.int64)  # 6
         eta = np.array(step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round))
         plan = np.full((R, 1, 3), self.batch_size)
         plan[:, 0, 0] = counts

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, finite, flag, numeric, real, wrong_type
-from fedconvex.draws import Draws
+from fedconvex.draws import DRIFT, Draws
 from fedconvex.problems.empirical_risk import Problem
 
 __all__ = ["MovingTarget"]
-
-_DRIFT = 2  # purpose of the drift's draws
 
 
 class MovingTarget(Problem):
@@ -101,7 +99,7 @@ class MovingTarget(Problem):
 
     def drift(self, draws: Draws) -> np.ndarray:
         """Return q_i of every trajectory, (R, *model)."""
-        z = draws.normal(self.size, -1, _DRIFT)
+        z = draws.normal(self.size, -1, DRIFT)
         if self.bounded:
             z *= math.sqrt(self.size) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-150)
         return self.unflatten(z @ self._root.T)

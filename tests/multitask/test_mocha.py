@@ -25,7 +25,7 @@ from fedconvex import (
 )
 from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
 from fedconvex.driver import participants
-from fedconvex.families.multitask.dual_nodes import CLOCK, REFRESH, accuracy
+from fedconvex.families.multitask.dual_nodes import NODE_CLOCKS, REFRESH, accuracy
 from fedconvex.families.multitask.relations import safe_sigma
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, JointMOCHA, MiniBatchSDCA, MiniBatchSGD
 from fedconvex.problems import (
@@ -122,7 +122,7 @@ def plain_mocha(problem, method, sigma, rounds, seed=0):
             X, y = rows_of(problem, k)
             n, full = len(y), max(1, round(method.epochs * len(y)))
             if method.clock is not None or method.drop:
-                clock = np.uint64(stream(key, 0, t, fed.ids[k], CLOCK))
+                clock = np.uint64(stream(key, 0, t, fed.ids[k], NODE_CLOCKS))
                 if uniform(clock, 0) < method.drop:
                     continue
                 low, high = method.clock or (1.0, 1.0)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import among, bad, equal_by_type, real, wrong_type
-from fedconvex.draws import Draws, stream, uniform
+from fedconvex.draws import NODE_CLOCKS, Draws, stream, uniform
 from fedconvex.families.multitask.coupling import own, pencil_sigma, safe_sigma, tied
 from fedconvex.families.multitask.words import words_of_nodes
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
@@ -51,7 +51,6 @@ __all__ = [
     "take_steps",
 ]
 
-CLOCK = 3  # purpose of the draws of clocks and drops
 REFRESH = 64  # rounds between recomputations of v from alpha
 RULES = ("pencil", "eigenvalue", "rows", "tasks")
 
@@ -381,7 +380,7 @@ def budget(work, key, trajectory, round_, id_, t):  # type: ignore[no-untyped-de
     """Return the steps of a node in a round: a share of its full ones, uniform on [low, high]; 0 if dropped."""
     if work.drop[t] == 0.0 and work.low == 1.0:
         return work.steps[t]
-    state = stream(key, trajectory, round_, id_, CLOCK)
+    state = stream(key, trajectory, round_, id_, NODE_CLOCKS)
     if uniform(state, 0) < work.drop[t]:
         return 0
     share = work.low + (work.high - work.low) * uniform(state, 1)

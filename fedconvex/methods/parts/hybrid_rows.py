@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex import draws as _draws
 from fedconvex._check import bad, wrong_type
-from fedconvex.draws import Draws
+from fedconvex.draws import GROUP_DROPS, Draws
 from fedconvex.fields import CheckedFields, Count, Share
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.participation import UniformSampling, as_participation, participants
@@ -23,8 +23,6 @@ from fedconvex.traits import Traits, counted_by
 from fedconvex.words import Words
 
 __all__ = ["Message", "Parts", "RowWork", "Scores", "State", "entered", "moved", "score_parts", "start", "sum_parts"]
-
-DROP = 3  # purpose of the draws of groups that do not answer
 
 
 class State(NamedTuple):
@@ -138,7 +136,7 @@ class RowWork(CheckedFields):
             _draws.choose_many(*where, -1, _draws.PARTICIPATION, G, m, asked)
             rows[~(fed.by_key[asked] == g).any(axis=1)] = -1
         if self.drop > 0.0:
-            rows[draws.uniform(1, int(fed.ids[g]), DROP)[:, 0] < self.drop] = -1
+            rows[draws.uniform(1, int(fed.ids[g]), GROUP_DROPS)[:, 0] < self.drop] = -1
         return rows
 
     def words(self, problem: Any) -> Words:

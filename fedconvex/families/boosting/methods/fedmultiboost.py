@@ -20,7 +20,7 @@ import numpy as np
 
 from fedconvex import secure
 from fedconvex._check import bad, wrong_type
-from fedconvex.draws import Draws
+from fedconvex.draws import ENSEMBLE_CLASSIFIERS, ENSEMBLE_CLIENTS, Draws
 from fedconvex.families.boosting.worst_domain import phi
 from fedconvex.fields import CheckedFields, Count
 from fedconvex.methods.parts import averaging, step_sizes
@@ -31,8 +31,6 @@ from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words
 
 __all__ = ["FedMultiBoost"]
-
-CLIENTS, CLASSIFIERS = 11, 12  # purposes of draws
 
 
 class State(NamedTuple):
@@ -169,7 +167,7 @@ class FedMultiBoost(CheckedFields):
         for k in range(problem.p):
             mine = ordered[domain[ordered] == k]
             r = mine.size if self.clients_per_domain is None else min(self.clients_per_domain, mine.size)
-            parts.append(mine[_sample(draws, mine.size, r, k, CLIENTS)])  # 2
+            parts.append(mine[_sample(draws, mine.size, r, k, ENSEMBLE_CLIENTS)])  # 2
         clients = np.concatenate(parts, axis=1)
         weights = problem.federation.masses[clients]
         return clients, weights / weights.sum(axis=1, keepdims=True)
@@ -196,7 +194,7 @@ class FedMultiBoost(CheckedFields):
         """Return H_{t,k} of every domain k, (R, s) each."""
         lists = [np.flatnonzero(sources == k) for k in range(p)]
         return [
-            c[_sample(draws, c.size, min(self.classifiers or c.size, c.size), k, CLASSIFIERS)]
+            c[_sample(draws, c.size, min(self.classifiers or c.size, c.size), k, ENSEMBLE_CLASSIFIERS)]
             for k, c in enumerate(lists)
         ]
 
