@@ -303,7 +303,7 @@ def test_every_exported_method_is_in_the_table():
     public = [getattr(fedconvex.methods, name) for name in fedconvex.methods.__all__]
     classes = [v for v in public if inspect.isclass(v)]
     exported = {v for v in classes if hasattr(v, "local") or hasattr(v, "round")}
-    assert exported == {type(m) for m in EVERY.values()}
+    assert exported == {type(m) for m in EVERY.values()}, "add a configuration of the method to the table above"
     optimisers = {type(getattr(m, r)) for m in CONFIGURATIONS.values() for r in ("client", "server") if hasattr(m, r)}
     assert optimisers == {v for v in classes if hasattr(v, "move")}
 

@@ -65,11 +65,11 @@ def house(tmp_path_factory):
 
 ADDED = sorted(p.relative_to(EXAMPLES).as_posix() for p in EXAMPLES.rglob("*.py"))
 TESTS = [name for name in ADDED if name.startswith("tests/")]
-OWN = "(architecture or families or introduce or cosh)"
+OWN = "(architecture or families or introduce or cosh or purpose)"
 ASKED = "(test_docs and (row or changelog or public or CONTRIBUTING or gradient_descent or scripts))"
 THEOREMS = "(theorem_files and (gradient or exported or up_to_date))"
 METHODS = "(contract and (HeavyBall or LooplessGD or heavyball or looplessgd or exported))"
-FILES = ("architecture", "families", "experiments", "losses", "docs", "theorem_files", "contract")
+FILES = ("architecture", "draws", "families", "experiments", "losses", "docs", "theorem_files", "contract")
 
 
 @pytest.mark.slow

@@ -188,10 +188,10 @@ def fairness(board: Board) -> list[str]:
         f"A solver that draws is run with {board.seeds} seeds, and shown by its median and deciles.",
         "Pooled solvers (scikit-learn, LIBLINEAR) have all rows in one place; their iterations are no rounds, and each "
         "time is that of a run of so many iterations from the start.",
-        "Ranks are averages over problems and targets that somebody met, ties shared, and only over the problems that "
-        "a solver is made for.",
-        "A class is looked at: rows are hidden while its server works, and its sums are repeated in a process "
-        "without rows. Who breaks a rule is named, and not ranked.",
+        "Ranks are averages over problems and targets that at least one solver met, and only over problems that the "
+        "solver supports; ties share a rank.",
+        "Classes are inspected: rows are hidden while their server works, and sums are repeated in a process without "
+        "rows. A solver that breaks a rule is named and not ranked.",
     ]
     if unchecked:
         lines.append(

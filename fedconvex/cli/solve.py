@@ -137,7 +137,7 @@ def _add_run(add: Any) -> None:
         type=count("--rounds", low=1),
         default=2000,
         metavar="N",
-        help="at most so many rounds; default 2000 (100 stumps with multiboost)",
+        help="limit on the rounds; default 2000 (100 stumps with multiboost)",
     )
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
     add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")

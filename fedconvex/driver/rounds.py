@@ -237,7 +237,7 @@ def check_problem(method: Any, problem: Any) -> None:
         raise wrong_type("run: problem", "be a Problem", type(problem).__name__, cure)
     if not is_for(method, problem):
         got = f"{type(problem).__name__}, which learns {problem.learns}"
-        cures = (_CURES[kind] for kind in made_for(method))
+        cures = (_CURES.get(kind, f"make one that learns {kind}") for kind in made_for(method))
         raise wrong_type(
             f"{type(method).__name__}: problem", f"learn {' or '.join(made_for(method))}", got, "; or ".join(cures)
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.draws import Draws
+from fedconvex.draws import STEP_COUNTS, Draws
 from fedconvex.fields import CheckedFields, Positive
 from fedconvex.kernels import averages, descent
 from fedconvex.methods.parts.averaging import Message
@@ -27,8 +27,6 @@ from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import LocalSteps, Traits, stopping
 
 __all__ = ["LooplessGD"]
-
-_LENGTH = 6  # purpose of the draw of H
 
 
 class State(NamedTuple):
@@ -98,7 +96,7 @@ class LooplessGD(CheckedFields):
         """Return H of every trajectory, (R, 1): the same for all clients, because its stream is the server's."""
         if self.probability == 1.0:
             return np.ones((draws.trajectory.size, 1), np.int64)
-        u = draws.uniform(1, client=-1, purpose=_LENGTH)
+        u = draws.uniform(1, client=-1, purpose=STEP_COUNTS)
         return 1 + np.floor(np.log1p(-u) / np.log1p(-self.probability)).astype(np.int64)  # 3
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:

@@ -6,7 +6,7 @@ import scipy.optimize
 from fedconvex.families.medians.problem import GeometricMedian
 from fedconvex.families.medians.weiszfeld import Weiszfeld
 
-from fedconvex import Federation, run
+from fedconvex import Federation, FedSGD, Problem, Squared, run
 from tests import test_contract as contract
 
 POINTS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [40.0, 30.0]])
@@ -34,6 +34,14 @@ def test_the_median_is_scipys_and_the_gap_is_above_the_truth():
 )
 def test_the_method_keeps_the_contract(kept):
     kept((Weiszfeld(), PROBLEM, "Weiszfeld"))
+
+
+def test_other_problems_are_refused():
+    other = Problem(PROBLEM.federation, Squared())
+    with pytest.raises(TypeError, match="Weiszfeld: problem must learn a median of the clients; got Problem"):
+        run(Weiszfeld(), other, rounds=1)
+    with pytest.raises(TypeError, match=r"FedSGD: problem must learn one model .*; got GeometricMedian"):
+        run(FedSGD(step_size=0.1), PROBLEM, rounds=1)
 
 
 def test_a_run_is_resumed(tmp_path):
