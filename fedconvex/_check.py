@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +28,17 @@ def _message(who: str, must: str, got: object, cure: str) -> str:
     shown = got if isinstance(got, str) else repr(got)
     shown = shown if len(shown) <= 200 else shown[:197] + "..."
     return f"{who} must {must}; got {shown}" + (f": {cure}" if cure else "")
+
+
+def nearest(given: str, names: Iterable[str]) -> str:
+    """Return the question whether a name was meant that is much like what was given; "" without such a name.
+
+    >>> nearest("fedvg", ["fedavg", "scaffold"]), nearest("x", ["fedavg"])
+    ('did you mean fedavg?', '')
+    """
+    plain = {re.sub(r"[-_]", "", name).lower(): name for name in names}
+    found = difflib.get_close_matches(re.sub(r"[-_]", "", given).lower(), plain, 1, 0.7)
+    return f"did you mean {plain[found[0]]}?" if found else ""
 
 
 def printable(text: str) -> str:

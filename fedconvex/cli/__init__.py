@@ -30,6 +30,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "solve": "fit a model to federated data, with a certified distance to the optimum",
     "sweep": "run a method over a grid of settings and seeds, and keep all traces as one table",
     "compare": "whether clients should join: one model, a fair one, one per client, or every client alone",
+    "look": "what is missing, constant or differently coded where in a table",
     "predict": "predict new rows with a saved model",
     "verify": "check published theorems against what runs do, and against the exact worst case",
     "bench": "compare solvers, your own among them, by certified gaps: rounds, floats, passes and seconds",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fedconvex._check import bad, real, whole
+from fedconvex._check import bad, nearest, real, whole
 from fedconvex.cli.parser import Refused
 from fedconvex.registry import losses, method_names
 
@@ -82,10 +82,15 @@ def choice(name: str, names: Sequence[str]) -> Callable[[str], str]:
 
     def convert(text: str) -> str:
         if text not in names:
-            raise Refused(str(bad(name, "be one of " + ", ".join(names), repr(text))))
+            raise Refused(str(bad(name, "be one of " + ", ".join(names), repr(text), nearest(text, names))))
         return text
 
     return convert
+
+
+def ridge(text: str) -> float | str:
+    """Read a weight of the ridge, or "auto"."""
+    return text if text == "auto" else number("--l2", low=0.0)(text)
 
 
 def loss_name(text: str) -> str:
@@ -222,13 +227,15 @@ def separator(text: str) -> str:
     raise Refused(str(bad("--sep", f"be one character, or {', '.join(named)}", repr(text))))
 
 
-def add_problem(parser: argparse.ArgumentParser) -> Any:
+def add_problem(parser: argparse.ArgumentParser, auto: bool = False) -> Any:
     """Add the options that make data a problem; return their group."""
     group = parser.add_argument_group("problem")
     add = group.add_argument
     names = ", ".join(losses())
     add("--loss", type=loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
-    add("--l2", type=number("--l2", low=0.0), default=0.01, metavar="L2", help="ridge weight; default 0.01")
+    chosen = ", or auto: by cross-validation in folds of every client's rows" if auto else ""
+    kind = ridge if auto else number("--l2", low=0.0)
+    add("--l2", type=kind, default=0.01, metavar="L2", help=f"ridge weight; default 0.01{chosen}")
     add(
         "--weights",
         type=choice("--weights", ["size", "uniform"]),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedconvex._check import bad
+from fedconvex._check import bad, nearest
 from fedconvex.cli.arguments import add_columns, add_owners, check_owners, choice, count, number, partition
 from fedconvex.cli.data import raw
 from fedconvex.cli.next_command import next_command
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
               fedconvex compare bank.csv shop.csv --on customer --target default --owner-of-target bank
               fedconvex compare wards.csv --target ill --client ward --methods pooled,afl --drop patient"""),
     )
-    compare.add_argument("data", nargs="*", metavar="DATA", help=argparse.SUPPRESS)
+    compare.add_argument("data", nargs="*", metavar="DATA", help="file or bundled data set; see above")
     add = compare.add_argument_group("data").add_argument
     add_owners(add)
     add("--target", metavar="COL", help="column to predict")
@@ -120,7 +120,7 @@ def _compare(args: argparse.Namespace) -> int:
     methods = None if args.methods is None else [m.strip() for m in args.methods.split(",")]
     strange = [m for m in methods or () if m not in models.METHODS]
     if strange:
-        raise Refused(str(bad("--methods", f"be some of {METHODS}", strange[0])))
+        raise Refused(str(bad("--methods", f"be some of {METHODS}", strange[0], nearest(strange[0], models.METHODS))))
     data = raw(args)
     rows = rows_of_table(data.frame, data.columns, data.loss, data.title, data.clients)
     given = (args.test_size, args.folds, args.local_steps, args.rounds, args.gap, args.min_rows, 0.95, args.seed)
@@ -156,6 +156,7 @@ def _summary(found: Comparison, origin: str, files: list[str], following: str) -
         "",
         found.client_table(fits()),
         "",
+        *([columns, ""] if (columns := found.column_table(fits())) else []),
         *(fill(note, indent=2) for note in found.notes),
     ]
     lines += [f"written: {', '.join(files)}"] if files else [fill("--report DIR writes a page with figures.")]
@@ -182,6 +183,7 @@ def _document(found: Comparison) -> dict[str, Any]:
         "clients": found.clients,
         "base_rates": {str(name): words for name, words in found.base_rates.items()},
         "columns": [list(c) for c in found.rows.columns],
+        "by_client": [one._asdict() for one in found.rows.by_client],
         "missing": [
             dict(zip(("column", "client", "missing", "rows", "filled"), g, strict=True)) for g in found.rows.gaps
         ],

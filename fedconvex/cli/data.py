@@ -45,6 +45,7 @@ class Data:
     scaling: str  # what was done to features and target, in words
     bundled: bool
     sent: Any  # floats up and down for categories, means and scales; None where all rows were pooled for them
+    by_client: tuple[Any, ...] = ()  # what is missing, constant or differently coded where
 
     @property
     def labels(self) -> tuple[Any, ...] | None:
@@ -274,6 +275,7 @@ def raw(args: argparse.Namespace) -> Raw:
 def prepare(args: argparse.Namespace) -> Data:
     """Read, decide about columns, divide, hold rows out, and standardise by the training rows."""
     from fedconvex import Federation
+    from fedconvex.tables.looking import feature_findings
 
     title, frame, columns, loss, reason, clients, origin, bundled = raw(args)
     numbers = Federation.from_arrays(np.arange(frame.n, dtype=np.float64)[:, None], np.zeros(frame.n), clients)
@@ -295,7 +297,8 @@ def prepare(args: argparse.Namespace) -> Data:
     words = "features and target" if quadratic and columns.labels is None else "features"
     how = "standardised" if centred and not fitted.is_sparse else "divided by their standard deviation"
     scaling = "features as they are" if args.no_standardize else f"{words} {how}"
-    return Data(title, origin, made[0], (*made, None)[1], loss, reason, fitted, scaling, bundled, sent)
+    odd = () if bundled else tuple(feature_findings(fitted, frame, clients))
+    return Data(title, origin, made[0], (*made, None)[1], loss, reason, fitted, scaling, bundled, sent, odd)
 
 
 def affordable(problem: Problem) -> bool:

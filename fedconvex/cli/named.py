@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from fedconvex._check import bad
+from fedconvex._check import bad, nearest
 from fedconvex.cli.arguments import choice
 from fedconvex.cli.parser import Refused
 from fedconvex.registry import class_named, methods
@@ -96,9 +97,18 @@ def _settings(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
             raise bad(f"--set {name}", "be given once", "it again", "keep one")
         if name not in known:
             rest = ", ".join(n for n in known if n not in _OPTIONS) or "none"
-            raise bad(f"--set {name}", f"name a setting of {cls.__name__} ({rest})", "another name")
+            raise bad(
+                f"--set {name}", f"name a setting of {cls.__name__} ({rest})", "another name", _meant(name, known)
+            )
         given[name] = value
     return given
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return which setting may have been meant, or which option."""
+    found = nearest(name, known)
+    options = {f"{option}?": f"--{option.replace('_', '-')}, an option?" for option in _OPTIONS}
+    return next((found.replace(option, words) for option, words in options.items() if found.endswith(option)), found)
 
 
 def named_settings(args: argparse.Namespace) -> dict[str, Any]:

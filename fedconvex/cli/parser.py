@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any, NoReturn
 
 __all__ = [
@@ -58,5 +59,22 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def error(self, message: str) -> NoReturn:
-        """Raise what `main` prints."""
-        raise Refused(f"{message} (see {self.prog} --help)")
+        """Raise what `main` prints, with the name that may have been meant."""
+        from fedconvex._check import nearest
+
+        names = [name for parser in self._all() for name in parser._option_string_actions]
+        strange = re.search(r"unrecognized arguments: .*?(--[\w-]+)", message)
+        command = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if command is not None:
+            names = list(self._commands())
+        given = command or strange
+        meant = nearest(given[1], names) if given is not None else ""
+        raise Refused(f"{message}{': ' if meant else ''}{meant} (see {self.prog} --help)")
+
+    def _commands(self) -> dict[str, Any]:
+        """Return the parsers of the commands, by name."""
+        found = [a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction)]
+        return dict(found[0]) if found else {}
+
+    def _all(self) -> list[argparse.ArgumentParser]:
+        return [self, *self._commands().values()]

@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex._files import check_file, csv_text, write_file
 from fedconvex.cli.arguments import add_reading, choice
-from fedconvex.cli.output import say
+from fedconvex.cli.output import fits, say
 from fedconvex.cli.parser import OK
 
 if TYPE_CHECKING:
@@ -141,14 +141,28 @@ def _columns(
     return header, columns
 
 
+def _whose(model: Any, frame: Frame) -> np.ndarray | None:
+    """Return whose row it is, where the rows have the column of clients, complete."""
+    name = model.columns.name_of("client")
+    known = name in frame.names and not frame.missing(name).any()
+    return frame.text(name).astype(str) if known else None
+
+
 def _notes(model: Any, frame: Frame, clients: np.ndarray | None, found: Any) -> None:
-    """Say what was ignored, which clients got the mean of all models, and which ids have no partner."""
+    """Say what was ignored, what is missing where, which clients got the mean of all models, which ids stand alone."""
+    from fedconvex.report.tables import format_table
+    from fedconvex.tables.looking import HEADS, feature_findings
+
     for line in str(found).split("\n") if found is not None else ():
         say(f"fedconvex: note: {line}", sys.stderr)
     known = {c.name for c in model.columns.columns}
     ignored = [name for name in frame.names if name not in known]
     if ignored:
         say(f"fedconvex: note: ignored what the model does not know: {', '.join(ignored)}", sys.stderr)
+    gaps = [one for one in feature_findings(model.columns, frame, _whose(model, frame)) if one.missing]
+    if gaps:
+        table = format_table(HEADS[:4], [list(one[:4]) for one in gaps], width=fits())
+        say(f"fedconvex: note: missing cells, filled as in training:\n{table}", sys.stderr)
     strange = [] if clients is None else model.unknown_clients(clients)
     if strange == [NOBODY]:
         say("fedconvex: note: the mean of all models stands for every row", sys.stderr)

@@ -7,7 +7,7 @@ import json
 import math
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,13 +75,13 @@ def add_parser(commands: Any) -> None:
               fedconvex solve bank.csv shop.csv --on customer --target default --owner-of-target bank
               fedconvex solve digits --clients 20 --partition shards:2 --local-steps 5"""),
     )
-    solve.add_argument("data", nargs="*", metavar="DATA", help=argparse.SUPPRESS)
+    solve.add_argument("data", nargs="*", metavar="DATA", help="file or bundled data set; see above")
     group = add_data(solve)
     add_owners(group.add_argument)
     group.add_argument(
         "--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), help="share of rows held out"
     )
-    add_problem(solve).add_argument(
+    add_problem(solve, auto=True).add_argument(
         "--penalty",
         type=penalty,
         metavar="P",
@@ -153,7 +153,7 @@ def _solve(args: argparse.Namespace) -> int:
         family = command_of(args.method)
         solved = _one_model if family is None else family.solved
     args.data = args.data if args.on is not None else args.data[0] if args.data else None
-    outcome = solved(args)
+    outcome = _with_l2(args, solved)
     args.status = DIVERGED if outcome.result.status.name == "DIVERGED" else OK
     with writing(_written(args, outcome)) as written:
         if args.json:
@@ -161,6 +161,19 @@ def _solve(args: argparse.Namespace) -> int:
         else:
             say(summary(args, outcome, written))
     return int(args.status)
+
+
+def _with_l2(args: argparse.Namespace, solved: Callable[[argparse.Namespace], Solved]) -> Solved:
+    """Return what is solved; where l2 is to be chosen it is said how."""
+    if args.l2 != "auto":
+        return solved(args)
+    from fedconvex.cli.ridge import choose
+
+    words = choose(args)
+    outcome = solved(args)
+    about = outcome.about
+    told = about._replace(lines=(("l2", words), *about.lines), facts=(*about.facts, ("l2_chosen", words)))
+    return replace(outcome, about=told)
 
 
 def _one_model(args: argparse.Namespace) -> Solved:

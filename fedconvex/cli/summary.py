@@ -137,6 +137,7 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
         "test_rows": None if data.test is None else data.test.n,
         "features": len(data.names),
         "columns": [dict(zip(("column", "became", "note"), row, strict=True)) for row in data.columns.listed()],
+        "by_client": [one._asdict() for one in data.by_client],
         "read": data.columns.read_as,
         "domains": fed.n_domains,
         "loss": repr(data.loss),
@@ -314,11 +315,18 @@ def measured_clients(fed: Any, loss: Any, scores: np.ndarray, unit: float) -> di
 def _column_text(data: Data) -> str:
     """Return what became of every column; of wide tables, of those that are not plain numbers."""
     from fedconvex.report import format_table
+    from fedconvex.tables.looking import HEADS
 
     rows = data.columns.listed()
     shown = rows if len(rows) <= SHOWN_COLUMNS else [r for r in rows if r[1] != "number" or r[2]][:SHOWN_COLUMNS]
     title = "Columns:" if len(shown) == len(rows) else f"Columns ({len(rows) - len(shown):,} more, mostly numbers):"
-    return f"{title}\n{format_table(['column', 'became', 'note'], shown, width=fits())}"
+    text = f"{title}\n{format_table(['column', 'became', 'note'], shown, width=fits())}"
+    if not data.by_client:
+        return text
+    odd = [list(one) for one in data.by_client[:SHOWN_COLUMNS]]
+    more = len(data.by_client) - len(odd)
+    head = "Columns by client" + (f" ({more:,} more: fedconvex look)" if more else "")
+    return f"{text}\n\n{head}:\n{format_table(HEADS, odd, width=fits())}"
 
 
 def _client_text(found: dict[str, np.ndarray], where: str) -> str:

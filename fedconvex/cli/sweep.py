@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:
               fedconvex sweep --grid step_size=0.1,0.3,1 --grid local_steps=1,5 --batch-size 10 --seeds 20 --rounds 50
               fedconvex sweep digits --grid l2=0.01,0.1 --jobs 2 --out digits.parquet --plot gaps.png"""),
     )
-    parser.add_argument("data", nargs="?", metavar="DATA", help=argparse.SUPPRESS)
+    parser.add_argument("data", nargs="?", metavar="DATA", help="file or bundled data set; see above")
     add_data(parser)
     add_problem(parser)
     add = add_method(parser, method_names(learns="ONE_MODEL"))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fedconvex._check import bad, items, maybe_flag, real, whole
+from fedconvex._check import bad, items, maybe_flag, nearest, real, whole
 from fedconvex._progress import progress_line
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.intervals import Repeats
@@ -168,7 +168,7 @@ def _chosen(rows: Rows, methods: Any) -> tuple[str, ...]:
     known = [m for m in METHODS if m != "base rate"]
     for name in methods:
         if not isinstance(name, str) or name not in known:
-            raise bad("compare: methods", "be some of " + ", ".join(known), f"{name!r}")
+            raise bad("compare: methods", "be some of " + ", ".join(known), f"{name!r}", nearest(f"{name}", known))
         if _unfit(rows, name):
             raise bad(f"compare: method {name}", _unfit(rows, name), f"{rows.loss!r}", "leave it out")
     wanted = {*(methods or DEFAULT), "base rate", "alone"}

@@ -16,6 +16,7 @@ from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Squared
 from fedconvex.tables import Columns, Frame, read_table
+from fedconvex.tables.looking import feature_findings
 
 __all__ = ["intake", "rows_of_table"]
 
@@ -87,7 +88,9 @@ def rows_of_table(frame: Frame, columns: Columns, loss: Any, title: str, clients
     found = Rows(title, features, y, code, tuple(names.tolist()), domain, known, loss, classes)
     gaps = tuple(columns.gaps(frame, [str(name) for name in names.tolist()], code))
     filled = alone if columns.impute is not None and gaps else None
-    return checked(replace(found, columns=tuple(columns.listed()), gaps=gaps, alone=filled, record=record))
+    odd = tuple(feature_findings(columns, frame, names[code]))
+    found = replace(found, columns=tuple(columns.listed()), gaps=gaps, by_client=odd, alone=filled, record=record)
+    return checked(found)
 
 
 def _filled_alone(columns: Columns, fitted: Columns, frame: Frame, code: np.ndarray, train: np.ndarray) -> Any:

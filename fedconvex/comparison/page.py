@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedconvex._files import write_file
 from fedconvex.comparison import figures
 from fedconvex.comparison.decision import best_joint, decision, span, times
-from fedconvex.comparison.tables import client_rows, cost_rows, method_rows, shown
+from fedconvex.comparison.tables import client_rows, column_rows, cost_rows, method_rows, shown
 from fedconvex.comparison.verdicts import Outcome
 from fedconvex.report.page import check_folder
 
@@ -41,7 +41,12 @@ def page(found: Comparison) -> str:
         decision=decision(found),
         joint=joint,
         verdicts=verdicts,
-        tables={"methods": method_rows(found), "clients": client_rows(found), "costs": cost_rows(found)},
+        tables={
+            "methods": method_rows(found),
+            "clients": client_rows(found),
+            "costs": cost_rows(found),
+            "columns": column_rows(found),
+        },
         drawn={n: Markup(text) for n, text in _drawn(found).items()},
         few=figures.MOST_CLIENTS < found.rows.K,
         sentences=_sentences(found, joint),

@@ -16,7 +16,7 @@ from fedconvex.comparison.decision import beside_base, decision
 from fedconvex.comparison.page import write_page
 from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.scores import Measures
-from fedconvex.comparison.tables import client_rows, method_rows, shown
+from fedconvex.comparison.tables import client_rows, column_rows, method_rows, shown
 from fedconvex.comparison.verdicts import Joining, worst_of
 from fedconvex.report.tables import format_table
 
@@ -141,6 +141,11 @@ class Comparison:
         """Return the clients as text: alone, under the best method, and what joining does for them."""
         heads, cells = client_rows(self)
         return format_table(heads, cells, width=width)
+
+    def column_table(self, width: int | None = None) -> str:
+        """Return as text what is missing, constant or differently coded where in a table; "" where nothing is."""
+        heads, cells = column_rows(self)
+        return format_table(heads, cells, width=width) if cells else ""
 
     def to_frame(self) -> Any:
         """Return `clients` as a pandas DataFrame.

@@ -63,6 +63,7 @@ class Rows:
     columns: tuple[tuple[str, str, str], ...] = ()
     gaps: tuple[tuple[str, str, int, int, str], ...] = ()  # column, client, missing cells, rows, what fills them
     alone: Callable[[np.ndarray], Any] | None = None
+    by_client: tuple[Any, ...] = ()  # of a table: what is missing, constant or differently coded where
     record: Callable[[np.ndarray], Any] | None = None  # of a table: the `Columns` that training rows fill
 
     @property

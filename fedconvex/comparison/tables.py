@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from fedconvex.comparison.decision import beside_base, best_joint, span
 from fedconvex.comparison.intervals import Estimate
 from fedconvex.comparison.verdicts import Outcome
+from fedconvex.tables.looking import HEADS
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["client_rows", "cost_rows", "method_rows", "shown"]
+__all__ = ["client_rows", "column_rows", "cost_rows", "method_rows", "shown"]
 
 
 def shown(x: Any) -> str:
@@ -75,3 +76,10 @@ def client_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
             errors = [Estimate(e.value) for e in errors]
         cells.append([str(name), *counts, mine.base, *map(span, errors), join.outcome.value, stands[k].value])
     return heads, cells
+
+
+def column_rows(found: Comparison) -> tuple[list[str], list[list[Any]]]:
+    """Return the heads and rows of the table of columns by client: what is missing and filled, and what is odd."""
+    filled = {(column, client): how for column, client, _, _, how in found.rows.gaps}
+    heads = [*HEADS[:4], "filled by, over training rows", HEADS[4]]
+    return heads, [[*f[:4], filled.get((f.column, f.client), "–"), f.found or "–"] for f in found.rows.by_client]

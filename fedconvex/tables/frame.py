@@ -176,7 +176,7 @@ class Frame:
 
         Parameters
         ----------
-        data : pandas DataFrame, mapping, array (n, d), scipy.sparse matrix, or Frame
+        data : DataFrame (pandas, polars or whatever narwhals reads), mapping, array (n, d), sparse matrix, or Frame
         names : sequence of d str, optional
             Names of the columns of a matrix; default x1, ..., xd.
         origin : str
@@ -189,8 +189,10 @@ class Frame:
         """
         if isinstance(data, cls):
             return data
-        if hasattr(data, "columns") and hasattr(data, "dtypes"):
+        if hasattr(data, "iloc") and hasattr(data, "dtypes"):
             return _of_pandas(cls, data, origin)
+        if hasattr(data, "columns") and not isinstance(data, Mapping):
+            return _of_other_frame(cls, data, origin)
         if isinstance(data, Mapping) and not sp.issparse(data):  # a matrix by keys is both
             pairs = [(str(name), _column(f"{origin}: column {name!r}", values)) for name, values in data.items()]
             written = {str(name): found for name, v in data.items() if (found := as_written(v)) is not None}
@@ -259,6 +261,34 @@ def _of_pandas(cls: type[Frame], data: Any, origin: str) -> Frame:
     unnamed = [str(name) for name in given] == [str(j) for j in range(len(given))]
     frame = cls(cells, origin, categories=frozenset(categories), unnamed=unnamed, written=written)
     return _checked(frame, len(given))
+
+
+def _of_other_frame(cls: type[Frame], data: Any, origin: str) -> Frame:
+    """Return the columns of a polars or pyarrow table, or of another that narwhals reads."""
+    import narwhals as nw
+
+    try:
+        table = nw.from_native(data, eager_only=True)
+    except TypeError:
+        raise wrong_type(origin, "be a DataFrame of pandas, polars or pyarrow", type(data).__name__) from None
+    cells, written, categories = {}, {}, set()
+    for series in table.iter_columns():
+        name, values = str(series.name), np.array([*series.to_list(), None], dtype=object)[:-1]
+        who = f"{origin}: column {name!r}"
+        gaps = np.array([is_gap(v) for v in values.tolist()])
+        names = as_written(values)
+        if names is not None:
+            written[name] = names
+        if series.dtype in (nw.Categorical, nw.Enum):
+            categories.add(name)
+            cells[name] = texts(values.tolist(), gaps)
+        elif series.dtype in (nw.Date, nw.Datetime):
+            zone_free = [None if gap else np.datetime64(v.replace(tzinfo=None) if hasattr(v, "tzinfo") else v)
+                         for v, gap in zip(values.tolist(), gaps, strict=True)]  # fmt: skip
+            cells[name] = np.array(zone_free, dtype="datetime64[ns]")
+        else:
+            cells[name] = _column(who, values, gaps)
+    return _checked(cls(cells, origin, categories=frozenset(categories), written=written), len(table.columns))
 
 
 def _of_matrix(cls: type[Frame], data: Any, names: Sequence[str] | None, origin: str) -> Frame:
