@@ -27,12 +27,13 @@ from scipy.optimize import brentq
 from scipy.special import chdtri, gammaln, ndtr, stdtr, stdtrit
 
 __all__ = [
-    "UNKNOWN", "Differences", "Estimate", "Losses", "Products", "Repeats", "averaged", "dependence", "mean_of",
+    "UNKNOWN", "Differences", "Estimate", "Losses", "Products", "Repeats", "averaged", "mean_of",
     "mean_product", "spread_of",
 ]  # fmt: skip
 
 _DOUBTS = 20  # rows that what is known from elsewhere counts for
 _NODES = 256  # of the integral over C
+_PAIRS = 2.0  # variance of a mean of differences of rows held out in turn, over that of independent rows, at most
 _FEWEST = 3.0  # degrees of freedom of chi-squared in place of log losses
 
 
@@ -281,38 +282,6 @@ def averaged(found: Sequence[Estimate]) -> Estimate:
     return found[0] if len(found) == 1 else Estimate(*(float(np.mean(v)) for v in zip(*found, strict=True)))
 
 
-def dependence(values: np.ndarray, parts: int) -> float:
-    """Return by how much rows that are held out in turn make the variance of their mean larger than independent ones.
-
-    Row i's number u_i, less its expectation given all other rows, has mean zero given these. Numbers i and j are
-    correlated only through what both rows do to both: of the analysis of variance of u_i over the rows, through terms
-    b_ij that need i and j. If terms of three rows are negligible, sum over pairs E b_ij b_ji <= sum E b_ij^2, which is
-    at most the sum of the variances: the factor is at most 2, and nearly 2 where models differ by the noise that they
-    learned alone (least squares have b_ij = b_ji). A row is in the training set of another, when this is held out, in
-    p = 1 - 1/parts of the repeats, and in the same ones as the other way round: the variance of u_i between repeats
-    is p (1 - p) sum_j E b_ij^2, and what pairs add to the variance of a mean over R repeats is
-    (p^2 + p (1 - p)/R) sum_j E b_ij^2, which is (parts - 1 + 1/R) times that variance.
-
-    Parameters
-    ----------
-    values : array (R, m)
-        Of every repeat and row.
-    parts : int
-        In which rows are divided.
-
-    Returns
-    -------
-    float
-        In [1, 2]; 2 for a single repeat.
-    """
-    R = len(values)
-    if R == 1:
-        return 2.0
-    square = float(values.mean(axis=0).var(ddof=1))
-    pairs = (parts - 1.0 + 1.0 / R) * float(values.var(axis=0, ddof=1).mean())
-    return 1.0 + min(pairs / square, 1.0) if square > 0.0 else 2.0
-
-
 class Repeats(NamedTuple):
     """Numbers of the same rows: of one split, or of repeats in each of which all rows were held out in turn."""
 
@@ -323,14 +292,16 @@ class Repeats(NamedTuple):
         """Return the mean over some rows and all repeats, and its interval.
 
         Errors of one model depend on their own rows above all, and count as independent (Bayle, Bayle, Janson, Mackey,
-        "Cross-validation confidence intervals for test error", NeurIPS 2020); differences have the variance that
-        `dependence` says.
+        "Cross-validation confidence intervals for test error", NeurIPS 2020). Differences u_i have twice the variance.
+        Given all other rows, u_i less its expectation has mean zero, so that u_i and u_j are correlated only through
+        terms b_ij of the analysis of variance of u_i over the rows that need rows i and j. If terms of three rows are
+        negligible, sum E b_ij b_ji is at most sum E b_ij^2, which is at most the sum of the variances; least squares
+        have b_ij = b_ji, and come near it where models differ only by the noise that they learned.
         """
         first = self.each[0]
         if self.parts == 1 or at.size < 2 or isinstance(first, Losses) or (isinstance(first, Products) and first.own):
             return averaged([errors.mean(at, level) for errors in self.each])
-        factor = dependence(np.array([errors.values[at] for errors in self.each]), self.parts)
         if isinstance(first, Products):
-            return averaged([errors.mean(at, level, factor) for errors in self.each])
+            return averaged([errors.mean(at, level, _PAIRS) for errors in self.each])
         values, doubt = (np.mean([getattr(e, n)[at] for e in self.each], axis=0) for n in ("values", "doubt"))
-        return mean_of(values, level, float(doubt.mean()), factor)
+        return mean_of(values, level, float(doubt.mean()), _PAIRS)
