@@ -230,8 +230,9 @@ def usurper(arrays, settings, rounds):
     import os
     import warnings
 
-    from fedconvex.bench import cells, honesty, running
-    from fedconvex.bench.referee import Referee
+    from fedconvex.bench import cells, running
+    from fedconvex.bench import offences as honesty
+    from fedconvex.bench.judging import Referee
     from fedconvex.problems import Problem
 
     def perfect(self, W):

@@ -20,12 +20,12 @@ from fedconvex._archives import Unsafe, arrays_in, json_in, json_of
 from fedconvex._files import npz
 from fedconvex.driver.checkpoint import Checkpoint
 from fedconvex.models import LinearModel
-from fedconvex.papers.kept import keeping, kept
+from fedconvex.papers.finished_parts import keeping, kept
 from fedconvex.problems import QEnsemble, Stump
 from fedconvex.remote import Site
 from fedconvex.remote.sockets import unpacked
 from fedconvex.sweeps import read_sweep
-from fedconvex.sweeps.parts import read_answers
+from fedconvex.sweeps.answers_on_disk import read_answers
 from fedconvex.sweeps.shared_rows import _mapped
 from fedconvex.tables import read_frame, text_lines
 from fedconvex.tables.other_files import read_npz

@@ -13,13 +13,13 @@ import pytest
 from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile, performance_profile, suite
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
+from fedconvex.bench.cases import digest, sparse_federation
 from fedconvex.bench.cells import Rules, _least, _notes, run_cell
-from fedconvex.bench.exports import _tex, latex, notes_table
-from fedconvex.bench.honesty import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
-from fedconvex.bench.limits import OutOfTime, at_most
-from fedconvex.bench.problems import digest, sparse_federation
+from fedconvex.bench.offences import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
 from fedconvex.bench.solvers import arrays_of, made_of, named, of_target
 from fedconvex.bench.suites import data_cases
+from fedconvex.bench.time_limit import OutOfTime, at_most
+from fedconvex.bench.written_tables import _tex, latex, notes_table
 from fedconvex.cli import main
 from fedconvex.federation import Federation
 from tests import bench_solvers

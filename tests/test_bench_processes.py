@@ -20,7 +20,7 @@ from tests.test_sweep_processes import MOST, children, runs, status, wait_until
 RUDE = """
 import os
 import numpy as np
-from fedconvex.bench.referee import Referee
+from fedconvex.bench.judging import Referee
 from tests.bench_solvers import descent
 
 np.seterr(all="raise")
@@ -125,7 +125,7 @@ from tests.test_bench import TINY
 bench([Hung(step_size="auto")], suite=[TINY], against=[], limit=1e6)
 """,
     "aggregate, without rows": """
-from fedconvex.bench.honesty import _asked_alone
+from fedconvex.bench.offences import _asked_alone
 from tests.bench_solvers import Stuck
 _asked_alone(Stuck(), [()])
 """,

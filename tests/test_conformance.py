@@ -19,7 +19,7 @@ from fedconvex.conformance.exams import ORDERS, batch_draws, participants, stand
 from fedconvex.conformance.floats import VECTORS, sent
 from fedconvex.conformance.implementation import Abilities, asked_of
 from fedconvex.conformance.objectives import LOSSES, gradient, minimiser, values_gradients
-from fedconvex.conformance.search import count_outcomes, predict
+from fedconvex.conformance.readings_search import count_outcomes, predict
 
 # ---------------------------------------------------------------- objectives and exams
 

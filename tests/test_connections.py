@@ -22,7 +22,7 @@ from campaigns.sites import Site, replayed
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, run
 from fedconvex.methods import SCAFFOLD
 from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, serve
-from fedconvex.remote.lines import FAILED, HELLO, MESSAGE, Line
+from fedconvex.remote.authenticated_lines import FAILED, HELLO, MESSAGE, Line
 from fedconvex.remote.messages import ASK
 from fedconvex.remote.sockets import unpacked
 

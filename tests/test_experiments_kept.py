@@ -15,8 +15,8 @@ from fedconvex.families.boosting.experiments.runs import Choice
 from fedconvex.papers import Claim, Experiment, Findings, summary
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_fashion import claims as fashion_claims
+from fedconvex.papers.finished_parts import keeping, kept, number_kept
 from fedconvex.papers.intervals import Interval, every
-from fedconvex.papers.kept import keeping, kept, number_kept
 
 
 def test_a_quick_version_decides_only_what_every_version_decides():
@@ -145,7 +145,7 @@ def test_parts_come_back_as_they_were(tmp_path):
 
 CRAFTED = [
     {"class": ["fedconvex._files", "write_file"], "fields": ["PATH", {"array": 0, "number": False}]},
-    {"class": ["fedconvex.papers.kept", "shutil.rmtree"], "fields": ["PATH"]},
+    {"class": ["fedconvex.papers.finished_parts", "shutil.rmtree"], "fields": ["PATH"]},
     {"record": "write_file", "fields": ["PATH", {"array": 0, "number": False}]},
     {"record": ["Choice"], "fields": []},
     {"record": "Choice", "fields": [0.5]},  # of the list, with too few fields

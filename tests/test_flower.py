@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedconvex import FedAvg, Federation, FedProx, Logistic, Problem, run
-from fedconvex.driver.returns import leaves
+from fedconvex.driver.cycles import leaves
 from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, DynamicFedAvg, FedSAM, SecureSums, ServerSGD
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Roster, SiteWarning

@@ -12,7 +12,7 @@ import pytest
 from fedconvex.conformance import FAMILIES, can
 from fedconvex.conformance.exams import standard_exams
 from fedconvex.conformance.implementation import abilities_of, ask, given_to
-from fedconvex.conformance.search import predict
+from fedconvex.conformance.readings_search import predict
 
 PEERS = Path(__file__).parents[1] / "benchmarks" / "peers"
 PACKAGES = {

@@ -145,7 +145,7 @@ def test_memory_of_clients_belongs_to_the_state(tmp_path):
 
 def test_a_checkpoint_without_its_earlier_state_is_refused(tmp_path, monkeypatch):
     problem, path = oscillating(3), tmp_path / "c"
-    from fedconvex.driver.returns import Returns
+    from fedconvex.driver.cycles import Returns
 
     saved = Returns.saved
     monkeypatch.setattr(Returns, "saved", lambda self: {"returns/numbers": saved(self)["returns/numbers"]})

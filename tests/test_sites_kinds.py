@@ -13,7 +13,7 @@ from fedconvex import Federation, Logistic, Squared, run
 from fedconvex.methods import VIRTUAL, FedMultiBoost, FLGame, GradientResponse, IRMGame, IRMv1
 from fedconvex.problems import GameProblem, InvariantProblem
 from fedconvex.remote import Roster, in_process
-from fedconvex.remote.desk import SiteWarning
+from fedconvex.remote.invitations import SiteWarning
 from fedconvex.remote.messages import MEASURE
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fedconvex.cli import main
-from fedconvex.sweeps import parts
+from fedconvex.sweeps import answers_on_disk as parts
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc"), reason="processes are looked up in /proc")
 MOST = 300.0  # seconds that anything here may take on a busy machine

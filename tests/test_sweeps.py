@@ -18,7 +18,8 @@ import scipy.sparse as sp
 
 from fedconvex import FedAvg, Federation, FedSGD, Problem, Squared, run, sweep
 from fedconvex.methods import Decay, FedProx
-from fedconvex.sweeps import best_plot, gap_plot, heat_map, parts, read_sweep, shared_rows, sweeping
+from fedconvex.sweeps import answers_on_disk as parts
+from fedconvex.sweeps import best_plot, gap_plot, heat_map, read_sweep, shared_rows, sweeping
 from fedconvex.sweeps.shared_rows import SharedFederation, shared
 
 BATCHES = FedAvg(step_size=0.1, batch_size=2, participation=2)

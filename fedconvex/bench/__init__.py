@@ -10,8 +10,8 @@ from fedconvex import _lazy
 if TYPE_CHECKING:
     from fedconvex.bench.board import AXES, Board, data_profile, performance_profile
     from fedconvex.bench.campaign import bench
-    from fedconvex.bench.problems import Case
-    from fedconvex.bench.referee import Referee
+    from fedconvex.bench.cases import Case
+    from fedconvex.bench.judging import Referee
     from fedconvex.bench.solvers import Arrays, Solver, named
     from fedconvex.bench.suites import SUITES, suite
 

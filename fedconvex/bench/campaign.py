@@ -24,13 +24,13 @@ from fedconvex._archives import json_in, json_of
 from fedconvex._check import among, bad, function, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
+from fedconvex.bench.cases import Case, digest
 from fedconvex.bench.cells import Rules, out_of_time, run_cell
+from fedconvex.bench.judging import Referee
 from fedconvex.bench.pooled import FITS
-from fedconvex.bench.problems import Case, digest
-from fedconvex.bench.referee import Referee
 from fedconvex.bench.solvers import Solver, built_in, made_of, named, of_target
 from fedconvex.bench.suites import data_cases, suite
-from fedconvex.sweeps.parts import alone_in, carried_out, read_answers
+from fedconvex.sweeps.answers_on_disk import alone_in, carried_out, read_answers
 
 __all__ = ["DEFAULT", "bench", "chosen"]
 

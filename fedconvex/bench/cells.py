@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.bench import honesty
-from fedconvex.bench.limits import OutOfTime, at_most
+from fedconvex.bench import offences as honesty
+from fedconvex.bench.judging import Referee
 from fedconvex.bench.own_process import Failed
 from fedconvex.bench.players import Facts, Inside, Outside, player
-from fedconvex.bench.referee import Referee
 from fedconvex.bench.running import Step, fingerprint
 from fedconvex.bench.solvers import Solver
+from fedconvex.bench.time_limit import OutOfTime, at_most
 
 __all__ = ["FACTORS", "TUNING_ROUNDS", "Rules", "out_of_time", "run_cell"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._archives import json_of
-from fedconvex.bench.limits import OutOfTime
+from fedconvex.bench.time_limit import OutOfTime
 
 __all__ = ["Failed", "OwnProcess", "answer", "main_hidden", "refusal", "refused", "requests"]
 

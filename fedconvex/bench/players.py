@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex._check import bad
 from fedconvex._processes import killed_with
-from fedconvex.bench import honesty
+from fedconvex.bench import offences as honesty
+from fedconvex.bench.cases import Case
 from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
-from fedconvex.bench.problems import Case
 from fedconvex.bench.running import Play, Step, play, warm
 from fedconvex.bench.solvers import Ready, Solver, draws_nothing
 from fedconvex.federation import Federation

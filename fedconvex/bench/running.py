@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, wrong_type
+from fedconvex.bench.cases import Case
 from fedconvex.bench.pooled import rows_of
-from fedconvex.bench.problems import Case
 from fedconvex.bench.solvers import Ready, Solver, arrays_of, passes_per_round
 from fedconvex.draws import key_from_seed
 from fedconvex.driver import defaults

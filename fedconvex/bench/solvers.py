@@ -19,9 +19,9 @@ import numpy as np
 from fedconvex import methods
 from fedconvex._check import bad, flag, text, wrong_type
 from fedconvex.bench import pooled
-from fedconvex.bench.limits import OutOfTime
+from fedconvex.bench.cases import LEARNED, ONE_MODEL, PER_TASK, WORST_DOMAIN
 from fedconvex.bench.own_process import Failed, OwnProcess, answer, refusal
-from fedconvex.bench.problems import LEARNED, ONE_MODEL, PER_TASK, WORST_DOMAIN
+from fedconvex.bench.time_limit import OutOfTime
 from fedconvex.loss_traits import traits
 from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps, usual_step
 from fedconvex.methods.parts.step_sizes import Decay

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import existing, read_place
-from fedconvex.bench.problems import LEARNED, PER_TASK, WORST_DOMAIN, Case, at_place
+from fedconvex.bench.cases import LEARNED, PER_TASK, WORST_DOMAIN, Case, at_place
 
 __all__ = ["SUITES", "data_cases", "suite"]
 

@@ -70,7 +70,7 @@ def _bench(args: argparse.Namespace) -> int:
     import sys
 
     from fedconvex.bench import bench
-    from fedconvex.bench.exports import fairness, notes_table, offence_table, summary_table
+    from fedconvex.bench.written_tables import fairness, notes_table, offence_table, summary_table
     from fedconvex.report.tables import aligned
 
     if args.report:
@@ -120,11 +120,11 @@ def _bench(args: argparse.Namespace) -> int:
 
 def _written(board: Any, args: argparse.Namespace) -> Any:
     """Yield the files as they are written."""
-    from fedconvex.bench.exports import write_files
+    from fedconvex.bench.written_tables import write_files
 
     yield from write_files(board, args.out)
     if args.report:
-        from fedconvex.bench.page import write_page
+        from fedconvex.bench.board_page import write_page
 
         yield write_page(board, args.out)
 

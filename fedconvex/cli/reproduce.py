@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
 
 def _reproduce(args: argparse.Namespace) -> int:
     from fedconvex.papers import EXPERIMENTS, summary, write
-    from fedconvex.papers.kept import number_kept
+    from fedconvex.papers.finished_parts import number_kept
 
     if args.name is None:
         _alone(args)

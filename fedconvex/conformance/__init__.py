@@ -8,6 +8,6 @@ from __future__ import annotations
 from fedconvex.conformance.answer import Conformance
 from fedconvex.conformance.families import FAMILIES
 from fedconvex.conformance.implementation import Abilities, can
-from fedconvex.conformance.referee import conform
+from fedconvex.conformance.recognition import conform
 
 __all__ = ["FAMILIES", "Abilities", "Conformance", "can", "conform"]

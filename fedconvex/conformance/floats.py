@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.conformance.closed_forms import Check
 from fedconvex.conformance.exams import Exam, standard_exams
 from fedconvex.conformance.implementation import Abilities, counted, given_to, unlike
-from fedconvex.conformance.limits import Check
 
 __all__ = ["VECTORS", "sent"]
 

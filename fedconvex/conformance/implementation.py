@@ -16,7 +16,7 @@ from fedconvex._check import bad, real, whole, wrong_type
 from fedconvex.conformance.exams import DEFAULTS, Exam, standard_exams
 from fedconvex.conformance.families import Family
 from fedconvex.conformance.objectives import LOSSES
-from fedconvex.conformance.search import Asked
+from fedconvex.conformance.readings_search import Asked
 
 __all__ = ["Abilities", "abilities_of", "answers", "ask", "can", "counted"]
 

@@ -18,8 +18,8 @@ import fedconvex
 from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import identity, npz, owner_only, regular_or_new
+from fedconvex.driver.cycles import leaves
 from fedconvex.driver.recording import Recorder
-from fedconvex.driver.returns import leaves
 from fedconvex.driver.rounds import Engine
 
 __all__ = ["Checkpoint", "about_problem"]

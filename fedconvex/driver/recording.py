@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedconvex.driver import defaults
+from fedconvex.driver.cycles import Returns
 from fedconvex.driver.result import DivergenceWarning, Result, Status, Trace
-from fedconvex.driver.returns import Returns
 from fedconvex.driver.rounds import Engine
 from fedconvex.kernels import cache
 

@@ -21,8 +21,8 @@ import numpy as np
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg
 from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, ClientDivision, SplitData, load_splits, problems_of
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, every
-from fedconvex.papers.kept import kept
 from fedconvex.papers.repeated import Repeated, draw_curves, higher
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.papers.tuning import tuned_run

@@ -26,8 +26,8 @@ from fedconvex.losses import Softmax
 from fedconvex.methods import FedAvg, FedSGD
 from fedconvex.papers.agnostic_clients.data import L2, SplitData, TrainTest, load_splits
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.images import accuracies
-from fedconvex.papers.kept import kept
 from fedconvex.papers.repeated import Repeated, draw_bars, draw_curves, higher
 from fedconvex.papers.style import blank, panel
 from fedconvex.problems import Problem

@@ -32,8 +32,8 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, every, standard_error
-from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, band, blank, legend, panel
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theorems.dynamic_ball import followed, reach

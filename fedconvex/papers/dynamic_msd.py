@@ -29,8 +29,8 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import every, standard_error
-from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, band, blank, legend, panel
 from fedconvex.problems import MovingTarget, Problem
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined, optimal_step, small_step

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fedconvex._check import bad, whole
 from fedconvex._files import write_file
-from fedconvex.papers.kept import keeping
+from fedconvex.papers.finished_parts import keeping
 from fedconvex.report.plots import save_figure
 
 __all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedconvex.papers.findings import Claim, Progress
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, every, mean_interval
-from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, band
 
 __all__ = ["Repeated", "draw_bars", "draw_curves", "higher", "repeat"]

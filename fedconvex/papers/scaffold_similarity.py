@@ -31,9 +31,9 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.images import accuracies, read_images, scaled
 from fedconvex.papers.intervals import every
-from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.papers.tuning import grid_notes
 from fedconvex.problems import Problem

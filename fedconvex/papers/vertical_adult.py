@@ -25,7 +25,7 @@ from fedconvex.losses import Logistic
 from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent, VerticalNewtonCG
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.kept import kept
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import VerticalProblem
 from fedconvex.vertical_federation import VerticalFederation

@@ -27,7 +27,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import VIRTUAL
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.kept import kept
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import GaussianPosterior, GaussianPosteriorProblem, MultiTaskProblem, Precision
 

@@ -1,7 +1,7 @@
 """Federations of sites: a server that holds no rows, and clients that keep theirs, with a transport of one's own."""
 
 from fedconvex.remote.credentials import TLS, Plain
-from fedconvex.remote.desk import Incident, SiteWarning
+from fedconvex.remote.invitations import Incident, SiteWarning
 from fedconvex.remote.ledger import Limits
 from fedconvex.remote.roster import Roster
 from fedconvex.remote.site import Site

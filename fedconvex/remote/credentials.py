@@ -22,7 +22,7 @@ from typing import Any
 
 from fedconvex._check import bad, flag, instance, whole
 from fedconvex._files import existing
-from fedconvex.remote.lines import HELLO, Keys, Line, nonce
+from fedconvex.remote.authenticated_lines import HELLO, Keys, Line, nonce
 
 __all__ = ["TLS", "Plain"]
 

@@ -14,7 +14,7 @@ from fedconvex._check import bad, function, items, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.federation_input import draw_keys, names_of
 from fedconvex.problems import Measure, ServerProblem
-from fedconvex.remote.desk import Desk, Incident, SiteWarning
+from fedconvex.remote.invitations import Desk, Incident, SiteWarning
 from fedconvex.remote.kinds import kind_of, unknown
 from fedconvex.remote.masks import masked_form, summed
 from fedconvex.remote.messages import MEASURE

@@ -17,7 +17,7 @@ from fedconvex.driver import defaults
 from fedconvex.driver.rounds import Engine, check_problem, chunk_of, floats_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages
-from fedconvex.remote.desk import Desk, SiteWarning, invitation
+from fedconvex.remote.invitations import Desk, SiteWarning, invitation
 from fedconvex.remote.masks import CIRCLE, KEYS, PUBLIC, SiteSums, masked_form, summed
 from fedconvex.remote.messages import ACK, ASK, STATISTIC, Form
 from fedconvex.remote.places import Placed

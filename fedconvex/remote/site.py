@@ -14,7 +14,7 @@ import fedconvex
 from fedconvex._archives import json_of
 from fedconvex._check import bad, function, instance
 from fedconvex.draws import Draws
-from fedconvex.driver.returns import leaves
+from fedconvex.driver.cycles import leaves
 from fedconvex.driver.rounds import chunk_of
 from fedconvex.federation import Federation
 from fedconvex.remote import messages

@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex._archives import arrays_in
 from fedconvex._check import bad
 from fedconvex._files import check_regular_file, npz, write_private
-from fedconvex.driver.returns import leaves
+from fedconvex.driver.cycles import leaves
 
 __all__ = ["SiteFile", "flat", "parted"]
 

@@ -19,8 +19,8 @@ import numpy as np
 from fedconvex._archives import arrays_in
 from fedconvex._check import bad, real, whole, wrong_type
 from fedconvex._files import npz
-from fedconvex.remote.door import Door, address_of
-from fedconvex.remote.lines import ENDED, FAILED, MESSAGE, REPLACED, Line
+from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, Line
+from fedconvex.remote.listener import Door, address_of
 
 __all__ = ["Exchange", "serve"]
 

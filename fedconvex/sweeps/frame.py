@@ -16,7 +16,7 @@ from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import among, bad, text
 from fedconvex._files import check_file, csv_text, npz, read_place, write_file
 from fedconvex.driver import Status
-from fedconvex.sweeps.parts import read_about, read_answers
+from fedconvex.sweeps.answers_on_disk import read_about, read_answers
 
 __all__ = ["STATUSES", "Sweep", "deciles", "frame_of", "pyarrow", "read_sweep"]
 

@@ -22,9 +22,9 @@ from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
 from fedconvex.driver import Status, run
 from fedconvex.driver.checkpoint import about_problem
+from fedconvex.sweeps.answers_on_disk import alone_in, carried_out, check_jobs, opened
 from fedconvex.sweeps.frame import STATUSES, Sweep, frame_of
 from fedconvex.sweeps.grid import Grid, Setting
-from fedconvex.sweeps.parts import alone_in, carried_out, check_jobs, opened
 from fedconvex.sweeps.shared_rows import lightened, shared
 
 __all__ = ["sweep"]

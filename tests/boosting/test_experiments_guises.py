@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 from fedconvex import Federation, run
-from fedconvex.families.boosting.experiments import guises
+from fedconvex.families.boosting.experiments import inverted_digits as guises
 from fedconvex.families.boosting.experiments.data import Sources
 from fedconvex.families.boosting.experiments.runs import ALL, MULTI, PLAIN, QUICK, divide
 from fedconvex.families.boosting.experiments.trees import TreeProblem, boosted, staged, tree_of

@@ -27,7 +27,7 @@ from fedconvex.bench import campaign as bench_campaign
 from fedconvex.bench.cells import Rules
 from fedconvex.datasets import load
 from fedconvex.models import LinearModel
-from fedconvex.papers import kept as parts_kept
+from fedconvex.papers import finished_parts as parts_kept
 from fedconvex.papers.intervals import Interval
 from fedconvex.problems import QEnsemble, Stump
 from fedconvex.remote.site_files import SiteFile

@@ -19,7 +19,7 @@ from test_contract import EVERY, kinds, made
 
 from fedconvex import run
 from fedconvex.driver import checkpoint
-from fedconvex.driver.returns import leaves
+from fedconvex.driver.cycles import leaves
 from fedconvex.models import LinearModel
 from fedconvex.problems import QEnsemble, Stump, Tree
 from tests.campaigns.children import Child, in_a_child

@@ -15,7 +15,7 @@ from test_contract import BOOSTING, EVERY, GAMES, NODES, kinds
 from threadpoolctl import threadpool_limits
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared, run
-from fedconvex.driver.returns import leaves
+from fedconvex.driver.cycles import leaves
 from fedconvex.problems import (
     Covariance,
     Dictionary,

@@ -16,7 +16,7 @@ from test_contract import CONFIGURATIONS, FEDERATED, kinds, made
 from fedconvex import SCAFFOLD, FedAvg, Federation, FedProx, Logistic, Problem, Softmax, Squared, run
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
-from fedconvex.driver.returns import leaves
+from fedconvex.driver.cycles import leaves
 from fedconvex.driver.rounds import Engine
 from fedconvex.methods import (
     AFL,

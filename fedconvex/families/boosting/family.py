@@ -6,7 +6,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     theorems=("theorems.boosting", "theorems.adaboost", "theorems.boosting_margins", "theorems.fedmultiboost"),
-    experiments=("experiments", "experiments.guises"),
+    experiments=("experiments", "experiments.inverted_digits"),
     command="command",
     options=(
         Option(

@@ -24,7 +24,7 @@ from fedconvex.papers.agnostic_fashion.data import load_domains
 from fedconvex.papers.agnostic_fashion.figures import draw_classes, draw_runs
 from fedconvex.papers.agnostic_fashion.runs import FULL, LARGE, QUICK, Comparison, class_runs, compared, possible
 from fedconvex.papers.findings import Experiment, Findings, Progress, progress_part
-from fedconvex.papers.kept import kept
+from fedconvex.papers.finished_parts import kept
 
 __all__ = ["EXPERIMENT"]
 

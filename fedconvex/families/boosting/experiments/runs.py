@@ -21,7 +21,7 @@ from fedconvex.families.boosting.experiments.trees import TreeProblem, boosted, 
 from fedconvex.federation import Federation
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.papers.findings import Progress
-from fedconvex.papers.kept import kept
+from fedconvex.papers.finished_parts import kept
 from fedconvex.problems import Dictionary, EnsembleProblem, Stump, StumpProblem, fit_q
 
 SMOOTHING = 50.0  # chosen here: mu; F_mu is at most log(p)/50 above F

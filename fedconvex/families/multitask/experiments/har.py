@@ -47,8 +47,8 @@ from fedconvex.federation import Federation
 from fedconvex.methods import JointMOCHA, NodeWork
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, mean_interval, standard_error
-from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, DASHED, band, blank, legend, panel
 
 __all__ = ["EXPERIMENT", "TaskModels", "digit_pairs", "load_tasks", "shuffle"]

@@ -28,8 +28,8 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, MiniBatchSDCA, MiniBatchSGD
 from fedconvex.papers.findings import Claim, Progress
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import every
-from fedconvex.papers.kept import kept
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 

@@ -17,8 +17,8 @@ from threading import Condition, Thread
 from typing import Any
 
 from fedconvex._check import bad, wrong_type
+from fedconvex.remote.authenticated_lines import Line
 from fedconvex.remote.credentials import Stranger
-from fedconvex.remote.lines import Line
 
 __all__ = ["Door", "address_of", "resolved"]
 

@@ -20,8 +20,8 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex._processes import killed_with
+from fedconvex.bench.cases import Case
 from fedconvex.bench.own_process import main_hidden
-from fedconvex.bench.problems import Case
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.rounds import Engine
 from fedconvex.federation import Federation

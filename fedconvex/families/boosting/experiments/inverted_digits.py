@@ -91,7 +91,7 @@ def in_guises(images: np.ndarray, y: np.ndarray, rng: np.random.Generator, name:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.families.boosting.experiments.guises import in_guises
+    >>> from fedconvex.families.boosting.experiments.inverted_digits import in_guises
     >>> found = in_guises(np.eye(4).reshape(4, 2, 2), np.array([1.0, 1.0, -1.0, -1.0]), np.random.default_rng(0))
     >>> found.X[[0, 4]].tolist(), found.group.tolist()  # the first image, plain and inverted; rows of the same image
     ([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]], [3, 2, 1, 0, 3, 2, 1, 0, 3, 2, 1, 0])

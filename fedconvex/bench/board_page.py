@@ -8,8 +8,8 @@ from typing import Any
 
 from fedconvex._files import write_file
 from fedconvex.bench.board import AXES, Board
-from fedconvex.bench.exports import cost_table, fairness, notes_table, offence_table, summary_table, wins_table
-from fedconvex.bench.figures import MOST, curve_figure, profile_figure
+from fedconvex.bench.profiles import MOST, curve_figure, profile_figure
+from fedconvex.bench.written_tables import cost_table, fairness, notes_table, offence_table, summary_table, wins_table
 from fedconvex.report.page import check_folder
 
 __all__ = ["page", "write_page"]

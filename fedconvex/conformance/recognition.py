@@ -13,13 +13,13 @@ import numpy as np
 
 from fedconvex._check import bad, real, wrong_type
 from fedconvex.conformance.answer import Conformance, Exclusion, Line
+from fedconvex.conformance.closed_forms import checks
 from fedconvex.conformance.conventions import Reading
 from fedconvex.conformance.exams import ORDERS
 from fedconvex.conformance.families import FAMILIES, Family
 from fedconvex.conformance.floats import sent
 from fedconvex.conformance.implementation import Abilities, abilities_of, answers
-from fedconvex.conformance.limits import checks
-from fedconvex.conformance.search import Asked, Found, count_outcomes, follow, predict, search
+from fedconvex.conformance.readings_search import Asked, Found, count_outcomes, follow, predict, search
 
 __all__ = ["conform"]
 

@@ -37,7 +37,7 @@ def at_most(seconds: float, alone: bool) -> Iterator[None]:
 
     Examples
     --------
-    >>> from fedconvex.bench.limits import OutOfTime, at_most
+    >>> from fedconvex.bench.time_limit import OutOfTime, at_most
     >>> try:
     ...     with at_most(0.01, alone=False):
     ...         while True:

@@ -99,7 +99,7 @@ def kept(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from fedconvex.papers.kept import keeping, kept
+    >>> from fedconvex.papers.finished_parts import keeping, kept
     >>> with tempfile.TemporaryDirectory() as home, keeping(pathlib.Path(home) / "parts", "sums", False, 0, None):
     ...     kept("one", lambda: {"sum": 2}), kept("one", lambda: 1 / 0)  # the second is read
     ({'sum': 2}, {'sum': 2})

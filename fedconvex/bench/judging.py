@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import instance
-from fedconvex.bench.problems import ONE_MODEL, WORST_DOMAIN, Case, Dials
+from fedconvex.bench.cases import ONE_MODEL, WORST_DOMAIN, Case, Dials
 
 __all__ = ["Referee"]
 

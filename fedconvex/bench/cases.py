@@ -240,7 +240,7 @@ def sparse_federation(
 
     Examples
     --------
-    >>> from fedconvex.bench.problems import sparse_federation
+    >>> from fedconvex.bench.cases import sparse_federation
     >>> sparse_federation(n_clients=3, n_features=40, rows_per_client=5)
     Federation(3 clients, 15 rows, 40 features, sparse, 19.17% filled)
     """
@@ -265,7 +265,7 @@ def digest(federation: Federation) -> str:
     Examples
     --------
     >>> from fedconvex import Federation
-    >>> from fedconvex.bench.problems import digest
+    >>> from fedconvex.bench.cases import digest
     >>> digest(Federation.from_clients([([[1.0]], [1.0])]))[:8]
     'cb5df2ca'
     """
