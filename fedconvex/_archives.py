@@ -22,8 +22,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = ["Unsafe", "arrays_in", "json_in", "json_of"]
-
 _ENTRIES = 60_000  # of an archive
 _JSON = 1 << 26  # bytes of a description: Python's lists take up to thirty times as much
 _END, _LOCATOR = b"PK\x05\x06", b"PK\x06\x07"  # of zip files: the end of the directory, and the mark of 64-bit ones

@@ -13,8 +13,6 @@ import numpy as np
 
 from fedconvex._check import printable
 
-__all__ = ["of_ensemble", "of_federation", "of_problem", "of_result", "of_solution", "of_verdict", "table"]
-
 _LONGEST = 300  # characters of an entry
 _LEFT = "text-align:left"
 

@@ -8,8 +8,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Moved", "attach", "homes"]
-
 
 def homes(file: str | Path) -> dict[str, str]:
     """Return the modules of the names that a package's file imports for type checkers."""

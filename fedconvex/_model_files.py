@@ -25,8 +25,6 @@ from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
 from fedconvex.tables.records import described, restored
 
-__all__ = ["Stored", "feature_matrix", "kind_of", "read_model", "write_model"]
-
 _FORMAT = "fedconvex model 3"
 KINDS = {"linear": "LinearModel", "ensemble": "EnsembleModel"}  # and the class that reads them
 # what a saved model says of itself beside the model, and the types that it may have; null where it is not known

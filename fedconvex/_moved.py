@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 
-__all__ = ["moved"]
-
 CORE = {
     "solvers.ball": "solvers.minimax.ball",
     "solvers.expected_losses": "solvers.posteriors.expected_losses",

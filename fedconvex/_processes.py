@@ -9,8 +9,6 @@ import sys
 import threading
 import time
 
-__all__ = ["end_with", "killed_with"]
-
 _WATCH = 0.5  # seconds between looks at whether the parent is still there
 _NAME = "fedconvex: watches the parent process"
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl: the signal that this process gets when the thread that made it ends

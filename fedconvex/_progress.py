@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-__all__ = ["progress_line"]
-
 
 def progress_line(always: bool = False) -> Callable[[float, str], None] | None:
     """Return a function of the share done and what is being done; None where stderr is no terminal, unless always.

@@ -9,8 +9,6 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad, numeric, wrong_type
 
-__all__ = ["read_only_throughout", "rows_given", "sound", "sound_csr"]
-
 _CURE = "build it anew from rows, columns and entries"
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["entropic_step", "log_root", "negative_entropy", "softmax_step"]
-
 MOST = 100  # Newton steps; up to six are usual
 
 

@@ -12,23 +12,6 @@ import scipy.sparse as sp
 from fedconvex._check import bad, finite, items, numeric, raw, vector, wrong_type
 from fedconvex._sparse import read_only_throughout, sound_csr
 
-__all__ = [
-    "as_listed",
-    "client_row_weights",
-    "client_rows",
-    "domains_of",
-    "draw_keys",
-    "encode_domains",
-    "frozen",
-    "matrix",
-    "matrix_shape",
-    "names_of",
-    "owned",
-    "row_pointers",
-    "row_weights",
-    "sealed",
-]
-
 
 def sealed(X: Any) -> Any:
     """Return a matrix of our own making, marked read-only so that it need not be copied again."""

@@ -15,8 +15,6 @@ from fedconvex.loss_traits import traits
 if TYPE_CHECKING:
     from fedconvex.models import LinearModel
 
-__all__ = ["Fitted"]
-
 
 class Fitted:
     """A model ``w`` of the problem ``problem``: mixed into `Result` and `Solution`.

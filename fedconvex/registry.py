@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from fedconvex import _lazy
 from fedconvex.families import declared
 
-__all__ = ["Method", "class_named", "command_of", "losses", "method_names", "methods"]
-
 _ROOT = Path(__file__).parent
 _DECLARED = re.compile(r"^class (\w+)|^    (command|learns|penalised) = (.+)$", re.M)
 

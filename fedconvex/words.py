@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Words", "counted", "steps_in_words", "words_of"]
+__all__ = ["Words"]
 
 
 class Words(NamedTuple):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs_scripts import docs_script
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("*.md", "docs/**/*.md", "benchmarks/*.md", "fedconvex/**/*.md")
 PAGES = sorted(page for pattern in FOLDERS for page in ROOT.glob(pattern))
@@ -21,6 +23,9 @@ FILE = re.compile(r"`((?!fedjax/|data/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
 LINK = re.compile(r"\]\(([^)\s]*[./#][^)\s]*)\)")
 NAME = re.compile(r"`(fedconvex(?:\.\w+)+)(?:\([^`]*\))?`")
 FENCED = re.compile(r"^```.*?^```$", flags=re.M | re.S)
+HANDED_ON = {  # private modules that others are handed names of third ones by
+    *("datasets.loaders", "kernels.cache", "papers.style", "tables.other_files", "tables.reading"),
+}
 pytestmark = [pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="no docs beside the tests"), pytest.mark.anywhere]
 
 
@@ -194,3 +199,21 @@ def test_the_test_of_mentions_can_fail():
     assert not_among(["fedavg-drift", "svrg", "sv"], {"fedavg-*", "svrg"}) == ["sv"]
     assert "FedAvg" in named_in("docs/methods.md")
     assert "afl-toy" in named_in("docs/experiments.md")
+
+
+def test_the_list_of_public_names_is_that_of_the_modules():
+    """What is public changes with this page alone: run ``python docs/api.py`` where it should."""
+    api = docs_script("api")
+    assert api.PAGE.read_text(encoding="utf-8") == api.page()
+    assert {"run", "Problem"} <= {*api.public_names()[""]} and api.is_public("theorems.scaffold")
+    assert not any(api.is_public(inner) for inner in ("solvers.kinked", "cli", "_check", "families.boosting.problem"))
+
+
+def test_private_modules_name_nothing_public():
+    """A list of public names stands where users look: in packages that hand names on, and in public modules."""
+    is_public, listed = docs_script("api").is_public, []
+    for path in sorted((ROOT / "fedconvex").rglob("*.py")):
+        inner = ".".join(path.relative_to(ROOT / "fedconvex").with_suffix("").parts)
+        own = path.name != "__init__.py" and not (is_public(inner) or inner.startswith("families."))
+        listed += [inner] if own and re.search(r"^__all__ = ", path.read_text(encoding="utf-8"), flags=re.M) else []
+    assert set(listed) <= HANDED_ON

@@ -93,7 +93,8 @@ def test_sigterm_is_heard_as_ctrl_c_is(capsys, monkeypatch):
     def add(commands):
         commands.add_parser("end").set_defaults(command=lambda args: signal.raise_signal(signal.SIGTERM) or 0)
 
-    monkeypatch.setattr("fedconvex.cli.COMMANDS", [type("Ends", (), {"add_parser": staticmethod(add)})])
+    monkeypatch.setattr("fedconvex.cli.COMMANDS", {"end": "end"})
+    monkeypatch.setitem(sys.modules, "fedconvex.cli.end", SimpleNamespace(add_parser=add))
     assert main(["end"]) == 143
     assert "fedconvex: ended: nothing was saved" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before

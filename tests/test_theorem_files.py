@@ -8,7 +8,6 @@ import types
 import typing
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,16 +17,9 @@ from fedconvex.families import FAMILIES
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement
 from fedconvex.theory.bound import Bound
+from tests.docs_scripts import DOCS, docs_script
 
-DOCS = Path(__file__).parent.parent / "docs"
 NUMBERS = {int, float, bool, str, np.ndarray, type(None), typing.Any}
-
-
-def docs_script(name):
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def is_number(kind):

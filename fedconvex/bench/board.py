@@ -13,8 +13,6 @@ import numpy as np
 from fedconvex._check import among, bad, numeric
 from fedconvex.bench.cells import Rules
 
-__all__ = ["AXES", "Board", "Cell", "Spread", "data_profile", "performance_profile"]
-
 AXES = ("rounds", "floats", "passes", "seconds")
 
 

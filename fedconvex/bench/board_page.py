@@ -12,8 +12,6 @@ from fedconvex.bench.profiles import MOST, curve_figure, profile_figure
 from fedconvex.bench.written_tables import cost_table, fairness, notes_table, offence_table, summary_table, wins_table
 from fedconvex.report.page import check_folder
 
-__all__ = ["page", "write_page"]
-
 
 def write_page(board: Board, folder: str | os.PathLike[str]) -> Path:
     """Write the page as index.html into a folder, whole or not at all; return the file."""

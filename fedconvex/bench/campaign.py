@@ -32,8 +32,6 @@ from fedconvex.bench.solvers import Solver, built_in, made_of, named, of_target
 from fedconvex.bench.suites import data_cases, suite
 from fedconvex.sweeps.answers_on_disk import alone_in, carried_out, read_answers
 
-__all__ = ["DEFAULT", "bench", "chosen"]
-
 DEFAULT = (
     "fedsgd",
     "fedavg",

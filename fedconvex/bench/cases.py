@@ -36,8 +36,6 @@ from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
 from fedconvex.tables.other_files import plain_numbers, read_arrays
 
-__all__ = ["AIMS", "Case", "Dials", "digest", "sparse_federation"]
-
 ONE_MODEL, WORST_DOMAIN, PER_TASK = "one model", "worst domain", "model per task"
 LEARNED = "learned relationship"
 AIMS = (ONE_MODEL, WORST_DOMAIN, PER_TASK, LEARNED)

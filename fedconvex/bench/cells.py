@@ -18,8 +18,6 @@ from fedconvex.bench.running import Step, fingerprint
 from fedconvex.bench.solvers import Solver
 from fedconvex.bench.time_limit import OutOfTime, at_most
 
-__all__ = ["FACTORS", "TUNING_ROUNDS", "Rules", "out_of_time", "run_cell"]
-
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # times the step size of theory, that a tuned solver tries
 TUNING_ROUNDS = 30  # each
 _CURVE = 80  # points that are kept of a curve

@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex._check import instance
 from fedconvex.bench.cases import ONE_MODEL, WORST_DOMAIN, Case, Dials
 
-__all__ = ["Referee"]
-
 _SLACK = 1e-10  # times 1 + |F*| + |F(w)|: how far a claim may fall short before it counts as a lie
 
 

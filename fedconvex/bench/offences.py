@@ -26,8 +26,6 @@ from fedconvex.draws import key_from_seed
 from fedconvex.driver.rounds import Engine
 from fedconvex.federation import Federation
 
-__all__ = ["COUNTS", "LIES", "NOT_ZERO", "READS_OTHERS", "READS_ROWS", "UNCOUNTED", "UNSTEADY", "copied", "offences"]
-
 LIES = "lies about its gap"
 UNSTEADY = "is not deterministic where it says it is"
 READS_ROWS = "reads rows at the server"

@@ -20,8 +20,6 @@ import numpy as np
 from fedconvex._archives import json_of
 from fedconvex.bench.time_limit import OutOfTime
 
-__all__ = ["Failed", "OwnProcess", "answer", "main_hidden", "refusal", "refused", "requests"]
-
 _REFUSALS = {"ValueError": ValueError, "TypeError": TypeError, "ImportError": ImportError}
 _LONGEST = 1e8  # seconds; a poll takes no arbitrary number
 _LARGEST = 1 << 28  # bytes of a message: what is longer ends the connection

@@ -25,8 +25,6 @@ from fedconvex.bench.running import Play, Step, play, warm
 from fedconvex.bench.solvers import Ready, Solver, draws_nothing
 from fedconvex.federation import Federation
 
-__all__ = ["Facts", "Inside", "Outside", "player"]
-
 _TOGETHER = 64  # models, at most, that a process sends at one request
 
 

@@ -16,9 +16,6 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad
 
-__all__ = ["FITS", "Fit", "rows_of"]
-
-
 _LEVELS = tuple(2**k for k in range(13))
 
 

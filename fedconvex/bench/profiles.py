@@ -11,8 +11,6 @@ import numpy as np
 from fedconvex.bench.board import AXES, Board, Cell, data_profile, performance_profile
 from fedconvex.report.drawings import COLOURS, as_svg, log_axis
 
-__all__ = ["MOST", "curve_figure", "drawn_solvers", "profile_figure"]
-
 MOST = 8  # solvers in a figure
 _LOOKS = [("measured", "o", "-"), ("bound", "s", "--"), ("worst", "^", ":"), ("fourth", "D", "-."),
           ("measured", "v", ":"), ("bound", "P", "-."), ("worst", "X", "--"), ("fourth", "*", "-")]  # fmt: skip

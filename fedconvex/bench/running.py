@@ -21,8 +21,6 @@ from fedconvex.driver.rounds import Engine
 from fedconvex.federation import Federation
 from fedconvex.kernels import cache
 
-__all__ = ["Clock", "Play", "Step", "fingerprint", "play"]
-
 WARM = 2  # rounds before the clock starts: what is compiled or imported is compiled and imported then
 
 

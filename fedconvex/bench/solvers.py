@@ -27,9 +27,6 @@ from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps, usua
 from fedconvex.methods.parts.step_sizes import Decay
 from fedconvex.traits import traits_of
 
-__all__ = ["Arrays", "Ready", "Solver", "built_in", "named", "passes_per_round"]
-
-
 IMPORT_SECONDS = 300.0  # that importing somebody's module may take
 
 

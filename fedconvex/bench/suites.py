@@ -14,8 +14,6 @@ from fedconvex._check import bad, wrong_type
 from fedconvex._files import existing, read_place
 from fedconvex.bench.cases import LEARNED, PER_TASK, WORST_DOMAIN, Case, at_place
 
-__all__ = ["SUITES", "data_cases", "suite"]
-
 
 def _linear(K: int, d: int, rows: int, condition: float, zeta: float, noise: float = 0.5) -> Case:
     """Return least squares with both dials set: zeta_star exactly, and the condition of the common covariance."""

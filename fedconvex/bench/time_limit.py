@@ -9,8 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["GRACE", "OutOfTime", "at_most"]
-
 GRACE = 2.0  # seconds after the alarm, in which a solver may hear it before its process is ended
 _AGAIN = 1.0  # seconds, after which an alarm that was caught rings once more
 _LONGEST = 1e8  # three years: clocks of systems take no arbitrary number of seconds

@@ -14,18 +14,6 @@ from typing import Any
 from fedconvex._files import check_folder, csv_text, write_file
 from fedconvex.bench.board import AXES, Board, Spread
 
-__all__ = [
-    "cost_table",
-    "fairness",
-    "latex",
-    "notes_table",
-    "offence_table",
-    "results",
-    "summary_table",
-    "wins_table",
-    "write_files",
-]
-
 
 def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
     """Return headers and rows: one for each problem, solver, seed and target.

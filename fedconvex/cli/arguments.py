@@ -11,24 +11,6 @@ from fedconvex._check import bad, nearest, real, whole
 from fedconvex.cli.parser import Refused
 from fedconvex.registry import losses, method_names
 
-__all__ = [
-    "PARTITIONS",
-    "add_columns",
-    "add_data",
-    "add_owners",
-    "add_problem",
-    "add_reading",
-    "by_owners",
-    "check_owners",
-    "choice",
-    "count",
-    "loss_name",
-    "number",
-    "participation",
-    "partition",
-    "separator",
-]
-
 # What means nothing with --on.
 REFUSED = ("client", "clients", "partition", "domain", "weight", "weights", "penalty", "preprocessing")
 PARTITIONS = {"iid": None, "dirichlet": 0.5, "shards": 2, "similarity": 20.0}  # and their default parameters

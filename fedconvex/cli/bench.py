@@ -11,8 +11,6 @@ from fedconvex.cli.arguments import count, number
 from fedconvex.cli.output import fill, fits, say, writing
 from fedconvex.cli.parser import FAILED, OK, Refused, stopped
 
-__all__ = ["add_parser"]
-
 
 def add_parser(commands: Any) -> None:
     """Add the command."""

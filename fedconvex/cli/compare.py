@@ -21,8 +21,6 @@ from fedconvex.comparison import models
 if TYPE_CHECKING:
     from fedconvex.comparison import Comparison
 
-__all__ = ["add_parser"]
-
 _OF_CLIENTS = (  # what means nothing for owners of columns
     "client", "clients", "partition", "domain", "methods", "test_size", "local_steps", "rounds", "gap", "min_rows",
     "report", "splits", "save",

@@ -14,8 +14,6 @@ from fedconvex.cli.arguments import number
 from fedconvex.cli.output import fill, say, writing
 from fedconvex.cli.parser import FAILED, OK
 
-__all__ = ["add_parser"]
-
 
 def add_parser(commands: Any) -> None:
     """Add the command."""

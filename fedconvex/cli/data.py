@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from fedconvex.problems import Problem
     from fedconvex.tables import Columns, Frame
 
-__all__ = [
-    "AFFORDABLE", "Data", "Raw", "affordable", "entries", "listed", "loss_of", "prepare", "raw", "reading",
-    "target_loss", "wishes",
-]  # fmt: skip
-
 DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
 AFFORDABLE = 2e11  # operations spent on constants and on the clients' own models
 

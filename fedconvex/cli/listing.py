@@ -13,8 +13,6 @@ from fedconvex.cli.output import fill
 from fedconvex.cli.parser import OK
 from fedconvex.registry import losses, methods
 
-__all__ = ["add_parser"]
-
 
 def add_parser(commands: Any) -> None:
     """Add the command."""

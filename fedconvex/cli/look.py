@@ -11,8 +11,6 @@ from fedconvex.cli.arguments import add_reading
 from fedconvex.cli.output import fill, fits, say
 from fedconvex.cli.parser import OK
 
-__all__ = ["add_parser"]
-
 
 def add_parser(commands: Any) -> None:
     """Add the command."""

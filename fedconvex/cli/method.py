@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from fedconvex.federation import Federation
     from fedconvex.problems import Problem
 
-__all__ = ["check_settings", "in_batches", "method_of", "own_model", "sampled", "several_steps", "step_size_of"]
-
 # Told in sentences; of all others the settings are listed.
 _TOLD = ("fedavg", "fedsgd", "scaffold", "gd", "sgd", "proximal-fedsgd", "fedmid", "feddualavg", "fista")
 

@@ -15,18 +15,6 @@ from fedconvex.registry import class_named, methods
 if TYPE_CHECKING:
     from fedconvex.problems import Problem
 
-__all__ = [
-    "check_named",
-    "first_settings",
-    "method_name",
-    "named_method",
-    "named_settings",
-    "read_value",
-    "setting",
-    "with_settings",
-    "worded",
-]
-
 _WORDS = {"true": True, "false": False, "none": None}
 _OPTIONS = ("local_steps", "epochs", "batch_size", "participation", "step_size")  # settings with an option of their own
 

@@ -6,8 +6,6 @@ import argparse
 import shlex
 from typing import Any
 
-__all__ = ["next_command"]
-
 _ONE = ("target", "client", "domain", "clients", "loss", "impute", "sep", "decimal", "encoding")
 _SEVERAL = ("features", "drop", "keep", "as_category", "missing")
 _METHODS = {  # of every kind of models, what reaches its optimum

@@ -12,8 +12,6 @@ from typing import Any
 
 from fedconvex._check import printable
 
-__all__ = ["fill", "fits", "say", "width", "writing"]
-
 NARROWEST, WIDEST = 40, 140  # columns; text is not easier to read on wider terminals
 
 

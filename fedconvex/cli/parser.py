@@ -6,21 +6,6 @@ import argparse
 import re
 from typing import Any, NoReturn
 
-__all__ = [
-    "CRASHED",
-    "DIVERGED",
-    "ENDED",
-    "FAILED",
-    "INCONCLUSIVE",
-    "INTERRUPTED",
-    "OK",
-    "USER",
-    "Parser",
-    "Refused",
-    "Terminated",
-    "stopped",
-]
-
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143
 
 

@@ -11,8 +11,6 @@ from fedconvex.cli.arguments import number
 from fedconvex.cli.parser import Refused
 from fedconvex.registry import methods as registered
 
-__all__ = ["penalty", "proximal_method", "with_penalties"]
-
 FORMS = {
     "l1": "l1:STRENGTH",
     "elastic-net": "elastic-net:STRENGTH[:L1_RATIO]",

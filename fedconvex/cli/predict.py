@@ -19,8 +19,6 @@ from fedconvex.cli.parser import OK
 if TYPE_CHECKING:
     from fedconvex.tables import Frame
 
-__all__ = ["add_parser"]
-
 NOBODY = "(no client)"
 
 

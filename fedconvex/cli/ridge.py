@@ -10,8 +10,6 @@ from fedconvex._check import bad
 from fedconvex.cli.data import raw
 from fedconvex.registry import methods
 
-__all__ = ["choose"]
-
 FOLDS = 5
 _KINDS = {"afl": "afl", "optimistic-afl": "afl", "mocha": "mocha", "jointmocha": "mocha",
           "mean-regularised": "mean-regularised"}  # fmt: skip

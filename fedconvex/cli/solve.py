@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-__all__ = ["add_method", "add_parser"]
-
 MOST_ALONE = 100  # clients whose own models are compared
 
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-__all__ = [
-    "About", "Solved", "aim_of", "certificate", "facts", "formula_of", "intercept_words", "listed_coefficients",
-    "measured_clients", "plain", "summary", "value_words",
-]  # fmt: skip
-
 SHOWN_CLIENTS, SHOWN_COLUMNS = 20, 40
 
 

@@ -26,8 +26,6 @@ from fedconvex.registry import method_names
 if TYPE_CHECKING:
     from fedconvex.sweeps import Sweep
 
-__all__ = ["add_parser"]
-
 SUFFIXES = (".parquet", ".npz", ".csv")
 SHOWN = 40  # settings in the table
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fedconvex.theorems.parts.theorem import Check
     from fedconvex.verify import Instance
 
-__all__ = ["add_parser"]
-
 
 def add_parser(commands: Any) -> None:
     """Add the command."""

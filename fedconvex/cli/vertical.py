@@ -21,8 +21,6 @@ from fedconvex.cli.summary import About, Solved, formula_of, listed_coefficients
 from fedconvex.loss_traits import traits
 from fedconvex.registry import class_named
 
-__all__ = ["Owners", "compared", "owners_of", "read_owners", "solved"]
-
 
 class Owners(NamedTuple):
     """Joined tables whose columns have roles, nothing fitted yet."""

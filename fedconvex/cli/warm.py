@@ -19,8 +19,6 @@ from fedconvex.cli.output import say
 from fedconvex.cli.parser import OK, USER, Parser, Refused
 from fedconvex.registry import losses, methods
 
-__all__ = ["add_parser"]
-
 WAYS = (  # of working at a client: full steps, batches, single rows; methods that know one way only refuse the others
     (),
     ("--local-steps", "2", "--batch-size", "5"),

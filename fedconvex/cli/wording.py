@@ -7,8 +7,6 @@ from typing import Any
 
 from fedconvex.registry import methods
 
-__all__ = ["spoken"]
-
 _OPTIONS = ("step_size", "local_steps", "epochs", "batch_size", "participation")
 _RUN = ("rounds", "tol", "checkpoint", "threads", "seed")
 _ROLES = {"sample_weight": "--weight", "domain": "--domain", "domain_labels": "--domain", "labels": "--client"}

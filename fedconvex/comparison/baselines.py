@@ -15,8 +15,6 @@ from fedconvex.losses import Exponential
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import StumpProblem, fit_q
 
-__all__ = ["Boosted", "base_rates", "boosted"]
-
 STUMPS, SMOOTHING = 100, 50.0
 
 

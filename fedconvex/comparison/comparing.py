@@ -26,8 +26,6 @@ from fedconvex.comparison.verdicts import joining, worst_of
 from fedconvex.loss_traits import traits
 from fedconvex.solvers.solution import DIRECT_SIZE
 
-__all__ = ["Settings", "checked_settings", "compare", "compare_rows"]
-
 FILLED = (
     "Alone, a client's missing cells are filled from its own training rows; in joint models, from those of all clients."
 )

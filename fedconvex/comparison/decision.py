@@ -18,8 +18,6 @@ from fedconvex.registry import methods
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["beside_base", "best_joint", "chosen", "decision", "kind_of", "listed", "span", "times"]
-
 PHRASES = {
     "pooled": "one model for all clients",
     "afl": "one model that is fair to the worst",

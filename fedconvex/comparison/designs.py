@@ -10,8 +10,6 @@ import scipy.sparse as sp
 from fedconvex.comparison.rows import Rows
 from fedconvex.federation import Federation
 
-__all__ = ["Design", "Models", "Scaling", "design", "whole_classes"]
-
 
 class Models(NamedTuple):
     """Linear models in the units of the features: one for all, or one per client."""

@@ -15,8 +15,6 @@ from fedconvex.report.fairness import wilson_interval
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison
 
-__all__ = ["MOST_CLIENTS", "calibration_figure", "clients_figure", "costs_figure", "errors_figure", "tuning_figure"]
-
 MOST_CLIENTS = 40
 _LOOKS = {  # shape and colour, so that neither is needed to tell them apart
     Outcome.GAINS: ("measured", "o", "full"),

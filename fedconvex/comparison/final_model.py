@@ -14,8 +14,6 @@ from fedconvex.models import LinearModel
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison
 
-__all__ = ["final_model"]
-
 
 def final_model(found: Comparison) -> LinearModel:
     """Return the kind of models that a comparison chose, solved for and certified on all rows."""

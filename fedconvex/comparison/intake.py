@@ -18,8 +18,6 @@ from fedconvex.losses import Squared
 from fedconvex.tables import Columns, Frame, read_table
 from fedconvex.tables.looking import feature_findings
 
-__all__ = ["intake", "rows_of_table"]
-
 
 def intake(data: Any, target: Any, client: Any, domain: Any, loss: Any, **reading: Any) -> Rows:
     """Return the rows of a federation, a frame or a file.

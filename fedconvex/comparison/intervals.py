@@ -26,11 +26,6 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri, gammaln, ndtr, stdtr, stdtrit
 
-__all__ = [
-    "UNKNOWN", "Differences", "Estimate", "Losses", "Products", "Repeats", "averaged", "mean_of",
-    "mean_product", "spread_of",
-]  # fmt: skip
-
 _DOUBTS = 20  # rows that what is known from elsewhere counts for
 _NODES = 256  # of the integral over C
 _PAIRS = 2.0  # variance of a mean of differences of rows held out in turn, over that of independent rows, at most

@@ -25,8 +25,6 @@ from fedconvex.families.multitask.relations import Relation
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem
 
-__all__ = ["KINDS", "Alone", "Fit", "Rounds", "Tasks", "Training", "learned", "near_mean"]
-
 
 @dataclass(frozen=True, eq=False)
 class Training:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT", "LOSSES", "METHODS"]
-
 METHODS = {  # what each computes, in the order of tables; the first stands for no model at all
     "base rate": "every client's own share of each class, or mean, without features",
     "pooled": "one model, the optimum over all rows: what the next four aim at",

@@ -20,8 +20,6 @@ from scipy.linalg import cho_factor, cho_solve
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 
-__all__ = ["near_mean_path"]
-
 _STEPS = 200
 
 

@@ -17,8 +17,6 @@ from fedconvex.losses import Logistic, Softmax, Squared
 from fedconvex.problems import Problem
 from fedconvex.vertical_federation import VerticalFederation, owners_rows, owners_widths, planned_join
 
-__all__ = ["OwnersComparison", "WithoutOwner", "compare_owners"]
-
 
 class Interval(NamedTuple):
     """A number that lies between two others."""

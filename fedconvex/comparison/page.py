@@ -16,8 +16,6 @@ from fedconvex.report.page import check_folder
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison
 
-__all__ = ["page", "write_page"]
-
 
 def write_page(found: Comparison, folder: str | os.PathLike[str]) -> Path:
     """Write the page as index.html into a folder, whole or not at all; return the file."""

@@ -18,8 +18,6 @@ from fedconvex.solvers.solution import DIRECT_SIZE
 if TYPE_CHECKING:
     from fedconvex.comparison.comparing import Settings
 
-__all__ = ["Pass", "Work", "fitted_to"]
-
 _EFFORT = {"pooled": 3.0, "alone": 3.0, "afl": 5.0, "mocha": 6.0, "mean-regularised": 4.0}
 _EFFORT |= dict.fromkeys(OWN_L2, 2.0)  # of tuning; a run counts 1
 

@@ -22,8 +22,6 @@ from fedconvex.solvers.choice import minimise
 from fedconvex.solvers.minimax.agnostic import saddle_point
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["ACCURACY", "descend", "shared_path", "task_path", "worst_path"]
-
 ACCURACY = 1e-9
 PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
 _STEPS, _LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from fedconvex.comparison.tuning import Tuned
     from fedconvex.models import LinearModel
 
-__all__ = ["Comparison", "Scored"]
-
 
 class Scored(NamedTuple):
     """A method, measured on held-out rows."""

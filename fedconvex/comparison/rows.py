@@ -19,8 +19,6 @@ from fedconvex.federation_input import draw_keys
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Logistic, Softmax, Squared
 
-__all__ = ["MOST_CLASSES", "Rows", "checked", "classes_of", "labelled", "rows_of"]
-
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
 
 

@@ -16,8 +16,6 @@ from fedconvex.methods.parts.automatic_steps import saddle_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model
 
-__all__ = ["OWN_L2", "RUNS", "Cost", "carry_out", "shortened"]
-
 FLOAT = 8  # bytes
 _EXACT = 1e11  # operations spent on eigenvalues of X'X
 MOST, STILL = 40, 5  # rounds of a run in cross-validation; rounds that must change something

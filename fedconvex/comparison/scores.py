@@ -17,17 +17,6 @@ from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.report.fairness import wilson_interval
 
-__all__ = [
-    "Measures",
-    "auc_of",
-    "calibration_bins",
-    "errors_of",
-    "label_variance",
-    "mean_measures",
-    "measures",
-    "row_losses_of",
-]
-
 BINS = 10
 
 

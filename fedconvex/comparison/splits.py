@@ -16,18 +16,6 @@ import numpy as np
 from fedconvex._check import bad, whole
 from fedconvex.comparison.rows import Rows
 
-__all__ = [
-    "FEWEST_HELD",
-    "FEWEST_KEPT",
-    "Split",
-    "affordable",
-    "checked_splits",
-    "fold_of",
-    "held_out",
-    "parts_in",
-    "splits_of",
-]
-
 FEWEST_HELD, FEWEST_KEPT = 2, 2  # rows of a client; a client with fewer than both together is trained on whole
 _HELD, _FOLDS, _PARTS = 0, 1, 2  # purposes of draws
 _TWICE, _ONCE = 5e5, 2e6  # rows times parameters times clients up to which all rows are held out so often by default

@@ -13,8 +13,6 @@ from fedconvex.tables.looking import HEADS
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
-__all__ = ["client_rows", "column_rows", "cost_rows", "method_rows", "shown"]
-
 
 def shown(x: Any) -> str:
     """Return a cell as text."""

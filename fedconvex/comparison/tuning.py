@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex.comparison.kinds import Alone, Training
 from fedconvex.comparison.scores import row_losses_of
 
-__all__ = ["L2S", "Folds", "Tuned", "tune"]
-
 L2S = tuple(10.0 ** (-0.5 * i) for i in range(13))  # 1, 0.316, ..., 1e-6: decreasing
 
 

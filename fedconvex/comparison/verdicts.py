@@ -11,8 +11,6 @@ import numpy as np
 
 from fedconvex.comparison.intervals import Estimate
 
-__all__ = ["Joining", "Outcome", "Standing", "joining", "standings", "worst_of"]
-
 
 class Outcome(enum.Enum):
     """What a model does for a client, compared with the client's own; the value is how it reads."""

@@ -16,8 +16,6 @@ from fedconvex.conformance import averaging
 from fedconvex.conformance.exams import Exam
 from fedconvex.conformance.objectives import rows_loss, values_gradients
 
-__all__ = ["first", "move", "move_afl", "project", "reply", "reply_afl"]
-
 State = dict[str, Any]
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Conformance", "Exclusion", "Line"]
-
 
 class Line(NamedTuple):
     """What a convention was found to be."""

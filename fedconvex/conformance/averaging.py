@@ -16,8 +16,6 @@ import numpy as np
 from fedconvex.conformance.exams import Exam
 from fedconvex.conformance.objectives import gradient, minimiser, values_gradients
 
-__all__ = ["average", "first", "move", "reply", "shares", "step_size"]
-
 State = dict[str, Any]
 
 

@@ -17,8 +17,6 @@ from fedconvex.conformance.averaging import shares
 from fedconvex.conformance.exams import Exam, standard_exams
 from fedconvex.conformance.implementation import Abilities, ask, given_to, unlike
 
-__all__ = ["Check", "checks", "round_map"]
-
 ROUNDS = 300
 
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from fedconvex.conformance.exams import Exam
 
-__all__ = ["BASE", "LOCAL", "PARTIAL", "Convention", "Reading", "Value", "always", "expand", "only", "pick"]
-
 Reading = dict[str, str]
 
 

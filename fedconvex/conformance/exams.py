@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["DEFAULTS", "ORDERS", "Exam", "batch_draws", "federation", "participants", "standard_exams"]
-
 ORDERS = 720  # draws of batches in a round that are enumerated, at most
 
 DEFAULTS = {  # every hyper-parameter that an exam may give; what an algorithm does not know it leaves alone

@@ -9,8 +9,6 @@ from fedconvex.conformance import agnostic, averaging, feddyn
 from fedconvex.conformance.conventions import BASE, LOCAL, PARTIAL, Convention, Value, always, only, pick
 from fedconvex.conformance.exams import Exam
 
-__all__ = ["FAMILIES", "Family"]
-
 
 class Family(NamedTuple):
     """What an implementation may be: conventions, and the reference that a reading of them is.

@@ -13,8 +13,6 @@ from fedconvex.conformance import averaging
 from fedconvex.conformance.conventions import BASE, Value, always, only, pick
 from fedconvex.conformance.exams import Exam
 
-__all__ = ["DYNAMIC", "UNIFORM", "first", "move", "reply"]
-
 State = dict[str, Any]
 
 

@@ -15,8 +15,6 @@ from fedconvex.conformance.closed_forms import Check
 from fedconvex.conformance.exams import Exam, standard_exams
 from fedconvex.conformance.implementation import Abilities, counted, given_to, unlike
 
-__all__ = ["VECTORS", "sent"]
-
 VECTORS: Mapping[str, tuple[int, int]] = {  # to a client and back, as published
     "fedavg": (1, 1),
     "fedsgd": (1, 1),

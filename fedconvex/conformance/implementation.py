@@ -18,8 +18,6 @@ from fedconvex.conformance.families import Family
 from fedconvex.conformance.objectives import LOSSES
 from fedconvex.conformance.readings_search import Asked
 
-__all__ = ["Abilities", "abilities_of", "answers", "ask", "can", "counted"]
-
 PARTIAL, BATCHES = ("partial",), ("epochs", "steps")
 
 

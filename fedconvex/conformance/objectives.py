@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LOSSES", "gradient", "minimiser", "rows_loss", "values_gradients"]
-
 LOSSES = ("squared", "logistic", "multinomial")
 
 

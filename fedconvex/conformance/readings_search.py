@@ -19,8 +19,6 @@ from fedconvex.conformance.conventions import Reading, expand
 from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, participants
 from fedconvex.conformance.families import Family
 
-__all__ = ["Asked", "Followed", "Found", "follow", "outcomes", "predict", "search"]
-
 BRANCHES = 8  # histories of one reading that give the same models and are followed at once, at most
 COINCIDENCE = 1e-3  # a reading of which the draws seen are less likely than this, beside another's, is left behind
 READINGS = 40_000  # tried in one exam, at most

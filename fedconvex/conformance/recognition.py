@@ -21,8 +21,6 @@ from fedconvex.conformance.floats import sent
 from fedconvex.conformance.implementation import Abilities, abilities_of, answers
 from fedconvex.conformance.readings_search import Asked, Found, count_outcomes, follow, predict, search
 
-__all__ = ["conform"]
-
 FLOAT64, FLOAT32 = 1e-9, 3e-5
 
 

@@ -27,8 +27,6 @@ from fedconvex.solvers.minimax.ball import largest_on_ball
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["problem_constants"]
-
 GROUPED = 100_000  # entries up to which equal rows are looked for: sorting them costs more than a pass
 
 

@@ -27,23 +27,6 @@ from fedconvex._check import bad
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 
-__all__ = [
-    "DefaultStep",
-    "Schedule",
-    "Smoothness",
-    "batch_step",
-    "control_step",
-    "decaying_step",
-    "descent_step",
-    "expected_smoothness",
-    "invariant_step",
-    "kink_step",
-    "local_step",
-    "reduction_step",
-    "smoothness_of",
-    "top_eigenvalue_bound",
-]
-
 
 class Schedule(NamedTuple):
     """Step eta_t = scale/(shift + t) for step t = 0, 1, ...; ``Decay(*schedule)`` runs it."""

@@ -16,20 +16,6 @@ import numpy as np
 
 from fedconvex._check import bad, flag, numeric
 
-__all__ = [
-    "AT_CENTRE",
-    "BOUND",
-    "BOUND_ON_BALL",
-    "EXACT",
-    "EXACT_ON_BALL",
-    "INFINITE",
-    "MEASURED",
-    "NO_MINIMISER",
-    "UNKNOWN",
-    "Constants",
-    "noise_factor",
-]
-
 EXACT = "exact"
 EXACT_ON_BALL = "exact on a ball"
 BOUND = "rigorous bound"

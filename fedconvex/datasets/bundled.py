@@ -9,8 +9,6 @@ import numpy as np
 from fedconvex._check import among, flag
 from fedconvex.datasets.table import Table, checked, coded, encoded
 
-__all__ = ["BUNDLED", "Bundled", "fetch_adult", "fetch_mnist", "load_bundled"]
-
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 
 

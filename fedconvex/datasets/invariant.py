@@ -13,8 +13,6 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, real, vector, whole
 from fedconvex.federation import Federation
 
-__all__ = ["chain_federation", "chain_moments", "coloured_federation", "federation_of_moments"]
-
 
 def federation_of_moments(S: Any, b: Any, c: Any) -> Federation:
     """Return d + 1 rows per environment, a client each, whose second moments are the given ones.

@@ -12,8 +12,6 @@ import numpy as np
 
 from fedconvex._check import bad, raw, real, whole, wrong_type
 
-__all__ = ["partition_dirichlet", "partition_iid", "partition_shards", "partition_similarity"]
-
 
 def partition_iid(n_rows: int, n_clients: int, seed: int = 0, *, size_skew: float = 0.0) -> np.ndarray:
     """Deal rows to clients at random, in sizes equal up to one row, or proportional to log-normal weights.

@@ -39,8 +39,6 @@ import scipy.sparse as sp
 from fedconvex._check import bad, flag, real, whole, wrong_type
 from fedconvex.federation import Federation
 
-__all__ = ["Sharing", "share"]
-
 
 class Sharing(NamedTuple):
     """What `share` returns."""

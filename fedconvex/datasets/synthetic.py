@@ -40,15 +40,6 @@ from fedconvex._check import bad, flag, real, whole
 from fedconvex.datasets.partition import lognormal_sizes
 from fedconvex.federation import Federation
 
-__all__ = [
-    "FedProxSynthetic",
-    "LinearFederation",
-    "LogisticFederation",
-    "fedprox_synthetic",
-    "linear_federation",
-    "logistic_federation",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class LinearFederation:

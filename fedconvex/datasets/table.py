@@ -12,8 +12,6 @@ from fedconvex._check import bad, finite
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.frame import Frame
 
-__all__ = ["Table", "checked", "coded", "encoded", "tabulated"]
-
 _SPARSE_WIDTH, _SPARSE_SHARE = 50, 0.2  # one-hot tables wider and emptier than this are stored as CSR
 
 

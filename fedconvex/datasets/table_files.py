@@ -10,8 +10,6 @@ from fedconvex._check import bad, items, text
 from fedconvex.datasets.table import Table, tabulated
 from fedconvex.tables.reading import existing, read_table, suffix
 
-__all__ = ["load_table"]
-
 
 def load_table(
     path: str | PathLike[str],

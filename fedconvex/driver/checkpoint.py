@@ -22,8 +22,6 @@ from fedconvex.driver.cycles import leaves
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.rounds import Engine
 
-__all__ = ["Checkpoint", "about_problem"]
-
 _ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
 _DELETE = "delete it to start anew, or name another file"
 _COLUMNS = {"round": int, "value": float, "gap": float, "seconds": float, "floats_down": int, "floats_up": int}

@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex.driver.rounds import Engine
 from fedconvex.traits import traits_of
 
-__all__ = ["Returns", "leaves"]
-
 _SAME = 1e-12  # of their size: states that count as equal
 _AWAY = 1e-6  # of its size: how far a state must have gone before it comes back, unless it comes back bit for bit
 

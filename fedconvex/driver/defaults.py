@@ -10,8 +10,6 @@ from fedconvex.draws import Draws
 from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Measure
 
-__all__ = ["first_state", "measure", "observe", "participants"]
-
 
 def first_state(method: Any, problem: FederatedProblem, w: np.ndarray) -> Any:
     """Return the method's first state from models (R, *model), after asking whether its settings fit the problem.

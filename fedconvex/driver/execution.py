@@ -14,8 +14,6 @@ from fedconvex.driver.result import Result, Status
 from fedconvex.driver.rounds import Engine
 from fedconvex.problems import FederatedProblem
 
-__all__ = ["run"]
-
 
 class _Wishes(NamedTuple):
     """When to stop, record, save and show: the arguments of `run` that are not the method's business."""

@@ -14,8 +14,6 @@ from fedconvex.driver.result import DivergenceWarning, Result, Status, Trace
 from fedconvex.driver.rounds import Engine
 from fedconvex.kernels import cache
 
-__all__ = ["Recorder"]
-
 _BLOWN_UP = 1e10  # times what the objective was at the start
 
 

@@ -11,8 +11,6 @@ import numpy as np
 from fedconvex import _html
 from fedconvex.fitted import Fitted
 
-__all__ = ["DivergenceWarning", "Result", "Status", "Trace"]
-
 
 class Status(enum.Enum):
     """Why a run ended; the value is a sentence."""

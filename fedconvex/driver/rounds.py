@@ -28,8 +28,6 @@ from fedconvex.problems.protocol import (
     made_for,
 )
 
-__all__ = ["Engine", "check_problem", "chunk_of", "floats_of", "iterate", "server_of"]
-
 ONE_BY_ONE = 4096  # rounds before some are computed together: by then it is worth compiling, or reading, a kernel
 BLOCK = 128  # rounds that are
 

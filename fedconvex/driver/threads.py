@@ -16,8 +16,6 @@ from fedconvex.draws import Draws
 from fedconvex.kernels.cache import DISABLED, compile_seconds
 from fedconvex.kernels.pieces import Unwanted, stoppable
 
-__all__ = ["Threads"]
-
 _WORTH = 1e-3  # seconds of clients' work in a round from which on threads are used: to hand it over takes a tenth
 _ROUNDS = 3  # so many in a row
 _GAIN = 0.9  # most time of rounds in several threads over that of rounds in one

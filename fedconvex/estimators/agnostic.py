@@ -16,8 +16,6 @@ from fedconvex.losses import Squared
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import Simplex
 
-__all__ = ["AgnosticClassifier", "AgnosticRegressor"]
-
 
 class WorstDomain:
     """What both estimators do instead of minimising the mean loss; stands before `LinearFit`."""

@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex._check import bad, raw
 from fedconvex.tables.spelling import spelt
 
-__all__ = ["client_names", "folds", "scores_of"]
-
 
 def client_names(who: str, clients: Any, n: int, what: str = "client") -> np.ndarray:
     """Return the clients (or what else they are called) of n rows, (n,): numbers or text, none of them missing.

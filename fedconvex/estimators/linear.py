@@ -18,8 +18,6 @@ from fedconvex.loss_traits import traits
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Softmax, Squared
 from fedconvex.problems import Problem
 
-__all__ = ["FederatedLinearRegression", "FederatedLogisticRegression", "FederatedSVC"]
-
 
 class LinearFit(BaseEstimator):
     """Parameters, training and attributes that all estimators of one linear model share."""

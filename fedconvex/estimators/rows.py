@@ -18,8 +18,6 @@ from fedconvex.estimators.clients import client_names
 from fedconvex.federation import Federation
 from fedconvex.tables.frame import is_gap
 
-__all__ = ["Rows", "checked_rows", "client_of", "feature_rows", "with_class_weight"]
-
 
 class Rows(NamedTuple):
     """Checked rows with who owns them; rows of weight zero have been left out."""

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
-__all__ = ["ClientScorer", "client_scorer"]
-
 
 def client_scorer(scoring: Any) -> ClientScorer:
     """Return scikit-learn's scorer of that name, asking every client's own model.

@@ -16,8 +16,6 @@ from fedconvex._check import bad, flag, real, whole, wrong_type
 from fedconvex.driver import Status, Trace, run
 from fedconvex.methods.parts.automatic_steps import usual_step
 
-__all__ = ["Fitted", "method_of", "seed_of", "start_of", "trained"]
-
 
 class Fitted(NamedTuple):
     """What training ended with."""

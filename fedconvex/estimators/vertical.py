@@ -21,8 +21,6 @@ from fedconvex.problems import VerticalProblem
 from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.vertical_federation import VerticalFederation
 
-__all__ = ["VerticalLogisticRegression"]
-
 
 class VerticalLogisticRegression(ClassifierMixin, BaseEstimator):
     """Logistic regression, binary or multinomial, over columns of several owners, with a certified gap.

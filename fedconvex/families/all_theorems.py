@@ -9,8 +9,6 @@ from fedconvex.theorems.core import CORE, FOUND
 from fedconvex.theorems.parts.theorem import Theorem
 from fedconvex.theorems.parts.tiny import with_sharp
 
-__all__ = ["THEOREMS"]
-
 THEOREMS: Mapping[str, Theorem] = {
     t.name: with_sharp(t, FOUND) for module in (*CORE, *loaded("theorems")) for t in module.THEOREMS
 }

@@ -18,17 +18,6 @@ from fedconvex.kernels.cache import borrowing
 from fedconvex.kernels.dispatch import by_output, value
 from fedconvex.kernels.rows import row_dot
 
-__all__ = [
-    "Domains",
-    "add_losses",
-    "domain_counts",
-    "domain_losses",
-    "domain_sums",
-    "domains_of",
-    "held_by",
-    "none_empty",
-]
-
 
 class Domains(NamedTuple):
     """Which domain every row belongs to; without domains, its client."""

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PIECE", "Unwanted", "costs", "cut", "most_rows", "pause", "stoppable"]
-
 PIECE = 5e7  # operations of a piece; one pass over the rows of a client is not divided
 _FIXED = 64.0  # operations of a row or a step beside those on its features: draws, slopes, loops
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from fedconvex.kernels.dispatch import conjugate, curvature, dual_step, dual_steps, slope, slopes, value
 
-__all__ = ["labels_with_weights", "weighted_loss"]
-
 # mypy: disable-error-code="no-untyped-def"
 
 LABEL = np.dtype([("label", np.float64), ("weight", np.float64)], align=True)

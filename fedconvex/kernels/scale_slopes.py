@@ -8,8 +8,6 @@ import numpy as np
 
 from fedconvex.kernels.dispatch import curvature, slope
 
-__all__ = ["ScaleSlope"]
-
 # mypy: disable-error-code="no-untyped-def"
 
 

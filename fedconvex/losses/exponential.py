@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex.loss_traits import declares
 from fedconvex.losses.stable import check_signs
 
-__all__ = ["Exponential"]
-
 
 @declares(
     task="classification", lower_bound=0.0, smoothness=math.inf, lipschitz=math.inf, self_concordance=1.0,

@@ -11,8 +11,6 @@ from fedconvex._check import real
 from fedconvex.loss_traits import declares
 from fedconvex.losses.stable import check_signs
 
-__all__ = ["Hinge", "SmoothedHinge"]
-
 
 @declares(task="classification", lower_bound=0.0, smoothness=math.inf, lipschitz=1.0)
 class Hinge(NamedTuple):

@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex.loss_traits import declares
 from fedconvex.losses.stable import check_signs, exp, softplus
 
-__all__ = ["Logistic"]
-
 
 @declares(task="classification", lower_bound=0.0, smoothness=0.25, lipschitz=1.0, self_concordance=1.0)
 class Logistic(NamedTuple):

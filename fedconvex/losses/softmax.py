@@ -11,8 +11,6 @@ from fedconvex._check import bad, whole
 from fedconvex.entropic import negative_entropy, softmax_step
 from fedconvex.loss_traits import declares
 
-__all__ = ["Softmax"]
-
 
 @declares(
     task="classification",

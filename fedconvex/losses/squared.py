@@ -9,8 +9,6 @@ import numpy as np
 
 from fedconvex.loss_traits import declares
 
-__all__ = ["Squared"]
-
 
 @declares(task="regression", lower_bound=0.0, quadratic=True, smoothness=1.0, lipschitz=math.inf)
 class Squared(NamedTuple):

@@ -6,8 +6,6 @@ import numpy as np
 
 from fedconvex._check import bad
 
-__all__ = ["check_signs", "exp", "softplus"]
-
 
 def exp(x):
     """e^x to 5e-16 relative on [-708, 708], clamped outside, without branches, so that loops over rows vectorise.

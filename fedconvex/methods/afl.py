@@ -41,8 +41,6 @@ from fedconvex.solvers.minimax.agnostic import measure_minimax
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, counted, steps_in_words
 
-__all__ = ["AFL", "DomainSampling", "OptimisticAFL", "WeightedSampling"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -33,8 +33,6 @@ from fedconvex.solvers.minimax.agnostic import measure_minimax
 from fedconvex.traits import Traits
 from fedconvex.words import Words
 
-__all__ = ["AgnosticFedAvg"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

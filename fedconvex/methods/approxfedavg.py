@@ -46,8 +46,6 @@ from fedconvex.solvers.minimax.agnostic import measure_softmax
 from fedconvex.traits import Traits
 from fedconvex.words import Words
 
-__all__ = ["ApproxFedAvg", "SoftmaxFedAvg"]
-
 
 class SoftmaxState(NamedTuple):
     """What the server of SoftmaxFedAvg keeps."""

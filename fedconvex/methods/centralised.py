@@ -25,8 +25,6 @@ from fedconvex.problems import Problem
 from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
 from fedconvex.traits import Traits
 
-__all__ = ["SGD", "GradientDescent"]
-
 
 class State(NamedTuple):
     """The model and how many rounds it took."""

@@ -24,8 +24,6 @@ from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
 from fedconvex.words import Words, steps_in_words
 
-__all__ = ["DynamicFedAvg"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicFedAvg(CheckedFields):

@@ -32,8 +32,6 @@ from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.sums import PlainSums
 from fedconvex.traits import Traits
 
-__all__ = ["FedAvg"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(local_work.AveragedWork):

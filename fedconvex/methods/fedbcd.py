@@ -36,8 +36,6 @@ from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, counted
 
-__all__ = ["FedBCD"]
-
 
 class State(NamedTuple):
     """What server and owners keep."""

@@ -32,8 +32,6 @@ from fedconvex.kernels.ridges import penalty
 from fedconvex.methods.parts import proximal_work
 from fedconvex.problems import FederatedProblem, Problem
 
-__all__ = ["FedDualAvg"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

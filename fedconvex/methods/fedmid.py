@@ -29,8 +29,6 @@ from fedconvex.kernels.penalised import in_place, proximal_point
 from fedconvex.methods.parts import proximal_work
 from fedconvex.problems import FederatedProblem, Problem
 
-__all__ = ["FedMiD"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -38,8 +38,6 @@ from fedconvex.solvers.proximal.smooth_points import proximal_points
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words, steps_in_words
 
-__all__ = ["AdaptiveProximal", "FedProx", "ProximalPoint", "Stragglers"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

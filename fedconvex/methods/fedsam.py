@@ -28,8 +28,6 @@ from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
-__all__ = ["FedSAM"]
-
 _UP = 2.0**600
 
 

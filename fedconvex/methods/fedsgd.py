@@ -25,8 +25,6 @@ from fedconvex.sums import PlainSums
 from fedconvex.traits import LocalSteps, Traits
 from fedconvex.words import Words, steps_in_words
 
-__all__ = ["FedSGD"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -27,8 +27,6 @@ from fedconvex.problems.protocol import EQUILIBRIUM
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 from fedconvex.words import Words
 
-__all__ = ["FLGame"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -41,8 +41,6 @@ from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 
-__all__ = ["FSVRG"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

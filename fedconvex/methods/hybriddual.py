@@ -30,8 +30,6 @@ from fedconvex.methods.parts import hybrid_rows
 from fedconvex.methods.parts.hybrid_rows import Message, RowWork, State
 from fedconvex.problems.protocol import HYBRID_MODEL
 
-__all__ = ["HybridDualAscent"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HybridDualAscent(RowWork):

@@ -37,8 +37,6 @@ from fedconvex.methods.parts.hybrid_rows import Message, RowWork, Scores, State
 from fedconvex.problems.protocol import HYBRID_MODEL
 from fedconvex.solvers.kinked.dual import ordered_steps
 
-__all__ = ["HyFDCA"]
-
 UNSEEN = 1e-9  # entry of a row in its own column where it counts for nothing: its square is below rounding
 
 

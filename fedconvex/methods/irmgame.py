@@ -28,8 +28,6 @@ from fedconvex.problems.protocol import EQUILIBRIUM
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 from fedconvex.words import Words
 
-__all__ = ["IRMGame"]
-
 
 def _valid_order(who: str, x: Any) -> str:
     among(who, x, ("in turn", "parallel"))

@@ -30,8 +30,6 @@ from fedconvex.problems.protocol import INVARIANT_MODEL
 from fedconvex.traits import Traits
 from fedconvex.words import Words
 
-__all__ = ["IRMv1"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

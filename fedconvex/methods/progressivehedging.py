@@ -52,8 +52,6 @@ from fedconvex.solvers.proximal.smooth_points import proximal_points
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits, not_sent
 from fedconvex.words import Words, steps_in_words
 
-__all__ = ["ProgressiveHedging"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

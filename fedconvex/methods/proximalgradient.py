@@ -33,8 +33,6 @@ from fedconvex.methods.parts import automatic_steps, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, Traits
 
-__all__ = ["FISTA", "ProximalFedSGD", "ProximalGradient"]
-
 AutomaticConstant = Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
 
 

@@ -32,8 +32,6 @@ from fedconvex.methods.parts import local_work, participation
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import Traits, not_sent, sent_by_place
 
-__all__ = ["RADFed"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -41,8 +41,6 @@ from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.sums import PlainSums
 from fedconvex.traits import LEAVE_OUT, Controls, Traits
 
-__all__ = ["SCAFFOLD"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -28,8 +28,6 @@ from fedconvex.problems import Problem
 from fedconvex.traits import Traits
 from fedconvex.words import Words, steps_in_words
 
-__all__ = ["SVRG"]
-
 
 class State(NamedTuple):
     """The snapshot."""

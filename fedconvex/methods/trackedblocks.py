@@ -35,8 +35,6 @@ from fedconvex.problems.protocol import HYBRID_MODEL
 from fedconvex.traits import Traits, counted_by
 from fedconvex.words import Words, counted
 
-__all__ = ["TrackedBlockDescent", "best_share"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -32,8 +32,6 @@ from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words
 
-__all__ = ["VerticalAcceleratedGradient", "VerticalGradientDescent"]
-
 
 class State(NamedTuple):
     """What server and owners keep."""

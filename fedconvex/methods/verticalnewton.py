@@ -30,8 +30,6 @@ from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words
 
-__all__ = ["VerticalNewtonCG"]
-
 GRADIENT, PRODUCT, SCORES = 0, 1, 2
 ARMIJO, HALVINGS = 1e-4, 40
 KEPT = ("z", "u", "v", "sent", "kind", "sizes", "steps")  # what the server changes

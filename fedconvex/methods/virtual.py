@@ -44,8 +44,6 @@ from fedconvex.solvers.posteriors.gaussians import Gaussian, natural, pack, pack
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
 from fedconvex.words import Words, counted
 
-__all__ = ["VIRTUAL"]
-
 _SITES = 600  # K d up to which the eigenvalues of the rounds are computed
 
 

@@ -28,8 +28,6 @@ from fedconvex.papers.style import blank, legend, panel
 from fedconvex.papers.tuning import tuned_run
 from fedconvex.report import domain_scores
 
-__all__ = ["EXPERIMENT"]
-
 IID, LABEL = DIVISIONS[0], DIVISIONS[3]
 LOCAL, SAME = 5, 0.02  # local steps; a difference in accuracy that counts as none
 METHODS = ("FedAvg", "AFL", "AgnosticFedAvg")

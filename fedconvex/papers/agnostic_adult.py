@@ -35,8 +35,6 @@ from fedconvex.report import DomainDifferences, DomainScores, domain_differences
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax.agnostic import measure_minimax
 
-__all__ = ["EXPERIMENT", "People", "load_people"]
-
 L2 = 1e-6  # of the published setting's certified solution
 RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 3e-2)  # chosen here
 LAMBDA, LEVEL = 0.907, 0.439  # known of the 32,561 training rows: weight of doctorates, both training losses

@@ -30,8 +30,6 @@ from fedconvex.papers.repeated import Repeated, draw_bars, higher, repeat
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "conditional_entropy", "pairs"]
-
 C, OTHER, L2 = 27, 26, 1e-4  # l2 of the certified solution only
 UNSEEN = 1e-6  # probability added to pairs that a mixture lacks
 NOTES, TALK = "notes", "talk"

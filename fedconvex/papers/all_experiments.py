@@ -32,8 +32,6 @@ from fedconvex.papers import (
 from fedconvex.papers.findings import Experiment
 from fedconvex.papers.invariance import against, chain, colour
 
-__all__ = ["EXPERIMENTS"]
-
 EXPERIMENTS: Mapping[str, Experiment] = {
     e.name: e
     for e in (

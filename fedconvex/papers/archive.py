@@ -11,8 +11,6 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.tables.other_files import read_arrays
 
-__all__ = ["read_archive"]
-
 
 def read_archive(
     path: str | os.PathLike[str],

@@ -32,8 +32,6 @@ from fedconvex.papers.repeated import Repeated, draw_bars, draw_curves, higher
 from fedconvex.papers.style import blank, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "dealt", "mean_losses"]
-
 CLIENTS, SHARE, MARGIN, BATCH = 20, 0.25, 0.03, 10
 GRID = tuple(10.0 ** (e / 2.0) for e in range(-3, 4))  # of step sizes, over the number of local steps' square root
 DIVISIONS = ("at random", "two shards")

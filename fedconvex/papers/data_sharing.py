@@ -30,8 +30,6 @@ from fedconvex.problems import Problem
 from fedconvex.report import weight_divergence
 from fedconvex.theorems.weight_divergence import divergence_convex, gradient_gaps, label_distance
 
-__all__ = ["EXPERIMENT"]
-
 STEPS, FIVE = 10, 0.05  # local steps; the share of which the paper says most
 EVEN, SKEWED, NONE = "uniform", "half of the classes", 0.0
 

@@ -32,8 +32,6 @@ from fedconvex.papers.writers import labelled_images, restyled
 from fedconvex.problems import Problem
 from fedconvex.report import cluster, domain_terms
 
-__all__ = ["EXPERIMENT", "pairs_alike"]
-
 KINDS = ("upright", "slanted", "turned")
 OF_KINDS, OF_CLIENTS = (6 / 15, 5 / 15, 4 / 15), (1 / 2, 1 / 4, 1 / 8, 1 / 8)  # shares of the rows
 KIND = np.repeat(np.arange(len(KINDS)), len(OF_CLIENTS))  # of every client

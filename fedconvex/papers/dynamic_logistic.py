@@ -40,8 +40,6 @@ from fedconvex.theorems.dynamic_ball import followed, reach
 from fedconvex.theorems.dynamic_msd import msd_refined, small_step
 from fedconvex.theorems.parts.tracking import sampling, tracking_constants
 
-__all__ = ["EXPERIMENT", "Crowd", "crowd"]
-
 K, L, DIM, ROWS, L2, SPREAD2 = 10, 5, 4, 40, 0.1, 0.05
 BATCH = 10  # rows of a step on fresh labels
 SMALL = 0.1  # errors for which the limit to first order is judged

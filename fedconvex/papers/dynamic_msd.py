@@ -38,8 +38,6 @@ from fedconvex.theorems.parts.tracking import TrackingConstants, tracking_consta
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.moments import Moments
 
-__all__ = ["EXPERIMENT", "Agents", "agents"]
-
 K, L, SPREAD2 = 20, 7, 0.1  # of the experiment's description
 DIM, ROWS, NOISE2, MOST_STEPS, MOST_BATCH = 10, 100, 1.0, 5, 5  # chosen here
 _FIRST = (1, 2, 3, 5, 8, 13, 20)  # iterations recorded besides every so many

@@ -28,8 +28,6 @@ from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 from fedconvex.report import bayesian_t_test
 
-__all__ = ["EXPERIMENT"]
-
 CLIENTS, BATCH, ROPE, SURE = 10, 32, 0.01, 0.95
 GRID = (0.1, 0.3, 1.0, 3.0)
 IID, SHARDS = "FedAvg, at random", "FedAvg, two shards"

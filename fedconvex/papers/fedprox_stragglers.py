@@ -27,8 +27,6 @@ from fedconvex.papers.repeated import Repeated, draw_curves, higher, repeat
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT"]
-
 SAMPLED, EPOCHS, BATCH, STEP = 10, 20, 10, 0.01  # of the paper
 MUS = (0.001, 0.01, 0.1, 1.0)  # of the paper
 MOST_ROWS = 100  # of a client, chosen here

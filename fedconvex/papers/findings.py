@@ -18,8 +18,6 @@ from fedconvex._files import write_file
 from fedconvex.papers.finished_parts import keeping
 from fedconvex.report.plots import save_figure
 
-__all__ = ["Claim", "Experiment", "Findings", "Progress", "progress_part", "summary", "write"]
-
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 FULL = "the full version"
 OPEN = (
@@ -94,7 +92,7 @@ class Findings:
 class Study(Protocol):
     """What an experiment does with its arguments, which `Experiment.run` has checked."""
 
-    def __call__(self, *, quick: bool, seed: int, data: Any, tell: Progress) -> Findings: ...
+    def __call__(self, *, quick: bool, seed: int, data: Any, tell: Progress) -> Findings: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

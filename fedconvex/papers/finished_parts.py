@@ -25,8 +25,6 @@ from fedconvex._archives import arrays_in, json_in, json_of
 from fedconvex._check import bad, wrong_type
 from fedconvex._files import package_digest, write_file
 
-__all__ = ["keeping", "kept", "number_kept"]
-
 T = TypeVar("T")
 
 _HOME: ContextVar[tuple[Path, str] | None] = ContextVar("folder of finished parts, and whose they are", default=None)

@@ -27,8 +27,6 @@ from fedconvex.papers.repeated import Repeated, draw_curves, higher, repeat
 from fedconvex.papers.style import blank, panel
 from fedconvex.report import largest_curvature, sharpness
 
-__all__ = ["EXPERIMENT"]
-
 CLIENTS, ALPHA, STEP, LOCAL, RADIUS = 10, 0.1, 0.5, 5, 0.5
 MEASURED = ("largest eigenvalue", "sharpness", "objective", "test loss", "test accuracy")
 

@@ -32,8 +32,6 @@ from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import HybridProblem
 from fedconvex.theorems.hybrid import hybrid_dual_rate
 
-__all__ = ["EXPERIMENT", "Cell", "cell", "load_rows"]
-
 L2, SMOOTHNESS = 1e-2, 0.25
 KEYS = ("data", "indices", "indptr", "shape", "y")
 

@@ -11,8 +11,6 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.papers.archive import read_archive
 
-__all__ = ["KEYS", "accuracies", "coarser", "read_images", "scaled"]
-
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 _RECORD = 1 + 3 * 32 * 32  # bytes of an image of CIFAR-10
 

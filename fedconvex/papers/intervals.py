@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-__all__ = ["Interval", "every", "mean_interval", "short", "standard_error"]
-
 
 class Interval(NamedTuple):
     """A mean with its interval."""

@@ -27,8 +27,6 @@ from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.penalties import L1
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "Curve"]
-
 LOCAL_STEPS, BATCH, SAMPLED = 10, 10, 10
 
 

@@ -30,8 +30,6 @@ from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 from fedconvex.theory.fixed_points import fedavg_round
 
-__all__ = ["EXPERIMENT"]
-
 STEP, LOCAL, SAME = 0.3, 5, 0.02
 LIMIT_L2, LIMIT_DRAWS = 0.1, 50  # of the least-squares problem
 IID, LABEL = "at random", "one class each"

@@ -15,8 +15,6 @@ from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, every, mean_interval
 from fedconvex.papers.style import COLOURS, band
 
-__all__ = ["Repeated", "draw_bars", "draw_curves", "higher", "repeat"]
-
 Row = dict[str, Any]
 REPETITION = "repetition"
 

@@ -27,8 +27,6 @@ from fedconvex.problems import Problem
 from fedconvex.theory.fixed_points import Affine, fedavg_round
 from fedconvex.theory.round_maps import scaffold_round
 
-__all__ = ["EXPERIMENT", "TunedCurve", "quadratics"]
-
 GAPS, LOCAL_STEPS = (1.0, 10.0, 100.0), (2, 10)  # of the paper: G and K
 MU, START = 0.05, (1.0, 1.0)  # chosen here
 GRID = np.geomspace(1e-5, 10.0, 241)  # chosen here: forty step sizes a decade

@@ -38,8 +38,6 @@ from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.papers.tuning import grid_notes
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "Cell", "Images", "load_images"]
-
 CLIENTS, SAMPLED, STEPS, LIMIT = 100, 20, 5, 1000  # of the paper: N, clients a round, steps an epoch, most rounds
 PROXIMAL = 1.0  # of the paper: mu of FedProx
 SIMILARITIES, EPOCHS = (0, 10, 100), (1, 5, 10, 20)  # of the paper

@@ -12,8 +12,6 @@ from fedconvex.driver import iterate
 from fedconvex.papers.findings import Progress
 from fedconvex.problems import Problem
 
-__all__ = ["TunedRun", "grid_notes", "tuned_run"]
-
 
 class TunedRun(NamedTuple):
     """A method over its rounds, with the step sizes that were best."""

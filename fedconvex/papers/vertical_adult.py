@@ -30,8 +30,6 @@ from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import VerticalProblem
 from fedconvex.vertical_federation import VerticalFederation
 
-__all__ = ["EXPERIMENT", "Course", "methods", "owners_of", "split"]
-
 L2, TARGET = 1e-2, 1e-8
 DEMOGRAPHIC = ("age", "marital-status", "relationship", "race", "sex", "native-country")
 KEYS = ("num_names", "cat_names", "x_num_train", "x_cat_train", "y_train")

@@ -31,8 +31,6 @@ from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import GaussianPosterior, GaussianPosteriorProblem, MultiTaskProblem, Precision
 
-__all__ = ["EXPERIMENT", "Scores", "calibration_error", "scores_of", "shuffle"]
-
 POOLED, LOCAL, MULTI, VIRT = "pooled", "local", "multi-task", "VIRTUAL"
 KINDS = (POOLED, LOCAL, MULTI, VIRT)
 TEST, BINS, GAP, ROUNDS, MODEL_GAP = 0.25, 10, 0.01, 300, 1e-6

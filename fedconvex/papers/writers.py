@@ -28,8 +28,6 @@ from fedconvex.papers.repeated import Repeated, draw_bars, higher, repeat
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT", "labelled_images", "restyled"]
-
 UPRIGHT, SLANTED = "upright", "slanted"
 CLIENT_ROWS, PARTICIPATION, LOCAL = 8, 0.2, 5
 SHARE = 500 / 3400  # of the clients, slanted; of the source

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from fedconvex.solvers.minimax import Minimax
     from fedconvex.solvers.penalised.penalty_path import PenaltyPath
 
-__all__ = ["Problem"]
-
 
 class Problem(Objective):
     """F(w) = sum_k p_k f_k(w) + P(w), with f_k(w) = mean of the loss over client k's rows + (l2/2)‖w‖^2.

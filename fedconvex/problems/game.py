@@ -18,8 +18,6 @@ from fedconvex.solvers.certificates.row_rounding import allowances
 from fedconvex.solvers.environments import games
 from fedconvex.solvers.environments.games import Equilibrium, Players
 
-__all__ = ["GameProblem"]
-
 _EPS = float(np.finfo(np.float64).eps)
 
 

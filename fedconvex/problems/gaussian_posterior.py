@@ -19,8 +19,6 @@ from fedconvex.solvers.posteriors.gaussians import Gaussian, dense, times
 if TYPE_CHECKING:
     from fedconvex.problems.posterior import GaussianPosteriorProblem
 
-__all__ = ["ExactPosterior", "GaussianPosterior", "Predictive"]
-
 
 class Predictive(NamedTuple):
     """What a posterior says of rows, (N,) each."""

@@ -17,8 +17,6 @@ from fedconvex.problems.protocol import HYBRID_MODEL, Measure
 from fedconvex.solvers.certificates.gaps import duality_gap
 from fedconvex.solvers.kinked import dual
 
-__all__ = ["HybridProblem"]
-
 _EPS = float(np.finfo(float).eps)
 
 

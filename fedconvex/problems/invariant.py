@@ -22,8 +22,6 @@ from fedconvex.solvers.environments.invariance import Environments
 from fedconvex.solvers.environments.invariance_boxes import Boxes, least_in_boxes
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["InvariantProblem", "InvariantSubset", "second_moments", "shares_of"]
-
 _SCALE = "scale the features, the targets or the penalty"
 _SMALL = {"dual": 300, "moments": 6}  # features up to which the semidefinite programmes are solved
 

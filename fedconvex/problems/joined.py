@@ -13,8 +13,6 @@ from fedconvex.problems.protocol import ClientWeights, Measure
 from fedconvex.solvers.certificates.gaps import bounded_gap
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["JoinedTable"]
-
 
 class JoinedTable(ClientWeights):
     """F over all rows and columns, whoever has them; l2 > 0. What a class adds is who has what."""

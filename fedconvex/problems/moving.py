@@ -11,8 +11,6 @@ from fedconvex._check import bad, finite, flag, numeric, real, wrong_type
 from fedconvex.draws import DRIFT, Draws
 from fedconvex.problems.empirical_risk import Problem
 
-__all__ = ["MovingTarget"]
-
 
 class MovingTarget(Problem):
     """F_i(w) = F(w - s_i), s_i = s_{i-1} + q_i with independent Gaussian q_i: the minimiser moves exactly by q_i.

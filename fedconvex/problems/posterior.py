@@ -24,8 +24,6 @@ from fedconvex.solvers.posteriors.free_energy_rounding import Block, gradient_bo
 from fedconvex.solvers.posteriors.gaussians import Gaussian, divergence, natural, pack, unpack
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
-__all__ = ["GaussianPosteriorProblem", "PosteriorSolution"]
-
 _LEAST, _MOST = 1e-30, 1e30  # of precisions, noise, features and labels: products of them stay in double precision
 
 

@@ -18,31 +18,6 @@ from fedconvex._check import bad, raw, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.roster import Roster
 
-__all__ = [
-    "ENSEMBLE",
-    "EQUILIBRIUM",
-    "HYBRID_MODEL",
-    "INVARIANT_MODEL",
-    "MODEL_PER_TASK",
-    "ONE_MODEL",
-    "POSTERIOR",
-    "VERTICAL_MODEL",
-    "ClientWeights",
-    "FederatedProblem",
-    "Measure",
-    "ServerProblem",
-    "check_loss",
-    "client_weights",
-    "drift_of",
-    "drift_square",
-    "free_mask",
-    "has_models",
-    "has_one_model",
-    "is_for",
-    "known_to_server",
-    "made_for",
-]
-
 # what is learned: a method says for which of them it is made, by ``learns``
 ONE_MODEL, MODEL_PER_TASK, ENSEMBLE = "one model for all clients", "a model per task", "an ensemble"
 INVARIANT_MODEL = "one model that serves all environments alike"

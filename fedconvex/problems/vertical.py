@@ -15,8 +15,6 @@ from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.solvers.damping import block_map
 from fedconvex.vertical_federation import VerticalFederation
 
-__all__ = ["VerticalProblem"]
-
 
 class VerticalProblem(JoinedTable):
     """F(w) = mean_i l(sum_b x_{ib}'w_b, y_i) + (l2/2)‖w‖^2, w = (w_1, ..., w_K), w_b at the owner of the columns b.

@@ -16,8 +16,6 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["ENDED", "FAILED", "HELLO", "MESSAGE", "REPLACED", "Keys", "Line"]
-
 HELLO, MESSAGE, ENDED, FAILED, REPLACED = range(5)  # kinds; the last three end a connection, and say why
 _CHUNK = 1 << 20  # bytes that are asked for at once: nothing is set aside for a length that is only claimed
 _HEAD = struct.Struct(">BQ")

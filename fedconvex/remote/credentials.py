@@ -24,8 +24,6 @@ from fedconvex._check import bad, flag, instance, whole
 from fedconvex._files import existing
 from fedconvex.remote.authenticated_lines import HELLO, Keys, Line, nonce
 
-__all__ = ["TLS", "Plain"]
-
 _SERVER, _SITE = "fedconvex:server", "fedconvex:site:"
 _PLACES = struct.Struct(">QQ")  # number of the site, and how many there are
 _NONE = (1 << 64) - 1

@@ -13,8 +13,6 @@ from fedconvex._check import bad, wrong_type
 from fedconvex.remote import messages
 from fedconvex.remote.messages import JOIN, REFUSE, UNKNOWN, Form, Refused, Request
 
-__all__ = ["Desk", "Incident", "SiteWarning"]
-
 _MOST = 10_000  # incidents that are kept
 _AGAIN = "start the run again from its checkpoint"
 

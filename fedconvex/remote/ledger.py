@@ -24,8 +24,6 @@ from fedconvex.kernels.row_losses import row_slopes
 from fedconvex.remote.kinds import kind_of
 from fedconvex.remote.messages import Refused
 
-__all__ = ["TRIAL", "Audit", "Ledger", "Limits", "asked_about", "question", "unknowns"]
-
 _AGAIN = 8  # how often a round may be asked again with other models: by a server that goes back to a checkpoint
 _REMEMBERED = 4096  # questions whose repetition is known
 _SLOPES = 128  # models whose slopes are compared with those of a new one

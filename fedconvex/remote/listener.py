@@ -20,8 +20,6 @@ from fedconvex._check import bad, wrong_type
 from fedconvex.remote.authenticated_lines import Line
 from fedconvex.remote.credentials import Stranger
 
-__all__ = ["Door", "address_of", "resolved"]
-
 _HANDSHAKE = 10.0  # seconds that a connection may take to prove its place
 _SPARE = 16  # connections without a place beyond the number of sites, and files that the run itself may open
 _TOLD = 10  # strangers that are logged; more are counted

@@ -22,8 +22,6 @@ from fedconvex._check import bad
 from fedconvex.remote.messages import Form, Refused, Request
 from fedconvex.secure import Masked, Party, SecureSums, agreement, decode, encode
 
-__all__ = ["CIRCLE", "KEYS", "PUBLIC", "Masks", "SiteSums", "masked_form", "summed"]
-
 CIRCLE, KEYS = "circle", "keys"  # (R, m) who takes part in the sums, and (K, 32) the public keys of all
 PUBLIC = {"public": Form((32,), np.dtype(np.uint8), False)}  # what a site answers when it joins
 

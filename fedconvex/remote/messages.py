@@ -19,8 +19,6 @@ from fedconvex._archives import json_of
 from fedconvex._check import bad, printable, wrong_type
 from fedconvex._files import identity
 
-__all__ = ["ACK", "ASK", "JOIN", "MEASURE", "REFUSE", "STATISTIC", "UNKNOWN", "Form", "Refused", "Request"]
-
 PROTOCOL = 1
 JOIN, ASK, STATISTIC, MEASURE, REFUSE, UNKNOWN = range(6)  # kinds; UNKNOWN: the site has not joined this session
 ACK = "acknowledged"  # (2,) int64: the rounds whose memory the server has counted on last, and as of its checkpoint

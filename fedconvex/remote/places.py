@@ -14,8 +14,6 @@ from fedconvex._check import bad
 from fedconvex.federation import Federation
 from fedconvex.kernels.domains import Domains
 
-__all__ = ["Clients", "Placed"]
-
 
 @dataclass(frozen=True, eq=False)
 class Clients(roster.Roster):

@@ -15,8 +15,6 @@ from fedconvex.remote.kinds import Kind, kind_of
 from fedconvex.remote.messages import Refused, forms
 from fedconvex.solvers.posteriors.gaussians import packed_size
 
-__all__ = ["FIELDS", "check_measured", "check_message", "check_statistic"]
-
 _FLOATS = np.dtype(np.float64)
 Shapes = tuple[tuple[int, ...], ...]
 

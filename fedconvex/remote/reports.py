@@ -11,8 +11,6 @@ from fedconvex.remote.kinds import FLOATS, kind_of
 from fedconvex.remote.messages import Form, Refused
 from fedconvex.solvers.certificates.row_rounding import EPS
 
-__all__ = ["expected", "report", "statistic_of", "weighted"]
-
 
 def report(problem: Any, number: int, asked: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return a client's part: f_k and its gradient; sums by domain; or what else its kind of problem is measured by.

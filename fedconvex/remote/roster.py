@@ -22,8 +22,6 @@ from fedconvex.remote.places import Clients, Placed
 from fedconvex.remote.reports import expected
 from fedconvex.remote.witness import Witness, shifted
 
-__all__ = ["Roster"]
-
 
 class Roster(ServerProblem):
     """A problem whose rows are at sites: `fedconvex.run` takes it, with a transport, in the place of a problem.

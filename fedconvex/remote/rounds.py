@@ -28,8 +28,6 @@ from fedconvex.traits import REFUSE, RENORMALISE, lost_reply
 if TYPE_CHECKING:
     from fedconvex.remote.roster import Roster
 
-__all__ = ["Acknowledged", "SiteEngine"]
-
 _DENSE = 1_000_000  # entries up to which rows of zeros are dense
 
 

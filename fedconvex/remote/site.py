@@ -26,8 +26,6 @@ from fedconvex.remote.questions import check_measured, check_message
 from fedconvex.remote.reports import report, statistic_of, weighted
 from fedconvex.remote.site_files import SiteFile
 
-__all__ = ["Site"]
-
 _FRESH = -1  # the round of a memory that nothing has changed yet
 _CELLS = 1 << 26  # sites of a roster, times its sites or domains: what is made of an invitation stays below a gigabyte
 _JOINING = {"number", "ids", "sizes", "masses", "key", "first", "trajectories", "terms", "domains"}

@@ -15,8 +15,6 @@ from fedconvex._check import bad
 from fedconvex._files import check_regular_file, npz, write_private
 from fedconvex.driver.cycles import leaves
 
-__all__ = ["SiteFile", "flat", "parted"]
-
 
 class SiteFile:
     """The invitation that a site has accepted, and its memories by round.

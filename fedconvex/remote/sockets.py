@@ -22,8 +22,6 @@ from fedconvex._files import npz
 from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, Line
 from fedconvex.remote.listener import Door, address_of
 
-__all__ = ["Exchange", "serve"]
-
 _LARGEST = 1 << 30  # bytes of a message
 _HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
 _BETWEEN = 0.5  # seconds between attempts to reach a server

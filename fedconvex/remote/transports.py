@@ -9,8 +9,6 @@ import numpy as np
 
 from fedconvex._check import bad, items, wrong_type
 
-__all__ = ["in_process"]
-
 Arrays = dict[str, np.ndarray]
 
 

@@ -22,8 +22,6 @@ import numpy as np
 from fedconvex.loss_traits import traits
 from fedconvex.remote.kinds import Kind
 
-__all__ = ["Witness", "shifted"]
-
 _EPS = float(np.finfo(float).eps)
 _MODELS = 16  # of each site that are remembered
 _KEPT = 1e-10  # of their size: what rounding may have done to images and conjugates that many rounds have changed

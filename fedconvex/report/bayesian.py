@@ -10,8 +10,6 @@ from scipy.special import stdtr
 
 from fedconvex._check import bad, finite, numeric, real
 
-__all__ = ["PracticalDifference", "bayesian_t_test"]
-
 
 class PracticalDifference(NamedTuple):
     """Posterior of the mean difference of two methods; the three probabilities sum to one.

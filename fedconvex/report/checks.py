@@ -11,8 +11,6 @@ import numpy as np
 
 from fedconvex.verify.findings import OUTCOME_WORDS, Finding, Noticed, Power, VerificationReport
 
-__all__ = ["as_document", "as_table"]
-
 # ---------------------------------------------------------------------- for terminals
 
 

@@ -24,8 +24,6 @@ from fedconvex.problems.protocol import has_one_model
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theory.complexity import finite_complexity
 
-__all__ = ["Clustering", "DomainTerms", "cluster", "domain_terms", "domain_trade_off"]
-
 RESTARTS = 10
 _STEPS = 300  # of Lloyd's algorithm from each start; it ends by itself
 _LABELS = 1000  # different ones that a histogram may have

@@ -12,17 +12,6 @@ import numpy as np
 
 from fedconvex.verify.findings import Finding, StepChoice, Tightness
 
-__all__ = [
-    "COLOURS",
-    "INK",
-    "as_svg",
-    "curve_drawing",
-    "log_axis",
-    "needs_matplotlib",
-    "step_drawing",
-    "tightness_drawing",
-]
-
 # Stand-ins that the page's style replaces, so that one drawing serves light and dark: Okabe and Ito's palette there.
 INK, _GRID = "#010101", "#020202"
 COLOURS = {"measured": "#030303", "bound": "#040404", "worst": "#050505", "fourth": "#060606"}

@@ -9,8 +9,6 @@ from typing import Any
 from fedconvex._files import check_file, csv_text, write_file
 from fedconvex.verify.findings import OUTCOME_WORDS, VerificationReport
 
-__all__ = ["findings_table", "write_findings_csv", "write_findings_latex"]
-
 FIRST = ("theorem", "setting", "measured", "low", "high", "bound")
 LAST = ("share", "worst case", "verdict")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {

@@ -23,15 +23,6 @@ from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_models, has_one_model
 
-__all__ = [
-    "DomainDifferences",
-    "DomainScores",
-    "domain_differences",
-    "domain_names",
-    "domain_scores",
-    "wilson_interval",
-]
-
 # ---------------------------------------------------------------- what is measured
 
 

@@ -15,8 +15,6 @@ from fedconvex.report.fairness import DomainScores, domain_names, domain_scores
 from fedconvex.report.plots import COLOURS, check_plot_path, check_results, finished, light_grid, panels
 from fedconvex.report.tables import format_table
 
-__all__ = ["domain_weights_plot", "fairness_plot", "fairness_table"]
-
 _HATCHES = ("", "///", "...", "\\\\\\", "xxx", "+++")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 

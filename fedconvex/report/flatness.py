@@ -26,8 +26,6 @@ from fedconvex.kernels import row_losses
 from fedconvex.problems import Problem
 from fedconvex.solvers.certificates.gaps import ContradictedCertificate
 
-__all__ = ["Sharpness", "largest_curvature", "sharpness"]
-
 MOST = 3000  # parameters: matrices of this size are formed
 STEPS = 100  # of the ascent from each start
 _EPS = float(np.finfo(float).eps)

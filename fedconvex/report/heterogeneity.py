@@ -29,19 +29,6 @@ from fedconvex.report.plots import check_plot_path, finished, light_grid, look_o
 from fedconvex.report.tables import format_table
 from fedconvex.traits import traits_of
 
-__all__ = [
-    "Dissimilarity",
-    "Drift",
-    "LossSpread",
-    "client_drift",
-    "gradient_dissimilarity",
-    "heterogeneity_plot",
-    "heterogeneity_table",
-    "heterogeneity_trace",
-    "loss_spread",
-    "weight_divergence",
-]
-
 
 class Drift(NamedTuple):
     """How far clients went in a round."""

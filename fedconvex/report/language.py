@@ -11,8 +11,6 @@ from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model
 from fedconvex.report.fairness import scored_rows
 
-__all__ = ["TextScores", "text_scores"]
-
 
 class TextScores(NamedTuple):
     """One model on the text of p domains.

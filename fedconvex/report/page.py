@@ -16,8 +16,6 @@ from fedconvex.theory.bound import Bound
 from fedconvex.verify import Outcome
 from fedconvex.verify.findings import OUTCOME_WORDS, Constant, Finding, Power, VerificationReport, WorstCaseInterval
 
-__all__ = ["check_folder", "page", "write_page"]
-
 MARKS = {
     Outcome.HOLDS: "✓",
     Outcome.VACUOUS: "○",

@@ -17,20 +17,6 @@ from fedconvex.driver import Result
 if TYPE_CHECKING:
     from fedconvex.theory.worst_case import BestStep
 
-__all__ = [
-    "COLOURS",
-    "MARKERS",
-    "best_step_plot",
-    "check_plot_path",
-    "check_results",
-    "convergence_plot",
-    "finished",
-    "light_grid",
-    "look_of",
-    "panels",
-    "save_figure",
-]
-
 # Okabe and Ito's palette, told apart with every common kind of colour vision; black stays with the text
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")

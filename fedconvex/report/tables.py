@@ -18,8 +18,6 @@ from fedconvex.driver import Result, Status
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 
-__all__ = ["comparison", "format_table", "outlook", "per_client_metrics", "write_trace"]
-
 
 def format_table(
     headers: Sequence[str], rows: Sequence[Sequence[Any]], indent: str = "", width: int | None = None

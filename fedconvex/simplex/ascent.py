@@ -15,8 +15,6 @@ import numpy as np
 
 from fedconvex._check import equal_by_type
 
-__all__ = ["EntropicStep", "ProjectedStep"]
-
 _FAR, _DEEP = 1e16, 600.0
 
 

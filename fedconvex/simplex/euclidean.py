@@ -33,8 +33,6 @@ from fedconvex.kernels.cache import DISABLED, kernel, part, strict_part
 from fedconvex.simplex import inputs
 from fedconvex.simplex.short_rows import LONGEST, project_short_rows
 
-__all__ = ["project_l1_ball", "project_simplex"]
-
 EPS = 2.0**-52  # here, where the cache of kernels sees it
 BLOCK = 8 if DISABLED else 128  # entries per plain sum (in lanes, where compiled); sums of blocks are compensated
 SAMPLE = 4096  # entries of the sample at most, a sixteenth of all at most

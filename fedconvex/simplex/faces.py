@@ -6,8 +6,6 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["face_step"]
-
 
 @lru_cache(maxsize=16)
 def _sums_of_zero(m: int) -> np.ndarray:

@@ -12,20 +12,6 @@ from fedconvex.simplex import inputs, polytope
 from fedconvex.simplex.euclidean import project_simplex
 from fedconvex.simplex.inputs import EPS, HUGE
 
-__all__ = [
-    "ball",
-    "divergence",
-    "divergence_point",
-    "dual_newton",
-    "fixed_sum",
-    "geometric_point",
-    "measure",
-    "project_divergence_ball",
-    "project_kl_divergence_ball",
-    "project_kl_polytope",
-    "project_kl_simplex",
-]
-
 
 def measure(who: str, v: Any) -> np.ndarray:
     """Return v as rows of nonnegative numbers, not all zero."""

@@ -20,8 +20,6 @@ from fedconvex.simplex import inputs
 from fedconvex.simplex.euclidean import project_simplex
 from fedconvex.simplex.inputs import EPS
 
-__all__ = ["Infeasible", "active_set", "normalised", "project_polytope"]
-
 
 class Infeasible(ValueError):
     """The polytope {x >= 0, sum x = s, A x <= b} is empty.

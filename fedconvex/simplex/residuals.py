@@ -9,16 +9,6 @@ import numpy as np
 from fedconvex.simplex import inputs, kl, polytope
 from fedconvex.simplex.inputs import TINY
 
-__all__ = [
-    "divergence_ball_residual",
-    "kl_divergence_ball_residual",
-    "kl_polytope_residual",
-    "kl_simplex_residual",
-    "l1_ball_residual",
-    "polytope_residual",
-    "simplex_residual",
-]
-
 
 def _product_off(v: np.ndarray, c: np.ndarray, a: np.ndarray) -> np.ndarray:
     """v - c a with the exact product (Dekker)."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from fedconvex.kernels.cache import kernel, strict_part
 
-__all__ = ["LONGEST", "project_short_rows"]
-
 LONGEST = 32  # entries of a row from which on its own sums fill the vector units
 ROWS = 64  # side by side: rows of ten stay in the cache next to the core
 EPS = 2.0**-52  # here, where the cache of kernels sees it

@@ -17,16 +17,6 @@ from fedconvex._check import array, bad, finite, numeric, real, vector, whole, w
 from fedconvex.simplex import inputs
 from fedconvex.simplex.faces import face_step
 
-__all__ = [
-    "KLBall",
-    "Point",
-    "Polytope",
-    "Simplex",
-    "log_sum_exp",
-    "minimise_over_simplex",
-    "softmax",
-]
-
 _SLACK = 1e-9  # by how much given weights may miss a set
 
 

@@ -22,8 +22,6 @@ from fedconvex.solvers.certificates.gaps import UncertifiableError
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
-__all__ = ["ASCENT", "BY_PARTS", "DIRECT", "PENALISED", "SOLVERS", "STARTS", "Need", "Solver", "minimise", "solve"]
-
 
 class Need(NamedTuple):
     """Something that a solver asks of an objective."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-__all__ = ["attempt"]
-
 
 def attempt(programme: Any, **options: Any) -> bool:
     """Solve a programme of cvxpy as far as the solver comes; False where it gives up.

@@ -26,8 +26,6 @@ import numpy as np
 
 from fedconvex.solvers.posteriors.gaussians import dense
 
-__all__ = ["best_damping", "block_map", "block_root", "largest_damping", "radius", "site_map"]
-
 
 def site_map(A: Sequence[np.ndarray], prior: np.ndarray, private: np.ndarray | None, diagonal: bool) -> np.ndarray:
     """Return T, (K d, K d).

@@ -21,8 +21,6 @@ from fedconvex.solvers.rows.client_means import CHUNK, client_means
 from fedconvex.solvers.rows.hessians import rows_between, softmax_hessian, weighted_gram
 from fedconvex.solvers.rows.weighted_rows import WeightedRows
 
-__all__ = ["Objective"]
-
 _EPS = float(np.finfo(float).eps)
 _WIDE = 1e9  # products up to which sums are taken in extended precision
 

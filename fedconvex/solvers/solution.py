@@ -11,8 +11,6 @@ import numpy as np
 from fedconvex import _html
 from fedconvex.fitted import Fitted
 
-__all__ = ["DIRECT_SIZE", "Solution", "above"]
-
 EPS = float(np.finfo(float).eps)
 
 DIRECT_SIZE = 3000  # parameters up to which Hessians are formed and factored

@@ -34,8 +34,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["alone_in", "carried_out", "check_jobs", "opened", "read_about", "read_answers"]
-
 _TASKS = 128  # at most about so many are sent to processes
 _SECONDS = 1.0  # of work, after which its answers are written
 _PART = re.compile(r"part-(\d+)-(\d+)\.npz")

@@ -12,8 +12,6 @@ from fedconvex._check import among, bad, instance, items
 from fedconvex.report.plots import COLOURS, check_plot_path, finished, light_grid, look_of, panels
 from fedconvex.sweeps.frame import Sweep, deciles
 
-__all__ = ["CURVES", "best_plot", "gap_plot", "heat_map"]
-
 CURVES = 12  # that can be told apart
 _CELLS = 60  # along a side of a heat map
 _WORDS = {"gap": "certified gap", "value": "objective", "round": "rounds", "step_size": "step size"}

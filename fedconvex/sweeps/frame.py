@@ -18,8 +18,6 @@ from fedconvex._files import check_file, csv_text, npz, read_place, write_file
 from fedconvex.driver import Status
 from fedconvex.sweeps.answers_on_disk import read_about, read_answers
 
-__all__ = ["STATUSES", "Sweep", "deciles", "frame_of", "pyarrow", "read_sweep"]
-
 STATUSES = tuple(status.name for status in Status)
 _FIRST = ("seed", "round", "value", "gap", "status", "floats_down", "floats_up")  # after the columns of the setting
 _ARROW = 'have pyarrow to read and write .parquet: pip install "fedconvex[report]", or take .npz'

@@ -15,8 +15,6 @@ from fedconvex._check import bad, items, printable, text, wrong_type
 from fedconvex._files import identity
 from fedconvex.methods.parts.automatic_steps import resolved
 
-__all__ = ["MOST_SETTINGS", "RESERVED", "Grid", "Setting", "label_of"]
-
 MOST_SETTINGS = 100_000
 RESERVED = ("problem", "method", "setting", "seed", "round", "value", "gap", "status", "floats_down", "floats_up")
 

@@ -16,8 +16,6 @@ from fedconvex._check import bad
 from fedconvex._files import write_file
 from fedconvex.federation import Federation
 
-__all__ = ["SharedFederation", "lightened", "shared"]
-
 _ROWS = ("y", "ptr", "domain", "sample_weight")  # and X
 _SMALL = ("labels", "domain_labels", "ids", "columns")
 _LIGHT = 1 << 20  # bytes of what is computed once and sent along

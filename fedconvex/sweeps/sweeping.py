@@ -27,8 +27,6 @@ from fedconvex.sweeps.frame import STATUSES, Sweep, frame_of
 from fedconvex.sweeps.grid import Grid, Setting
 from fedconvex.sweeps.shared_rows import lightened, shared
 
-__all__ = ["sweep"]
-
 TOGETHER = 64  # seeds that advance at once, whoever works on them: measured numbers depend on it in their last bits
 _ROOM = 1 << 24  # numbers that the models of all clients and these seeds may take
 MOST_ROWS = 20_000_000

@@ -8,8 +8,6 @@ from typing import Any
 
 from fedconvex._check import bad, flag, instance
 
-__all__ = ["arranged"]
-
 
 def arranged(
     data: Any, names: Mapping[str, str | None], columns: Any, choices: Mapping[str, Any]

@@ -14,8 +14,6 @@ import numpy as np
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.spelling import as_text
 
-__all__ = ["Places", "missing_codes"]
-
 _CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0)  # that some write for missing cells
 _NEAR = {-9.0: 1, -1.0: 2, 0.0: 5}  # further ones, and of how many other values there must be
 _SHOWN = 4  # clients that a message names

@@ -16,8 +16,6 @@ from fedconvex.tables.frame import Frame, cleared
 from fedconvex.tables.moments import moments
 from fedconvex.tables.spelling import Names
 
-__all__ = ["Column", "Columns", "UnknownCategory"]
-
 FEATURES = ("number", "category")
 ROLES = (*FEATURES, "target", "client", "domain", "client and domain", "weight", "dropped")
 MISSING_LEVEL = "(missing)"  # the level of missing names where gaps are indicated

@@ -23,8 +23,6 @@ from fedconvex.tables.frame import Frame, one_spelling
 from fedconvex.tables.spelling import as_text
 from fedconvex.tables.text_lines import Lines, opener
 
-__all__ = ["MISSING", "read_csv"]
-
 MISSING = frozenset(("", "?", "N/A", "NA", "NAN", "NULL", "NaN", "Null", "nan", "null", "n/a", "#N/A", "<NA>", "NaT"))
 _BLOCK = 1_000_000  # cells of a CSV file that are held as text at a time
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

@@ -17,18 +17,6 @@ from fedconvex._check import bad, numeric, raw, wrong_type
 from fedconvex._sparse import sound_csr
 from fedconvex.tables.spelling import EXACT, Names, as_text, merged, spelt
 
-__all__ = [
-    "Frame",
-    "as_written",
-    "cleared",
-    "is_gap",
-    "is_truth",
-    "one_spelling",
-    "parsed_day",
-    "parsed_number",
-    "texts",
-]
-
 _ISO = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+$")
 _TRUTH = {"true": 1.0, "false": 0.0}

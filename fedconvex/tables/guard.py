@@ -16,8 +16,6 @@ from fedconvex.tables.frame import Frame, parsed_day, parsed_number
 from fedconvex.tables.problems import Trouble
 from fedconvex.tables.spelling import alike, doubles
 
-__all__ = ["MOST_LEVELS", "giving_away", "oddly_written", "one_number", "one_word", "sparse_giving_away", "suspicions"]
-
 MOST_LEVELS = 50
 _ENOUGH = 10  # rows (of every class) below which perfect agreement may be chance
 _AUC, _R = 0.999, 0.9999

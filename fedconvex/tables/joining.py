@@ -14,8 +14,6 @@ from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
 from fedconvex.tables.spelling import doubles
 
-__all__ = ["Join", "joined", "keyed"]
-
 
 class Join(NamedTuple):
     """Rows that all owners have, in the order of the first owner's table.

@@ -16,8 +16,6 @@ from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
 from fedconvex.tables.spelling import as_text
 
-__all__ = ["HEADS", "Finding", "feature_findings", "findings", "look"]
-
 HEADS = ["column", "client", "rows", "missing", "what is found"]
 _ENOUGH = 10  # rows of a client below which it is compared with no other
 _SHOWN = 4  # names that are listed

@@ -10,8 +10,6 @@ import scipy.sparse as sp
 
 from fedconvex._check import bad
 
-__all__ = ["moments"]
-
 _SQUARED, _LARGEST = 1e100, 1e290  # beyond: squares of numbers, their differences and quotients, are no doubles
 
 

@@ -27,8 +27,6 @@ from fedconvex.tables.guard import (
 from fedconvex.tables.problems import ColumnProblems, Trouble
 from fedconvex.tables.spelling import Names, as_text, doubles
 
-__all__ = ["Wishes", "planned"]
-
 MOST_CLASSES = 20  # whole-numbered targets with more values than this are taken as real
 _KEYS = ("target", "client", "domain", "weight")
 

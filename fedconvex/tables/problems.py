@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["ColumnProblems", "Trouble"]
-
 _SHOWN = 40  # troubles that a message spells out
 _MISSING = (
     "missing cells: impute='median' (of names the most frequent), 'mode' (the most frequent) or 'indicator' (median, "

@@ -11,8 +11,6 @@ from fedconvex._check import bad
 from fedconvex.tables.columns import ROLES, Column, Columns
 from fedconvex.tables.spelling import all_differ
 
-__all__ = ["described", "restored"]
-
 _TEXT, _NUMBER = (str,), (int, float)
 _FIELDS: dict[str, tuple[type, ...]] = {
     "impute": (str, type(None)),

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Names", "alike", "all_differ", "as_text", "doubles", "merged", "number_of", "spelt"]
-
 _PLAIN = re.compile(r"[+-]?(?=[.]?[0-9])(?:0|[1-9][0-9]*)?(?:[.][0-9]*)?")
 _NUMBER = re.compile(r"[+-]?(?=[.]?[0-9])[0-9]*(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]{1,3})?")
 _GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # 54,053 is 54053 to some

@@ -11,8 +11,6 @@ from typing import Any
 
 from fedconvex._check import bad
 
-__all__ = ["MAX_BYTES", "Lines", "check_growth", "opener"]
-
 _LONGEST = 1 << 25  # characters of a line
 _GROWN = 200  # times the size of its file
 MAX_BYTES = 1 << 31  # what a file may ask for before somebody says that it is meant

@@ -37,8 +37,6 @@ from fedconvex.theorems import (
 )
 from fedconvex.theorems.parts.tiny import read_sharp
 
-__all__ = ["CORE", "FOUND"]
-
 FOUND = read_sharp(Path(__file__).with_name("sharp.json"))
 
 CORE = (

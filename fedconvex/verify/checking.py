@@ -20,8 +20,6 @@ from fedconvex.verify.findings import Constant, Finding, WorstCaseInterval
 from fedconvex.verify.tightness import exact_worst, no_worst
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
 
-__all__ = ["carried_out", "dropped", "problem_of", "setting_of"]
-
 
 def carried_out(
     theorem: Theorem, check: Check, seed: int = 0, precision: float = 0.05, most: int = 2048, curves: bool = False

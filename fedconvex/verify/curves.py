@@ -14,8 +14,6 @@ from fedconvex.theorems import Setting, Theorem
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.verify.verdicts import check_confidence, find_theorem, start_of
 
-__all__ = ["BoundCurve", "curve"]
-
 
 class BoundCurve(NamedTuple):
     """A theorem along a run: every array has one entry per number of rounds, NaN where it is not available."""

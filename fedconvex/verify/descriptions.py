@@ -11,8 +11,6 @@ from fedconvex.theorems.parts.rules import smoothness
 from fedconvex.theorems.parts.theorem import Instance, MethodRule
 from fedconvex.words import Words, counted, words_of
 
-__all__ = ["described"]
-
 
 def described(instance: Instance, s: Setting, theorem: Theorem, rule: MethodRule) -> tuple[str, str]:
     """Return the setting in short and in full."""

@@ -13,20 +13,6 @@ from fedconvex.theory.bound import Bound
 from fedconvex.verify.curves import BoundCurve
 from fedconvex.verify.verdicts import Outcome, Verdict
 
-__all__ = [
-    "OUTCOME_WORDS",
-    "Claim",
-    "Constant",
-    "Finding",
-    "Note",
-    "Noticed",
-    "Power",
-    "StepChoice",
-    "Tightness",
-    "VerificationReport",
-    "WorstCaseInterval",
-]
-
 OUTCOME_WORDS = {
     Outcome.HOLDS: "holds",
     Outcome.VACUOUS: "vacuous",

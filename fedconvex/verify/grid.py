@@ -13,8 +13,6 @@ from fedconvex.problems import Problem
 from fedconvex.theorems import Theorem
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
 
-__all__ = ["GridVerdicts", "verify_grid"]
-
 
 class GridVerdicts(NamedTuple):
     """What a sweep found."""

@@ -28,8 +28,6 @@ from fedconvex.theorems.parts.rounding import natural_size
 from fedconvex.theorems.parts.setting import is_random
 from fedconvex.theory.bound import Bound
 
-__all__ = ["Limits", "Look", "Seen", "monte_carlo", "slack_of"]
-
 FIRST = 64  # trajectories of the first look; every further one doubles them
 EFFECTIVE = 10.0
 

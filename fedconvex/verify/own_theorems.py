@@ -21,8 +21,6 @@ from fedconvex.theory.worst_case import AtOptimum, UniformUpper
 from fedconvex.verify.checking import problem_of, setting_of
 from fedconvex.verify.search import ROUND, NoSuchTerm, found_by
 
-__all__ = ["own_theorem", "searched", "theorems_of"]
-
 INSTANCES = (
     instances.two_clients,
     instances.three_clients,

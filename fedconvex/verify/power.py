@@ -21,8 +21,6 @@ from fedconvex.verify.findings import Finding, Noticed, Power
 from fedconvex.verify.monte_carlo import slack_of
 from fedconvex.verify.verdicts import Outcome, find_theorem
 
-__all__ = ["power", "power_of", "term_share", "whole_share"]
-
 MOST = 1e12  # factors beyond it count as unnoticed
 
 

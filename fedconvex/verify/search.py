@@ -32,8 +32,6 @@ from fedconvex.verify.monte_carlo import slack_of
 from fedconvex.verify.power import term_share, whole_share
 from fedconvex.verify.verdicts import find_theorem
 
-__all__ = ["Tightest", "tightest"]
-
 ROUND = 200  # candidates of a restart
 FIRST = 100  # of them random: the same for the bound and for all its terms
 LONG = 1000  # a budget from which on half of it goes into the best three restarts

@@ -20,8 +20,6 @@ from fedconvex.verify.findings import Finding, Note, Tightness, VerificationRepo
 from fedconvex.verify.power import power_of
 from fedconvex.verify.tightness import ROWS, step_choice, tightness_claims, tightness_row
 
-__all__ = ["Progress", "checks", "verify_suite"]
-
 Progress = Callable[[float, str], None]  # share done in [0, 1], what is being done
 
 

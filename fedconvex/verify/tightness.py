@@ -35,8 +35,6 @@ from fedconvex.theory.worst_case import (
 from fedconvex.traits import Traits, traits_of
 from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
 
-__all__ = ["LARGEST", "ROWS", "exact_worst", "no_worst", "step_choice", "tightness_claims", "tightness_row"]
-
 LARGEST = 40  # order of the Gram matrix up to which a worst case is computed unasked: about a second
 
 

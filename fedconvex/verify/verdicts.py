@@ -24,8 +24,6 @@ from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
 
-__all__ = ["Outcome", "Verdict", "check_confidence", "find_theorem", "start_of", "verify"]
-
 FINE = 0.01  # of the bound: what rounding may be where quantity and bound are compared in spite of it
 
 

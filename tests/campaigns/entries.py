@@ -1,18 +1,16 @@
 """Every public entry point of the package with a call that works: what the fuzzer bends.
 
-An entry point is what a package, or a file of `theory` or `theorems`, names in its ``__all__``, and the public methods
-of the objects in `world`. Parameters are read off signatures; `values` has a good value for every name of a parameter,
-`OWN` what one entry needs otherwise. A test makes all these calls and says which public names are missing.
+An entry point is a public name (`docs/api.py`), or a public method of one of the objects in `world`. Parameters are
+read off signatures; `values` has a good value for every name of a parameter, `OWN` what one entry needs otherwise. A
+test makes all these calls and says which public names are missing.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import importlib
 import inspect
 import os
-import pkgutil
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,21 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import fedconvex
 from fedconvex.conformance import can
-from fedconvex.families import moved
+from tests.docs_scripts import docs_script
 
 INTERNAL = {
-    "cli": "the command line has tests of its own (test_cli.py, test_exit_codes.py)",
-    "kernels": "compiled code follows what it is given; its callers check",
-    "federation_input": "checks of Federation, which is fuzzed",
-    "theorems.parts": "what files of theorems share",
-    "families": "what families declare, asked by the package; what they make public stands elsewhere too",
-    "entropic": "mathematics of rows in compiled code, for Softmax",
     "losses": "mathematics of rows in compiled code; what losses are made of is checked by Problem",
     "loss_traits": "what losses declare; asked by the package",
     "traits": "what methods declare; asked by the package",
     "fields": "how methods declare their fields",
+    "words": "how methods say what they do",
     "engines.flower": "needs the package flwr; arguments are checked in test_flower.py",
     "papers": "experiments of the literature: minutes each (test_experiments*.py)",
 }
@@ -948,34 +940,16 @@ FILES = {
 }
 
 
-def public_modules() -> Iterator[tuple[str, Any]]:
-    """Packages and modules at the top with an ``__all__``, and the files of theory and theorems, with their names.
-
-    Those of families go by the names that they had before: theory and theorems of all stand together here.
-    """
-    yield "", fedconvex
-    for old, new in moved().items():
-        inner = old.removeprefix("fedconvex.")
-        if inner.rpartition(".")[0] in ("theory", "theorems"):
-            yield f"{inner}.", importlib.import_module(new)
-    for info in pkgutil.walk_packages(fedconvex.__path__, "fedconvex."):
-        inner = info.name.removeprefix("fedconvex.")
-        public = info.ispkg or "." not in inner or inner.rpartition(".")[0] in ("theory", "theorems")
-        if public and not inner.split(".")[-1].startswith("_") and not inner.startswith(tuple(INTERNAL)):
-            module = importlib.import_module(info.name)
-            if hasattr(module, "__all__"):
-                yield f"{inner}.", module
-
-
 def public_names() -> dict[str, Any]:
     """Callables of the public modules under the name that is nearest to the top."""
     found: dict[int, tuple[str, Any]] = {}
-    for inner, module in sorted(public_modules(), key=lambda pair: pair[0].count(".")):
-        for name in module.__all__:
+    modules = docs_script("api").public_modules()
+    for inner, module in modules.items():
+        for name in module.__all__ if not inner.startswith(tuple(INTERNAL)) else ():
             thing = getattr(module, name)
             error = isinstance(thing, type) and issubclass(thing, Exception)
             if callable(thing) and not error and getattr(thing, "__module__", "").startswith("fedconvex"):
-                found.setdefault(id(thing), (inner + name, thing))
+                found.setdefault(id(thing), (f"{inner}.{name}".removeprefix("."), thing))
     return {name: thing for name, thing in found.values() if name.rpartition(".")[2] not in RECORDS}
 
 

@@ -17,8 +17,6 @@ from fedconvex.federation import Federation
 from fedconvex.remote import Limits, Roster, Site
 from fedconvex.remote.messages import forms, unsaid
 
-__all__ = ["QUIET", "client_app", "server_app"]
-
 # what Flower's own processes are started with, beside os.environ, where nothing is to leave the machines
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -17,8 +17,6 @@ from fedconvex.methods.parts import averaging
 from fedconvex.methods.parts.pooled_sums import hides
 from fedconvex.problems.protocol import has_one_model
 
-__all__ = ["averaging_client", "averaging_strategy"]
-
 _FIRST = np.zeros((1, 1), dtype=np.int64)  # the only client of its own problem
 
 

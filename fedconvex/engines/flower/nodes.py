@@ -14,8 +14,6 @@ from fedconvex.engines.flower.records import arrays_of, flwr_app, record
 from fedconvex.remote import Roster, SiteWarning
 from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, text, words
 
-__all__ = ["Nodes"]
-
 _KINDS = {ASK: "train", MEASURE: "evaluate"}  # Flower's kinds of messages; all others are queries
 _LISTING = 1.0  # seconds between looks at which nodes there are
 _SHORTEST, _LONGEST = 0.01, 0.2  # seconds between looks for answers, growing while there are none

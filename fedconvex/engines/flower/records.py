@@ -9,8 +9,6 @@ import numpy as np
 
 from fedconvex.remote.site_files import flat, parted
 
-__all__ = ["StateRecord", "arrays_of", "flwr_app", "record"]
-
 _NAME = "fedconvex"  # of the one record in a message, and of that in a context
 
 

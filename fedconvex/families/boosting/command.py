@@ -17,8 +17,6 @@ from fedconvex.cli.named import named_settings, worded
 from fedconvex.cli.summary import About, Solved, measured_clients
 from fedconvex.registry import class_named
 
-__all__ = ["check", "solved"]
-
 STUMPS, SMOOTHING, CUTS, STEP = 100, 50.0, 16, 0.2
 _PHI = ("exponential", "logistic")
 

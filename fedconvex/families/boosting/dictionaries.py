@@ -13,8 +13,6 @@ from fedconvex.families.boosting.predictors import Tree
 from fedconvex.families.boosting.stumps import Stump, cut_points
 from fedconvex.federation import Federation
 
-__all__ = ["Dictionary", "dense_rows", "domain_numbers"]
-
 
 class Dictionary:
     """Finitely many base classifiers with their sources, as predictions on the rows of a federation.

@@ -17,8 +17,6 @@ from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.protocol import Measure
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["EnsembleProblem"]
-
 _WORK = 2e8  # (rows + columns) columns^2 up to which `measure` computes the exact optimum: a second or two
 
 

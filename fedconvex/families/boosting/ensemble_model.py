@@ -18,8 +18,6 @@ from fedconvex.families.boosting.source_probabilities import MaximumEntropyQ
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.spelling import all_differ
 
-__all__ = ["EnsembleModel"]
-
 
 @dataclass(frozen=True, eq=False)
 class EnsembleModel:

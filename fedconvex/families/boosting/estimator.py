@@ -21,8 +21,6 @@ from fedconvex.losses import Exponential
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, QEnsemble, StumpProblem, fit_q
 
-__all__ = ["MultiSourceBoostClassifier"]
-
 CUTS = 16  # per feature, where stumps are listed
 
 

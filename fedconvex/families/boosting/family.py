@@ -2,8 +2,6 @@
 
 from fedconvex.families import Family, Option
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     theorems=("theorems.boosting", "theorems.adaboost", "theorems.boosting_margins", "theorems.fedmultiboost"),
     experiments=("experiments", "experiments.inverted_digits"),

@@ -16,8 +16,6 @@ from fedconvex._files import check_file, existing, npz, write_file
 from fedconvex.families.boosting.source_probabilities import MAPS, MaximumEntropyQ, as_q
 from fedconvex.families.boosting.stumps import Stump
 
-__all__ = ["QEnsemble", "Scores", "Tree", "arrays_of", "ensemble_of"]
-
 
 class Tree(NamedTuple):
     """A classification tree in arrays: at node v go to left[v] if x[feature[v]] <= threshold[v], else to right[v].

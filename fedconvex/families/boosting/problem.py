@@ -54,8 +54,6 @@ from fedconvex.solvers.certificates.gaps import gaps_above
 if TYPE_CHECKING:
     from fedconvex.families.boosting.ensemble_model import EnsembleModel
 
-__all__ = ["BoostingProblem", "Logistic2", "Pick"]
-
 # mypy: disable-error-code="no-untyped-def"
 
 RADIUS = 100.0  # B for ensembles with sum alpha <= B

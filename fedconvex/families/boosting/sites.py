@@ -18,8 +18,6 @@ from fedconvex.problems import Measure
 from fedconvex.remote.kinds import Arrays, Kind, Shapes, check_models, check_weights
 from fedconvex.solvers.certificates.row_rounding import EPS
 
-__all__ = ["KIND"]
-
 
 def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
     """Return sums of losses and of rows that are wrong by domain, and the gradient of the sum weighted by alpha."""

@@ -23,8 +23,6 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.problems.empirical_risk import Problem
 
-__all__ = ["MaximumEntropyQ", "as_q", "calibration_error", "fit_q"]
-
 MAPS = ("linear", "squares")
 _TOLERANCE = 1e-8  # how far rows of Q may be from summing to one
 

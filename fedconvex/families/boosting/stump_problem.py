@@ -15,8 +15,6 @@ from fedconvex.families.boosting.stumps import Binned, Presorted, Stump
 from fedconvex.federation import Federation
 from fedconvex.kernels.cache import kernel
 
-__all__ = ["StumpProblem"]
-
 # mypy: disable-error-code="no-untyped-def"
 
 _TRIALS = 12  # weights of equally bad domains for which a stump is searched before a kink is reported

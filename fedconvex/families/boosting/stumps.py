@@ -39,8 +39,6 @@ from fedconvex.kernels.stump_search import (
     pack,
 )
 
-__all__ = ["Binned", "Presorted", "Stump", "cut_points"]
-
 CRITERIA = ("error", "gini")
 _FEW = 2048  # rows up to which all features are scanned
 _ROUNDING = 8.0  # whole numbers per row by which rounding changes a gain at most

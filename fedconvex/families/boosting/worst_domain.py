@@ -28,8 +28,6 @@ from fedconvex.kernels.cache import reduction
 from fedconvex.losses.stable import exp
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["WorstDomain", "corrected", "domain_losses", "least", "losses_of_domains", "phi"]
-
 # mypy: disable-error-code="no-untyped-def"
 
 _EPS = float(np.finfo(float).eps)

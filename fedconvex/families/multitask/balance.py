@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Balance"]
-
 
 class Balance(NamedTuple):
     """When and how eta of the joint method is changed: rarely, by 1.5, if relative residuals differ by more than 5.

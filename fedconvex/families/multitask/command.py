@@ -20,8 +20,6 @@ from fedconvex.cli.summary import About, Solved, formula_of, intercept_words, me
 from fedconvex.families.multitask.family import RELATIONS
 from fedconvex.registry import class_named
 
-__all__ = ["check", "solved"]
-
 _LEARNED = {"mocha": True, "cocoa": False, "jointmocha": True, "mean-regularised": False}  # by default
 
 

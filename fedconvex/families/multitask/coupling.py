@@ -18,8 +18,6 @@ import numpy as np
 
 from fedconvex._check import among
 
-__all__ = ["DENSE", "dense", "largest", "own", "pencil_sigma", "safe_sigma", "tied", "ties_of"]
-
 DENSE = 500  # tasks up to which Mbar is a matrix
 
 

@@ -17,8 +17,6 @@ import numpy as np
 from fedconvex._check import bad, matrix, real
 from fedconvex.families.multitask.relations import Relation, check_size, semidefinite
 
-__all__ = ["Covariance"]
-
 FLOOR = 1e-10  # of the eigenvalues of a learned Omega, whose trace is one
 
 

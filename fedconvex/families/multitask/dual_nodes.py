@@ -27,30 +27,6 @@ from fedconvex.solvers.kinked.dual import ROUNDING, add_image, conjugates, row_s
 from fedconvex.traits import LEAVE_OUT, Traits, not_sent, sent_apart
 from fedconvex.words import Words
 
-__all__ = [
-    "Clock",
-    "Memory",
-    "Message",
-    "NodeWork",
-    "Nodes",
-    "Reply",
-    "Sigma",
-    "State",
-    "aggregate",
-    "answer",
-    "broadcast",
-    "check_one_score",
-    "empty_reply",
-    "init",
-    "measure",
-    "memory",
-    "observe",
-    "run_nodes",
-    "start",
-    "statistics",
-    "take_steps",
-]
-
 REFRESH = 64  # rounds between recomputations of v from alpha
 RULES = ("pencil", "eigenvalue", "rows", "tasks")
 

@@ -2,8 +2,6 @@
 
 from fedconvex.families import Family, Option
 
-__all__ = ["FAMILY", "RELATIONS"]
-
 RELATIONS = {
     "learned": "the relations between clients are learned",
     "mean": "models are drawn towards their mean",

@@ -18,8 +18,6 @@ from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 if TYPE_CHECKING:
     from fedconvex.families.multitask.problem import MultiTaskProblem
 
-__all__ = ["fixed"]
-
 _EPS = float(np.finfo(float).eps)
 STACKED = 40_000_000  # entries of stacked features up to which they are formed
 

@@ -18,8 +18,6 @@ from fedconvex.solvers.solution import Solution
 if TYPE_CHECKING:
     from fedconvex.families.multitask.problem import MultiTaskProblem
 
-__all__ = ["along", "jointly"]
-
 EVERY = 10  # rounds between passes over all rows
 MOST_PASSES = 20  # over the rows that move, in a round
 

@@ -16,8 +16,6 @@ from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["OneVsRest"]
-
 
 class OneVsRest:
     """C multi-task problems, of class c against all others, c = 0, ..., C - 1, on the same rows.

@@ -13,8 +13,6 @@ from fedconvex.remote.kinds import Arrays, Kind, Shapes, check_models
 from fedconvex.solvers.certificates.gaps import duality_gap
 from fedconvex.solvers.certificates.row_rounding import EPS, allowances
 
-__all__ = ["KIND"]
-
 
 def report(problem: Any, t: int, asked: Arrays) -> dict[str, np.ndarray]:
     """Return losses, rounding, and image and conjugate of the dual variables -l' of a task, each for R models."""

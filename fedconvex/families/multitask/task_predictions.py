@@ -14,8 +14,6 @@ from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.problems.protocol import ClientWeights
 
-__all__ = ["TaskMetrics", "TaskPredictions", "row_values"]
-
 
 class TaskMetrics(NamedTuple):
     """How good the models are, task by task, in the order of the tasks."""

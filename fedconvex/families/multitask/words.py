@@ -8,8 +8,6 @@ import numpy as np
 
 from fedconvex.words import Words
 
-__all__ = ["rule_in_words", "words_of_nodes"]
-
 
 def words_of_nodes(work: Any) -> Words:
     """Return what nodes do in a round of `NodeWork`."""

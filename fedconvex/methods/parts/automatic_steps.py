@@ -21,8 +21,6 @@ from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model, is_for, made_for
 from fedconvex.traits import traits_of
 
-__all__ = ["no_theorem", "of_averaging", "resolved", "saddle_steps", "smoothness", "usual_step"]
-
 _EIGENVALUES = 1e11  # operations spent on eigenvalues of X'X, over all clients; beyond, upper bounds do without them
 
 

@@ -13,8 +13,6 @@ from fedconvex.methods.parts import participation, pooled_sums
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import not_sent
 
-__all__ = ["Message", "Reply", "State", "aggregate", "broadcast", "init", "observe_shadow"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

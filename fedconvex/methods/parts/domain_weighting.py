@@ -21,20 +21,6 @@ from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.simplex.ascent import EntropicStep
 
-__all__ = [
-    "Ascent",
-    "Message",
-    "Reply",
-    "UncertaintySet",
-    "counts_of",
-    "local",
-    "local_steps",
-    "statistics",
-    "steps_by",
-    "weights_of",
-]
-
-
 NO_LOSSES = np.zeros((0, 0, 0))
 
 

@@ -22,8 +22,6 @@ from fedconvex.solvers.kinked.dual import drawn_scores, drawn_sums, steps_at_onc
 from fedconvex.traits import Traits, counted_by
 from fedconvex.words import Words
 
-__all__ = ["Message", "Parts", "RowWork", "Scores", "State", "entered", "moved", "score_parts", "start", "sum_parts"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -27,8 +27,6 @@ from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
 from fedconvex.words import Words, steps_in_words
 
-__all__ = ["AveragedWork", "LocalWork", "PooledWork", "check_batches", "plan_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWork(CheckedFields):

@@ -15,20 +15,6 @@ import numpy as np
 from fedconvex._check import equal_by_type, flag, wrong_type
 from fedconvex.fields import positive, share
 
-__all__ = [
-    "Averaging",
-    "ClientAdam",
-    "ClientMomentum",
-    "ClientOptimizer",
-    "ClientSGD",
-    "ServerAdagrad",
-    "ServerAdam",
-    "ServerOptimizer",
-    "ServerSGD",
-    "ServerYogi",
-]
-
-
 # ---------------------------------------------------------------- clients
 
 

@@ -17,23 +17,6 @@ from fedconvex.kernels import averages
 from fedconvex.problems import FederatedProblem
 from fedconvex.traits import LEAVE_OUT, RENORMALISE, LocalSteps, Traits
 
-__all__ = [
-    "AnyParticipation",
-    "DistinctParticipation",
-    "Participation",
-    "ProportionalSampling",
-    "ScaledSampling",
-    "UniformSampling",
-    "as_participation",
-    "average",
-    "lost",
-    "participants",
-    "participants_of_rounds",
-    "sampling_of",
-    "traits_of_sampling",
-    "who_takes_part",
-]
-
 
 @equal_by_type
 class UniformSampling(NamedTuple):

@@ -15,8 +15,6 @@ from fedconvex.methods.parts.participation import UniformSampling
 from fedconvex.problems import FederatedProblem
 from fedconvex.sums import as_sums
 
-__all__ = ["Sums", "check_fit", "hides", "mean", "send", "totals"]
-
 Sums = Annotated[Any, as_sums]
 
 

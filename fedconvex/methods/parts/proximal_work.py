@@ -16,8 +16,6 @@ from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, Traits
 
-__all__ = ["ProximalWork"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalWork(CheckedFields):

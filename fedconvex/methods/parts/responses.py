@@ -9,8 +9,6 @@ import numpy as np
 from fedconvex._check import equal_by_type, real, whole, wrong_type
 from fedconvex.loss_traits import traits
 
-__all__ = ["BestResponse", "GradientResponse", "Response", "respond"]
-
 
 @equal_by_type
 class BestResponse(NamedTuple):

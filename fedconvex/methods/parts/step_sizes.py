@@ -11,18 +11,6 @@ from fedconvex._check import bad, equal_by_type, flag, real
 from fedconvex.fields import OneOrMore, nonnegative, positive
 from fedconvex.problems import FederatedProblem
 
-__all__ = [
-    "AutomaticStepSize",
-    "ConstantStepSize",
-    "Decay",
-    "NonnegativeSchedule",
-    "StepSize",
-    "decays",
-    "descend",
-    "step_counts",
-    "step_sizes",
-]
-
 
 @equal_by_type
 class Decay(NamedTuple):

@@ -15,8 +15,6 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import row_losses
 from fedconvex.traits import not_sent
 
-__all__ = ["MaskedReply", "Reply", "answered", "masked", "slopes", "start_scores", "total"]
-
 
 @not_sent("step")
 class Reply(NamedTuple):

@@ -16,8 +16,6 @@ from fedconvex.losses import Softmax
 from fedconvex.papers.images import coarser, read_images, scaled
 from fedconvex.problems import Problem
 
-__all__ = ["DIVISIONS", "ClientDivision", "SplitData", "TrainTest", "clients_of", "load_splits", "problems_of"]
-
 CLIENTS, L2 = 3, 1e-3
 MOST_PARAMETERS = 1000  # of large images, averaged: exact solutions take seconds
 TRAIN, TEST = 3000, 2000  # rows of a division of a large archive; divisions share none

@@ -17,8 +17,6 @@ from fedconvex.losses import Softmax
 from fedconvex.papers.images import coarser, read_images
 from fedconvex.problems import Problem
 
-__all__ = ["ClassDomains", "load_domains", "problem_of", "standardised"]
-
 FASHION = ((6, "shirt"), (2, "pullover"), (0, "t-shirt/top"))  # of the paper
 DIGITS = ((8, "digit 8"), (1, "digit 1"), (9, "digit 9"))  # chosen here: the three that ten-class models confuse most
 FOLDS = 5  # of the cross-validation on bundled digits

@@ -13,8 +13,6 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.problems import Problem
 
-__all__ = ["CENTRES", "MinimaxPoint", "clouds", "enclosing", "location_problem"]
-
 # chosen here: three outer means, two inner ones; points of each cloud, so that the pooled mean is not the mean of means
 CENTRES = np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 2.5], [0.8, 1.0], [2.0, 1.2]])
 POINTS = (60, 40, 30, 20, 10)

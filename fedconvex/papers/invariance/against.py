@@ -30,8 +30,6 @@ from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
 from fedconvex.problems import GameProblem, InvariantProblem, Problem
 from fedconvex.theory.fixed_points import fedavg_round
 
-__all__ = ["EXPERIMENT", "Risks"]
-
 WEAK, STRONG, BOX = 10.0, 1000.0, 2.0  # lam of IRMv1, and B of the game
 LOCAL_STEPS, ROUNDS, MOVES = 5, 600, 3000
 ROWS, DRAWS, QUICK_DRAWS = 2000, 30, 6

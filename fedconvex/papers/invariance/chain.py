@@ -28,8 +28,6 @@ from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 from fedconvex.problems import GameProblem, InvariantProblem, Problem
 from fedconvex.report import wilson_interval
 
-__all__ = ["EXPERIMENT", "Errors"]
-
 PAIRS, ROWS, SCALES = 5, 1000, (0.2, 2.0, 5.0)  # of the paper
 WEIGHTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # chosen here: lam
 BOX, MOVES = 2.0, 3000  # of the game

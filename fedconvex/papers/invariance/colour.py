@@ -27,8 +27,6 @@ from fedconvex.papers.intervals import mean_interval
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 from fedconvex.problems import GameProblem, InvariantProblem
 
-__all__ = ["EXPERIMENT", "Model"]
-
 LABEL_FLIP, FLIPS, TEST_FLIP = 0.25, (0.2, 0.1), 0.9  # of the paper
 WEIGHTS = (0.0, 1.0, 10.0, 100.0, 1e3, 1e4)  # chosen here: lam
 SPLITS, QUICK_SPLITS = 20, 4

@@ -25,8 +25,6 @@ from fedconvex.datasets import chain_moments, federation_of_moments
 from fedconvex.federation import Federation
 from fedconvex.solvers.environments.invariance import least_squares
 
-__all__ = ["SHIFTS", "Shift", "population", "sampled"]
-
 Moments = tuple[np.ndarray, np.ndarray, float]  # E xx', E xy, E y^2
 
 

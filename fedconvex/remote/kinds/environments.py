@@ -20,8 +20,6 @@ from fedconvex.solvers.certificates.row_rounding import EPS, allowances
 from fedconvex.solvers.environments import invariance
 from fedconvex.solvers.environments.invariance import Environments
 
-__all__ = ["KIND"]
-
 
 def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
     """Return a client's second moments; or R_k and g_k at R models, with what rounding may do to its part of J."""

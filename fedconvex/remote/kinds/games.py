@@ -15,8 +15,6 @@ from fedconvex.problems import Measure
 from fedconvex.remote.kinds import Arrays, Kind, Shapes, check_models
 from fedconvex.solvers.certificates.row_rounding import EPS, allowances
 
-__all__ = ["KIND"]
-
 
 def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
     """Return R^k and a bound of player k's regret, for R sums of strategies and its own ones."""

@@ -18,8 +18,6 @@ from fedconvex.solvers.certificates.free_coordinates import convexity_gap
 from fedconvex.solvers.certificates.row_rounding import EPS, allowances
 from fedconvex.solvers.minimax.agnostic import largest_values
 
-__all__ = ["KIND"]
-
 
 def report(problem: Any, number: int, asked: Arrays) -> dict[str, np.ndarray]:
     """Return f_k and its gradient at ``w`` (R, *model), or sums by domain where weights ``alpha`` (R, p) are asked for.

@@ -17,8 +17,6 @@ from fedconvex.solvers.posteriors.free_energy import slope_and_curvature
 from fedconvex.solvers.posteriors.free_energy_rounding import Block, Off, block_bound, client_off, root_error
 from fedconvex.solvers.posteriors.gaussians import divergence, natural, pack, packed_size, unpack
 
-__all__ = ["KIND"]
-
 
 def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
     """Return a client's part of the free energy of R posteriors, its c_k adapted, and what rounding may do to it.

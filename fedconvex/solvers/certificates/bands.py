@@ -32,8 +32,6 @@ from fedconvex.solvers.certificates.rank import rank_bound
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.rows.working_hessian import weighted_gram
 
-__all__ = ["band_gap", "damped_newton", "line_minimum"]
-
 INSIDE = (0.1, 1e-3, 1e-6, 1e-9)  # shares of the range of slopes that rows of B keep from its ends, tried in turn
 LEAST = 1e-12  # tau
 

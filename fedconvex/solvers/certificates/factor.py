@@ -10,8 +10,6 @@ import scipy.linalg as sla
 
 from fedconvex.solvers.objective import Objective
 
-__all__ = ["Factor"]
-
 EPS = float(np.finfo(float).eps)
 TINY = 1e-290  # features and curvatures below it are not known to 15 digits
 

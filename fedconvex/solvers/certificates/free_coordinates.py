@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["bounding_slopes", "convexity_gap", "free_gap", "reach_along_free"]
-
 _EPS = float(np.finfo(float).eps)
 
 _LARGEST = 20_000  # rows of which linear programmes are solved

@@ -25,8 +25,6 @@ import numpy as np
 
 from fedconvex.solvers.certificates.slopes import EPS, Slopes, absolute_rounding
 
-__all__ = ["along_free"]
-
 SMALL = 1e-13  # share of the slopes that factors may change without u being computed again
 
 

@@ -30,19 +30,6 @@ from fedconvex.solvers.certificates.factor import EPS, Factor
 from fedconvex.solvers.certificates.free_coordinates import convexity_gap, free_gap
 from fedconvex.solvers.objective import Objective
 
-__all__ = [
-    "Certificate",
-    "ContradictedCertificate",
-    "UncertifiableError",
-    "bounded_gap",
-    "certified_gap",
-    "contradiction",
-    "duality_gap",
-    "gaps_above",
-    "least_value",
-    "lower_at",
-]
-
 
 class ContradictedCertificate(RuntimeWarning):
     """A value lies below a lower bound that was certified, by more than rounding explains: one of them is wrong."""

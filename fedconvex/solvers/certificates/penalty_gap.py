@@ -38,8 +38,6 @@ from fedconvex.solvers.solution import DIRECT_SIZE
 
 # mypy: disable-error-code="no-untyped-def"
 
-__all__ = ["Dual", "dual_bound", "zeros_for_sure"]
-
 
 class Dual(NamedTuple):
     """A dual point, a multiple of the slopes, and what it certifies."""

@@ -18,8 +18,6 @@ import numpy as np
 import scipy.linalg as sla
 import scipy.sparse as sp
 
-__all__ = ["rank_bound"]
-
 _EPS = float(np.finfo(float).eps)
 _BLOCK = 1 << 21  # entries held at once
 _LARGEST = 1 << 20  # largest whole number in a relation

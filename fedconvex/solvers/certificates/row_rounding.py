@@ -26,8 +26,6 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 from fedconvex.loss_traits import traits
 
-__all__ = ["EPS", "allowances", "scale_slope_allowances", "task_allowances"]
-
 EPS = float(np.finfo(float).eps)
 _LEAST = 1e-300  # squares of shorter rows may have lost their digits: they count as this long
 

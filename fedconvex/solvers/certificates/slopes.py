@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["EPS", "Slopes", "absolute_rounding"]
-
 EPS = float(np.finfo(float).eps)
 
 

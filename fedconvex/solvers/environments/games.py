@@ -28,16 +28,6 @@ import numpy as np
 
 from fedconvex._check import bad, real, whole
 
-__all__ = [
-    "Equilibrium",
-    "Players",
-    "box_least_squares",
-    "buffer_errors",
-    "buffer_radius",
-    "equilibria",
-    "uncorrelated_predictor",
-]
-
 _EPS = float(np.finfo(np.float64).eps)
 _MOST = 100_000  # linear systems of an enumeration
 _SINGULAR = 1e-12  # reciprocal condition number below which a system counts as singular

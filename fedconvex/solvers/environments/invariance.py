@@ -27,19 +27,6 @@ from scipy.optimize import minimize
 
 from fedconvex.solvers.conic import attempt
 
-__all__ = [
-    "Environments",
-    "Moments",
-    "best_dual_bound",
-    "distinct",
-    "dual_bound",
-    "least_points",
-    "least_squares",
-    "moment_solution",
-    "multiplier_matrix",
-    "shortfall",
-]
-
 _EPS = float(np.finfo(np.float64).eps)
 DEFINITE = 1e-10  # eigenvalues below this share of the largest may be zero up to rounding
 

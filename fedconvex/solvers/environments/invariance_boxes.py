@@ -17,8 +17,6 @@ import numpy as np
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domains import domains_of
 
-__all__ = ["Boxes", "least_in_boxes"]
-
 _CHUNK = 4_000_000  # numbers at once
 
 

@@ -27,8 +27,6 @@ from fedconvex.solvers.objective import Objective
 
 # mypy: disable-error-code="no-untyped-def"
 
-__all__ = ["DualPoint", "ascend", "conjugates"]
-
 PIECE = 50_000_000  # entries of X in one call: Ctrl-C is heard in between
 _ENTRIES = 2**16  # that are squared at a time
 PATIENCE = 8  # gaps within which it must be halved: otherwise smoothing is faster

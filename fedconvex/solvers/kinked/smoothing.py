@@ -19,8 +19,6 @@ from fedconvex.solvers.kinked.row_ascent import DualPoint, ascend, conjugates
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["smoothing"]
-
 _TENTH, _SLOW = 0.1, 0.9  # by what widths shrink, and from where on even that little was too much
 _WIDEST = 100.0  # of first widths: bands around the start
 

@@ -48,8 +48,6 @@ from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
 
-__all__ = ["Minimax", "measure_minimax", "measure_softmax", "saddle_point", "solve_minimax", "solve_softmax"]
-
 MAX_ITERATIONS = 200
 CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
 

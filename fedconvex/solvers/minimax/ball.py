@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.objective import Objective
 
-__all__ = ["BallMinimum", "largest_on_ball", "least_over_ball", "least_values_over_ball"]
-
 
 class BallMinimum(NamedTuple):
     """The least value over a ball: it lies in [lower, value]."""

@@ -16,8 +16,6 @@ import numpy as np
 
 from fedconvex.kernels.penalised import proximal_point
 
-__all__ = ["accelerate"]
-
 MOST_STEPS = 50_000
 CHECK_EVERY = 20
 

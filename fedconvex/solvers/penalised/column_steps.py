@@ -19,8 +19,6 @@ from fedconvex.federation import CSR
 from fedconvex.kernels.column_epochs import column_epoch
 from fedconvex.kernels.penalised import entry_values
 
-__all__ = ["ColumnModel", "epochs_that_pay"]
-
 SMALL = 128  # entries up to which the Hessian is formed at once
 DEPTH = 5  # steps that an extrapolated point is made of
 ROUNDS = 10  # epochs over the entries that are not 0, between two over all

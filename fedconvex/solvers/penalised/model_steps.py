@@ -17,8 +17,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from fedconvex.kernels import penalised
 from fedconvex.solvers.objective import Objective
 
-__all__ = ["EntrySteps", "GroupSteps"]
-
 MOST_TURNS = 200
 EPOCHS = 4  # between two Newton steps
 

@@ -13,8 +13,6 @@ from fedconvex.penalties import Box
 from fedconvex.solvers.penalised.working_sets import Search
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["PenaltyPath", "largest_strength", "penalty_path"]
-
 
 @dataclass(frozen=True)
 class PenaltyPath:

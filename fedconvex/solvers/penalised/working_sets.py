@@ -35,8 +35,6 @@ from fedconvex.solvers.penalised.model_steps import EntrySteps, GroupSteps
 from fedconvex.solvers.rows.working_hessian import WorkingHessian
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
-__all__ = ["Search", "solve_penalised"]
-
 FIRST_SET = 256  # entries of the first working set
 MOST_ROUNDS = 200
 FLAT = 1e-3  # share of sup l'' that every row is taken to have at least at first, so that steps stay finite

@@ -18,8 +18,6 @@ import numpy as np
 
 from fedconvex._check import equal_by_type, whole
 
-__all__ = ["ExpectedLoss", "GaussHermite", "JaakkolaJordan", "NormalNoise", "gauss_hermite"]
-
 EPS = float(np.finfo(float).eps)
 _TINY = 1e-150  # standard deviations whose quotients are their limits
 

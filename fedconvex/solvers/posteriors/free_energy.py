@@ -21,8 +21,6 @@ from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss
 from fedconvex.solvers.posteriors.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
 from fedconvex.solvers.posteriors.mean_steps import Columns, RowSpace
 
-__all__ = ["Fit", "Rows", "gradient", "minimise", "natural_step", "slope_and_curvature"]
-
 _STEPS = 200  # of Newton's kind at most; a dozen is usual
 _MEMORY = 8  # points that steps are extrapolated from
 _EXACT = 1e-12  # of the sizes of a gradient's terms: little more than rounding leaves

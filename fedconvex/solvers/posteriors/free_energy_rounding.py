@@ -21,8 +21,6 @@ from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss
 from fedconvex.solvers.posteriors.free_energy import Rows
 from fedconvex.solvers.posteriors.gaussians import Gaussian, times
 
-__all__ = ["Block", "Off", "block_bound", "client_off", "gradient_bound", "least_eigenvalue", "root_error"]
-
 EPS = float(np.finfo(float).eps)
 
 

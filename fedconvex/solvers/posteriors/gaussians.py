@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Gaussian", "dense", "divergence", "natural", "pack", "packed_size", "times", "unpack"]
-
 
 class Gaussian(NamedTuple):
     """N(mean, precision^-1)."""

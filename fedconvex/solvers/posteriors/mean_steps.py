@@ -24,8 +24,6 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from fedconvex.solvers.posteriors.gaussians import dense
 
-__all__ = ["Columns", "RowSpace"]
-
 _REACH = 1e8  # of sum_j b x_j^2/P_j: beyond it Woodbury's differences would lose half of the digits
 
 Steps = tuple[np.ndarray, list[np.ndarray]]

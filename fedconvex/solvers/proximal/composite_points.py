@@ -20,8 +20,6 @@ from fedconvex.solvers.choice import BY_PARTS, DIRECT
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.penalised.model_steps import EntrySteps, GroupSteps
 
-__all__ = ["composite_points"]
-
 _KEPT: WeakKeyDictionary[Objective, dict[int, Any]] = WeakKeyDictionary()  # problems of single clients
 MOST_STEPS = 100_000
 PATIENCE = 300  # accelerated steps without progress, after which rounding is to blame

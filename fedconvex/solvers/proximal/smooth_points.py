@@ -21,8 +21,6 @@ from fedconvex.kernels.proximal_newton import newton_jobs
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import DIRECT_SIZE
 
-__all__ = ["proximal_points"]
-
 _COMPILED = 32  # parameters up to which all jobs are done by one kernel
 _PIECE = 1 << 19  # rows times parameters of the jobs of one call
 Inverse = Callable[[np.ndarray], np.ndarray]  # g -> (grad^2 f(x) + rho I)^{-1} g

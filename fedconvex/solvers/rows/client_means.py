@@ -8,8 +8,6 @@ import numpy as np
 
 from fedconvex.kernels import row_losses
 
-__all__ = ["CHUNK", "MANY", "AroundOptimum", "client_means"]
-
 CHUNK = 1 << 21  # scores held at once when many models are evaluated
 MANY = 8  # models from which on dense rows of at most _NARROW features are scored by one kernel
 _NARROW = 32

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-__all__ = ["rows_between", "softmax_hessian", "weighted_gram"]
-
 BLOCK = 2048  # rows at a time
 
 

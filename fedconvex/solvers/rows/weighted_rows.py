@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex.federation import Federation
 from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 
-__all__ = ["WeightedRows"]
-
 
 class WeightedRows:
     """Rows of a federation with client weights p_k, and the labels and the loss by which kernels weigh them."""

@@ -11,8 +11,6 @@ from scipy.linalg.blas import dsyrk
 
 from fedconvex.solvers.objective import Objective
 
-__all__ = ["WorkingHessian"]
-
 CHANGED = 0.3  # by what share curvatures may change before a Hessian is too old
 
 

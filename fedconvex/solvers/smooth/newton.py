@@ -18,8 +18,6 @@ from fedconvex.solvers.certificates.gaps import Certificate, bounded_gap, certif
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
-__all__ = ["newton", "polish", "solve_part", "truncated_newton"]
-
 MAX_ITERATIONS = 500
 
 

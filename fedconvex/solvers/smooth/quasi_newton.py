@@ -18,8 +18,6 @@ from fedconvex.kernels import row_losses
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.rows.hessians import weighted_gram
 
-__all__ = ["approach"]
-
 PAIRS = 20  # of steps and changes of the gradient
 SHARE = 0.8  # of the curvature that the rows of H_0 have
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from fedconvex.theorems.kit import *
 
-__all__ = ["Bends", "bends", "hessians", "need_bends"]
-
 PIECES = 256  # of the integral along a ray
 
 

@@ -16,22 +16,6 @@ import numpy as np
 from fedconvex.theory.bound import Hypothesis
 from fedconvex.traits import problem_traits
 
-__all__ = [
-    "EVERYWHERE",
-    "OF_ENSEMBLES",
-    "OF_ENVIRONMENTS",
-    "OF_OWNERS",
-    "OF_POSTERIORS",
-    "OF_TASKS",
-    "SMOOTH_ONLY",
-    "STRONGLY_CONVEX",
-    "WHOLE_STRONGLY_CONVEX",
-    "Answer",
-    "Scope",
-    "holds",
-    "not_for",
-]
-
 
 class Answer(NamedTuple):
     """Whether a statement holds, and how or why not."""

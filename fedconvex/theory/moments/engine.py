@@ -22,8 +22,6 @@ from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTr
 from fedconvex.theory.moments.weights import average, mixing_of, per_client
 from fedconvex.traits import traits_of
 
-__all__ = ["Moments"]
-
 KRON_LIMIT = 12  # dimension up to which the (d+1)^2 x (d+1)^2 matrix of a round is formed
 _MARGIN = 1e-12  # spectral radii within this of one count as one
 

@@ -24,8 +24,6 @@ from fedconvex.constants import noise_factor
 from fedconvex.problems import Problem
 from fedconvex.theory.moments.weights import mixing_of, per_client
 
-__all__ = ["incremental_noise2"]
-
 UNIT = 8.0 * float(np.finfo(float).eps)
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from fedconvex.problems import Problem
 
-__all__ = ["LeastSquares"]
-
 
 class LeastSquares(NamedTuple):
     """The affine gradients A_n z of a least-squares problem about its minimiser; D = d + 1."""

@@ -7,8 +7,6 @@ import scipy.sparse.linalg as spla
 
 from fedconvex.theory.moments.round import Round
 
-__all__ = ["limit", "spectral_radius"]
-
 
 def spectral_radius(round_: Round, kron: bool) -> float:
     """Return the spectral radius of the linear map of the first and second moments over one round."""

@@ -13,8 +13,6 @@ import numpy as np
 from fedconvex.theory.moments.least_squares import LeastSquares
 from fedconvex.theory.moments.weights import Mixing, average
 
-__all__ = ["Round"]
-
 
 @dataclass(frozen=True, eq=False)
 class Round:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fedconvex.theory.moments.least_squares import LeastSquares
     from fedconvex.theory.moments.stacked import StackedMoments
 
-__all__ = ["Moved", "moved", "moved_stacked"]
-
 UNIT = 8.0 * float(np.finfo(float).eps)
 
 

@@ -32,8 +32,6 @@ from fedconvex.theory.moments.traces import MomentTrace
 from fedconvex.theory.moments.weights import Mixing, of_sampling
 from fedconvex.traits import LocalSteps, Traits, traits_of
 
-__all__ = ["StackedMoments"]
-
 
 class Job(NamedTuple):
     """What a client does in a round, and what its answer adds to the state."""

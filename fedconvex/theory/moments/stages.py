@@ -23,8 +23,6 @@ from fedconvex.constants import noise_factor
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 
-__all__ = ["stage_suboptimality"]
-
 LARGEST = 10  # features: matrices of order 3 d^2 are multiplied
 
 

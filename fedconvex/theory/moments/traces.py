@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["GradientTrace", "MomentTrace", "ShadowTrace", "SteadyState"]
-
 
 class MomentTrace(NamedTuple):
     """Exact moments along a run of T rounds; w*_t is the minimiser when w_t is measured."""

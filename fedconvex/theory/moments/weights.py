@@ -11,18 +11,6 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, raw, real, vector, whole, wrong_type
 from fedconvex.problems import Problem
 
-__all__ = [
-    "Mixing",
-    "WeightMoments",
-    "average",
-    "everyone",
-    "mixing_of",
-    "of_sampling",
-    "proportional",
-    "scaled",
-    "uniform",
-]
-
 WHO = "Moments.participation"
 MOST_SAMPLES = 200_000  # samples of clients that are enumerated at most
 

@@ -13,8 +13,6 @@ import numpy as np
 from fedconvex.theory.worst_case.classes import Arbitrary
 from fedconvex.theory.worst_case.programme import Programme
 
-__all__ = ["Feasible", "factor", "feasible_point", "inner_point", "reach", "trace_bound", "upper_bound"]
-
 EPS = float(np.finfo(float).eps)
 
 

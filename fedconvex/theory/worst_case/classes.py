@@ -10,8 +10,6 @@ import numpy as np
 
 from fedconvex._check import bad, instance, numeric, real, vector, whole
 
-__all__ = ["Arbitrary", "AtOptimum", "Heterogeneity", "Problems", "Shift", "UniformUpper"]
-
 RANGE = 1e6  # largest ratio of lengths: beyond it double precision certifies nothing useful
 
 

@@ -19,18 +19,6 @@ from fedconvex.theory.worst_case.oracles import ManyOutcomesError, Method, Numer
 from fedconvex.theory.worst_case.programme import CURE, Programme, Trace, grouped, trace
 from fedconvex.theory.worst_case.solving import Best, search
 
-__all__ = [
-    "Bracket",
-    "Ratio",
-    "WorstCase",
-    "WorstInstance",
-    "closed_form_homogeneous",
-    "ratio_table",
-    "terms",
-    "uniform_bracket",
-    "worst_case",
-]
-
 STEPS = "smaller steps or fewer of them: double precision certifies nothing useful there"
 LIMIT = 64  # largest Gram matrix that is tried unasked: seconds to two minutes
 EPS = float(np.finfo(float).eps)

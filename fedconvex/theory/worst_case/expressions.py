@@ -8,8 +8,6 @@ import numpy as np
 
 from fedconvex._check import wrong_type
 
-__all__ = ["Scalar", "Vector"]
-
 
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Add arrays of unequal size: the smaller one is filled up with zeros."""

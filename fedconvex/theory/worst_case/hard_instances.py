@@ -47,17 +47,6 @@ import numpy as np
 from fedconvex._check import among, bad, real, whole
 from fedconvex.theory.worst_case.classes import AtOptimum, Problems
 
-__all__ = [
-    "HardInstance",
-    "communication_bound",
-    "crossing",
-    "drift_bound",
-    "drifting",
-    "drifting_slowly",
-    "hard_instances",
-    "noise_bias",
-]
-
 
 @dataclass(frozen=True)
 class HardInstance:

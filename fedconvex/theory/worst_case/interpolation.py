@@ -10,8 +10,6 @@ import numpy as np
 
 from fedconvex.simplex.uncertainty import minimise_over_simplex
 
-__all__ = ["Interpolant"]
-
 
 class Point(NamedTuple):
     """A point of a function: coefficients of x and of the gradient over the basis, of the value over the values."""

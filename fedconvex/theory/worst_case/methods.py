@@ -19,22 +19,6 @@ from fedconvex._check import among, flag, real, whole
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Method, Oracle
 from fedconvex.theory.worst_case.rates import Round
 
-__all__ = [
-    "fedavg",
-    "fedavg_round",
-    "fedlin",
-    "fedlin_round",
-    "fedprox",
-    "fedprox_round",
-    "gradient_descent",
-    "gradient_descent_round",
-    "heavy_ball",
-    "hedging",
-    "hedging_round",
-    "scaffold",
-    "scaffold_round",
-]
-
 
 def _size(who: str, step: Any) -> float:
     return real(who, step, low=0.0, strict=True)

@@ -9,8 +9,6 @@ from fedconvex._check import bad, wrong_type
 from fedconvex.theory.bound import FROM_MINIMUM, LAST_SYNCHRONISED, SHADOW_AVERAGE, Dimension, Quantity
 from fedconvex.theory.worst_case.oracles import Iterates, Oracle
 
-__all__ = ["metric_of"]
-
 Metric = Callable[[Oracle, Iterates], Any]
 
 

@@ -14,8 +14,6 @@ from fedconvex.theory.worst_case.classes import AtOptimum, Problems, Shift, Unif
 from fedconvex.theory.worst_case.expressions import Scalar, Vector
 from fedconvex.theory.worst_case.interpolation import Interpolant, Point
 
-__all__ = ["Client", "Iterates", "NumericOracle", "Oracle", "SymbolicOracle"]
-
 OUTCOMES = 4096  # outcomes of sampling and noise that are followed at most
 VECTORS = 300  # vectors at which counting stops
 

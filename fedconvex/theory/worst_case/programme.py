@@ -22,8 +22,6 @@ from fedconvex.theory.worst_case.oracles import (
     iterates,
 )
 
-__all__ = ["Programme", "Size", "programme_size"]
-
 
 class Size(NamedTuple):
     """Size of a programme: order of the Gram matrix, number of function values, number of linear inequalities."""

@@ -46,8 +46,6 @@ from fedconvex.theory.worst_case.expressions import Vector
 from fedconvex.theory.worst_case.interpolation import interpolation
 from fedconvex.theory.worst_case.oracles import NeedsClientsError, Oracle, SymbolicOracle
 
-__all__ = ["Rate", "Round", "contraction"]
-
 EPS = float(np.finfo(float).eps)
 LEAST = 1e-12  # factor below which nothing is looked for: the geometric mean of 0 and anything is 0
 ATTEMPTS = ((1e-10, 1e-8), (1e-8, 1e-6), (1e-7, 1e-5))  # tolerance of the solver, least eigenvalue that is asked for

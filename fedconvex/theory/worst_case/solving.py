@@ -19,8 +19,6 @@ from fedconvex.theory.worst_case.certificates import (
 )
 from fedconvex.theory.worst_case.programme import Programme
 
-__all__ = ["Best", "search"]
-
 GAP = 1e-6, 1e-5  # certified gap, relative to the value, that ends the search: in the quick attempts, in the others
 QUICK = 2
 

@@ -16,8 +16,6 @@ from fedconvex.theory.worst_case.exact import LIMIT, WorstCase, worst_case
 from fedconvex.theory.worst_case.metrics import Metric
 from fedconvex.theory.worst_case.oracles import Method
 
-__all__ = ["BestStep", "Exponent", "best_step", "fitted_exponent"]
-
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 

@@ -15,8 +15,6 @@ from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.papers.archive import read_archive
 
-__all__ = ["Sources", "load_sources", "shifted_digits"]
-
 LEAST_ROWS = 40  # of every class and domain
 KEYS = ("data", "indices", "indptr", "shape", "y", "domain")
 

@@ -49,8 +49,6 @@ from fedconvex.papers.repeated import Repeated, draw_bars, repeat
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import StumpProblem
 
-__all__ = ["EXPERIMENT", "in_guises"]
-
 OWN = "own boosts, weighted by Q"
 METHODS = (ALL, OWN, PLAIN, MULTI)
 SHORT, LONG = "T", "p T"  # budgets

@@ -14,8 +14,6 @@ from fedconvex.federation import Federation
 from fedconvex.methods import MultiBoost
 from fedconvex.problems import QEnsemble, Stump, StumpProblem, Tree
 
-__all__ = ["TreeProblem", "boosted", "staged", "tree_of"]
-
 
 def tree_of(root: Stump, below: Stump, above: Stump) -> Tree:
     """Return the tree that asks the root's question, and then that of ``below`` or ``above``; constants are leaves.

@@ -30,8 +30,6 @@ from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words
 
-__all__ = ["FedMultiBoost"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -32,8 +32,6 @@ from fedconvex.problems.protocol import ENSEMBLE
 from fedconvex.traits import Traits
 from fedconvex.words import Words
 
-__all__ = ["MultiBoost"]
-
 # mypy: disable-error-code="no-untyped-def"
 
 PROGRESS, CAPPED, KINK, STATIONARY = range(4)  # what a round ended with

@@ -15,8 +15,6 @@ from fedconvex.families.multitask.relations import Relation
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
 from fedconvex.solvers import Solution
 
-__all__ = ["LAMS", "Choice", "chosen_lam", "relation_of", "solved"]
-
 RELATIONS = ("joint", "mean", "local", "global")
 
 LAMS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as in Smith et al. (2017)

@@ -20,8 +20,6 @@ from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.solvers import Solution
 from fedconvex.tables.spelling import Names
 
-__all__ = ["MultiTaskFit"]
-
 
 class MultiTaskFit(BaseEstimator):
     """What the two estimators share: everything but the meaning of y."""

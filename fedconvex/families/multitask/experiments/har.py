@@ -51,8 +51,6 @@ from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, mean_interval, standard_error
 from fedconvex.papers.style import COLOURS, DASHED, band, blank, legend, panel
 
-__all__ = ["EXPERIMENT", "TaskModels", "digit_pairs", "load_tasks", "shuffle"]
-
 LAMBDAS = tuple(10.0**e for e in range(1, -6, -1))  # of the paper
 TEST, FOLDS, SHUFFLES = 0.25, 5, 10  # of the paper
 COARSE, FINE, JOINT = 0.05, 1e-3, 0.01  # relative gaps: in cross-validation, of baselines, of multi-task models

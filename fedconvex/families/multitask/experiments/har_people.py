@@ -28,8 +28,6 @@ from fedconvex.papers.repeated import Repeated, draw_bars, higher, repeat
 from fedconvex.papers.style import COLOURS, blank, panel
 from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled
 
-__all__ = ["EXPERIMENT"]
-
 SOFTMAX, HINGE, LOCAL, MOCHA_ = KINDS = ("FedAvg, softmax", "FedAvg, hinge", "local", "MOCHA")
 REPORT = {"FedAvg": (0.51, 0.62), "MOCHA": (0.46, 0.11)}  # Table 2: labelled mean squared error (standard deviation)
 SMITH = (0.46, 0.11)  # Smith et al. (NIPS 2017), Table 1: multi-task error in per cent (standard error)

@@ -28,8 +28,6 @@ from fedconvex.problems import Covariance, Independent, MultiTaskProblem, Pooled
 from fedconvex.solvers import Solution
 from fedconvex.solvers.kinked import dual
 
-__all__ = ["GLOBAL", "KINDS", "LOCAL", "MULTI", "Fit", "choose", "errors", "folds", "path", "reference", "stopped"]
-
 GLOBAL, LOCAL, MULTI = KINDS = ("global", "local", "multi-task")
 MOST_LOOKS, FEW_LOOKS = 5000, 10  # at the gap, one every 42 passes; then Newton's method where it is cheaper
 TRIES = 6  # at a tighter tolerance

@@ -33,8 +33,6 @@ from fedconvex.papers.intervals import every
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 
-__all__ = ["Network", "StragglerStudy", "straggler_study"]
-
 SPEED, FLOPS, BITS = 1e8, 4.0, 64.0  # chosen here: flops a second of a node; flops a row and feature; bits a float
 GOAL = 0.01  # (P - P*)/P* that counts as solved
 OPTIMUM = 1e-5  # relative accuracy of P*

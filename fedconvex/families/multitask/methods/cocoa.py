@@ -31,8 +31,6 @@ from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import LEAVE_OUT, Traits
 from fedconvex.words import Words
 
-__all__ = ["CoCoA"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CoCoA(CheckedFields):

@@ -27,8 +27,6 @@ from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import LEAVE_OUT, Traits
 from fedconvex.words import Words
 
-__all__ = ["JointMOCHA"]
-
 
 class JointState(NamedTuple):
     """What the server of JointMOCHA keeps."""

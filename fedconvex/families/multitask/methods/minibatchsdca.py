@@ -32,8 +32,6 @@ from fedconvex.solvers.kinked.dual import conjugate_sum, dual_step
 from fedconvex.traits import LEAVE_OUT, Traits
 from fedconvex.words import Words
 
-__all__ = ["MiniBatchSDCA", "safe_beta"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MiniBatchSDCA(CheckedFields):

@@ -25,8 +25,6 @@ from fedconvex.problems import MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 from fedconvex.traits import Traits, sent_apart
 
-__all__ = ["MiniBatchSGD"]
-
 
 class Models(NamedTuple):
     """What the server of MiniBatchSGD keeps."""

@@ -33,8 +33,6 @@ from fedconvex.fields import AtLeastZero, Count
 from fedconvex.problems import Covariance, MultiTaskProblem
 from fedconvex.problems.protocol import MODEL_PER_TASK
 
-__all__ = ["MOCHA"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MOCHA(NodeWork):

@@ -21,8 +21,6 @@ from fedconvex.methods import NodeWork
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.kit import *
 
-__all__ = ["Sizes", "dual_rounding", "gap_rounding", "sizes_of"]
-
 
 class Sizes(NamedTuple):
     """What no run exceeds, and how far rounding moves v_t and w_t: (m,) each, but for the first."""

@@ -1,0 +1,81 @@
+"""Write docs/api.md, the list of public names: ``python docs/api.py``.
+
+Public is what these modules name in ``__all__``: the packages and modules at the top of fedconvex, and the files of
+theory and theorems, those of families by the names of the facades. Everything else is private.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import fedconvex
+from fedconvex.families import moved
+
+PAGE = Path(__file__).resolve().parent / "api.md"
+INTERNAL = ("cli", "families", "kernels", "__main__")
+DEEPER = ("engines.flower", "theory.moments", "theory.worst_case")
+OF_FILES = ("theory", "theorems")
+HEAD = """# Public names
+
+These names keep their place and their meaning from version to version; one that is to go warns for a version before.
+Everything else is private and may change at any time, with or without an underscore. `python docs/api.py` writes this
+page from the modules' `__all__`.
+"""
+
+
+def is_public(inner: str) -> bool:
+    """Whether a module, named from below fedconvex, may have public names."""
+    home = inner.rpartition(".")[0]
+    return not inner.startswith((*INTERNAL, "_")) and (home == "" or inner in DEEPER or home in OF_FILES)
+
+
+def public_modules() -> dict[str, Any]:
+    """Return the modules with public names, by the names that users import them by; the nearest to the top first."""
+    found = {"": fedconvex}
+    for info in walk_packages(fedconvex.__path__, "fedconvex."):
+        inner = info.name.removeprefix("fedconvex.")
+        if is_public(inner):
+            found[inner] = import_module(info.name)
+    for old, new in moved().items():
+        inner = old.removeprefix("fedconvex.")
+        if inner.rpartition(".")[0] in OF_FILES:
+            found[inner] = import_module(new)
+    named = {inner: module for inner, module in found.items() if hasattr(module, "__all__")}
+    return dict(sorted(named.items(), key=lambda pair: (pair[0].count(".") + bool(pair[0]), pair[0])))
+
+
+def public_names() -> dict[str, dict[str, Any]]:
+    """Return classes and functions by module and name, each once: where it is nearest to the top."""
+    seen: set[int] = set()
+    out: dict[str, dict[str, Any]] = {}
+    for inner, module in public_modules().items():
+        for name in sorted(module.__all__):
+            thing = getattr(module, name)
+            if callable(thing) and id(thing) not in seen:
+                seen.add(id(thing))
+                out.setdefault(inner, {})[name] = thing
+    return out
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [HEAD]
+    for inner, things in public_names().items():
+        rows = [f"| `{name}` | {_says(thing)} |" for name, thing in things.items()]
+        parts.append(
+            "\n".join([f"## `{'.'.join(['fedconvex', inner]).rstrip('.')}`\n", "| name | |", "|---|---|", *rows, ""])
+        )
+    return "\n".join(parts)
+
+
+def _says(thing: Any) -> str:
+    """Return the first sentence of a docstring."""
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
