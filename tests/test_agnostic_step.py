@@ -7,7 +7,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.agnostic_step import agnostic_step
-from fedconvex.theorems.parts.domains import three_domains, unequal_domains
+from fedconvex.theorems.parts.domain_instances import three_domains, unequal_domains
 from fedconvex.theory import AssumptionError
 from fedconvex.verify import verify
 

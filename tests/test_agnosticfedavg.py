@@ -17,7 +17,7 @@ from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
 from fedconvex.driver import participants
 from fedconvex.kernels import pieces
 from fedconvex.kernels.batches import draw_rows
-from fedconvex.kernels.domains import domain_losses
+from fedconvex.kernels.domain_sums import domain_losses
 from fedconvex.methods import (
     AFL,
     AgnosticFedAvg,

@@ -21,7 +21,7 @@ from fedconvex.driver import checkpoint
 from fedconvex.methods import AFL, MOCHA, AdaptiveProximal, FedMultiBoost, FedProx, MultiBoost, ServerAdam
 from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote.messages import terms_of
-from fedconvex.sweeps.grid import Grid
+from fedconvex.sweeps.combinations import Grid
 
 METHODS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=2, server=ServerAdam(), participation=2),

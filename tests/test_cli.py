@@ -266,7 +266,7 @@ def test_domains_are_counted(capsys, tmp_path, rows):
 
 
 def test_many_features_fall_back_to_bounds(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedconvex.cli.data.AFFORDABLE", 0.0)
+    monkeypatch.setattr("fedconvex.cli.input_data.AFFORDABLE", 0.0)
     facts = _json(capsys, "solve", *FAST)
     assert set(facts["constants"]) == {"L", "L of F", "mu"}
     assert len(facts["models"]) == 2
@@ -601,7 +601,7 @@ def test_verify_bad_folders_are_found_before_the_work(capsys, monkeypatch, tmp_p
 
 
 def test_verify_refuses_what_is_too_large(capsys, monkeypatch):
-    monkeypatch.setattr("fedconvex.cli.data.AFFORDABLE", 0.0)
+    monkeypatch.setattr("fedconvex.cli.input_data.AFFORDABLE", 0.0)
     assert "small enough for exact constants" in _fails(capsys, "verify", "--problem", "breast_cancer")
 
 

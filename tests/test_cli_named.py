@@ -57,7 +57,7 @@ def least_values(what, kept={}):  # noqa: B006  # one solution for all methods
     if not kept:
         from fedconvex import Logistic, Problem
         from fedconvex.cli import _parser
-        from fedconvex.cli.data import prepare
+        from fedconvex.cli.input_data import prepare
         from fedconvex.solvers.minimax.agnostic import solve_softmax
 
         args = _parser().parse_args([*DATA])

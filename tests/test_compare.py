@@ -14,13 +14,13 @@ from scipy.optimize import minimize
 import fedconvex
 from fedconvex import Federation, Logistic
 from fedconvex.comparison import comparing, decision, kinds
+from fedconvex.comparison.compared_rows import rows_of
+from fedconvex.comparison.cross_validation import L2S
 from fedconvex.comparison.designs import design
-from fedconvex.comparison.intervals import mean_of
-from fedconvex.comparison.rows import rows_of
+from fedconvex.comparison.outcomes import Outcome
 from fedconvex.comparison.scores import auc_of, measures
+from fedconvex.comparison.skewed_intervals import mean_of
 from fedconvex.comparison.splits import fold_of, held_out
-from fedconvex.comparison.tuning import L2S
-from fedconvex.comparison.verdicts import Outcome
 from fedconvex.constants import default_steps
 
 QUICK = {"methods": ["pooled"], "progress": False, "splits": 1}  # and the clients alone

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, t
 
-from fedconvex.comparison.intervals import (
-    Differences,
-    Losses,
-    Products,
-    mean_of,
-    mean_product,
-    spread_of,
-)
-from fedconvex.comparison.verdicts import joining
+from fedconvex.comparison.outcomes import joining
+from fedconvex.comparison.skewed_intervals import Differences, Losses, Products, mean_of, mean_product, spread_of
 from tests.campaigns import joining as joining_campaign
 
 RNG, ROOT = np.random.default_rng(0), Path(__file__).resolve().parents[1]
@@ -183,7 +176,7 @@ def test_rows_that_teach_each_other_count_half_at_most():
 
 
 def test_intervals_of_repeats():
-    from fedconvex.comparison.intervals import Repeats
+    from fedconvex.comparison.skewed_intervals import Repeats
 
     rng, at = np.random.default_rng(1), np.arange(20)
     v, none = rng.normal(size=(2, 20)), np.zeros(20)

@@ -5,15 +5,15 @@ import pytest
 
 import fedconvex
 from fedconvex import Federation
+from fedconvex.comparison.compared_rows import rows_of
+from fedconvex.comparison.cross_validation import Folds, tune
 from fedconvex.comparison.designs import Models
 from fedconvex.comparison.intake import intake
-from fedconvex.comparison.intervals import Differences, Estimate
 from fedconvex.comparison.kinds import Alone, Shared, Training
-from fedconvex.comparison.rows import rows_of
+from fedconvex.comparison.outcomes import Joining, Outcome, joining, standings
 from fedconvex.comparison.scores import calibration_bins, label_variance, measures
+from fedconvex.comparison.skewed_intervals import Differences, Estimate
 from fedconvex.comparison.splits import fold_of
-from fedconvex.comparison.tuning import Folds, tune
-from fedconvex.comparison.verdicts import Joining, Outcome, joining, standings
 
 RNG = np.random.default_rng(0)
 

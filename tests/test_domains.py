@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
-from fedconvex.report import cluster, domain_terms, domain_trade_off, domains
+from fedconvex.report import client_grouping as domains
+from fedconvex.report import cluster, domain_terms, domain_trade_off
 
 
 def planted(by, K=12, seed=0):

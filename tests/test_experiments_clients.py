@@ -19,7 +19,7 @@ from fedconvex.papers.agnostic_fashion import data as fashion_data
 from fedconvex.papers.agnostic_fashion import runs as fashion_runs
 from fedconvex.papers.images import coarser
 from fedconvex.papers.intervals import mean_interval
-from fedconvex.papers.tuning import TunedRun
+from fedconvex.papers.step_grids import TunedRun
 from fedconvex.report import DomainScores, wilson_interval
 
 

@@ -10,7 +10,7 @@ import pytest
 from fedconvex.report.page import MARKS, check_folder, page, write_page
 from fedconvex.theory.bound import SHADOW_AVERAGE, Bound, Hypothesis
 from fedconvex.verify import BoundCurve, Outcome, Verdict
-from fedconvex.verify.findings import (
+from fedconvex.verify.check_records import (
     OUTCOME_WORDS,
     Claim,
     Constant,

@@ -20,7 +20,7 @@ from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.agnostic_rate import saddle_steps
 from fedconvex.theorems.fedavg_strongly_convex import decaying_step
 from fedconvex.theorems.hedging import best_penalty
-from fedconvex.theorems.parts.domains import one_row
+from fedconvex.theorems.parts.domain_instances import one_row
 from fedconvex.theorems.parts.rounding import excess
 from fedconvex.theorems.parts.scope import Scope, holds
 from fedconvex.theorems.parts.setting import Setting

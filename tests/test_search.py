@@ -16,8 +16,8 @@ from fedconvex.theorems.parts.tiny import Real, Sharp, Space, Tiny, Whole, sharp
 from fedconvex.theory.agnostic_example import uniform_excess
 from fedconvex.theory.bound import Bound, Quantity
 from fedconvex.verify import Outcome, power, search, tightest, verify
+from fedconvex.verify.check_records import Noticed, Power
 from fedconvex.verify.checking import carried_out, problem_of, setting_of
-from fedconvex.verify.findings import Noticed, Power
 from fedconvex.verify.search import changed, drawn, found_by, share_of, traded
 
 # F = (1/2) mean over (h_k = 1, 4) of h_k (w - t_k)^2, from w*: the two parabolas that attain the bias for mu = h_1

@@ -20,7 +20,7 @@ from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProbl
 from fedconvex.remote import Limits, Roster, Site, in_process
 from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.remote.questions import FIELDS
-from fedconvex.remote.rounds import SiteEngine
+from fedconvex.remote.site_engine import SiteEngine
 
 VERTICAL = {
     "FedBCD", "HyFDCA", "HybridDualAscent", "TrackedBlockDescent", "VerticalAcceleratedGradient",

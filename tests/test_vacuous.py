@@ -17,7 +17,7 @@ from fedconvex.theorems.parts.rounding import Found
 from fedconvex.theory import PrecisionError
 from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, Quantity
 from fedconvex.verify import Outcome, Theorem, verify, verify_grid, verify_suite
-from fedconvex.verify.findings import Finding, Note, VerificationReport, WorstCaseInterval
+from fedconvex.verify.check_records import Finding, Note, VerificationReport, WorstCaseInterval
 from fedconvex.verify.power import power_of
 
 PROBLEM = Problem(Federation.from_clients([([[1.0], [2.0]], [1.0, 2.0]), ([[1.0]], [1.0])]), Squared(), 0.5)

@@ -30,7 +30,7 @@ from fedconvex.theorems import agnostic_rate
 from fedconvex.theorems.agnostic_floats import COUNTS, floats_per_round
 from fedconvex.theorems.agnostic_rate import afl_constants, saddle_steps, with_steps
 from fedconvex.theorems.parts import samples
-from fedconvex.theorems.parts.domains import (
+from fedconvex.theorems.parts.domain_instances import (
     blind_to,
     breast_cancer_domains,
     diabetes_ages,

@@ -5,7 +5,7 @@ import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
 from fedconvex.draws import Draws, key_from_seed
-from fedconvex.families.boosting.theorems.runs import loss_rounding, path_of
+from fedconvex.families.boosting.theorems.paths import loss_rounding, path_of
 from fedconvex.families.multitask.theorems.dual_methods import dual_value, gap_parts
 from fedconvex.families.multitask.theorems.dual_rounding import dual_rounding, gap_rounding, sizes_of
 from fedconvex.methods import MOCHA, MultiBoost, SoftmaxFedAvg

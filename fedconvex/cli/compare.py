@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad, nearest
 from fedconvex.cli.arguments import add_columns, add_owners, check_owners, choice, count, number, partition
-from fedconvex.cli.data import raw
+from fedconvex.cli.input_data import raw
 from fedconvex.cli.next_command import next_command
 from fedconvex.cli.output import fill, fits, say, writing
 from fedconvex.cli.parser import OK, Refused
 from fedconvex.cli.summary import plain
-from fedconvex.comparison import models
+from fedconvex.comparison import contenders as models
 
 if TYPE_CHECKING:
     from fedconvex.comparison import Comparison

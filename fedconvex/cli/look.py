@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _look(args: argparse.Namespace) -> int:
-    from fedconvex.cli.data import reading
+    from fedconvex.cli.input_data import reading
     from fedconvex.report.tables import format_table
     from fedconvex.tables import look
     from fedconvex.tables.looking import HEADS

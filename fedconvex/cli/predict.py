@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _predict(args: argparse.Namespace) -> int:
-    from fedconvex.cli.data import reading
+    from fedconvex.cli.input_data import reading
     from fedconvex.cli.vertical import owners_of
     from fedconvex.tables import read_frame
     from fedconvex.tables.joining import joined

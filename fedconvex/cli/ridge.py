@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.cli.data import raw
+from fedconvex.cli.input_data import raw
 from fedconvex.registry import methods
 
 FOLDS = 5
@@ -24,10 +24,10 @@ def choose(args: argparse.Namespace) -> str:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     from fedconvex import Federation
+    from fedconvex.comparison.cross_validation import Folds, tune
     from fedconvex.comparison.intake import rows_of_table
     from fedconvex.comparison.kinds import KINDS, Training
     from fedconvex.comparison.splits import fold_of
-    from fedconvex.comparison.tuning import Folds, tune
 
     kind = _kind(args)
     data = raw(args)

@@ -24,7 +24,7 @@ from fedconvex.cli.arguments import (
     number,
     participation,
 )
-from fedconvex.cli.data import Data, affordable, prepare
+from fedconvex.cli.input_data import Data, affordable, prepare
 from fedconvex.cli.method import check_settings, in_batches, method_of, own_model, sampled, several_steps
 from fedconvex.cli.named import method_name, setting
 from fedconvex.cli.output import say, writing

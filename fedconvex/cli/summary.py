@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedconvex import __version__
-from fedconvex.cli.data import Data
+from fedconvex.cli.input_data import Data
 from fedconvex.cli.output import fill, fits
 from fedconvex.loss_traits import traits
 

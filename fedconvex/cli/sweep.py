@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedconvex._check import bad
 from fedconvex._files import check_file
 from fedconvex.cli.arguments import add_data, add_problem, count, number
-from fedconvex.cli.data import affordable, prepare
+from fedconvex.cli.input_data import affordable, prepare
 from fedconvex.cli.method import check_settings, method_of
 from fedconvex.cli.named import first_settings, read_value
 from fedconvex.cli.output import fits, say, writing
@@ -164,7 +164,7 @@ def _check(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None:
         if check_file("--out", args.out).suffix.lower() not in SUFFIXES:
             raise bad("--out", "end in " + ", ".join(SUFFIXES), args.out)
         if args.out.lower().endswith(".parquet"):
-            from fedconvex.sweeps.frame import pyarrow
+            from fedconvex.sweeps.sweep_frame import pyarrow
 
             pyarrow()
         parts = Path(f"{args.out}.parts")
@@ -207,7 +207,7 @@ def _facts(found: Sweep, over: str, phrase: str) -> dict[str, Any]:
 def _summary(args: argparse.Namespace, found: Sweep, title: str, written: list[str]) -> str:
     """Return where settings ended, the best of each, and what failed."""
     from fedconvex.report import format_table
-    from fedconvex.sweeps.frame import deciles
+    from fedconvex.sweeps.sweep_frame import deciles
 
     over, lines = _over(args, found.parameters), [title, f"{found!r}, {args.rounds} rounds", ""]
     rows = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedconvex._check import bad
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import add_data, add_problem, count, number
-from fedconvex.cli.data import affordable, prepare
+from fedconvex.cli.input_data import affordable, prepare
 from fedconvex.cli.output import say, width, writing
 from fedconvex.cli.parser import FAILED, INCONCLUSIVE, OK
 from fedconvex.cli.summary import formula_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import by_owners
-from fedconvex.cli.data import Data, entries, listed, loss_of, reading, target_loss
+from fedconvex.cli.input_data import Data, entries, listed, loss_of, reading, target_loss
 from fedconvex.cli.named import check_named, named_settings, worded
 from fedconvex.cli.output import fill, fits, say
 from fedconvex.cli.parser import OK

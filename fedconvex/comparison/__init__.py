@@ -6,7 +6,7 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.comparison.comparing import compare
-    from fedconvex.comparison.models import METHODS
+    from fedconvex.comparison.contenders import METHODS
     from fedconvex.comparison.owners import OwnersComparison, WithoutOwner, compare_owners
     from fedconvex.comparison.result import Comparison, Scored
 

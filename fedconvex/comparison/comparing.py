@@ -12,17 +12,17 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex._check import bad, items, maybe_flag, nearest, real, whole
 from fedconvex._progress import progress_line
+from fedconvex.comparison.compared_rows import Rows
+from fedconvex.comparison.contenders import DEFAULT, METHODS
 from fedconvex.comparison.intake import intake
-from fedconvex.comparison.intervals import Repeats
 from fedconvex.comparison.kinds import KINDS, Tasks
-from fedconvex.comparison.models import DEFAULT, METHODS
+from fedconvex.comparison.method_costs import RUNS
+from fedconvex.comparison.outcomes import joining, worst_of
 from fedconvex.comparison.passes import Pass, Work, fitted_to
 from fedconvex.comparison.result import Comparison, Scored
-from fedconvex.comparison.rows import Rows
-from fedconvex.comparison.runs import RUNS
 from fedconvex.comparison.scores import errors_of, mean_measures, measures
+from fedconvex.comparison.skewed_intervals import Repeats
 from fedconvex.comparison.splits import Split, affordable, checked_splits, held_out, parts_in, splits_of
-from fedconvex.comparison.verdicts import joining, worst_of
 from fedconvex.loss_traits import traits
 from fedconvex.solvers.solution import DIRECT_SIZE
 

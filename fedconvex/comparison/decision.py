@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedconvex.comparison.intervals import Estimate
-from fedconvex.comparison.runs import RUNS
-from fedconvex.comparison.verdicts import Outcome, Standing, standings
+from fedconvex.comparison.method_costs import RUNS
+from fedconvex.comparison.outcomes import Outcome, Standing, standings
+from fedconvex.comparison.skewed_intervals import Estimate
 from fedconvex.registry import methods
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex.comparison.rows import Rows
+from fedconvex.comparison.compared_rows import Rows
 from fedconvex.federation import Federation
 
 

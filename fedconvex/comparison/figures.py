@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedconvex.comparison.decision import best_joint
+from fedconvex.comparison.outcomes import Outcome
 from fedconvex.comparison.scores import calibration_bins
-from fedconvex.comparison.verdicts import Outcome
 from fedconvex.report.drawings import COLOURS, INK, as_svg, log_axis
 from fedconvex.report.fairness import wilson_interval
 

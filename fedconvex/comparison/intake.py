@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex._check import bad, wrong_type
-from fedconvex.comparison.rows import Rows, checked, classes_of, labelled, rows_of
+from fedconvex.comparison.compared_rows import Rows, checked, classes_of, labelled, rows_of
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Squared

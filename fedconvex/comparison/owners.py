@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, instance, real, whole
-from fedconvex.comparison.intervals import mean_of
+from fedconvex.comparison.skewed_intervals import mean_of
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits

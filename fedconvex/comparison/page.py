@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fedconvex._files import write_file
 from fedconvex.comparison import figures
 from fedconvex.comparison.decision import best_joint, decision, span, times
-from fedconvex.comparison.tables import client_rows, column_rows, cost_rows, method_rows, shown
-from fedconvex.comparison.verdicts import Outcome
+from fedconvex.comparison.outcomes import Outcome
+from fedconvex.comparison.summary_tables import client_rows, column_rows, cost_rows, method_rows, shown
 from fedconvex.report.page import check_folder
 
 if TYPE_CHECKING:

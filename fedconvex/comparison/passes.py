@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedconvex.comparison.baselines import base_rates, boosted
+from fedconvex.comparison.compared_rows import Rows
+from fedconvex.comparison.cross_validation import Folds, Tuned, tune
 from fedconvex.comparison.kinds import KINDS, Fit, Rounds, Training, Worst
-from fedconvex.comparison.rows import Rows
-from fedconvex.comparison.runs import OWN_L2, RUNS, Cost, carry_out
+from fedconvex.comparison.method_costs import OWN_L2, RUNS, Cost, carry_out
 from fedconvex.comparison.splits import fold_of
-from fedconvex.comparison.tuning import Folds, Tuned, tune
 from fedconvex.solvers.solution import DIRECT_SIZE
 
 if TYPE_CHECKING:

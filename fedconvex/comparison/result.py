@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedconvex._files import check_folder
+from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.decision import beside_base, decision
+from fedconvex.comparison.outcomes import Joining, worst_of
 from fedconvex.comparison.page import write_page
-from fedconvex.comparison.rows import Rows
 from fedconvex.comparison.scores import Measures
-from fedconvex.comparison.tables import client_rows, column_rows, method_rows, shown
-from fedconvex.comparison.verdicts import Joining, worst_of
+from fedconvex.comparison.summary_tables import client_rows, column_rows, method_rows, shown
 from fedconvex.report.tables import format_table
 
 if TYPE_CHECKING:
+    from fedconvex.comparison.cross_validation import Tuned
     from fedconvex.comparison.kinds import Fit
-    from fedconvex.comparison.runs import Cost
+    from fedconvex.comparison.method_costs import Cost
     from fedconvex.comparison.splits import Split
-    from fedconvex.comparison.tuning import Tuned
     from fedconvex.models import LinearModel
 
 

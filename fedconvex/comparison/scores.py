@@ -11,8 +11,8 @@ from scipy.optimize import brentq
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from fedconvex.comparison.intervals import UNKNOWN, Differences, Estimate, Losses, Products, averaged, mean_of
-from fedconvex.comparison.rows import Rows
+from fedconvex.comparison.compared_rows import Rows
+from fedconvex.comparison.skewed_intervals import UNKNOWN, Differences, Estimate, Losses, Products, averaged, mean_of
 from fedconvex.kernels import row_losses
 from fedconvex.loss_traits import traits
 from fedconvex.report.fairness import wilson_interval

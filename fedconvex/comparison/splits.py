@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, whole
-from fedconvex.comparison.rows import Rows
+from fedconvex.comparison.compared_rows import Rows
 
 FEWEST_HELD, FEWEST_KEPT = 2, 2  # rows of a client; a client with fewer than both together is trained on whole
 _HELD, _FOLDS, _PARTS = 0, 1, 2  # purposes of draws
@@ -74,7 +74,7 @@ def splits_of(rows: Rows, share: float, count: int, seed: int) -> list[list[Spli
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation
-    >>> from fedconvex.comparison.rows import rows_of
+    >>> from fedconvex.comparison.compared_rows import rows_of
     >>> from fedconvex.comparison.splits import splits_of
     >>> fed = Federation.from_arrays(np.zeros((15, 1)), [0, 1, 2] * 5, [0] * 12 + [1] * 3)
     >>> (first,) = splits_of(rows_of(fed), 0.25, 4, seed=0)
@@ -107,7 +107,7 @@ def held_out(rows: Rows, share: float, seed: int) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> from fedconvex import Federation
-    >>> from fedconvex.comparison.rows import rows_of
+    >>> from fedconvex.comparison.compared_rows import rows_of
     >>> from fedconvex.comparison.splits import held_out
     >>> fed = Federation.from_arrays(np.zeros((15, 1)), [0, 1, 2] * 5, [0] * 12 + [1] * 3)
     >>> held = held_out(rows_of(fed), 0.25, seed=0)

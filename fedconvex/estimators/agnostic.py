@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from fedconvex._check import bad
+from fedconvex.estimators.given_rows import Rows, checked_rows, intercept_wanted
 from fedconvex.estimators.linear import FederatedLogisticRegression, LinearFit, spread_of
-from fedconvex.estimators.rows import Rows, checked_rows, intercept_wanted
 from fedconvex.estimators.training import Fitted, start_of, trained
 from fedconvex.losses import Squared
 from fedconvex.problems import Problem

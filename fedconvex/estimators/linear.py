@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedconvex._check import among, bad, real
 from fedconvex.driver import Trace
-from fedconvex.estimators.rows import Rows, checked_rows, feature_rows, intercept_wanted
+from fedconvex.estimators.given_rows import Rows, checked_rows, feature_rows, intercept_wanted
 from fedconvex.estimators.training import Fitted, start_of, trained
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Softmax, Squared

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedconvex._check import bad, real, wrong_type
 from fedconvex._sparse import sound
-from fedconvex.estimators.rows import intercept_wanted
+from fedconvex.estimators.given_rows import intercept_wanted
 from fedconvex.estimators.training import start_of, trained
 from fedconvex.losses import Logistic, Softmax
 from fedconvex.problems import VerticalProblem

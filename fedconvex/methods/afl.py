@@ -32,7 +32,7 @@ import numpy as np
 from fedconvex._check import bad, equal_by_type
 from fedconvex.draws import DOMAIN_DRAWS, Draws
 from fedconvex.fields import CheckedFields, Count, Flag, Positive, count
-from fedconvex.kernels.domains import domain_sums, held_by
+from fedconvex.kernels.domain_sums import domain_sums, held_by
 from fedconvex.methods.parts import domain_weighting, local_work, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Measure, Problem
 from fedconvex.simplex.ascent import ProjectedStep

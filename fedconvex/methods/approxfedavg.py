@@ -38,7 +38,7 @@ from fedconvex.draws import Draws
 from fedconvex.fields import Flag, Positive
 from fedconvex.kernels import averages, jobs
 from fedconvex.kernels.cache import strict_part
-from fedconvex.kernels.domains import add_losses, domain_losses, domains_of
+from fedconvex.kernels.domain_sums import add_losses, domain_losses, domains_of
 from fedconvex.methods.parts import averaging, domain_weighting, local_work, optimizers
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.uncertainty import softmax

@@ -17,7 +17,7 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Flag
 from fedconvex.kernels import averages, jobs, row_losses
-from fedconvex.kernels.domains import DomainSums
+from fedconvex.kernels.domain_sums import DomainSums
 from fedconvex.methods.parts import automatic_steps, averaging, local_work, participation, pooled_sums, step_sizes
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import FederatedProblem, Problem

@@ -24,8 +24,8 @@ from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, every
 from fedconvex.papers.repeated import Repeated, draw_curves, higher
+from fedconvex.papers.step_grids import tuned_run
 from fedconvex.papers.style import blank, legend, panel
-from fedconvex.papers.tuning import tuned_run
 from fedconvex.report import domain_scores
 
 IID, LABEL = DIVISIONS[0], DIVISIONS[3]

@@ -34,8 +34,8 @@ from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, pro
 from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.images import accuracies, read_images, scaled
 from fedconvex.papers.intervals import every
+from fedconvex.papers.step_grids import grid_notes
 from fedconvex.papers.style import COLOURS, DASHED, blank, legend, panel
-from fedconvex.papers.tuning import grid_notes
 from fedconvex.problems import Problem
 
 CLIENTS, SAMPLED, STEPS, LIMIT = 100, 20, 5, 1000  # of the paper: N, clients a round, steps an epoch, most rounds

@@ -20,7 +20,7 @@ from fedconvex.constants import Constants
 from fedconvex.constants.computed import problem_constants
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.domains import domains_of
+from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.penalties import check_penalty
 from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights, free_mask
 from fedconvex.solvers.certificates.gaps import bounded_gap, gaps_above, lower_at

@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex._check import among, bad, real, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.domains import domains_of
+from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.invariant import second_moments
 from fedconvex.problems.protocol import EQUILIBRIUM, ClientWeights, Measure

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from fedconvex._check import among, bad, real, whole, wrong_type
 from fedconvex.federation import Federation
-from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.kernels.domain_sums import domain_counts, domains_of
 from fedconvex.kernels.scale_slopes import ScaleSlope
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.protocol import INVARIANT_MODEL, ClientWeights, Measure

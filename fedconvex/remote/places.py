@@ -12,7 +12,7 @@ import numpy as np
 from fedconvex import roster
 from fedconvex._check import bad
 from fedconvex.federation import Federation
-from fedconvex.kernels.domains import Domains
+from fedconvex.kernels.domain_sums import Domains
 
 
 @dataclass(frozen=True, eq=False)

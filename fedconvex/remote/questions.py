@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.kernels.domains import domains_of
+from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.remote.kinds import Kind, kind_of
 from fedconvex.remote.messages import Refused, forms
 from fedconvex.solvers.posteriors.gaussians import packed_size

@@ -149,7 +149,7 @@ class Roster(ServerProblem):
 
     def engine(self, method: Any, ask: Any, key: np.uint64, trajectories: Any) -> Any:
         """Return what carries out rounds of a method through a transport: `fedconvex.run` asks for it."""
-        from fedconvex.remote.rounds import SiteEngine
+        from fedconvex.remote.site_engine import SiteEngine
 
         self.incidents = []
         return SiteEngine(method, self, ask, key, trajectories)

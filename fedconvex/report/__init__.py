@@ -9,7 +9,7 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.report.bayesian import PracticalDifference, bayesian_t_test
-    from fedconvex.report.domains import Clustering, DomainTerms, cluster, domain_terms, domain_trade_off
+    from fedconvex.report.client_grouping import Clustering, DomainTerms, cluster, domain_terms, domain_trade_off
     from fedconvex.report.fairness import (
         DomainDifferences,
         DomainScores,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.verify.findings import OUTCOME_WORDS, Finding, Noticed, Power, VerificationReport
+from fedconvex.verify.check_records import OUTCOME_WORDS, Finding, Noticed, Power, VerificationReport
 
 # ---------------------------------------------------------------------- for terminals
 
@@ -28,7 +28,7 @@ def as_table(found: VerificationReport, width: int = 120, details: bool = False)
     Examples
     --------
     >>> from fedconvex.report.checks import as_table
-    >>> from fedconvex.verify.findings import Finding, Note, VerificationReport, WorstCaseInterval
+    >>> from fedconvex.verify.check_records import Finding, Note, VerificationReport, WorstCaseInterval
     >>> from fedconvex.verify import Outcome, Verdict
     >>> verdict = Verdict("sums", Outcome.NOT_APPLICABLE, "needs two numbers, got one")
     >>> worst = WorstCaseInterval(0.0, float("inf"), "none")
@@ -189,7 +189,7 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
     Examples
     --------
     >>> from fedconvex.report.checks import as_document
-    >>> from fedconvex.verify.findings import VerificationReport
+    >>> from fedconvex.verify.check_records import VerificationReport
     >>> as_document(VerificationReport((), {}))["violated"]
     False
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.verify.findings import Finding, StepChoice, Tightness
+from fedconvex.verify.check_records import Finding, StepChoice, Tightness
 
 # Stand-ins that the page's style replaces, so that one drawing serves light and dark: Okabe and Ito's palette there.
 INK, _GRID = "#010101", "#020202"

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fedconvex._files import check_file, csv_text, write_file
-from fedconvex.verify.findings import OUTCOME_WORDS, VerificationReport
+from fedconvex.verify.check_records import OUTCOME_WORDS, VerificationReport
 
 FIRST = ("theorem", "setting", "measured", "low", "high", "bound")
 LAST = ("share", "worst case", "verdict")
@@ -26,7 +26,7 @@ def findings_table(found: VerificationReport) -> tuple[list[str], list[list[Any]
     Examples
     --------
     >>> from fedconvex.report.exports import findings_table
-    >>> from fedconvex.verify.findings import VerificationReport
+    >>> from fedconvex.verify.check_records import VerificationReport
     >>> findings_table(VerificationReport((), {}))[0][:3]
     ['theorem', 'setting', 'measured']
     """

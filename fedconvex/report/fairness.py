@@ -18,7 +18,7 @@ from fedconvex._check import bad, finite, numeric, real, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.domains import domains_of
+from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_models, has_one_model

@@ -14,7 +14,14 @@ from fedconvex.report.checks import tightest_ratio
 from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
 from fedconvex.theory.bound import Bound
 from fedconvex.verify import Outcome
-from fedconvex.verify.findings import OUTCOME_WORDS, Constant, Finding, Power, VerificationReport, WorstCaseInterval
+from fedconvex.verify.check_records import (
+    OUTCOME_WORDS,
+    Constant,
+    Finding,
+    Power,
+    VerificationReport,
+    WorstCaseInterval,
+)
 
 MARKS = {
     Outcome.HOLDS: "✓",

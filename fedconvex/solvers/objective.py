@@ -12,7 +12,7 @@ import numpy as np
 from fedconvex._check import bad, flag, numeric, vector, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.kernels.domain_sums import domain_counts, domains_of
 from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.certificates.free_coordinates import bounding_slopes

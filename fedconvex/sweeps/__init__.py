@@ -5,7 +5,7 @@ parts: `fedconvex.sweeps.answers_on_disk`.
 """
 
 from fedconvex.sweeps.figures import best_plot, gap_plot, heat_map
-from fedconvex.sweeps.frame import Sweep, read_sweep
+from fedconvex.sweeps.sweep_frame import Sweep, read_sweep
 from fedconvex.sweeps.sweeping import sweep
 
 __all__ = ["Sweep", "best_plot", "gap_plot", "heat_map", "read_sweep", "sweep"]

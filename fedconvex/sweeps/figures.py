@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex._check import among, bad, instance, items
 from fedconvex.report.plots import COLOURS, check_plot_path, finished, light_grid, look_of, panels
-from fedconvex.sweeps.frame import Sweep, deciles
+from fedconvex.sweeps.sweep_frame import Sweep, deciles
 
 CURVES = 12  # that can be told apart
 _CELLS = 60  # along a side of a heat map

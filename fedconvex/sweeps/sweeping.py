@@ -23,9 +23,9 @@ from fedconvex.draws import key_from_seed
 from fedconvex.driver import Status, run
 from fedconvex.driver.checkpoint import about_problem
 from fedconvex.sweeps.answers_on_disk import alone_in, carried_out, check_jobs, opened
-from fedconvex.sweeps.frame import STATUSES, Sweep, frame_of
-from fedconvex.sweeps.grid import Grid, Setting
+from fedconvex.sweeps.combinations import Grid, Setting
 from fedconvex.sweeps.shared_rows import lightened, shared
+from fedconvex.sweeps.sweep_frame import STATUSES, Sweep, frame_of
 
 TOGETHER = 64  # seeds that advance at once, whoever works on them: measured numbers depend on it in their last bits
 _ROOM = 1 << 24  # numbers that the models of all clients and these seeds may take

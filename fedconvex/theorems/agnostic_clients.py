@@ -11,7 +11,7 @@ import numpy as np
 
 from fedconvex.methods import AFL
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domains import three_domains
+from fedconvex.theorems.parts.domain_instances import three_domains
 
 __all__ = ["CLIENT_AGNOSTIC", "STATEMENT", "THEOREMS", "client_agnostic"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedconvex.driver import run
-from fedconvex.kernels.domains import domain_counts
+from fedconvex.kernels.domain_sums import domain_counts
 from fedconvex.methods import AFL, AgnosticFedAvg, ApproxFedAvg, FedAvg, OptimisticAFL, SoftmaxFedAvg, UniformSampling
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.secure import PlainSums
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domains import breast_cancer_domains, three_domains
+from fedconvex.theorems.parts.domain_instances import breast_cancer_domains, three_domains
 
 __all__ = ["COUNTS", "FLOATS", "STATEMENT", "THEOREMS", "floats_per_round"]
 

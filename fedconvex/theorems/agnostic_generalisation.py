@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domains import (
+from fedconvex.theorems.parts.domain_instances import (
     blind_to,
     breast_cancer_two_features,
     diabetes_ages,

@@ -14,7 +14,7 @@ from fedconvex.methods.afl import WeightedSampling
 from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
 from fedconvex.solvers.minimax.ball import least_values_over_ball
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domains import (
+from fedconvex.theorems.parts.domain_instances import (
     breast_cancer_domains,
     flat_domains,
     one_row,

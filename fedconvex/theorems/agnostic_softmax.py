@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.special import lambertw
 
-from fedconvex.kernels.domains import domain_counts
+from fedconvex.kernels.domain_sums import domain_counts
 from fedconvex.methods import SoftmaxFedAvg
 from fedconvex.simplex.uncertainty import log_sum_exp
 from fedconvex.solvers.minimax.agnostic import solve_minimax, solve_softmax
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domains import breast_cancer_domains, domains_of_slopes, opposite_labels, three_domains
+from fedconvex.theorems.parts.domain_instances import (
+    breast_cancer_domains,
+    domains_of_slopes,
+    opposite_labels,
+    three_domains,
+)
 
 __all__ = ["SOFTMAX_DISTANCE", "SOFTMAX_OPTIMUM", "STATEMENT", "THEOREMS", "softmax_optimum", "softmax_sandwich"]
 

@@ -12,7 +12,7 @@ from fedconvex.constants.default_steps import smoothness_of
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domains import one_row, unequal_domains
+from fedconvex.theorems.parts.domain_instances import one_row, unequal_domains
 
 __all__ = ["DIRECTION_ERROR", "STATEMENT", "THEOREMS", "agnostic_step"]
 

@@ -7,7 +7,7 @@
 * Instances (`parts.instances`), rules for the method on them (`parts.rules`), spaces for searches (`parts.tiny`).
 * Checks of arguments (`_check`), problems and losses.
 
-What only some theorems share stays in files of its own (`parts.domains`, `parts.tracking`, ...).
+What only some theorems share stays in files of its own (`parts.domain_instances`, `parts.tracking`, ...).
 """
 
 from fedconvex._check import array, bad, finite, flag, instance, matrix, numeric, raw, real, vector, whole, wrong_type

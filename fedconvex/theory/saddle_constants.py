@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import array, flag, instance, real, whole
-from fedconvex.kernels.domains import domain_counts, domains_of
+from fedconvex.kernels.domain_sums import domain_counts, domains_of
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.simplex.uncertainty import KLBall, Point, Simplex, check_set

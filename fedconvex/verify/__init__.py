@@ -3,8 +3,8 @@
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.instances import own
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading
+from fedconvex.verify.check_records import Noticed, Power, VerificationReport
 from fedconvex.verify.curves import BoundCurve, curve
-from fedconvex.verify.findings import Noticed, Power, VerificationReport
 from fedconvex.verify.grid import GridVerdicts, verify_grid
 from fedconvex.verify.own_theorems import own_theorem
 from fedconvex.verify.power import power

@@ -14,9 +14,9 @@ from fedconvex.problems.protocol import has_one_model
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
 from fedconvex.theory.bound import AssumptionError, dropping, require
+from fedconvex.verify.check_records import Constant, Finding, WorstCaseInterval
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.descriptions import described
-from fedconvex.verify.findings import Constant, Finding, WorstCaseInterval
 from fedconvex.verify.tightness import exact_worst, no_worst
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
 

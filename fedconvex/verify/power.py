@@ -16,8 +16,8 @@ from fedconvex._check import instance, items, whole
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.theory.bound import Bound
+from fedconvex.verify.check_records import Finding, Noticed, Power
 from fedconvex.verify.checking import carried_out
-from fedconvex.verify.findings import Finding, Noticed, Power
 from fedconvex.verify.monte_carlo import slack_of
 from fedconvex.verify.verdicts import Outcome, find_theorem
 

@@ -15,8 +15,8 @@ from fedconvex._check import bad, items, text
 from fedconvex._check import instance as kind
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
+from fedconvex.verify.check_records import Finding, Note, Tightness, VerificationReport
 from fedconvex.verify.checking import carried_out
-from fedconvex.verify.findings import Finding, Note, Tightness, VerificationReport
 from fedconvex.verify.power import power_of
 from fedconvex.verify.tightness import ROWS, step_choice, tightness_claims, tightness_row
 

@@ -33,7 +33,7 @@ from fedconvex.theory.worst_case import (
     worst_case,
 )
 from fedconvex.traits import Traits, traits_of
-from fedconvex.verify.findings import Claim, StepChoice, Tightness, WorstCaseInterval
+from fedconvex.verify.check_records import Claim, StepChoice, Tightness, WorstCaseInterval
 
 LARGEST = 40  # order of the Gram matrix up to which a worst case is computed unasked: about a second
 

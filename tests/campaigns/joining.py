@@ -16,9 +16,9 @@ import numpy as np
 import fedconvex
 from fedconvex import Federation
 from fedconvex.comparison.decision import best_joint
-from fedconvex.comparison.intervals import mean_of
+from fedconvex.comparison.outcomes import Outcome
 from fedconvex.comparison.scores import errors_of
-from fedconvex.comparison.verdicts import Outcome
+from fedconvex.comparison.skewed_intervals import mean_of
 
 FRESH = 20_000  # the same for all models
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(80)

@@ -42,7 +42,7 @@ from fedconvex.problems import (
 )
 from fedconvex.remote import Limits, Roster, in_process
 from fedconvex.remote import Site as LimitedSite
-from fedconvex.remote.rounds import SiteEngine
+from fedconvex.remote.site_engine import SiteEngine
 from fedconvex.traits import RENORMALISE, lost_reply
 
 Site = partial(LimitedSite, limits=Limits(share=math.inf, rows=0.0))  # few rows, many rounds

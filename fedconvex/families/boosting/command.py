@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.cli.data import prepare
+from fedconvex.cli.input_data import prepare
 from fedconvex.cli.named import named_settings, worded
 from fedconvex.cli.summary import About, Solved, measured_clients
 from fedconvex.registry import class_named

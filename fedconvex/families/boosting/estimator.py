@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedconvex._check import among, raw, real, whole
 from fedconvex.driver import Trace, run
 from fedconvex.estimators.clients import client_names
-from fedconvex.estimators.rows import Rows, checked_rows
+from fedconvex.estimators.given_rows import Rows, checked_rows
 from fedconvex.estimators.training import seed_of
 from fedconvex.families.boosting.problem import BoostingProblem
 from fedconvex.federation import Federation

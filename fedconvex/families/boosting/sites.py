@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.families.boosting.problem import radius_of
-from fedconvex.kernels.domains import domain_sums, domains_of
+from fedconvex.kernels.domain_sums import domain_sums, domains_of
 from fedconvex.problems import Measure
 from fedconvex.remote.kinds import Arrays, Kind, Shapes, check_models, check_weights
 from fedconvex.solvers.certificates.row_rounding import EPS

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.cli.data import Data, affordable, prepare
+from fedconvex.cli.input_data import Data, affordable, prepare
 from fedconvex.cli.method import own_model
 from fedconvex.cli.named import named_settings, worded
 from fedconvex.cli.summary import About, Solved, formula_of, intercept_words, measured_clients

@@ -16,7 +16,7 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
-from fedconvex.kernels.domains import add_losses, domain_losses, domains_of, held_by, none_empty
+from fedconvex.kernels.domain_sums import add_losses, domain_losses, domains_of, held_by, none_empty
 from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.simplex.ascent import EntropicStep

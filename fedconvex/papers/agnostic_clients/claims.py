@@ -13,7 +13,7 @@ from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, SplitData, cli
 from fedconvex.papers.agnostic_clients.runs import DOMAIN_STEP_SIZES, STEPS, ClientsScale, DivisionRun, ExactModel
 from fedconvex.papers.findings import Claim
 from fedconvex.papers.intervals import Interval, every, mean_interval
-from fedconvex.papers.tuning import TunedRun, grid_notes
+from fedconvex.papers.step_grids import TunedRun, grid_notes
 from fedconvex.report import DomainScores
 
 SAME = 0.01  # accuracies agree where their difference, with its interval, is within this, weights within the next

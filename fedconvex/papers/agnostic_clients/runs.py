@@ -11,7 +11,7 @@ from fedconvex.driver import run as run_method
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, FedSGD, OptimisticAFL
 from fedconvex.papers.agnostic_clients.data import DIVISIONS, ClientDivision, SplitData, problems_of
 from fedconvex.papers.findings import Progress, progress_part
-from fedconvex.papers.tuning import TunedRun, tuned_run
+from fedconvex.papers.step_grids import TunedRun, tuned_run
 from fedconvex.report import DomainScores, domain_scores
 from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax.agnostic import measure_minimax

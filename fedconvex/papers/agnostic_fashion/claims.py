@@ -14,7 +14,7 @@ from fedconvex.papers.agnostic_fashion.data import FOLDS, ClassDomains
 from fedconvex.papers.agnostic_fashion.runs import L2, ClassesRun, Comparison, FashionScale
 from fedconvex.papers.findings import Claim
 from fedconvex.papers.intervals import Interval, every, standard_error
-from fedconvex.papers.tuning import grid_notes
+from fedconvex.papers.step_grids import grid_notes
 from fedconvex.report import wilson_interval
 
 MODELS = ("pooled", "AFL")

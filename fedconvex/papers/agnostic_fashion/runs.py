@@ -10,7 +10,7 @@ import numpy as np
 from fedconvex.methods import AFL, FedAvg, OptimisticAFL
 from fedconvex.papers.agnostic_fashion.data import ClassDomains, problem_of
 from fedconvex.papers.findings import Progress, progress_part
-from fedconvex.papers.tuning import TunedRun, tuned_run
+from fedconvex.papers.step_grids import TunedRun, tuned_run
 
 PATH = (1e-1, 1e-2, 1e-3, 1e-4)  # l2, on averaged images
 L2 = 1e-2  # on images as they are, and of the runs

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.kernels.domains import domain_sums, domains_of
+from fedconvex.kernels.domain_sums import domain_sums, domains_of
 from fedconvex.kernels.penalised import penalty_values
 from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.loss_traits import traits

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.domains import domains_of
+from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.loss_traits import traits
 
 EPS = float(np.finfo(float).eps)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.domains import domains_of
+from fedconvex.kernels.domain_sums import domains_of
 
 _CHUNK = 4_000_000  # numbers at once
 

@@ -31,7 +31,7 @@ import numpy as np
 
 from fedconvex._check import array, bad, instance, real
 from fedconvex.federation import Federation
-from fedconvex.kernels.domains import domain_counts
+from fedconvex.kernels.domain_sums import domain_counts
 from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
 from fedconvex.solvers.certificates.factor import Factor
 from fedconvex.solvers.certificates.free_coordinates import convexity_gap

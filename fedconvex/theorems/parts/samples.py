@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import gammaln
 
-from fedconvex.kernels.domains import domain_counts
+from fedconvex.kernels.domain_sums import domain_counts
 from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.solvers.minimax.ball import largest_on_ball
 from fedconvex.theorems.kit import *

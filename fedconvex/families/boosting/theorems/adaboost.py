@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.families.boosting.theorems.runs import (
+from fedconvex.families.boosting.theorems.paths import (
     ENSEMBLE_LOSS,
     SMALL,
     along,

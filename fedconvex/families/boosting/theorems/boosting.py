@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.families.boosting.edges import edges
-from fedconvex.families.boosting.theorems.runs import (
+from fedconvex.families.boosting.theorems.paths import (
     ENSEMBLE_LOSS,
     NAME,
     SMALL,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.families.boosting.edges import margin_losses
-from fedconvex.families.boosting.theorems.runs import (
+from fedconvex.families.boosting.theorems.paths import (
     NAME,
     Path,
     along,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.families.boosting.theorems.runs import ENSEMBLE_LOSS, shown
+from fedconvex.families.boosting.theorems.paths import ENSEMBLE_LOSS, shown
 from fedconvex.families.boosting.theorems.sources import (
     as_list,
     breast_cancer_sources,

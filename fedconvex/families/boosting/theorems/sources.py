@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedconvex import datasets
-from fedconvex.families.boosting.theorems.runs import line_search
+from fedconvex.families.boosting.theorems.paths import line_search
 from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, StumpProblem
 from fedconvex.theorems.kit import *
 

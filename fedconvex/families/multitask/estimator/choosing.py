@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from fedconvex._check import among, bad, vector, whole
 from fedconvex.estimators.clients import folds, scores_of
-from fedconvex.estimators.rows import Rows
+from fedconvex.estimators.given_rows import Rows
 from fedconvex.families.multitask.relations import Relation
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
 from fedconvex.solvers import Solution

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedconvex._check import among, bad, flag, real, whole
 from fedconvex.estimators.clients import client_names, scores_of
-from fedconvex.estimators.rows import Rows, feature_rows, intercept_wanted
+from fedconvex.estimators.given_rows import Rows, feature_rows, intercept_wanted
 from fedconvex.estimators.training import trained
 from fedconvex.families.multitask.estimator.choosing import chosen_lam, relation_of, solved
 from fedconvex.families.multitask.relations import Relation

@@ -36,7 +36,7 @@ def domains_of(federation: Federation) -> Domains:
     Examples
     --------
     >>> from fedconvex import Federation
-    >>> from fedconvex.kernels.domains import domains_of
+    >>> from fedconvex.kernels.domain_sums import domains_of
     >>> domains_of(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], clients=[0, 0], domains=[0, 1])).held
     array([[1, 1]])
     """

@@ -195,7 +195,7 @@ def deciles(x: np.ndarray) -> tuple[Any, Any, Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.sweeps.frame import deciles
+    >>> from fedconvex.sweeps.sweep_frame import deciles
     >>> deciles(np.array([3.0, 1.0, np.nan, 2.0]))
     (2.5, 1.0, inf)
     """

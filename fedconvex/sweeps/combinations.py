@@ -103,7 +103,7 @@ def label_of(value: Any) -> Any:
     --------
     >>> import numpy as np
     >>> from fedconvex.methods import Decay
-    >>> from fedconvex.sweeps.grid import label_of
+    >>> from fedconvex.sweeps.combinations import label_of
     >>> label_of(np.float64(0.5)), label_of(Decay(1.0)).partition("(")[0]
     (0.5, 'Decay')
     """

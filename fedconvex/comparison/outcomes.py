@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.comparison.intervals import Estimate
+from fedconvex.comparison.skewed_intervals import Estimate
 
 
 class Outcome(enum.Enum):
@@ -56,8 +56,8 @@ def joining(errors: Any, client: np.ndarray, K: int, least: int, level: float, f
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.comparison.intervals import Differences
-    >>> from fedconvex.comparison.verdicts import joining
+    >>> from fedconvex.comparison.skewed_intervals import Differences
+    >>> from fedconvex.comparison.outcomes import joining
     >>> better = Differences(np.tile([-0.4, -0.6, -0.5], 7), np.zeros(21))
     >>> found = joining(better, np.r_[np.zeros(20, int), 1], 2, 10, 0.95)
     >>> [j.outcome.value for j in found]

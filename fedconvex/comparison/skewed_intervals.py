@@ -49,7 +49,7 @@ class Estimate(NamedTuple):
 
         Examples
         --------
-        >>> from fedconvex.comparison.intervals import Estimate
+        >>> from fedconvex.comparison.skewed_intervals import Estimate
         >>> Estimate(0.58812, 0.3991, 0.7771).shown(), Estimate(-0.004, -0.011, 0.003).shown("+")
         (('0.59', '0.40', '0.78'), ('-0.0040', '-0.0110', '+0.0030'))
         >>> Estimate(-0.0301, -0.06, -0.0004).shown("+")
@@ -108,7 +108,7 @@ def mean_product(a: np.ndarray, b: np.ndarray, level: float, spread: float = 1.0
     A variance of ten normal numbers: the classical interval is (10 v/20.48, 10 v/3.25).
 
     >>> import numpy as np
-    >>> from fedconvex.comparison.intervals import mean_product
+    >>> from fedconvex.comparison.skewed_intervals import mean_product
     >>> e = np.array([1.0, -1.0] * 5)
     >>> [round(v, 3) for v in mean_product(e, e, 0.95)]
     [1.0, 0.488, 3.08]
@@ -270,7 +270,7 @@ def averaged(found: Sequence[Estimate]) -> Estimate:
 
     Examples
     --------
-    >>> from fedconvex.comparison.intervals import Estimate, averaged
+    >>> from fedconvex.comparison.skewed_intervals import Estimate, averaged
     >>> averaged([Estimate(1.0, 0.0, 2.0), Estimate(2.0, 1.0, 5.0)])
     Estimate(value=1.5, low=0.5, high=3.5)
     """

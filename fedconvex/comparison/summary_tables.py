@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fedconvex.comparison.decision import beside_base, best_joint, span
-from fedconvex.comparison.intervals import Estimate
-from fedconvex.comparison.verdicts import Outcome
+from fedconvex.comparison.outcomes import Outcome
+from fedconvex.comparison.skewed_intervals import Estimate
 from fedconvex.tables.looking import HEADS
 
 if TYPE_CHECKING:

@@ -157,7 +157,7 @@ def labelled(y: np.ndarray, names: tuple[Any, ...] | None = None) -> tuple[Any, 
     Examples
     --------
     >>> import numpy as np
-    >>> from fedconvex.comparison.rows import labelled
+    >>> from fedconvex.comparison.compared_rows import labelled
     >>> labelled(np.array([0.0, 1.0, 0.0]))
     (Logistic(), array([-1.,  1., -1.]), (0, 1))
     """
