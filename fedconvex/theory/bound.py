@@ -22,7 +22,6 @@ __all__ = [
     "dropping",
     "known",
     "require",
-    "with_powers",
 ]
 
 

@@ -38,7 +38,7 @@ CALLED_BY_THE_DRIVER = {
     *("move", "plain", "next", "ascend", "shares", "add", "drift", "buffers", "tilt", "traits_of_work", "check"),
     *("stack", "scaled", "task_scores", "images", "conjugates", "models", "thinned", "alone", "flatten", "unflatten"),
     *("with_loss", "curvatures", "hessian_product", "hessian_root", "probabilities", "rounding", "gradient_rounding"),
-    *("roundings", "sum_rounding"),
+    *("roundings", "sum_rounding", "step_smoothness"),
     *("value_gradient", "value_gradient_hessian", "flat_hessian", "losses_of", "errors_of", "row_weights_of"),
     *("worst", "objective"),
     *("corrected", "steepest", "check_stages", "directions", "certified", "lower", "direction", "smoothed"),
