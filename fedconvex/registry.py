@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedconvex import _lazy
+from fedconvex._check import bad
 from fedconvex.families import declared
 
 _ROOT = Path(__file__).parent
@@ -61,7 +62,11 @@ def methods() -> dict[str, Method]:
     homes = _lazy.homes(_ROOT / "methods" / "__init__.py")
     files = {module for module in homes.values() if ".methods." in module and ".parts." not in module}
     found = [m for module in files for m in _declared_in(module) if m.cls in homes]
-    named = {name: m for m in found for name in ((m.command,) if isinstance(m.command, str) else m.command)}
+    pairs = [(name, m) for m in found for name in ((m.command,) if isinstance(m.command, str) else m.command)]
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        twice = sorted({name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1})
+        raise bad("methods", "have commands of their own", ", ".join(twice), "name one of them otherwise")
     return dict(sorted(named.items(), key=lambda item: (item[1].family, item[0])))
 
 

@@ -175,7 +175,9 @@ def test_how_often_rows_are_held_out_goes_by_a_count_of_work():
 
     small, middle, large = (rows_of(clients((n, n), d=1)) for n in (50, 5000, 50_000))
     assert [affordable(rows, 50, 0.25) for rows in (small, middle, large)] == [8, 4, 1]
-    assert affordable(small, 50, 0.1) == 20 and checked_splits("auto", 0.25) is None
+    assert affordable(small, 50, 0.1) == 20 and affordable(middle, 50, 0.1) == 1  # more parts are more work
+    assert checked_splits("auto", 0.25) is None
+    assert [checked_splits(None, share) for share in (0.9, 0.3, 0.01)] == [1, 1, 1]  # no such parts, or too many
     with pytest.raises(ValueError, match="compare: splits must be 1 or a multiple of 4; got 6"):
         checked_splits(6, 0.25)
 

@@ -11,6 +11,7 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from campaigns.sites import SHARED, shared
 from test_contract import EVERY, kinds
 
@@ -18,6 +19,7 @@ from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, me
 from fedconvex.methods import AFL, SCAFFOLD, IRMv1
 from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, in_process
+from fedconvex.remote.ledger import Audit
 from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.remote.questions import FIELDS
 from fedconvex.remote.site_engine import SiteEngine
@@ -241,6 +243,38 @@ def test_each_domain_is_audited_where_they_are_weighed(how):
     assert asked(server, 0, one, np.array([[0.0, 1.0]])) is not None, server.refusals
     assert asked(server, 1, other, np.array([[0.0, 1.0]])) is None
     assert "by a single row" in server.refusals[0]
+
+
+def one_row_alone(sparse):
+    """A hundred rows of which row 7 alone has column 4, and row 0 column 5; the first ten are a domain."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 6))
+    X[:, 4:] = 0.0
+    X[7, 4], X[0, 5] = 1.0, 100.0
+    domains = np.where(np.arange(100) < 10, "few", "many")
+    fed = Federation.from_arrays(sp.csr_array(X) if sparse else X, rng.normal(size=100), ["n"] * 100, domains=domains)
+    return Problem(fed, Squared()), np.array([0.1, 0.2, -0.1, 0.3, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("by_domain", [False, True])
+def test_a_row_of_a_small_domain_is_a_row_of_its_site(by_domain):
+    """Domains of ten rows are too small to be audited: the site as a whole is, whatever is weighed."""
+    problem, w = one_row_alone(sparse=False)
+    audit, other = Audit(2.0), w + 3.0 * (np.arange(6) == 4)
+    assert audit.few(problem, w[None], by_domain) == ""
+    audit.keep()
+    assert "by a single row" in audit.few(problem, other[None], by_domain)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_scores_that_overflow_hide_no_rows_with_zeros_there(sparse):
+    """Dense answers are NaN throughout; of sparse rows a kernel skips the zeros, and tells the others."""
+    problem, w = one_row_alone(sparse)
+    far = w + 1e307 * (np.arange(6) == 5)
+    with np.errstate(over="ignore", invalid="ignore"):
+        told = np.isfinite(problem.gradient(far)).any()
+        assert bool(told) is sparse
+        assert ("overflow" in Audit(2.0).few(problem, far[None], False)) is sparse
 
 
 def test_an_invitation_to_a_huge_roster_takes_no_memory():

@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Compare one model for all clients, one that is fair to the worst, models per client, and every client
-            alone, on rows of every client that were held out before anything was fitted.
+            alone, on rows of every client that the models were not fitted to.
 
             DATA is a .csv, .tsv, .parquet, .svm (svmlight) or .npz file, or the name of a data set that comes with
             scikit-learn. Without DATA: breast_cancer, divided unevenly among ten clients.

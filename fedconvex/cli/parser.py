@@ -36,7 +36,7 @@ class _Once(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one line in the style of the house, and options that take one value are given once."""
+    """Errors are one line, as all of the package, and options that take one value are given once."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False} | settings)

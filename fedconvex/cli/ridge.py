@@ -8,6 +8,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.cli.input_data import raw
+from fedconvex.loss_traits import traits
 from fedconvex.registry import methods
 
 FOLDS = 5
@@ -32,6 +33,9 @@ def choose(args: argparse.Namespace) -> str:
     kind = _kind(args)
     data = raw(args)
     frame, clients = data.frame, data.clients
+    known = traits(data.loss)
+    if not known.curved or (known.task != "regression" and not known.probable):
+        raise bad("--l2 auto", "come with --loss squared, logistic or softmax", f"{data.loss!r}", "give --l2 a number")
     if args.test_size is not None:  # held-out rows play no part
         every = Federation.from_arrays(np.arange(frame.n, dtype=np.float64)[:, None], np.zeros(frame.n), clients)
         kept = every.split(args.test_size, args.seed)[0].X[:, 0].astype(np.int64)

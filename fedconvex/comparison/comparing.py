@@ -1,4 +1,4 @@
-"""`compare`: split, tune, fit, run, score - in this order, so that held-out rows are seen by the last step only."""
+"""`compare`: split, tune, fit, run, score - in this order, so that a split's held-out rows are seen last."""
 
 from __future__ import annotations
 

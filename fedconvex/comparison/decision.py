@@ -1,7 +1,7 @@
 """The decision in plain words: which kind of model, for whom it is no gain, and which method reaches it.
 
-The kind is chosen by cross-validation on the training rows; what is said about it comes from rows that were held out,
-so that the choice does not flatter the figures.
+The kind is chosen by cross-validation: with one split on its training rows, so that held-out rows play no part; where
+all rows are held out in turn on all of them, so that the choice among few kinds may flatter the figures a little.
 """
 
 from __future__ import annotations

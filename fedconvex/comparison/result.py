@@ -167,7 +167,7 @@ class Comparison:
         Examples
         --------
         >>> import fedconvex
-        >>> table = {"dose": [0.0, 1.0, 2.0, 3.0] * 6, "ward": ["a"] * 12 + ["b"] * 12, "ill": [0, 0, 1, 1] * 6}
+        >>> table = {"dose": [0.0, 1.0, 2.0, 3.0] * 6, "ward": ["a"] * 12 + ["b"] * 12, "ill": [0, 1, 0, 1] * 6}
         >>> found = fedconvex.compare(table, "ill", "ward", methods=["pooled"], splits=1, folds=2, progress=False)
         >>> found.model().predict({"dose": [0.5, 2.5], "ward": ["a", "b"]}).tolist()
         [0, 1]

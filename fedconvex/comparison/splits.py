@@ -18,7 +18,8 @@ from fedconvex.comparison.compared_rows import Rows
 
 FEWEST_HELD, FEWEST_KEPT = 2, 2  # rows of a client; a client with fewer than both together is trained on whole
 _HELD, _FOLDS, _PARTS = 0, 1, 2  # purposes of draws
-_TWICE, _ONCE = 5e5, 2e6  # rows times parameters times clients up to which all rows are held out so often by default
+_MOST_PARTS = 20  # that are held out in turn where nobody asks for it
+_TWICE, _ONCE = 5e5, 2e6  # rows times parameters times clients times parts/4, up to which rows are held out so often
 
 
 class Split(NamedTuple):
@@ -40,7 +41,8 @@ def parts_in(share: float) -> int:
 def checked_splits(splits: object, share: float) -> int | None:
     """Return how many splits are asked for, None for as many as the work allows."""
     if splits is None or splits == "auto":
-        return None
+        divides = parts_in(share) <= _MOST_PARTS and abs(parts_in(share) * share - 1.0) <= 0.05
+        return None if divides else 1  # one split of a share that no number of parts has
     count, parts = whole("compare: splits", splits, low=1), parts_in(share)
     if count > 1 and count % parts:
         why = f"test_size {share:g} makes {parts} parts, which are held out equally often"
@@ -52,9 +54,9 @@ def affordable(rows: Rows, parameters: int, share: float) -> int:
     """Return how many splits are made where nobody says, by a count of work: the same on every machine.
 
     Up to 500,000 rows times parameters times clients all rows are held out twice, up to 2,000,000 once; beyond, one
-    split is made.
+    split is made. This is for four parts: of more each is another fit.
     """
-    work = float(rows.y.size) * parameters * rows.K
+    work = float(rows.y.size) * parameters * rows.K * parts_in(share) / 4.0
     return parts_in(share) * (2 if work <= _TWICE else 1) if work <= _ONCE else 1
 
 

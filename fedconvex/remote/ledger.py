@@ -32,6 +32,10 @@ _SINGLE = (
     "its answer would differ from an earlier one, or from nothing, by a single row: so do honest ones where a row is "
     "far larger than the others, or a loss has kinks; its operator may allow it (Limits(rows=0))"
 )
+_OVERFLOW = (
+    "the slopes of some rows overflow there, and its answer would be made of the others where these have zeros: take "
+    "smaller steps"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,14 +252,18 @@ class Audit:
         """Return why models (R, size) must not be answered, or nothing."""
         self._new = [], []
         fed = problem.federation
-        code = fed.domain if by_domain and fed.domain is not None else np.zeros(fed.n, dtype=np.int64)
-        parts = [np.flatnonzero(code == q) for q in np.unique(code)]
+        parts = [np.arange(fed.n)]
+        if by_domain and fed.domain is not None:
+            parts += [np.flatnonzero(fed.domain == q) for q in np.unique(fed.domain)]
         if all(min(self.rows, 0.1 * part.size) <= 1.0 for part in parts):
             return ""
         if len(self._slopes) < len(self.models):
             self._slopes = _slopes_at(problem, np.array(self.models))
         new = _slopes_at(problem, w)
-        told = [r for r, S in enumerate(new) if np.isfinite(S).all()]  # else the answer is NaN
+        finite = [np.isfinite(S) for S in new]
+        if fed.is_sparse and any(f.any() and not f.all() for f in finite):
+            return _OVERFLOW
+        told = [r for r, f in enumerate(finite) if f.all()]  # else the answer is NaN
         new = [new[r] for r in told]
         for i, S in enumerate(new):
             for before in (*self._slopes, *new[:i], np.zeros_like(S)):
