@@ -59,7 +59,8 @@ def house(tmp_path_factory):
         file = folder / name
         file.write_text(applied(file.read_text(encoding="utf-8"), old, new), encoding="utf-8")
     env = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(folder)}
-    subprocess.run([sys.executable, "docs/pages.py"], cwd=folder, env=env, check=True, capture_output=True)
+    for script in ("docs/pages.py", "docs/api.py"):
+        subprocess.run([sys.executable, script], cwd=folder, env=env, check=True, capture_output=True)
     return folder
 
 

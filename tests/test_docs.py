@@ -204,7 +204,7 @@ def test_the_test_of_mentions_can_fail():
 def test_the_list_of_public_names_is_that_of_the_modules():
     """What is public changes with this page alone: run ``python docs/api.py`` where it should."""
     api = docs_script("api")
-    assert api.PAGE.read_text(encoding="utf-8") == api.page()
+    assert api.PAGE.read_text(encoding="utf-8") == api.page(), "docs/api.md is written by `python docs/api.py`: run it"
     assert {"run", "Problem"} <= {*api.public_names()[""]} and api.is_public("theorems.scaffold")
     assert not any(api.is_public(inner) for inner in ("solvers.kinked", "cli", "_check", "families.boosting.problem"))
 

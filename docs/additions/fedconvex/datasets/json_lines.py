@@ -11,8 +11,6 @@ from fedconvex._check import bad, numeric
 from fedconvex.datasets.table import Table, checked
 from fedconvex.tables.reading import existing
 
-__all__ = ["load_json_lines"]
-
 
 def load_json_lines(path: str | PathLike[str], target: str, client: str | None = None) -> Table:
     r"""Read a file of JSON objects, one per line, as rows.

@@ -10,8 +10,6 @@ import numpy as np
 from fedconvex._check import real
 from fedconvex.loss_traits import declares
 
-__all__ = ["LogCosh"]
-
 
 @declares(task="regression", lower_bound=0.0, smoothness=1.0)
 class LogCosh(NamedTuple):

@@ -18,8 +18,6 @@ from fedconvex.fields import CheckedFields, Positive, Share
 from fedconvex.kernels import averages, row_losses
 from fedconvex.problems import Problem
 
-__all__ = ["HeavyBall"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -26,8 +26,6 @@ from fedconvex.methods.parts.step_sizes import StepSize, decays, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import LocalSteps, Traits, stopping
 
-__all__ = ["LooplessGD"]
-
 
 class State(NamedTuple):
     """What the server keeps."""

@@ -20,8 +20,6 @@ from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import Problem
 
-__all__ = ["EXPERIMENT"]
-
 
 def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     """Run FedSGD once, and put the rate beside it."""

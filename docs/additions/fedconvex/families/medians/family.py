@@ -2,6 +2,4 @@
 
 from fedconvex.families import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family()  # no theorems, experiments or options of `solve` yet

@@ -11,8 +11,6 @@ from fedconvex._check import bad, instance, real
 from fedconvex.federation import Federation
 from fedconvex.problems.protocol import ClientWeights, Measure, client_weights
 
-__all__ = ["GeometricMedian"]
-
 _EPS = np.finfo(float).eps
 
 

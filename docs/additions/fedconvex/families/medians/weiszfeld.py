@@ -18,8 +18,6 @@ from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields
 from fedconvex.kernels import averages
 
-__all__ = ["Weiszfeld"]
-
 
 class State(NamedTuple):
     """What the server keeps."""
