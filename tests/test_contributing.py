@@ -36,8 +36,9 @@ def applied(source, old, new):
 
 
 def outcome(folder, *arguments):
-    """What pytest says of tests in the copy, run as plain Python."""
-    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    """What pytest says of tests in the copy, run as plain Python, and not as the worker that this process may be."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    env |= {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "slow or not slow"]
     done = subprocess.run([*command, *arguments], cwd=folder, env=env, capture_output=True, text=True)
     return done.returncode, done.stdout[-6000:] + done.stderr[-2000:]

@@ -450,7 +450,7 @@ INTERRUPTED = """
 import sys, time
 import numpy as np
 from fedconvex import FedAvg, Federation, Problem, Squared, sweep
-from fedconvex.sweeps import parts
+from fedconvex.sweeps import answers_on_disk as parts
 rng = np.random.default_rng(0)
 fed = Federation.from_arrays(rng.normal(size=(20, 2)), rng.normal(size=20), np.arange(20) % 4)
 most, before, done = int(sys.argv[2]), parts._part, []

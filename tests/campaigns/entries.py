@@ -605,6 +605,7 @@ def own() -> dict[str, dict[str, Any]]:
         "theory.moments.stage_suboptimality": {"stages": 2},
         "datasets.load": {"path": files["csv"], "target": "y"},
         **{name: {"data": files["csv"], "target": "y"} for name in ("tables.read_frame", "tables.read_table")},
+        "tables.look": {"data": files["csv"], "client": None},
         "Federation.from_frame": {"data": table, "target": "y", "client": "who"},
         "compare": {"data": w["labelled"], "target": None, "client": None, "methods": ["pooled"], "folds": 2},
         "comparison.compare_owners": {"data": w["columns_of_owners"], "loss": w["squared"], "folds": 2},
