@@ -14,6 +14,10 @@ from fedconvex.losses import stable
 if not DISABLED:  # they rely on the order of their operations
     overload(stable.exp, {"contract"})(lambda x: stable.exp)
     overload(stable.softplus, {"contract"})(lambda x: stable.softplus)
+    overload(stable.scaled_exp, False)(lambda c, x: stable.scaled_exp)
+    overload(stable.excess, False)(lambda t: stable.excess)
+    overload(stable.log_root_between, False)(lambda q, s: stable.log_root_between)
+    overload(stable.logit_root, False)(lambda z, q, u: stable.logit_root)
     overload(entropic.log_root, False)(lambda *_: entropic.log_root)
     overload(entropic.entropic_step, False)(lambda *_: entropic.entropic_step)
     overload(entropic.softmax_step, False)(lambda *_: entropic.softmax_step)

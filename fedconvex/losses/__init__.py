@@ -43,15 +43,21 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.losses.exponential import Exponential
+    from fedconvex.losses.gamma import Gamma
     from fedconvex.losses.hinge import Hinge, SmoothedHinge
     from fedconvex.losses.logistic import Logistic
+    from fedconvex.losses.negativebinomial import NegativeBinomial
+    from fedconvex.losses.poisson import Poisson
     from fedconvex.losses.softmax import Softmax
     from fedconvex.losses.squared import Squared
 
 __all__ = [
     "Exponential",
+    "Gamma",
     "Hinge",
     "Logistic",
+    "NegativeBinomial",
+    "Poisson",
     "SmoothedHinge",
     "Softmax",
     "Squared",

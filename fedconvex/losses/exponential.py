@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex.loss_traits import declares
-from fedconvex.losses.stable import check_signs
+from fedconvex.losses.stable import check_signs, log_root_between
 
 
 @declares(
@@ -50,27 +50,7 @@ class Exponential(NamedTuple):
     def dual_step(self, alpha, z, q, y):
         """Solve t + q exp(t) = q u - y z for t = log of the new u = y alpha, by safeguarded Newton steps."""
         u = y * alpha
-        s = q * u - y * z
-        # f(t) = t + q e^t - s is convex with f' >= 1: Newton's method from the right of the root is monotone
-        high = s
-        if q > 0.0 and s > 0.0:  # t >= 0 implies q e^t <= s
-            high = min(s, math.log(s / q) if s > q else 0.0)
-        low = high - max(high + q * math.exp(min(high, 700.0)) - s, 0.0)
-        t = high
-        for _ in range(200):
-            e = q * math.exp(min(t, 700.0))
-            f = t + e - s
-            if f > 0.0:
-                high = t
-            else:
-                low = t
-            new = t - f / (1.0 + e)
-            if not (low <= new <= high):
-                new = 0.5 * (low + high)
-            if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
-                t = new
-                break
-            t = new
+        t = log_root_between(q, q * u - y * z)
         return y * (math.exp(min(t, 709.0)) - u)
 
     def slope_bound(self, value):

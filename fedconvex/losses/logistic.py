@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex.loss_traits import declares
-from fedconvex.losses.stable import check_signs, exp, softplus
+from fedconvex.losses.stable import check_signs, exp, logit_root, softplus
 
 
 @declares(task="classification", lower_bound=0.0, smoothness=0.25, lipschitz=1.0, self_concordance=1.0)
@@ -47,25 +47,7 @@ class Logistic(NamedTuple):
     def dual_step(self, alpha, z, q, y):
         """Solve t + y z + q (s(t) - u) = 0 for the logit t of the new u = y alpha, by safeguarded Newton steps."""
         u = y * alpha
-        low, high = -y * z - q * (1.0 - u), -y * z + q * u  # s in (0, 1) brackets the root
-        t = min(max(-y * z, low), high)
-        last = math.inf
-        for _ in range(200):
-            e = math.exp(-abs(t))
-            s = (1.0 if t > 0.0 else e) / (1.0 + e)
-            f = t + y * z + q * (s - u)
-            if f > 0.0:
-                high = t
-            else:
-                low = t
-            new = t - f / (1.0 + q * e / ((1.0 + e) * (1.0 + e)))
-            if not (low <= new <= high) or abs(f) > 0.5 * last:  # Newton's method may cycle: halve the bracket
-                new = 0.5 * (low + high)
-            last = abs(f)
-            if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
-                t = new
-                break
-            t = new
+        t = logit_root(y * z, q, u)
         e = math.exp(-abs(t))
         return y * ((1.0 if t > 0.0 else e) / (1.0 + e) - u)
 

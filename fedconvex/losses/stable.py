@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fedconvex._check import bad
@@ -42,6 +44,75 @@ def softplus(x):
     return max(x, 0.0) + 2.0 * s * (low + v * v * (mid + v * v * high))
 
 
+def scaled_exp(c, x):
+    """c e^x for c >= 0, infinite where it overflows."""
+    if x <= 700.0:
+        return c * math.exp(x)
+    t = x + math.log(c) if c > 0.0 else -math.inf
+    return math.exp(t) if t < 709.0 else math.inf
+
+
+def excess(t):
+    """e^t - 1 - t >= 0 to a few units in the last place, infinite where it overflows."""
+    if t > 709.0:
+        return math.inf
+    if abs(t) > 0.5:
+        return math.expm1(t) - t
+    tail = 1.0  # sum_k t^k 2/(k + 2)!, whose first omitted term is below 1e-17
+    for k in range(15, 2, -1):
+        tail = 1.0 + tail * t / k
+    return 0.5 * t * t * tail
+
+
+def log_root_between(q, s):
+    """Return the t with t + q e^t = s, for q >= 0, by safeguarded Newton steps from its right.
+
+    t + q e^t is increasing and convex: Newton's method decreases to the root.
+    """
+    high = s
+    if q > 0.0 and s > 0.0:  # t >= 0 implies q e^t <= s
+        high = min(s, math.log(s / q) if s > q else 0.0)
+    low = high - max(high + q * math.exp(min(high, 700.0)) - s, 0.0)
+    t = high
+    for _ in range(200):
+        e = q * math.exp(min(t, 700.0))
+        f = t + e - s
+        if f > 0.0:
+            high = t
+        else:
+            low = t
+        new = t - f / (1.0 + e)
+        if not (low <= new <= high):
+            new = 0.5 * (low + high)
+        if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
+            return new
+        t = new
+    return t
+
+
+def logit_root(z, q, u):
+    """Return the t with t + z + q (s(t) - u) = 0, s(t) = 1/(1 + e^-t), for q >= 0, by safeguarded Newton steps."""
+    low, high = -z - q * (1.0 - u), -z + q * u  # s in (0, 1) brackets the root
+    t = min(max(-z, low), high)
+    last = math.inf
+    for _ in range(200):
+        e = math.exp(-abs(t))
+        s = (1.0 if t > 0.0 else e) / (1.0 + e)
+        f = t + z + q * (s - u)
+        if f > 0.0:
+            high = t
+        else:
+            low = t
+        new = t - f / (1.0 + q * e / ((1.0 + e) * (1.0 + e)))
+        if not (low <= new <= high) or abs(f) > 0.5 * last:  # Newton's method may cycle: halve the bracket
+            new = 0.5 * (low + high)
+        last = abs(f)
+        if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
+            return new
+        t = new
+    return t
+
+
 def check_signs(name: str, y: np.ndarray) -> None:
     """Raise ValueError, with a cure that fits, unless all labels are -1 or +1."""
     if not np.all(np.abs(y) == 1.0):
@@ -54,3 +125,11 @@ def check_signs(name: str, y: np.ndarray) -> None:
             cure = "encode the two classes as -1 and +1"
         shown = "{" + ", ".join(f"{v:g}" for v in seen[:6]) + (", ..." if seen.size > 6 else "") + "}"
         raise bad(f"{name}: labels", "be -1 or +1", shown, cure)
+
+
+def check_counts(name: str, y: np.ndarray, positive: bool = False) -> None:
+    """Raise ValueError unless all labels are at least zero, or positive."""
+    wrong = (y <= 0.0) if positive else (y < 0.0)
+    if wrong.any():
+        cure = "for labels of any sign use Squared()" if (y < 0.0).any() else "labels of zero fit Poisson()"
+        raise bad(f"{name}: labels", "be positive" if positive else "not be negative", f"{y[wrong][0]:g}", cure)
