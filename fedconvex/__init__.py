@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from fedconvex.federation import Federation as Federation
     from fedconvex.hybrid_federation import HybridFederation as HybridFederation
     from fedconvex.losses import Exponential as Exponential
+    from fedconvex.losses import Gamma as Gamma
     from fedconvex.losses import Hinge as Hinge
     from fedconvex.losses import Logistic as Logistic
+    from fedconvex.losses import NegativeBinomial as NegativeBinomial
+    from fedconvex.losses import Poisson as Poisson
     from fedconvex.losses import SmoothedHinge as SmoothedHinge
     from fedconvex.losses import Softmax as Softmax
     from fedconvex.losses import Squared as Squared
     from fedconvex.methods import SCAFFOLD as SCAFFOLD
     from fedconvex.methods import SGD as SGD
     from fedconvex.methods import FedAvg as FedAvg
+    from fedconvex.methods import FederatedNewton as FederatedNewton
     from fedconvex.methods import FedProx as FedProx
     from fedconvex.methods import FedSGD as FedSGD
     from fedconvex.methods import GradientDescent as GradientDescent
@@ -47,12 +51,15 @@ _HOME = {
     "fedconvex.federation": ["Federation"],
     "fedconvex.hybrid_federation": ["HybridFederation"],
     "fedconvex.vertical_federation": ["VerticalFederation"],
-    "fedconvex.losses": ["Exponential", "Hinge", "Logistic", "SmoothedHinge", "Softmax", "Squared"],
+    "fedconvex.losses": [
+        *("Exponential", "Gamma", "Hinge", "Logistic", "NegativeBinomial", "Poisson", "SmoothedHinge", "Softmax"),
+        "Squared",
+    ],
     "fedconvex.constants": ["Constants"],
     "fedconvex.problems": ["Problem"],
     "fedconvex.solvers": ["Solution"],
     "fedconvex.sweeps": ["sweep"],
-    "fedconvex.methods": ["SCAFFOLD", "SGD", "FedAvg", "FedProx", "FedSGD", "GradientDescent"],
+    "fedconvex.methods": ["SCAFFOLD", "SGD", "FedAvg", "FedProx", "FedSGD", "FederatedNewton", "GradientDescent"],
     "fedconvex.driver": ["DivergenceWarning", "Result", "Status", "iterate", "run"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -1,4 +1,4 @@
-"""Losses that are half unit deviances, against their definitions in four hundred digits and against maximum likelihood."""
+"""Losses that are half unit deviances, against definitions in four hundred digits and maximum likelihood."""
 
 from __future__ import annotations
 

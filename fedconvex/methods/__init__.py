@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.fedavg import FedAvg
     from fedconvex.methods.fedbcd import FedBCD
     from fedconvex.methods.feddualavg import FedDualAvg
+    from fedconvex.methods.federatednewton import FederatedNewton
     from fedconvex.methods.fedmid import FedMiD
     from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
     from fedconvex.methods.fedsam import FedSAM
@@ -90,6 +91,7 @@ __all__ = [
     "FedProx",
     "FedSAM",
     "FedSGD",
+    "FederatedNewton",
     "GradientDescent",
     "GradientResponse",
     "HyFDCA",

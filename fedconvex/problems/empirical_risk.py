@@ -22,7 +22,7 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.penalties import check_penalty
-from fedconvex.problems.protocol import ONE_MODEL, Measure, check_loss, client_weights, free_mask
+from fedconvex.problems.protocol import ONE_MODEL, Derivatives, Measure, check_loss, client_weights, free_mask
 from fedconvex.solvers.certificates.gaps import bounded_gap, gaps_above, lower_at
 from fedconvex.solvers.choice import solve
 from fedconvex.solvers.objective import Objective
@@ -110,7 +110,7 @@ class Problem(Objective):
     def reweighted(self, domain_weights: np.ndarray) -> Self:
         """Return the same rows with other client weights, nonnegative and of sum one; nothing is copied."""
         other = super().reweighted(domain_weights)
-        for name in ("lower_bound", "_around_optimum"):
+        for name in ("lower_bound", "_around_optimum", "_parts"):
             other.__dict__.pop(name, None)
         other._solution = None
         return other
@@ -165,6 +165,26 @@ class Problem(Objective):
         if not single:
             raise bad("Problem.hessian: w", "be one model", f"{len(W)} models")
         return self.value_gradient_hessian(W[0])[2]
+
+    def client_derivatives(self, w: Any, clients: np.ndarray) -> Derivatives:
+        """Return values, gradients and Hessians of f_k at R models for their clients (R, m), over flattened models.
+
+        Raises
+        ------
+        TypeError
+            If the loss has no curvature.
+        """
+        W, _ = self.flatten(w)
+        parts = [self._part(int(k)).value_gradient_hessian(v) for v, who in zip(W, clients, strict=True) for k in who]
+        found = (np.reshape([part[i] for part in parts], clients.shape + (self.size,) * i) for i in range(3))
+        return Derivatives(*found)
+
+    def _part(self, k: int) -> Objective:
+        """Return the objective of client k alone, which is kept."""
+        parts: dict[int, Objective] = self.__dict__.setdefault("_parts", {})
+        if k not in parts:
+            parts[k] = self.alone(k)
+        return parts[k]
 
     def measure(self, w: np.ndarray) -> Measure:
         """Values of R models and certified gaps, F(w) - F* <= gap.
@@ -264,7 +284,7 @@ class Problem(Objective):
     @cached_property
     def _solved_alone(self) -> list[Solution]:
         """The solutions of all clients alone, which no weight, penalty, start or ball changes."""
-        return [solve(self.alone(k), None) for k in range(self.federation.K)]
+        return [solve(self._part(k), None) for k in range(self.federation.K)]
 
     def with_penalty(self, penalty: Any) -> Problem:
         """Return the same problem with another penalty, or with None; nothing is copied."""

@@ -25,6 +25,7 @@ VERTICAL_MODEL = "one model in blocks, each at the owner of its columns"
 HYBRID_MODEL = "one model in blocks, each at all owners of its columns"
 EQUILIBRIUM = "a strategy per player, none of which pays to change alone"
 POSTERIOR = "a Gaussian posterior"
+COEFFICIENTS = "the coefficients of a likelihood"
 
 
 class Measure(NamedTuple):
@@ -32,6 +33,14 @@ class Measure(NamedTuple):
 
     value: np.ndarray  # (R,)
     gap: np.ndarray  # (R,)
+
+
+class Derivatives(NamedTuple):
+    """Of functions f at R models, or at one model of each of m clients: (R,), or (R, m), and so on; models are flat."""
+
+    values: np.ndarray  # (R, ...) f
+    gradients: np.ndarray  # (R, ..., p) grad f
+    hessians: np.ndarray  # (R, ..., p, p) grad^2 f
 
 
 class FederatedProblem(Protocol):
