@@ -53,7 +53,7 @@ FLOORS = [
     {"families"},
     {"report"},
     {"sweeps"},
-    {"papers", "estimators", "comparison", "remote", "bench", "conformance"},
+    {"papers", "estimators", "comparison", "analysis", "remote", "bench", "conformance"},
     {"engines"},
     {"cli"},
     {"__main__"},

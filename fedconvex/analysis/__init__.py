@@ -1,0 +1,1 @@
+"""Statistical inference from sums over sites: standard errors, tests, intervals and heterogeneity."""
