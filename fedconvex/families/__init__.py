@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["FAMILIES", "Family", "Option", "declared", "loaded", "moved"]
 
-FAMILIES = ("multitask", "boosting")
+FAMILIES = ("multitask", "boosting", "survival")
 
 
 class Option(NamedTuple):

@@ -76,7 +76,7 @@ class Placed(Federation):
         if own is None and clients.domain_labels is not None:
             kept["domain"] = np.zeros(0, dtype=np.int64)
         kept |= {"sizes": clients.sizes, "masses": clients.masses, "roster": clients, "digest": clients.digest}
-        kept["number"] = number
+        kept |= {"number": number} | {name: getattr(own, name) for name in getattr(own, "carried", ())}
         for name, v in kept.items():
             if isinstance(v, np.ndarray):
                 v.flags.writeable = False

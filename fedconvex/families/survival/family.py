@@ -1,0 +1,5 @@
+"""What survival analysis declares."""
+
+from fedconvex.families import Family
+
+FAMILY = Family()

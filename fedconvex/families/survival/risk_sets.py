@@ -1,0 +1,160 @@
+"""Who is at risk when: rows sorted once by client, stratum and time, and one client's pass over them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex.families.survival import risk_kernels
+from fedconvex.federation import Federation
+
+_BLOCK = 64  # means of risk sets whose squares are added at once
+
+
+class Pass(NamedTuple):
+    """What one pass over a client's rows found at a model: sums over event times u, weighted by omega_u."""
+
+    value: float  # sum of omega_u (sum over r of log theta_ur - sum of z over the events): N_k for omega = 1
+    gradient: np.ndarray  # (p,)
+    hessian: np.ndarray  # (p, p), zeros where it was not asked for
+    scores: np.ndarray  # (n_k,) z of the sorted rows, of centred features
+    expected: np.ndarray  # (n_k,) expected events of the sorted rows
+    log_scale: np.ndarray  # (U_k,) C_u, the largest z at risk
+    hazard: np.ndarray  # (U_k, 2) e^C_u sum_r (1, share_r)/theta_ur: of rows at risk, and of those with an event at u
+
+
+class RiskSets:
+    """Rows sorted by client, stratum and time, with the event times at which each is at risk.
+
+    A segment is a stratum of a client. Features are centred in each, which changes no difference within a risk set.
+
+    Attributes
+    ----------
+    order : array (n,)
+        Row of the federation that stands at each place.
+    rows, times : arrays (G+1,)
+        First row and first event time of every segment.
+    segments : array (K+1,)
+        First segment of every client.
+    at : array (n, 4)
+        Of every row: first event time at risk and the one after the last, within its segment and but for its own event;
+        level (see `risk_kernels`), -1 if there is none; event time of its own event, -1 if it is censored.
+    start, deaths : arrays (U,)
+        First row with an event at every event time, and how many there are.
+    """
+
+    def __init__(self, federation: Federation, event: np.ndarray, entry: Any, strata: Any) -> None:
+        fed, n = federation, federation.y.size
+        who = np.repeat(np.arange(fed.K), np.diff(fed.ptr))
+        code = np.zeros(n, dtype=np.int64) if strata is None else np.unique(strata, return_inverse=True)[1]
+        self.order = np.lexsort((~event, fed.y, code, who))  # events before those censored at the same time
+        who, code, t = who[self.order], code[self.order], fed.y[self.order]
+        self.event = np.ascontiguousarray(event[self.order])
+        opens = np.concatenate([[True], (np.diff(who) != 0) | (np.diff(code) != 0)])[:n]
+        first_rows = np.flatnonzero(opens)
+        segment = np.cumsum(opens) - 1
+        self.rows = np.append(first_rows, n)
+        self.segments = np.searchsorted(who[first_rows], np.arange(fed.K + 1))
+        again = np.zeros(n, dtype=bool)
+        again[1:] = self.event[:-1] & (t[1:] == t[:-1]) & ~opens[1:]
+        new = self.event & ~again
+        self.start = np.flatnonzero(new)
+        self.times = np.searchsorted(segment[self.start], np.arange(self.rows.size))
+        seen = np.cumsum(new)  # event times up to each row
+        self.deaths = np.bincount(seen[self.event] - 1, minlength=self.start.size)
+        self.event_time = t[self.start]
+        self.time = t
+        base = self.times[segment] if n else segment
+        late = None if entry is None else entry[self.order]
+        begin = np.zeros(n, dtype=np.int64) if late is None else self._before(segment, late) - base
+        stop = seen - base - self.event  # the own event's time stands apart
+        self.at, self.levels = _leveled(begin, stop, np.where(self.event, stop, -1), self.rows)
+        self.centres = _means(fed.X[self.order], self.rows)
+        self.X = fed.X[self.order] - np.repeat(self.centres, np.diff(self.rows), axis=0)
+
+    @cached_property
+    def column_sizes(self) -> np.ndarray:
+        """Largest |x_j| of every centred feature, (p,)."""
+        return np.abs(self.X).max(axis=0, initial=0.0)
+
+    @cached_property
+    def client_diameters(self) -> np.ndarray:
+        """Bounds of the diameter of the widest risk set of every client, (K,): twice the distance from the centre."""
+        far = np.append(2.0 * np.sqrt(np.einsum("ij,ij->i", self.X, self.X)), 0.0)
+        K = self.segments.size - 1
+        parts = [self.part(k)[:2] for k in range(K)]
+        return np.array([far[lo:hi].max(initial=0.0) for lo, hi in parts])
+
+    def _before(self, segment: np.ndarray, entry: np.ndarray) -> np.ndarray:
+        """Return how many event times of all segments come before each row's: those up to its entry in its own."""
+        U, n = self.start.size, entry.size
+        t = np.concatenate([self.event_time, entry])
+        kind = np.concatenate([np.zeros(U, dtype=np.int64), np.ones(n, dtype=np.int64)])
+        order = np.lexsort((kind, t, np.concatenate([segment[self.start], segment])))
+        counts = np.empty(U + n, dtype=np.int64)
+        counts[order] = np.cumsum(kind[order] == 0)
+        return counts[U:]
+
+    def part(self, k: int) -> tuple[int, int, int, int]:
+        """Return first and last row and first and last event time of client k, the last ones excluded."""
+        a, b = self.segments[k], self.segments[k + 1]
+        return int(self.rows[a]), int(self.rows[b]), int(self.times[a]), int(self.times[b])
+
+    def sweep(self, k: int, w: np.ndarray, efron: bool, omega: Any = None, second: bool = True) -> Pass:
+        """Return sums over the event times of client k at a model (p,).
+
+        Parameters
+        ----------
+        omega : array (U_k,), optional
+            Weights of the event times; default 1.
+        second : bool
+            Whether to compute the Hessian too.
+        """
+        lo, hi, first, last = self.part(k)
+        p, a, b = self.X.shape[1], int(self.segments[k]), int(self.segments[k + 1])
+        X, at = self.X[lo:hi], self.at[lo:hi]
+        z, e, U, width = np.empty(hi - lo), np.zeros(hi - lo), last - first, p if second else 0
+        risk_kernels.scores_of(X, 0, hi - lo, np.require(w, np.float64, ["C"]), z)
+        spans = np.diff(self.times[a : b + 1])
+        D = int(spans.max(initial=0))
+        deep = D if self.levels[a:b].any() else 0
+        weight = np.ones(U) if omega is None else np.require(omega, np.float64, ["C"])
+        sums, room = (np.empty(U), np.empty(U), np.empty((U, 2))), (np.empty(D), np.empty(D))
+        block = np.empty((_BLOCK, width)), np.empty(_BLOCK), np.empty(width)
+        H, none = np.zeros((width, width)), np.empty((D, 0))
+        rows, times = self.rows[a : b + 1] - lo, self.times[a : b + 1] - first
+        value = risk_kernels.client_sums(
+            X, z, at, rows, times, self.levels[a:b], self.start[first:last] - lo, self.deaths[first:last], weight,
+            efron, (0, b - a), sums, np.empty((D, width)), room, np.empty((deep, width)), none, block, H, e,
+        )  # fmt: skip
+        own = np.repeat(weight, self.deaths[first:last])  # events stand in the order of their times
+        excess, g = e.copy(), np.zeros(p)
+        seen = np.flatnonzero(self.event[lo:hi])
+        excess[seen] -= own
+        risk_kernels.add_rows(X, 0, hi - lo, excess, g)
+        if second:
+            risk_kernels.add_gram(X, 0, hi - lo, e, H)
+            H += np.tril(H, -1).T
+        value -= float(own @ z[seen])
+        return Pass(value, g, H if second else np.zeros((p, p)), z, e, sums[0], sums[2])
+
+
+def _leveled(begin: np.ndarray, stop: np.ndarray, own: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the array ``at`` of `RiskSets`, and the highest level of every segment."""
+    last = stop - 1
+    with np.errstate(divide="ignore"):
+        bits = np.frexp((begin ^ np.maximum(last, 0)).astype(np.float64))[1]  # bit length
+    level = np.where(begin == 0, 0, np.maximum(bits, 1))
+    level = np.where(stop > begin, level, -1)
+    at = np.ascontiguousarray(np.stack([begin, stop, level, own], axis=1).astype(np.int64))
+    top = np.maximum.reduceat(level, rows[:-1]) if level.size else np.zeros(rows.size - 1, dtype=np.int64)
+    return at, np.maximum(top, 0).astype(np.int64)
+
+
+def _means(X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the mean row of every segment, (G, p)."""
+    if not len(X):
+        return np.zeros((rows.size - 1, X.shape[1]))
+    return np.asarray(np.add.reduceat(X, rows[:-1], axis=0) / np.diff(rows)[:, None])
