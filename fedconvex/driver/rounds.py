@@ -16,6 +16,7 @@ from fedconvex.fields import rules_of
 from fedconvex.methods.parts.automatic_steps import resolved
 from fedconvex.problems import FederatedProblem, ServerProblem
 from fedconvex.problems.protocol import (
+    COEFFICIENTS,
     ENSEMBLE,
     EQUILIBRIUM,
     HYBRID_MODEL,
@@ -255,6 +256,7 @@ _CURES = {
     VERTICAL_MODEL: "wrap it: VerticalProblem(vertical_federation, loss, l2)",
     HYBRID_MODEL: "wrap it: HybridProblem(hybrid_federation, loss, l2)",
     EQUILIBRIUM: "wrap it: GameProblem(federation, loss, bound)",
+    COEFFICIENTS: "wrap it: SurvivalProblem(survival_federation)",
     POSTERIOR: "wrap it: GaussianPosteriorProblem(federation, loss, prior_precision=...)",
 }
 

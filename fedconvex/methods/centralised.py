@@ -22,7 +22,7 @@ from fedconvex.fields import CheckedFields, Count
 from fedconvex.kernels import descent
 from fedconvex.methods.parts import automatic_steps, local_work, optimizers, step_sizes
 from fedconvex.problems import Problem
-from fedconvex.problems.protocol import ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
+from fedconvex.problems.protocol import COEFFICIENTS, ENSEMBLE, MODEL_PER_TASK, ONE_MODEL
 from fedconvex.traits import Traits
 
 
@@ -54,7 +54,7 @@ class GradientDescent(CheckedFields):
 
     command = "gd"
     aims = ("one model",)
-    learns = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE)
+    learns = (ONE_MODEL, MODEL_PER_TASK, ENSEMBLE, COEFFICIENTS)
 
     no_penalty = "its steps follow gradients: ProximalGradient and FISTA take proximal ones"
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fedconvex.families.multitask.one_vs_rest import OneVsRest
     from fedconvex.families.multitask.problem import MultiTaskProblem
     from fedconvex.families.multitask.relations import Clustered, Independent, MeanRegularised, Pooled, Precision
+    from fedconvex.families.survival.problem import SurvivalProblem
+    from fedconvex.families.survival.survival_rows import SurvivalFederation, outcomes
     from fedconvex.problems.empirical_risk import Problem
     from fedconvex.problems.game import GameProblem
     from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPosterior, Predictive
@@ -66,11 +68,14 @@ __all__ = [
     "ServerProblem",
     "Stump",
     "StumpProblem",
+    "SurvivalFederation",
+    "SurvivalProblem",
     "Tree",
     "VerticalProblem",
     "as_q",
     "calibration_error",
     "fit_q",
+    "outcomes",
 ]
 
 __getattr__, __dir__ = _lazy.attach(__name__, __file__)
