@@ -104,8 +104,7 @@ def _constraints(risk: Any, X: np.ndarray) -> tuple[Any, Any, np.ndarray, np.nda
         rows = np.arange(risk.rows[g], risk.rows[g + 1])
         begin, stop, level = risk.at[rows, 0], risk.at[rows, 1], risk.at[rows, 2]
         some = level >= 0
-        steps = np.bincount(begin[some], minlength=D + 1) - np.bincount(stop[some], minlength=D + 1)
-        counts[first : first + D] = np.cumsum(steps)[:D] if D else 0.0
+        counts[first : first + D] = risk.at_risk(g) - risk.deaths[first : first + D]
         length[rows[some]] = (stop - begin)[some]
         event_rows = risk.start[first : first + D]
         for at in range(int(risk.levels[g]) + 1 if D else 0):

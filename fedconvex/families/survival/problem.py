@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, codes, numeric, real, wrong_type
+from fedconvex._check import among, bad, numeric, real, wrong_type
 from fedconvex.constants.default_steps import Smoothness
 from fedconvex.families.survival.certified_fit import Certified, certified, fitted
 from fedconvex.families.survival.risk_sets import Pass, RiskSets
@@ -274,9 +274,3 @@ class SurvivalProblem(ClientWeights):
         top = float(bounds.sum() / self.federation.masses.sum())
         rough = float((bounds / self.federation.masses).max())
         return Smoothness(top, rough, rough, False)
-
-
-def client_numbers(problem: SurvivalProblem, clients: Any) -> np.ndarray:
-    """Return the clients that are asked, all for None."""
-    K = problem.federation.K
-    return np.arange(K) if clients is None else codes("clients", clients, most=K)

@@ -127,10 +127,10 @@ def join_events(
 @strict_part
 def event_terms(
     X: np.ndarray, z: np.ndarray, start: np.ndarray, deaths: np.ndarray, omega: np.ndarray, D: int, efron: bool,
-    C: np.ndarray, S: np.ndarray, V: np.ndarray, h: np.ndarray, B: np.ndarray, b: np.ndarray, T: np.ndarray,
-    H: np.ndarray,
+    C: np.ndarray, S: np.ndarray, V: np.ndarray, h: np.ndarray, block: tuple, H: np.ndarray,
 ) -> float:  # fmt: skip
     """Return sum_u omega_u sum_r log theta_ur; h[u] = e^C[u] sum_r (1, share_r)/theta_ur; H -= the means' squares."""
+    B, b, q, T = block
     N, some, filled = 0.0, 0.0, 0
     for u in range(D):
         h[u, 0] = h[u, 1] = 0.0
@@ -145,7 +145,7 @@ def event_terms(
                 if filled == len(B) - 4:
                     less_gram(H, B, b, filled)
                     filled = 0
-                b[filled] = omega[u]
+                b[filled], q[filled] = omega[u], 1.0 / theta
                 for k in range(V.shape[1]):
                     B[filled, k] = (V[u, k] + share * T[k]) / theta
                 filled += 1
@@ -192,7 +192,6 @@ def client_sums(
     """
     N = 0.0
     c, s = room
-    B, b, T = block
     for g in range(segments[0], segments[1]):
         lo, hi, first, last = rows[g], rows[g + 1], times[g], times[g + 1]
         if first == last:
@@ -200,7 +199,7 @@ def client_sums(
         C, S, h, mine = sums[0][first:last], sums[1][first:last], sums[2][first:last], omega[first:last]
         risk_sums(X, z, at, lo, hi, last - first, levels[g], C, S, V, c, s, v)
         when, d = start[first:last], deaths[first:last]
-        N += event_terms(X, z, when, d, mine, last - first, efron, C, S, V, h, B, b, T, H)
+        N += event_terms(X, z, when, d, mine, last - first, efron, C, S, V, h, block, H)
         expected_events(z, at, lo, hi, mine, last - first, levels[g], C, h, c, s, none, e)
     return N
 
@@ -262,3 +261,51 @@ def sum_over_events(
             if at[j, 3] >= 0:
                 for k in range(v.shape[1]):
                     out[j, k] += math.exp(z[j] - C[first + at[j, 3]]) * own[first + at[j, 3], k]
+
+
+@kernel
+def count_pairs(
+    rank: np.ndarray, at: np.ndarray, by_first: np.ndarray, lo: int, hi: int, D: int, start: np.ndarray,
+    deaths: np.ndarray, tree: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
+    """out += pairs of an event and a row at risk beyond it whose rank is lower, equal, higher; ranks are 1, 2, ...
+
+    ``tree`` (zeros, longer than any rank) counts rows by ranks, added when they come to be at risk, last time first.
+    """
+    j, m, inside = hi - 1, lo, 0
+    for u in range(D - 1, -1, -1):
+        while j >= lo and at[j, 1] > u:
+            if at[j, 2] >= 0:
+                inside += move(tree, rank[j], 1)
+            j -= 1
+        while m < hi and at[by_first[m], 0] > u:
+            if at[by_first[m], 2] >= 0:
+                inside += move(tree, rank[by_first[m]], -1)
+            m += 1
+        for i in range(start[u], start[u] + deaths[u]):
+            below = up_to(tree, rank[i] - 1)
+            equal = up_to(tree, rank[i]) - below
+            out[0] += below
+            out[1] += equal
+            out[2] += inside - below - equal
+    for k in range(tree.size):
+        tree[k] = 0
+
+
+@strict_part
+def move(tree: np.ndarray, rank: int, step: int) -> int:
+    """Add a step to the count of a rank (Fenwick tree), and return it."""
+    while rank < tree.size:
+        tree[rank] += step
+        rank += rank & -rank
+    return step
+
+
+@strict_part
+def up_to(tree: np.ndarray, rank: int) -> int:
+    """Return the counts of the ranks 1, ..., rank together."""
+    total = 0
+    while rank > 0:
+        total += tree[rank]
+        rank -= rank & -rank
+    return total

@@ -102,6 +102,14 @@ class RiskSets:
         a, b = self.segments[k], self.segments[k + 1]
         return int(self.rows[a]), int(self.rows[b]), int(self.times[a]), int(self.times[b])
 
+    def at_risk(self, g: int) -> np.ndarray:
+        """Return the number of rows at risk at the event times of segment g, those with an event included."""
+        rows, D = slice(int(self.rows[g]), int(self.rows[g + 1])), int(self.times[g + 1] - self.times[g])
+        begin, stop, level, _ = self.at[rows].T
+        some = level >= 0
+        steps = np.bincount(begin[some], minlength=D + 1) - np.bincount(stop[some], minlength=D + 1)
+        return np.cumsum(steps)[:D] + self.deaths[int(self.times[g]) : int(self.times[g + 1])]
+
     def sweep(self, k: int, w: np.ndarray, efron: bool, omega: Any = None, second: bool = True) -> Pass:
         """Return sums over the event times of client k at a model (p,).
 
@@ -122,7 +130,7 @@ class RiskSets:
         deep = D if self.levels[a:b].any() else 0
         weight = np.ones(U) if omega is None else np.require(omega, np.float64, ["C"])
         sums, room = (np.empty(U), np.empty(U), np.empty((U, 2))), (np.empty(D), np.empty(D))
-        block = np.empty((_BLOCK, width)), np.empty(_BLOCK), np.empty(width)
+        block = np.empty((_BLOCK, width)), np.empty(_BLOCK), np.empty(_BLOCK), np.empty(width)
         H, none = np.zeros((width, width)), np.empty((D, 0))
         rows, times = self.rows[a : b + 1] - lo, self.times[a : b + 1] - first
         value = risk_kernels.client_sums(
@@ -139,6 +147,52 @@ class RiskSets:
             H += np.tril(H, -1).T
         value -= float(own @ z[seen])
         return Pass(value, g, H if second else np.zeros((p, p)), z, e, sums[0], sums[2])
+
+    def row_scores(self, k: int, w: np.ndarray, efron: bool) -> np.ndarray:
+        """Return the score residuals of client k's sorted rows at a model, (n_k, p): they sum to minus the gradient."""
+        lo, hi, first, last = self.part(k)
+        X, p, found = self.X[lo:hi], self.X.shape[1], self.sweep(k, w, efron, second=False)
+        z, e = found.scores, found.expected
+        values, own, mean = (np.zeros((last - first, p)) for _ in range(3))
+        for g in range(int(self.segments[k]), int(self.segments[k + 1])):
+            a, b = int(self.times[g]), int(self.times[g + 1])
+            if b > a:
+                values[a - first : b - first], own[a - first : b - first], mean[a - first : b - first] = self._means_at(
+                    g, z[self.rows[g] - lo : self.rows[g + 1] - lo], efron
+                )
+        crossed = np.zeros((hi - lo, p))
+        spans = np.diff(self.times[self.segments[k] : self.segments[k + 1] + 1])
+        D = int(spans.max(initial=0))
+        parts = slice(int(self.segments[k]), int(self.segments[k + 1]) + 1)
+        risk_kernels.sum_over_events(
+            z, self.at[lo:hi], self.rows[parts] - lo, self.times[parts] - first, self.levels[parts][: spans.size],
+            (0, spans.size), found.log_scale, values, own, np.empty(D), np.empty(D), np.empty((D, p)), crossed,
+        )  # fmt: skip
+        scores = crossed - e[:, None] * X
+        seen = np.flatnonzero(self.event[lo:hi])
+        scores[seen] += X[seen] - np.repeat(mean, self.deaths[first:last], axis=0)
+        return scores
+
+    def _means_at(self, g: int, z: np.ndarray, efron: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return e^C_u sum_r (1, share_r) m_ur/theta_ur and mean_r m_ur of a segment, m_ur the means of risk sets."""
+        lo, hi, a, b = int(self.rows[g]), int(self.rows[g + 1]), int(self.times[g]), int(self.times[g + 1])
+        d, p, D = self.deaths[a:b], self.X.shape[1], b - a
+        events, deep = int(d.sum()), D if self.levels[g] else 0
+        block = np.empty((events + 8, p)), np.empty(events + 8), np.empty(events + 8), np.empty(p)
+        sums, room = (np.empty(D), np.empty(D), np.empty((D, 2))), (np.empty(D), np.empty(D))
+        risk_kernels.client_sums(
+            self.X[lo:hi], z, self.at[lo:hi], np.array([0, hi - lo]), np.array([0, D]), self.levels[g : g + 1],
+            self.start[a:b] - lo, d, np.ones(D), efron, (0, 1), sums, np.empty((D, p)), room, np.empty((deep, p)),
+            np.empty((D, 0)), block, np.zeros((p, p)), np.zeros(hi - lo),
+        )  # fmt: skip
+        opens = np.cumsum(d) - d
+        r = np.arange(events) - np.repeat(opens, d)
+        share = 1.0 - r / np.repeat(d, d) if efron else np.ones(events)
+        means, inverse = block[0][:events], block[2][:events, None]
+        sums_of = [
+            np.add.reduceat(a, opens, axis=0) for a in (inverse * means, share[:, None] * inverse * means, means)
+        ]
+        return sums_of[0], sums_of[1], sums_of[2] / d[:, None]
 
 
 def _leveled(begin: np.ndarray, stop: np.ndarray, own: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
