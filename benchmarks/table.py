@@ -28,7 +28,8 @@ ORDER = [
 ]
 SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
 PEERS = ("scikit-learn", "jax", "fedjax", "liblinear-official", "celer", "skglm", "xgboost", "lightgbm", "joblib")
-APART = ["penalties", "scale"]  # longer than all others together: `run_all.py` leaves them out
+PEERS += ("lifelines", "scikit-survival")
+APART = ["penalties", "scale", "survival"]  # longer than all others together: `run_all.py` leaves them out
 
 
 def tables(result):

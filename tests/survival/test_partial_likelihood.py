@@ -261,5 +261,5 @@ def test_methods_run_or_refuse(rng):
 def test_scores_that_are_no_numbers_poison_their_sums():
     """`add` keeps NaN: a score that is none poisons its sums, and is not skipped."""
     c, s, v = np.array([0.0]), np.array([1.0]), np.zeros((1, 0))
-    risk_kernels.add(c, s, v, 0, np.nan, 1.0, v, 0)
+    risk_kernels.add(c, s, v, 0, np.nan, 1.0, 1.0, v, 0)
     assert np.isnan(s[0])

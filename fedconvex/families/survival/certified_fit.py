@@ -23,6 +23,7 @@ from fedconvex.methods.parts import newton_steps
 from fedconvex.solvers.solution import EPS, Solution
 
 _MOST = 200  # Newton steps
+_CHUNK = 1 << 12  # rows at once
 
 
 class Certified(NamedTuple):
@@ -70,9 +71,9 @@ def _why(problem: Any) -> str:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def certified(problem: Any, w: np.ndarray) -> Certified:
-    """Return the certificate at a model (p,), in two passes over the rows."""
+    """Return the certificate at a model (p,)."""
     risk, p = problem.risk, problem.size
-    parts = [problem.sweep(k, w) for k in range(problem.federation.K)]
+    parts = problem.passes(w)
     g, J = np.sum([part.gradient for part in parts], axis=0), np.sum([part.hessian for part in parts], axis=0)
     scale = np.sqrt(np.diagonal(J))
     nothing = Certified(math.inf, math.inf, math.inf, False)
@@ -88,9 +89,10 @@ def certified(problem: Any, w: np.ndarray) -> Certified:
     grown = 1.0 / math.sqrt(1.0 - lost)
     decrement = grown * float(np.linalg.norm((g / scale) @ root) + np.linalg.norm(np.abs(root).T @ (error / scale)))
     longest = 0.0
-    for lo in range(0, len(risk.X), 1 << 14):
-        longest = max(longest, float(np.linalg.norm((risk.X[lo : lo + (1 << 14)] / scale) @ root, axis=1).max()))
-    kappa = 2.0 * grown * longest * (1.0 + 1e-12) + 1e-300
+    for lo in range(0, len(risk.X), _CHUNK):
+        far = risk.X[lo : lo + _CHUNK] @ (root / scale[:, None])
+        longest = max(longest, float(np.einsum("ij,ij->i", far, far).max()))
+    kappa = 2.0 * grown * math.sqrt(longest) * (1.0 + 1e-12) + 1e-300
     return Certified(_gap(kappa, decrement), decrement, kappa, True)
 
 
@@ -107,16 +109,16 @@ def _gap(kappa: float, decrement: float) -> float:
 def _rounding(problem: Any, w: np.ndarray, parts: list[Pass], scale: np.ndarray) -> tuple[np.ndarray, float]:
     """Return bounds of what rounding does to g, (p,), and to J scaled to a unit diagonal, in norm."""
     risk, p = problem.risk, problem.size
-    weighted, squares, rows = np.zeros(p), 0.0, risk.X
+    squares, total = np.zeros(p), 0.0  # of features, times the events that are seen and expected
     for k, part in enumerate(parts):
         lo, hi, _, _ = risk.part(k)
         mass = np.abs(part.expected) + risk.event[lo:hi]
-        for a in range(lo, hi, 1 << 14):
-            some = np.abs(rows[a : min(a + (1 << 14), hi)])
-            weighted += mass[a - lo : a - lo + len(some)] @ some
-            squares += float(mass[a - lo : a - lo + len(some)] @ ((some / scale) ** 2).sum(axis=1))
+        total += float(mass.sum())
+        for a in range(lo, hi, _CHUNK):
+            some = risk.X[a : min(a + _CHUNK, hi)]
+            squares += mass[a - lo : a - lo + len(some)] @ (some * some)
     unit = EPS * (2.0 * _longest(problem) + 32.0 + p) + 4.0 * score_rounding(problem, w)
-    return unit * weighted, 2.0 * unit * squares
+    return unit * np.sqrt(total * squares), 2.0 * unit * float((squares / scale**2).sum())  # Cauchy and Schwarz
 
 
 def _longest(problem: Any) -> float:

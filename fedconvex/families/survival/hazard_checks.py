@@ -73,7 +73,7 @@ def clustered_covariance(problem: Any, w: Any) -> np.ndarray:
     U_k is the score of client k, the sum of its rows' score residuals (Lin and Wei 1989, clusters for rows).
     """
     v = problem.flatten(w)[0][0]
-    parts = [problem.sweep(k, v) for k in range(problem.federation.K)]
+    parts = problem.passes(v)
     U, J = np.array([part.gradient for part in parts]), np.sum([part.hessian for part in parts], axis=0)
     half = np.linalg.solve(J, U.T)
     return half @ half.T
@@ -198,7 +198,7 @@ def baseline_hazards(problem: Any, w: Any, reference: Any = None, clients: Any =
             a, b = int(risk.times[g]), int(risk.times[g + 1])
             shift = float((x - risk.centres[g]) @ w)
             with np.errstate(over="ignore"):
-                rise = found.hazard[a - first : b - first, 0] * np.exp(shift - found.log_scale[a - first : b - first])
+                rise = found.hazard[a - first : b - first] * np.exp(shift - found.log_scale[a - first : b - first])
             stratum = None if fed.strata is None else fed.strata[risk.order[risk.rows[g]]]
             out.append(
                 Baseline(fed.labels[k], stratum, risk.event_time[a:b], risk.deaths[a:b], risk.at_risk(g), rise.cumsum())

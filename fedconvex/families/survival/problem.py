@@ -88,6 +88,7 @@ class SurvivalProblem(ClientWeights):
             raise bad(who, "have an event", f"{federation.n} censored rows")
         self.weights = client_weights("SurvivalProblem", None, federation)
         self._solution: Solution | None = None
+        self._passed: tuple[bytes, list[Pass]] = (b"", [])
 
     # ------------------------------------------------------------------ shapes and words
 
@@ -160,6 +161,14 @@ class SurvivalProblem(ClientWeights):
         """Return what one pass over client k's rows finds at a model (p,): N_k, its derivatives, and of each row."""
         return self.risk.sweep(k, w, self.efron, omega, second)
 
+    def passes(self, w: np.ndarray) -> list[Pass]:
+        """Return a pass of every client at a model (p,); those of the last model are kept."""
+        key, (last, parts) = np.asarray(w).tobytes(), self._passed
+        if key != last:
+            parts = [self.sweep(k, w) for k in range(self.federation.K)]
+            self._passed = (key, parts)
+        return parts
+
     def client_derivatives(self, W: np.ndarray, clients: np.ndarray) -> Derivatives:
         """Return f_k with gradients and Hessians of R models (R, p) at clients (R, m), from these clients' rows."""
         R, m = clients.shape
@@ -212,8 +221,8 @@ class SurvivalProblem(ClientWeights):
 
     def totals(self, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return N, its gradient (p,) and its Hessian (p, p): sums over all clients at a model (p,)."""
-        parts = [self.sweep(k, w)[:3] for k in range(self.federation.K)]
-        N, g, H = (sum(part[i] for part in parts) for i in range(3))
+        parts = self.passes(w)
+        N, g, H = (sum(part[i] for part in parts) for i in range(3))  # type: ignore[misc]
         return float(N), np.asarray(g), np.asarray(H)
 
     # ------------------------------------------------------------------ certificates and solutions

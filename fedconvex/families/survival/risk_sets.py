@@ -11,6 +11,7 @@ from fedconvex.families.survival import risk_kernels
 from fedconvex.federation import Federation
 
 _BLOCK = 64  # means of risk sets whose squares are added at once
+_CHUNK = 1 << 12  # rows that are centred at once
 
 
 class Pass(NamedTuple):
@@ -21,8 +22,8 @@ class Pass(NamedTuple):
     hessian: np.ndarray  # (p, p), zeros where it was not asked for
     scores: np.ndarray  # (n_k,) z of the sorted rows, of centred features
     expected: np.ndarray  # (n_k,) expected events of the sorted rows
-    log_scale: np.ndarray  # (U_k,) C_u, the largest z at risk
-    hazard: np.ndarray  # (U_k, 2) e^C_u sum_r (1, share_r)/theta_ur: of rows at risk, and of those with an event at u
+    log_scale: np.ndarray  # (U_k,) C_u, no less than any z at risk
+    hazard: np.ndarray  # (U_k,) e^C_u sum_r 1/theta_ur
 
 
 class RiskSets:
@@ -70,9 +71,12 @@ class RiskSets:
         late = None if entry is None else entry[self.order]
         begin = np.zeros(n, dtype=np.int64) if late is None else self._before(segment, late) - base
         stop = seen - base - self.event  # the own event's time stands apart
+        self._rooms: list[tuple[tuple[np.ndarray, ...], np.ndarray]] = []  # a list's pop and append are atomic
         self.at, self.levels = _leveled(begin, stop, np.where(self.event, stop, -1), self.rows)
-        self.centres = _means(fed.X[self.order], self.rows)
-        self.X = fed.X[self.order] - np.repeat(self.centres, np.diff(self.rows), axis=0)
+        self.X = np.take(fed.X, self.order, axis=0)
+        self.centres = _means(self.X, self.rows)
+        for lo in range(0, n, _CHUNK):  # large temporary arrays would be paged in anew
+            self.X[lo : lo + _CHUNK] -= self.centres[segment[lo : lo + _CHUNK]]
 
     @cached_property
     def column_sizes(self) -> np.ndarray:
@@ -129,14 +133,16 @@ class RiskSets:
         D = int(spans.max(initial=0))
         deep = D if self.levels[a:b].any() else 0
         weight = np.ones(U) if omega is None else np.require(omega, np.float64, ["C"])
-        sums, room = (np.empty(U), np.empty(U), np.empty((U, 2))), (np.empty(D), np.empty(D))
-        block = np.empty((_BLOCK, width)), np.empty(_BLOCK), np.empty(_BLOCK), np.empty(width)
+        sums = np.empty(U), np.empty(U), np.empty((U, 5))
+        lent = self._rooms.pop() if self._rooms else self._new_room()
+        block = np.empty((_BLOCK, width)), np.empty(_BLOCK), np.empty((1, width))
         H, none = np.zeros((width, width)), np.empty((D, 0))
         rows, times = self.rows[a : b + 1] - lo, self.times[a : b + 1] - first
         value = risk_kernels.client_sums(
             X, z, at, rows, times, self.levels[a:b], self.start[first:last] - lo, self.deaths[first:last], weight,
-            efron, (0, b - a), sums, np.empty((D, width)), room, np.empty((deep, width)), none, block, H, e,
+            efron, (0, b - a), sums, lent[1] if second else none, lent[0], np.empty((deep, width)), none, block, H, e,
         )  # fmt: skip
+        self._rooms.append(lent)
         own = np.repeat(weight, self.deaths[first:last])  # events stand in the order of their times
         excess, g = e.copy(), np.zeros(p)
         seen = np.flatnonzero(self.event[lo:hi])
@@ -146,29 +152,31 @@ class RiskSets:
             risk_kernels.add_gram(X, 0, hi - lo, e, H)
             H += np.tril(H, -1).T
         value -= float(own @ z[seen])
-        return Pass(value, g, H if second else np.zeros((p, p)), z, e, sums[0], sums[2])
+        return Pass(value, g, H if second else np.zeros((p, p)), z, e, sums[0], sums[2][:, 0])
+
+    def _new_room(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Return room for a pass over the largest client; it is kept, because new pages cost as much as sums."""
+        D, n = int(np.diff(self.times).max(initial=0)), int(np.diff(self.rows[self.segments]).max(initial=0))
+        return (np.empty(D), np.empty(D), np.empty(n), np.empty(n)), np.empty((D, self.X.shape[1]))
 
     def row_scores(self, k: int, w: np.ndarray, efron: bool) -> np.ndarray:
         """Return the score residuals of client k's sorted rows at a model, (n_k, p): they sum to minus the gradient."""
         lo, hi, first, last = self.part(k)
         X, p, found = self.X[lo:hi], self.X.shape[1], self.sweep(k, w, efron, second=False)
-        z, e = found.scores, found.expected
         values, own, mean = (np.zeros((last - first, p)) for _ in range(3))
-        for g in range(int(self.segments[k]), int(self.segments[k + 1])):
-            a, b = int(self.times[g]), int(self.times[g + 1])
-            if b > a:
-                values[a - first : b - first], own[a - first : b - first], mean[a - first : b - first] = self._means_at(
-                    g, z[self.rows[g] - lo : self.rows[g + 1] - lo], efron
-                )
-        crossed = np.zeros((hi - lo, p))
-        spans = np.diff(self.times[self.segments[k] : self.segments[k + 1] + 1])
-        D = int(spans.max(initial=0))
-        parts = slice(int(self.segments[k]), int(self.segments[k + 1]) + 1)
+        segments = range(int(self.segments[k]), int(self.segments[k + 1]))
+        D = 0
+        for g in segments:
+            a, b = int(self.times[g]) - first, int(self.times[g + 1]) - first
+            z, D = found.scores[self.rows[g] - lo : self.rows[g + 1] - lo], max(D, b - a)
+            values[a:b], own[a:b], mean[a:b] = self._means_at(g, z, efron)
+        crossed, parts = np.zeros((hi - lo, p)), slice(segments.start, segments.stop + 1)
         risk_kernels.sum_over_events(
-            z, self.at[lo:hi], self.rows[parts] - lo, self.times[parts] - first, self.levels[parts][: spans.size],
-            (0, spans.size), found.log_scale, values, own, np.empty(D), np.empty(D), np.empty((D, p)), crossed,
+            found.scores, self.at[lo:hi], self.rows[parts] - lo, self.times[parts] - first,
+            self.levels[segments.start : segments.stop], (0, len(segments)), found.log_scale, values, own,
+            np.empty(D), np.empty(D), np.empty((D, p)), crossed,
         )  # fmt: skip
-        scores = crossed - e[:, None] * X
+        scores = crossed - found.expected[:, None] * X
         seen = np.flatnonzero(self.event[lo:hi])
         scores[seen] += X[seen] - np.repeat(mean, self.deaths[first:last], axis=0)
         return scores
@@ -176,23 +184,17 @@ class RiskSets:
     def _means_at(self, g: int, z: np.ndarray, efron: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return e^C_u sum_r (1, share_r) m_ur/theta_ur and mean_r m_ur of a segment, m_ur the means of risk sets."""
         lo, hi, a, b = int(self.rows[g]), int(self.rows[g + 1]), int(self.times[g]), int(self.times[g + 1])
-        d, p, D = self.deaths[a:b], self.X.shape[1], b - a
-        events, deep = int(d.sum()), D if self.levels[g] else 0
-        block = np.empty((events + 8, p)), np.empty(events + 8), np.empty(events + 8), np.empty(p)
-        sums, room = (np.empty(D), np.empty(D), np.empty((D, 2))), (np.empty(D), np.empty(D))
+        p, D = self.X.shape[1], b - a
+        deep, V, T, h = D if self.levels[g] else 0, np.zeros((D, p)), np.zeros((max(D, 1), p)), np.zeros((D, 5))
+        room = np.empty(D), np.empty(D), np.empty(hi - lo), np.empty(hi - lo)
         risk_kernels.client_sums(
             self.X[lo:hi], z, self.at[lo:hi], np.array([0, hi - lo]), np.array([0, D]), self.levels[g : g + 1],
-            self.start[a:b] - lo, d, np.ones(D), efron, (0, 1), sums, np.empty((D, p)), room, np.empty((deep, p)),
-            np.empty((D, 0)), block, np.zeros((p, p)), np.zeros(hi - lo),
+            self.start[a:b] - lo, self.deaths[a:b], np.ones(D), efron, (0, 1), (np.empty(D), np.empty(D), h), V, room,
+            np.empty((deep, p)), np.empty((D, 0)), (np.empty((_BLOCK, p)), np.empty(_BLOCK), T), np.zeros((p, p)),
+            np.zeros(hi - lo),
         )  # fmt: skip
-        opens = np.cumsum(d) - d
-        r = np.arange(events) - np.repeat(opens, d)
-        share = 1.0 - r / np.repeat(d, d) if efron else np.ones(events)
-        means, inverse = block[0][:events], block[2][:events, None]
-        sums_of = [
-            np.add.reduceat(a, opens, axis=0) for a in (inverse * means, share[:, None] * inverse * means, means)
-        ]
-        return sums_of[0], sums_of[1], sums_of[2] / d[:, None]
+        q, T = h.T[:, :, None], T[:D]
+        return q[2] * V + q[3] * T, q[3] * V + q[4] * T, (q[0] * V + q[1] * T) / self.deaths[a:b, None]
 
 
 def _leveled(begin: np.ndarray, stop: np.ndarray, own: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
