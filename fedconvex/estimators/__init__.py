@@ -1,4 +1,4 @@
-"""scikit-learn estimators: one model for all clients, for the worst domain, a model per client, boosted ensembles."""
+"""scikit-learn estimators: one model for all clients, Cox's, for the worst domain, one per client, ensembles."""
 
 from fedconvex.estimators.agnostic import AgnosticClassifier, AgnosticRegressor
 from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
@@ -6,10 +6,12 @@ from fedconvex.estimators.scoring import client_scorer
 from fedconvex.estimators.vertical import VerticalLogisticRegression
 from fedconvex.families.boosting.estimator import MultiSourceBoostClassifier
 from fedconvex.families.multitask.estimator import FederatedMultiTaskClassifier, FederatedMultiTaskRegressor
+from fedconvex.families.survival.estimator import FederatedCox
 
 __all__ = [
     "AgnosticClassifier",
     "AgnosticRegressor",
+    "FederatedCox",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
     "FederatedMultiTaskClassifier",

@@ -115,7 +115,7 @@ class SurvivalFederation(Federation):
         cls, X: Any, y: Any, clients: Any, domains: Any = None, sample_weight: Any = None
     ) -> SurvivalFederation:
         """Group the rows of (X, y) by client, as `Federation.from_arrays`; y is a structured array of `outcomes`."""
-        times = _columns("SurvivalFederation.from_arrays: y", y)
+        times = times_of("SurvivalFederation.from_arrays: y", y)
         rows = np.arange(times["time"].size, dtype=np.float64)
         plain = Federation.from_arrays(X, rows, clients, domains, sample_weight)
         return cls._joined(plain, times, plain.y.astype(np.int64))
@@ -134,7 +134,7 @@ class SurvivalFederation(Federation):
         for k, pair in enumerate(pairs):
             if len(pair) != 2:
                 raise bad(f"{who}: client {k}", "be a pair (X, y)", f"{len(pair)} parts")
-        each = [_columns(f"{who}: client {k}", y) for k, (_, y) in enumerate(pairs)]
+        each = [times_of(f"{who}: client {k}", y) for k, (_, y) in enumerate(pairs)]
         plain = Federation.from_clients(
             [(X, times["time"]) for (X, _), times in zip(pairs, each, strict=True)], labels, domains, sample_weight
         )
@@ -181,7 +181,7 @@ class SurvivalFederation(Federation):
         return f"SurvivalFederation({rows}, {events} event{'s' * (events != 1)}{extras})"
 
 
-def _columns(who: str, y: Any) -> dict[str, np.ndarray]:
+def times_of(who: str, y: Any) -> dict[str, np.ndarray]:
     """Return the columns of a structured array by what they are: by name, else the boolean one and the other."""
     a = raw(who, y)
     names = a.dtype.names
