@@ -69,31 +69,51 @@ def _why(problem: Any) -> str:
     return f"{bound} (no minimiser is known to exist: the likelihood may be monotone)"
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def certified(problem: Any, w: np.ndarray) -> Certified:
     """Return the certificate at a model (p,)."""
-    risk, p = problem.risk, problem.size
-    parts = problem.passes(w)
-    g, J = np.sum([part.gradient for part in parts], axis=0), np.sum([part.hessian for part in parts], axis=0)
-    scale = np.sqrt(np.diagonal(J))
-    nothing = Certified(math.inf, math.inf, math.inf, False)
+    parts = dict(enumerate(problem.passes(w)))
+    g, J = (np.sum([getattr(part, name) for part in parts.values()], axis=0) for name in ("gradient", "hessian"))
+    error, bend = rounding_of(problem, w, parts)
+    known = metric(J, bend)
+    if known is None:
+        return Certified(math.inf, math.inf, math.inf, False)
+    kappa, decrement = 2.0 * farthest(problem.risk.X, known), _decrement(known, g, error)
+    return Certified(_gap(kappa, decrement), decrement, kappa, True)
+
+
+def gap_of(J: np.ndarray, g: np.ndarray, error: np.ndarray, bend: np.ndarray, kappa: float) -> float:
+    """Return a bound of N(w) - min N from sums over clients, with what rounding did to g (p,) and J, and kappa."""
+    known = metric(J, bend) if np.isfinite(g).all() else None
+    return math.inf if known is None else _gap(kappa, _decrement(known, g, error))
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def metric(J: np.ndarray, bend: np.ndarray) -> np.ndarray | None:
+    """Return A with d'J^-1 d <= ‖A'd‖^2 for the true J, (p, p), or None where it may be singular.
+
+    ``bend`` (p,) bounds what rounding did to J: by at most sum_j bend_j/s_j^2 once its columns are divided by s.
+    """
+    scale, p = np.sqrt(np.diagonal(J)), len(J)
     if not (np.isfinite(J).all() and (scale > 0.0).all()):
-        return nothing
+        return None
     S = J / scale / scale[:, None]
     lam, V = np.linalg.eigh(0.5 * (S + S.T))
-    error, moved = _rounding(problem, w, parts, scale)
+    moved = float((bend / scale**2).sum())
     lost = (moved + 8.0 * p * EPS * lam[-1]) / lam[0] if lam[0] > 0.0 else math.inf
-    if not lost < 0.5:
-        return nothing
-    root = V / np.sqrt(lam)  # of S^-1
-    grown = 1.0 / math.sqrt(1.0 - lost)
-    decrement = grown * float(np.linalg.norm((g / scale) @ root) + np.linalg.norm(np.abs(root).T @ (error / scale)))
+    return V / scale[:, None] / np.sqrt(lam * (1.0 - lost)) * (1.0 + 1e-12) if lost < 0.5 else None
+
+
+def farthest(X: np.ndarray, known: np.ndarray) -> float:
+    """Return the largest length of a row in a metric, 1e-300 where there is none."""
     longest = 0.0
-    for lo in range(0, len(risk.X), _CHUNK):
-        far = risk.X[lo : lo + _CHUNK] @ (root / scale[:, None])
+    for lo in range(0, len(X), _CHUNK):
+        far = X[lo : lo + _CHUNK] @ known
         longest = max(longest, float(np.einsum("ij,ij->i", far, far).max()))
-    kappa = 2.0 * grown * math.sqrt(longest) * (1.0 + 1e-12) + 1e-300
-    return Certified(_gap(kappa, decrement), decrement, kappa, True)
+    return math.sqrt(longest) + 1e-300
+
+
+def _decrement(known: np.ndarray, g: np.ndarray, error: np.ndarray) -> float:
+    return float(np.linalg.norm(g @ known) + np.linalg.norm(error @ np.abs(known)))
 
 
 def _gap(kappa: float, decrement: float) -> float:
@@ -106,11 +126,11 @@ def _gap(kappa: float, decrement: float) -> float:
     return (rho + (1.0 - rho) * math.log1p(-rho)) / kappa**2 * (1.0 + 1e-9)
 
 
-def _rounding(problem: Any, w: np.ndarray, parts: list[Pass], scale: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return bounds of what rounding does to g, (p,), and to J scaled to a unit diagonal, in norm."""
+def rounding_of(problem: Any, w: np.ndarray, parts: dict[int, Pass]) -> tuple[np.ndarray, np.ndarray]:
+    """Return bounds of what rounding does to the sum of some clients' gradients, (p,), and the ``bend`` of `metric`."""
     risk, p = problem.risk, problem.size
     squares, total = np.zeros(p), 0.0  # of features, times the events that are seen and expected
-    for k, part in enumerate(parts):
+    for k, part in parts.items():
         lo, hi, _, _ = risk.part(k)
         mass = np.abs(part.expected) + risk.event[lo:hi]
         total += float(mass.sum())
@@ -118,7 +138,7 @@ def _rounding(problem: Any, w: np.ndarray, parts: list[Pass], scale: np.ndarray)
             some = risk.X[a : min(a + _CHUNK, hi)]
             squares += mass[a - lo : a - lo + len(some)] @ (some * some)
     unit = EPS * (2.0 * _longest(problem) + 32.0 + p) + 4.0 * score_rounding(problem, w)
-    return unit * np.sqrt(total * squares), 2.0 * unit * float((squares / scale**2).sum())  # Cauchy and Schwarz
+    return unit * np.sqrt(total * squares), 2.0 * unit * squares  # Cauchy and Schwarz
 
 
 def _longest(problem: Any) -> float:

@@ -21,9 +21,22 @@ from fedconvex.solvers.solution import Solution
 
 
 class PartialLikelihood(NamedTuple):
-    """The negative logarithm of Cox's partial likelihood, with Efron's or Breslow's treatment of tied events."""
+    """The negative logarithm of Cox's partial likelihood, with Efron's or Breslow's ties: no loss of single rows."""
 
     ties: str = "efron"
+
+    @property
+    def lower_bound(self) -> float:
+        """A number that no value is below."""
+        return 0.0
+
+    def value(self, z: Any, y: Any) -> float:
+        """Refuse: what a row contributes depends on the rows at risk with it."""
+        raise wrong_type("PartialLikelihood", "be minimised as a SurvivalProblem", "single rows")
+
+    def check_labels(self, y: Any) -> None:
+        """Refuse to be the loss of another problem."""
+        self.value(None, y)
 
 
 class SurvivalProblem(ClientWeights):
@@ -69,6 +82,7 @@ class SurvivalProblem(ClientWeights):
     """
 
     learns = COEFFICIENTS
+    over_sites = "families.survival.sites"  # what sites answer about it
     l2 = 0.0
     penalty = None
     starts = "the model"
@@ -121,8 +135,8 @@ class SurvivalProblem(ClientWeights):
 
     @property
     def event(self) -> np.ndarray:
-        """Whether each row's event was seen, (n,); without rows none."""
-        return np.asarray(getattr(self.federation, "event", np.zeros(0, dtype=bool)))
+        """Whether each row's event was seen, (n,); a server knows of none, and has rows of zeros at most."""
+        return np.asarray(getattr(self.federation, "event", np.zeros(self.federation.y.size, dtype=bool)))
 
     @cached_property
     def risk(self) -> RiskSets:

@@ -73,7 +73,7 @@ class RiskSets:
         stop = seen - base - self.event  # the own event's time stands apart
         self._rooms: list[tuple[tuple[np.ndarray, ...], np.ndarray]] = []  # a list's pop and append are atomic
         self.at, self.levels = _leveled(begin, stop, np.where(self.event, stop, -1), self.rows)
-        self.X = np.take(fed.X, self.order, axis=0)
+        self.X = np.take(fed.X.toarray() if fed.is_sparse else fed.X, self.order, axis=0)  # zeros at a server
         self.centres = _means(self.X, self.rows)
         for lo in range(0, n, _CHUNK):  # large temporary arrays would be paged in anew
             self.X[lo : lo + _CHUNK] -= self.centres[segment[lo : lo + _CHUNK]]
