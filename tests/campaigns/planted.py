@@ -107,6 +107,36 @@ PLANTS = (
         "automatic steps are twice as long", "constants/default_steps.py",
         "DefaultStep(_inverse(smooth.client)", "DefaultStep(_inverse(0.5 * smooth.client)", "test_automatic_steps",
     ),
+    Plant(
+        "Efron's tied events weigh one share too little", "families/survival/risk_kernels.py",
+        "share = 1.0 - r / deaths[u] if efron", "share = 1.0 - (r + 1) / deaths[u] if efron",
+        "survival/test_partial_likelihood::test_sums_over_risk_sets",
+    ),
+    Plant(
+        "sums over risk sets with delayed entry cumulate the wrong way", "families/survival/risk_kernels.py",
+        "if right == over_rows:", "if (right == over_rows) == (level == 0):",
+        "survival/test_partial_likelihood::test_sums_over_risk_sets",
+    ),
+    Plant(
+        "rows are at risk at the time of their entry", "families/survival/risk_sets.py",
+        "order = np.lexsort((kind, t,", "order = np.lexsort((1 - kind, t,",
+        "survival/test_partial_likelihood::test_censored_at_an_event_time_is_at_risk_and_entry_at_it_is_not",
+    ),
+    Plant(
+        "the second row of tied means is left out of Hessians", "families/survival/risk_kernels.py",
+        "rest = h[u, 4] - h[u, 3] * h[u, 3] / h[u, 2]", "rest = 0.0 * h[u, 4]",
+        "survival/test_cox_values",
+    ),
+    Plant(
+        "certificates of Cox models are a fifth too small", "families/survival/certified_fit.py",
+        "return 0.5 * decrement**2", "return 0.4 * decrement**2",
+        "survival/test_partial_likelihood::test_the_certificate_bounds_the_distance_to_the_minimum",
+    ),
+    Plant(
+        "tied scores count as concordant", "families/survival/risk_kernels.py",
+        "below = up_to(tree, rank[i] - 1)", "below = up_to(tree, rank[i])",
+        "survival/test_hazard_checks::test_pairs_are_those_counted_one_by_one",
+    ),
 )  # fmt: skip
 
 

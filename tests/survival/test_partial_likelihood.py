@@ -105,6 +105,20 @@ def test_many_models_and_clients_at_once_have_the_bits_of_one(rng):
     assert np.allclose(total, problem.hessian(W[0]), rtol=1e-13)
 
 
+def test_spreads_bound_differences_within_risk_sets(rng):
+    rows = drawn(rng, 40, 2, strata=2)
+    problem, groups = problem_of(rows), groups_of(rows)
+    A = np.linalg.inv(problem.hessian(np.zeros(2)))
+    found = problem.client_spreads(A[None], np.arange(3)[None])[0]
+    for k in range(3):
+        longest = max(
+            float(d @ A @ d)
+            for name in np.unique(groups[rows[5] == k])
+            for d in (rows[0][groups == name][:, None] - rows[0][groups == name][None]).reshape(-1, 2)
+        )
+        assert 1.0 <= found[k] / np.sqrt(longest) <= 2.0 + 1e-12  # centred rows are nearer than the diameter
+
+
 @pytest.mark.compiled
 def test_compiled_passes_are_those_of_the_source(rng):
     rows = drawn(rng, 400, 5, entry=True, strata=2, times=60)
@@ -205,7 +219,7 @@ def test_federations_keep_their_conveniences(rng):
 # ---------------------------------------------------------------- solutions, certificates, methods
 
 
-def test_the_certificate_bounds_what_is_known_to_60_digits(rng):
+def test_the_certificate_bounds_the_distance_to_the_minimum(rng):
     """One coefficient: the minimum by bisection of the derivative, in plain sums."""
     rows = drawn(rng, 30, 1, times=10)
     problem, groups = problem_of(rows), groups_of(rows)

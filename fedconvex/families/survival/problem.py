@@ -11,7 +11,7 @@ import numpy as np
 
 from fedconvex._check import among, bad, numeric, real, wrong_type
 from fedconvex.constants.default_steps import Smoothness
-from fedconvex.families.survival.certified_fit import Certified, certified, fitted
+from fedconvex.families.survival.certified_fit import Certified, certified, farthest, fitted, value_rounding
 from fedconvex.families.survival.risk_sets import Pass, RiskSets
 from fedconvex.families.survival.survival_rows import SurvivalFederation
 from fedconvex.federation import Federation
@@ -239,6 +239,18 @@ class SurvivalProblem(ClientWeights):
         N, g, H = (sum(part[i] for part in parts) for i in range(3))  # type: ignore[misc]
         return float(N), np.asarray(g), np.asarray(H)
 
+    def client_spreads(self, inverses: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        """Return bounds of (d'A d)^(1/2) over differences d within risk sets, (R, m), for A (R, p, p).
+
+        With A the inverse of the summed Hessian, their maximum is the kappa of certificates, with self-concordance 1.
+        """
+        out = np.empty(clients.shape)
+        for r, A in enumerate(inverses):
+            lam, V = np.linalg.eigh(0.5 * (A + A.T))
+            root = V * np.sqrt(np.maximum(lam, 0.0))
+            out[r] = [2.0 * farthest(self.risk.X[slice(*self.risk.part(k)[:2])], root) for k in clients[r].tolist()]
+        return out
+
     # ------------------------------------------------------------------ certificates and solutions
 
     def certificate(self, w: Any) -> Certified:
@@ -261,8 +273,6 @@ class SurvivalProblem(ClientWeights):
 
     def rounding(self, w: np.ndarray) -> float:
         """Return how far the computed N(w) may be from the true one, at a model (p,)."""
-        from fedconvex.families.survival.certified_fit import value_rounding
-
         return value_rounding(self, w)
 
     def solve(self, tol: float | None = None, start: Any = None) -> Solution:

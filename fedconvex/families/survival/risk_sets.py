@@ -66,7 +66,6 @@ class RiskSets:
         seen = np.cumsum(new)  # event times up to each row
         self.deaths = np.bincount(seen[self.event] - 1, minlength=self.start.size)
         self.event_time = t[self.start]
-        self.time = t
         base = self.times[segment] if n else segment
         late = None if entry is None else entry[self.order]
         begin = np.zeros(n, dtype=np.int64) if late is None else self._before(segment, late) - base
@@ -204,7 +203,7 @@ def _leveled(begin: np.ndarray, stop: np.ndarray, own: np.ndarray, rows: np.ndar
         bits = np.frexp((begin ^ np.maximum(last, 0)).astype(np.float64))[1]  # bit length
     level = np.where(begin == 0, 0, np.maximum(bits, 1))
     level = np.where(stop > begin, level, -1)
-    at = np.ascontiguousarray(np.stack([begin, stop, level, own], axis=1).astype(np.int64))
+    at = np.ascontiguousarray(np.stack([a.astype(np.int32) for a in (begin, stop, level, own)], axis=1))
     top = np.maximum.reduceat(level, rows[:-1]) if level.size else np.zeros(rows.size - 1, dtype=np.int64)
     return at, np.maximum(top, 0).astype(np.int64)
 
