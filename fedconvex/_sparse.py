@@ -118,3 +118,20 @@ def _whole(who: str, name: str, a: np.ndarray) -> None:
 
 def _unfit(who: str, what: str, *sizes: int) -> ValueError:
     return bad(who, f"have one {what} each", ", ".join(map(str, sizes)), _CURE)
+
+
+def largest_entries(X: Any) -> np.ndarray:
+    """Return the largest |x_ij| of every column of dense rows or CSR (n, d), (d,)."""
+    n, d = X.shape
+    largest = np.zeros(d)
+    if sp.issparse(X):  # pieces: Ctrl-C is heard between two of them, and nothing of the size of X is made
+        for i in range(0, X.nnz, 1 << 15):
+            np.maximum.at(largest, X.indices[i : i + (1 << 15)], np.abs(X.data[i : i + (1 << 15)]))
+        return largest
+    step = min(n, max(1, (1 << 15) // max(d, 1)))
+    room, top = np.empty((step, d)), np.zeros((step, d))  # blocks entry by entry, in cache
+    for i in range(0, n, step):
+        rows = X[i : i + step]
+        some = top[: len(rows)]
+        np.maximum(some, np.abs(rows, out=room[: len(rows)]), out=some)
+    return top.max(axis=0, initial=0.0)

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex import _html
 from fedconvex._check import bad, finite, flag, items, numeric, raw, real, vector, whole, wrong_type
-from fedconvex._sparse import rows_given
+from fedconvex._sparse import largest_entries, rows_given
 from fedconvex.federation_input import (
     as_listed,
     client_row_weights,
@@ -73,6 +73,9 @@ class Federation:
         the client's share of all weight. Default: all rows weigh 1. A whole weight equals so many repeated rows.
     columns : Columns, optional
         What the features were made of, where they come from a table (`from_frame`): models then take raw rows.
+    offset : array (n,), optional
+        What is added to the score of every row, its coefficient known to be one: log exposures of counts. For
+        `LikelihoodProblem`; what does not know of offsets refuses them.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class Federation:
     ids: np.ndarray = None  # type: ignore[assignment]
     sample_weight: np.ndarray | None = None
     columns: Any = None
+    offset: np.ndarray | None = None
 
     complete = True  # whether the rows of all clients are here
 
@@ -130,13 +134,16 @@ class Federation:
             "domain": domain,
             "domain_labels": names,
             "sample_weight": row_weights(self.sample_weight, ptr, labels),
+            "offset": None if self.offset is None else vector("Federation.offset", self.offset, y.size),
         }
         for name, v in kept.items():
             object.__setattr__(self, name, v if v is None or sp.issparse(v) else frozen(v))
 
     # ------------------------------------------------------------------ construction
     @classmethod
-    def from_arrays(cls, X: Any, y: Any, clients: Any, domains: Any = None, sample_weight: Any = None) -> Federation:
+    def from_arrays(
+        cls, X: Any, y: Any, clients: Any, domains: Any = None, sample_weight: Any = None, offset: Any = None
+    ) -> Federation:
         """Group the rows of (X, y) by client.
 
         Parameters
@@ -150,8 +157,8 @@ class Federation:
         domains : array (n,) or mapping, optional
             The domain of every row (a *data partition*: a client may hold several domains), or a mapping from client
             label to domain (a *client partition*).
-        sample_weight : array (n,), optional
-            Weight of every row.
+        sample_weight, offset : array (n,), optional
+            Weight of every row, and what is added to its score.
 
         Raises
         ------
@@ -175,8 +182,11 @@ class Federation:
         if labels_y.shape != (n,):
             raise bad("Federation.y", f"have one label per row of X ({n})", f"shape {labels_y.shape}")
         rows = sealed(rows_given("Federation.X", X)[order])
-        weight = None if sample_weight is None else vector("Federation.sample_weight", sample_weight, n)[order]
-        return cls(rows, frozen(labels_y[order]), ptr, labels, domain, names, sample_weight=weight)
+        weight, known = (
+            None if a is None else vector(f"Federation.{k}", a, n)[order]
+            for k, a in (("sample_weight", sample_weight), ("offset", offset))
+        )
+        return cls(rows, frozen(labels_y[order]), ptr, labels, domain, names, sample_weight=weight, offset=known)
 
     @classmethod
     def from_clients(
@@ -365,6 +375,7 @@ class Federation:
             self.ids[clients],
             None if self.sample_weight is None else self.sample_weight[rows],
             self.columns,
+            None if self.offset is None else self.offset[rows],
         )
 
     def with_intercept(self) -> Federation:
@@ -429,18 +440,7 @@ class Federation:
     @cached_property
     def column_sizes(self) -> np.ndarray:
         """Largest |x_j| of every feature, (d,)."""
-        X, largest = self.X, np.zeros(self.d)
-        if self.is_sparse:  # pieces: Ctrl-C is heard between two of them, and nothing of the size of X is made
-            for i in range(0, X.nnz, 1 << 15):
-                np.maximum.at(largest, X.indices[i : i + (1 << 15)], np.abs(X.data[i : i + (1 << 15)]))
-            return largest
-        step = min(self.n, max(1, (1 << 15) // max(self.d, 1)))
-        room, top = np.empty((step, self.d)), np.zeros((step, self.d))  # blocks entry by entry, in cache
-        for i in range(0, self.n, step):
-            rows = X[i : i + step]
-            some = top[: len(rows)]
-            np.maximum(some, np.abs(rows, out=room[: len(rows)]), out=some)
-        return top.max(axis=0, initial=0.0)
+        return largest_entries(self.X)
 
     @cached_property
     def row_norms2(self) -> np.ndarray:
@@ -473,7 +473,7 @@ class Federation:
         h = hashlib.blake2b(digest_size=16)
         parts = [*(self.rows if self.is_sparse else (self.X,)), self.y, self.ptr, self.ids]
         h.update(str(self.X.shape).encode())
-        for a in [*parts, *(a for a in (self.domain, self.sample_weight) if a is not None)]:
+        for a in [*parts, *(a for a in (self.domain, self.sample_weight, self.offset) if a is not None)]:
             h.update(str((a.shape, a.dtype.str)).encode())
             h.update(np.ascontiguousarray(a).view(np.uint8).data)
         if self.domain_labels is not None:
@@ -494,6 +494,7 @@ class Federation:
         kind = f"sparse, {self.X.nnz / max(1, self.n * self.d):.2%} filled" if self.is_sparse else "dense"
         domains = f", {self.n_domains} domains" if self.n_domains else ""
         weighted = "" if self.sample_weight is None else ", weighted"
+        weighted += "" if self.offset is None else ", with offsets"
         return f"Federation({self.K} clients, {self.n} rows, {self.d} features{domains}, {kind}{weighted})"
 
     _repr_html_ = _html.of_federation

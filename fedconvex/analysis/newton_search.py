@@ -15,15 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex.methods.parts import newton_steps
-
-
-class Derivatives(NamedTuple):
-    """N, grad N and hess N at R models."""
-
-    values: np.ndarray  # (R,)
-    gradients: np.ndarray  # (R, p)
-    hessians: np.ndarray  # (R, p, p)
-
+from fedconvex.problems.protocol import Derivatives
 
 Oracle = Callable[[np.ndarray], Derivatives]
 Spread = Callable[[np.ndarray], np.ndarray]  # inverses (R, p, p) to max_i (x_i'A x_i)^(1/2), (R,): one round

@@ -20,7 +20,7 @@ Function = Callable[..., np.ndarray]
 _EPS = float(np.finfo(float).eps)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Family:
     """One family with its link. Functions take scores z (n,) and responses y (n,) and return an array (n,)."""
 
@@ -41,6 +41,9 @@ class Family:
     terms: Function  # of (z, y): sizes of what l is computed from, which its rounding goes by
     refuse: Callable[[np.ndarray], str]  # what is wrong with y, or ""
     canonical: bool = True
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def reference(self) -> str:

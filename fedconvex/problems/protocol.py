@@ -201,8 +201,16 @@ def check_loss(who: str, loss: Any, y: np.ndarray) -> None:
         loss.check_labels(y)
 
 
-def client_weights(who: str, weights: Any, fed: Federation) -> np.ndarray:
-    """Return p_k (K,), read-only: shares of the rows (of their weight) for None, 1/K for "uniform", or those given."""
+def client_weights(who: str, weights: Any, fed: Federation, offsets: bool = False) -> np.ndarray:
+    """Return p_k (K,), read-only: shares of the rows (of their weight) for None, 1/K for "uniform", or those given.
+
+    Raises
+    ------
+    ValueError
+        If weights do not fit, or rows have offsets that the problem does not know of.
+    """
+    if getattr(fed, "offset", None) is not None and not offsets:
+        raise bad(f"{who}: federation", "have rows without offsets", "offsets", "fedconvex.analyse knows of them")
     who = f"{who}.weights"
     if weights is None:
         p = fed.masses / fed.masses.sum()

@@ -72,6 +72,7 @@ class Placed(Federation):
             "domain_labels": clients.domain_labels,
             "sample_weight": None if own is None else own.sample_weight,
             "columns": None if own is None else own.columns,
+            "offset": None if own is None else own.offset,
         }
         if own is None and clients.domain_labels is not None:
             kept["domain"] = np.zeros(0, dtype=np.int64)

@@ -265,7 +265,7 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     >>> problem = Problem(linear_federation(seed=0).federation, Squared())
     >>> result = run(FedAvg(step_size=0.1), problem, rounds=2000, tol=1e-6)
     >>> outlook(result, 1e-6)
-    'Every round was an exact gradient step, which leads to the optimum itself.'
+    'Every round was exact, which leads to the optimum itself.'
     """
     tol = real("outlook: tol", tol, low=0.0)
     noisy, drifting = flag("outlook: noisy", noisy), flag("outlook: drifting", drifting)
@@ -279,7 +279,7 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
             return "The start is already as near to the optimum as was asked: nothing was done."
         if noisy or drifting:
             return "The certificate holds for this model, whatever drift or noise there was on the way."
-        return "Every round was an exact gradient step, which leads to the optimum itself."
+        return "Every round was exact, which leads to the optimum itself."
     if result.status is Status.CYCLE:
         return _repeated(result, drifting)
     rounds, gap = np.asarray(result.trace.round), np.asarray(result.trace.gap)

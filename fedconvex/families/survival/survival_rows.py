@@ -103,6 +103,8 @@ class SurvivalFederation(Federation):
         if self.is_sparse:
             raise wrong_type(who, "have dense rows", "sparse ones", "pass X.toarray()")
         self.need_equal_rows(who)
+        if self.offset is not None:
+            raise bad(who, "have rows without offsets", "offsets", "leave them out: this likelihood has none")
         entry = None if self.entry is None else vector(f"{who}.entry", self.entry, self.n)
         _check_times(who, self.y, entry)
         strata = None if self.strata is None else _named(f"{who}.strata", self.strata, self.n)
@@ -112,12 +114,12 @@ class SurvivalFederation(Federation):
 
     @classmethod
     def from_arrays(
-        cls, X: Any, y: Any, clients: Any, domains: Any = None, sample_weight: Any = None
+        cls, X: Any, y: Any, clients: Any, domains: Any = None, sample_weight: Any = None, offset: Any = None
     ) -> SurvivalFederation:
         """Group the rows of (X, y) by client, as `Federation.from_arrays`; y is a structured array of `outcomes`."""
         times = times_of("SurvivalFederation.from_arrays: y", y)
         rows = np.arange(times["time"].size, dtype=np.float64)
-        plain = Federation.from_arrays(X, rows, clients, domains, sample_weight)
+        plain = Federation.from_arrays(X, rows, clients, domains, sample_weight, offset)
         return cls._joined(plain, times, plain.y.astype(np.int64))
 
     @classmethod
