@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from fedconvex import Federation
 from tests import campaigns
 from tests.campaigns import CAMPAIGNS, Campaign, attempt, pending, run, summary
 from tests.campaigns.__main__ import main
+from tests.campaigns.children import Child, in_a_child
 
 
 def squares(rng):
@@ -71,6 +76,33 @@ def test_failures_are_told_and_counted(toy, tmp_path, capsys):
     low, high = found["range"]["x"]
     assert 0.0 <= low < high < 0.875
     assert found["range"]["square"] == [low**2, high**2]
+
+
+def test_a_file_of_rows_is_not_overwritten_by_its_summary(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["ball-maximum", "--n", "1", "--out", str(tmp_path / "rows.json")])
+    assert "must be a file of JSON lines" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_child_hangs_by_its_cpu_time_or_asleep_not_by_the_clock():
+    """A stopped process stands for one that a busy machine does not let run: it is late, and does not hang."""
+
+    def stopped():
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return "done"
+
+    def spins():
+        while True:
+            pass
+
+    assert in_a_child(spins, 0.3) == {"hung": 0.3}
+    assert in_a_child(lambda: time.sleep(60.0), 0.1) == {"hung": 0.1}
+    assert in_a_child(lambda: time.sleep(0.2), 0.1) == {"returned": None}
+    assert in_a_child(lambda: [1], 0.1) == {"returned": [1]}
+    child = Child(stopped)
+    threading.Timer(0.6, os.kill, (child.pid, signal.SIGCONT)).start()
+    assert child.result(0.1) == {"returned": "done"}
 
 
 @pytest.mark.slow

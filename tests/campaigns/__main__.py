@@ -23,6 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.name == "list":
         print("\n".join(f"{name:20} {campaign.what}" for name, campaign in CAMPAIGNS.items()))
         return 0
+    if args.out and args.out.suffix == ".json":
+        parser.error(f"--out must be a file of JSON lines, and its name not end in .json; got {args.out}: the summary"
+                     f" is written to {args.out.with_suffix('.json')}")  # fmt: skip
     path = args.out or Path("fedconvex-results", "campaigns", f"{args.name}-{args.seed}.jsonl")
     for row in run(args.name, args.seed, args.n, path, args.processes):
         if not row["passed"]:

@@ -1,4 +1,8 @@
-"""A function in a process of its own: it may crash, hang or run out of memory, and the parent is told."""
+"""A function in a process of its own: it may crash, hang or run out of memory, and the parent is told.
+
+A process hangs when it has used its seconds of CPU time, or has slept three times as long without a break. A busy
+machine changes neither: a process that waits for a processor is runnable, and does not sleep.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Child", "in_a_child"]
+__all__ = ["Child", "cpu_seconds", "in_a_child"]
+
+_TICK = 0.25  # seconds between two looks
 
 
 class Child:
@@ -21,7 +27,6 @@ class Child:
 
     def __init__(self, function: Callable[[], Any], memory: int | None = None) -> None:
         self._pipe, here = os.pipe()
-        self.start = time.perf_counter()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._pipe)
@@ -36,14 +41,18 @@ class Child:
 
     def result(self, seconds: float) -> dict[str, Any]:
         """Wait for it: {"returned": x}, {"raised", "message", "where"}, {"crashed": status} or {"hung": seconds}."""
-        text, late = b"", False
-        while True:
-            left = seconds - (time.perf_counter() - self.start)
-            late = not select.select([self._pipe], [], [], max(left, 0.0))[0]
-            piece = b"" if late else os.read(self._pipe, 1 << 16)
-            text += piece
-            if not piece:
-                break
+        text, late, used, awake = b"", False, 0.0, time.perf_counter()
+        while not late:
+            if select.select([self._pipe], [], [], _TICK)[0]:
+                piece = os.read(self._pipe, 1 << 16)
+                if not piece:
+                    break
+                text, awake = text + piece, time.perf_counter()
+                continue
+            before, (used, sleeps) = used, _looked_at(self.pid)
+            if used > before or not sleeps:
+                awake = time.perf_counter()
+            late = used >= seconds or time.perf_counter() - awake >= 3.0 * seconds
         if late:
             os.kill(self.pid, signal.SIGKILL)
         status = os.waitpid(self.pid, 0)[1]
@@ -53,8 +62,19 @@ class Child:
         return json.loads(text) if text else {"crashed": status}
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds that all threads of a process have used."""
+    return _looked_at(pid)[0]
+
+
+def _looked_at(pid: int) -> tuple[float, bool]:
+    """Return its CPU seconds, and whether it sleeps."""
+    state, *fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK"), state == "S"
+
+
 def in_a_child(function: Callable[[], Any], seconds: float = 60.0, memory: int | None = None) -> dict[str, Any]:
-    """Call a function in a fork and return what came of it, see `Child.result`."""
+    """Call a function in a fork and return what came of it, see `Child.result`; ``seconds`` are of CPU time."""
     return Child(function, memory).result(seconds)
 
 

@@ -38,7 +38,7 @@ from tests.campaigns.children import in_a_child
 
 __all__ = ["SUBJECTS", "crafted_trial"]
 
-MEMORY, SECONDS = 1 << 29, 60.0  # bytes beyond what the process has, and how long it may take
+MEMORY, SECONDS = 1 << 29, 60.0  # bytes beyond what the process has, and of CPU time
 OURS = ("ValueError", "TypeError", "ColumnProblems", "FileNotFoundError", "Refused")
 
 

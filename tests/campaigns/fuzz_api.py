@@ -23,7 +23,7 @@ from tests.campaigns.acceptances import kind_of
 from tests.campaigns.entries import entries
 from tests.campaigns.odd_values import odd
 
-SECONDS = 20.0  # a call that takes longer counts as one that hangs
+SECONDS = 20.0  # of CPU time: a call that takes longer counts as one that hangs
 PAIRS = 4  # calls of a trial with two odd arguments
 WAITING = {("remote.serve", "wait", "10^9")}  # calls that wait as long as they are asked to
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ class Server:
         """Return the outcomes of calls; a server that does not answer has died with its child."""
         self.process.stdin.write(json.dumps(calls) + "\n")
         self.process.stdin.flush()
-        ready = select.select([self.process.stdout], [], [], (len(calls) + 6.0) * SECONDS)[0]
+        ready = select.select([self.process.stdout], [], [], 20.0 * (len(calls) + 6.0) * SECONDS)[0]
         line = self.process.stdout.readline() if ready else ""
         if not line:
             self.process.kill()

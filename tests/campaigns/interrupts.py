@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.campaigns.children import cpu_seconds
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 0.5  # without an ear, at most
 LAPACK = ("Newton, 1,500 features", "constants, 1,500 features")  # factorisations and products are single calls
@@ -166,11 +168,11 @@ def interrupted(name: str, after: float) -> dict[str, Any]:
             while not _read(told) and process.poll() is None:
                 time.sleep(0.02)
             assert _read(told) == "begins\n", (name, process.poll(), _read(told), _read(said)[-500:])
-            end = _cpu(process.pid) + after
-            while (before := _cpu(process.pid)) < end:
+            end = cpu_seconds(process.pid) + after
+            while (before := cpu_seconds(process.pid)) < end:
                 time.sleep(0.01)
             process.send_signal(signal.SIGINT)
-            while process.poll() is None and _cpu(process.pid) < before + 20.0:
+            while process.poll() is None and cpu_seconds(process.pid) < before + 20.0:
                 time.sleep(0.02)
             assert process.poll() == 130, (name, process.poll(), _read(said)[-500:])
         finally:
@@ -178,12 +180,6 @@ def interrupted(name: str, after: float) -> dict[str, Any]:
             process.wait()
         cpu, longest, where = _read(told).split()[1:]
     return {"work": name, "after": after, "ends": float(cpu) - before, "deaf": float(longest), "where": where}
-
-
-def _cpu(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _read(file: Any) -> str:
