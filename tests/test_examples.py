@@ -21,7 +21,7 @@ def named(path: Path) -> str:
     return path.stem.removeprefix("plot_")
 
 
-COMPILED = {"blocks_of_a_table"}  # minutes of pure Python
+COMPILED = {"blocks_of_a_table", "csv_to_decision", "random_walk", "step_sizes"}  # much longer as plain Python
 each = pytest.mark.parametrize("path", SCRIPTS, ids=named)
 runs = pytest.mark.parametrize(
     "path", [pytest.param(p, marks=pytest.mark.compiled if named(p) in COMPILED else ()) for p in SCRIPTS], ids=named
