@@ -504,7 +504,18 @@ def test_lazy_packages_load_all_their_names_and_no_others(path):
 
 
 def test_packages_are_lazy():
-    lazy = {"bench", "comparison", "datasets", "losses", "methods", "papers", "problems", "report", "simplex"}
+    lazy = {
+        "analysis",
+        "bench",
+        "comparison",
+        "datasets",
+        "losses",
+        "methods",
+        "papers",
+        "problems",
+        "report",
+        "simplex",
+    }
     lazy |= {"solvers", "tables", "theorems", "certificates", "minimax", "penalised", "proximal"}
     assert {p.parent.name for p in LAZY} == lazy
 

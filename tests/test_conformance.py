@@ -89,7 +89,14 @@ def test_plain_averages_are_as_published_where_the_paper_has_them():
 def test_the_table_has_the_averaging_and_agnostic_family():
     from test_contract import CONFIGURATIONS
 
-    others = ("RADFed", "SVRG", "FSVRG", "SGD", "ProgressiveHedging")  # pooled rows, stages, or no averages
+    others = (
+        "RADFed",
+        "SVRG",
+        "FSVRG",
+        "SGD",
+        "ProgressiveHedging",
+        "FederatedNewton",
+    )  # pooled rows, stages, no averages
     family = [name for name in CONFIGURATIONS if name.split()[0] not in others]
     assert set(family) - {"ApproxFedAvg frozen"} == set(METHODS)  # softmax weights of the round's start have no reading
     assert len(METHODS) == 46

@@ -162,7 +162,7 @@ def test_outlook_of_other_ends():
     assert "worse than the start" in outlook(_ended([1.0, 2.0, 3.0]), 1e-6)
     assert "Nothing certifies" in outlook(_ended([np.inf, np.inf]), 1e-6)
     assert "certificate holds" in outlook(_ended([1.0, 1e-7], Status.CONVERGED), 1e-6, noisy=True)
-    assert "exact gradient" in outlook(_ended([1.0, 1e-7], Status.CONVERGED), 1e-6)
+    assert "round was exact" in outlook(_ended([1.0, 1e-7], Status.CONVERGED), 1e-6)
     assert "smaller step size" in outlook(_ended([1.0, np.inf], Status.DIVERGED), 1e-6)
     assert "still falling" in outlook(_ended([1.0, 0.5]), 0.0)
     assert "still falling" in outlook(_ended([1.0, 0.5]), 1e-6)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import _html
-from fedconvex._check import among, array, bad, finite, real, wrong_type
+from fedconvex._check import among, array, bad, finite, raw, real, wrong_type
 from fedconvex._files import identity
 from fedconvex._sparse import rows_given
 from fedconvex.constants import Constants
@@ -173,8 +173,16 @@ class Problem(Objective):
         ------
         TypeError
             If the loss has no curvature.
+        ValueError
+            If clients are no numbers of clients, a row for each model.
         """
         W, _ = self.flatten(w)
+        clients, K = raw("Problem.client_derivatives: clients", clients), self.federation.K
+        if clients.ndim != 2 or len(clients) != len(W) or clients.dtype.kind not in "iu" or not clients.size:
+            must = f"be whole numbers ({len(W)}, m), a row for each model"
+            raise bad("Problem.client_derivatives: clients", must, f"shape {clients.shape}, {clients.dtype}")
+        if clients.min() < 0 or clients.max() >= K:
+            raise bad("Problem.client_derivatives: clients", f"lie in 0, ..., {K - 1}", f"{clients.tolist()}"[:80])
         parts = [self._part(int(k)).value_gradient_hessian(v) for v, who in zip(W, clients, strict=True) for k in who]
         found = (np.reshape([part[i] for part in parts], clients.shape + (self.size,) * i) for i in range(3))
         return Derivatives(*found)

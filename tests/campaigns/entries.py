@@ -574,8 +574,9 @@ def descent(clients: Any, hyper: Any, rounds: int) -> list[np.ndarray]:
 @functools.cache
 def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
-    from fedconvex import Problem, Squared
+    from fedconvex import Federation, Problem, Squared
     from fedconvex.bench import Case
+    from fedconvex.problems import SurvivalFederation
     from fedconvex.remote import Plain, Site
     from fedconvex.report import domain_scores
     from fedconvex.secure import Party, encode
@@ -599,6 +600,30 @@ def own() -> dict[str, dict[str, Any]]:
         "Federation.from_clients": {"clients": [(w["X"][:9], w["y"][:9]), (w["X"][9:], w["y"][9:])]},
         "Federation.subset": {"clients": [0, 2]},
         "Problem.reweighted": {"domain_weights": np.full(3, 1 / 3)},
+        "Problem.client_derivatives": {"clients": np.array([[0, 2]])},
+        "problems.MovingTarget.client_derivatives": {"clients": np.array([[0, 2]])},
+        "problems.SurvivalProblem": {
+            "federation": SurvivalFederation.around(
+                Federation.from_arrays(w["X"], 1.0 + np.arange(18.0), w["who"]), np.arange(18) % 2 == 0
+            )
+        },
+        "problems.outcomes": {"time": 1.0 + np.arange(18.0), "event": np.arange(18) % 2 == 0},
+        "analysis.analyse": {
+            "data": {**table, "y": np.where(np.arange(18) % 3 > 0, "yes", "no")},
+            "target": "y",
+            "client": "who",
+            "family": "logistic",
+            "robust": "HC0",
+            "offset": "b",
+            "exposure": None,
+            "weight": None,
+            "reference": {},
+        },
+        "problems.SurvivalFederation": {
+            "event": np.arange(18) % 2 == 0,
+            "y": 1.0 + np.arange(18.0),
+            "sample_weight": None,
+        },
         "problems.MovingTarget.reweighted": {"domain_weights": np.full(3, 1 / 3)},
         "constants.ball_maximum": {"A": np.eye(2), "beta": two, "c": 0.5},
         "constants.noise_factor": {"n": 6, "replacement": False},

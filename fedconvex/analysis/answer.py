@@ -1,0 +1,357 @@
+"""What an analysis finds: coefficients with their uncertainty, tests, and how clients differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fedconvex._check import among, bad, items
+from fedconvex.analysis import heterogeneity, hypothesis_tests
+from fedconvex.analysis.hypothesis_tests import Significance
+from fedconvex.analysis.likelihood import LikelihoodProblem
+from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
+from fedconvex.analysis.newton_search import Minima, minimise
+from fedconvex.analysis.response_families import pearson_sum
+
+
+class Fit(NamedTuple):
+    """A fitted model, its columns standardised."""
+
+    problem: LikelihoodProblem
+    found: Minima
+    T: np.ndarray  # (p, p) b = T b~
+    parameters: int  # site intercepts among them
+    n: float
+    phi: float
+    pearson: float
+    constants: float  # sum of c(y, .) of the log-likelihood
+    expected_inverse: np.ndarray  # (p, p)
+    null: float  # least N with intercepts and offsets only
+    rounding: float  # by how many standard errors the rounding of a gradient moves an estimate at most
+
+
+class Coefficient(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    estimate: float
+    standard_error: float
+    statistic: float  # z, or t
+    p: float
+    low: float
+    high: float
+
+
+class Differences(NamedTuple):
+    """How the coefficients of clients, each fitted alone with an intercept of its own, differ."""
+
+    clients: tuple[str, ...]  # those with finite estimates
+    left_out: tuple[str, ...]
+    names: tuple[str, ...]  # of the slopes
+    estimates: np.ndarray  # (K, q)
+    standard_errors: np.ndarray  # (K, q)
+    summaries: dict[str, heterogeneity.Summary]
+    Q: Significance
+    equal_slopes: Significance | None  # likelihood ratio; None where a client has no finite estimate
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Analysis:
+    """The answer of `analyse`.
+
+    Attributes
+    ----------
+    rows : ModelRows
+    fit : Fit
+    covariance : array (p, p)
+        Of the estimates, in the units of the columns.
+    robust : str or None
+    level : float
+    site_intercepts : bool
+    """
+
+    rows: ModelRows
+    fit: Fit
+    covariance: np.ndarray
+    robust: str | None
+    level: float
+    site_intercepts: bool
+
+    # ------------------------------------------------------------------ estimates
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The p columns; those of categories are "column=level", against the level that is not there."""
+        return self.rows.names
+
+    @property
+    def estimates(self) -> np.ndarray:
+        """Coefficients (p,), in the units of the columns."""
+        return self.fit.T @ self.fit.found.b[0]
+
+    @property
+    def standard_errors(self) -> np.ndarray:
+        """Standard errors (p,)."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+    @property
+    def residual_df(self) -> float | None:
+        """Degrees of freedom of t: n - p where the dispersion is estimated, K - 1 clustered by client, else None."""
+        if self.robust == "client":
+            return float(self.rows.federation.K - 1)
+        return self.fit.n - self.fit.parameters if self.rows.family.reference == "t" else None
+
+    def table(self) -> list[Coefficient]:
+        """Return a row for each coefficient: estimate, standard error, z or t, p, and Wald interval."""
+        df = self.residual_df
+        law = stats.norm if df is None else stats.t(df)
+        reach = float(law.isf(0.5 * (1.0 - self.level)))
+        rows = []
+        for name, b, se in zip(self.names, self.estimates.tolist(), self.standard_errors.tolist(), strict=True):
+            ratio = b / se if se > 0.0 else math.nan
+            p = float(2.0 * law.sf(abs(ratio)))
+            rows.append(Coefficient(name, b, se, ratio, p, b - reach * se, b + reach * se))
+        return rows
+
+    def to_frame(self) -> Any:
+        """Return the table as a pandas DataFrame, with exp(estimate) where it has a name."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.table()).set_index("name")
+        if ratio := self.rows.family.exponentiated:
+            for column, new in (("estimate", ratio), ("low", f"{ratio}, low"), ("high", f"{ratio}, high")):
+                frame[new] = np.exp(frame[column])
+        return frame
+
+    # ------------------------------------------------------------------ the fit as a whole
+    @property
+    def deviance(self) -> float:
+        """2 N at the estimate."""
+        return 2.0 * float(self.fit.found.value[0])
+
+    @property
+    def null_deviance(self) -> float:
+        """2 N of the intercept (the site intercepts) and offsets alone."""
+        return 2.0 * self.fit.null
+
+    @property
+    def log_likelihood(self) -> float | None:
+        """As R's logLik; None for quasi-likelihoods."""
+        return self.rows.family.log_likelihood(float(self.fit.found.value[0]), self.fit.n, self.fit.constants)
+
+    @property
+    def aic(self) -> float | None:
+        """As R's AIC, which counts an estimated dispersion of gaussian and gamma."""
+        return self.rows.family.aic(self.log_likelihood, self.fit.parameters)
+
+    @property
+    def certificate(self) -> float:
+        """By how many standard errors an estimate may be off: (2 gap/phi)^(1/2) to first order, and by rounding."""
+        gap, phi = float(self.fit.found.gap[0]), self.fit.phi
+        return self.fit.rounding + (math.sqrt(2.0 * gap / phi) if phi > 0.0 else 0.0)
+
+    # ------------------------------------------------------------------ tests
+    def test(self, terms: Any = None, how: str = "likelihood ratio") -> Significance:
+        """Test that the coefficients of some terms are zero.
+
+        Parameters
+        ----------
+        terms : str or sequence of str, optional
+            Columns of the table (all levels of a category together), or names of coefficients; default all but the
+            intercept.
+        how : {"likelihood ratio", "wald", "score"}
+            Likelihood ratio and score fit the smaller model too. With a robust covariance only "wald" is meant.
+
+        Raises
+        ------
+        ValueError
+            For unknown terms; for likelihood ratio or score with a robust covariance; for more restrictions than
+            clients less one with ``robust="client"``.
+
+        Examples
+        --------
+        >>> from fedconvex.analysis import analyse
+        >>> table = {"x": [1.5, 2.0, 2.9, 4.1, 5.2, 6.0], "y": [1.1, 2.3, 2.8, 4.2, 5.1, 5.8], "site": list("aabbcc")}
+        >>> found = analyse(table, target="y", client="site")
+        >>> found.test("x", "wald").p < 1e-3
+        True
+        """
+        among("Analysis.test: how", how, ("likelihood ratio", "wald", "score"))
+        where = self._columns(terms)
+        family, fit = self.rows.family, self.fit
+        df = self.residual_df
+        if how == "wald":
+            clients = self.rows.federation.K if self.robust == "client" else None
+            R = hypothesis_tests.of_columns(where, len(self.names))
+            return hypothesis_tests.wald(self.estimates, self.covariance, R, None, df, clients)
+        if self.robust is not None:
+            raise bad("Analysis.test: how", "be 'wald' with a robust covariance", repr(how))
+        kept = [j for j in range(len(self.names)) if j not in where]
+        problem, b, small = fit.problem, np.zeros(len(self.names)), fit.null
+        gap = float(fit.found.gap[0])
+        if kept and kept != [0 if self.names[0] == INTERCEPT else -1]:
+            part = LikelihoodProblem(
+                replace(problem.federation, X=np.ascontiguousarray(problem.federation.X[:, kept])),
+                family, site_intercepts=self.site_intercepts,
+            )  # fmt: skip
+            found = minimise(part.sums, fit.found.b[:, kept], part.self_concordance, part.spread)
+            b[kept], small, gap = found.b[0], float(found.value[0]), gap + float(found.gap[0])
+        elif kept:
+            alone = LikelihoodProblem(replace(problem.federation, X=problem.federation.X[:, :1]), family)
+            b[0] = minimise(alone.sums, fit.found.b[:, :1], alone.self_concordance, alone.spread).b[0, 0]
+        if how == "likelihood ratio":
+            return hypothesis_tests.likelihood_ratio(small, float(fit.found.value[0]), len(where), fit.phi, df, gap)
+        g = problem.sums(b[None]).gradients[0]
+        J = np.sum([problem.client_information(k, b) for k in range(problem.federation.K)], axis=0)
+        return hypothesis_tests.score(g, J, len(where), fit.phi, df)
+
+    def _columns(self, terms: Any) -> list[int]:
+        known: dict[str, tuple[int, ...]] = {name: (j,) for j, name in enumerate(self.names)} | self.rows.terms
+        if terms is None:
+            return [j for j, name in enumerate(self.names) if name != INTERCEPT]
+        listed = [terms] if isinstance(terms, str) else items("Analysis.test: terms", terms)
+        for term in listed:
+            if term not in known:
+                raise bad("Analysis.test: terms", f"be among {', '.join(known)}", f"{term!r}")
+        where = sorted({j for term in listed for j in known[term]})
+        if not where:
+            raise bad("Analysis.test: terms", "name at least one", "none")
+        return where
+
+    # ------------------------------------------------------------------ clients
+    @cached_property
+    def differences(self) -> Differences:
+        """How clients differ: each fitted alone, with what is made of their estimates.
+
+        Clients without a finite estimate (separated, or with no more rows than coefficients) are left out and named.
+        """
+        fed, family = self.rows.federation, self.rows.family
+        slopes = [j for j, name in enumerate(self.names) if name != INTERCEPT]
+        whole = LikelihoodProblem(self.fit.problem.federation, family, site_intercepts=self.site_intercepts)
+        X = np.ascontiguousarray(whole.federation.X[:, slopes])
+        own = LikelihoodProblem(replace(whole.federation, X=X), family, site_intercepts=True)
+        T = self.fit.T[np.ix_(slopes, slopes)]
+        alone = [(k, one) for k in range(fed.K) if (one := _alone(own, k)) is not None]
+        good = [k for k, _ in alone]
+        if len(good) < 2:
+            raise bad("Analysis.differences", "have at least two clients with finite estimates", f"{len(good)}")
+        b, inverse = np.array([T @ one[0] for _, one in alone]), np.linalg.inv(T)
+        J = np.array([inverse.T @ one[1] @ inverse for _, one in alone])
+        V = np.linalg.inv(J)
+        summaries = {
+            self.names[j]: heterogeneity.summarise(b[:, i], V[:, i, i], self.level) for i, j in enumerate(slopes)
+        }
+        ratio, q = None, len(slopes)
+        if len(good) == fed.K:
+            N, p = np.array([one[2] for _, one in alone]), fed.K * (q + 1)
+            df = None if family.dispersion == "1" else self.fit.n - p
+            phi = family.phi(float(N.sum()), float(sum(one[3] for _, one in alone)), self.fit.n, p)
+            common = minimise(own.sums, np.zeros((1, q)), own.self_concordance, own.spread)
+            ratio = heterogeneity.equal_slopes(float(common.value[0]), N, q, phi, df)
+        return Differences(
+            tuple(str(fed.labels[k]) for k in good), tuple(str(fed.labels[k]) for k in range(fed.K) if k not in good),
+            tuple(self.names[j] for j in slopes), b, np.sqrt(np.einsum("kii->ki", V)), summaries,
+            heterogeneity.common_effect(b, J).Q, ratio,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ text
+    def summary(self) -> str:
+        """Return the analysis as text."""
+        fed, family, fit = self.rows.federation, self.rows.family, self.fit
+        letter = "z" if self.residual_df is None else "t"
+        ratio = family.exponentiated
+        head = [
+            ("Response", self.rows.event),
+            ("Family", f"{family.name}, link {family.link}" + (", an intercept of each client" * self.site_intercepts)),
+            ("Clients", f"{fed.K} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
+            ("Rows", f"{fed.n} of {self.rows.rows_read}" + self._left_out()),
+            ("Deviance", f"{self.deviance:.6g} (null {self.null_deviance:.6g}), dispersion {fit.phi:.6g}"),
+        ]
+        if self.log_likelihood is not None:
+            head.append(("Likelihood", f"log-likelihood {self.log_likelihood:.6g}, AIC {self.aic:.6g}"))
+        kind = "of the model" if self.robust is None else f"robust ({self.robust})"
+        head.append(("Errors", kind + ("" if self.residual_df is None else f", t with {self.residual_df:g} degrees")))
+        p = fit.problem.size
+        sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
+        head.append(("Certified", f"to {self.certificate:.1e} standard errors ({sent})"))
+        titles = [
+            "",
+            "estimate",
+            "std. error",
+            letter,
+            f"P>|{letter}|",
+            f"[{0.5 * (1 - self.level):.3g}",
+            f"{0.5 * (1 + self.level):.3g}]",
+        ]
+        titles += [ratio] if ratio else []
+        lines = [titles]
+        for c in self.table():
+            cells = [c.name, *(f"{v:.5g}" for v in (c.estimate, c.standard_error)), f"{c.statistic:.3f}", f"{c.p:.3g}"]
+            cells += [f"{c.low:.5g}", f"{c.high:.5g}", *([f"{np.exp(c.estimate):.4g}"] if ratio else [])]
+            lines.append(cells)
+        widths = [max(len(line[j]) for line in lines) for j in range(len(titles))]
+        text = [f"{name:<11}{said}" for name, said in head] + [""]
+        for line in lines:
+            text.append(
+                "  ".join(
+                    c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(line, widths, strict=True))
+                )
+            )
+        return "\n".join(text)
+
+    def _left_out(self) -> str:
+        gone = self.rows.rows_read - self.rows.federation.n
+        if not gone:
+            return ""
+        by: dict[str, int] = {}
+        for column, _, m in self.rows.left_out:
+            by[column] = by.get(column, 0) + m
+        return f"; {gone} left out for missing cells: " + ", ".join(f"{c} {m}" for c, m in by.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the analysis as numbers and text that JSON takes."""
+        return {
+            "response": self.rows.event,
+            "family": self.rows.family.name,
+            "site_intercepts": self.site_intercepts,
+            "robust": self.robust,
+            "level": self.level,
+            "clients": [str(v) for v in self.rows.federation.labels],
+            "rows": self.rows.federation.n,
+            "rows_read": self.rows.rows_read,
+            "left_out": [list(row) for row in self.rows.left_out],
+            "coefficients": [c._asdict() for c in self.table()],
+            "covariance": self.covariance.tolist(),
+            "deviance": self.deviance,
+            "null_deviance": self.null_deviance,
+            "dispersion": self.fit.phi,
+            "log_likelihood": self.log_likelihood,
+            "aic": self.aic,
+            "rounds": self.fit.found.rounds,
+            "off_by_standard_errors": self.certificate,
+        }
+
+    def __repr__(self) -> str:
+        fed = self.rows.federation
+        return f"Analysis({self.rows.event}, {self.rows.family.name}, {len(self.names)} coefficients, {fed.K} clients)"
+
+
+def _alone(own: LikelihoodProblem, k: int) -> tuple[np.ndarray, np.ndarray, float, float] | None:
+    """Return a client's slopes, their information over its dispersion, N and Pearson sum; None without an estimate."""
+    if own.silent[k]:
+        return None
+    one = LikelihoodProblem(own.federation.subset([k]), own.family, site_intercepts=True)
+    found = minimise(one.sums, np.zeros((1, one.size)), one.self_concordance, one.spread)
+    if not found.attained[0] or found.rank[0] < one.size:
+        return None
+    at, y = one.at(0, found.b[0]), one.own_rows(0)[1]
+    pearson = pearson_sum(one.family, at.z, y, at.s)
+    n, p = one.n, one.size + 1
+    if one.family.dispersion != "1" and n <= p:
+        return None
+    phi = one.family.phi(float(found.value[0]), pearson, n, p)
+    return found.b[0], one.client_information(0, found.b[0]) / phi, float(found.value[0]), pearson

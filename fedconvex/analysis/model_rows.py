@@ -1,0 +1,164 @@
+"""From a table to the rows of a model: complete cases, an intercept, levels of categories against a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex.analysis import response_families
+from fedconvex.analysis.response_families import Family
+from fedconvex.federation import Federation
+from fedconvex.tables.frame import Frame, cleared
+from fedconvex.tables.planning import Wishes
+from fedconvex.tables.reading import plan, read_frame
+
+INTERCEPT = "Intercept"
+NUMBERS = ("gaussian", "poisson", "quasipoisson", "gamma", "negative-binomial")
+
+
+class ModelRows(NamedTuple):
+    """What is analysed."""
+
+    federation: Federation  # columns as they are written, responses of the family
+    family: Family
+    names: tuple[str, ...]  # of the p columns
+    terms: dict[str, tuple[int, ...]]  # columns of each term, the intercept not among them
+    event: str  # what the response is, in words
+    left_out: list[tuple[str, str, int]]  # column, client, rows that it leaves out: a row counts for every column
+    rows_read: int
+
+
+def model_rows(
+    data: Any,
+    target: str,
+    client: str,
+    family: str | Family | None,
+    *,
+    site_intercepts: bool,
+    offset: str | None,
+    exposure: str | None,
+    weight: str | None,
+    reference: Mapping[str, Any],
+    reading: Mapping[str, Any],
+) -> ModelRows:
+    """Read a table; rows with a missing cell in a column that is used are left out, and counted.
+
+    Raises
+    ------
+    ColumnProblems, ValueError, TypeError
+        As `fedconvex.tables.read_table`; if the response is none of the family.
+    """
+    how = {k: v for k, v in reading.items() if k in ("sep", "decimal", "encoding")}
+    wanted = {k: v for k, v in reading.items() if k not in how}
+    if wanted.get("impute") is not None:
+        cure = "leave it out: rows with missing cells are left out, and counted"
+        raise bad("analyse: impute", "not be given: standard errors would be too small", wanted["impute"], cure)
+    extra = [name for name in (offset, exposure) if name is not None]
+    name = family.name if isinstance(family, Family) else family
+    task = None if name is None else "numbers" if name in NUMBERS else "classes"
+    wanted = {**wanted, "task": task, "drop": [*wanted.get("drop", ()), *extra]}
+    wishes = Wishes.of(target=target, client=client, weight=weight, **wanted)
+    frame = cleared(read_frame(data, text=wishes.text, **how), wishes.codes)
+    frame, left_out, n = _complete(frame, wishes, extra)
+    columns = plan(frame, wishes).fit(frame, standardise=False)
+    y, kind, event = _response(columns, frame, family)
+    X = columns.matrix(frame)
+    X = X.toarray() if hasattr(X, "toarray") else X
+    X, names, terms = _against_reference(columns, X, reference)
+    if not site_intercepts:
+        X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
+        terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
+    fed = Federation.from_arrays(
+        X, y, columns.clients(frame), None, columns.weights(frame), _offset(frame, offset, exposure)
+    )
+    return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n)
+
+
+def _complete(frame: Frame, wishes: Wishes, extra: Collection[str]) -> tuple[Frame, list[tuple[str, str, int]], int]:
+    """Return the rows without a missing cell in a column that is used, and who lacks what."""
+    keys = [name for name in (wishes.target, wishes.weight) if name is not None]
+    features = frame.names if wishes.features is None else wishes.features
+    used = [c for c in features if c not in (*keys, *wishes.drop, wishes.client, wishes.domain)]
+    present = [c for c in dict.fromkeys([*keys, *used, *extra]) if c in frame.cells]
+    gone = {c: frame.missing(c) for c in present}
+    if wishes.client not in frame.cells or not any(g.any() for g in gone.values()):
+        return frame, [], frame.n
+    who = frame.text(str(wishes.client)).astype(str)
+    found = [(c, str(k), int((g & (who == k)).sum())) for c, g in gone.items() if g.any() for k in np.unique(who[g])]
+    keep = ~np.any(list(gone.values()), axis=0)
+    if not keep.any():
+        most = max(gone, key=lambda c: int(gone[c].sum()))
+        cure = f"drop=[{most!r}] leaves out a column that lacks {int(gone[most].sum())} of {frame.n} cells"
+        raise bad("analyse: data", "have a row without missing cells", "none", cure)
+    return frame.take(np.flatnonzero(keep)), found, frame.n
+
+
+def _response(columns: Any, frame: Frame, family: str | Family | None) -> tuple[np.ndarray, Family, str]:
+    """Return the response, its family, and what it is in words."""
+    name, labels, y = columns.name_of("target"), columns.labels, columns.target(frame)
+    known = response_families.FAMILIES_WITHOUT_PARAMETERS
+    if isinstance(family, Family):
+        kind = family
+    elif family is not None:
+        if family not in known:
+            raise bad("analyse: family", f"be one of {', '.join(known)}, or a Family", f"{family!r}")
+        kind = known[family]
+    elif labels is not None and len(labels) == 2:
+        kind = known["logistic"]
+    elif labels is None and (np.any(y < 0.0) or np.any(y != np.round(y))):
+        kind = known["gaussian"]
+    else:
+        cure = "counts: family='poisson'; measurements: family='gaussian'"
+        raise bad(f"analyse: family of {name!r}", "be given where whole numbers or classes leave a doubt", "none", cure)
+    if kind.name == "logistic":
+        if labels is None or len(labels) != 2:
+            got = "numbers" if labels is None else f"{len(labels)}"
+            raise bad(f"analyse: target {name!r}", "have two classes for family 'logistic'", got)
+        return y, kind, f"{name} = {labels[1]} (against {labels[0]})"
+    kind.check(y, f"analyse: target {name!r}")
+    return y, kind, str(name)
+
+
+def _against_reference(
+    columns: Any, X: np.ndarray, reference: Mapping[str, Any]
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """Return the features without the reference level of each category: the first, or the one that was named."""
+    kept: list[int] = []
+    names: list[str] = []
+    terms: dict[str, tuple[int, ...]] = {}
+    categories = [c.name for c in columns.features if c.role == "category"]
+    if strange := sorted(set(reference) - set(categories)):
+        raise bad("analyse: reference", f"name categories ({', '.join(categories) or 'there are none'})", strange[0])
+    at = 0
+    for c in columns.features:
+        width = len(c.features)
+        left = -1
+        if c.role == "category":
+            levels = [str(v) for v in c.levels]
+            base = str(reference.get(c.name, levels[0]))
+            if base not in levels:
+                raise bad(f"analyse: reference of {c.name!r}", f"be one of {', '.join(levels)}", base)
+            left = levels.index(base)
+        mine = [at + j for j in range(width) if j != left]
+        terms[c.name] = tuple(range(len(kept), len(kept) + len(mine)))
+        kept += mine
+        names += [c.features[j - at] for j in mine]
+        at += width
+    return X[:, kept], tuple(names), {t: where for t, where in terms.items() if where}
+
+
+def _offset(frame: Frame, offset: str | None, exposure: str | None) -> np.ndarray | None:
+    """Return what is known of every score: the offset, and the logarithm of the exposure."""
+    parts: list[np.ndarray] = []
+    for option, name in (("offset", offset), ("exposure", exposure)):
+        if name is None:
+            continue
+        x = frame.numbers(name)
+        if option == "exposure" and (x <= 0.0).any():
+            raise bad(f"analyse: exposure {name!r}", "be positive", f"{x[x <= 0.0][0]:g}", "leave such rows out")
+        parts.append(np.log(x) if option == "exposure" else x)
+    return sum(parts[1:], parts[0]) if parts else None

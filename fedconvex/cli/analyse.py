@@ -1,0 +1,107 @@
+"""The command ``fedconvex analyse``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from typing import Any
+
+from fedconvex._check import bad
+from fedconvex.cli.arguments import add_reading
+from fedconvex.cli.output import say
+from fedconvex.cli.parser import OK
+
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma")
+ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command."""
+    analyse = commands.add_parser(
+        "analyse",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=textwrap.dedent("""\
+            Fit a generalised linear model by maximum likelihood and print its coefficients with standard errors, tests
+            and intervals. Of each client only sums over its rows are used; the table is read in one place here. Rows
+            with missing cells are left out and counted."""),
+        epilog=textwrap.dedent("""\
+            examples:
+              fedconvex analyse wards.csv --target ill --client ward
+              fedconvex analyse wards.csv --target falls --client ward --family poisson --exposure days
+              fedconvex analyse wards.csv --target ill --client ward --site-intercepts --differences --test drug"""),
+    )
+    analyse.add_argument("table", metavar="TABLE", help=".csv, .tsv or .parquet file")
+    add = analyse.add_argument_group("columns").add_argument
+    add("--target", metavar="COL", required=True, help="the response")
+    add("--client", metavar="COL", required=True, help="column that says whose row it is")
+    add("--weight", metavar="COL", help="column that counts equal rows")
+    add("--offset", metavar="COL", help="column that is added to the score as it is")
+    add("--exposure", metavar="COL", help="column whose logarithm is added to the score")
+    several = {"metavar": "COL", "nargs": "+", "action": "extend"}
+    add("--features", **several, default=None, help="columns to explain it by; default all others")
+    add("--drop", **several, default=[], help="columns to leave out")
+    add("--keep", **several, default=[], help="columns to use although they look like dates or identifiers")
+    add("--as-category", **several, default=[], help="columns to take as categories, even if they look like numbers")
+    add("--reference", metavar="COL=LEVEL", nargs="+", action="extend", default=[],
+        help="levels that the others of a category are held against; default the first")  # fmt: skip
+    add_reading(add)
+    add = analyse.add_argument_group("model").add_argument
+    add("--family", choices=FAMILIES, help="default: logistic for two classes, gaussian for measurements")
+    add("--site-intercepts", action="store_true", help="an intercept of its own for every client, which stays there")
+    add("--robust", choices=ROBUST, help="robust standard errors; client: clustered by client")
+    add("--level", type=float, default=0.95, metavar="L", help="of intervals (default %(default)s)")
+    add = analyse.add_argument_group("output").add_argument
+    add("--test", metavar="TERM", nargs="+", action="extend", default=[],
+        help="likelihood-ratio tests (with --robust, Wald tests), one for each term")  # fmt: skip
+    add("--differences", action="store_true", help="how the coefficients of clients differ, each fitted alone")
+    add("--json", action="store_true", help="print one JSON object instead of the text")
+    analyse.set_defaults(command=_analyse)
+
+
+def _analyse(args: argparse.Namespace) -> int:
+    from fedconvex.analysis import analyse
+    from fedconvex.cli.input_data import reading
+    from fedconvex.report.tables import format_table
+
+    pairs = [entry.rpartition("=") for entry in args.reference]
+    if wrong := [entry for entry, pair in zip(args.reference, pairs, strict=True) if not (pair[0] and pair[2])]:
+        raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
+    found = analyse(
+        args.table, args.target, args.client, family=args.family, site_intercepts=args.site_intercepts,
+        robust=args.robust, level=args.level, offset=args.offset, exposure=args.exposure, weight=args.weight,
+        reference={name: level for name, _, level in pairs}, features=args.features, drop=args.drop, keep=args.keep,
+        as_category=args.as_category, **reading(args),
+    )  # fmt: skip
+    how = "likelihood ratio" if args.robust is None else "wald"
+    tests = {term: found.test(term, how) for term in args.test}
+    apart = found.differences if args.differences else None
+    if args.json:
+        more: dict[str, Any] = {"tests": {term: one._asdict() for term, one in tests.items()}}
+        if apart is not None:
+            more["differences"] = {
+                "clients": list(apart.clients), "left_out": list(apart.left_out), "names": list(apart.names),
+                "estimates": apart.estimates.tolist(), "standard_errors": apart.standard_errors.tolist(),
+                "Q": apart.Q._asdict(),
+                "equal_slopes": None if apart.equal_slopes is None else apart.equal_slopes._asdict(),
+            }  # fmt: skip
+        print(json.dumps(found.to_dict() | more))
+        return OK
+    say(found.summary())
+    for term, one in tests.items():
+        say(f"\n{how.capitalize()} test of {term}: {one.statistic:.5g}, {one.distribution}, p = {one.p:.3g}")
+    if apart is not None:
+        heads = ["coefficient", "common", "Q", "p", "I^2 %", "tau^2 (REML)", "random effects", "low", "high"]
+        rows = [
+            [name, *(f"{v:.4g}" for v in (s.common, s.Q.statistic, s.Q.p, s.I2, s.reml.tau2)),
+             *(f"{v:.4g}" for v in (s.hartung_knapp.estimate, s.hartung_knapp.low, s.hartung_knapp.high))]
+            for name, s in apart.summaries.items()
+        ]  # fmt: skip
+        say(f"\nEach of {len(apart.clients)} clients alone, with an intercept of its own (Hartung and Knapp):")
+        say(format_table(heads, rows))
+        if apart.left_out:
+            say(f"Without a finite estimate, and left out: {', '.join(apart.left_out)}.")
+        if apart.equal_slopes is not None:
+            one = apart.equal_slopes
+            say(f"Likelihood-ratio test of equal slopes: {one.statistic:.5g}, {one.distribution}, p = {one.p:.3g}.")
+    return OK

@@ -1,0 +1,200 @@
+"""`analyse` from tables: published values, statsmodels on drawn data sets, and tables that must be refused in words."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fedconvex.analysis import analyse, negative_binomial
+from fedconvex.cli import main
+from fedconvex.tables import ColumnProblems
+
+pytestmark = pytest.mark.anywhere
+SLOPES = ["rate_marriage", "age", "yrs_married", "children", "religious"]
+
+
+def fair():
+    sets = pytest.importorskip("statsmodels.datasets")
+    table = sets.fair.load_pandas().data
+    return {c: table[c].to_numpy() for c in [*SLOPES, "occupation"]} | {"affair": (table["affairs"] > 0).to_numpy(int)}
+
+
+@pytest.fixture(scope="module")
+def occupations():
+    return {own: analyse(fair(), "affair", "occupation", site_intercepts=own) for own in (False, True)}
+
+
+def near(value):
+    return pytest.approx(value, rel=1e-9)
+
+
+def test_published_values(occupations):
+    """R 4.2: glm, anova, sandwich's vcovCL, metafor's rma; of statsmodels.datasets.fair with occupations as clients."""
+    one, own = occupations[False], occupations[True]
+    religious = one.table()[-1]
+    assert (religious.name, religious.estimate, religious.standard_error) == (
+        "religious",
+        near(-0.372937731182),
+        near(0.034637349277),
+    )
+    assert own.table()[-1].estimate == near(-0.374541537225)
+    assert own.deviance == near(6914.83062696)
+    assert one.aic == near(one.deviance + 12.0)
+    assert own.aic == near(own.deviance + 22.0)
+    clustered = analyse(fair(), "affair", "occupation", robust="client")
+    assert clustered.standard_errors[-1] == near(0.05655083456)
+    assert clustered.residual_df == 5.0
+    apart = one.differences
+    assert apart.equal_slopes.statistic == near(25.5876352964)
+    assert apart.equal_slopes.df == 25
+    assert apart.Q.statistic == near(20.9757270505)
+    found = apart.summaries["religious"]
+    assert found.common == near(-0.374495287935)
+    assert found.dersimonian_laird.estimate == near(-0.384727871544)
+    assert found.hartung_knapp.estimate == near(-0.38586345044)
+    assert found.prediction == pytest.approx((-0.616231636, -0.155495265), abs=1e-9)
+
+
+def drawn(seed):
+    """A table with a category, scales from 1e-4 to 1e4, weights, offsets; family and number of sites vary."""
+    rng = np.random.default_rng(seed)
+    name = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "negative-binomial")[seed % 6]
+    n, K = int(rng.integers(80, 400)), int(rng.integers(2, 12))
+    scale = 10.0 ** rng.uniform(-4, 4, 2)
+    X, ward, who = rng.normal(size=(n, 2)), rng.choice(["a", "b", "c"], n), rng.integers(0, K, n)
+    o, s = 0.2 * rng.normal(size=n), rng.integers(1, 4, n)
+    z = 0.3 + X @ [0.4, -0.3] + 0.5 * (ward == "c") + o
+    y = {
+        "gaussian": lambda: z + rng.normal(size=n),
+        "logistic": lambda: (rng.random(n) < 1 / (1 + np.exp(-z))).astype(int),
+        "gamma": lambda: rng.gamma(2.0, np.exp(z) / 2),
+    }.get(name, lambda: rng.poisson(np.exp(z)))()
+    table = {"x": 5.0 * scale[0] + scale[0] * X[:, 0], "u": scale[1] * X[:, 1], "ward": ward, "y": y, "site": who}
+    return name, table | {"o": o, "s": s}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_estimates_are_those_of_statsmodels(seed):
+    """GLM on standardised columns, transformed back: in raw units it loses half the digits itself."""
+    sm = pytest.importorskip("statsmodels.api")
+    name, table = drawn(seed)
+    kind = negative_binomial(2.0) if name == "negative-binomial" else name
+    own = seed % 4 == 3
+    how = {"family": kind, "offset": "o", "weight": "s", "site_intercepts": own, "guard": False}
+    found = analyse(table, "y", "site", reference={"ward": "b"}, **how)
+    columns = [table["x"], table["u"], table["ward"] == "a", table["ward"] == "c"]
+    assert found.names[-4:] == ("x", "u", "ward=a", "ward=c")
+    X = np.column_stack([np.asarray(c, dtype=float) for c in columns])
+    mean, sd = X.mean(axis=0), X.std(axis=0)
+    first = np.eye(table["site"].max() + 1)[table["site"]] if own else np.ones((len(X), 1))
+    log = sm.families.links.Log()
+    family = {
+        "gaussian": sm.families.Gaussian(), "logistic": sm.families.Binomial(), "gamma": sm.families.Gamma(log),
+        "negative-binomial": sm.families.NegativeBinomial(log, alpha=0.5),
+    }.get(name, sm.families.Poisson())  # fmt: skip
+    model = sm.GLM(
+        table["y"], np.column_stack([(X - mean) / sd, first]), family, offset=table["o"], freq_weights=table["s"]
+    )
+    fit = model.fit(tol=1e-14, maxiter=300, scale="X2" if name == "quasipoisson" else None)
+    rtol = 1e-8 if found.rows.family.canonical else 1e-7  # elsewhere its steps converge linearly
+    np.testing.assert_allclose(found.estimates[-4:], fit.params[:4] / sd, rtol=rtol)
+    np.testing.assert_allclose(found.standard_errors[-4:], fit.bse[:4] / sd, rtol=rtol)
+    assert found.deviance == near(float(fit.deviance))
+    assert found.fit.phi == pytest.approx(float(fit.scale), rel=1e-8)
+    assert found.certificate < 1e-6
+    if name in ("logistic", "poisson", "negative-binomial"):  # others are R's, whose dispersion is another
+        assert found.log_likelihood == near(float(fit.llf))
+    robust = analyse(table, "y", "site", reference={"ward": "b"}, robust="HC0", **how)
+    theirs = model.fit(tol=1e-14, maxiter=300, cov_type="HC0")  # its HC1 divides rows by weights
+    np.testing.assert_allclose(robust.standard_errors[-4:], theirs.bse[:4] / sd, rtol=1e-7)
+
+
+def test_tests_agree_where_they_are_one_test(rng):
+    """Gaussian, one coefficient: likelihood ratio, score and the square of Wald's t are the same F."""
+    x, u = rng.normal(size=(2, 60))
+    found = analyse({"x": x, "u": u, "y": x + rng.normal(size=60), "site": np.arange(60) % 3}, "y", "site", guard=False)
+    t = found.table()[1].statistic
+    for how in ("likelihood ratio", "score", "wald"):
+        assert found.test("x", how).statistic == pytest.approx(t * t, rel=1e-9)
+        assert found.test("x", how).p == pytest.approx(found.table()[1].p, rel=1e-7)
+    assert found.test().df == 2
+    with pytest.raises(ValueError, match="be among Intercept, x, u"):
+        found.test("z")
+
+
+def test_rows_with_gaps_are_left_out_and_counted(rng):
+    table = drawn(0)[1]
+    whole = analyse({k: v[10:] for k, v in table.items()}, "y", "site", features=["x", "u"], guard=False)
+    table = {k: v.copy() for k, v in table.items()}
+    table["x"][:6] = np.nan
+    table["u"][4:10] = np.nan
+    table["o"][:] = np.nan  # not used
+    found = analyse(table, "y", "site", features=["x", "u"], guard=False)
+    np.testing.assert_allclose(found.estimates, whole.estimates, rtol=1e-10)
+    assert found.rows.rows_read - found.rows.federation.n == 10
+    by = {c: sum(m for name, _, m in found.rows.left_out if name == c) for c in ("x", "u")}
+    assert by == {"x": 6, "u": 6}
+    assert "10 left out for missing cells: x 6, u 6" in found.summary()
+
+
+def test_exposures_are_offsets():
+    table = drawn(2)[1] | {"days": np.arange(1.0, 1.0 + len(drawn(2)[1]["x"]))}
+    how = {"family": "poisson", "features": ["x", "u"], "guard": False}
+    found = analyse(table, "y", "site", exposure="days", **how)
+    again = analyse(table | {"o": np.log(table["days"])}, "y", "site", offset="o", **how)
+    assert found.estimates.tolist() == again.estimates.tolist()
+    with pytest.raises(ValueError, match="exposure 'days' must be positive; got 0"):
+        analyse(table | {"days": table["days"] - 1.0}, "y", "site", exposure="days", **how)
+
+
+@pytest.mark.parametrize(
+    ("change", "how", "words"),
+    [
+        ({"twice": lambda t: 2.0 * t["x"] + 1.0}, {}, "'twice' must tell something beside .* a combination of .*x"),
+        ({"flag": lambda t: 1.0 * (t["site"] > 0)}, {"site_intercepts": True}, "'flag' must vary within a client"),
+        ({"sign": lambda t: t["y"] * 2.0 + 0.0}, {}, "be finite .*separated.*rises for ever along .*sign"),
+        ({}, {"family": "binomial"}, "be one of gaussian, logistic"),
+        ({}, {"impute": "median"}, "standard errors would be too small"),
+        ({}, {"reference": {"x": 1}}, "name categories"),
+        ({}, {"reference": {"ward": "z"}}, "be one of a, b, c; got z"),
+        ({}, {"offset": "nowhere"}, "have a column 'nowhere'"),
+        ({"y": lambda t: t["s"]}, {}, "whole numbers or classes leave a doubt"),
+        ({}, {"robust": "HC9"}, "HC0"),
+        ({}, {"level": 1.5}, "level"),
+    ],
+    ids=lambda v: None,
+)  # fmt: skip
+def test_what_cannot_be_analysed_is_refused_in_words(change, how, words):
+    table = drawn(1)[1]
+    table |= {name: make(table) for name, make in change.items()}
+    with pytest.raises(ValueError, match=words):
+        analyse(table, "y", "site", **({"guard": False} | how))
+
+
+def test_the_guard_speaks_before_the_model():
+    table = drawn(1)[1]
+    with pytest.raises(ColumnProblems, match=r"constant|never changes|one value"):
+        analyse(table | {"same": np.ones(len(table["x"]))}, "y", "site")
+
+
+def test_the_command_says_what_the_function_finds(tmp_path, capsys):
+    table = drawn(1)[1]
+    path = tmp_path / "wards.csv"
+    names = ["x", "u", "ward", "y", "site"]
+    lines = [",".join(str(table[n][i]) for n in names) for i in range(len(table["x"]))]
+    path.write_text("\n".join([",".join(names), *lines]) + "\n")
+    argv = ["analyse", str(path), "--target", "y", "--client", "site", "--reference", "ward=b", "--test", "ward"]
+    found = analyse(path, "y", "site", reference={"ward": "b"})
+    assert main([*argv, "--differences"]) == 0
+    out = capsys.readouterr().out
+    assert found.summary() in out
+    assert f"Likelihood ratio test of ward: {found.test('ward').statistic:.5g}, chi2(2)" in out
+    assert "Likelihood-ratio test of equal slopes" in out or "left out" in out
+    assert main([*argv, "--json", "--robust", "HC3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["robust"] == "HC3"
+    assert told["tests"]["ward"]["df"] == 2
+    assert main([*argv[:-4], "--reference", "ward"]) == 2
+    assert "COLUMN=LEVEL" in capsys.readouterr().err
