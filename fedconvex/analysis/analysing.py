@@ -76,7 +76,8 @@ def analyse(
     """
     if robust is not None:
         among("analyse: robust", robust, ROBUST)
-    level = real("analyse: level", level, low=0.0, high=1.0, strict=True)
+    if (level := real("analyse: level", level, low=0.0, high=1.0, strict=True)) == 1.0:
+        raise bad("analyse: level", "be below 1: such an interval is the whole line", level)
     own = flag("analyse: site_intercepts", site_intercepts)
     rows = model_rows(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
