@@ -81,7 +81,7 @@ def analyse(
     own = flag("analyse: site_intercepts", site_intercepts)
     rows = model_rows(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
-        reference=dict(reference or {}), reading=reading,
+        reference=reference, reading=reading,
     )  # fmt: skip
     fit = fitted(rows, own)
     V = _covariance(rows, fit, own, robust)
@@ -98,6 +98,9 @@ def fitted(rows: ModelRows, own: bool) -> Fit:
     """
     T = _units(rows.federation.X, own)
     problem = LikelihoodProblem(_transformed(rows.federation, T), rows.family, site_intercepts=own)
+    if problem.silent.all():
+        cure = "take one common intercept"
+        raise bad("analyse: responses", "differ within a client that has its own intercept", "no such client", cure)
     need_independent(problem, rows.names, own)
     found = minimise(problem.sums, _start(problem, own)[None], problem.self_concordance, problem.spread)
     if not found.attained[0]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad
+from fedconvex._check import bad, instance, items, wrong_type
 from fedconvex.analysis import response_families
 from fedconvex.analysis.response_families import Family
 from fedconvex.federation import Federation
@@ -42,7 +42,7 @@ def model_rows(
     offset: str | None,
     exposure: str | None,
     weight: str | None,
-    reference: Mapping[str, Any],
+    reference: Mapping[str, Any] | None,
     reading: Mapping[str, Any],
 ) -> ModelRows:
     """Read a table; rows with a missing cell in a column that is used are left out, and counted.
@@ -52,6 +52,17 @@ def model_rows(
     ColumnProblems, ValueError, TypeError
         As `fedconvex.tables.read_table`; if the response is none of the family.
     """
+    for what, column in (("target", target), ("client", client)):
+        instance(f"analyse: {what}", column, str)
+    for what, other in (("offset", offset), ("exposure", exposure), ("weight", weight)):
+        if other is not None:
+            instance(f"analyse: {what}", other, str)
+    lists = ("features", "drop", "keep", "as_category", "missing")
+    reading = {k: items(f"analyse: {k}", v) if k in lists else v for k, v in reading.items() if v is not None}
+    if family is not None and not isinstance(family, (str, Family)):
+        raise wrong_type("analyse: family", "be a name or a Family", repr(family))
+    reference = {} if reference is None else reference
+    instance("analyse: reference", reference, Mapping)
     how = {k: v for k, v in reading.items() if k in ("sep", "decimal", "encoding")}
     wanted = {k: v for k, v in reading.items() if k not in how}
     if wanted.get("impute") is not None:
@@ -131,7 +142,7 @@ def _against_reference(
     names: list[str] = []
     terms: dict[str, tuple[int, ...]] = {}
     categories = [c.name for c in columns.features if c.role == "category"]
-    if strange := sorted(set(reference) - set(categories)):
+    if strange := [name for name in reference if name not in categories]:
         raise bad("analyse: reference", f"name categories ({', '.join(categories) or 'there are none'})", strange[0])
     at = 0
     for c in columns.features:
