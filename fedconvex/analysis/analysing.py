@@ -8,22 +8,18 @@ are used: N_k, its gradient and Hessian at each of 5 to 10 models, and sums for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import among, bad, flag, real
 from fedconvex.analysis import covariances
-from fedconvex.analysis.answer import Analysis, Fit
-from fedconvex.analysis.likelihood import LikelihoodProblem
-from fedconvex.analysis.model_rows import INTERCEPT, ModelRows, model_rows
-from fedconvex.analysis.newton_search import Minima, inverse_of, minimise
-from fedconvex.analysis.response_families import Family, pearson_sum
-from fedconvex.federation import Federation
+from fedconvex.analysis.answer import Analysis
+from fedconvex.analysis.fitting import Fit, fitted
+from fedconvex.analysis.model_rows import ModelRows, model_rows
+from fedconvex.analysis.response_families import Family
 
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
-DEPENDENT = 1e-10  # of a column's variance, what others leave of it
 
 
 def analyse(
@@ -86,119 +82,6 @@ def analyse(
     fit = fitted(rows, own)
     V = _covariance(rows, fit, own, robust)
     return Analysis(rows, fit, V, robust, level, own)
-
-
-def fitted(rows: ModelRows, own: bool) -> Fit:
-    """Fit the model, standardised columns in between, and return it in the units of the columns.
-
-    Raises
-    ------
-    ValueError
-        For collinear columns, too few rows, or separation.
-    """
-    T = _units(rows.federation.X, own)
-    problem = LikelihoodProblem(_transformed(rows.federation, T), rows.family, site_intercepts=own)
-    if problem.silent.all():
-        cure = "take one common intercept"
-        raise bad("analyse: responses", "differ within a client that has its own intercept", "no such client", cure)
-    need_independent(problem, rows.names, own)
-    found = minimise(problem.sums, _start(problem, own)[None], problem.self_concordance, problem.spread)
-    if not found.attained[0]:
-        raise _separated(rows, T @ found.direction[0])
-    b, p = found.b[0], problem.size + (problem.federation.K - int(problem.silent.sum()) if own else 0)
-    told = [(problem.at(k, b), problem.own_rows(k)[1]) for k in range(problem.federation.K)]
-    heard = [(a, y) for (a, y), silent in zip(told, problem.silent, strict=True) if not silent]
-    pearson = sum(pearson_sum(rows.family, a.z, y, a.s) for a, y in heard)
-    constant = rows.family.row_constant
-    constants = 0.0 if constant is None else sum(float(a.s @ constant(y)) for a, y in told)
-    n = problem.n
-    if rows.family.dispersion != "1" and n <= p:
-        raise bad("analyse: rows", f"be more than the {p} coefficients", f"{n:g}", "leave columns out")
-    phi = rows.family.phi(float(found.value[0]), pearson, n, p)
-    expected = np.sum([problem.client_information(k, b) for k in range(problem.federation.K)], axis=0)
-    steep = sum(np.abs(a.X).T @ (a.s * np.abs(a.slopes)) for a, _ in heard)  # sums round to (8 + n^(1/2)) eps of it
-    off = np.finfo(float).eps * (8.0 + np.sqrt(n)) * np.asarray(steep)
-    rounding = float(np.sqrt(off @ np.abs(found.inverse[0]) @ off / phi)) if phi > 0.0 else 0.0
-    inverse = inverse_of(expected)[0]
-    return Fit(problem, found, T, p, n, phi, pearson, constants, inverse, _null(problem, own), rounding)
-
-
-def _units(X: np.ndarray, own: bool) -> np.ndarray:
-    """Return T with b = T b~ for standardised columns: X T, the mean taken out where there is an intercept."""
-    p = X.shape[1]
-    mean, scale = X.mean(axis=0), X.std(axis=0)
-    if not own:
-        mean[0], scale[0] = 0.0, 1.0
-    scale[scale == 0.0] = 1.0
-    T = np.diag(1.0 / scale)
-    if not own:
-        T[0, 1:] = -mean[1:] / scale[1:]
-    return T if p else np.zeros((0, 0))
-
-
-def _transformed(fed: Federation, T: np.ndarray) -> Federation:
-    return replace(fed, X=fed.X @ T, columns=None)
-
-
-def _start(problem: LikelihoodProblem, own: bool) -> np.ndarray:
-    """Return zero, but for the intercept of a logarithmic link: the logarithm of the mean."""
-    start, fed = np.zeros(problem.size), problem.federation
-    if not own and problem.family.link == "log":
-        s = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
-        o = np.zeros(fed.n) if fed.offset is None else fed.offset
-        total = float(s @ fed.y)
-        start[0] = np.log(total / float(s @ np.exp(o))) if total > 0.0 else 0.0
-    return start
-
-
-def need_independent(problem: LikelihoodProblem, names: tuple[str, ...], own: bool) -> None:
-    """Raise ValueError, naming a column that the others determine, unless the columns are independent.
-
-    With site intercepts columns are less their means over each client: one that never varies within a client is
-    determined by the intercepts.
-    """
-    fed, p = problem.federation, problem.size
-    G = np.zeros((p, p))
-    for k in range(fed.K):
-        X, _, s, _ = problem.own_rows(k)
-        X = X - (s @ X) / s.sum() if own else X
-        G += (X.T * s) @ X
-    scale = np.sqrt(np.diagonal(G))
-    for j in range(p):
-        if scale[j] <= np.sqrt(DEPENDENT * problem.n):
-            cure = "leave it out, or take one common intercept" if own else "leave it out"
-            raise bad(
-                f"analyse: column {names[j]!r}", "vary" + (" within a client" if own else ""), "it does not", cure
-            )
-        if j == 0:
-            continue
-        S = G[: j + 1, : j + 1] / scale[: j + 1] / scale[: j + 1, None]
-        weights = np.linalg.lstsq(S[:j, :j], S[:j, j], rcond=None)[0]
-        if 1.0 - S[:j, j] @ weights <= DEPENDENT:
-            others = [names[i] for i in np.flatnonzero(np.abs(weights) > 1e-6)]
-            raise bad(
-                f"analyse: column {names[j]!r}", "tell something beside the others",
-                f"a combination of {', '.join(others[:6])}", f"leave one of them out: drop=[{names[j]!r}]",
-            )  # fmt: skip
-
-
-def _separated(rows: ModelRows, direction: np.ndarray) -> ValueError:
-    """Return the error that says that no finite estimate exists, with the columns along which N falls for ever."""
-    size = np.abs(direction) * np.maximum(rows.federation.X.std(axis=0), 1e-300)
-    moving = [rows.names[j] for j in np.argsort(-size) if size[j] > 0.05 * size.max() and rows.names[j] != INTERCEPT]
-    cure = "leave out what separates the responses, or merge levels with few rows"
-    what = f"the likelihood rises for ever along {', '.join(moving[:6]) or INTERCEPT}"
-    return bad("analyse: the estimate", "be finite (the responses are separated)", what, cure)
-
-
-def _null(problem: LikelihoodProblem, own: bool) -> float:
-    """Return the least N with an intercept (site intercepts) and offsets only; infinite estimates allowed."""
-    fed, size = problem.federation, problem.size
-    if own:
-        return float(problem.sums(np.zeros((1, size))).values[0])
-    alone = LikelihoodProblem(replace(fed, X=np.ones((fed.n, 1))), problem.family)
-    found: Minima = minimise(alone.sums, _start(problem, own)[None, :1], alone.self_concordance, alone.spread)
-    return float(found.value[0])
 
 
 def _covariance(rows: ModelRows, fit: Fit, own: bool, robust: str | None) -> np.ndarray:

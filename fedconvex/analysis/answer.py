@@ -12,27 +12,11 @@ from scipy import stats
 
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
+from fedconvex.analysis.fitting import Fit, certified_minimum, restricted
 from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import LikelihoodProblem
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
-from fedconvex.analysis.newton_search import Minima, minimise
 from fedconvex.analysis.response_families import pearson_sum
-
-
-class Fit(NamedTuple):
-    """A fitted model, its columns standardised."""
-
-    problem: LikelihoodProblem
-    found: Minima
-    T: np.ndarray  # (p, p) b = T b~
-    parameters: int  # site intercepts among them
-    n: float
-    phi: float
-    pearson: float
-    constants: float  # sum of c(y, .) of the log-likelihood
-    expected_inverse: np.ndarray  # (p, p)
-    null: float  # least N with intercepts and offsets only
-    rounding: float  # by how many standard errors the rounding of a gradient moves an estimate at most
 
 
 class Coefficient(NamedTuple):
@@ -150,9 +134,9 @@ class Analysis:
 
     @property
     def certificate(self) -> float:
-        """By how many standard errors an estimate may be off: (2 gap/phi)^(1/2) to first order, and by rounding."""
-        gap, phi = float(self.fit.found.gap[0]), self.fit.phi
-        return self.fit.rounding + (math.sqrt(2.0 * gap / phi) if phi > 0.0 else 0.0)
+        """By how many standard errors an estimate may be off at most: (2 gap/phi)^(1/2), to first order."""
+        gap = float(self.fit.found.gap[0])
+        return math.sqrt(2.0 * gap / self.fit.phi) if self.fit.phi > 0.0 else math.inf
 
     # ------------------------------------------------------------------ tests
     def test(self, terms: Any = None, how: str = "likelihood ratio") -> Significance:
@@ -182,8 +166,7 @@ class Analysis:
         """
         among("Analysis.test: how", how, ("likelihood ratio", "wald", "score"))
         where = self._columns(terms)
-        family, fit = self.rows.family, self.fit
-        df = self.residual_df
+        fit, df = self.fit, self.residual_df
         if how == "wald":
             clients = self.rows.federation.K if self.robust == "client" else None
             R = hypothesis_tests.of_columns(where, len(self.names))
@@ -191,23 +174,13 @@ class Analysis:
         if self.robust is not None:
             raise bad("Analysis.test: how", "be 'wald' with a robust covariance", repr(how))
         kept = [j for j in range(len(self.names)) if j not in where]
-        problem, b, small = fit.problem, np.zeros(len(self.names)), fit.null
-        gap = float(fit.found.gap[0])
-        if kept and kept != [0 if self.names[0] == INTERCEPT else -1]:
-            part = LikelihoodProblem(
-                replace(problem.federation, X=np.ascontiguousarray(problem.federation.X[:, kept])),
-                family, site_intercepts=self.site_intercepts,
-            )  # fmt: skip
-            found = minimise(part.sums, fit.found.b[:, kept], part.self_concordance, part.spread)
-            b[kept], small, gap = found.b[0], float(found.value[0]), gap + float(found.gap[0])
-        elif kept:
-            alone = LikelihoodProblem(replace(problem.federation, X=problem.federation.X[:, :1]), family)
-            b[0] = minimise(alone.sums, fit.found.b[:, :1], alone.self_concordance, alone.spread).b[0, 0]
+        b, N, gap = restricted(self.rows, kept, self.site_intercepts)
         if how == "likelihood ratio":
-            return hypothesis_tests.likelihood_ratio(small, float(fit.found.value[0]), len(where), fit.phi, df, gap)
-        g = problem.sums(b[None]).gradients[0]
-        J = np.sum([problem.client_information(k, b) for k in range(problem.federation.K)], axis=0)
-        return hypothesis_tests.score(g, J, len(where), fit.phi, df)
+            largest, gaps = float(fit.found.value[0]), gap + float(fit.found.gap[0])
+            return hypothesis_tests.likelihood_ratio(N, largest, len(where), fit.phi, df, gaps)
+        problem, at = fit.problem, np.linalg.solve(fit.T, b)
+        J = np.sum([problem.client_information(k, at) for k in range(problem.federation.K)], axis=0)
+        return hypothesis_tests.score(problem.sums(at[None]).gradients[0], J, len(where), fit.phi, df)
 
     def _columns(self, terms: Any) -> list[int]:
         known: dict[str, tuple[int, ...]] = {name: (j,) for j, name in enumerate(self.names)} | self.rows.terms
@@ -250,7 +223,7 @@ class Analysis:
             N, p = np.array([one[2] for _, one in alone]), fed.K * (q + 1)
             df = None if family.dispersion == "1" else self.fit.n - p
             phi = family.phi(float(N.sum()), float(sum(one[3] for _, one in alone)), self.fit.n, p)
-            common = minimise(own.sums, np.zeros((1, q)), own.self_concordance, own.spread)
+            common = certified_minimum(own, np.zeros((1, q)))
             ratio = heterogeneity.equal_slopes(float(common.value[0]), N, q, phi, df)
         return Differences(
             tuple(str(fed.labels[k]) for k in good), tuple(str(fed.labels[k]) for k in range(fed.K) if k not in good),
@@ -277,7 +250,8 @@ class Analysis:
         head.append(("Errors", kind + ("" if self.residual_df is None else f", t with {self.residual_df:g} degrees")))
         p = fit.problem.size
         sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
-        head.append(("Certified", f"to {self.certificate:.1e} standard errors ({sent})"))
+        said = "Certified" if self.certificate < 1e-3 else "Beware"  # as where the fit is perfect up to rounding
+        head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
         titles = [
             "",
             "estimate",
@@ -345,8 +319,8 @@ def _alone(own: LikelihoodProblem, k: int) -> tuple[np.ndarray, np.ndarray, floa
     if own.silent[k]:
         return None
     one = LikelihoodProblem(own.federation.subset([k]), own.family, site_intercepts=True)
-    found = minimise(one.sums, np.zeros((1, one.size)), one.self_concordance, one.spread)
-    if not found.attained[0] or found.rank[0] < one.size:
+    found = certified_minimum(one, np.zeros((1, one.size)))
+    if not found.attained[0]:
         return None
     at, y = one.at(0, found.b[0]), one.own_rows(0)[1]
     pearson = pearson_sum(one.family, at.z, y, at.s)

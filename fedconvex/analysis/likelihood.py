@@ -36,105 +36,7 @@ class RowsAt(NamedTuple):
     intercept: float  # its own, 0 without one
 
 
-class CoefficientProblem(ClientWeights):
-    """What likelihoods share: F = N/n from what each client answers, and its certificate.
-
-    A class has `size`, `model_shape`, `self_concordance`, `client_sums(k, b)` and `client_reach(k, inverse)`.
-    """
-
-    learns = COEFFICIENTS
-    l2 = 0.0
-    penalty = None
-    free = None
-    size: int
-    self_concordance: float
-
-    def client_sums(self, k: int, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return N_k, its gradient (p,) and Hessian (p, p) at b (p,)."""
-        raise NotImplementedError
-
-    def client_reach(self, k: int, inverse: np.ndarray) -> float:
-        """Return a bound of how far scores of client k's rows move over a Newton step of length one in J^-1 (p, p)."""
-        raise NotImplementedError
-
-    def client_derivatives(self, W: np.ndarray, clients: np.ndarray) -> Derivatives:
-        """Return f_k = N_k/n_k with gradients and Hessians, at R models for their clients (R, m); models are flat."""
-        W = np.asarray(W, dtype=np.float64).reshape(len(W), -1)
-        parts = [self.client_sums(int(k), v) for v, who in zip(W, clients, strict=True) for k in who]
-        mass = self.federation.masses[clients]
-        found = []
-        for i in range(3):
-            each = np.reshape([part[i] for part in parts], clients.shape + (self.size,) * i)
-            found.append(each / mass.reshape(mass.shape + (1,) * i))
-        return Derivatives(*found)
-
-    def sums(self, B: np.ndarray) -> Derivatives:
-        """Return N, grad N and hess N at models B (R, p): one round."""
-        total = [[self.client_sums(k, b) for k in range(self.federation.K)] for b in B]
-        return Derivatives(*(np.array([sum(part[i] for part in parts) for parts in total]) for i in range(3)))
-
-    def spread(self, inverses: np.ndarray) -> np.ndarray:
-        """Return max_i (x_i'A x_i)^(1/2) for each of the inverses A (R, p, p), (R,): one round."""
-        K = range(self.federation.K)
-        return np.array([max(self.client_reach(k, A) for k in K) for A in inverses])
-
-    @property
-    def n(self) -> float:
-        """Sum of the weights of all rows."""
-        return float(self.federation.masses.sum())
-
-    def flatten(self, w: Any) -> tuple[np.ndarray, bool]:
-        """Return models as (R, p), and whether w was a single one."""
-        a = numeric(f"{type(self).__name__}: model w", w)
-        if a.shape != self.model_shape and a.shape[1:] != self.model_shape:
-            raise bad(f"{type(self).__name__}: model w", f"have shape {self.model_shape}, or R of them", f"{a.shape}")
-        return a.reshape(-1, self.size), a.shape == self.model_shape
-
-    @property
-    def model_shape(self) -> tuple[int, ...]:
-        """Shape of one model."""
-        return (self.size,)
-
-    def value(self, w: Any) -> Any:
-        """F(w) = N(w)/n: a float, or (R,)."""
-        W, single = self.flatten(w)
-        values = self.sums(W).values / self.n
-        return float(values[0]) if single else values
-
-    def gradient(self, w: Any) -> np.ndarray:
-        """Gradient of F, in the shape of w."""
-        W, single = self.flatten(w)
-        G = (self.sums(W).gradients / self.n).reshape(-1, *self.model_shape)
-        return G[0] if single else G
-
-    def hessian(self, w: Any) -> np.ndarray:
-        """Hessian of F at one model, (p, p)."""
-        return self.sums(self.flatten(w)[0][:1]).hessians[0] / self.n
-
-    def measure(self, w: np.ndarray) -> Measure:
-        """F of R models, and certified gaps by self-concordance; F itself, which is above zero, where none is known."""
-        W = self.flatten(w)[0]
-        with np.errstate(all="ignore"):
-            at = self.sums(W)
-            value, gap = at.values / self.n, at.values / self.n
-            for r in np.flatnonzero(np.isfinite(at.hessians).all(axis=(1, 2))):
-                inverse, rank = inverse_of(at.hessians[r])
-                if rank == self.size:
-                    decrement = at.gradients[r] @ inverse @ at.gradients[r]
-                    kappa = self.self_concordance * self.spread(inverse[None])
-                    gap[r] = min(gap[r], float(certified_gap(np.array([decrement]), kappa)[0]) / self.n)
-        gap = gap + 8.0 * np.finfo(float).eps * (8.0 + np.sqrt(self.n)) * np.abs(value)
-        return Measure(value, np.where(np.isnan(gap), np.inf, gap))
-
-    def statistic(self, name: str) -> Any:
-        """Raise ValueError: nothing is asked before a run."""
-        raise bad(f"{type(self).__name__}.statistic: name", "be one that it answers (none)", f"{name!r}")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.federation!r}, {self.loss!r})"  # type: ignore[attr-defined]
-
-
-class LikelihoodProblem(CoefficientProblem):
+class LikelihoodProblem(ClientWeights):
     """A generalised linear model over clients.
 
     Parameters
@@ -152,6 +54,11 @@ class LikelihoodProblem(CoefficientProblem):
         If responses are none of the family, rows are sparse, or a column does not vary within any client that has an
         intercept of its own.
     """
+
+    learns = COEFFICIENTS
+    l2 = 0.0
+    penalty = None
+    free = None
 
     def __init__(self, federation: Federation, family: Family, *, site_intercepts: bool = False) -> None:
         instance("LikelihoodProblem: federation", federation, Federation)
@@ -179,8 +86,9 @@ class LikelihoodProblem(CoefficientProblem):
         out = np.zeros(self.federation.K, dtype=bool)
         for k in range(self.federation.K) if self.site_intercepts else ():
             _, y, s, _ = self.own_rows(k)
-            low, high = (self.family.slope(np.full(y.size, a), y) for a in (-1e3, 1e3))
-            out[k] = not (s @ low < 0.0 < s @ high)
+            y = y[s > 0.0]
+            low, high = (self.family.slope(np.full(y.size, a), y).sum() for a in (-1e3, 1e3))
+            out[k] = not low < 0.0 < high
         return out
 
     def at(self, k: int, b: np.ndarray) -> RowsAt:
@@ -230,6 +138,89 @@ class LikelihoodProblem(CoefficientProblem):
         h = at.s * self.family.expected_curvature(at.z)
         H, across = weighted_gram(at.X, h), at.X.T @ h
         return H - np.outer(across, across / h.sum()) if self.site_intercepts else H
+
+    def client_derivatives(self, W: np.ndarray, clients: np.ndarray) -> Derivatives:
+        """Return f_k = N_k/n_k with gradients and Hessians, at R models for their clients (R, m); models are flat."""
+        W = np.asarray(W, dtype=np.float64).reshape(len(W), -1)
+        parts = [self.client_sums(int(k), v) for v, who in zip(W, clients, strict=True) for k in who]
+        mass = self.federation.masses[clients]
+        found = []
+        for i in range(3):
+            each = np.reshape([part[i] for part in parts], clients.shape + (self.size,) * i)
+            found.append(each / mass.reshape(mass.shape + (1,) * i))
+        return Derivatives(*found)
+
+    def sums(self, B: np.ndarray) -> Derivatives:
+        """Return N, grad N and hess N at models B (R, p): one round."""
+        total = [[self.client_sums(k, b) for k in range(self.federation.K)] for b in B]
+        return Derivatives(*(np.array([sum(part[i] for part in parts) for parts in total]) for i in range(3)))
+
+    def spread(self, inverses: np.ndarray) -> np.ndarray:
+        """Return max_i (x_i'A x_i)^(1/2) for each of the inverses A (R, p, p), (R,): one round."""
+        K = range(self.federation.K)
+        return np.array([max(self.client_reach(k, A) for k in K) for A in inverses])
+
+    def gradient_rounding(self, b: np.ndarray) -> np.ndarray:
+        """Return how far entries of the computed grad N may be off, (p,): (8 + n^(1/2)) eps of the sums of sizes."""
+        told = [self.at(int(k), b) for k in np.flatnonzero(~self.silent)]
+        sizes = sum((np.abs(a.X).T @ (a.s * np.abs(a.slopes)) for a in told), np.zeros(self.size))
+        return np.asarray(np.finfo(float).eps * (8.0 + np.sqrt(self.n)) * sizes)
+
+    @property
+    def n(self) -> float:
+        """Sum of the weights of all rows."""
+        return float(self.federation.masses.sum())
+
+    def flatten(self, w: Any) -> tuple[np.ndarray, bool]:
+        """Return models as (R, p), and whether w was a single one."""
+        a = numeric(f"{type(self).__name__}: model w", w)
+        if a.shape != self.model_shape and a.shape[1:] != self.model_shape:
+            raise bad(f"{type(self).__name__}: model w", f"have shape {self.model_shape}, or R of them", f"{a.shape}")
+        return a.reshape(-1, self.size), a.shape == self.model_shape
+
+    @property
+    def model_shape(self) -> tuple[int, ...]:
+        """Shape of one model."""
+        return (self.size,)
+
+    def value(self, w: Any) -> Any:
+        """F(w) = N(w)/n: a float, or (R,)."""
+        W, single = self.flatten(w)
+        values = self.sums(W).values / self.n
+        return float(values[0]) if single else values
+
+    def gradient(self, w: Any) -> np.ndarray:
+        """Gradient of F, in the shape of w."""
+        W, single = self.flatten(w)
+        G = (self.sums(W).gradients / self.n).reshape(-1, *self.model_shape)
+        return G[0] if single else G
+
+    def hessian(self, w: Any) -> np.ndarray:
+        """Hessian of F at one model, (p, p)."""
+        return self.sums(self.flatten(w)[0][:1]).hessians[0] / self.n
+
+    def measure(self, w: np.ndarray) -> Measure:
+        """F of R models, and certified gaps by self-concordance; F itself, which is above zero, where none is known."""
+        W = self.flatten(w)[0]
+        with np.errstate(all="ignore"):
+            at = self.sums(W)
+            value, gap = at.values / self.n, at.values / self.n
+            for r in np.flatnonzero(np.isfinite(at.hessians).all(axis=(1, 2))):
+                inverse, rank = inverse_of(at.hessians[r])
+                if rank == self.size:
+                    off = self.gradient_rounding(W[r])
+                    size = np.sqrt(at.gradients[r] @ inverse @ at.gradients[r]) + np.sqrt(off @ np.abs(inverse) @ off)
+                    kappa = self.self_concordance * self.spread(inverse[None])
+                    gap[r] = min(gap[r], float(certified_gap(size**2, kappa)[0]) / self.n)
+        gap = gap + 8.0 * np.finfo(float).eps * (8.0 + np.sqrt(self.n)) * np.abs(value)
+        return Measure(value, np.where(np.isnan(gap), np.inf, gap))
+
+    def statistic(self, name: str) -> Any:
+        """Raise ValueError: nothing is asked before a run."""
+        raise bad(f"{type(self).__name__}.statistic: name", "be one that it answers (none)", f"{name!r}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.federation!r}, {self.loss!r})"
 
 
 def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) -> float:

@@ -28,7 +28,7 @@ class Minima(NamedTuple):
     value: np.ndarray  # (R,)
     gradient: np.ndarray  # (R, p)
     J: np.ndarray  # (R, p, p)
-    inverse: np.ndarray  # (R, p, p) J^-1, a pseudo-inverse where the rank is below p
+    inverse: np.ndarray  # (R, p, p) J^-1, a pseudo-inverse where the rank is below p: nothing is certified there
     rank: np.ndarray  # (R,)
     decrement: np.ndarray  # (R,) lambda^2
     kappa: np.ndarray  # (R,) nan if it was not asked for
@@ -116,7 +116,7 @@ def minimise(
         if spread is not None and c > 0.0 and np.isfinite(state.value).all():
             kappa, used = c * spread(inverse), used + 1
         gap = np.where(np.isfinite(state.value), certified_gap(state.decrement, kappa), np.inf)
-        gap[np.isnan(gap)] = np.inf
+        gap[np.isnan(gap) | (rank < state.w.shape[1])] = np.inf  # what a pseudo-inverse leaves out may fall for ever
         hopeless = ~np.isfinite(gap) & (kappa * np.sqrt(state.decrement) > 0.5 * before)  # as where y is separated
         if ((gap <= tol * phi) | state.settled | hopeless).all() or spread is None or used >= rounds:
             break

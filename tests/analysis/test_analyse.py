@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from fedconvex.analysis import analyse, negative_binomial
 from fedconvex.cli import main
@@ -124,6 +125,90 @@ def test_tests_agree_where_they_are_one_test(rng):
         found.test("z")
 
 
+def test_terms_with_and_without_the_intercept_are_tested(rng):
+    """Far from zero, where columns are centred in between: statsmodels' log-likelihoods without the columns."""
+    sm = pytest.importorskip("statsmodels.api")
+    x, u, who = 50.0 + 10.0 * rng.normal(size=200), rng.normal(size=200), rng.integers(0, 3, 200)
+    y = (rng.random(200) < 1.0 / (1.0 + np.exp(2.0 - 0.05 * x - u))).astype(int)
+    found = analyse({"x": x, "u": u, "y": y, "site": who}, "y", "site", guard=False)
+    columns = {"Intercept": np.ones(200), "x": x, "u": u}
+
+    def largest(*kept):
+        X = np.column_stack([columns[c] for c in kept])
+        return sm.GLM(y, X, sm.families.Binomial()).fit(tol=1e-14, maxiter=200).llf
+
+    whole = largest(*columns)
+    for gone in (["Intercept"], ["x"], ["Intercept", "x"], ["x", "u"]):
+        kept = [c for c in columns if c not in gone]
+        assert found.test(gone).statistic == pytest.approx(2.0 * (whole - largest(*kept)), rel=1e-8), gone
+        assert found.test(gone, "score").statistic == pytest.approx(found.test(gone).statistic, rel=0.5), gone
+    assert found.test(list(columns)).statistic == pytest.approx(2.0 * (whole - 200 * np.log(0.5)), rel=1e-9)
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson"])
+def test_a_level_that_separates_is_named(family, rng):
+    """All rows of one level respond alike; everything else overlaps. J is flat along it before the search ends."""
+    who, u = rng.integers(0, 3, 200), rng.normal(size=200)
+    flag = np.where(np.arange(200) % 4 == 0, 1.0, 0.0)
+    y = (rng.random(200) < 0.5).astype(int) if family == "logistic" else rng.poisson(1.0, 200)
+    y = np.where(flag > 0.0, int(family == "logistic"), y)
+    with pytest.raises(ValueError, match=r"separated.*rises for ever along flag:"):
+        analyse({"flag": flag, "u": u, "y": y, "site": who}, "y", "site", family=family, guard=False)
+
+
+def separated(Z, y, family):
+    """Whether a direction v exists along which N never rises: by the largest sum of t <= y~ Z v, t <= 1."""
+    p = Z.shape[1]
+    A = (2 * y - 1)[:, None] * Z if family == "logistic" else -Z[y == 0]
+    m, Y = len(A), Z[:0] if family == "logistic" else Z[y > 0]
+    found = scipy.optimize.linprog(
+        np.r_[np.zeros(p), -np.ones(m)], np.c_[-A, np.eye(m)], np.zeros(m), np.c_[Y, np.zeros((len(Y), m))],
+        np.zeros(len(Y)), [(None, None)] * p + [(0, 1)] * m,
+    )  # fmt: skip
+    return -found.fun > 1e-6
+
+
+@pytest.mark.slow
+def test_separation_is_what_a_linear_programme_finds():
+    """Albert and Anderson (1984), Correia, Guimaraes and Zylkin (2019); 300 small tables, a fifth of them separated."""
+    counted = 0
+    for seed in range(310):
+        rng = np.random.default_rng(seed)
+        n, p, family = int(rng.integers(8, 40)), int(rng.integers(1, 4)), ("logistic", "poisson")[seed % 2]
+        few = (rng.random((n, p)) < rng.uniform(0.1, 0.5)).astype(float)
+        X = np.where(rng.random(p) < 0.5, few, rng.normal(size=(n, p)))
+        chance = 1.0 / (1.0 + np.exp(-1.5 * X.sum(axis=1)))
+        y = (rng.random(n) < chance).astype(int) if family == "logistic" else rng.poisson(np.exp(X.sum(axis=1) - 1.0))
+        Z = np.column_stack([np.ones(n), X])
+        if np.linalg.matrix_rank(Z) <= p or np.ptp(y) == 0:
+            continue
+        table = {f"x{j}": X[:, j] for j in range(p)} | {"y": y, "site": np.arange(n) % 2}
+        expected = separated(Z, y, family)
+        counted += expected
+        try:
+            analyse(table, "y", "site", family=family, guard=False)
+        except ValueError as error:
+            assert expected and "separated" in str(error), (seed, error)
+        else:
+            assert not expected, seed
+    assert counted > 40
+
+
+def test_rows_of_weight_zero_and_clients_that_agree_change_nothing(rng):
+    """Of a client whose responses agree R counts the intercept, and so does AIC here."""
+    u, who = rng.normal(size=200), rng.integers(0, 4, 200)
+    y, s = rng.poisson(np.exp(0.3 * u + 0.2 * who)), rng.integers(0, 3, 200)
+    y[who == 3] = 0
+    how = {"family": "poisson", "weight": "s", "site_intercepts": True, "guard": False}
+    table = {"u": u, "y": y, "s": s, "site": who}
+    found = analyse(table, "y", "site", **how)
+    for kept, parameters in ((s > 0, 5), (who != 3, 4)):
+        part = analyse({k: v[kept] for k, v in table.items()}, "y", "site", **how)
+        np.testing.assert_allclose(found.estimates, part.estimates, rtol=1e-10)
+        np.testing.assert_allclose(found.standard_errors, part.standard_errors, rtol=1e-9)
+        assert found.aic - part.aic == pytest.approx(2.0 * (5 - parameters), abs=1e-9)
+
+
 def test_rows_with_gaps_are_left_out_and_counted(rng):
     table = drawn(0)[1]
     whole = analyse({k: v[10:] for k, v in table.items()}, "y", "site", features=["x", "u"], guard=False)
@@ -155,6 +240,7 @@ def test_exposures_are_offsets():
         ({"twice": lambda t: 2.0 * t["x"] + 1.0}, {}, "'twice' must tell something beside .* a combination of .*x"),
         ({"flag": lambda t: 1.0 * (t["site"] > 0)}, {"site_intercepts": True}, "'flag' must vary within a client"),
         ({"sign": lambda t: t["y"] * 2.0 + 0.0}, {}, "be finite .*separated.*rises for ever along .*sign"),
+        ({"y": lambda t: 0.0 * t["s"]}, {"family": "poisson"}, "must vary; got 0 in every row"),
         ({}, {"family": "binomial"}, "be one of gaussian, logistic"),
         ({}, {"impute": "median"}, "standard errors would be too small"),
         ({}, {"reference": {"x": 1}}, "name categories"),
