@@ -70,14 +70,17 @@ sys.meta_path.append(_lazy.Moved(lambda: import_module("fedconvex._moved").moved
 
 
 def __getattr__(name: str) -> Any:
-    if name == "datasets":
-        return import_module("fedconvex.datasets")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'fedconvex' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+    if name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_"):
+        if name in _lazy.modules_in(__path__):
+            return import_module(f"fedconvex.{name}")
+        where = _lazy.where(name, __path__[0])
+        raise AttributeError(f"module 'fedconvex' has no attribute {name!r}{where}")
+    raise AttributeError(f"module 'fedconvex' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_lazy.listed(__path__[0])} - {"cli", "families", "kernels"})

@@ -41,6 +41,13 @@ def nearest(given: str, names: Iterable[str]) -> str:
     return f"did you mean {plain[found[0]]}?" if found else ""
 
 
+def unknown(who: str, got: object, names: Iterable[str], more: str = "") -> ValueError:
+    """Return the ValueError of a name that is none of the names, with the one that may have been meant."""
+    names = list(names)
+    cure = nearest(got, names) if isinstance(got, str) else ""
+    return bad(who, "be one of " + ", ".join(names) + more, got if got is None else repr(got), cure)
+
+
 def printable(text: str) -> str:
     r"""Return the text with what is not printable escaped: controls, marks of direction, unusual spaces.
 
@@ -207,7 +214,8 @@ def matrix(who: str, x: Any, known: bool = False) -> np.ndarray:
 def among(who: str, x: object, names: Sequence[str]) -> None:
     """Raise unless x is one of the names."""
     if not isinstance(x, str) or x not in names:
-        raise bad(who, "be one of " + ", ".join(repr(n) for n in names), x)
+        cure = nearest(x, names) if isinstance(x, str) else ""
+        raise bad(who, "be one of " + ", ".join(repr(n) for n in names), x, cure)
 
 
 _T = TypeVar("_T", bound=type)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -32,6 +33,36 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         return value
 
     return load, lambda: sorted({*vars(import_module(package)), *home})
+
+
+def modules_in(path: Sequence[str]) -> list[str]:
+    """Return the modules and packages in a package's folders whose names begin without an underscore."""
+    from pkgutil import iter_modules
+
+    return [info.name for info in iter_modules(path) if not info.name.startswith("_")]
+
+
+def listed(folder: str) -> dict[str, list[str]]:
+    """Return what the modules and packages in a folder name in ``__all__``; sources are read, nothing is imported."""
+    found = {}
+    for module in modules_in([folder]):
+        path = Path(folder, module)
+        text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+        names = re.search(r"^__all__ = \[(.*?)\]", text, re.M | re.S)
+        if names is not None:
+            found[module] = re.findall(r'"(\w+)"', names[1])
+    return found
+
+
+def where(name: str, folder: str) -> str:
+    """Return where a public name lives, or one much like it, as the end of a message: "" if there is none."""
+    from fedconvex._check import nearest
+
+    homes = {one: f"fedconvex.{module}.{one}" for module, names in listed(folder).items() for one in names}
+    if name in homes:
+        return f": it is {homes[name]}"
+    meant = nearest(name, homes)[len("did you mean ") : -1]
+    return f": did you mean {homes[meant]}?" if meant else ""
 
 
 class Moved:

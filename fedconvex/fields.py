@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
 import numpy as np
 
-from fedconvex._check import among, bad, finite, flag, numeric, real, whole
+from fedconvex._check import among, bad, finite, flag, nearest, numeric, real, whole, wrong_type
 
 __all__ = [
     "AtLeastZero",
@@ -39,6 +39,15 @@ __all__ = [
 @dataclass(frozen=True, kw_only=True)
 class CheckedFields:
     """Fields that are checked once, when a method is made, and once more against the problem when a run starts."""
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Refuse names that are no fields, before ``__init__`` does so without a cure."""
+        known = [f.name for f in fields(cls) if f.init]
+        for name in given.keys() - known:
+            raise wrong_type(
+                cls.__name__, f"be given its own settings ({', '.join(known)})", name, nearest(name, known)
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, rule, optional in rules_of(type(self)):

@@ -552,8 +552,24 @@ def test_verify_escapes_names_of_files(capsys, tmp_path, rows):
     assert f"Wrote {tmp_path / 'index.html'}." in capsys.readouterr().out
 
 
+def test_names_that_are_nearly_right_are_guessed(capsys):
+    for argv, meant in (
+        ("compair x.csv", "compare"),
+        ("compare x.csv --taget ill", "--target"),
+        ("solve x.csv --target y --client c --loss logstic", "logistic"),
+        ("solve x.csv --target y --client c --method fedvg", "fedavg"),
+        ("verify --theorem scafold", "scaffold"),
+        ("reproduce scaffold-quadratic", "scaffold-quadratics"),
+        ("conform m:f --family fedvg", "fedavg"),
+        ("bench --suite smal", "small"),
+    ):
+        assert main(argv.split()) == 2
+        assert f"did you mean {meant}?" in capsys.readouterr().err, argv
+    assert main(["--", "list"]) == 0 and "Theorems" in capsys.readouterr().out
+
+
 def test_progress_says_what_is_done_and_how_long_it_will_take(capsys, monkeypatch):
-    assert progress_line() is None  # no terminal
+    assert progress_line() is None  # no terminal, no command
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     show = progress_line()
     show(0.1, "first")
@@ -562,6 +578,16 @@ def test_progress_says_what_is_done_and_how_long_it_will_take(capsys, monkeypatc
     assert re.search(r"50%, about [\d:]+ left  second", capsys.readouterr().err)
     show(1.0, "done")
     assert not capsys.readouterr().err.split("\r")[-2].strip()
+
+
+def test_long_commands_say_a_line_a_minute_without_a_terminal(capsys, monkeypatch, rows, tmp_path):
+    clock = iter(range(0, 10**6, 7))  # seven seconds a look
+    monkeypatch.setattr("fedconvex._progress.time.monotonic", lambda: next(clock))
+    file = _csv(tmp_path / "d.csv", rows, ["dose", "age", "ward", "ill"])
+    argv = ["solve", file, "--target", "ill", "--client", "ward", "--method", "fedsgd", "--step-size", "1e-9"]
+    assert main([*argv, "--rounds", "20"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
+    assert lines[0].startswith("fedconvex: 40% after 1 min, about 2 min left: round 8, gap ") and len(lines) == 2
 
 
 def test_verify_shows_progress_on_terminals_only(capsys, monkeypatch):

@@ -24,6 +24,12 @@ pytestmark = pytest.mark.anywhere
 PROBLEM = Problem(linear_federation(n_clients=4, n_features=2, seed=0).federation, Squared())
 
 
+def test_a_setting_that_a_method_lacks_is_answered_with_one_that_it_has():
+    for wrong in ("stepsize", "step_sise"):
+        with pytest.raises(TypeError, match=f"its own settings .*; got {wrong}: did you mean step_size"):
+            FedAvg(**{wrong: 0.1})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Skipping(CheckedFields):
     """A method whose clients stop at random, and which says nothing else."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex import methods
-from fedconvex._check import bad, flag, text, wrong_type
+from fedconvex._check import bad, flag, text, unknown, wrong_type
 from fedconvex.bench import pooled
 from fedconvex.bench.cases import LEARNED, ONE_MODEL, PER_TASK, WORST_DOMAIN
 from fedconvex.bench.own_process import Failed, OwnProcess, answer, refusal
@@ -223,9 +223,7 @@ def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = N
         title = name + (", tuned" if tuned else "")
         return Solver(title, cls, "class", {**given, **more}, aims, tuned=tuned)
     if ":" not in name:
-        raise bad(
-            "bench: solver", "be one of " + ", ".join([*built_in(), *pooled.FITS]) + ", or module:attribute", repr(name)
-        )
+        raise unknown("bench: solver", name, [*built_in(), *pooled.FITS], ", or module:attribute")
     with OwnProcess(_describe, name.encode(), IMPORT_SECONDS) as process:
         try:
             found = process.next()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad, unknown, wrong_type
 from fedconvex._files import existing, read_place
 from fedconvex.bench.cases import LEARNED, PER_TASK, WORST_DOMAIN, Case, at_place
 
@@ -128,7 +128,7 @@ def suite(name: str | os.PathLike[str]) -> tuple[Case, ...]:
     if not isinstance(name, (str, os.PathLike)):
         raise wrong_type("bench: suite", "be the name of one, or of a file", type(name).__name__)
     if not os.fspath(name).endswith(".toml"):
-        raise bad("bench: suite", "be one of " + ", ".join(SUITES) + ", or a file .toml", repr(os.fspath(name)))
+        raise unknown("bench: suite", os.fspath(name), SUITES, ", or a file .toml")
     file = existing("bench: suite", name)
     try:
         read = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedconvex import __version__
+from fedconvex._progress import command
 from fedconvex.cli.parser import CRASHED, OK, USER, Parser, Refused, Terminated, stopped
 
 __all__ = ["main"]
@@ -62,8 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, heard = argparse.Namespace(status=OK), threading.Event()
     try:
         given = sys.argv[1:] if argv is None else list(argv)
+        given = given[1:] if given[:1] == ["--"] else given
         _parser(given[0] if given else "").parse_args(given, args)
-        with _listening(heard), warnings.catch_warnings():
+        with command(), _listening(heard), warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             args.status = args.command(args)
         if sys.stdout is not None:  # closed by the caller: nothing can be printed, all else is done

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fedconvex._check import bad, nearest, real, whole
+from fedconvex._check import bad, real, unknown, whole
 from fedconvex.cli.parser import Refused
 from fedconvex.registry import losses, method_names
 
@@ -64,7 +64,7 @@ def choice(name: str, names: Sequence[str]) -> Callable[[str], str]:
 
     def convert(text: str) -> str:
         if text not in names:
-            raise Refused(str(bad(name, "be one of " + ", ".join(names), repr(text), nearest(text, names))))
+            raise Refused(str(unknown(name, text, names)))
         return text
 
     return convert
@@ -79,7 +79,7 @@ def loss_name(text: str) -> str:
     """Read one of the losses, or the import path module:Class of another."""
     module, _, attribute = text.partition(":")
     if text not in losses() and not (attribute.isidentifier() and all(p.isidentifier() for p in module.split("."))):
-        raise Refused(str(bad("--loss", "be one of " + ", ".join(losses()) + ", or module:Class", repr(text))))
+        raise Refused(str(unknown("--loss", text, losses(), ", or module:Class")))
     return text
 
 

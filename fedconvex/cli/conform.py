@@ -8,7 +8,7 @@ import textwrap
 from importlib import import_module
 from typing import Any
 
-from fedconvex._check import bad
+from fedconvex._check import bad, unknown
 from fedconvex._files import check_file, write_file
 from fedconvex.cli.arguments import number
 from fedconvex.cli.output import fill, say, writing
@@ -50,7 +50,7 @@ def _conform(args: argparse.Namespace) -> int:
         _list(FAMILIES)
         return OK
     if args.family not in FAMILIES:
-        raise bad("--family", "be one of " + ", ".join(FAMILIES), "none" if args.family is None else args.family)
+        raise unknown("--family", args.family, FAMILIES)
     if args.json is not None:
         check_file("--json", args.json)
     found = conform(_imported(args.train), args.family, tol=args.tol)

@@ -59,7 +59,8 @@ def first_settings(args: argparse.Namespace, grid: dict[str, list[Any]]) -> None
     known, given = _fields(cls), {name for name, _ in args.set or ()}
     for name, values in grid.items():
         if name not in known:
-            raise bad("--grid", f"name l2 or a setting of {cls.__name__} ({', '.join(known)})", name)
+            must = f"name l2 or a setting of {cls.__name__} ({', '.join(known)})"
+            raise bad("--grid", must, name, nearest(name, [*known, "l2"]))
         if name in _OPTIONS and getattr(args, name) is None:
             setattr(args, name, values[0])
         elif name not in _OPTIONS and name not in given:

@@ -43,6 +43,17 @@ class Parser(argparse.ArgumentParser):
         for name in (None, "store"):
             self.register("action", name, _Once)
 
+    def format_help(self) -> str:
+        """Begin with the arguments that a command takes, and leave the list of its options to the sections below."""
+        positional = [a for a in self._actions if not a.option_strings and a.dest != argparse.SUPPRESS]
+        needed = [a for a in self._actions if a.option_strings and a.required]
+        if self.usage is None and not self._commands():
+            formatter = self._get_formatter()
+            words = [formatter._format_args(a, str(a.metavar or a.dest)) for a in positional]
+            words += [f"{a.option_strings[-1]} {formatter._format_args(a, a.dest.upper())}" for a in needed]
+            self.usage = " ".join(["%(prog)s", *words, "[options]"])
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints, with the name that may have been meant."""
         from fedconvex._check import nearest

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedconvex._check import bad
+from fedconvex._check import bad, unknown
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import count
@@ -53,7 +53,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         print("\n".join(lines(EXPERIMENTS)))
         return OK
     if args.name not in EXPERIMENTS:
-        raise bad("reproduce: NAME", "be one of " + ", ".join(EXPERIMENTS), repr(args.name))
+        raise unknown("reproduce: NAME", args.name, EXPERIMENTS)
     out = _folder(f"reproduce-{args.name}" if args.out is None else args.out)
     began, parts = time.perf_counter(), out / "parts"
     if number_kept(parts):

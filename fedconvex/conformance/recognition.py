@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, real, wrong_type
+from fedconvex._check import bad, real, unknown, wrong_type
 from fedconvex.conformance.answer import Conformance, Exclusion, Line
 from fedconvex.conformance.closed_forms import checks
 from fedconvex.conformance.conventions import Reading
@@ -71,7 +71,7 @@ def conform(train: Any, family: str = "fedavg", *, tol: float | None = None) -> 
     if not callable(train):
         raise wrong_type("conform: train", "be a function train(clients, hyper, rounds)", f"{train!r}")
     if not isinstance(family, str) or family not in FAMILIES:
-        raise bad("conform: family", "be one of " + ", ".join(FAMILIES), f"{family!r}")
+        raise unknown("conform: family", family, FAMILIES)
     a, f = abilities_of(train), FAMILIES[family]
     tol = (FLOAT32 if a.float32 else FLOAT64) if tol is None else real("conform: tol", tol, low=0.0, strict=True)
     asked, left = answers(f, train, a)

@@ -7,6 +7,7 @@ import sys
 from typing import Any, NamedTuple
 
 from fedconvex._check import bad, flag, real, whole, wrong_type
+from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.checkpoint import Checkpoint
 from fedconvex.driver.recording import Recorder
@@ -23,7 +24,7 @@ class _Wishes(NamedTuple):
     record_every: int
     checkpoint: Any
     checkpoint_every: int | None
-    progress: bool
+    progress: bool | None  # None: at most a line a minute
 
 
 def run(
@@ -107,7 +108,7 @@ def _wishes(rounds: Any, tol: Any, every: Any, checkpoint: Any, save_every: Any,
         whole("run: record_every", every, low=1),
         checkpoint,
         None if save_every is None else whole("run: checkpoint_every", save_every, low=1),
-        sys.stderr.isatty() if progress is None else flag("run: progress", progress),
+        (sys.stderr.isatty() or None) if progress is None else flag("run: progress", progress),
     )
 
 
@@ -118,11 +119,14 @@ def _carry_out(engine: Engine, start: Any, wishes: _Wishes) -> Result:
     file = None if wishes.checkpoint is None else Checkpoint(wishes.checkpoint, engine, wishes.record_every, start)
     t, state = (0, state) if file is None else _resumed(file, state, recorder, limit)
     status, unbroken, bar = recorder.status() if t else None, False, _progress(limit, t, wishes.progress)
+    tell = progress_line() if wishes.progress is None else None
     try:
         for now, current in engine.loop(state, t, limit) if status is None else ():
             if bar is not None:
                 bar.set_postfix(gap=f"{recorder.gap:.2e}", refresh=False)
                 bar.update(now - t)
+            elif tell is not None:
+                tell(now / limit, f"round {now:,}, gap {recorder.gap:.2g}")
             t, state, engine.done = now, current, (engine.floats_down, engine.floats_up)
             recorder.returns.see(t, state)
             if recorder.due(t, last=t == limit):
@@ -153,7 +157,7 @@ def _resumed(file: Checkpoint, state: Any, recorder: Recorder, limit: int) -> tu
     return t, state
 
 
-def _progress(limit: int, done: int, wanted: bool) -> Any:
+def _progress(limit: int, done: int, wanted: bool | None) -> Any:
     """Return tqdm's line on stderr, or None."""
     if not wanted:
         return None

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fedconvex import methods
-from fedconvex._check import bad, flag, real, whole, wrong_type
+from fedconvex._check import bad, flag, real, unknown, whole, wrong_type
 from fedconvex.driver import Status, Trace, run
 from fedconvex.methods.parts.automatic_steps import usual_step
 
@@ -131,8 +131,7 @@ def method_of(who: str, given: Any, step_size: Any, problem: Any) -> tuple[Any, 
         return given, None
     cls = _classes().get(given.lower().replace("_", "").replace("-", ""))
     if cls is None:
-        names = ", ".join(["solve", *sorted(_classes())])
-        raise bad(f"{who}.method", f"be one of {names}, or an instance of a method", given)
+        raise unknown(f"{who}.method", given, ["solve", *sorted(_classes())], ", or an instance of a method")
     fields = dataclasses.fields(cls)
     steps = [f.name for f in fields if f.name.endswith("step_size")]
     empty = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING and f.name not in steps]

@@ -38,6 +38,8 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
+from fedconvex._progress import compiling_line
+
 try:
     import fcntl
 except ImportError:  # not on Windows
@@ -251,6 +253,21 @@ class _Hearing(event.Listener):
 
 
 event.register("numba:compiler_lock", _Hearing())
+
+
+class _Telling(event.Listener):
+    """Says once on a command's terminal why nothing seems to happen: kernels are compiled, not read."""
+
+    said = False
+
+    def on_start(self, _: Any) -> None:
+        self.said = self.said or compiling_line()
+
+    def on_end(self, _: Any) -> None:
+        """Nothing is said at the end."""
+
+
+event.register("numba:compile", _Telling())
 
 
 def compile_seconds() -> float:

@@ -22,7 +22,7 @@ def above(value: float, lower: float, rounding: float) -> float:
     return math.inf if math.isnan(gap) else gap
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution(Fitted):
     """A minimiser with its certificate: F* lies in [lower, value].
 
@@ -86,6 +86,11 @@ class Solution(Fitted):
         self.w.flags.writeable = False  # solutions are kept and shared
         if self.alpha is not None:
             self.alpha.flags.writeable = False
+
+    def __repr__(self) -> str:
+        kind = "" if self.attained else ", no minimiser is attained"
+        shape = f"w of shape {np.shape(self.w)}"
+        return f"Solution(value={self.value:.10g}, gap={self.gap:.2g}, certificate={self.certificate!r}, {shape}{kind})"
 
     @property
     def gap(self) -> float:

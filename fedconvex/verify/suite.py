@@ -11,8 +11,8 @@ from inspect import cleandoc
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fedconvex._check import bad, items, text
 from fedconvex._check import instance as kind
+from fedconvex._check import items, text, unknown
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.verify.check_records import Finding, Note, Tightness, VerificationReport
@@ -57,7 +57,7 @@ def checks(
         kind(f"checks: known[{name!r}]", theorem, Theorem)
     for name in theorems:
         if not isinstance(name, str) or name not in known:
-            raise bad("theorem", "be one of " + ", ".join(known), repr(name))
+            raise unknown("theorem", name, known)
     out = []
     for name in (name for name in known if not theorems or name in theorems):
         every = known[name].checks if instance is None else (instance,)

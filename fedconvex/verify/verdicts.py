@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex import _html
-from fedconvex._check import bad, finite, maybe_flag, numeric, real, whole, wrong_type
+from fedconvex._check import bad, finite, maybe_flag, numeric, real, unknown, whole, wrong_type
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.solvers.certificates.gaps import UncertifiableError
@@ -224,7 +224,7 @@ def find_theorem(theorem: Theorem | str) -> Theorem:
     if not isinstance(theorem, str):
         raise wrong_type("verify: theorem", "be a Theorem or its name", type(theorem).__name__)
     if theorem not in THEOREMS:
-        raise bad("verify: theorem", "be one of " + ", ".join(THEOREMS), repr(theorem))
+        raise unknown("verify: theorem", theorem, THEOREMS)
     return THEOREMS[theorem]
 
 
