@@ -17,8 +17,10 @@ from fedconvex.analysis import covariances
 from fedconvex.analysis.answer import Analysis
 from fedconvex.analysis.fitting import Fit, fitted
 from fedconvex.analysis.model_rows import ModelRows, model_rows
+from fedconvex.analysis.profile_intervals import profile_intervals
 from fedconvex.analysis.response_families import Family
 
+INTERVALS = ("wald", "profile")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
 
 
@@ -31,6 +33,7 @@ def analyse(
     site_intercepts: bool = False,
     robust: str | None = None,
     level: float = 0.95,
+    intervals: str = "wald",
     offset: str | None = None,
     exposure: str | None = None,
     weight: str | None = None,
@@ -50,15 +53,16 @@ def analyse(
         Give every client an intercept of its own, which stays there.
     robust : {"HC0", "HC1", "HC2", "HC3", "client"}, optional
         A robust covariance; "client" is clustered by client (CR1).
-    level : float
-        Of intervals.
+    level, intervals : float, {"wald", "profile"}
+        Of intervals; "profile" are those of the likelihood, which separated responses leave at one end.
     offset, exposure, weight, reference
         Columns added to the score, as they are or by their logarithm; that count equal rows; levels to compare with.
 
     Raises
     ------
     ColumnProblems, ValueError, TypeError
-        As `read_table`; if the response is none of the family, columns are collinear, or responses are separated.
+        As `read_table`; if the response is none of the family, columns are collinear, or responses are separated
+        (which profile intervals allow).
 
     Examples
     --------
@@ -70,18 +74,28 @@ def analyse(
     >>> found.names, np.round(found.estimates, 3).tolist(), np.round(found.standard_errors, 3).tolist()
     (('Intercept', 'age'), [-1.313, 0.044], [0.258, 0.007])
     """
-    if robust is not None:
-        among("analyse: robust", robust, ROBUST)
-    if (level := real("analyse: level", level, low=0.0, high=1.0, strict=True)) == 1.0:
-        raise bad("analyse: level", "be below 1: such an interval is the whole line", level)
+    level = _checked(robust, intervals, level)
     own = flag("analyse: site_intercepts", site_intercepts)
     rows = model_rows(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
         reference=reference, reading=reading,
     )  # fmt: skip
-    fit = fitted(rows, own)
+    fit = fitted(rows, own, separated=intervals == "profile")
     V = _covariance(rows, fit, own, robust)
-    return Analysis(rows, fit, V, robust, level, own)
+    profile = profile_intervals(fit, level) if intervals == "profile" else None
+    return Analysis(rows, fit, V, robust, level, own, profile)
+
+
+def _checked(robust: str | None, intervals: str, level: float) -> float:
+    if robust is not None:
+        among("analyse: robust", robust, ROBUST)
+    among("analyse: intervals", intervals, INTERVALS)
+    if intervals == "profile" and robust is not None:
+        cure = "the likelihood knows no robust variances: intervals='wald'"
+        raise bad("analyse: intervals", "be 'wald' with a robust covariance", "'profile'", cure)
+    if (level := real("analyse: level", level, low=0.0, high=1.0, strict=True)) == 1.0:
+        raise bad("analyse: level", "be below 1: such an interval is the whole line", level)
+    return level
 
 
 def _covariance(rows: ModelRows, fit: Fit, own: bool, robust: str | None) -> np.ndarray:

@@ -16,6 +16,7 @@ from fedconvex.analysis.fitting import Fit, certified_minimum, restricted
 from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import LikelihoodProblem
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
+from fedconvex.analysis.profile_intervals import ProfileIntervals
 from fedconvex.analysis.response_families import pearson_sum
 
 
@@ -57,6 +58,8 @@ class Analysis:
     robust : str or None
     level : float
     site_intercepts : bool
+    profile : ProfileIntervals or None
+        Enclosures of the ends of profile-likelihood intervals, if they were asked for.
     """
 
     rows: ModelRows
@@ -65,6 +68,7 @@ class Analysis:
     robust: str | None
     level: float
     site_intercepts: bool
+    profile: ProfileIntervals | None = None
 
     # ------------------------------------------------------------------ estimates
     @property
@@ -74,8 +78,8 @@ class Analysis:
 
     @property
     def estimates(self) -> np.ndarray:
-        """Coefficients (p,), in the units of the columns."""
-        return self.fit.T @ self.fit.found.b[0]
+        """Coefficients (p,), in the units of the columns; where responses are separated their limits, inf or nan."""
+        return self.fit.T @ self.fit.found.b[0] if self.fit.limit is None else self.fit.limit
 
     @property
     def standard_errors(self) -> np.ndarray:
@@ -90,16 +94,16 @@ class Analysis:
         return self.fit.n - self.fit.parameters if self.rows.family.reference == "t" else None
 
     def table(self) -> list[Coefficient]:
-        """Return a row for each coefficient: estimate, standard error, z or t, p, and Wald interval."""
+        """Return a row for each coefficient: estimate, standard error, z or t, p, and interval."""
         df = self.residual_df
         law = stats.norm if df is None else stats.t(df)
-        reach = float(law.isf(0.5 * (1.0 - self.level)))
-        rows = []
-        for name, b, se in zip(self.names, self.estimates.tolist(), self.standard_errors.tolist(), strict=True):
-            ratio = b / se if se > 0.0 else math.nan
-            p = float(2.0 * law.sf(abs(ratio)))
-            rows.append(Coefficient(name, b, se, ratio, p, b - reach * se, b + reach * se))
-        return rows
+        estimates, errors = self.estimates, self.standard_errors
+        reach = float(law.isf(0.5 * (1.0 - self.level))) * errors
+        low, high = (estimates - reach, estimates + reach) if self.profile is None else self.profile.center
+        with np.errstate(invalid="ignore"):
+            ratios = np.where(errors > 0.0, estimates / np.where(errors > 0.0, errors, 1.0), np.nan)
+        columns = (estimates, errors, ratios, 2.0 * law.sf(np.abs(ratios)), low, high)
+        return [Coefficient(n, *map(float, row)) for n, *row in zip(self.names, *columns, strict=True)]
 
     def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame, with exp(estimate) where it has a name."""
@@ -251,7 +255,12 @@ class Analysis:
         p = fit.problem.size
         sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
         said = "Certified" if self.certificate < 1e-3 else "Beware"  # as where the fit is perfect up to rounding
-        head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
+        if fit.recession is None:
+            head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
+        else:
+            head.append(("Separated", self._separation()))
+        if self.profile is not None:
+            head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds)"))
         titles = [
             "",
             "estimate",
@@ -276,6 +285,15 @@ class Analysis:
                 )
             )
         return "\n".join(text)
+
+    def _separation(self) -> str:
+        assert self.fit.recession is not None
+        fed, moved = self.rows.federation, self.fit.recession.moved
+        clients = fed.labels[np.unique(np.searchsorted(fed.ptr, moved, side="right") - 1)]
+        return (
+            f"the likelihood rises for ever, in {moved.size} rows of {', '.join(map(str, clients))}: estimates are"
+            " limits, and have no standard errors"
+        )
 
     def _left_out(self) -> str:
         gone = self.rows.rows_read - self.rows.federation.n
@@ -305,6 +323,8 @@ class Analysis:
             "dispersion": self.fit.phi,
             "log_likelihood": self.log_likelihood,
             "aic": self.aic,
+            "intervals": "wald" if self.profile is None else "profile",
+            "enclosures": None if self.profile is None else [self.profile.low.tolist(), self.profile.high.tolist()],
             "rounds": self.fit.found.rounds,
             "off_by_standard_errors": self.certificate,
         }

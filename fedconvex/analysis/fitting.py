@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.analysis.likelihood import LikelihoodProblem
+from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
-from fedconvex.analysis.newton_search import Minima, certified_gap, inverse_of, minimise
-from fedconvex.analysis.response_families import pearson_sum
+from fedconvex.analysis.newton_search import Minima, inverse_of
+from fedconvex.analysis.separation import Infimum, Recession, infimum
 
 DEPENDENT = 1e-10  # of a column's variance, what others leave of it
 
@@ -29,10 +29,13 @@ class Fit(NamedTuple):
     constants: float  # sum of c(y, .) of the log-likelihood
     expected_inverse: np.ndarray  # (p, p)
     null: float  # least N with intercepts and offsets only
+    rounding: float  # of N
+    recession: Recession | None = None  # where the responses are separated
+    limit: np.ndarray | None = None  # (p,) then: limits of the coefficients, in the units of the columns
 
 
-def fitted(rows: ModelRows, own: bool) -> Fit:
-    """Fit the model.
+def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
+    """Fit the model; ``separated`` asks for the limit where the likelihood rises for ever.
 
     Raises
     ------
@@ -47,22 +50,35 @@ def fitted(rows: ModelRows, own: bool) -> Fit:
     if np.ptp(rows.federation.y) == 0.0:
         raise bad(f"analyse: {rows.event}", "vary", f"{rows.federation.y[0]:g} in every row")
     need_independent(problem, rows.names, own)
-    found = _minimum(problem, rows, every)
-    if not found.attained[0]:
-        raise _separated(rows, T @ np.linalg.eigh(found.J[0])[1][:, 0])  # where J is flat, N falls for ever
-    b, K = found.b[0], problem.federation.K
-    told = [(problem.at(k, b), problem.own_rows(k)[1]) for k in range(K)]
-    heard = [(a, y) for (a, y), silent in zip(told, problem.silent, strict=True) if not silent]
-    pearson = sum(pearson_sum(rows.family, a.z, y, a.s) for a, y in heard)
-    constant = rows.family.row_constant
-    constants = 0.0 if constant is None else sum(float(a.s @ constant(y)) for a, y in told)
+    found, K, family = _minimum(problem, rows, every), problem.federation.K, rows.family
     n, p = problem.n, problem.size + (K if own else 0)
-    if rows.family.dispersion != "1" and n <= p:
+    if family.dispersion != "1" and n <= p:
         raise bad("analyse: rows", f"be more than the {p} coefficients", f"{n:g}", "leave columns out")
-    phi = rows.family.phi(float(found.value[0]), pearson, n, p)
-    expected = np.sum([problem.client_information(k, b) for k in range(K)], axis=0)
+    constants = 0.0
+    if family.row_constant is not None:
+        told = [problem.own_rows(k) for k in range(K)]
+        constants = sum(float(s @ family.row_constant(y)) for _, y, s, _ in told)
     null = restricted(rows, [j for j in every if rows.names[j] == INTERCEPT], own)[1]
-    return Fit(problem, found, T, p, n, phi, pearson, constants, inverse_of(expected)[0], null)
+    if found.attained[0]:
+        b = found.b[0]
+        pearson, off = problem.pearson(b), problem.value_rounding(b)
+        expected = inverse_of(np.sum([problem.client_information(k, b) for k in range(K)], axis=0))[0]
+        phi = family.phi(float(found.value[0]), pearson, n, p)
+        return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off)
+    recession = Recession(problem)
+    if not separated or recession.moved.size == 0:
+        raise _separated(rows, recession, T, found)
+    least = infimum(recession)
+    found, none = found._replace(value=np.array([least.N]), gap=np.array([least.gap])), np.full_like(T, np.nan)
+    phi, limit = family.phi(least.N, least.pearson, n, p), _limits(recession, least, T)
+    return Fit(problem, found, T, p, n, phi, least.pearson, constants, none, null, least.rounding, recession, limit)
+
+
+def _limits(recession: Recession, least: Infimum, T: np.ndarray) -> np.ndarray:
+    """Return where the coefficients tend to, (p,): infinite along directions of recession, nan if both ways."""
+    ways = [(recession.rises(a), recession.rises(-a)) for a in T]
+    ends = {(False, False): 0.0, (True, False): np.inf, (False, True): -np.inf, (True, True): np.nan}
+    return np.asarray(T @ least.b + [ends[way] for way in ways])
 
 
 def restricted(rows: ModelRows, kept: list[int], own: bool) -> tuple[np.ndarray, float, float]:
@@ -73,6 +89,9 @@ def restricted(rows: ModelRows, kept: list[int], own: bool) -> tuple[np.ndarray,
         return b, float(problem.sums(b[None]).values[0]), 0.0
     found = _minimum(problem, rows, kept)
     b[kept] = T @ found.b[0]
+    if not found.attained[0] and (recession := Recession(problem)).moved.size:
+        least = infimum(recession)
+        return b, least.N, least.gap
     return b, float(found.value[0]), float(found.gap[0])
 
 
@@ -106,19 +125,6 @@ def _minimum(problem: LikelihoodProblem, rows: ModelRows, kept: list[int]) -> Mi
     return certified_minimum(problem, start)
 
 
-def certified_minimum(problem: LikelihoodProblem, start: np.ndarray) -> Minima:
-    """Minimise N from a start (1, p), with a gap that allows for the rounding of the gradient.
-
-    A gradient that is off is that of N plus a linear function, whose decrement adds to lambda. Far out along a
-    direction in which N falls for ever lambda is rounding, and without this a minimum would seem to be attained.
-    """
-    found = minimise(problem.sums, start, problem.self_concordance, problem.spread)
-    off = problem.gradient_rounding(found.b[0])
-    size = np.sqrt(found.decrement) + np.sqrt(off @ np.abs(found.inverse[0]) @ off)
-    gap = np.where(found.attained, certified_gap(size**2, found.kappa), np.inf)
-    return found._replace(gap=gap)
-
-
 def need_independent(problem: LikelihoodProblem, names: tuple[str, ...], own: bool) -> None:
     """Raise ValueError, naming a column that the others determine, unless the columns are independent.
 
@@ -150,10 +156,15 @@ def need_independent(problem: LikelihoodProblem, names: tuple[str, ...], own: bo
             )  # fmt: skip
 
 
-def _separated(rows: ModelRows, direction: np.ndarray) -> ValueError:
-    """Return the error that says that no finite estimate exists, with the columns along which N falls for ever."""
-    size = np.abs(direction) * np.maximum(rows.federation.X.std(axis=0), 1e-300)
+def _separated(rows: ModelRows, recession: Recession, T: np.ndarray, found: Minima) -> ValueError:
+    """Return the error that says that no finite estimate exists: columns along which N falls for ever, and clients."""
+    moved, fed = recession.moved, rows.federation
+    # without a direction of recession: where J is flat
+    v = T @ (recession.direction if moved.size else np.linalg.eigh(found.J[0])[1][:, 0])
+    size = np.abs(v) * np.maximum(fed.X.std(axis=0), 1e-300)
     moving = [rows.names[j] for j in np.argsort(-size) if size[j] > 0.05 * size.max() and rows.names[j] != INTERCEPT]
-    cure = "leave out what separates the responses, or merge levels with few rows"
-    what = f"the likelihood rises for ever along {', '.join(moving[:6]) or INTERCEPT}"
+    where = fed.labels[np.unique(np.searchsorted(fed.ptr, moved, side="right") - 1)]
+    at = f", in {moved.size} rows of {', '.join(map(str, where[:6]))}" if moved.size else ""
+    cure = "leave out what separates the responses, merge levels with few rows, or intervals='profile'"
+    what = f"the likelihood rises for ever along {', '.join(moving[:6]) or INTERCEPT}{at}"
     return bad("analyse: the estimate", "be finite (the responses are separated)", what, cure)

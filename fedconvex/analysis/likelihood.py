@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, instance, numeric
-from fedconvex.analysis.newton_search import certified_gap, inverse_of
-from fedconvex.analysis.response_families import Family
+from fedconvex.analysis.newton_search import Minima, certified_gap, inverse_of, minimise
+from fedconvex.analysis.response_families import Family, pearson_sum, value_rounding
 from fedconvex.federation import Federation
 from fedconvex.problems import Measure
 from fedconvex.problems.protocol import COEFFICIENTS, ClientWeights, Derivatives, client_weights
@@ -109,9 +109,11 @@ class LikelihoodProblem(ClientWeights):
         if self.silent[k]:
             return 0.0, np.zeros(self.size), np.zeros((self.size, self.size))
         at = self.at(k, b)
-        N = float(at.s @ self.family.value(at.z, self.own_rows(k)[1]))
-        g, h = at.X.T @ (at.s * at.slopes), at.s * at.curvatures
-        if not (np.isfinite(N) and np.isfinite(h).all()):
+        h = at.s * at.curvatures
+        with np.errstate(over="ignore", invalid="ignore"):
+            N = float(at.s @ self.family.value(at.z, self.own_rows(k)[1]))
+            g, finite = at.X.T @ (at.s * at.slopes), bool(np.isfinite(h.sum()))
+        if not (np.isfinite(N) and finite and np.isfinite(g).all()):
             return np.inf, np.full(self.size, np.inf), np.full((self.size, self.size), np.inf)
         H = weighted_gram(at.X, h)
         if self.site_intercepts:
@@ -161,10 +163,33 @@ class LikelihoodProblem(ClientWeights):
         return np.array([max(self.client_reach(k, A) for k in K) for A in inverses])
 
     def gradient_rounding(self, b: np.ndarray) -> np.ndarray:
-        """Return how far entries of the computed grad N may be off, (p,): (8 + n^(1/2)) eps of the sums of sizes."""
-        told = [self.at(int(k), b) for k in np.flatnonzero(~self.silent)]
-        sizes = sum((np.abs(a.X).T @ (a.s * np.abs(a.slopes)) for a in told), np.zeros(self.size))
-        return np.asarray(np.finfo(float).eps * (8.0 + np.sqrt(self.n)) * sizes)
+        """Return how far entries of the computed grad N may be off, (p,).
+
+        (8 + n^(1/2)) eps of the sums of sizes, and what the rounding of scores moves.
+        """
+        told, sizes = [self.at(int(k), b) for k in np.flatnonzero(~self.silent)], np.zeros(self.size)
+        eps = np.finfo(float).eps
+        for a in told:
+            rows = np.abs(a.X)
+            moved = (self.size + 1.0) * (rows @ np.abs(b) + np.abs(a.z)) * a.curvatures
+            sizes += rows.T @ (a.s * ((8.0 + np.sqrt(self.n)) * np.abs(a.slopes) + moved))
+        return np.asarray(eps * sizes)
+
+    def pearson(self, b: np.ndarray) -> float:
+        """Return sum s (y - mu)^2/V(mu) over the rows of clients that are not silent."""
+        told = [(self.at(int(k), b), self.own_rows(int(k))[1]) for k in np.flatnonzero(~self.silent)]
+        return sum(pearson_sum(self.family, a.z, y, a.s) for a, y in told)
+
+    def value_rounding(self, b: np.ndarray) -> float:
+        """Return how far the computed N may be off: of the rows' values, and of the site intercepts."""
+        total = 0.0
+        for k in np.flatnonzero(~self.silent):
+            X, y, s, o = self.own_rows(int(k))
+            at = self.at(int(k), b)
+            total += value_rounding(self.family, X, b, o + at.intercept, y, s)
+            if self.site_intercepts:  # N_k at an intercept that is not quite the best
+                total += float(at.s @ at.slopes) ** 2 / float(at.s @ at.curvatures)
+        return total
 
     @property
     def n(self) -> float:
@@ -221,6 +246,19 @@ class LikelihoodProblem(ClientWeights):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.federation!r}, {self.loss!r})"
+
+
+def certified_minimum(problem: LikelihoodProblem, start: np.ndarray) -> Minima:
+    """Minimise N from a start (1, p), with a gap that allows for the rounding of the gradient.
+
+    A gradient that is off is that of N plus a linear function, whose decrement adds to lambda. Far out along a
+    direction in which N falls for ever lambda is rounding, and without this a minimum would seem to be attained.
+    """
+    found = minimise(problem.sums, start, problem.self_concordance, problem.spread)
+    off = problem.gradient_rounding(found.b[0])
+    size = np.sqrt(found.decrement) + np.sqrt(off @ np.abs(found.inverse[0]) @ off)
+    gap = np.where(found.attained, certified_gap(size**2, found.kappa), np.inf)
+    return found._replace(gap=gap)
 
 
 def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) -> float:

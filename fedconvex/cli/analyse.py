@@ -13,6 +13,7 @@ from fedconvex.cli.output import say
 from fedconvex.cli.parser import OK
 
 FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma")
+INTERVALS = ("wald", "profile")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
 
 
@@ -50,6 +51,8 @@ def add_parser(commands: Any) -> None:
     add("--family", choices=FAMILIES, help="default: logistic for two classes, gaussian for measurements")
     add("--site-intercepts", action="store_true", help="an intercept of its own for every client, which stays there")
     add("--robust", choices=ROBUST, help="robust standard errors; client: clustered by client")
+    add("--intervals", choices=INTERVALS, default="wald",
+        help="of the likelihood, which separated responses leave at one end, or Wald's (default)")  # fmt: skip
     add("--level", type=float, default=0.95, metavar="L", help="of intervals (default %(default)s)")
     add = analyse.add_argument_group("output").add_argument
     add("--test", metavar="TERM", nargs="+", action="extend", default=[],
@@ -62,6 +65,7 @@ def add_parser(commands: Any) -> None:
 def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
     from fedconvex.cli.input_data import reading
+    from fedconvex.cli.summary import plain
     from fedconvex.report.tables import format_table
 
     pairs = [entry.rpartition("=") for entry in args.reference]
@@ -69,9 +73,9 @@ def _analyse(args: argparse.Namespace) -> int:
         raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
     found = analyse(
         args.table, args.target, args.client, family=args.family, site_intercepts=args.site_intercepts,
-        robust=args.robust, level=args.level, offset=args.offset, exposure=args.exposure, weight=args.weight,
-        reference={name: level for name, _, level in pairs}, features=args.features, drop=args.drop, keep=args.keep,
-        as_category=args.as_category, **reading(args),
+        robust=args.robust, level=args.level, intervals=args.intervals, offset=args.offset, exposure=args.exposure,
+        weight=args.weight, reference={name: level for name, _, level in pairs}, features=args.features,
+        drop=args.drop, keep=args.keep, as_category=args.as_category, **reading(args),
     )  # fmt: skip
     how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}
@@ -85,7 +89,7 @@ def _analyse(args: argparse.Namespace) -> int:
                 "Q": apart.Q._asdict(),
                 "equal_slopes": None if apart.equal_slopes is None else apart.equal_slopes._asdict(),
             }  # fmt: skip
-        print(json.dumps(found.to_dict() | more))
+        print(json.dumps(plain(found.to_dict() | more), allow_nan=False))
         return OK
     say(found.summary())
     for term, one in tests.items():

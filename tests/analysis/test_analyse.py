@@ -152,7 +152,7 @@ def test_a_level_that_separates_is_named(family, rng):
     flag = np.where(np.arange(200) % 4 == 0, 1.0, 0.0)
     y = (rng.random(200) < 0.5).astype(int) if family == "logistic" else rng.poisson(1.0, 200)
     y = np.where(flag > 0.0, int(family == "logistic"), y)
-    with pytest.raises(ValueError, match=r"separated.*rises for ever along flag:"):
+    with pytest.raises(ValueError, match=r"separated.*rises for ever along flag, in 50 rows of 0, 1, 2:"):
         analyse({"flag": flag, "u": u, "y": y, "site": who}, "y", "site", family=family, guard=False)
 
 
