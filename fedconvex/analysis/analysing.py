@@ -8,6 +8,7 @@ are used: N_k, its gradient and Hessian at each of 5 to 10 models, and sums for 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ import numpy as np
 from fedconvex._check import among, bad, flag, real
 from fedconvex.analysis import covariances
 from fedconvex.analysis.answer import Analysis
+from fedconvex.analysis.cox_answer import CoxAnalysis
 from fedconvex.analysis.fitting import Fit, fitted
-from fedconvex.analysis.model_rows import ModelRows, model_rows
+from fedconvex.analysis.likelihood import LikelihoodProblem
+from fedconvex.analysis.model_rows import ModelRows, Survival, model_rows
 from fedconvex.analysis.profile_intervals import profile_intervals
 from fedconvex.analysis.response_families import Family
 
@@ -25,21 +28,11 @@ ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
 
 
 def analyse(
-    data: Any,
-    target: str,
-    client: str,
-    *,
-    family: str | Family | None = None,
-    site_intercepts: bool = False,
-    robust: str | None = None,
-    level: float = 0.95,
-    intervals: str = "wald",
-    offset: str | None = None,
-    exposure: str | None = None,
-    weight: str | None = None,
-    reference: Mapping[str, Any] | None = None,
-    **reading: Any,
-) -> Analysis:
+    data: Any, target: str, client: str, *, family: str | Family | None = None, site_intercepts: bool = False,
+    robust: str | None = None, level: float = 0.95, intervals: str = "wald", offset: str | None = None,
+    exposure: str | None = None, weight: str | None = None, reference: Mapping[str, Any] | None = None,
+    event: str | None = None, entry: str | None = None, strata: str | None = None, ties: str = "efron", **reading: Any,
+) -> Analysis:  # fmt: skip
     """Fit a generalised linear model to the rows of all clients by maximum likelihood, with standard errors.
 
     Parameters
@@ -47,8 +40,8 @@ def analyse(
     data, target, client
         As `fedconvex.tables.read_table`; rows with a missing cell in a column that is used are left out and counted.
     family : str or Family, optional
-        "gaussian", "logistic", "poisson", "quasipoisson", "gamma" or such as ``negative_binomial(theta)``; default
-        logistic for two classes, gaussian for measurements.
+        "gaussian", "logistic", "poisson", "quasipoisson", "gamma", "cox" or such as ``negative_binomial(theta)``;
+        default logistic for two classes, gaussian for measurements, cox where ``event`` is given.
     site_intercepts : bool
         Give every client an intercept of its own, which stays there.
     robust : {"HC0", "HC1", "HC2", "HC3", "client"}, optional
@@ -57,6 +50,9 @@ def analyse(
         Of intervals; "profile" are those of the likelihood, which separated responses leave at one end.
     offset, exposure, weight, reference
         Columns added to the score, as they are or by their logarithm; that count equal rows; levels to compare with.
+    event, entry, strata, ties
+        Of Cox's model, where the target is a time: whether the event was seen (0 and 1, or "column=level"), columns of
+        entry times and of strata beside clients, "efron" or "breslow".
 
     Raises
     ------
@@ -78,12 +74,15 @@ def analyse(
     own = flag("analyse: site_intercepts", site_intercepts)
     rows = model_rows(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
-        reference=reference, reading=reading,
+        reference=reference, survival=Survival(event, entry, strata, ties), reading=reading,
     )  # fmt: skip
     fit = fitted(rows, own, separated=intervals == "profile")
     V = _covariance(rows, fit, own, robust)
-    profile = profile_intervals(fit, level) if intervals == "profile" else None
-    return Analysis(rows, fit, V, robust, level, own, profile)
+    kind = Analysis if isinstance(fit.problem, LikelihoodProblem) else CoxAnalysis
+    found = kind(rows, fit, V, robust, level, own)
+    if found.exact:
+        return replace(found, covariance=np.full_like(V, np.nan))
+    return replace(found, profile=profile_intervals(fit, level)) if intervals == "profile" else found
 
 
 def _checked(robust: str | None, intervals: str, level: float) -> float:
@@ -102,6 +101,8 @@ def _covariance(rows: ModelRows, fit: Fit, own: bool, robust: str | None) -> np.
     """Return the covariance of the coefficients, in the units of their columns."""
     if robust is None:
         V = covariances.model(fit.expected_inverse, fit.phi)
+    elif not isinstance(fit.problem, LikelihoodProblem):
+        V = fit.problem.covariance(fit.found.b[0], fit.expected_inverse, robust)
     else:
         problem, inverse = fit.problem, fit.found.inverse[0]
         meats = []

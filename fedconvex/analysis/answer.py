@@ -12,12 +12,12 @@ from scipy import stats
 
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
-from fedconvex.analysis.fitting import Fit, certified_minimum, restricted
+from fedconvex.analysis.fitting import Fit, Likelihood, certified_minimum, likelihood_of, restricted
 from fedconvex.analysis.hypothesis_tests import Significance
-from fedconvex.analysis.likelihood import LikelihoodProblem
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
 from fedconvex.analysis.profile_intervals import ProfileIntervals
-from fedconvex.analysis.response_families import pearson_sum
+
+EXACT = "the response is an exact linear function of the columns: there are no standard errors"
 
 
 class Coefficient(NamedTuple):
@@ -128,13 +128,26 @@ class Analysis:
 
     @property
     def log_likelihood(self) -> float | None:
-        """As R's logLik; None for quasi-likelihoods."""
+        """As R's logLik; None for quasi-likelihoods, and where the fit is exact."""
+        if self.exact:
+            return None
         return self.rows.family.log_likelihood(float(self.fit.found.value[0]), self.fit.n, self.fit.constants)
 
     @property
     def aic(self) -> float | None:
         """As R's AIC, which counts an estimated dispersion of gaussian and gamma."""
         return self.rows.family.aic(self.log_likelihood, self.fit.parameters)
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether the residuals of a gaussian response are rounding: then there are no standard errors."""
+        if self.rows.family.name != "gaussian":
+            return False
+        fed, problem = self.rows.federation, self.fit.problem
+        s = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
+        reach = float(np.abs(problem.federation.X).sum(axis=1).max()) + 1.0
+        size = float(np.abs(fed.y).max()) + float(np.abs(self.fit.found.b).max()) * reach
+        return bool(self.deviance <= float(s.sum()) * (64.0 * np.finfo(float).eps * size) ** 2)
 
     @property
     def certificate(self) -> float:
@@ -170,6 +183,8 @@ class Analysis:
         """
         among("Analysis.test: how", how, ("likelihood ratio", "wald", "score"))
         where = self._columns(terms)
+        if self.exact:
+            raise bad("Analysis.test: residuals", "be above zero", EXACT)
         fit, df = self.fit, self.residual_df
         if how == "wald":
             clients = self.rows.federation.K if self.robust == "client" else None
@@ -207,10 +222,11 @@ class Analysis:
         Clients without a finite estimate (separated, or with no more rows than coefficients) are left out and named.
         """
         fed, family = self.rows.federation, self.rows.family
+        if self.exact:
+            raise bad("Analysis.differences: residuals", "be above zero", EXACT)
         slopes = [j for j, name in enumerate(self.names) if name != INTERCEPT]
-        whole = LikelihoodProblem(self.fit.problem.federation, family, site_intercepts=self.site_intercepts)
-        X = np.ascontiguousarray(whole.federation.X[:, slopes])
-        own = LikelihoodProblem(replace(whole.federation, X=X), family, site_intercepts=True)
+        whole = self.fit.problem.federation
+        own = likelihood_of(replace(whole, X=np.ascontiguousarray(whole.X[:, slopes])), family, own=True)
         T = self.fit.T[np.ix_(slopes, slopes)]
         alone = [(k, one) for k in range(fed.K) if (one := _alone(own, k)) is not None]
         good = [k for k, _ in alone]
@@ -238,29 +254,9 @@ class Analysis:
     # ------------------------------------------------------------------ text
     def summary(self) -> str:
         """Return the analysis as text."""
-        fed, family, fit = self.rows.federation, self.rows.family, self.fit
         letter = "z" if self.residual_df is None else "t"
-        ratio = family.exponentiated
-        head = [
-            ("Response", self.rows.event),
-            ("Family", f"{family.name}, link {family.link}" + (", an intercept of each client" * self.site_intercepts)),
-            ("Clients", f"{fed.K} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
-            ("Rows", f"{fed.n} of {self.rows.rows_read}" + self._left_out()),
-            ("Deviance", f"{self.deviance:.6g} (null {self.null_deviance:.6g}), dispersion {fit.phi:.6g}"),
-        ]
-        if self.log_likelihood is not None:
-            head.append(("Likelihood", f"log-likelihood {self.log_likelihood:.6g}, AIC {self.aic:.6g}"))
-        kind = "of the model" if self.robust is None else f"robust ({self.robust})"
-        head.append(("Errors", kind + ("" if self.residual_df is None else f", t with {self.residual_df:g} degrees")))
-        p = fit.problem.size
-        sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
-        said = "Certified" if self.certificate < 1e-3 else "Beware"  # as where the fit is perfect up to rounding
-        if fit.recession is None:
-            head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
-        else:
-            head.append(("Separated", self._separation()))
-        if self.profile is not None:
-            head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds)"))
+        ratio = self.rows.family.exponentiated
+        head = self._head()
         titles = [
             "",
             "estimate",
@@ -275,7 +271,7 @@ class Analysis:
         for c in self.table():
             cells = [c.name, *(f"{v:.5g}" for v in (c.estimate, c.standard_error)), f"{c.statistic:.3f}", f"{c.p:.3g}"]
             cells += [f"{c.low:.5g}", f"{c.high:.5g}", *([f"{np.exp(c.estimate):.4g}"] if ratio else [])]
-            lines.append(cells)
+            lines.append(["–" if cell == "nan" else cell for cell in cells])
         widths = [max(len(line[j]) for line in lines) for j in range(len(titles))]
         text = [f"{name:<11}{said}" for name, said in head] + [""]
         for line in lines:
@@ -285,6 +281,38 @@ class Analysis:
                 )
             )
         return "\n".join(text)
+
+    def _head(self) -> list[tuple[str, str]]:
+        """Return what is said of the fit as a whole."""
+        fed, family, fit = self.rows.federation, self.rows.family, self.fit
+        head = [
+            ("Response", self.rows.event),
+            ("Family", f"{family.name}, link {family.link}" + (", an intercept of each client" * self.site_intercepts)),
+            ("Clients", f"{fed.K} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
+            ("Rows", f"{fed.n} of {self.rows.rows_read}" + self._left_out()),
+            *self._likelihoods(),
+        ]
+        kind = "of the model" if self.robust is None else f"robust ({self.robust})"
+        head.append(("Errors", kind + ("" if self.residual_df is None else f", t with {self.residual_df:g} degrees")))
+        p = fit.problem.size
+        sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
+        said = "Certified" if self.certificate < 1e-3 else "Beware"
+        if self.exact:
+            head.append(("Exact", f"{EXACT} ({sent})"))
+        elif fit.recession is None:
+            head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
+        else:
+            head.append(("Separated", self._separation()))
+        if self.profile is not None:
+            head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds)"))
+        return head
+
+    def _likelihoods(self) -> list[tuple[str, str]]:
+        null, phi = self.null_deviance, self.fit.phi
+        out = [("Deviance", f"{self.deviance:.6g} (null {null:.6g}), dispersion {phi:.6g}")]
+        if self.log_likelihood is not None:
+            out.append(("Likelihood", f"log-likelihood {self.log_likelihood:.6g}, AIC {self.aic:.6g}"))
+        return out
 
     def _separation(self) -> str:
         assert self.fit.recession is not None
@@ -316,8 +344,8 @@ class Analysis:
             "rows": self.rows.federation.n,
             "rows_read": self.rows.rows_read,
             "left_out": [list(row) for row in self.rows.left_out],
-            "coefficients": [c._asdict() for c in self.table()],
-            "covariance": self.covariance.tolist(),
+            "coefficients": [{k: None if v != v else v for k, v in c._asdict().items()} for c in self.table()],
+            "covariance": None if self.exact else self.covariance.tolist(),
             "deviance": self.deviance,
             "null_deviance": self.null_deviance,
             "dispersion": self.fit.phi,
@@ -326,7 +354,7 @@ class Analysis:
             "intervals": "wald" if self.profile is None else "profile",
             "enclosures": None if self.profile is None else [self.profile.low.tolist(), self.profile.high.tolist()],
             "rounds": self.fit.found.rounds,
-            "off_by_standard_errors": self.certificate,
+            "off_by_standard_errors": None if self.exact else self.certificate,
         }
 
     def __repr__(self) -> str:
@@ -334,16 +362,15 @@ class Analysis:
         return f"Analysis({self.rows.event}, {self.rows.family.name}, {len(self.names)} coefficients, {fed.K} clients)"
 
 
-def _alone(own: LikelihoodProblem, k: int) -> tuple[np.ndarray, np.ndarray, float, float] | None:
+def _alone(own: Likelihood, k: int) -> tuple[np.ndarray, np.ndarray, float, float] | None:
     """Return a client's slopes, their information over its dispersion, N and Pearson sum; None without an estimate."""
     if own.silent[k]:
         return None
-    one = LikelihoodProblem(own.federation.subset([k]), own.family, site_intercepts=True)
+    one = likelihood_of(own.federation.subset([k]), own.family, own=True)
     found = certified_minimum(one, np.zeros((1, one.size)))
     if not found.attained[0]:
         return None
-    at, y = one.at(0, found.b[0]), one.own_rows(0)[1]
-    pearson = pearson_sum(one.family, at.z, y, at.s)
+    pearson = one.pearson(found.b[0])
     n, p = one.n, one.size + 1
     if one.family.dispersion != "1" and n <= p:
         return None

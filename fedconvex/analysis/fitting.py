@@ -8,10 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
 from fedconvex.analysis.newton_search import Minima, inverse_of
+from fedconvex.analysis.response_families import Family
 from fedconvex.analysis.separation import Infimum, Recession, infimum
+from fedconvex.families.survival.survival_rows import SurvivalFederation
+from fedconvex.federation import Federation
+
+Likelihood = LikelihoodProblem | CoxLikelihood
 
 DEPENDENT = 1e-10  # of a column's variance, what others leave of it
 
@@ -19,7 +25,7 @@ DEPENDENT = 1e-10  # of a column's variance, what others leave of it
 class Fit(NamedTuple):
     """A fitted model, its columns standardised."""
 
-    problem: LikelihoodProblem
+    problem: Likelihood
     found: Minima
     T: np.ndarray  # (p, p) b = T b~
     parameters: int  # site intercepts among them
@@ -49,15 +55,12 @@ def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
         raise bad("analyse: responses", "differ within a client that has its own intercept", "no such client", cure)
     if np.ptp(rows.federation.y) == 0.0:
         raise bad(f"analyse: {rows.event}", "vary", f"{rows.federation.y[0]:g} in every row")
-    need_independent(problem, rows.names, own)
+    need_independent(problem, rows.names, own or not isinstance(problem, LikelihoodProblem))
     found, K, family = _minimum(problem, rows, every), problem.federation.K, rows.family
-    n, p = problem.n, problem.size + (K if own else 0)
+    n, p = problem.n, problem.parameters
     if family.dispersion != "1" and n <= p:
         raise bad("analyse: rows", f"be more than the {p} coefficients", f"{n:g}", "leave columns out")
-    constants = 0.0
-    if family.row_constant is not None:
-        told = [problem.own_rows(k) for k in range(K)]
-        constants = sum(float(s @ family.row_constant(y)) for _, y, s, _ in told)
+    constants = sum(problem.client_constant(k) for k in range(K))
     null = restricted(rows, [j for j in every if rows.names[j] == INTERCEPT], own)[1]
     if found.attained[0]:
         b = found.b[0]
@@ -65,6 +68,8 @@ def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
         expected = inverse_of(np.sum([problem.client_information(k, b) for k in range(K)], axis=0))[0]
         phi = family.phi(float(found.value[0]), pearson, n, p)
         return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off)
+    if not isinstance(problem, LikelihoodProblem):
+        raise problem.no_minimum(rows.names)
     recession = Recession(problem)
     if not separated or recession.moved.size == 0:
         raise _separated(rows, recession, T, found)
@@ -89,13 +94,23 @@ def restricted(rows: ModelRows, kept: list[int], own: bool) -> tuple[np.ndarray,
         return b, float(problem.sums(b[None]).values[0]), 0.0
     found = _minimum(problem, rows, kept)
     b[kept] = T @ found.b[0]
-    if not found.attained[0] and (recession := Recession(problem)).moved.size:
+    if found.attained[0] or not isinstance(problem, LikelihoodProblem):
+        return b, float(found.value[0]), float(found.gap[0])
+    if (recession := Recession(problem)).moved.size:
         least = infimum(recession)
         return b, least.N, least.gap
     return b, float(found.value[0]), float(found.gap[0])
 
 
-def standardised(rows: ModelRows, kept: list[int], own: bool) -> tuple[LikelihoodProblem, np.ndarray]:
+def likelihood_of(federation: Federation, family: Family, own: bool) -> Likelihood:
+    """Return the likelihood of a federation's rows."""
+    if isinstance(family, CoxFamily):
+        assert isinstance(federation, SurvivalFederation)
+        return CoxLikelihood(federation, family)
+    return LikelihoodProblem(federation, family, site_intercepts=own)
+
+
+def standardised(rows: ModelRows, kept: list[int], own: bool) -> tuple[Likelihood, np.ndarray]:
     """Return the problem of some columns, divided by their standard deviations, and T with b = T b~.
 
     Their means are taken out where an intercept takes them up: one of the columns, or those of the clients.
@@ -111,10 +126,10 @@ def standardised(rows: ModelRows, kept: list[int], own: bool) -> tuple[Likelihoo
         mean[0] = 0.0  # it is the first
         T[0, 1:] = -mean[1:] / scale[1:]
     fed = replace(rows.federation, X=np.ascontiguousarray((X - mean) / scale), columns=None)
-    return LikelihoodProblem(fed, rows.family, site_intercepts=own), T
+    return likelihood_of(fed, rows.family, own), T
 
 
-def _minimum(problem: LikelihoodProblem, rows: ModelRows, kept: list[int]) -> Minima:
+def _minimum(problem: Likelihood, rows: ModelRows, kept: list[int]) -> Minima:
     """Minimise from zero, but for the intercept of a logarithmic link: from the logarithm of the mean."""
     start, fed = np.zeros((1, problem.size)), problem.federation
     if rows.names[kept[0]] == INTERCEPT and problem.family.link == "log":
@@ -125,22 +140,17 @@ def _minimum(problem: LikelihoodProblem, rows: ModelRows, kept: list[int]) -> Mi
     return certified_minimum(problem, start)
 
 
-def need_independent(problem: LikelihoodProblem, names: tuple[str, ...], own: bool) -> None:
+def need_independent(problem: Likelihood, names: tuple[str, ...], own: bool) -> None:
     """Raise ValueError, naming a column that the others determine, unless the columns are independent.
 
     With site intercepts columns are less their means over each client: one that never varies within a client is
     determined by the intercepts.
     """
-    fed, p = problem.federation, problem.size
-    G = np.zeros((p, p))
-    for k in range(fed.K):
-        X, _, s, _ = problem.own_rows(k)
-        X = X - (s @ X) / s.sum() if own else X
-        G += (X.T * s) @ X
+    p, G = problem.size, problem.gram()
     scale = np.sqrt(np.diagonal(G))
     for j in range(p):
         if scale[j] <= np.sqrt(DEPENDENT * problem.n):
-            cure = "leave it out, or take one common intercept" if own else "leave it out"
+            cure = "leave it out, or take one common intercept" if problem.site_intercepts else "leave it out"
             raise bad(
                 f"analyse: column {names[j]!r}", "vary" + (" within a client" if own else ""), "it does not", cure
             )

@@ -141,6 +141,26 @@ class LikelihoodProblem(ClientWeights):
         H, across = weighted_gram(at.X, h), at.X.T @ h
         return H - np.outer(across, across / h.sum()) if self.site_intercepts else H
 
+    def client_constant(self, k: int) -> float:
+        """Return client k's part of what the log-likelihood has beside N."""
+        _, y, s, _ = self.own_rows(k)
+        constant = self.family.row_constant
+        return 0.0 if constant is None else float(s @ constant(y))
+
+    def gram(self) -> np.ndarray:
+        """Return X'X with weights, columns less their means over each client with site intercepts."""
+        G = np.zeros((self.size, self.size))
+        for k in range(self.federation.K):
+            X, _, s, _ = self.own_rows(k)
+            X = X - (s @ X) / s.sum() if self.site_intercepts else X
+            G += (X.T * s) @ X
+        return G
+
+    @property
+    def parameters(self) -> int:
+        """Number of coefficients, site intercepts among them."""
+        return self.size + (self.federation.K if self.site_intercepts else 0)
+
     def client_derivatives(self, W: np.ndarray, clients: np.ndarray) -> Derivatives:
         """Return f_k = N_k/n_k with gradients and Hessians, at R models for their clients (R, m); models are flat."""
         W = np.asarray(W, dtype=np.float64).reshape(len(W), -1)
@@ -248,7 +268,7 @@ class LikelihoodProblem(ClientWeights):
         return f"{type(self).__name__}({self.federation!r}, {self.loss!r})"
 
 
-def certified_minimum(problem: LikelihoodProblem, start: np.ndarray) -> Minima:
+def certified_minimum(problem: Any, start: np.ndarray) -> Minima:
     """Minimise N from a start (1, p), with a gap that allows for the rounding of the gradient.
 
     A gradient that is off is that of N plus a linear function, whose decrement adds to lambda. Far out along a

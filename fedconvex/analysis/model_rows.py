@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, items, wrong_type
+from fedconvex._check import among, bad, instance, items, wrong_type
 from fedconvex.analysis import response_families
 from fedconvex.analysis.response_families import Family
 from fedconvex.federation import Federation
@@ -17,7 +17,7 @@ from fedconvex.tables.planning import Wishes
 from fedconvex.tables.reading import plan, read_frame
 
 INTERCEPT = "Intercept"
-NUMBERS = ("gaussian", "poisson", "quasipoisson", "gamma", "negative-binomial")
+NUMBERS = ("gaussian", "poisson", "quasipoisson", "gamma", "negative-binomial", "cox")
 
 
 class ModelRows(NamedTuple):
@@ -32,6 +32,15 @@ class ModelRows(NamedTuple):
     rows_read: int
 
 
+class Survival(NamedTuple):
+    """Columns of a table whose target are times, None where there is none, and how ties are treated."""
+
+    event: str | None
+    entry: str | None
+    strata: str | None
+    ties: str
+
+
 def model_rows(
     data: Any,
     target: str,
@@ -43,6 +52,7 @@ def model_rows(
     exposure: str | None,
     weight: str | None,
     reference: Mapping[str, Any] | None,
+    survival: Survival,
     reading: Mapping[str, Any],
 ) -> ModelRows:
     """Read a table; rows with a missing cell in a column that is used are left out, and counted.
@@ -52,23 +62,12 @@ def model_rows(
     ColumnProblems, ValueError, TypeError
         As `fedconvex.tables.read_table`; if the response is none of the family.
     """
-    for what, column in (("target", target), ("client", client)):
-        instance(f"analyse: {what}", column, str)
-    for what, other in (("offset", offset), ("exposure", exposure), ("weight", weight)):
-        if other is not None:
-            instance(f"analyse: {what}", other, str)
-    lists = ("features", "drop", "keep", "as_category", "missing")
-    reading = {k: items(f"analyse: {k}", v) if k in lists else v for k, v in reading.items() if v is not None}
-    if family is not None and not isinstance(family, (str, Family)):
-        raise wrong_type("analyse: family", "be a name or a Family", repr(family))
-    reference = {} if reference is None else reference
-    instance("analyse: reference", reference, Mapping)
+    others = {"offset": offset, "exposure": exposure, "weight": weight, **survival._asdict()}
+    reading, reference = _checked(target, client, family, others, reference, reading)
     how = {k: v for k, v in reading.items() if k in ("sep", "decimal", "encoding")}
     wanted = {k: v for k, v in reading.items() if k not in how}
-    if wanted.get("impute") is not None:
-        cure = "leave it out: rows with missing cells are left out, and counted"
-        raise bad("analyse: impute", "not be given: standard errors would be too small", wanted["impute"], cure)
-    extra = [name for name in (offset, exposure) if name is not None]
+    family = _survival_family(family, survival, others, site_intercepts)
+    extra = [name for name in (offset, exposure, *_survival_columns(survival)) if name is not None]
     name = family.name if isinstance(family, Family) else family
     task = None if name is None else "numbers" if name in NUMBERS else "classes"
     wanted = {**wanted, "task": task, "drop": [*wanted.get("drop", ()), *extra]}
@@ -80,13 +79,68 @@ def model_rows(
     X = columns.matrix(frame)
     X = X.toarray() if hasattr(X, "toarray") else X
     X, names, terms = _against_reference(columns, X, reference)
-    if not site_intercepts:
+    if not site_intercepts and survival.event is None:
         X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
         terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
-    fed = Federation.from_arrays(
-        X, y, columns.clients(frame), None, columns.weights(frame), _offset(frame, offset, exposure)
-    )
+    fed: Federation
+    if survival.event is not None:
+        from fedconvex.analysis.cox import outcomes_of
+        from fedconvex.families.survival.survival_rows import SurvivalFederation
+
+        times = outcomes_of(frame, y, survival.event, survival.entry, survival.strata)
+        fed, event = SurvivalFederation.from_arrays(X, times, columns.clients(frame)), f"{event}, {survival.event}"
+    else:
+        given = _offset(frame, offset, exposure)
+        fed = Federation.from_arrays(X, y, columns.clients(frame), None, columns.weights(frame), given)
     return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n)
+
+
+def _checked(
+    target: Any, client: Any, family: Any, others: Mapping[str, Any], reference: Any, reading: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return what was asked of reading, and the reference levels, all of the right types."""
+    for what, column in (("target", target), ("client", client), *others.items()):
+        if column is not None or what in ("target", "client"):
+            instance(f"analyse: {what}", column, str)
+    lists = ("features", "drop", "keep", "as_category", "missing")
+    reading = {k: items(f"analyse: {k}", v) if k in lists else v for k, v in reading.items() if v is not None}
+    if family is not None and not isinstance(family, (str, Family)):
+        raise wrong_type("analyse: family", "be a name or a Family", repr(family))
+    reference = {} if reference is None else reference
+    instance("analyse: reference", reference, Mapping)
+    if reading.get("impute") is not None:
+        cure = "leave it out: rows with missing cells are left out, and counted"
+        raise bad("analyse: impute", "not be given: standard errors would be too small", reading["impute"], cure)
+    return reading, reference
+
+
+def _survival_columns(survival: Survival) -> tuple[str | None, str | None, str | None]:
+    event = None if survival.event is None else survival.event.rpartition("=")[0] or survival.event
+    return event, survival.entry, survival.strata
+
+
+def _survival_family(
+    family: str | Family | None, survival: Survival, others: Mapping[str, Any], site_intercepts: bool
+) -> str | Family | None:
+    """Return the family of Cox's model where events are named, and the family as it is elsewhere."""
+    if family not in (None, "cox") or (family is None and survival.event is None):
+        for what in ("event", "entry", "strata"):
+            if others[what] is not None:
+                raise bad(f"analyse: {what}", "be given for family 'cox' only", repr(family))
+        return family
+    if survival.event is None:
+        cure = "event='died', a column of 0 and 1, or event='status=2'"
+        raise bad("analyse: event", "name the column that says whether the event was seen", "none", cure)
+    for what in ("offset", "exposure", "weight"):
+        if others[what] is not None:
+            raise bad(f"analyse: {what}", "not be given for family 'cox': rows count alike", repr(others[what]))
+    if site_intercepts:
+        cure = "every client has a baseline hazard of its own, which takes up its level"
+        raise bad("analyse: site_intercepts", "not be given for family 'cox'", True, cure)
+    among("analyse: ties", survival.ties, ("efron", "breslow"))
+    from fedconvex.analysis.cox import cox
+
+    return cox(survival.ties)
 
 
 def _complete(frame: Frame, wishes: Wishes, extra: Collection[str]) -> tuple[Frame, list[tuple[str, str, int]], int]:

@@ -245,4 +245,4 @@ def negative_binomial(theta: float) -> Family:
 
 
 FAMILIES_WITHOUT_PARAMETERS = {f.name: f for f in (GAUSSIAN, LOGISTIC, POISSON, QUASIPOISSON, GAMMA)}
-EXPONENTIATED_ELSEWHERE = {"multinomial": "odds ratio", "cox": "hazard ratio"}  # families that are no Family
+EXPONENTIATED_ELSEWHERE = {"multinomial": "odds ratio"}  # families that are no Family

@@ -12,7 +12,7 @@ from fedconvex.cli.arguments import add_reading
 from fedconvex.cli.output import say
 from fedconvex.cli.parser import OK
 
-FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma")
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "cox")
 INTERVALS = ("wald", "profile")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
 
@@ -23,18 +23,23 @@ def add_parser(commands: Any) -> None:
         "analyse",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
-            Fit a generalised linear model by maximum likelihood and print its coefficients with standard errors, tests
-            and intervals. Of each client only sums over its rows are used; the table is read in one place here. Rows
-            with missing cells are left out and counted."""),
+            Fit a generalised linear model, or Cox's, by maximum likelihood and print its coefficients with standard
+            errors, tests and intervals. Of each client only sums over its rows are used; the table is read in one place
+            here. Rows with missing cells are left out and counted."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex analyse wards.csv --target ill --client ward
               fedconvex analyse wards.csv --target falls --client ward --family poisson --exposure days
-              fedconvex analyse wards.csv --target ill --client ward --site-intercepts --differences --test drug"""),
+              fedconvex analyse wards.csv --target ill --client ward --site-intercepts --differences --test drug
+              fedconvex analyse wards.csv --time days --event died --client ward"""),
     )
     analyse.add_argument("table", metavar="TABLE", help=".csv, .tsv or .parquet file")
     add = analyse.add_argument_group("columns").add_argument
-    add("--target", metavar="COL", required=True, help="the response")
+    add("--target", "--time", metavar="COL", required=True, help="the response; of events, their times")
+    add("--event", metavar="COL", help="whether an event was seen at the time: a column of 0 and 1, or COL=LEVEL")
+    add("--entry", metavar="COL", help="times from which rows are observed, if not from 0")
+    add("--strata", metavar="COL", help="strata with baseline hazards of their own, beside those of clients")
+    add("--ties", choices=("efron", "breslow"), default="efron", help="of event times (default %(default)s)")
     add("--client", metavar="COL", required=True, help="column that says whose row it is")
     add("--weight", metavar="COL", help="column that counts equal rows")
     add("--offset", metavar="COL", help="column that is added to the score as it is")
@@ -48,7 +53,8 @@ def add_parser(commands: Any) -> None:
         help="levels that the others of a category are held against; default the first")  # fmt: skip
     add_reading(add)
     add = analyse.add_argument_group("model").add_argument
-    add("--family", choices=FAMILIES, help="default: logistic for two classes, gaussian for measurements")
+    add("--family", choices=FAMILIES,
+        help="default: logistic for two classes, gaussian for measurements, cox with --event")  # fmt: skip
     add("--site-intercepts", action="store_true", help="an intercept of its own for every client, which stays there")
     add("--robust", choices=ROBUST, help="robust standard errors; client: clustered by client")
     add("--intervals", choices=INTERVALS, default="wald",
@@ -74,8 +80,9 @@ def _analyse(args: argparse.Namespace) -> int:
     found = analyse(
         args.table, args.target, args.client, family=args.family, site_intercepts=args.site_intercepts,
         robust=args.robust, level=args.level, intervals=args.intervals, offset=args.offset, exposure=args.exposure,
-        weight=args.weight, reference={name: level for name, _, level in pairs}, features=args.features,
-        drop=args.drop, keep=args.keep, as_category=args.as_category, **reading(args),
+        weight=args.weight, reference={name: level for name, _, level in pairs}, event=args.event, entry=args.entry,
+        strata=args.strata, ties=args.ties, features=args.features, drop=args.drop, keep=args.keep,
+        as_category=args.as_category, **reading(args),
     )  # fmt: skip
     how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}
@@ -101,7 +108,8 @@ def _analyse(args: argparse.Namespace) -> int:
              *(f"{v:.4g}" for v in (s.hartung_knapp.estimate, s.hartung_knapp.low, s.hartung_knapp.high))]
             for name, s in apart.summaries.items()
         ]  # fmt: skip
-        say(f"\nEach of {len(apart.clients)} clients alone, with an intercept of its own (Hartung and Knapp):")
+        own = "a baseline hazard" if found.rows.family.name == "cox" else "an intercept"
+        say(f"\nEach of {len(apart.clients)} clients alone, with {own} of its own (Hartung and Knapp):")
         say(format_table(heads, rows))
         if apart.left_out:
             say(f"Without a finite estimate, and left out: {', '.join(apart.left_out)}.")

@@ -260,6 +260,23 @@ def test_what_cannot_be_analysed_is_refused_in_words(change, how, words):
         analyse(table, "y", "site", **({"guard": False} | how))
 
 
+def test_an_exact_fit_is_said_in_words(rng):
+    """A response without noise has a residual of rounding only; of noise of 1e-9 there are standard errors."""
+    x, u = rng.normal(size=60), 100.0 + rng.normal(size=60)
+    table = {"x": x, "u": u, "y": 2.0 * x - 0.3 * u + 7.0, "site": np.arange(60) % 3}
+    found = analyse(table, "y", "site", guard=False)
+    assert found.exact and "exact linear function of the columns: there are no standard errors" in found.summary()
+    assert "Beware" not in found.summary() and np.isnan(found.standard_errors).all()
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["coefficients"][1]["standard_error"] is None and told["log_likelihood"] is None
+    np.testing.assert_allclose(found.estimates, [7.0, 2.0, -0.3], rtol=1e-10)
+    for refused in (found.test, lambda: found.differences):
+        with pytest.raises(ValueError, match="exact linear function"):
+            refused()
+    near = analyse(table | {"y": table["y"] + 1e-9 * rng.normal(size=60)}, "y", "site", guard=False)
+    assert not near.exact and near.standard_errors[1] == pytest.approx(1e-9 / np.sqrt(60), rel=0.5)
+
+
 def test_the_guard_speaks_before_the_model():
     table = drawn(1)[1]
     with pytest.raises(ColumnProblems, match=r"constant|never changes|one value"):

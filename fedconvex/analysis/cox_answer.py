@@ -1,0 +1,80 @@
+"""What an analysis of times and events finds beside coefficients: concordance, and whether hazards are proportional."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from fedconvex.analysis.answer import Analysis
+from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
+from fedconvex.families.survival import hazard_checks
+from fedconvex.families.survival.hazard_checks import ProportionalityTest
+
+
+class CoxAnalysis(Analysis):
+    """The answer of `analyse` for family "cox"; deviances are -2 log partial likelihoods."""
+
+    @property
+    def _likelihood(self) -> CoxLikelihood:
+        problem = self.fit.problem
+        assert isinstance(problem, CoxLikelihood)
+        return problem
+
+    @property
+    def events(self) -> int:
+        """Number of events."""
+        return int(self._likelihood.survival.client_events.sum())
+
+    @cached_property
+    def concordance(self) -> float:
+        """Harrell's C, ties one half, of pairs within a client and a stratum."""
+        return hazard_checks.pair_counts(self._likelihood.survival, self.fit.found.b[0]).concordance
+
+    @cached_property
+    def proportional_hazards(self) -> ProportionalityTest | None:
+        """Score tests that coefficients drift with time, ``cox.zph(transform = "identity")`` of R's survival.
+
+        None where there are fewer event times than coefficients.
+        """
+        problem, b = self._likelihood.survival, self.fit.found.b[0]
+        total, events = hazard_checks.event_times_sum(problem)
+        sums = hazard_checks.proportionality_sums(problem, b, centre=total / events)
+        try:
+            return hazard_checks.proportional_hazards_test(sums)
+        except ValueError:
+            return None
+
+    def _likelihoods(self) -> list[tuple[str, str]]:
+        family = self.rows.family
+        assert isinstance(family, CoxFamily)
+        strata = ", and of each stratum" * (self._likelihood.federation.strata is not None)
+        out = [
+            ("Hazards", f"a baseline of each client{strata}; {family.ties} ties"),
+            ("Events", f"{self.events}; concordance {self.concordance:.4f}"),
+            ("Likelihood", f"log-likelihood {self.log_likelihood:.6g} (null {-0.5 * self.null_deviance:.6g}), "
+             f"AIC {self.aic:.6g}"),
+        ]  # fmt: skip
+        if self.robust is None:
+            tests = {how: self.test(how=how) for how in ("likelihood ratio", "wald", "score")}
+            each = ", ".join(f"{how} {one.statistic:.5g} (p {one.p:.3g})" for how, one in tests.items())
+            out.append(("Tests", f"{each}, {len(self.names)} df"))
+        if (zph := self.proportional_hazards) is not None:
+            single = ", ".join(f"{name} {p:.3g}" for name, p in zip(self.names, zph.p_values, strict=True))
+            whole = f"chi2 {zph.overall:.5g}, {zph.df} df, p {zph.p_value:.3g}"
+            out.append(("Drift", f"of coefficients with time: {whole}; p of each: {single}"))
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the analysis as numbers and text that JSON takes."""
+        zph, whole = self.proportional_hazards, super().to_dict()
+        hows = () if self.robust is not None else ("likelihood ratio", "wald", "score")
+        more = {
+            "events": self.events,
+            "concordance": self.concordance,
+            "overall_tests": {how: self.test(how=how)._asdict() for how in hows},
+            "proportional_hazards": None if zph is None else {
+                "statistics": zph.statistics.tolist(), "p_values": zph.p_values.tolist(), "overall": zph.overall,
+                "df": zph.df, "p": zph.p_value,
+            },
+        }  # fmt: skip
+        return {k: v for k, v in whole.items() if k != "dispersion"} | more
