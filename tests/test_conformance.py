@@ -10,8 +10,9 @@ from pathlib import Path
 import conformance_random
 import numpy as np
 import pytest
-from conformance_methods import METHODS, implementation
+from conformance_methods import METHODS, implementation, problem_of
 
+from fedconvex import FedAvg, Problem, iterate
 from fedconvex.cli import main
 from fedconvex.conformance import FAMILIES, can, conform
 from fedconvex.conformance.conventions import expand
@@ -390,6 +391,19 @@ def test_a_sum_over_rows_is_a_convention():
 
 
 @pytest.mark.slow
+def test_a_convention_that_is_not_the_papers_stands_in_the_first_line():
+    @can(losses=("squared",), partial=False, batches=())
+    def uniform(clients, hyper, rounds):
+        problem = problem_of(clients, hyper)
+        plain = Problem(problem.federation, problem.loss, l2=problem.l2, weights="uniform")
+        method = FedAvg(step_size=hyper["step_size"], local_steps=hyper["local_steps"])
+        return [s.w[0].copy() for t, s in iterate(method, plain, rounds=rounds, start=hyper["start"]) if t]
+
+    found = conform(uniform, "fedavg")
+    assert found.conforms and [line.value for line in found.found if line.departs] == ["1/K"]
+    assert str(found).startswith("This is fedavg, with conventions that are not those of the paper: clients weigh 1/K")
+
+
 def test_what_no_reading_is_like_is_said():
     found = conform(made("fedavg", [("l2 * v)", "l2 * np.abs(v))")]), "fedavg")
     assert found.verdict == "no reading" and found.differs and not found.conforms

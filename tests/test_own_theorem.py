@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedconvex.cli import main
+from fedconvex.theorems.kit import LAST_SYNCHRONISED, Bound, Hypothesis, require
 from fedconvex.theorems.parts.tiny import Tiny
 from fedconvex.theory.worst_case import Arbitrary, AtOptimum, UniformUpper
 from fedconvex.verify import Outcome, power
@@ -137,6 +138,24 @@ def test_files_that_define_no_theorem(tmp_path, capsys, code, message):
 def test_a_file_that_is_not_there(tmp_path, capsys):
     assert main(["verify", "--theorem-file", str(tmp_path / "none.py")]) == 2
     assert "--theorem-file" in capsys.readouterr().err
+
+
+def test_steps_may_be_shares_of_another_step_than_one_over_L():
+    """On squared losses gradient descent with 2/(L + mu) contracts by (kappa - 1)/(kappa + 1) a round."""
+
+    def bound(constants, *, step_size, local_steps, rounds):
+        L, mu, D = constants.L, constants.mu, constants.D
+        start = 0.5 * L * D**2 * ((L - mu) / (L + mu)) ** (2 * rounds)
+        two = Hypothesis("step 2/(L + mu)", f"{step_size:g}", abs(step_size * (L + mu) - 2.0) < 1e-9)
+        return Bound({"start": start}, LAST_SYNCHRONISED, "Nesterov 2004, Theorem 2.1.15", require("mine", two))
+
+    steps = {"steps": (1.0, 1.0), "local_steps": (1, 1), "batches": 0, "losses": ("squared",)}
+    mine = own_theorem("mine", bound, unit=lambda c: 2.0 / (c.L + c.mu), **steps)
+    check = next(c for c in mine.checks if c.instance.name == "diabetes" and c.rounds == 20)
+    assert carried_out(mine, check).outcome is Outcome.HOLDS
+    assert carried_out(own_theorem("mine", bound, **steps), check).outcome is Outcome.NOT_APPLICABLE
+    with pytest.raises(ValueError, match=r"unit\(constants\) must be positive"):
+        carried_out(own_theorem("mine", bound, unit=lambda c: -1.0, **steps), check)
 
 
 def test_the_class_of_exact_worst_cases_is_named_at_once():

@@ -15,6 +15,7 @@ class Line(NamedTuple):
     value: str
     kind: str  # "published", "convention" or "error"
     says: str
+    departs: bool = False  # no error, and yet not what the paper says
 
 
 class Exclusion(NamedTuple):
@@ -130,8 +131,10 @@ class Conformance:
 
     def _lines(self) -> Any:
         source = self.source
+        others = "; ".join(line.says for line in self.found if line.departs)
+        so = f", with conventions that are not those of the paper: {others}" if others else ""
         heads = {
-            "matches": f"This is {self.family}: a reading of {self.source} matches to {self.distance:.1e}.",
+            "matches": f"This is {self.family}{so}. A reading of {source} matches to {self.distance:.1e}.",
             "deviates": f"This is {self.family} but for what is listed as an error: "
             f"so read, it matches to {self.distance:.1e}.",
             "no reading": f"No reading of {self.family} ({source}) matches; the nearest is {self.distance:.1e} off.",
@@ -140,8 +143,14 @@ class Conformance:
         yield f"Equal means within {self.tolerance:g} of the largest entry; {self.tried} readings were tried" + (
             "." if self.verdict == "no reading" else f", the next one is {self.next_distance:.1e} away."
         )
-        for title, kind in (("Errors", "error"), ("As published", "published"), ("Conventions", "convention")):
-            lines = [line for line in self.found if line.kind == kind]
+        kinds = {
+            "Errors": "error",
+            "Not as published": "departs",
+            "As published": "published",
+            "Conventions": "convention",
+        }
+        for title, kind in kinds.items():
+            lines = [line for line in self.found if kind == ("departs" if line.departs else line.kind)]
             if lines:
                 yield f"\n{title}" + (" (of the nearest reading)" if self.verdict == "no reading" else "")
                 yield from (f"  {line.says}{self._next(line.convention)}" for line in lines)

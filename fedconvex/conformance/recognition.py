@@ -117,8 +117,10 @@ def _unread(
 
 
 def _line(family: Family, convention: str, value: str) -> Line:
-    v = next(c for c in family.conventions if c.name == convention).value(value)
-    return Line(convention, v.name, v.kind, v.says)
+    c = next(c for c in family.conventions if c.name == convention)
+    v = c.value(value)
+    departs = v.kind == "convention" and any(other.kind == "published" for other in c.values)
+    return Line(convention, v.name, v.kind, v.says, departs)
 
 
 def _lines(family: Family, readings: Sequence[Reading]) -> tuple[Line, ...]:

@@ -248,7 +248,7 @@ def _constants(theorem: str, constants: Constants) -> tuple[float, float, float,
         Hypothesis("every F_k convex and L-smooth", f"L = {L:g}"),
         Hypothesis("gradient noise of variance at most sigma^2, independent over clients", f"sigma^2 = {sigma2:g}"),
         Hypothesis("sup_x ‖grad F_k - grad F‖ <= zeta", f"zeta = {zeta:g}"),
-        equal_weights(p, "the weighted theorem is fedavg_refined"),
+        equal_weights(p, "fedavg-refined has the weighted theorem"),
         *where_taken(constants, "sigma2", "zeta"),
     )
     return float(L), float(D), float(sigma2), float(zeta), p.size, requires

@@ -6,15 +6,21 @@ import os
 import runpy
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from fedconvex._check import among, bad, function, instance, items, text, whole
+import numpy as np
+
+from fedconvex._check import among, bad, function, instance, items, real, text, whole
 from fedconvex._files import existing
+from fedconvex.constants import Constants
+from fedconvex.methods import FedAvg
+from fedconvex.problems import Problem
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts import instances
-from fedconvex.theorems.parts.rules import fixed_step
+from fedconvex.theorems.parts.rules import feasible_work, fixed_step
 from fedconvex.theorems.parts.scope import EVERYWHERE
-from fedconvex.theorems.parts.theorem import Check, Statement, local_sgd_reading
+from fedconvex.theorems.parts.theorem import Check, MethodRule, Statement, local_sgd_reading
 from fedconvex.theorems.parts.tiny import LOSSES, Real, Sharp, Space, Whole, sharp_checks
 from fedconvex.theory.bound import LAST_SYNCHRONISED, AssumptionError, Bound, Quantity
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper
@@ -40,6 +46,7 @@ def own_theorem(
     quantity: Quantity = LAST_SYNCHRONISED,
     *,
     steps: tuple[float, float] = (0.02, 1.0),
+    unit: Callable[[Constants], float] | None = None,
     local_steps: tuple[int, int] = (1, 6),
     batches: int = 2,
     rounds: tuple[int, int] = (1, 100),
@@ -57,7 +64,9 @@ def own_theorem(
     quantity : Quantity
         What it bounds; default E F(w_T) - F* of the last iterate.
     steps : tuple of float
-        Smallest and largest step as shares of 1/L; the suite's instances take the largest.
+        Smallest and largest step as shares of ``unit``; the suite's instances take the largest.
+    unit : callable, optional
+        A step from the problem's constants, such as ``lambda c: 2 / (c.L + c.mu)``; default 1/L.
     local_steps, rounds : tuple of int
         Fewest and most; the suite's instances take the most local steps, and 1, 3 and 20 rounds within the limits.
     batches : int
@@ -86,17 +95,32 @@ def own_theorem(
         "title": name,
         "read": local_sgd_reading(name),
         "statement": Statement(title=name, scope=EVERYWHERE),
-        "method": fixed_step(steps[1], local_steps=local_steps[1]),
+        "method": _step(unit, steps[1], local_steps=local_steps[1]),
         "rounds": every[-1],
         "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
-        "space": Space(_method, knobs, losses=_checked(name, bound, quantity, losses), rounds=rounds, weighted=True),
+        "space": Space(
+            partial(_method, unit), knobs, losses=_checked(name, bound, quantity, losses), rounds=rounds, weighted=True
+        ),
     }
     return Theorem(name, quantity, bound, **given | fields)
 
 
-def _method(k: Any) -> Any:
+def _method(unit: Any, k: Any) -> Any:
     """FedAvg of the knobs of a search."""
-    return fixed_step(k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
+    return _step(unit, k["share"], local_steps=int(k["local_steps"]), batch_size=int(k["batch"]) or None)
+
+
+def _step(unit: Any, share: float, **settings: Any) -> MethodRule:
+    """FedAvg with a share of the unit as its step."""
+    if unit is None:
+        return fixed_step(share, **settings)
+    function("own_theorem: unit", unit)
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedAvg:
+        step = real("own_theorem: unit(constants)", unit(problem.constants()), low=0.0, strict=True)
+        return FedAvg(step_size=share * step, **feasible_work(problem, settings))
+
+    return MethodRule(f"{share:g} of the theorem's unit", make)
 
 
 def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:

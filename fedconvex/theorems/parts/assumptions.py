@@ -35,10 +35,11 @@ def local_work(step_size: float, local_steps: int, rounds: int) -> tuple[float, 
     return eta, whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=1)
 
 
-def equal_weights(p: np.ndarray, cure: str = "") -> Hypothesis:
+def equal_weights(p: np.ndarray, cure: str = 'weights="uniform", --weights uniform') -> Hypothesis:
     """Return the hypothesis that all clients weigh the same."""
-    text = "equal client weights" + (f" ({cure})" if cure else "")
-    return Hypothesis(text, f"weights from {p.min():g} to {p.max():g}", bool(np.ptp(p) <= 1e-12 * p.max()))
+    return Hypothesis(
+        f"equal client weights ({cure})", f"weights from {p.min():g} to {p.max():g}", bool(np.ptp(p) <= 1e-12 * p.max())
+    )
 
 
 def where_taken(constants: Constants, *names: str) -> tuple[Hypothesis, ...]:

@@ -193,7 +193,7 @@ def _per_agent(who: str, x: Any, K: int) -> np.ndarray:
 
 def equal_agents(theorem: str, problem: Problem) -> None:
     """Raise unless all agents weigh the same."""
-    require(theorem, equal_weights(np.asarray(problem.weights), 'Problem(..., weights="uniform")'))
+    require(theorem, equal_weights(np.asarray(problem.weights)))
 
 
 def strongly_convex(theorem: str, c: TrackingConstants) -> tuple[Hypothesis, ...]:
