@@ -101,15 +101,6 @@ def _covariance(rows: ModelRows, fit: Fit, own: bool, robust: str | None) -> np.
     """Return the covariance of the coefficients, in the units of their columns."""
     if robust is None:
         V = covariances.model(fit.expected_inverse, fit.phi)
-    elif not isinstance(fit.problem, LikelihoodProblem):
-        V = fit.problem.covariance(fit.found.b[0], fit.expected_inverse, robust)
     else:
-        problem, inverse = fit.problem, fit.found.inverse[0]
-        meats = []
-        for k in range(problem.federation.K):
-            a = problem.at(k, fit.found.b[0])
-            if not problem.silent[k]:
-                meats.append(covariances.meat(a.X, a.slopes, a.curvatures, a.s, inverse, own))
-        kind = "CR1" if robust == "client" else robust
-        V = covariances.robust(kind, inverse, covariances.added(meats), fit.n, fit.parameters)
+        V = fit.problem.covariance(fit.found.b[0], fit.found.inverse[0], robust)
     return fit.T @ V @ fit.T.T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,8 +12,10 @@ from scipy import stats
 
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
-from fedconvex.analysis.fitting import Fit, Likelihood, certified_minimum, likelihood_of, restricted
+from fedconvex.analysis.cox import CoxLikelihood
+from fedconvex.analysis.fitting import Fit, restricted, standardised
 from fedconvex.analysis.hypothesis_tests import Significance
+from fedconvex.analysis.likelihood import certified_minimum
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
 from fedconvex.analysis.profile_intervals import ProfileIntervals
 
@@ -143,11 +145,9 @@ class Analysis:
         """Whether the residuals of a gaussian response are rounding: then there are no standard errors."""
         if self.rows.family.name != "gaussian":
             return False
-        fed, problem = self.rows.federation, self.fit.problem
-        s = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
-        reach = float(np.abs(problem.federation.X).sum(axis=1).max()) + 1.0
-        size = float(np.abs(fed.y).max()) + float(np.abs(self.fit.found.b).max()) * reach
-        return bool(self.deviance <= float(s.sum()) * (64.0 * np.finfo(float).eps * size) ** 2)
+        problem = self.fit.problem
+        size = 0.0 if isinstance(problem, CoxLikelihood) else problem.score_size(self.fit.found.b[0])
+        return bool(self.deviance <= self.fit.n * (64.0 * np.finfo(float).eps * size) ** 2)
 
     @property
     def certificate(self) -> float:
@@ -198,8 +198,8 @@ class Analysis:
             largest, gaps = float(fit.found.value[0]), gap + float(fit.found.gap[0])
             return hypothesis_tests.likelihood_ratio(N, largest, len(where), fit.phi, df, gaps)
         problem, at = fit.problem, np.linalg.solve(fit.T, b)
-        J = np.sum([problem.client_information(k, at) for k in range(problem.federation.K)], axis=0)
-        return hypothesis_tests.score(problem.sums(at[None]).gradients[0], J, len(where), fit.phi, df)
+        g, J = problem.sums(at[None]).gradients[0], problem.information(at)
+        return hypothesis_tests.score(g, J, len(where), fit.phi, df)
 
     def _columns(self, terms: Any) -> list[int]:
         known: dict[str, tuple[int, ...]] = {name: (j,) for j, name in enumerate(self.names)} | self.rows.terms
@@ -225,24 +225,22 @@ class Analysis:
         if self.exact:
             raise bad("Analysis.differences: residuals", "be above zero", EXACT)
         slopes = [j for j, name in enumerate(self.names) if name != INTERCEPT]
-        whole = self.fit.problem.federation
-        own = likelihood_of(replace(whole, X=np.ascontiguousarray(whole.X[:, slopes])), family, own=True)
-        T = self.fit.T[np.ix_(slopes, slopes)]
-        alone = [(k, one) for k in range(fed.K) if (one := _alone(own, k)) is not None]
+        own, T = standardised(self.rows, slopes, own=True)
+        alone = [(k, one) for k, one in enumerate(own.alone()) if one is not None]
         good = [k for k, _ in alone]
         if len(good) < 2:
             raise bad("Analysis.differences", "have at least two clients with finite estimates", f"{len(good)}")
-        b, inverse = np.array([T @ one[0] for _, one in alone]), np.linalg.inv(T)
-        J = np.array([inverse.T @ one[1] @ inverse for _, one in alone])
+        b, inverse = np.array([T @ one.b for _, one in alone]), np.linalg.inv(T)
+        J = np.array([inverse.T @ one.information @ inverse for _, one in alone])
         V = np.linalg.inv(J)
         summaries = {
             self.names[j]: heterogeneity.summarise(b[:, i], V[:, i, i], self.level) for i, j in enumerate(slopes)
         }
         ratio, q = None, len(slopes)
         if len(good) == fed.K:
-            N, p = np.array([one[2] for _, one in alone]), fed.K * (q + 1)
+            N, p = np.array([one.N for _, one in alone]), fed.K * (q + 1)
             df = None if family.dispersion == "1" else self.fit.n - p
-            phi = family.phi(float(N.sum()), float(sum(one[3] for _, one in alone)), self.fit.n, p)
+            phi = family.phi(float(N.sum()), sum(one.pearson for _, one in alone), self.fit.n, p)
             common = certified_minimum(own, np.zeros((1, q)))
             ratio = heterogeneity.equal_slopes(float(common.value[0]), N, q, phi, df)
         return Differences(
@@ -360,19 +358,3 @@ class Analysis:
     def __repr__(self) -> str:
         fed = self.rows.federation
         return f"Analysis({self.rows.event}, {self.rows.family.name}, {len(self.names)} coefficients, {fed.K} clients)"
-
-
-def _alone(own: Likelihood, k: int) -> tuple[np.ndarray, np.ndarray, float, float] | None:
-    """Return a client's slopes, their information over its dispersion, N and Pearson sum; None without an estimate."""
-    if own.silent[k]:
-        return None
-    one = likelihood_of(own.federation.subset([k]), own.family, own=True)
-    found = certified_minimum(one, np.zeros((1, one.size)))
-    if not found.attained[0]:
-        return None
-    pearson = one.pearson(found.b[0])
-    n, p = one.n, one.size + 1
-    if one.family.dispersion != "1" and n <= p:
-        return None
-    phi = one.family.phi(float(found.value[0]), pearson, n, p)
-    return found.b[0], one.client_information(0, found.b[0]) / phi, float(found.value[0]), pearson

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedconvex._check import bad, wrong_type
+from fedconvex.analysis.likelihood import Alone, alone
 from fedconvex.analysis.response_families import Family
 from fedconvex.families.survival import hazard_checks
 from fedconvex.families.survival.certified_fit import rounding_of
@@ -54,6 +55,7 @@ class CoxLikelihood:
         self.survival = SurvivalProblem(federation, family.ties)
         self.site_intercepts, self.self_concordance = False, 1.0
         self.size = self.parameters = federation.d
+        self.log_mean = self.constants = 0.0  # no intercept; the log-likelihood is -N
 
     @property
     def n(self) -> float:
@@ -80,9 +82,14 @@ class CoxLikelihood:
         """Return how far entries of the computed grad N may be off, (p,)."""
         return rounding_of(self.survival, b, dict(enumerate(self.survival.passes(b))))[0]
 
-    def client_information(self, k: int, b: np.ndarray) -> np.ndarray:
-        """Return the Hessian of N_k: there is no other information."""
-        return self.survival.sweep(k, b).hessian
+    def information(self, b: np.ndarray) -> np.ndarray:
+        """Return the Hessian of N: there is no other information."""
+        return np.asarray(self.survival.totals(b)[2])
+
+    @property
+    def varies(self) -> bool:
+        """Whether times differ."""
+        return bool(np.ptp(self.federation.y) > 0.0)
 
     def value_rounding(self, b: np.ndarray) -> float:
         """Return how far the computed N may be off."""
@@ -92,9 +99,13 @@ class CoxLikelihood:
         """Return 0: there is no dispersion."""
         return 0.0
 
-    def client_constant(self, k: int) -> float:
-        """Return 0: the log-likelihood is -N."""
-        return 0.0
+    def alone(self) -> list[Alone | None]:
+        """Return the estimates of every client alone; None where a client has none."""
+        found: list[Alone | None] = []
+        for k in range(self.federation.K):
+            one = CoxLikelihood(cast(SurvivalFederation, self.federation.subset([k])), self.family)
+            found.append(None if self.silent[k] else alone(one))
+        return found
 
     def gram(self) -> np.ndarray:
         """Return X'X, columns less their means in the strata of every client."""

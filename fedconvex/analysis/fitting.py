@@ -53,19 +53,19 @@ def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
     if problem.silent.all():
         cure = "take one common intercept"
         raise bad("analyse: responses", "differ within a client that has its own intercept", "no such client", cure)
-    if np.ptp(rows.federation.y) == 0.0:
-        raise bad(f"analyse: {rows.event}", "vary", f"{rows.federation.y[0]:g} in every row")
+    if not problem.varies:
+        raise bad(f"analyse: {rows.event}", "vary", "one response in every row")
     need_independent(problem, rows.names, own or not isinstance(problem, LikelihoodProblem))
-    found, K, family = _minimum(problem, rows, every), problem.federation.K, rows.family
+    found, family = _minimum(problem, rows, every), rows.family
     n, p = problem.n, problem.parameters
     if family.dispersion != "1" and n <= p:
         raise bad("analyse: rows", f"be more than the {p} coefficients", f"{n:g}", "leave columns out")
-    constants = sum(problem.client_constant(k) for k in range(K))
+    constants = problem.constants
     null = restricted(rows, [j for j in every if rows.names[j] == INTERCEPT], own)[1]
     if found.attained[0]:
         b = found.b[0]
         pearson, off = problem.pearson(b), problem.value_rounding(b)
-        expected = inverse_of(np.sum([problem.client_information(k, b) for k in range(K)], axis=0))[0]
+        expected = inverse_of(problem.information(b))[0]
         phi = family.phi(float(found.value[0]), pearson, n, p)
         return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off)
     if not isinstance(problem, LikelihoodProblem):
@@ -131,12 +131,9 @@ def standardised(rows: ModelRows, kept: list[int], own: bool) -> tuple[Likelihoo
 
 def _minimum(problem: Likelihood, rows: ModelRows, kept: list[int]) -> Minima:
     """Minimise from zero, but for the intercept of a logarithmic link: from the logarithm of the mean."""
-    start, fed = np.zeros((1, problem.size)), problem.federation
+    start = np.zeros((1, problem.size))
     if rows.names[kept[0]] == INTERCEPT and problem.family.link == "log":
-        s = np.ones(fed.n) if fed.sample_weight is None else fed.sample_weight
-        o = np.zeros(fed.n) if fed.offset is None else fed.offset
-        total = float(s @ fed.y)
-        start[0, 0] = np.log(total / float(s @ np.exp(o))) if total > 0.0 else 0.0
+        start[0, 0] = problem.log_mean
     return certified_minimum(problem, start)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad, flag, instance, numeric
+from fedconvex.analysis import covariances
 from fedconvex.analysis.newton_search import Minima, certified_gap, inverse_of, minimise
 from fedconvex.analysis.response_families import Family, pearson_sum, value_rounding
 from fedconvex.federation import Federation
@@ -141,11 +142,48 @@ class LikelihoodProblem(ClientWeights):
         H, across = weighted_gram(at.X, h), at.X.T @ h
         return H - np.outer(across, across / h.sum()) if self.site_intercepts else H
 
-    def client_constant(self, k: int) -> float:
-        """Return client k's part of what the log-likelihood has beside N."""
-        _, y, s, _ = self.own_rows(k)
+    def information(self, b: np.ndarray) -> np.ndarray:
+        """Return the expected information of all clients."""
+        return np.sum([self.client_information(k, b) for k in range(self.federation.K)], axis=0)
+
+    @property
+    def constants(self) -> float:
+        """What the log-likelihood has beside N."""
         constant = self.family.row_constant
-        return 0.0 if constant is None else float(s @ constant(y))
+        if constant is None:
+            return 0.0
+        told = [self.own_rows(k) for k in range(self.federation.K)]
+        return sum(float(s @ constant(y)) for _, y, s, _ in told)
+
+    @property
+    def varies(self) -> bool:
+        """Whether responses differ."""
+        return bool(np.ptp(self.federation.y) > 0.0)
+
+    @property
+    def log_mean(self) -> float:
+        """Where the search for a common intercept of a logarithmic link begins."""
+        told = [self.own_rows(k) for k in range(self.federation.K)]
+        total = sum(float(s @ y) for _, y, s, _ in told)
+        return float(np.log(total / sum(float(s @ np.exp(o)) for _, _, s, o in told))) if total > 0.0 else 0.0
+
+    def score_size(self, b: np.ndarray) -> float:
+        """Return a bound on responses and scores, which rounding goes by."""
+        fed = self.federation
+        return float(np.abs(fed.y).max()) + float(np.abs(b).max()) * (float(np.abs(fed.X).sum(axis=1).max()) + 1.0)
+
+    def covariance(self, b: np.ndarray, inverse: np.ndarray, kind: str) -> np.ndarray:
+        """Return a robust covariance at the estimate b with J^-1 (p, p); "client" is CR1."""
+        told = [self.at(int(k), b) for k in np.flatnonzero(~self.silent)]
+        meats = [covariances.meat(a.X, a.slopes, a.curvatures, a.s, inverse, self.site_intercepts) for a in told]
+        kind = "CR1" if kind == "client" else kind
+        return covariances.robust(kind, inverse, covariances.added(meats), self.n, self.parameters)
+
+    def alone(self) -> list[Alone | None]:
+        """Return the estimates of every client alone; None where a client has none."""
+        fed, own = self.federation, self.site_intercepts
+        ones = [LikelihoodProblem(fed.subset([k]), self.family, site_intercepts=own) for k in range(fed.K)]
+        return [None if self.silent[k] else alone(one) for k, one in enumerate(ones)]
 
     def gram(self) -> np.ndarray:
         """Return X'X with weights, columns less their means over each client with site intercepts."""
@@ -279,6 +317,25 @@ def certified_minimum(problem: Any, start: np.ndarray) -> Minima:
     size = np.sqrt(found.decrement) + np.sqrt(off @ np.abs(found.inverse[0]) @ off)
     gap = np.where(found.attained, certified_gap(size**2, found.kappa), np.inf)
     return found._replace(gap=gap)
+
+
+class Alone(NamedTuple):
+    """One client fitted by itself."""
+
+    b: np.ndarray  # (p,)
+    information: np.ndarray  # (p, p) over its dispersion
+    N: float
+    pearson: float
+
+
+def alone(one: Any) -> Alone | None:
+    """Return the fit of one client, an intercept beside; None where it has no estimate or no dispersion."""
+    found = certified_minimum(one, np.zeros((1, one.size)))
+    n, p, b = one.n, one.size + 1, found.b[0]
+    if not found.attained[0] or (one.family.dispersion != "1" and n <= p):
+        return None
+    N, pearson = float(found.value[0]), one.pearson(b)
+    return Alone(b, one.information(b) / one.family.phi(N, pearson, n, p), N, pearson)
 
 
 def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) -> float:

@@ -240,7 +240,7 @@ def test_exposures_are_offsets():
         ({"twice": lambda t: 2.0 * t["x"] + 1.0}, {}, "'twice' must tell something beside .* a combination of .*x"),
         ({"flag": lambda t: 1.0 * (t["site"] > 0)}, {"site_intercepts": True}, "'flag' must vary within a client"),
         ({"sign": lambda t: t["y"] * 2.0 + 0.0}, {}, "be finite .*separated.*rises for ever along .*sign"),
-        ({"y": lambda t: 0.0 * t["s"]}, {"family": "poisson"}, "must vary; got 0 in every row"),
+        ({"y": lambda t: 0.0 * t["s"]}, {"family": "poisson"}, "must vary; got one response in every row"),
         ({}, {"family": "binomial"}, "be one of gaussian, logistic"),
         ({}, {"impute": "median"}, "standard errors would be too small"),
         ({}, {"reference": {"x": 1}}, "name categories"),
