@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fedconvex.cli import main
-from fedconvex.cli.method import _TOLD
+from fedconvex.cli.method import told
 from fedconvex.cli.named import setting
 from fedconvex.cli.parser import Refused
 from fedconvex.registry import method_names
 
-NAMED = [name for name in method_names(learns="ONE_MODEL") if name not in _TOLD]
+NAMED = [name for name in method_names(learns="ONE_MODEL") if not told(name)]
 
 NEEDED = {
     "fedprox": ["--set", "proximal_mu=0.1"],

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from fedconvex.cli.method import _TOLD
+from fedconvex.cli.method import told
 from fedconvex.cli.parser import Refused
 from fedconvex.cli.penalty import penalty
 from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Simplex
 from fedconvex.registry import methods
 
-PROXIMAL = [name for name, method in methods().items() if method.penalised and name in _TOLD]
+PROXIMAL = [name for name, method in methods().items() if method.penalised and told(name)]
 
 
 @pytest.mark.parametrize(

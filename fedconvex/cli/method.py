@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,94 +15,65 @@ from fedconvex.cli.named import check_named, named_method, with_settings
 from fedconvex.cli.penalty import proximal_method
 from fedconvex.families import declared
 from fedconvex.loss_traits import traits
-from fedconvex.registry import command_of, method_names, methods
+from fedconvex.registry import class_named, command_of, method_names, methods
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
     from fedconvex.federation import Federation
     from fedconvex.problems import Problem
 
-# Told in sentences; of all others the settings are listed.
-_TOLD = ("fedavg", "fedsgd", "scaffold", "gd", "sgd", "proximal-fedsgd", "fedmid", "feddualavg", "fista")
+
+def told(name: str) -> bool:
+    """Whether a method is told in a sentence; of others the settings are listed."""
+    return hasattr(class_named(name), "constant_step")
 
 
-def step_size_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
-    """Return the default step size and the formula it comes from."""
-    from fedconvex.constants import default_steps
+def default_step(method: Any, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
+    """Return the default step size of a method, and the formula it comes from."""
+    from fedconvex.constants.default_steps import kink_step
     from fedconvex.methods import Decay
 
-    fed = problem.federation
     if math.isinf(traits(problem.loss).smoothness) and not smooth.where:
-        step = default_steps.kink_step(smooth, problem.l2)
+        step = kink_step(smooth, problem.l2)
         return Decay(step.value.scale, step.value.shift, by_round=True), step.formula
-    if args.method == "sgd":
-        pooled = smooth._replace(client=smooth.F)
-        step = default_steps.batch_step(pooled, fed.n, min(args.batch_size or 32, fed.n))
-    elif in_batches(args, fed):
-        step = default_steps.batch_step(smooth, fed.sizes, args.batch_size)
-    elif args.method in ("gd", "fista", "proximal-fedsgd") or not (several_steps(args, fed) or sampled(args, fed.K)):
-        step = default_steps.descent_step(smooth)
-    else:
-        step = default_steps.local_step(smooth)
+    step = method.constant_step(problem, smooth)
     return step.value, step.formula
-
-
-def in_batches(args: argparse.Namespace, fed: Federation) -> bool:
-    """Whether steps use some rows only."""
-    if args.method == "sgd":
-        return bool((args.batch_size or 32) < fed.n)
-    return args.batch_size is not None and bool(args.batch_size < fed.sizes.max())
-
-
-def several_steps(args: argparse.Namespace, fed: Federation) -> bool:
-    """Whether clients take more than one step a round."""
-    if args.epochs is not None:
-        return args.epochs > 1 or in_batches(args, fed)
-    return (args.local_steps or 1) > 1
-
-
-def sampled(args: argparse.Namespace, K: int) -> bool:
-    """Whether only some clients take part in a round."""
-    if args.participation is None:
-        return False
-    if isinstance(args.participation, int):
-        return args.participation < K
-    return round(args.participation * K) < K
 
 
 def method_of(args: argparse.Namespace, problem: Problem, smooth: Smoothness) -> tuple[Any, str]:
     """Return the method and a phrase with its settings."""
-    if args.method not in _TOLD:
+    from fedconvex.methods.parts.participation import sampling_of
+
+    if not told(args.method):
         return named_method(args, problem)
+    method, work, more = _usual_method(args, problem, rows_of(args, problem.federation))
     asked = args.step_size, "what was asked"
-    step, formula = step_size_of(args, problem, smooth) if args.step_size is None else asked
-    return with_settings(args, *_usual_method(args, problem, step, formula))
+    step, formula = default_step(method, problem, smooth) if args.step_size is None else asked
+    if hasattr(method, "participation"):
+        sampling, m = sampling_of(method.participation, problem)
+        work += ", everybody takes part" if sampling == "everyone" else f", {m} client{'s' * (m > 1)} a round"
+    phrase = f"{work}, step size {f'{step:.4g} = ' if isinstance(step, float) else ''}{formula}{more}"
+    return with_settings(args, replace(method, step_size=step), phrase)
 
 
-def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula: str) -> tuple[Any, str]:
-    """Return one of the methods whose settings are options."""
+def _usual_method(args: argparse.Namespace, problem: Problem, rows: str) -> tuple[Any, str, str]:
+    """Return one of the methods whose settings are options, its step size open; what it does, and last words."""
     from fedconvex import methods as known
 
-    shown = f"step size {f'{step:.4g} = ' if isinstance(step, float) else ''}{formula}"
-    who = "everybody takes part"
-    if sampled(args, problem.federation.K):
-        m = args.participation
-        m = m if isinstance(m, int) else max(1, round(m * problem.federation.K))
-        who = f"{m} client{'s' * (m > 1)} a round"
     share = 1.0 if args.participation is None else args.participation
-    n, rows = problem.federation.n, rows_of(args, problem.federation)
-    work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share, "shrink": True}
+    work: dict[str, Any] = {"batch_size": args.batch_size, "participation": share, "shrink": True, "step_size": 1.0}
     if args.penalty is not None or methods()[args.method].penalised:
-        return proximal_method(args, step, share, rows, shown if args.method == "fista" else f"{who}, {shown}")
+        return *proximal_method(args, share, rows), ""
     if args.method == "gd":
-        return known.GradientDescent(step_size=step), f"GradientDescent on the pooled rows, {shown}"
+        return known.GradientDescent(step_size=1.0), "GradientDescent on the pooled rows", ""
     if args.method == "fedsgd":
-        return known.FedSGD(step_size=step, **work), f"FedSGD, one gradient a round on {rows}, {who}, {shown}"
+        return known.FedSGD(**work), f"FedSGD, one gradient a round on {rows}", ""
     if args.method == "sgd":
+        n = problem.federation.n
         batch = min(args.batch_size or 32, n)
         steps = args.local_steps or (args.epochs or 1) * -(-n // batch)
-        method = known.SGD(step_size=step, batch_size=batch, steps=steps)
-        return method, f"SGD on the pooled rows, {steps} step{'s' * (steps > 1)} a round on {batch} rows each, {shown}"
+        method = known.SGD(step_size=1.0, batch_size=batch, steps=steps)
+        return method, f"SGD on the pooled rows, {steps} step{'s' * (steps > 1)} a round on {batch} rows each", ""
     if args.epochs is not None:
         work["epochs"] = args.epochs
         local = f"{args.epochs} local epoch{'s' if args.epochs > 1 else ''} in batches of {rows}"
@@ -110,9 +82,8 @@ def _usual_method(args: argparse.Namespace, problem: Problem, step: Any, formula
         local = f"{work['local_steps']} local step{'s' if work['local_steps'] > 1 else ''} on {rows}"
     if args.method == "scaffold":
         server, words = _server_step(problem, share)
-        scaffold = known.SCAFFOLD(step_size=step, server_step=server, **work)
-        return scaffold, f"SCAFFOLD, {local}, {who}, {shown}{words}"
-    return known.FedAvg(step_size=step, **work), f"FedAvg, {local}, {who}, {shown}"
+        return known.SCAFFOLD(server_step=server, **work), f"SCAFFOLD, {local}", words
+    return known.FedAvg(**work), f"FedAvg, {local}", ""
 
 
 def rows_of(args: argparse.Namespace, fed: Federation) -> str:

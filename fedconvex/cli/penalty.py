@@ -60,8 +60,8 @@ def _end(text: str) -> float:
     return float(text) if text in ("inf", "-inf") else number("--penalty box")(text)
 
 
-def proximal_method(args: argparse.Namespace, step: float, share: Any, rows: str, words: str) -> tuple[Any, str]:
-    """Return the method for a problem with a penalty, and a phrase with its settings; rows of a step, and last words.
+def proximal_method(args: argparse.Namespace, share: Any, rows: str) -> tuple[Any, str]:
+    """Return the method for a problem with a penalty, its step size open, and what it does on so many rows.
 
     Raises
     ------
@@ -81,11 +81,10 @@ def proximal_method(args: argparse.Namespace, step: float, share: Any, rows: str
     if name == "fista":
         if args.participation is not None:
             raise bad("--method fista", "come without --participation", args.participation)
-        return methods.FISTA(step_size=step), f"FISTA on the pooled rows, {words}"
+        return methods.FISTA(step_size=1.0), "FISTA on the pooled rows"
     if not local:
-        phrase = f"ProximalFedSGD, one gradient a round, {words}"
-        return methods.ProximalFedSGD(step_size=step, participation=share), phrase
+        return methods.ProximalFedSGD(step_size=1.0, participation=share), "ProximalFedSGD, one gradient a round"
     steps = args.local_steps or 1
     make = methods.FedMiD if name == "fedmid" else methods.FedDualAvg
-    method = make(step_size=step, local_steps=steps, batch_size=args.batch_size, shrink=True, participation=share)
-    return method, f"{make.__name__}, {steps} local step{'s' * (steps > 1)} on {rows}, {words}"
+    method = make(step_size=1.0, local_steps=steps, batch_size=args.batch_size, shrink=True, participation=share)
+    return method, f"{make.__name__}, {steps} local step{'s' * (steps > 1)} on {rows}"

@@ -25,7 +25,7 @@ from fedconvex.cli.arguments import (
     participation,
 )
 from fedconvex.cli.input_data import Data, affordable, prepare
-from fedconvex.cli.method import check_settings, in_batches, method_of, own_model, sampled, several_steps
+from fedconvex.cli.method import check_settings, method_of, own_model
 from fedconvex.cli.named import method_name, setting
 from fedconvex.cli.output import say, writing
 from fedconvex.cli.parser import DIVERGED, OK
@@ -45,6 +45,7 @@ from fedconvex.cli.summary import (
 )
 from fedconvex.families import declared
 from fedconvex.registry import command_of, methods
+from fedconvex.traits import traits_of
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -209,10 +210,11 @@ def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, met
     from fedconvex import Status
     from fedconvex.report import outlook
 
-    fed, status = problem.federation, result.status
-    several, corrected = several_steps(args, fed), args.method == "scaffold" and status is not Status.CONVERGED
-    noisy = in_batches(args, fed) or (sampled(args, fed.K) and not corrected)
-    drifting = several and args.method in ("fedavg", "scaffold", "fedprox", "fedsam") and not corrected
+    status, t = result.status, traits_of(method, problem)
+    corrected = t.controls is not None and status is not Status.CONVERGED
+    noisy = "batches" in t.drawn or ("clients" in t.drawn and not corrected)
+    several = t.local is not None and bool((t.local.steps > 1).any())
+    drifting = several and (t.averages or t.controls is not None) and not corrected
     unfinished = status in (Status.ROUND_LIMIT, Status.CYCLE)
     sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
     if "client drift" in sentence:

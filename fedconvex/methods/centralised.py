@@ -73,6 +73,8 @@ class GradientDescent(CheckedFields):
     def traits(self, problem: Problem) -> Traits:
         return Traits(drawn=(), by_round=step_sizes.decays(self))
 
+    constant_step = automatic_steps.of_descent
+
     def default_step(self, problem: Problem) -> DefaultStep:
         return default_steps.descent_step(automatic_steps.smoothness(self, problem, falling=True))
 
@@ -133,6 +135,9 @@ class SGD(local_work.PooledWork):
         return Traits(drawn=self.drawn(problem))
 
     def default_step(self, problem: Problem) -> DefaultStep:
-        smooth = automatic_steps.smoothness(self, problem)
+        return self.constant_step(problem, automatic_steps.smoothness(self, problem))
+
+    def constant_step(self, problem: Problem, smooth: default_steps.Smoothness) -> DefaultStep:
+        """Return 1/(2 L) of mini-batches of the pooled rows."""
         pooled = smooth._replace(client=smooth.F)
         return default_steps.batch_step(pooled, problem.federation.n, self.batch_size, self.replacement)

@@ -140,3 +140,4 @@ class FedAvg(local_work.AveragedWork):
         return self.averaging_traits(problem, plain=self.client.plain(), averaged=not pooled_sums.hides(self))
 
     default_step = automatic_steps.of_averaging
+    constant_step = automatic_steps.of_clients

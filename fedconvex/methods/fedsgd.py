@@ -139,6 +139,7 @@ class FedSGD(CheckedFields):
         )
 
     default_step = automatic_steps.of_averaging
+    constant_step = automatic_steps.of_clients
 
     def _rows(self, problem: FederatedProblem) -> np.ndarray:
         """Return how many rows a gradient of each client takes, (K,)."""

@@ -134,6 +134,8 @@ class FISTA(CheckedFields):
     def traits(self, problem: Problem) -> Traits:
         return Traits(drawn=())
 
+    constant_step = automatic_steps.of_descent
+
     def default_step(self, problem: Problem) -> DefaultStep:
         return default_steps.descent_step(automatic_steps.smoothness(self, problem))
 
@@ -196,6 +198,8 @@ class ProximalFedSGD(CheckedFields):
     def settle(self, problem: FederatedProblem, state: State) -> State:
         """Return the state after the server's proximal step."""
         return state._replace(w=proximal_point(problem, state.w, self.step_size))  # 8
+
+    constant_step = automatic_steps.of_clients
 
     def traits(self, problem: Problem) -> Traits:
         return participation.traits_of_sampling(self.participation, problem, by_round=step_sizes.decays(self))

@@ -171,6 +171,8 @@ class SCAFFOLD(local_work.LocalWork):
         t = participation.traits_of_sampling(self.participation, problem, local=local, by_round=step_sizes.decays(self))
         return t if pooled_sums.hides(self) else t._replace(controls=Controls(self.option, float(self.server_step)))
 
+    constant_step = automatic_steps.of_clients
+
     def default_step(self, problem: Problem) -> DefaultStep:
         t = self.traits(problem)
         tau = t.local.equal_steps if t.local is not None and t.local.fresh else None

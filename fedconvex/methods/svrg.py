@@ -113,7 +113,8 @@ class SVRG(local_work.PooledWork):
         return State(problem.unflatten(w[:, 0]))
 
     def traits(self, problem: Problem) -> Traits:
-        return Traits(drawn=(("inner iterate",) if self.option == 2 else ()) + self.drawn(problem))
+        rows = ("rows",) if self.drawn(problem) else ()  # their noise vanishes at the optimum
+        return Traits(drawn=(("inner iterate",) if self.option == 2 else ()) + rows)
 
     def default_step(self, problem: Problem) -> DefaultStep:
         if self.option != 2:

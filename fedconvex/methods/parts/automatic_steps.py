@@ -1,6 +1,7 @@
 """``step_size="auto"``: the step that a named theorem gives, where there is one.
 
-A method that has such a step defines ``default_step(problem)``; formulas: `fedconvex.constants.default_steps`.
+A method that has such a step defines ``default_step(problem)``; formulas: `fedconvex.constants.default_steps`. Where
+``constant_step(problem, smooth)`` is defined, the command line takes that step instead, from the smoothness alone.
 """
 
 from __future__ import annotations
@@ -93,6 +94,25 @@ def usual_step(cls: type, settings: dict[str, Any], problem: Problem) -> tuple[A
         found = default_steps.local_step(smooth)
         value, formula = found.value, found.formula
     return value, f"{value:.4g} = {formula}, usual but backed by no theorem here"
+
+
+def of_descent(method: Any, problem: Problem, smooth: Smoothness) -> DefaultStep:
+    """Return 1/L of F: the `constant_step` of methods that take one step a round along the gradient of F."""
+    return default_steps.descent_step(smooth)
+
+
+def of_clients(method: Any, problem: Problem, smooth: Smoothness) -> DefaultStep:
+    """Return the `constant_step` of methods with steps of clients.
+
+    1/(2 L) of mini-batches, 1/L of F for one full step of everybody, else 1/L of the roughest client.
+    """
+    sizes, batch = problem.federation.sizes, getattr(method, "batch_size", None)
+    if batch is not None and batch < sizes.max():
+        return default_steps.batch_step(smooth, sizes, batch)
+    steps = getattr(method, "epochs", None) or getattr(method, "local_steps", 1)
+    if steps == 1 and traits_of(method, problem).everyone:
+        return default_steps.descent_step(smooth)
+    return default_steps.local_step(smooth)
 
 
 def no_theorem(method: Any, why: str, cure: str = "give a step size") -> ValueError:

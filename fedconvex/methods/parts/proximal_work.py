@@ -12,7 +12,7 @@ from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Flag, Positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.penalised import in_place
-from fedconvex.methods.parts import local_work, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, local_work, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, Traits
 
@@ -77,6 +77,8 @@ class ProximalWork(CheckedFields):
     def reach(self, steps: int) -> Any:
         """Return eta_s eta_c times so many steps: how much of P the server has accounted for, one number or (R,)."""
         return self.server_step * np.asarray(self.step_size) * steps
+
+    constant_step = automatic_steps.of_clients
 
     def traits(self, problem: Problem) -> Traits:
         """Return who takes part, and what is drawn: proximal steps are no plain ones."""
