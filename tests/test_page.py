@@ -290,3 +290,16 @@ def test_real_findings_make_a_page():
         assert f.setting in read.words
     assert "Zhao" in read.words
     assert len(page(found)) < 200_000
+
+
+def test_texts_of_drawings_keep_their_decimals():
+    """Coordinates are rounded to two decimals; what a label says is not."""
+    from fedconvex.report.drawings import as_svg
+
+    def draw(axis):
+        axis.set_xticks([0.123456], ["1.0375"])
+        axis.plot([0.0, 1.0 / 3.0], [0.0, 1.0])
+
+    text = as_svg(draw, "d", "a 0.12345")
+    assert ">1.0375<" in text and "a 0.12345" in text
+    assert not re.search(r'[xy]="-?[0-9]+[.][0-9]{3}', text)

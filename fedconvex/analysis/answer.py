@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +47,7 @@ class Differences(NamedTuple):
     summaries: dict[str, heterogeneity.Summary]
     Q: Significance
     equal_slopes: Significance | None  # likelihood ratio; None where a client has no finite estimate
+    within: np.ndarray  # (q, 2) estimates and standard errors with an intercept of every client
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,24 +240,41 @@ class Analysis:
             self.names[j]: heterogeneity.summarise(b[:, i], V[:, i, i], self.level) for i, j in enumerate(slopes)
         }
         ratio, q = None, len(slopes)
+        common = certified_minimum(own, np.zeros((1, q)))
+        N_common, p_common = float(common.value[0]), self.fit.problem.size - (INTERCEPT in self.names) + fed.K
+        scale = family.phi(N_common, own.pearson(common.b[0]), self.fit.n, p_common)
+        within = np.array([T @ common.b[0], np.sqrt(scale * np.diagonal(T @ common.inverse[0] @ T.T))]).T
         if len(good) == fed.K:
             N, p = np.array([one.N for _, one in alone]), fed.K * (q + 1)
             df = None if family.dispersion == "1" else self.fit.n - p
             phi = family.phi(float(N.sum()), sum(one.pearson for _, one in alone), self.fit.n, p)
-            common = certified_minimum(own, np.zeros((1, q)))
-            ratio = heterogeneity.equal_slopes(float(common.value[0]), N, q, phi, df)
+            ratio = heterogeneity.equal_slopes(N_common, N, q, phi, df)
         return Differences(
             tuple(str(fed.labels[k]) for k in good), tuple(str(fed.labels[k]) for k in range(fed.K) if k not in good),
             tuple(self.names[j] for j in slopes), b, np.sqrt(np.einsum("kii->ki", V)), summaries,
-            heterogeneity.common_effect(b, J).Q, ratio,
+            heterogeneity.common_effect(b, J).Q, ratio, within,
         )  # fmt: skip
 
-    # ------------------------------------------------------------------ text
+    # ------------------------------------------------------------------ text and page
+    def report(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the analysis as a page, index.html, with forest plots, into a folder; return the file.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib or Jinja2: ``pip install "fedconvex[report]"``.
+        ValueError
+            If the folder cannot be made or written to.
+        """
+        from fedconvex.analysis.page import write_page
+
+        return write_page(self, folder)
+
     def summary(self) -> str:
         """Return the analysis as text."""
         letter = "z" if self.residual_df is None else "t"
         ratio = self.rows.family.exponentiated
-        head = self._head()
+        head = self.facts()
         titles = [
             "",
             "estimate",
@@ -280,7 +300,7 @@ class Analysis:
             )
         return "\n".join(text)
 
-    def _head(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[tuple[str, str]]:
         """Return what is said of the fit as a whole."""
         fed, family, fit = self.rows.federation, self.rows.family, self.fit
         head = [

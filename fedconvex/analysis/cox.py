@@ -103,8 +103,8 @@ class CoxLikelihood:
         """Return the estimates of every client alone; None where a client has none."""
         found: list[Alone | None] = []
         for k in range(self.federation.K):
-            one = CoxLikelihood(cast(SurvivalFederation, self.federation.subset([k])), self.family)
-            found.append(None if self.silent[k] else alone(one))
+            rows = cast(SurvivalFederation, self.federation.subset([k]))
+            found.append(None if self.silent[k] else alone(CoxLikelihood(rows, self.family)))
         return found
 
     def gram(self) -> np.ndarray:

@@ -64,6 +64,7 @@ def add_parser(commands: Any) -> None:
     add("--test", metavar="TERM", nargs="+", action="extend", default=[],
         help="likelihood-ratio tests (with --robust, Wald tests), one for each term")  # fmt: skip
     add("--differences", action="store_true", help="how the coefficients of clients differ, each fitted alone")
+    add("--report", metavar="DIR", help="write a page with forest plots, index.html, into this folder")
     add("--json", action="store_true", help="print one JSON object instead of the text")
     analyse.set_defaults(command=_analyse)
 
@@ -74,6 +75,10 @@ def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.cli.summary import plain
     from fedconvex.report.tables import format_table
 
+    if args.report is not None:
+        from fedconvex.report.page import check_folder
+
+        check_folder(args.report)
     pairs = [entry.rpartition("=") for entry in args.reference]
     if wrong := [entry for entry, pair in zip(args.reference, pairs, strict=True) if not (pair[0] and pair[2])]:
         raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
@@ -87,6 +92,7 @@ def _analyse(args: argparse.Namespace) -> int:
     how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}
     apart = found.differences if args.differences else None
+    page = None if args.report is None else found.report(args.report)
     if args.json:
         more: dict[str, Any] = {"tests": {term: one._asdict() for term, one in tests.items()}}
         if apart is not None:
@@ -96,6 +102,7 @@ def _analyse(args: argparse.Namespace) -> int:
                 "Q": apart.Q._asdict(),
                 "equal_slopes": None if apart.equal_slopes is None else apart.equal_slopes._asdict(),
             }  # fmt: skip
+        more |= {} if page is None else {"page": str(page)}
         print(json.dumps(plain(found.to_dict() | more), allow_nan=False))
         return OK
     say(found.summary())
@@ -116,4 +123,6 @@ def _analyse(args: argparse.Namespace) -> int:
         if apart.equal_slopes is not None:
             one = apart.equal_slopes
             say(f"Likelihood-ratio test of equal slopes: {one.statistic:.5g}, {one.distribution}, p = {one.p:.3g}.")
+    if page is not None:
+        say(f"\nPage: {page}")
     return OK

@@ -215,9 +215,14 @@ def as_svg(
         FigureCanvasSVG(figure)
         axis = figure.subplots()
         draw(axis)
-        figure.legend(loc="outside upper center", ncols=columns, handlelength=2.4, columnspacing=1.2)
+        if axis.get_legend_handles_labels()[0]:
+            figure.legend(loc="outside upper center", ncols=columns, handlelength=2.4, columnspacing=1.2)
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return _inlined(out.getvalue(), prefix, escape(label))
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number.group(0)):.2f}"
 
 
 def _inlined(text: str, prefix: str, label: str) -> str:
@@ -234,6 +239,6 @@ def _inlined(text: str, prefix: str, label: str) -> str:
     body = re.sub("#0[1-7]0[1-7]0[1-7]", lambda m: _STYLE.get(m.group(0), m.group(0)), body)
     body = re.sub(r" font-family: [^;\"]*;", "", body)
     body = re.sub(r' transform="rotate\(-0[^"]*"', "", body)
-    body = re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m.group(0)):.2f}", body)
+    body = re.sub(r"<[^>]*>", lambda tag: re.sub(r"\d+\.\d{3,}", _rounded, tag.group(0)), body)  # not what texts say
     body = re.sub(r">\s+<", "><", re.sub(r"\s+", " ", body).strip())
     return f'<svg viewBox="{viewbox.group(1)}" role="img" aria-label="{label}">{body}</svg>'

@@ -90,6 +90,12 @@ def test_clients_alone_and_equal_slopes(diabetes):
     assert apart.equal_slopes.statistic == pytest.approx(ratio, rel=1e-9) and apart.equal_slopes.df == 8
 
 
+def test_a_client_without_an_event_is_left_out(diabetes):
+    table = diabetes | {"event": diabetes["event"] * (diabetes["site"] != 1)}
+    apart = fit(table).differences
+    assert (apart.clients, apart.left_out, apart.equal_slopes) == (("0", "2"), ("1",), None)
+
+
 def test_events_are_named_by_their_level(diabetes):
     table = diabetes | {"status": np.where(diabetes["event"] == 1, "dead", "alive")}
     assert fit(table, event="status=dead").estimates.tolist() == fit(diabetes).estimates.tolist()
