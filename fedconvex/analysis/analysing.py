@@ -28,10 +28,11 @@ ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
 
 
 def analyse(
-    data: Any, target: str, client: str, *, family: str | Family | None = None, site_intercepts: bool = False,
-    robust: str | None = None, level: float = 0.95, intervals: str = "wald", offset: str | None = None,
-    exposure: str | None = None, weight: str | None = None, reference: Mapping[str, Any] | None = None,
-    event: str | None = None, entry: str | None = None, strata: str | None = None, ties: str = "efron", **reading: Any,
+    data: Any, target: str | None, client: str, *, formula: str | None = None, family: str | Family | None = None,
+    site_intercepts: bool = False, robust: str | None = None, level: float = 0.95, intervals: str = "wald",
+    offset: str | None = None, exposure: str | None = None, weight: str | None = None,
+    reference: Mapping[str, Any] | None = None, event: str | None = None, entry: str | None = None,
+    strata: str | None = None, ties: str = "efron", **reading: Any,
 ) -> Analysis:  # fmt: skip
     """Fit a generalised linear model to the rows of all clients by maximum likelihood, with standard errors.
 
@@ -39,6 +40,8 @@ def analyse(
     ----------
     data, target, client
         As `fedconvex.tables.read_table`; rows with a missing cell in a column that is used are left out and counted.
+    formula : str, optional
+        Such as "ill ~ age * sex + C(ward) + bs(bp, df=4)", as formulaic reads it, in the place of target and features.
     family : str or Family, optional
         "gaussian", "logistic", "poisson", "quasipoisson", "gamma", "cox" or such as ``negative_binomial(theta)``;
         default logistic for two classes, gaussian for measurements, cox where ``event`` is given.
@@ -74,7 +77,7 @@ def analyse(
     own = flag("analyse: site_intercepts", site_intercepts)
     rows = model_rows(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
-        reference=reference, survival=Survival(event, entry, strata, ties), reading=reading,
+        reference=reference, survival=Survival(event, entry, strata, ties), formula=formula, reading=reading,
     )  # fmt: skip
     fit = fitted(rows, own, separated=intervals == "profile")
     V = _covariance(rows, fit, own, robust)

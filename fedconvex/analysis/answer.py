@@ -308,6 +308,7 @@ class Analysis:
             ("Family", f"{family.name}, link {family.link}" + (", an intercept of each client" * self.site_intercepts)),
             ("Clients", f"{fed.K} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
             ("Rows", f"{fed.n} of {self.rows.rows_read}" + self._left_out()),
+            *self.rows.notes,
             *self._likelihoods(),
         ]
         kind = "of the model" if self.robust is None else f"robust ({self.robust})"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import among, bad, instance, items, wrong_type
-from fedconvex.analysis import response_families
+from fedconvex.analysis import formulas, response_families
 from fedconvex.analysis.response_families import Family
 from fedconvex.federation import Federation
 from fedconvex.tables.frame import Frame, cleared
@@ -30,6 +30,7 @@ class ModelRows(NamedTuple):
     event: str  # what the response is, in words
     left_out: list[tuple[str, str, int]]  # column, client, rows that it leaves out: a row counts for every column
     rows_read: int
+    notes: tuple[tuple[str, str], ...] = ()  # of a formula: what was made of all rows together
 
 
 class Survival(NamedTuple):
@@ -43,7 +44,7 @@ class Survival(NamedTuple):
 
 def model_rows(
     data: Any,
-    target: str,
+    target: str | None,
     client: str,
     family: str | Family | None,
     *,
@@ -53,6 +54,7 @@ def model_rows(
     weight: str | None,
     reference: Mapping[str, Any] | None,
     survival: Survival,
+    formula: str | None,
     reading: Mapping[str, Any],
 ) -> ModelRows:
     """Read a table; rows with a missing cell in a column that is used are left out, and counted.
@@ -64,6 +66,7 @@ def model_rows(
     """
     others = {"offset": offset, "exposure": exposure, "weight": weight, **survival._asdict()}
     reading, reference = _checked(target, client, family, others, reference, reading)
+    read, target, reading = _formula(formula, target, data, reading)
     how = {k: v for k, v in reading.items() if k in ("sep", "decimal", "encoding")}
     wanted = {k: v for k, v in reading.items() if k not in how}
     family = _survival_family(family, survival, others, site_intercepts)
@@ -76,12 +79,15 @@ def model_rows(
     frame, left_out, n = _complete(frame, wishes, extra)
     columns = plan(frame, wishes).fit(frame, standardise=False)
     y, kind, event = _response(columns, frame, family)
-    X = columns.matrix(frame)
-    X = X.toarray() if hasattr(X, "toarray") else X
-    X, names, terms = _against_reference(columns, X, reference)
-    if not site_intercepts and survival.event is None:
-        X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
-        terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
+    bare = site_intercepts or survival.event is not None
+    notes: list[tuple[str, str]] = []
+    if read is not None:
+        X, names, terms, notes = formulas.design(read, columns, frame, reference, bare)
+    else:
+        X, names, terms = _against_reference(columns, columns.matrix(frame), reference)
+        if not bare:
+            X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
+            terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
     fed: Federation
     if survival.event is not None:
         from fedconvex.analysis.cox import outcomes_of
@@ -92,7 +98,7 @@ def model_rows(
     else:
         given = _offset(frame, offset, exposure)
         fed = Federation.from_arrays(X, y, columns.clients(frame), None, columns.weights(frame), given)
-    return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n)
+    return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n, tuple(notes))
 
 
 def _checked(
@@ -100,7 +106,7 @@ def _checked(
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return what was asked of reading, and the reference levels, all of the right types."""
     for what, column in (("target", target), ("client", client), *others.items()):
-        if column is not None or what in ("target", "client"):
+        if column is not None or what == "client":
             instance(f"analyse: {what}", column, str)
     lists = ("features", "drop", "keep", "as_category", "missing")
     reading = {k: items(f"analyse: {k}", v) if k in lists else v for k, v in reading.items() if v is not None}
@@ -112,6 +118,27 @@ def _checked(
         cure = "leave it out: rows with missing cells are left out, and counted"
         raise bad("analyse: impute", "not be given: standard errors would be too small", reading["impute"], cure)
     return reading, reference
+
+
+def _formula(
+    formula: str | None, target: str | None, data: Any, reading: dict[str, Any]
+) -> tuple[formulas.Formula | None, str, dict[str, Any]]:
+    """Return the formula, the target, and how to read the table: columns in C() are categories."""
+    if formula is None:
+        if target is None:
+            raise bad("analyse: target", "name the response, if no formula does", "none")
+        return None, target, reading
+    instance("analyse: formula", formula, str)
+    for what in ("features", "task"):
+        if what in reading:
+            raise bad(f"analyse: {what}", "not be given beside a formula", repr(reading[what]))
+    how = {k: v for k, v in reading.items() if k in ("sep", "decimal", "encoding")}
+    names = read_frame(data, **how).names
+    read = formulas.read_formula(formula, names)
+    if target not in (None, read.target):
+        raise bad("analyse: target", "be the left side of the formula", f"{target!r} and {read.target!r}")
+    more = {"features": list(read.features), "as_category": [*reading.get("as_category", ()), *read.categories]}
+    return read, read.target, {**reading, **more}
 
 
 def _survival_columns(survival: Survival) -> tuple[str | None, str | None, str | None]:
@@ -192,6 +219,7 @@ def _against_reference(
     columns: Any, X: np.ndarray, reference: Mapping[str, Any]
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, tuple[int, ...]]]:
     """Return the features without the reference level of each category: the first, or the one that was named."""
+    X = X.toarray() if hasattr(X, "toarray") else X
     kept: list[int] = []
     names: list[str] = []
     terms: dict[str, tuple[int, ...]] = {}

@@ -35,7 +35,10 @@ def add_parser(commands: Any) -> None:
     )
     analyse.add_argument("table", metavar="TABLE", help=".csv, .tsv or .parquet file")
     add = analyse.add_argument_group("columns").add_argument
-    add("--target", "--time", metavar="COL", required=True, help="the response; of events, their times")
+    add("--target", "--time", metavar="COL", help="the response; of events, their times")
+    add(
+        "--formula", metavar="TEXT", help="model formula in the place of --target and --features: 'ill ~ age + C(ward)'"
+    )
     add("--event", metavar="COL", help="whether an event was seen at the time: a column of 0 and 1, or COL=LEVEL")
     add("--entry", metavar="COL", help="times from which rows are observed, if not from 0")
     add("--strata", metavar="COL", help="strata with baseline hazards of their own, beside those of clients")
@@ -83,8 +86,9 @@ def _analyse(args: argparse.Namespace) -> int:
     if wrong := [entry for entry, pair in zip(args.reference, pairs, strict=True) if not (pair[0] and pair[2])]:
         raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
     found = analyse(
-        args.table, args.target, args.client, family=args.family, site_intercepts=args.site_intercepts,
-        robust=args.robust, level=args.level, intervals=args.intervals, offset=args.offset, exposure=args.exposure,
+        args.table, args.target, args.client, formula=args.formula, family=args.family,
+        site_intercepts=args.site_intercepts, robust=args.robust, level=args.level, intervals=args.intervals,
+        offset=args.offset, exposure=args.exposure,
         weight=args.weight, reference={name: level for name, _, level in pairs}, event=args.event, entry=args.entry,
         strata=args.strata, ties=args.ties, features=args.features, drop=args.drop, keep=args.keep,
         as_category=args.as_category, **reading(args),
