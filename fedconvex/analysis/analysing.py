@@ -73,12 +73,17 @@ def analyse(
     >>> found.names, np.round(found.estimates, 3).tolist(), np.round(found.standard_errors, 3).tolist()
     (('Intercept', 'age'), [-1.313, 0.044], [0.258, 0.007])
     """
-    level = _checked(robust, intervals, level)
     own = flag("analyse: site_intercepts", site_intercepts)
     rows = model_rows(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
         reference=reference, survival=Survival(event, entry, strata, ties), formula=formula, reading=reading,
     )  # fmt: skip
+    return analysed(rows, own, robust, level, intervals)
+
+
+def analysed(rows: ModelRows, own: bool, robust: str | None, level: float, intervals: str = "wald") -> Analysis:
+    """Return the analysis of rows, with intercepts of clients or without, its columns as they are."""
+    level = _checked(robust, intervals, level)
     fit = fitted(rows, own, separated=intervals == "profile")
     V = _covariance(rows, fit, own, robust)
     kind = Analysis if isinstance(fit.problem, LikelihoodProblem) else CoxAnalysis

@@ -1,6 +1,7 @@
-"""scikit-learn estimators: one model for all clients, Cox's, for the worst domain, one per client, ensembles."""
+"""scikit-learn estimators: one model for all clients, with standard errors too, for the worst domain, ensembles."""
 
 from fedconvex.estimators.agnostic import AgnosticClassifier, AgnosticRegressor
+from fedconvex.estimators.glm import FederatedGLM
 from fedconvex.estimators.linear import FederatedLinearRegression, FederatedLogisticRegression, FederatedSVC
 from fedconvex.estimators.scoring import client_scorer
 from fedconvex.estimators.vertical import VerticalLogisticRegression
@@ -12,6 +13,7 @@ __all__ = [
     "AgnosticClassifier",
     "AgnosticRegressor",
     "FederatedCox",
+    "FederatedGLM",
     "FederatedLinearRegression",
     "FederatedLogisticRegression",
     "FederatedMultiTaskClassifier",
