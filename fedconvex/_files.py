@@ -73,7 +73,7 @@ def write_file(path: str | os.PathLike[str], content: bytes, durable: bool = Tru
     """Write to a temporary file beside the target and rename it over the target, so that no reader sees a part.
 
     A file that is replaced leaves its permissions and, where that is allowed, its owner. The target of a link is
-    written, the link stays; a device, a pipe or a socket is written to: only regular files are ever replaced. What is
+    written, the link stays; a device or a pipe is written to: only regular files are ever replaced. What is
     not durable need not survive a power cut: nobody waits for the disk. The folder is made if need be.
     """
     write_together({path: content}, durable)
@@ -93,6 +93,8 @@ def write_together(
         for path, content in contents.items():
             before = _stat(path)
             if before is not None and not stat.S_ISREG(before.st_mode):
+                if stat.S_ISSOCK(before.st_mode):
+                    raise bad("file", "not be a socket, which no file can be written to", f"{os.fspath(path)!r}")
                 with open(path, "wb") as f:
                     f.write(content)
                 continue
@@ -219,12 +221,12 @@ def check_file(who: str, name: str | os.PathLike[str]) -> Path:
     ------
     ValueError
         If the name is empty or none, or a folder; if its folder does not exist or cannot be written to; if it is a
-        device, a pipe or a socket that cannot be written to.
+        device or a pipe that cannot be written to, or a socket.
     """
     file = _path(who, "file", name)
     target = Path(os.path.realpath(file))
     if not regular_or_new(file) and not file.is_dir():
-        if not os.access(file, os.W_OK):
+        if not os.access(file, os.W_OK) or stat.S_ISSOCK(file.stat().st_mode):
             raise bad(who, "be a file that can be written to", f"{os.fspath(name)!r}")
         return file
     if file.is_dir() or not target.parent.is_dir():

@@ -144,6 +144,9 @@ def file_of(module):
     return files[0] if files and module.split(".")[0] == "fedconvex" else None
 
 
+HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
 @functools.cache
 def imports(tree, package="fedconvex"):
     """(module, inside a function, only for type checkers) of every import; `from a import b` gives a.b, and a if b is
@@ -167,9 +170,10 @@ def imports(tree, package="fedconvex"):
             for child in node.orelse:
                 visit(child, inside, typing)
             return
-        inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for child in ast.iter_child_nodes(node):
-            visit(child, inside, typing)
+            if isinstance(child, HOLDS_STATEMENTS):  # expressions import nothing, and are nine nodes of ten
+                visit(child, inside, typing)
 
     visit(tree, False, False)
     return tuple(found)

@@ -180,6 +180,9 @@ def test_how_often_rows_are_held_out_goes_by_a_count_of_work():
     assert [checked_splits(None, share) for share in (0.9, 0.3, 0.01)] == [1, 1, 1]  # no such parts, or too many
     with pytest.raises(ValueError, match="compare: splits must be 1 or a multiple of 4; got 6"):
         checked_splits(6, 0.25)
+    with pytest.raises(TypeError, match="compare: splits must be a whole number"):
+        checked_splits(np.array([1, 2]), 0.25)
+    assert checked_splits(None, 5e-324) == 1  # as many parts as there are numbers
 
 
 @pytest.mark.slow

@@ -188,6 +188,7 @@ CASES = {
         lambda: Problem(FED, Squared(), penalty=GroupLasso(1.0, groups=3)),
         "GroupLasso.groups must be at most 2; got 3",
     ),
+    "a class for a problem": (lambda: Moments(Problem, step_size=0.1), r"Moments\.problem must be a Problem; got type"),
     "fairness problem": (lambda: fairness_plot({}, problem=3), "fairness_plot: problem must be a Problem"),
 }  # fmt: skip
 
@@ -221,6 +222,8 @@ def test_squares_that_overflow_are_infinite_not_errors():
     assert steps.step_size == pytest.approx(1e-300, rel=1e-12)  # 2 R/(sqrt(T) G)
     known = Constants(L=1.0, L_s=1.0, mu=0.1, K=1)
     assert svrg.svrg_factor(known, step_size=5e-324, inner_steps=1) == np.inf
+    steep = Problem(Federation.from_arrays([[1e90], [1.0]], [1e90, 0.0], [0, 1]), Squared())
+    assert agnostic_constants(steep, radius=1.0, draws=1).sigma2_w == np.inf
 
 
 def test_ensembles_are_written_whole_or_not_at_all(tmp_path):

@@ -97,6 +97,17 @@ def mixed(seed, loss=None, l2=0.1, n=24, d=2, p=3):
 # ---------------------------------------------------------------- the least value over a ball
 
 
+@pytest.mark.parametrize("l2", [1e-18, 1e-9])
+def test_a_ridge_next_to_nothing_leaves_the_bound_of_the_ball(l2):
+    """‖g‖^2/(2 l2) was subtracted and added again: the bound lost all its digits, and true theorems were VIOLATED."""
+    problem = Problem(Federation.from_arrays([[2e6], [-3e6]], [1e13, 2e13], [0, 0]), Squared(), l2)
+    least = least_over_ball(problem, [1.0], 1.0)
+    assert least.value - least.lower <= 1e-13 * least.value
+    assert least.value == pytest.approx(0.25 * ((1e13 + 2e6) ** 2 + (2e13 - 3e6) ** 2), rel=1e-15)  # at w = -1
+    method = AFL(step_size=1e-20, domain_step_size=1.0, radius=1.0)
+    assert verify("agnostic-rate-any-steps", problem, method, rounds=1).outcome is not Outcome.VIOLATED
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(3)])
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 @pytest.mark.slow_unless(l2=0.1)

@@ -9,7 +9,7 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.driver import iterate
-from fedconvex.methods import DynamicFedAvg, FedProx, ProgressiveHedging, ProportionalSampling, ProximalPoint
+from fedconvex.methods import SVRG, DynamicFedAvg, FedProx, ProgressiveHedging, ProportionalSampling, ProximalPoint
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined
 from fedconvex.theorems.parts.chances import rarest_draw
@@ -187,6 +187,41 @@ def test_incremental_noise_of_tiny_steps(mu):
             ratio = verify(name, problem, agents(step_size=1e-3, local_steps=(1, 2, 3, 4), batch_size=batch),
                            rounds=1, start=w).ratio  # fmt: skip
             assert exact.ratio == pytest.approx(ratio, rel=0.05)  # to first order both are proportional to mu^2
+
+
+def test_equal_rows_leave_the_rounding_of_their_variance():
+    """The noise is nothing but what subtracting equal squares leaves: measured 3e-52, bound 1e-63, "VIOLATED"."""
+    X, y = np.full((20, 1), 9.405807961543854e-05), np.full(20, 7.801251878643548e-08)
+    problem = Problem(Federation.from_arrays(X, y, np.arange(20) // 4), Squared(), 14.62354920911536)
+    method = DynamicFedAvg(step_size=6.838285187098681e-08, local_steps=4, batch_size=1)
+    found = verify("dynamic-incremental-noise", problem, method, rounds=2, start=problem.solve().w)
+    assert found.outcome is Outcome.INCONCLUSIVE and 0.0 < found.measured <= found.rounding < 1e-46
+
+
+def test_numbers_without_digits_are_no_violation():
+    """A bound of 0 and a quantity of 1e-321, whose squares are below the smallest number with all its digits."""
+    tiny = planted("dynamic-incremental-noise", 0.0)._replace(
+        exact=lambda s, rounds: Found(np.array([1e-321]), np.zeros(1))
+    )
+    problem = squares()
+    assert verify(tiny, problem, DynamicFedAvg(step_size=0.1), rounds=1).outcome is not Outcome.VIOLATED
+    larger = tiny._replace(exact=lambda s, rounds: Found(np.array([1e-300]), np.zeros(1)))
+    assert verify(larger, problem, DynamicFedAvg(step_size=0.1), rounds=1).outcome is Outcome.VIOLATED
+
+
+def test_a_start_next_to_the_minimiser_has_an_excess():
+    """SVRG's bound is a share of F(w) - F*, which was a difference of equal numbers: the bound was 0, VIOLATED."""
+    X = np.full((8, 1), 4.4e-05)
+    problem = Problem(Federation.from_arrays(X, np.linspace(-1.0, 2.0, 8), np.arange(8) // 4), Squared(), 0.25)
+    start = problem.solve().w + 3e-11
+    assert float(problem.value(start)) - problem.solve().value == 0.0
+    right = THEOREMS["svrg"]
+    for share, outcome in ((1.0, Outcome.HOLDS), (1e-9, Outcome.VIOLATED)):
+        theorem = right._replace(
+            bound=lambda s, share=share: Bound({"start": share * right.at(s).value}, right.quantity, "p"), read=None
+        )
+        found = verify(theorem, problem, SVRG(step_size=0.08, inner_steps=20000), rounds=1, start=start)
+        assert found.outcome is outcome, found
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9, 1e-12, 1e-15])

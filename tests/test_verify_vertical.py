@@ -104,6 +104,18 @@ def test_a_certificate_off_by_a_billionth_is_refuted():
         assert outcome(theorem, *at) is Outcome.VIOLATED
 
 
+@pytest.mark.parametrize("size", [1.0, 1e8])
+def test_a_small_ridge_makes_much_of_the_rounding_of_a_sum(size):
+    """Dual gradients that cancel are off by a share of their terms, which is divided by l2: .6 of the bound."""
+    rng = np.random.default_rng(0)
+    X, y = size * rng.normal(size=(7, 2)), rng.choice([-1.0, 1.0], 7)
+    problem = VerticalProblem(VerticalFederation.from_blocks([X[:, :1], X[:, 1:]], y), Logistic(), 1e-12)
+    start = problem.solve().w
+    found = verify("vertical-certificate", problem, VerticalGradientDescent(step_size="auto"), rounds=1, start=start)
+    assert found.outcome is not Outcome.VIOLATED, found
+    assert abs(found.measured - found.bound.value) <= found.rounding
+
+
 def test_hypotheses_that_fail_are_named():
     logistic, squares = owners.three_owners.make(), owners.one_column_thrice.make()
     for theorem, problem, method, words in [

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import stat
 import threading
 
@@ -57,6 +58,16 @@ def test_a_pipe_is_written_to(tmp_path):
     write_file(check_file("--out", pipe), b"rows")
     reader.join()
     assert got == [b"rows"] and stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@posix
+def test_a_socket_is_no_file(tmp_path):
+    """The system's "No such device or address" named no cure."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.fspath(tmp_path / "listened at"))
+    for write in (lambda path: write_file(path, b"rows"), lambda path: check_file("--out", path)):
+        with pytest.raises(ValueError, match=r"must (not be a socket|be a file that can be written to)"):
+            write(tmp_path / "listened at")
 
 
 @posix

@@ -26,6 +26,7 @@ from xdist.scheduler import LoadScopeScheduling
 COMPILED, INTERPRETED, ANYWHERE = "compiled", "interpreted", "anywhere"
 FEWEST, MOST = 3, 8  # worker processes: every one of them imports the package and collects all tests
 CHUNK = 20  # tests of one file that are handed out together
+CHUNK_ANYWHERE = 200  # these are quick, and those of one file share what they have parsed
 
 
 def count() -> int:
@@ -112,10 +113,11 @@ class ByKind(LoadScopeScheduling):
 
 
 def chunks(names, kinds):
-    """The chunk of every test, named by kind, file and number: at most CHUNK neighbours of one kind in one file."""
+    """The chunk of every test, named by kind, file and number: neighbours of one kind in one file, so many at most."""
     found, made = {}, {}
     for (kind, file), group in groupby(names, lambda name: (kinds[name], name.partition("::")[0])):
         for i, name in enumerate(group):
-            number = made[kind, file] = made.get((kind, file), 0) + (i % CHUNK == 0)
+            size = CHUNK_ANYWHERE if kind == ANYWHERE else CHUNK
+            number = made[kind, file] = made.get((kind, file), 0) + (i % size == 0)
             found[name] = f"{kind} {file} {number}"
     return found

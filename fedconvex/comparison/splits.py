@@ -35,12 +35,12 @@ def _generator(seed: int, key: int, *purpose: int) -> np.random.Generator:
 
 def parts_in(share: float) -> int:
     """Return in how many parts rows are divided, so that each is about a share of them."""
-    return max(2, round(1.0 / share))
+    return max(2, round(min(1.0 / share, 2.0**53)))
 
 
 def checked_splits(splits: object, share: float) -> int | None:
     """Return how many splits are asked for, None for as many as the work allows."""
-    if splits is None or splits == "auto":
+    if splits is None or (isinstance(splits, str) and splits == "auto"):
         divides = parts_in(share) <= _MOST_PARTS and abs(parts_in(share) * share - 1.0) <= 0.05
         return None if divides else 1  # one split of a share that no number of parts has
     count, parts = whole("compare: splits", splits, low=1), parts_in(share)

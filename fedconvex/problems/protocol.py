@@ -83,12 +83,12 @@ def is_for(method: Any, problem: Any) -> bool:
 
 def has_one_model(problem: Any) -> bool:
     """Whether all clients share one model, of which every client has all entries."""
-    return getattr(problem, "learns", None) == ONE_MODEL
+    return not isinstance(problem, type) and getattr(problem, "learns", None) == ONE_MODEL
 
 
 def has_models(problem: Any) -> bool:
     """Whether models are learned, one or one a client: no ensembles, strategies, posteriors, blocks at owners."""
-    return getattr(problem, "learns", None) in (ONE_MODEL, MODEL_PER_TASK)
+    return not isinstance(problem, type) and getattr(problem, "learns", None) in (ONE_MODEL, MODEL_PER_TASK)
 
 
 def drift_of(problem: Any) -> np.ndarray | None:

@@ -10,6 +10,7 @@ import numpy as np
 from fedconvex.constants import noise_factor as batch_noise_factor
 from fedconvex.methods import SVRG
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.rounding import excess
 from fedconvex.theory.moments import stage_suboptimality
 from fedconvex.theory.moments.stages import LARGEST
 
@@ -198,7 +199,7 @@ def _read(s: Setting) -> Reading:
     )
     eta = one_number(SOURCE, "step size", m.step_size)
     numbers = {"step_size": eta, "inner_steps": m.inner_steps, "epochs": s.rounds}
-    gap = max(float(p.value(s.start)) - p.solve().value, 0.0)
+    gap = max(excess(p, s.start), 0.0)  # next to w* a difference of values would be zero
     phi = float(batch_noise_factor(p.federation.n, m.batch_size, m.replacement))
     c = p.pooled.constants(start=s.start)
     return Reading({"constants": c, "start_gap": gap, "noise_factor": phi, **numbers})

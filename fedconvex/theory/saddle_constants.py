@@ -174,7 +174,7 @@ def _noise(
         width = float((n @ each / N).max())
     if draws is not None:
         s = float(whole("agnostic_constants: draws", draws, low=1))
-        sigma2_w += rows.G_w**2 / s
+        sigma2_w += rows.G_w * rows.G_w / s  # a power would raise where it overflows
         sigma2_lambda = (1.0 + (p - 1.0) / s) * sigma2_lambda + (p - 1.0) / s * float(rows.losses @ rows.losses)
         width *= p
     return sigma2_w, sigma2_lambda, width

@@ -71,7 +71,8 @@ KINDS = (
         "theorems.fedavg_strongly_convex.fedavg_step_by_step.participants |"
         "theorems.contraction.fedavg_contraction.participants |"
         "methods.resolved.problem | models.LinearModel.*.clients | problems.EnsembleModel.*.clients |"
-        "theory.complexity.rademacher.s* | Federation.columns | problems.Stump.predict.X",
+        "theory.complexity.rademacher.s* | Federation.columns | problems.SurvivalFederation.columns |"
+        "problems.Stump.predict.X",
         "where everybody takes part, nobody is drawn; "
         "a method with a step size asks no problem, a pooled model has one answer for all clients, few rows have all "
         "their signs tried; columns are kept for LinearModel, which checks them; a stump reads one feature",
@@ -99,6 +100,7 @@ KINDS = (
         "names of any kind",
         "strings within | objects within | dates | complex values | too large | text* | [[]'a'] | pairs",
         "Federation.from_arrays.* | datasets.partition_*.y | problems.QEnsemble.errors.domain | Federation.ids |"
+        "problems.SurvivalFederation.ids |"
         "problems.Clustered.clusters | datasets.load_table.* | problems.EnsembleModel.feature_names",
         "clients, domains, classes and clusters are called by numbers, texts or dates",
     ),
@@ -128,7 +130,8 @@ KINDS = (
     Kind(
         "records",
         "*",
-        "penalties.* | SmoothedHinge.gamma | theory.moments.Moved.* | datasets.Table.* | fields.* | estimators.*",
+        "penalties.* | SmoothedHinge.gamma | NegativeBinomial.theta |"
+        "theory.moments.Moved.* | datasets.Table.* | fields.* | estimators.*",
         "NamedTuples and scikit-learn's constructors keep what they are given; Problem, Federation and `fit` check it",
     ),
     Kind(

@@ -58,6 +58,7 @@ RECORDS = {
     "Iterates",
     "Oracle",
     "Rate",
+    *("Analysis", "Family", "Finding"),
     *("Arrays", "Board", "Solver"),
     *(
         "Columns",

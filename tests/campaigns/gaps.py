@@ -255,8 +255,11 @@ def blocks_trial(rng: np.random.Generator) -> dict:
     """`HybridProblem.solve`: blocks of rows and columns."""
     loss = loss_of(rng)
     X, y, kind = rows_of(rng, isinstance(loss, Squared))
-    X = _filled(X)
-    fed = HybridFederation.from_grid(X, y, int(rng.integers(1, 3)), int(rng.integers(1, min(X.shape[1], 2) + 1)))
+    groups, blocks = int(rng.integers(1, 3)), int(rng.integers(1, min(X.shape[1], 2) + 1))
+    X = np.concatenate(
+        [_filled(rows) for rows in np.split(X, np.arange(1, groups) * len(X) // groups)]
+    )  # no owner of a block has zeros only
+    fed = HybridFederation.from_grid(X, y, groups, blocks)
     problem = HybridProblem(fed, loss, ridge_of(rng, 0.0))
     return one_model(rng, "blocks", problem, problem.pooled, _dense(problem.pooled.federation)) | {"kind": kind}
 

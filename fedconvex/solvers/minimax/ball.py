@@ -124,11 +124,15 @@ def _newton_over_ball(domains: Objective, lam: np.ndarray, R: float, w: np.ndarr
 
 
 def _linear_minimum(l2: float, w: np.ndarray, F: Any, g: np.ndarray, R: float) -> Any:
-    """Least value over ‖v‖ <= R of F + <g, v - w> + (l2/2)‖v - w‖^2, for models (..., size)."""
+    """Least value over ‖v‖ <= R of F + <g, v - w> + (l2/2)‖v - w‖^2, for models (..., size).
+
+    Without the ball it is F - ‖g‖^2/(2 l2), from which nothing is taken back: a small l2 would leave no digit.
+    """
+    push = np.linalg.norm(l2 * w - g, axis=-1)
+    on_ball = F - np.sum(g * w, axis=-1) - R * push + 0.5 * l2 * (np.sum(w * w, axis=-1) + R * R)
     if l2 == 0.0:
-        return F - np.sum(g * w, axis=-1) - R * np.linalg.norm(g, axis=-1)
-    outside = np.maximum(np.linalg.norm(w - g / l2, axis=-1) - R, 0.0)
-    return F - np.sum(g**2, axis=-1) / (2.0 * l2) + 0.5 * l2 * outside**2
+        return on_ball
+    return np.where(push <= l2 * R, F - np.sum(g * g, axis=-1) / (2.0 * l2), on_ball)
 
 
 def _over_balls(H: np.ndarray, b: np.ndarray, R: float) -> np.ndarray:

@@ -16,14 +16,21 @@ def problem_of(s: Setting) -> VerticalProblem:
 
 
 def duality_gap(problem: VerticalProblem, w: np.ndarray) -> tuple[float, float]:
-    """Return P(w) - D(-l'(z)) from the conjugates of the rows' losses, and the size of its terms."""
+    """Return P(w) - D(-l'(z)) from the conjugates of the rows' losses, and the size of its terms.
+
+    X'l'(z)/n is off by a share of what is summed up in it, of which a small l2 makes as much as of the sum itself.
+    """
     X, loss, l2, n = problem.federation.rows.X, problem.loss, problem.l2, problem.federation.n
     z = X @ w
     slopes = np.array([loss.slope(v, y) for v, y in zip(z, problem.y, strict=True)])
     rows = [loss.value(v, y) + loss.conjugate(r, y) for v, r, y in zip(z, slopes, problem.y, strict=True)]
     v = X.T @ slopes / n
     gap = float(np.mean(rows)) + 0.5 * l2 * float(w @ w) + 0.5 * float(v @ v) / l2
-    return gap, 1.0 + float(np.mean(np.abs(z * slopes))) + l2 * float(w @ w) + float(v @ v) / l2
+    rough = traits(loss).smoothness
+    bend = (np.abs(X) @ np.abs(w) + np.abs(problem.y)) * (rough if np.isfinite(rough) else 0.0)
+    terms = np.abs(X).T @ (np.abs(slopes) + bend) / n
+    lost = float((2.0 * np.abs(v) + 100.0 * UNIT * terms) @ terms) / l2
+    return gap, 1.0 + float(np.mean(np.abs(z * slopes))) + l2 * float(w @ w) + float(v @ v) / l2 + lost
 
 
 def between(problem: VerticalProblem) -> np.ndarray:

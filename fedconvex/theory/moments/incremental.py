@@ -68,7 +68,7 @@ def incremental_noise2(
     B = fed.sizes if batch_size is None else per_client("incremental_noise2: batch_size", batch_size, fed.K)
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))
     steps = per_client("incremental_noise2: local_steps", local_steps, fed.K)
-    first, second, off = np.zeros((fed.K, d)), np.zeros(fed.K), 0.0
+    first, second, off, lost = np.zeros((fed.K, d)), np.zeros(fed.K), 0.0, 0.0
     for k in range(fed.K):
         (X, y), E = fed.client_rows(k), int(steps[k])
         r, a = X @ w - y, step_size / E
@@ -77,11 +77,13 @@ def incremental_noise2(
         heavy = problem.weigh(k, norms)
         push = UNIT * (np.mean(heavy * (2.0 * norms * length + np.abs(r))) + problem.l2 * length)
         off = max(off, (float(np.mean(heavy * norms)) + problem.l2) * step_size * float(push))
+        longest = (float(np.max(heavy * norms)) + problem.l2) * step_size  # of variances, equal squares are subtracted
+        lost += UNIT * E * float(phi[k]) * float(np.mean((heavy * r) ** 2)) * longest**2
     own = mixing.scale @ mixing.u**2
     value = float(mixing.own @ second - own @ np.sum(first**2, axis=1))
     value = max(value + float(mixing.scale @ np.sum((mixing.u @ first) ** 2, axis=1)), 0.0)
     size = float(mixing.own @ second + own @ second) * (2 * d + 1) * int(steps.max())
-    return value, UNIT * size + 2.0 * float(np.sqrt(value)) * off + off**2
+    return value, UNIT * size + lost + 2.0 * float(np.sqrt(value)) * off + off**2
 
 
 def _client(
