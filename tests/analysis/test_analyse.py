@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from fedconvex.analysis import analyse, negative_binomial
+from fedconvex.analysis import analyse, covariances, negative_binomial
 from fedconvex.cli import main
 from fedconvex.tables import ColumnProblems
 
@@ -258,6 +258,43 @@ def test_what_cannot_be_analysed_is_refused_in_words(change, how, words):
     table |= {name: make(table) for name, make in change.items()}
     with pytest.raises(ValueError, match=words):
         analyse(table, "y", "site", **({"guard": False} | how))
+
+
+def test_robust_errors_with_intercepts_of_clients(rng):
+    """statsmodels' OLS with an indicator of each client: HC2, HC3, and clusters with their factor."""
+    sm = pytest.importorskip("statsmodels.api")
+    n, who = 90, np.arange(90) % 5
+    x, u = rng.normal(size=n), rng.normal(size=n) + who
+    y = x + 0.5 * u + who + rng.normal(size=n) * (1.0 + np.abs(x)) + rng.normal(size=5)[who]
+    Z = np.column_stack([x, u, np.eye(5)[who]])
+    for robust, how in (
+        ("HC2", {"cov_type": "HC2"}),
+        ("HC3", {"cov_type": "HC3"}),
+        ("client", {"cov_type": "cluster", "cov_kwds": {"groups": who}}),
+    ):
+        found = analyse({"x": x, "u": u, "y": y, "k": who}, "y", "k", site_intercepts=True, robust=robust, guard=False)
+        theirs = sm.OLS(y, Z).fit(**how)
+        np.testing.assert_allclose(found.covariance, theirs.cov_params()[:2, :2], rtol=1e-8, err_msg=robust)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_the_jackknife_over_clients_with_their_own_intercepts(family, rng):
+    """Each client left out, by analyses of the others' rows: one step is exact for squares, near elsewhere."""
+    n, who = 600, np.arange(600) % 8
+    x, u = rng.normal(size=n), rng.normal(size=n) + 0.3 * who
+    z = 0.3 * x - 0.2 * u + 0.2 * who + 0.3 * rng.normal(size=8)[who] * x
+    t = {"x": x, "u": u, "y": z + rng.normal(size=n) if family == "gaussian" else rng.poisson(np.exp(z)), "k": who}
+    how = {"family": family, "site_intercepts": True, "guard": False}
+    found, parts = analyse(t, "y", "k", **how), [{c: v[who != k] for c, v in t.items()} for k in range(8)]
+    left = np.array([analyse(part, "y", "k", **how).estimates for part in parts])
+    problem, b = found.fit.problem, found.fit.found.b[0]
+    g, H = (np.array([problem.client_sums(k, b)[i] for k in range(8)]) for i in (1, 2))
+    steps = covariances.one_step_left_out(b, g, H) @ found.fit.T.T
+    moved = np.abs(left - found.estimates).max()
+    np.testing.assert_allclose(steps, left, atol=1e-10 if family == "gaussian" else 0.2 * moved)
+    V = covariances.jackknife(left)
+    np.testing.assert_allclose(V, 7.0**2 / 8.0 * np.cov(left.T), rtol=1e-10)  # np.cov divides by 7
+    assert (np.sqrt(np.diagonal(V)) / found.standard_errors > 0.5).all()
 
 
 def test_an_exact_fit_is_said_in_words(rng):
