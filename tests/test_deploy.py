@@ -15,25 +15,29 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "deploy.md"
+PAGE, ANALYSIS = ROOT / "docs" / "deploy.md", ROOT / "docs" / "analyse_sites.md"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PAGE.exists(), reason="no docs beside the tests")]
 
 
-def blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
+def blocks(kind, page=PAGE):
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
-def files():
-    """The page's files by name, as their first lines say."""
-    named = {re.match(r"# (\w+\.py)", text): text for text in blocks("python")}
+def files(page=PAGE):
+    """A page's files by name, as their first lines say."""
+    named = {re.match(r"# (\w+\.py)", text): text for text in blocks("python", page)}
     return {match[1]: text for match, text in named.items() if match}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
 def test_the_pages_files_and_commands_do_what_it_says(tmp_path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = str(s.getsockname()[1])
+    port = free_port()
     assert set(files()) == {"agreed.py", "invent.py", "hospital.py", "server.py"}
     for name, text in files().items():
         (tmp_path / name).write_text(text.replace("5555", port))
@@ -81,3 +85,39 @@ def test_the_flower_app_agrees_with_the_page():
     """The file that all have is the same, but for its docstring."""
     app = ast.parse((ROOT / "examples" / "flower_app" / "hospitals" / "agreed.py").read_text())
     assert ast.dump(ast.Module(app.body[1:], [])) == ast.dump(ast.Module(ast.parse(files()["agreed.py"]).body, []))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
+def test_the_pages_analysis_is_that_of_all_rows(tmp_path):
+    """Its three files, by processes of their own behind certificates, with secure sums and missing cells."""
+    from fedconvex.analysis import analyse
+
+    port, rng, table = free_port(), np.random.default_rng(7), {}
+    for name, n in (("north", 120), ("east", 80), ("south", 200)):
+        age, dose = rng.normal(60, 12, n).round(), rng.normal(5, 2, n).round(1)
+        ward, gap = rng.choice(["medical", "other", "surgical"], n), 3
+        ill = np.where(0.05 * (age - 60) + (ward == "other") + rng.logistic(size=n) > 0.0, "yes", "no")
+        own = {"age": age, "dose": dose, "ward": ward, "ill": ill}
+        rows = [*zip(*own.values(), strict=True), *[(50.0, "", "other", "no")] * gap]
+        lines = [",".join(map(str, row)) for row in [tuple(own), *rows]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+        for column, cells in (own | {"hospital": np.full(n, name)}).items():
+            table[column] = np.concatenate([table.get(column, cells[:0]), cells])
+    for name, text in files(ANALYSIS).items():
+        (tmp_path / name).write_text(text.replace("5555", port))
+    (tmp_path / "server.py").open("a").write("    print(repr(found.estimates.tolist()), found.certificate)\n")
+    certificates = next(text for text in blocks("sh") if "fedconvex:site:" in text)
+    run = "for name in north east south; do python hospital.py $name localhost & done; python server.py; wait"
+    done = subprocess.run(
+        ["bash", "-c", f'python() {{ {sys.executable} "$@"; }}; set -e\n{certificates}{run}'], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True,
+        timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "3 of 123 rows left out for missing cells: dose 3" in done.stderr
+    *_, last = done.stdout.strip().splitlines()
+    estimates, certificate = last.rsplit(" ", 1)
+    here = analyse(table, "ill", "hospital", reference={"ward": "other"}, features=["age", "dose", "ward"])
+    away = np.abs((np.array(ast.literal_eval(estimates)) - here.estimates) / here.standard_errors).max()
+    assert away <= float(certificate) < 1e-8
+    assert "chi2" in done.stdout or "df=2" in done.stdout

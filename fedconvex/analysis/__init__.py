@@ -8,7 +8,18 @@ if TYPE_CHECKING:
     from fedconvex.analysis.analysing import analyse
     from fedconvex.analysis.answer import Analysis
     from fedconvex.analysis.response_families import Family, negative_binomial
+    from fedconvex.analysis.site_analysis import analyse_sites
+    from fedconvex.analysis.site_plan import AnalysisPlan, Guards, plan_analysis
 
-__all__ = ["Analysis", "Family", "analyse", "negative_binomial"]
+__all__ = [
+    "Analysis",
+    "AnalysisPlan",
+    "Family",
+    "Guards",
+    "analyse",
+    "analyse_sites",
+    "negative_binomial",
+    "plan_analysis",
+]
 
 __getattr__, __dir__ = _lazy.attach(__name__, __file__)

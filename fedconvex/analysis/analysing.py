@@ -16,10 +16,10 @@ import numpy as np
 from fedconvex._check import among, bad, flag, real
 from fedconvex.analysis import covariances
 from fedconvex.analysis.answer import Analysis
+from fedconvex.analysis.cox import CoxLikelihood
 from fedconvex.analysis.cox_answer import CoxAnalysis
-from fedconvex.analysis.fitting import Fit, fitted
-from fedconvex.analysis.likelihood import LikelihoodProblem
-from fedconvex.analysis.model_rows import ModelRows, Survival, model_rows
+from fedconvex.analysis.fitting import Fit, Rows, fitted
+from fedconvex.analysis.model_rows import Survival, model_rows
 from fedconvex.analysis.profile_intervals import profile_intervals
 from fedconvex.analysis.response_families import Family
 
@@ -81,12 +81,12 @@ def analyse(
     return analysed(rows, own, robust, level, intervals)
 
 
-def analysed(rows: ModelRows, own: bool, robust: str | None, level: float, intervals: str = "wald") -> Analysis:
-    """Return the analysis of rows, with intercepts of clients or without, its columns as they are."""
+def analysed(rows: Rows, own: bool, robust: str | None, level: float, intervals: str = "wald") -> Analysis:
+    """Return the analysis of rows, here or at sites, with intercepts of clients or without, columns as they are."""
     level = _checked(robust, intervals, level)
     fit = fitted(rows, own, separated=intervals == "profile")
-    V = _covariance(rows, fit, own, robust)
-    kind = Analysis if isinstance(fit.problem, LikelihoodProblem) else CoxAnalysis
+    V = _covariance(fit, robust)
+    kind = CoxAnalysis if isinstance(fit.problem, CoxLikelihood) else Analysis
     found = kind(rows, fit, V, robust, level, own)
     if found.exact:
         return replace(found, covariance=np.full_like(V, np.nan))
@@ -94,6 +94,7 @@ def analysed(rows: ModelRows, own: bool, robust: str | None, level: float, inter
 
 
 def _checked(robust: str | None, intervals: str, level: float) -> float:
+    """Return the level, once it and the kinds of covariance and intervals are known to be right."""
     if robust is not None:
         among("analyse: robust", robust, ROBUST)
     among("analyse: intervals", intervals, INTERVALS)
@@ -105,7 +106,7 @@ def _checked(robust: str | None, intervals: str, level: float) -> float:
     return level
 
 
-def _covariance(rows: ModelRows, fit: Fit, own: bool, robust: str | None) -> np.ndarray:
+def _covariance(fit: Fit, robust: str | None) -> np.ndarray:
     """Return the covariance of the coefficients, in the units of their columns."""
     if robust is None:
         V = covariances.model(fit.expected_inverse, fit.phi)

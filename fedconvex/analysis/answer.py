@@ -15,10 +15,11 @@ from scipy import stats
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
 from fedconvex.analysis.cox import CoxLikelihood
-from fedconvex.analysis.fitting import Fit, restricted, standardised
+from fedconvex.analysis.fitting import Fit, Rows, restricted, standardised
 from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import certified_minimum
-from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
+from fedconvex.analysis.model_rows import INTERCEPT
+from fedconvex.analysis.over_sites import SitesModel
 from fedconvex.analysis.profile_intervals import ProfileIntervals
 
 EXACT = "the response is an exact linear function of the columns: there are no standard errors"
@@ -67,7 +68,7 @@ class Analysis:
         Enclosures of the ends of profile-likelihood intervals, if they were asked for.
     """
 
-    rows: ModelRows
+    rows: Rows
     fit: Fit
     covariance: np.ndarray
     robust: str | None
@@ -322,6 +323,8 @@ class Analysis:
             head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
         else:
             head.append(("Separated", self._separation()))
+        if isinstance(self.rows, SitesModel):
+            head.append(("Sites", self.rows.told))
         if self.profile is not None:
             head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds)"))
         return head

@@ -95,6 +95,10 @@ class CoxLikelihood:
         """Return how far the computed N may be off."""
         return self.survival.rounding(b)
 
+    def roundings(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how far gradients and N at models (R, p) may be off, (R, p) and (R,)."""
+        return np.array([self.gradient_rounding(b) for b in B]), np.array([self.value_rounding(b) for b in B])
+
     def pearson(self, b: np.ndarray) -> float:
         """Return 0: there is no dispersion."""
         return 0.0
@@ -130,7 +134,7 @@ class CoxLikelihood:
             raise bad("analyse: robust", "be HC0 or client for family 'cox'", repr(kind))
         return np.asarray(inverse @ (U.T @ U) @ inverse)
 
-    def no_minimum(self, names: Sequence[str]) -> ValueError:
+    def no_minimum(self, names: Sequence[str], J: np.ndarray) -> ValueError:
         """Return the error that says why no finite estimate exists."""
         found = monotone_direction(self.survival)
         if found is None:

@@ -12,12 +12,14 @@ from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
 from fedconvex.analysis.newton_search import Minima, inverse_of
+from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
 from fedconvex.analysis.response_families import Family
 from fedconvex.analysis.separation import Infimum, Recession, infimum
 from fedconvex.families.survival.survival_rows import SurvivalFederation
 from fedconvex.federation import Federation
 
-Likelihood = LikelihoodProblem | CoxLikelihood
+Likelihood = LikelihoodProblem | CoxLikelihood | SitesLikelihood
+Rows = ModelRows | SitesModel
 
 DEPENDENT = 1e-10  # of a column's variance, what others leave of it
 
@@ -40,7 +42,7 @@ class Fit(NamedTuple):
     limit: np.ndarray | None = None  # (p,) then: limits of the coefficients, in the units of the columns
 
 
-def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
+def fitted(rows: Rows, own: bool, separated: bool = False) -> Fit:
     """Fit the model; ``separated`` asks for the limit where the likelihood rises for ever.
 
     Raises
@@ -55,7 +57,7 @@ def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
         raise bad("analyse: responses", "differ within a client that has its own intercept", "no such client", cure)
     if not problem.varies:
         raise bad(f"analyse: {rows.event}", "vary", "one response in every row")
-    need_independent(problem, rows.names, own or not isinstance(problem, LikelihoodProblem))
+    need_independent(problem, rows.names, own or isinstance(problem, CoxLikelihood))
     found, family = _minimum(problem, rows, every), rows.family
     n, p = problem.n, problem.parameters
     if family.dispersion != "1" and n <= p:
@@ -68,8 +70,9 @@ def fitted(rows: ModelRows, own: bool, separated: bool = False) -> Fit:
         expected = inverse_of(problem.information(b))[0]
         phi = family.phi(float(found.value[0]), pearson, n, p)
         return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off)
-    if not isinstance(problem, LikelihoodProblem):
-        raise problem.no_minimum(rows.names)
+    if not isinstance(problem, LikelihoodProblem) or not isinstance(rows, ModelRows):
+        assert not isinstance(problem, LikelihoodProblem)
+        raise problem.no_minimum(rows.names, found.J[0])
     recession = Recession(problem)
     if not separated or recession.moved.size == 0:
         raise _separated(rows, recession, T, found)
@@ -86,7 +89,7 @@ def _limits(recession: Recession, least: Infimum, T: np.ndarray) -> np.ndarray:
     return np.asarray(T @ least.b + [ends[way] for way in ways])
 
 
-def restricted(rows: ModelRows, kept: list[int], own: bool) -> tuple[np.ndarray, float, float]:
+def restricted(rows: Rows, kept: list[int], own: bool) -> tuple[np.ndarray, float, float]:
     """Return the minimum with some coefficients only, in the units of the columns (p,), its N, and the gap of N."""
     b = np.zeros(len(rows.names))
     problem, T = standardised(rows, kept or list(range(b.size)), own)
@@ -110,11 +113,13 @@ def likelihood_of(federation: Federation, family: Family, own: bool) -> Likeliho
     return LikelihoodProblem(federation, family, site_intercepts=own)
 
 
-def standardised(rows: ModelRows, kept: list[int], own: bool) -> tuple[Likelihood, np.ndarray]:
+def standardised(rows: Rows, kept: list[int], own: bool) -> tuple[Likelihood, np.ndarray]:
     """Return the problem of some columns, divided by their standard deviations, and T with b = T b~.
 
     Their means are taken out where an intercept takes them up: one of the columns, or those of the clients.
     """
+    if isinstance(rows, SitesModel):
+        return rows.standardised(kept, own)
     names = [rows.names[j] for j in kept]
     X = rows.federation.X[:, kept]
     mean, scale = X.mean(axis=0), X.std(axis=0)
@@ -129,7 +134,7 @@ def standardised(rows: ModelRows, kept: list[int], own: bool) -> tuple[Likelihoo
     return likelihood_of(fed, rows.family, own), T
 
 
-def _minimum(problem: Likelihood, rows: ModelRows, kept: list[int]) -> Minima:
+def _minimum(problem: Likelihood, rows: Rows, kept: list[int]) -> Minima:
     """Minimise from zero, but for the intercept of a logarithmic link: from the logarithm of the mean."""
     start = np.zeros((1, problem.size))
     if rows.names[kept[0]] == INTERCEPT and problem.family.link == "log":

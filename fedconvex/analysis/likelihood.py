@@ -174,10 +174,17 @@ class LikelihoodProblem(ClientWeights):
 
     def covariance(self, b: np.ndarray, inverse: np.ndarray, kind: str) -> np.ndarray:
         """Return a robust covariance at the estimate b with J^-1 (p, p); "client" is CR1."""
-        told = [self.at(int(k), b) for k in np.flatnonzero(~self.silent)]
-        meats = [covariances.meat(a.X, a.slopes, a.curvatures, a.s, inverse, self.site_intercepts) for a in told]
         kind = "CR1" if kind == "client" else kind
-        return covariances.robust(kind, inverse, covariances.added(meats), self.n, self.parameters)
+        return covariances.robust(kind, inverse, self.meat(b, inverse), self.n, self.parameters)
+
+    def meat(self, b: np.ndarray, inverse: np.ndarray) -> covariances.Meat:
+        """Return the sums of squares that robust covariances are made of."""
+        told = [self.at(int(k), b) for k in np.flatnonzero(~self.silent)]
+        each = [covariances.meat(a.X, a.slopes, a.curvatures, a.s, inverse, self.site_intercepts) for a in told]
+        if not each:
+            nothing = np.zeros((self.size, self.size))
+            return covariances.Meat(nothing, nothing, nothing, nothing, 0.0, 0.0, 0.0)
+        return covariances.added(each)
 
     def alone(self) -> list[Alone | None]:
         """Return the estimates of every client alone; None where a client has none."""
@@ -232,6 +239,10 @@ class LikelihoodProblem(ClientWeights):
             moved = (self.size + 1.0) * (rows @ np.abs(b) + np.abs(a.z)) * a.curvatures
             sizes += rows.T @ (a.s * ((8.0 + np.sqrt(self.n)) * np.abs(a.slopes) + moved))
         return np.asarray(eps * sizes)
+
+    def roundings(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how far gradients and N at models (R, p) may be off, (R, p) and (R,)."""
+        return np.array([self.gradient_rounding(b) for b in B]), np.array([self.value_rounding(b) for b in B])
 
     def pearson(self, b: np.ndarray) -> float:
         """Return sum s (y - mu)^2/V(mu) over the rows of clients that are not silent."""

@@ -84,7 +84,7 @@ def model_rows(
     if read is not None:
         X, names, terms, notes = formulas.design(read, columns, frame, reference, bare)
     else:
-        X, names, terms = _against_reference(columns, columns.matrix(frame), reference)
+        X, names, terms = against_reference(columns, columns.matrix(frame), reference)
         if not bare:
             X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
             terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
@@ -96,7 +96,7 @@ def model_rows(
         times = outcomes_of(frame, y, survival.event, survival.entry, survival.strata)
         fed, event = SurvivalFederation.from_arrays(X, times, columns.clients(frame)), f"{event}, {survival.event}"
     else:
-        given = _offset(frame, offset, exposure)
+        given = log_offset(frame, offset, exposure)
         fed = Federation.from_arrays(X, y, columns.clients(frame), None, columns.weights(frame), given)
     return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n, tuple(notes))
 
@@ -215,7 +215,7 @@ def _response(columns: Any, frame: Frame, family: str | Family | None) -> tuple[
     return y, kind, str(name)
 
 
-def _against_reference(
+def against_reference(
     columns: Any, X: np.ndarray, reference: Mapping[str, Any]
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, tuple[int, ...]]]:
     """Return the features without the reference level of each category: the first, or the one that was named."""
@@ -244,7 +244,7 @@ def _against_reference(
     return X[:, kept], tuple(names), {t: where for t, where in terms.items() if where}
 
 
-def _offset(frame: Frame, offset: str | None, exposure: str | None) -> np.ndarray | None:
+def log_offset(frame: Frame, offset: str | None, exposure: str | None) -> np.ndarray | None:
     """Return what is known of every score: the offset, and the logarithm of the exposure."""
     parts: list[np.ndarray] = []
     for option, name in (("offset", offset), ("exposure", exposure)):

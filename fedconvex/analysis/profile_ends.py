@@ -36,11 +36,8 @@ class Likelihood(Protocol):
     def spread(self, inverses: np.ndarray) -> np.ndarray:
         """max_i (x_i'A x_i)^(1/2) of inverses (R, p, p), (R,)."""
 
-    def gradient_rounding(self, b: np.ndarray) -> np.ndarray:
-        """How far entries of the computed gradient may be off, (p,)."""
-
-    def value_rounding(self, b: np.ndarray) -> float:
-        """How far the computed N may be off."""
+    def roundings(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far computed gradients and N may be off at models (R, p), (R, p) and (R,)."""
 
 
 class Level(NamedTuple):
@@ -124,16 +121,18 @@ def ends(likelihood: Likelihood, directions: np.ndarray, inside: np.ndarray, N_i
             search.absorb(float(N), g, J)
     c = likelihood.self_concordance
     reach = likelihood.spread(np.array([s.inverse for s in searches])) if c > 0.0 else np.zeros(len(searches))
-    found = [_enclosure(likelihood, s, c * r, inside, N_inside) for s, r in zip(searches, reach, strict=True)]
+    at = np.array([s.b for s in searches])
+    off = zip(*likelihood.roundings(at), strict=True)
+    found = [_enclosure(s, c * r, inside, N_inside, *o) for s, r, o in zip(searches, reach, off, strict=True)]
     inner, outer = (np.array(side) for side in zip(*found, strict=True))
-    return Ends(inner, outer, np.array([s.b for s in searches]), rounds + int(c > 0.0))
+    return Ends(inner, outer, at, rounds + int(c > 0.0))
 
 
 def _enclosure(
-    likelihood: Likelihood, s: _Search, kappa: float, inside: np.ndarray, N_inside: float
+    s: _Search, kappa: float, inside: np.ndarray, N_inside: float, error: np.ndarray, off: float
 ) -> tuple[float, float]:
-    """Return what an end is at least, and at most."""
-    off, eps = likelihood.value_rounding(s.b), np.finfo(float).eps
+    """Return what an end is at least, and at most; gradient and N may be off by error (p,) and off."""
+    eps = np.finfo(float).eps
     known, at = float(s.a @ inside), float(s.a @ s.b)
     slack = eps * s.a.size * float(np.abs(s.a) @ (np.abs(s.b) + np.abs(inside)))
     over = s.N + off - N_inside
@@ -141,7 +140,7 @@ def _enclosure(
     inner = known + max(share, 0.0) * max(at - known, 0.0) - slack
     if s.theta == 0.0 or s.rank < s.a.size:
         return inner, np.inf
-    tilted, error = s.g - s.theta * s.a, likelihood.gradient_rounding(s.b) + 4.0 * eps * s.theta * np.abs(s.a)
+    tilted, error = s.g - s.theta * s.a, error + 4.0 * eps * s.theta * np.abs(s.a)
     size = np.sqrt(tilted @ s.inverse @ tilted) + np.sqrt(error @ np.abs(s.inverse) @ error)
     gap = float(certified_gap(np.array([size**2]), np.array([kappa]))[0])
     return inner, at + (s.level.high - s.N + off + gap) / s.theta + slack

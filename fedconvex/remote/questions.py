@@ -125,7 +125,11 @@ def check_measured(method: Any, problem: Any, asked: Mapping[str, np.ndarray], R
     Refused
         If the certificate of the method is not made of what it asks for, or it has more than R models.
     """
-    wanted = _kind(problem).asked(method, problem)
+    if (kind := _kind(problem)).measured is not None:
+        if (models := kind.measured(problem, asked)) > R:
+            raise Refused(f"it asks about {models} models, and {R} are run")
+        return models
+    wanted = kind.asked(method, problem)
     if asked.keys() not in wanted:
         names = " or ".join(", ".join(sorted(names)) for names in wanted)
         raise Refused(f"the certificate of {type(method).__name__} is not made of it: it must hold {names}")

@@ -225,6 +225,8 @@ class Roster(ServerProblem):
     def _total(self, found: list[dict[str, np.ndarray]], forms: Any) -> dict[str, np.ndarray]:
         """Return the sums of reports under masks, rounded to fixed point, which is added to what they may be off by."""
         total, size = summed(found, forms, self.secure[0]), self.federation.K * 2.0 ** -(self.secure[0] + 1)
+        if "off" not in total:
+            return total
         total["off"] = np.abs(total["off"]) + 2.0 * size
         total["error"] = np.abs(total["error"]) + size * (1.0 + np.sqrt(total["gradient"][0].size))
         return total

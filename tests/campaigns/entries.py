@@ -61,6 +61,7 @@ RECORDS = {
     *("Analysis", "Family", "Finding"),
     *("Arrays", "Board", "Solver"),
     *(
+        "AnalysisPlan",
         "Columns",
         "Column",
         "Frame",
@@ -572,6 +573,20 @@ def descent(clients: Any, hyper: Any, rounds: int) -> list[np.ndarray]:
     return models
 
 
+def analysis_over_sites() -> tuple[Any, Any]:
+    """The plan of an analysis, and a transport to three sites of 40 rows."""
+    from fedconvex.analysis import plan_analysis
+    from fedconvex.remote import Site, in_process
+
+    plan = plan_analysis({"x": [1.0, 2.0], "y": [0, 1], "who": ["a", "b"]}, "y", "who")
+    x = np.linspace(0.0, 3.0, 40)
+    tables = {
+        name: {"x": x, "y": (np.arange(40) * k % 7 < 3).astype(int)} for k, name in ((2, "a"), (3, "b"), (5, "c"))
+    }
+    rows = [plan.rows(table, name) for name, table in tables.items()]
+    return plan, in_process([Site(plan.method, plan.make, one) for one in rows])
+
+
 @functools.cache
 def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
@@ -596,6 +611,7 @@ def own() -> dict[str, dict[str, Any]]:
     frame, columns = read_table(table, "y", "who")
     make = functools.partial(Problem, loss=Squared(), l2=0.1)
     tiny = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared")
+    plan, hospitals = analysis_over_sites()
     return {
         "FedProx": {"step_size": 0.1},
         "Federation.from_clients": {"clients": [(w["X"][:9], w["y"][:9]), (w["X"][9:], w["y"][9:])]},
@@ -619,6 +635,19 @@ def own() -> dict[str, dict[str, Any]]:
             "exposure": None,
             "weight": None,
             "reference": {},
+        },
+        "analysis.plan_analysis": {
+            "book": {"x": [1.0, 2.0], "y": [0, 1], "who": ["a", "b"]},
+            "target": "y",
+            "client": "who",
+            **dict.fromkeys(("family", "offset", "exposure", "weight", "sums")),
+            "reference": {},
+        },
+        "analysis.analyse_sites": {
+            "plan": plan,
+            "roster": plan.roster(dict.fromkeys("abc", 40)),
+            "transport": hospitals,
+            "robust": "HC0",
         },
         "problems.SurvivalFederation": {
             "event": np.arange(18) % 2 == 0,

@@ -64,6 +64,9 @@ class Kind(NamedTuple):
         That a weight of a proximal term may have.
     refuses : callable
         (arrays of a message) -> why they are not worked on, or nothing.
+    measured : callable, optional
+        (problem, asked) -> about how many models a request for a measurement is; raises `Refused` where it is none.
+        By default such requests hold what ``asked`` says.
     """
 
     report: Callable[[Any, int, Arrays], dict[str, np.ndarray]]
@@ -81,6 +84,7 @@ class Kind(NamedTuple):
     scale: Callable[[Any, int, float], float] | None = None
     weights: tuple[tuple[int, ...], ...] = ((),)
     refuses: Callable[[Arrays], str] = lambda arrays: ""
+    measured: Callable[[Any, Arrays], int] | None = None
 
     @property
     def convex(self) -> bool:

@@ -1,0 +1,190 @@
+"""Analyses over sites: equal to those of pooled rows, with sums that nobody sees, and what a site refuses."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from fedconvex.analysis import Guards, analyse, analyse_sites, negative_binomial, plan_analysis
+from fedconvex.remote import Exchange, Limits, Plain, Site, in_process, serve
+from fedconvex.secure import SecureSums
+
+pytestmark = pytest.mark.anywhere
+BOOK = {
+    "age": [40, 60, 70], "ward": ["a", "b", "c"], "dose": [0.01, 0.02, 0.03], "y": [0, 1, 2], "site": ["x", "y", "z"],
+    "s": [1, 2, 3], "o": [0.1, 0.2, 0.3], "odd": [1.0, 2.0, 4.0],
+}  # fmt: skip
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "negative-binomial")
+
+
+def family_of(name):
+    return negative_binomial(2.0) if name == "negative-binomial" else name
+
+
+def hospitals(name, rng, n=240, K=3):
+    """A table of some hospitals: missing cells, a category, weights, offsets, columns of different scales."""
+    age, dose = 50.0 + 10.0 * rng.normal(size=n), 0.02 + 0.01 * rng.normal(size=n)
+    ward, who = rng.choice(["a", "b", "c"], n), np.array(list("xyz"))[rng.integers(0, K, n)]
+    o, s = 0.2 * rng.normal(size=n), rng.integers(1, 4, n)
+    z = 0.03 * (age - 50.0) + 20.0 * (dose - 0.02) + 0.5 * (ward == "c") + 0.3 * (who == "y") + o
+    y = {
+        "gaussian": lambda: z + rng.normal(size=n),
+        "logistic": lambda: np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-z)), 1, 0),
+        "gamma": lambda: rng.gamma(2.0, np.exp(z) / 2.0),
+    }.get(name, lambda: rng.poisson(np.exp(z)))()
+    age[rng.integers(0, n, 5)] = np.nan
+    return {"age": age, "ward": ward, "dose": dose, "y": y, "site": who, "s": s, "o": o}
+
+
+def planned(name, own=False, sums=None):
+    book = dict(BOOK)
+    book["y"] = {"logistic": [0, 1, 0], "gamma": [0.5, 1.5, 2.5], "gaussian": [0.5, 1.5, 2.5]}.get(name, [0, 1, 7])
+    return plan_analysis(
+        book, "y", "site", family=family_of(name), site_intercepts=own, weight="s", offset="o", sums=sums, drop=["odd"],
+        keep=["age", "dose"], reference={"ward": "b"},
+    )  # fmt: skip
+
+
+def parts(table):
+    """Tables of the hospitals, without the column that names them."""
+    return {k: {c: v[table["site"] == k] for c, v in table.items() if c != "site"} for k in "xyz"}
+
+
+def federated(plan, table, limits=None, **options):
+    rows = {k: plan.rows(own, k, Guards(parameters=1.0)) for k, own in parts(table).items()}
+    sites = [Site(plan.method, plan.make, own, limits=limits) for own in rows.values()]
+    roster = plan.roster({k: own.n for k, own in rows.items()}, masses=[own.masses[0] for own in rows.values()])
+    return analyse_sites(plan, roster, in_process(sites), **options)
+
+
+def pooled(name, table, own=False, **options):
+    return analyse(
+        table, "y", "site", family=family_of(name), site_intercepts=own, weight="s", offset="o", keep=["age", "dose"],
+        reference={"ward": "b"}, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["common", "own"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sites_find_what_pooled_rows_say(name, own, rng):
+    """Within 1e-10 of a standard error; tests, deviances, robust covariances, profiles and differences as well."""
+    table = hospitals(name, rng)
+    there, here = federated(planned(name, own), table, robust="HC3"), pooled(name, table, own, robust="HC3")
+    assert there.names == here.names
+    assert np.abs((there.estimates - here.estimates) / here.standard_errors).max() < 1e-10
+    np.testing.assert_allclose(there.standard_errors, here.standard_errors, rtol=1e-9)
+    there, here = (f(intervals="profile") for f in (
+        lambda **o: federated(planned(name, own), table, **o), lambda **o: pooled(name, table, own, **o)
+    ))  # fmt: skip
+    np.testing.assert_allclose(there.standard_errors, here.standard_errors, rtol=1e-10)
+    for what in ("deviance", "null_deviance", "aic", "log_likelihood"):
+        mine, wanted = getattr(there, what), getattr(here, what)
+        assert mine == wanted if wanted is None else mine == pytest.approx(wanted, rel=1e-10)
+    for one, other in zip(there.table(), here.table(), strict=True):
+        assert one[5:] == pytest.approx(other[5:], rel=1e-8)
+    for how in ("wald", "likelihood ratio", "score"):
+        assert there.test("ward", how).statistic == pytest.approx(here.test("ward", how).statistic, rel=1e-8, abs=1e-8)
+    apart, wanted = there.differences, here.differences
+    assert apart.clients == wanted.clients
+    np.testing.assert_allclose(apart.estimates, wanted.estimates, rtol=1e-7, atol=1e-9)
+    assert apart.equal_slopes.statistic == pytest.approx(wanted.equal_slopes.statistic, rel=1e-7)
+    assert there.certificate < 1e-6
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["common", "own"])
+@pytest.mark.parametrize("name", ["logistic", "poisson", "gaussian"])
+def test_secure_sums_are_off_by_what_is_printed(name, own, rng):
+    """The server learns sums only; estimates differ by no more standard errors than the certificate says."""
+    pytest.importorskip("cryptography")
+    table = hospitals(name, rng)
+    there, here = federated(planned(name, own, SecureSums(bits=40)), table), pooled(name, table, own)
+    away = np.abs((there.estimates - here.estimates) / here.standard_errors).max()
+    assert away <= there.certificate < 1e-6
+    np.testing.assert_allclose(there.standard_errors, here.standard_errors, rtol=1e-8)
+    assert there.test("ward").statistic == pytest.approx(here.test("ward").statistic, rel=1e-6)
+    with pytest.raises(ValueError, match="PlainSums"):
+        _ = there.differences
+
+
+def test_robust_sums_are_secure_too(rng):
+    """Of clustered covariances the server learns the sum of U_k U_k'."""
+    pytest.importorskip("cryptography")
+    table = hospitals("logistic", rng)
+    there = federated(planned("logistic", sums=SecureSums(bits=40)), table, robust="client")
+    here = pooled("logistic", table, robust="client")
+    np.testing.assert_allclose(there.standard_errors, here.standard_errors, rtol=1e-7)
+
+
+def test_over_sockets(rng):
+    """Site by site in threads, each behind a socket."""
+    table, plan, known = hospitals("logistic", rng), planned("logistic"), Plain(bytes(range(32)))
+    rows = [plan.rows(own, k, Guards(parameters=1.0)) for k, own in parts(table).items()]
+    with Exchange(("127.0.0.1", 0), known, sites=3, deadline=30.0) as exchange:
+        for k, own in enumerate(rows):
+            site = Site(plan.method, plan.make, own, limits=Limits(share=3.0))
+            Thread(target=serve, args=(site, exchange.address, known.site(k), k), daemon=True).start()
+        roster = plan.roster({k: r.n for k, r in zip("xyz", rows, strict=True)}, masses=[r.masses[0] for r in rows])
+        there = analyse_sites(plan, roster, exchange)
+        assert there.test("ward").df == 2
+    here = pooled("logistic", table)
+    assert np.abs((there.estimates - here.estimates) / here.standard_errors).max() < 1e-10
+
+
+def test_a_site_answers_no_more_numbers_than_its_rows_hold(rng):
+    """Its ledger counts them; the error names the site, the count and the option."""
+    with pytest.raises(ConnectionError, match=r"numbers are answered about rows that hold.*Limits\(share=0.1\)"):
+        federated(planned("logistic"), hospitals("logistic", rng), limits=Limits(share=0.1))
+
+
+@pytest.mark.parametrize(
+    ("change", "guards", "words"),
+    [
+        (lambda t: {c: v[:8] for c, v in t.items()}, {}, r"site x: rows must be at least 10; got 8: .*Guards\(rows"),
+        (lambda t: t | {"y": np.arange(len(t["y"])) < 4}, {}, r"events must be at least 5; got 4"),
+        (
+            lambda t: t | {"ward": np.where(np.arange(len(t["y"])) < 2, "a", "b")},
+            {},
+            r"'ward=a'.*none or at least 3; got 2",
+        ),
+        (lambda t: {c: v[:30] for c, v in t.items()}, {}, r"5 coefficients must be at most 0.1 of the rows; got 30"),
+        (lambda t: {c: v for c, v in t.items() if c != "dose"}, {}, r"site x: table must have the columns"),
+        (lambda t: t | {"ward": np.full(len(t["y"]), "d")}, {}, r"'ward'.*'d'|d"),
+    ],
+    ids=["rows", "events", "level", "parameters", "column", "category"],
+)  # fmt: skip
+def test_what_a_site_refuses_to_sum(change, guards, words, rng):
+    """Each refusal names the site, what it is, how many, and the option that allows it."""
+    own = parts(hospitals("logistic", rng, n=600))["x"]
+    own["y"] = np.asarray(own["y"]) == 1
+    plan = planned("logistic")
+    table = change({c: np.asarray(v) for c, v in own.items()})
+    table["y"] = table["y"].astype(int)
+    table["age"] = np.nan_to_num(table["age"], nan=50.0)
+    with pytest.raises(ValueError, match=words):
+        plan.rows(table, "x", Guards(**guards))
+
+
+def test_what_is_no_question_is_refused(rng):
+    """A server cannot ask for anything else, nor about rows by themselves."""
+    from fedconvex.analysis.site_answers import report
+    from fedconvex.remote.messages import Refused
+
+    plan, table = planned("logistic"), hospitals("logistic", rng)
+    problem = plan.make(plan.rows(parts(table)["x"], "x", Guards(parameters=1.0)))
+    p, shift = 5, np.zeros((1, 5))
+    frame = {"shift": shift, "map": np.eye(p)[None], "own": np.zeros(1)}
+    assert report(problem, 0, {**frame, "w": shift})["N"].shape == (1,)
+    for asked in (
+        {"w": shift},
+        {**frame, "w": shift, "rows": shift},
+        {**frame, "w": np.zeros((1, 4))},
+        {**frame, "w": np.full((1, 5), np.nan)},
+        {**frame, "w": np.zeros((2, 5))},
+        {"center": shift},
+        {"center": shift, "unit": np.zeros((1, 5))},
+        {},
+    ):
+        with pytest.raises(Refused):
+            report(problem, 0, asked)
