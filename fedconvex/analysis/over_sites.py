@@ -219,6 +219,7 @@ class SitesModel:
     event: str
     units: tuple[np.ndarray, np.ndarray]  # where numbers of the columns begin, and their size, roughly: (p,) each
     left_out: list[tuple[str, str, int]] = field(default_factory=list)
+    notes: tuple[tuple[str, str], ...] = ()
 
     @property
     def federation(self) -> Any:

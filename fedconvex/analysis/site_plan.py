@@ -231,7 +231,8 @@ def plan_analysis(
     """
     rows = model_rows(
         book, target, client, family, site_intercepts=site_intercepts, offset=offset, exposure=exposure,
-        weight=weight, reference=reference, survival=Survival(None, None, None, "efron"), reading=reading,
+        weight=weight, reference=reference, survival=Survival(None, None, None, "efron"), formula=None,
+        reading=reading,
     )  # fmt: skip
     X, columns = rows.federation.X, rows.federation.columns
     mean, scale = X.mean(axis=0), X.std(axis=0)
