@@ -88,8 +88,10 @@ def own_theorem(
     """
     _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
     _check_class(fields.get("worst_case"))
-    knobs: dict[str, Whole | Real] = {"share": Real(*steps), "local_steps": Whole(*local_steps)}
-    knobs["batch"] = Whole(0, whole("own_theorem: batches", batches))
+    space = Space(
+        partial(_method, unit), _knobs(steps, local_steps, batches), losses=_checked(name, bound, quantity, losses),
+        rounds=rounds, weighted=True,
+    )  # fmt: skip
     every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
     given: dict[str, Any] = {
         "title": name,
@@ -98,11 +100,15 @@ def own_theorem(
         "method": _step(unit, steps[1], local_steps=local_steps[1]),
         "rounds": every[-1],
         "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
-        "space": Space(
-            partial(_method, unit), knobs, losses=_checked(name, bound, quantity, losses), rounds=rounds, weighted=True
-        ),
+        "space": space,
     }
     return Theorem(name, quantity, bound, **given | fields)
+
+
+def _knobs(steps: tuple[float, float], local_steps: tuple[int, int], batches: int) -> dict[str, Whole | Real]:
+    """Return what a search varies."""
+    batch = Whole(0, whole("own_theorem: batches", batches))
+    return {"share": Real(*steps), "local_steps": Whole(*local_steps), "batch": batch}
 
 
 def _method(unit: Any, k: Any) -> Any:
