@@ -7,6 +7,7 @@ intervals, diamonds for summaries. Shapes tell them apart where colours do not.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,8 @@ def forest(found: Any, name: str) -> Forest:
     b, se, z = apart.estimates[:, i], apart.standard_errors[:, i], float(stats.norm.isf(0.5 * (1.0 - level)))
     weights = 1.0 / (se**2 + s.hartung_knapp.tau2)
     shares = weights / weights.sum()
-    shown = np.sort(np.argsort(-shares, kind="stable")[:MOST_CLIENTS]).tolist()
+    most = np.argsort(-shares, kind="stable")[:MOST_CLIENTS].tolist()
+    shown = sorted(most, key=lambda k: _natural(apart.clients[k]))
     lines = [
         Line(apart.clients[k], b[k], b[k] - z * se[k], b[k] + z * se[k], "", float(shares[k]), "client") for k in shown
     ]
@@ -63,19 +65,25 @@ def forest(found: Any, name: str) -> Forest:
     return Forest(name, ratio, [one._replace(text=_text(one, bool(ratio), places)) for one in lines], level)
 
 
+def _natural(name: str) -> list[tuple[int, float, str]]:
+    """Return a key that sorts "Ward 2" before "Ward 10"."""
+    return [(1, 0.0, s) if not s.isdecimal() else (0, float(s), "") for s in re.split(r"(\d+)", name) if s]
+
+
 def _text(line: Line, ratio: bool, places: int) -> str:
     ends = (math.exp(min(v, 700.0)) if ratio else v for v in (line.value, line.low, line.high))
-    value, low, high = (_shown(v, places) for v in ends)
+    value, low, high = (_shown(v, places, ratio) for v in ends)
     return f"[{low}, {high}]" if line.look == "prediction" else f"{value} [{low}, {high}]"
 
 
-def _shown(v: float, places: int) -> str:
+def _shown(v: float, places: int, ratio: bool) -> str:
     """Return a number with decimals that an interval needs, and no more than its size allows."""
     if math.isnan(v) or math.isinf(v):
         return "–" if math.isnan(v) else "∞" if v > 0.0 else "-∞"
-    if abs(v) >= 1e5 or 0.0 < abs(v) < 10.0**-places:
+    if abs(v) >= 1e5 or (ratio and 0.0 < v < 0.5 * 10.0**-places):
         return f"{v:.1e}"
-    return f"{v:.{max(0, places - max(0, len(str(int(abs(v)))) - 1))}f}"
+    text = f"{v:.{max(0, places - max(0, len(str(int(abs(v)))) - 1))}f}"
+    return text.removeprefix("-") if float(text) == 0.0 else text
 
 
 def limits(lines: list[Line]) -> tuple[float, float]:
@@ -131,7 +139,7 @@ def _logarithmic(axis: Any, low: float, high: float) -> None:
     if axis.get_xscale() == "log":
         return
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(FixedLocator(MaxNLocator(5).tick_values(low, high)))
+    axis.xaxis.set_major_locator(FixedLocator(MaxNLocator(4).tick_values(low, high)))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.6g}"))
 

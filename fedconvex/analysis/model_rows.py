@@ -94,7 +94,7 @@ def model_rows(
         from fedconvex.families.survival.survival_rows import SurvivalFederation
 
         times = outcomes_of(frame, y, survival.event, survival.entry, survival.strata)
-        fed, event = SurvivalFederation.from_arrays(X, times, columns.clients(frame)), f"{event}, {survival.event}"
+        fed, event = SurvivalFederation.from_arrays(X, times, columns.clients(frame)), f"{event} until {survival.event}"
     else:
         given = log_offset(frame, offset, exposure)
         fed = Federation.from_arrays(X, y, columns.clients(frame), None, columns.weights(frame), given)

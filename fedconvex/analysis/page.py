@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Table = tuple[list[str], list[list[str]]]
 MOST_PLOTS = 30
+_SPLINE = re.compile(r"\b(bs|cs|cc|cr|poly)\(")  # parts of a curve, which mean nothing by themselves
 
 
 def write_page(found: Analysis, folder: str | os.PathLike[str]) -> Path:
@@ -40,7 +42,7 @@ def page(found: Analysis) -> str:
     loader = ChoiceLoader([PackageLoader("fedconvex", room) for room in ("analysis", "report")])
     env = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     apart, why = _differences(found)
-    names = [] if apart is None else list(apart.names)
+    names = [] if apart is None else [n for n in apart.names if not _SPLINE.search(n)]
     forests = [(n, Markup(forest_figure(forest(found, n), f"f{i}"))) for i, n in enumerate(names[:MOST_PLOTS])]
     fits = client_fits(found)
     logistic = bool(fits) and found.rows.family.name == "logistic"
@@ -57,7 +59,7 @@ def page(found: Analysis) -> str:
         why=why,
         heterogeneity=None if apart is None else _heterogeneity(found, apart),
         forests=forests,
-        missing=names[MOST_PLOTS:],
+        missing=[] if apart is None else [n for n in apart.names if n not in names[:MOST_PLOTS]],
         few=apart is not None and len(apart.clients) > MOST_CLIENTS,
         percent=f"{100.0 * found.level:g} %",
     )
@@ -81,38 +83,46 @@ def _differences(found: Analysis) -> tuple[Differences | None, str]:
     """Return how clients differ, or why nothing can be said."""
     if found.fit.recession is not None:
         return None, "The responses are separated: no client is analysed alone."
+    if found.exact:
+        return None, "Residuals are zero: no client differs from another."
     try:
         return found.differences, ""
-    except ValueError as error:
-        return None, f"{error}."
+    except ValueError:
+        return None, "Fewer than two clients have finite estimates of their own."
 
 
 def _lead(found: Analysis, apart: Differences | None) -> list[str]:
     """Return what a reader should know first."""
     gone, fed = found.rows.rows_read - found.rows.federation.n, found.rows.federation
-    out = [
-        f"{fed.n:,} rows of {fed.K} clients" + (f"; {gone:,} rows with missing cells are left out." if gone else ".")
-    ]
+    lost = f"; {gone:,} rows with missing cells are left out" if gone else ""
+    out = [f"{fed.n:,} rows of {fed.K} client{'s' * (fed.K != 1)}{lost}."]
+    out += [f"{text[0].upper()}{text[1:]}." for name, text in found.facts() if name in ("Separated", "Exact")]
     if apart is None:
         return out
     if (one := apart.equal_slopes) is not None:
         far = "differ between clients" if one.p < 1.0 - found.level else "are not shown to differ between clients"
         out.append(f"Coefficients {far}: likelihood-ratio test of equal slopes, p {_p(one.p)}.")
-    if confounded := _confounded(found, apart):
+    for name, joint, within in _confounded(found, apart):
         out.append(
-            f"The interval of {', '.join(confounded)} meets that of no single client: differences between clients, not "
-            "within them, make the coefficient. Give every client an intercept of its own."
+            f"The coefficient of {name} is made by differences between clients, not within them: with an intercept of "
+            f"every client it is {_number(within)} in the place of {_number(joint)}."
         )
     return out
 
 
-def _confounded(found: Analysis, apart: Differences) -> list[str]:
+def _confounded(found: Analysis, apart: Differences) -> list[tuple[str, float, float]]:
+    """Return coefficients whose interval meets none of a single client, or not that with intercepts of clients."""
     if found.site_intercepts or found.rows.family.name == "cox":
         return []
     table = {c.name: c for c in found.table()}
-    reach = float(stats.norm.isf(0.5 * (1.0 - found.level))) * apart.standard_errors
-    ends = np.stack([apart.estimates - reach, apart.estimates + reach], axis=2)
-    return [n for i, n in enumerate(apart.names) if heterogeneity.confounded((table[n].low, table[n].high), ends[:, i])]
+    z, out = float(stats.norm.isf(0.5 * (1.0 - found.level))), []
+    for i, name in enumerate(apart.names):
+        joint, (within, error) = table[name], apart.within[i]
+        b, se = apart.estimates[:, i], apart.standard_errors[:, i]
+        apart_of_all = heterogeneity.confounded((joint.low, joint.high), np.column_stack([b - z * se, b + z * se]))
+        if apart_of_all or joint.low > within + z * error or joint.high < within - z * error:
+            out.append((name, joint.estimate, float(within)))
+    return out
 
 
 def _coefficients(found: Analysis) -> Table:
@@ -164,12 +174,14 @@ def _clients(found: Analysis, fits: list[ClientFit]) -> Table:
         return ["client", "rows", "events", "concordance"], [
             [f.client, f"{f.rows:,}", f"{f.mean:g}", _number(f.c_statistic, 3)] for f in fits
         ]
-    heads = ["client", "rows", "observed mean", "expected mean", "observed/expected"]
+    heads = ["client", "rows", "observed mean", "expected mean"]
+    heads += ["observed/expected"] if family != "gaussian" else []
     heads += ["C statistic", "calibration slope", "its std. error"] if family == "logistic" else []
     rows = []
     for f in fits:
         ratio = f.mean / f.expected if f.expected else math.nan
-        cells = [f.client, f"{f.rows:,}", _number(f.mean), _number(f.expected), _number(ratio, 3)]
+        cells = [f.client, f"{f.rows:,}", _number(f.mean), _number(f.expected)]
+        cells += [_number(ratio, 3)] if family != "gaussian" else []
         more = [_number(f.c_statistic, 3), _number(f.slope, 3), _number(f.slope_error, 2)]
         rows.append(cells + (more if family == "logistic" else []))
     return heads, rows
