@@ -32,7 +32,7 @@ def analyse(
     site_intercepts: bool = False, robust: str | None = None, level: float = 0.95, intervals: str = "wald",
     offset: str | None = None, exposure: str | None = None, weight: str | None = None,
     reference: Mapping[str, Any] | None = None, event: str | None = None, entry: str | None = None,
-    strata: str | None = None, ties: str = "efron", **reading: Any,
+    strata: str | None = None, ties: str = "efron", firth: bool = False, **reading: Any,
 ) -> Analysis:  # fmt: skip
     """Fit a generalised linear model to the rows of all clients by maximum likelihood, with standard errors.
 
@@ -49,6 +49,8 @@ def analyse(
         Give every client an intercept of its own, which stays there.
     robust : {"HC0", "HC1", "HC2", "HC3", "client"}, optional
         A robust covariance; "client" is clustered by client (CR1).
+    firth : bool
+        Take Firth's estimate of a logistic model, which separated responses leave finite; nothing is certified.
     level, intervals : float, {"wald", "profile"}
         Of intervals; "profile" are those of the likelihood, which separated responses leave at one end.
     offset, exposure, weight, reference
@@ -78,13 +80,15 @@ def analyse(
         data, target, client, family, site_intercepts=own, offset=offset, exposure=exposure, weight=weight,
         reference=reference, survival=Survival(event, entry, strata, ties), formula=formula, reading=reading,
     )  # fmt: skip
-    return analysed(rows, own, robust, level, intervals)
+    return analysed(rows, own, robust, level, intervals, flag("analyse: firth", firth))
 
 
-def analysed(rows: Rows, own: bool, robust: str | None, level: float, intervals: str = "wald") -> Analysis:
+def analysed(
+    rows: Rows, own: bool, robust: str | None, level: float, intervals: str = "wald", firth: bool = False
+) -> Analysis:
     """Return the analysis of rows, here or at sites, with intercepts of clients or without, columns as they are."""
-    level = _checked(robust, intervals, level)
-    fit = fitted(rows, own, separated=intervals == "profile")
+    level = _checked(robust, intervals, level, firth)
+    fit = fitted(rows, own, separated=intervals == "profile", firth=firth)
     V = _covariance(fit, robust)
     kind = CoxAnalysis if isinstance(fit.problem, CoxLikelihood) else Analysis
     found = kind(rows, fit, V, robust, level, own)
@@ -93,7 +97,7 @@ def analysed(rows: Rows, own: bool, robust: str | None, level: float, intervals:
     return replace(found, profile=profile_intervals(fit, level)) if intervals == "profile" else found
 
 
-def _checked(robust: str | None, intervals: str, level: float) -> float:
+def _checked(robust: str | None, intervals: str, level: float, firth: bool) -> float:
     """Return the level, once it and the kinds of covariance and intervals are known to be right."""
     if robust is not None:
         among("analyse: robust", robust, ROBUST)
@@ -101,6 +105,9 @@ def _checked(robust: str | None, intervals: str, level: float) -> float:
     if intervals == "profile" and robust is not None:
         cure = "the likelihood knows no robust variances: intervals='wald'"
         raise bad("analyse: intervals", "be 'wald' with a robust covariance", "'profile'", cure)
+    if firth and (robust is not None or intervals == "profile"):
+        got = "a robust covariance" if robust is not None else "profile intervals"
+        raise bad("analyse: firth", "have the model's covariance and Wald intervals", got)
     if (level := real("analyse: level", level, low=0.0, high=1.0, strict=True)) == 1.0:
         raise bad("analyse: level", "be below 1: such an interval is the whole line", level)
     return level

@@ -134,8 +134,8 @@ class Analysis:
 
     @property
     def log_likelihood(self) -> float | None:
-        """As R's logLik; None for quasi-likelihoods, and where the fit is exact."""
-        if self.exact:
+        """As R's logLik; None for quasi-likelihoods, Firth's estimate, and where the fit is exact."""
+        if self.exact or self.fit.firth:
             return None
         return self.rows.family.log_likelihood(float(self.fit.found.value[0]), self.fit.n, self.fit.constants)
 
@@ -194,8 +194,9 @@ class Analysis:
             clients = self.rows.federation.K if self.robust == "client" else None
             R = hypothesis_tests.of_columns(where, len(self.names))
             return hypothesis_tests.wald(self.estimates, self.covariance, R, None, df, clients)
-        if self.robust is not None:
-            raise bad("Analysis.test: how", "be 'wald' with a robust covariance", repr(how))
+        if self.robust is not None or fit.firth:
+            what = "Firth's estimate" if fit.firth else "a robust covariance"
+            raise bad("Analysis.test: how", f"be 'wald' with {what}", repr(how))
         kept = [j for j in range(len(self.names)) if j not in where]
         b, N, gap = restricted(self.rows, kept, self.site_intercepts)
         if how == "likelihood ratio":
@@ -228,6 +229,8 @@ class Analysis:
         fed, family = self.rows.federation, self.rows.family
         if self.exact:
             raise bad("Analysis.differences: residuals", "be above zero", EXACT)
+        if self.fit.firth:
+            raise bad("Analysis.differences", "be asked for without firth", "estimates of clients are not Firth's")
         slopes = [j for j, name in enumerate(self.names) if name != INTERCEPT]
         own, T = standardised(self.rows, slopes, own=True)
         alone = [(k, one) for k, one in enumerate(own.alone()) if one is not None]
@@ -319,6 +322,9 @@ class Analysis:
         said = "Certified" if self.certificate < 1e-3 else "Beware"
         if self.exact:
             head.append(("Exact", f"{EXACT} ({sent})"))
+        elif fit.firth:
+            steps = fit.found.rounds
+            head.append(("Firth", f"a stationary point of the penalised likelihood, not certified ({steps} steps)"))
         elif fit.recession is None:
             head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
         else:
@@ -376,7 +382,8 @@ class Analysis:
             "intervals": "wald" if self.profile is None else "profile",
             "enclosures": None if self.profile is None else [self.profile.low.tolist(), self.profile.high.tolist()],
             "rounds": self.fit.found.rounds,
-            "off_by_standard_errors": None if self.exact else self.certificate,
+            "off_by_standard_errors": None if self.exact or self.fit.firth else self.certificate,
+            "firth": self.fit.firth,
         }
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
+from fedconvex.analysis.firth import firth_estimate
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
 from fedconvex.analysis.newton_search import Minima, inverse_of
@@ -40,10 +41,11 @@ class Fit(NamedTuple):
     rounding: float  # of N
     recession: Recession | None = None  # where the responses are separated
     limit: np.ndarray | None = None  # (p,) then: limits of the coefficients, in the units of the columns
+    firth: bool = False  # whether the estimate is Firth's
 
 
-def fitted(rows: Rows, own: bool, separated: bool = False) -> Fit:
-    """Fit the model; ``separated`` asks for the limit where the likelihood rises for ever.
+def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) -> Fit:
+    """Fit the model; ``separated`` asks for the limit where the likelihood rises for ever, ``firth`` for his estimate.
 
     Raises
     ------
@@ -58,18 +60,21 @@ def fitted(rows: Rows, own: bool, separated: bool = False) -> Fit:
     if not problem.varies:
         raise bad(f"analyse: {rows.event}", "vary", "one response in every row")
     need_independent(problem, rows.names, own or isinstance(problem, CoxLikelihood))
-    found, family = _minimum(problem, rows, every), rows.family
+    family = rows.family
+    if firth and not isinstance(problem, LikelihoodProblem):
+        raise bad("analyse: firth", "be given for family 'logistic'", repr(family.name))
+    found = firth_estimate(problem) if firth else _minimum(problem, rows, every)  # type: ignore[arg-type]
     n, p = problem.n, problem.parameters
     if family.dispersion != "1" and n <= p:
         raise bad("analyse: rows", f"be more than the {p} coefficients", f"{n:g}", "leave columns out")
     constants = problem.constants
     null = restricted(rows, [j for j in every if rows.names[j] == INTERCEPT], own)[1]
-    if found.attained[0]:
+    if found.attained[0] or firth:
         b = found.b[0]
         pearson, off = problem.pearson(b), problem.value_rounding(b)
         expected = inverse_of(problem.information(b))[0]
         phi = family.phi(float(found.value[0]), pearson, n, p)
-        return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off)
+        return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off, firth=firth)
     if not isinstance(problem, LikelihoodProblem) or not isinstance(rows, ModelRows):
         assert not isinstance(problem, LikelihoodProblem)
         raise problem.no_minimum(rows.names, found.J[0])
@@ -177,6 +182,6 @@ def _separated(rows: ModelRows, recession: Recession, T: np.ndarray, found: Mini
     moving = [rows.names[j] for j in np.argsort(-size) if size[j] > 0.05 * size.max() and rows.names[j] != INTERCEPT]
     where = fed.labels[np.unique(np.searchsorted(fed.ptr, moved, side="right") - 1)]
     at = f", in {moved.size} rows of {', '.join(map(str, where[:6]))}" if moved.size else ""
-    cure = "leave out what separates the responses, merge levels with few rows, or intervals='profile'"
+    cure = "leave out what separates the responses, merge levels with few rows, or take intervals='profile', firth=True"
     what = f"the likelihood rises for ever along {', '.join(moving[:6]) or INTERCEPT}{at}"
     return bad("analyse: the estimate", "be finite (the responses are separated)", what, cure)

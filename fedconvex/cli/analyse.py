@@ -60,6 +60,7 @@ def add_parser(commands: Any) -> None:
         help="default: logistic for two classes, gaussian for measurements, cox with --event")  # fmt: skip
     add("--site-intercepts", action="store_true", help="an intercept of its own for every client, which stays there")
     add("--robust", choices=ROBUST, help="robust standard errors; client: clustered by client")
+    add("--firth", action="store_true", help="Firth's estimate of a logistic model: finite for separated responses")
     add("--intervals", choices=INTERVALS, default="wald",
         help="of the likelihood, which separated responses leave at one end, or Wald's (default)")  # fmt: skip
     add("--level", type=float, default=0.95, metavar="L", help="of intervals (default %(default)s)")
@@ -86,14 +87,13 @@ def _analyse(args: argparse.Namespace) -> int:
     if wrong := [entry for entry, pair in zip(args.reference, pairs, strict=True) if not (pair[0] and pair[2])]:
         raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
     found = analyse(
-        args.table, args.target, args.client, formula=args.formula, family=args.family,
-        site_intercepts=args.site_intercepts, robust=args.robust, level=args.level, intervals=args.intervals,
-        offset=args.offset, exposure=args.exposure,
-        weight=args.weight, reference={name: level for name, _, level in pairs}, event=args.event, entry=args.entry,
-        strata=args.strata, ties=args.ties, features=args.features, drop=args.drop, keep=args.keep,
-        as_category=args.as_category, **reading(args),
+        args.table, args.target, args.client, formula=args.formula, family=args.family, robust=args.robust,
+        site_intercepts=args.site_intercepts, level=args.level, intervals=args.intervals, firth=args.firth,
+        offset=args.offset, exposure=args.exposure, weight=args.weight, event=args.event, entry=args.entry,
+        reference={name: level for name, _, level in pairs}, strata=args.strata, ties=args.ties,
+        features=args.features, drop=args.drop, keep=args.keep, as_category=args.as_category, **reading(args),
     )  # fmt: skip
-    how = "likelihood ratio" if args.robust is None else "wald"
+    how = "likelihood ratio" if args.robust is None and not args.firth else "wald"
     tests = {term: found.test(term, how) for term in args.test}
     apart = found.differences if args.differences else None
     page = None if args.report is None else found.report(args.report)

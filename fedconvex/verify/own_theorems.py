@@ -88,10 +88,7 @@ def own_theorem(
     """
     _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
     _check_class(fields.get("worst_case"))
-    space = Space(
-        partial(_method, unit), _knobs(steps, local_steps, batches), losses=_checked(name, bound, quantity, losses),
-        rounds=rounds, weighted=True,
-    )  # fmt: skip
+    knobs, taken = _knobs(steps, local_steps, batches), _checked(name, bound, quantity, losses)
     every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
     given: dict[str, Any] = {
         "title": name,
@@ -100,7 +97,7 @@ def own_theorem(
         "method": _step(unit, steps[1], local_steps=local_steps[1]),
         "rounds": every[-1],
         "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
-        "space": space,
+        "space": Space(partial(_method, unit), knobs, losses=taken, rounds=rounds, weighted=True),
     }
     return Theorem(name, quantity, bound, **given | fields)
 

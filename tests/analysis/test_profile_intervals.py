@@ -212,3 +212,48 @@ def test_profiles_with_robust_variances_are_refused():
     rows = {"x": np.arange(12.0) % 5, "y": np.arange(12) % 2, "site": np.arange(12) % 3}
     with pytest.raises(ValueError, match="'wald' with a robust covariance"):
         analyse(rows, "y", "site", robust="HC0", intervals="profile", keep=["x"])
+
+
+def test_firth_adds_a_half_to_every_cell_of_a_table():
+    """Closed form for one column of 0 and 1 (Heinze and Schemper, 2002), where the likelihood rises for ever."""
+    a, b, c, d = 20, 9, 0, 7  # y = 0 and 1 at level 0, and at level 1
+    rows = {
+        "level": np.repeat([0, 0, 1, 1], [a, b, c, d]), "y": np.repeat([0, 1, 0, 1], [a, b, c, d]),
+        "site": np.arange(36) % 3,
+    }  # fmt: skip
+    found = analyse(rows, "y", "site", firth=True)
+    low, high = np.log((b + 0.5) / (a + 0.5)), np.log((d + 0.5) / (c + 0.5))
+    assert found.estimates == pytest.approx([low, high - low], rel=1e-10)
+    assert found.standard_errors[1] > 1.0
+    assert "not certified" in found.summary()
+    assert found.test("level", "wald").p < 0.05
+    for refused in (lambda: found.test("level"), lambda: found.differences):
+        with pytest.raises(ValueError, match=r"[Ff]irth"):
+            refused()
+    for options in ({"site_intercepts": True}, {"robust": "HC0"}, {"intervals": "profile"}, {"family": "poisson"}):
+        with pytest.raises(ValueError, match="firth"):
+            analyse(rows, "y", "site", **{"firth": True} | options)
+
+
+def test_firth_of_published_rows():
+    """R's logistf by an independent code: breast cancer, mean radius above 18."""
+    d = published("cancer-separated")
+    found = analyse(table(d), "y", "site", features=["x1"], keep=["x1"], firth=True)
+    assert found.estimates == pytest.approx([-1.0874856092, 6.30784143428], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_firth_maximises_the_penalised_likelihood(seed):
+    """By a general minimiser on raw columns; weights count equal rows."""
+    d = drawn(6 * seed + 1)
+    found = analyse(table(d), "y", "site", features=["x1", "x2"], weight="s", keep=["x1", "x2"], firth=True)
+    scale = np.array([1.0, 1.0, 100.0])
+
+    def penalised(c):
+        z = d.X @ (c / scale)
+        w = d.s / (2.0 + 2.0 * np.cosh(z))
+        J = ((d.X / scale).T * w) @ (d.X / scale)
+        return float(d.s @ np.logaddexp(0.0, np.where(d.y > 0.5, -z, z))) - 0.5 * np.linalg.slogdet(J)[1]
+
+    best = scipy.optimize.minimize(penalised, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x / scale
+    assert found.estimates == pytest.approx(best, rel=1e-5, abs=1e-6), seed
