@@ -137,6 +137,26 @@ PLANTS = (
         "below = up_to(tree, rank[i] - 1)", "below = up_to(tree, rank[i])",
         "survival/test_hazard_checks::test_pairs_are_those_counted_one_by_one",
     ),
+    Plant(
+        "HC3 is HC2", "analysis/covariances.py",
+        "square(1.0 / rest**2)", "square(1.0 / rest)",
+        "analysis/test_analyse::test_robust_errors_with_intercepts_of_clients",
+    ),
+    Plant(
+        "clustered covariances have n for n - 1", "analysis/covariances.py",
+        "return K / (K - 1.0) * (n - 1.0)", "return K / (K - 1.0) * n",
+        "analysis/test_analyse::test_robust_errors_with_intercepts_of_clients",
+    ),
+    Plant(
+        "forest plots weigh clients without tau^2", "analysis/forest_plots.py",
+        "weights = 1.0 / (se**2 + s.hartung_knapp.tau2)", "weights = 1.0 / se**2",
+        "analysis/test_analysis_page::test_forest_plots_show_the_numbers",
+    ),
+    Plant(
+        "robust Cox errors by client are those by row", "analysis/cox.py",
+        'if kind == "client":', 'if kind == "clients":',
+        "analysis/test_analyse_cox::test_values_of_r",
+    ),
 )  # fmt: skip
 
 
