@@ -14,7 +14,6 @@ from scipy import stats
 
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
-from fedconvex.analysis.cox import CoxLikelihood
 from fedconvex.analysis.fitting import Fit, Rows, restricted, standardised
 from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import certified_minimum
@@ -150,7 +149,7 @@ class Analysis:
         if self.rows.family.name != "gaussian":
             return False
         problem = self.fit.problem
-        size = 0.0 if isinstance(problem, CoxLikelihood) else problem.score_size(self.fit.found.b[0])
+        size = problem.score_size(self.fit.found.b[0]) if hasattr(problem, "score_size") else 0.0
         return bool(self.deviance <= self.fit.n * (64.0 * np.finfo(float).eps * size) ** 2)
 
     @property
@@ -209,7 +208,7 @@ class Analysis:
     def _columns(self, terms: Any) -> list[int]:
         known: dict[str, tuple[int, ...]] = {name: (j,) for j, name in enumerate(self.names)} | self.rows.terms
         if terms is None:
-            return [j for j, name in enumerate(self.names) if name != INTERCEPT]
+            return [j for j in range(len(self.names)) if j not in self.rows.intercepts]
         listed = [terms] if isinstance(terms, str) else items("Analysis.test: terms", terms)
         for term in listed:
             if term not in known:
@@ -231,7 +230,9 @@ class Analysis:
             raise bad("Analysis.differences: residuals", "be above zero", EXACT)
         if self.fit.firth:
             raise bad("Analysis.differences", "be asked for without firth", "estimates of clients are not Firth's")
-        slopes = [j for j, name in enumerate(self.names) if name != INTERCEPT]
+        if self.rows.classes:
+            raise bad("Analysis.differences", "be of a family with one score", "'multinomial'")
+        slopes = [j for j in range(len(self.names)) if j not in self.rows.intercepts]
         own, T = standardised(self.rows, slopes, own=True)
         alone = [(k, one) for k, one in enumerate(own.alone()) if one is not None]
         good = [k for k, _ in alone]

@@ -12,6 +12,7 @@ from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
 from fedconvex.analysis.firth import firth_estimate
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
+from fedconvex.analysis.multinomial import MultinomialLikelihood
 from fedconvex.analysis.newton_search import Minima, inverse_of
 from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
 from fedconvex.analysis.response_families import Family
@@ -19,7 +20,7 @@ from fedconvex.analysis.separation import Infimum, Recession, infimum
 from fedconvex.families.survival.survival_rows import SurvivalFederation
 from fedconvex.federation import Federation
 
-Likelihood = LikelihoodProblem | CoxLikelihood | SitesLikelihood
+Likelihood = LikelihoodProblem | CoxLikelihood | MultinomialLikelihood | SitesLikelihood
 Rows = ModelRows | SitesModel
 
 DEPENDENT = 1e-10  # of a column's variance, what others leave of it
@@ -68,7 +69,7 @@ def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) 
     if family.dispersion != "1" and n <= p:
         raise bad("analyse: rows", f"be more than the {p} coefficients", f"{n:g}", "leave columns out")
     constants = problem.constants
-    null = restricted(rows, [j for j in every if rows.names[j] == INTERCEPT], own)[1]
+    null = restricted(rows, rows.intercepts, own)[1]
     if found.attained[0] or firth:
         b = found.b[0]
         pearson, off = problem.pearson(b), problem.value_rounding(b)
@@ -125,6 +126,14 @@ def standardised(rows: Rows, kept: list[int], own: bool) -> tuple[Likelihood, np
     """
     if isinstance(rows, SitesModel):
         return rows.standardised(kept, own)
+    if rows.classes:
+        return _several(rows, kept)
+    fed, T = _columns(rows, kept, own)
+    return likelihood_of(fed, rows.family, own), T
+
+
+def _columns(rows: ModelRows, kept: list[int], own: bool) -> tuple[Federation, np.ndarray]:
+    """Return the rows with some columns, standardised, and T."""
     names = [rows.names[j] for j in kept]
     X = rows.federation.X[:, kept]
     mean, scale = X.mean(axis=0), X.std(axis=0)
@@ -135,8 +144,20 @@ def standardised(rows: Rows, kept: list[int], own: bool) -> tuple[Likelihood, np
     if INTERCEPT in names:
         mean[0] = 0.0  # it is the first
         T[0, 1:] = -mean[1:] / scale[1:]
-    fed = replace(rows.federation, X=np.ascontiguousarray((X - mean) / scale), columns=None)
-    return likelihood_of(fed, rows.family, own), T
+    return replace(rows.federation, X=np.ascontiguousarray((X - mean) / scale), columns=None), T
+
+
+def _several(rows: ModelRows, kept: list[int]) -> tuple[MultinomialLikelihood, np.ndarray]:
+    """Return `standardised` of several classes, for columns of all of them."""
+    p, C = rows.federation.d, len(rows.classes)
+    columns = sorted({j % p for j in kept})
+    if sorted(kept) != [c * p + j for c in range(C - 1) for j in columns]:
+        cure = "name the column: its coefficients of all classes are tested together"
+        raise bad("Analysis.test: terms", "be columns of all classes, but for Wald tests", "some classes only", cure)
+    names = tuple(rows.names[j].removeprefix(f"{rows.classes[1]}: ") for j in columns)
+    one = rows._replace(names=names, classes=(), federation=replace(rows.federation, X=rows.federation.X[:, columns]))
+    fed, T = _columns(one, list(range(len(columns))), own=False)
+    return MultinomialLikelihood(fed, C), np.kron(np.eye(C - 1), T)
 
 
 def _minimum(problem: Likelihood, rows: Rows, kept: list[int]) -> Minima:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedconvex._check import among, bad, instance, items, wrong_type
 from fedconvex.analysis import formulas, response_families
+from fedconvex.analysis.multinomial import MULTINOMIAL
 from fedconvex.analysis.response_families import Family
 from fedconvex.federation import Federation
 from fedconvex.tables.frame import Frame, cleared
@@ -31,6 +32,15 @@ class ModelRows(NamedTuple):
     left_out: list[tuple[str, str, int]]  # column, client, rows that it leaves out: a row counts for every column
     rows_read: int
     notes: tuple[tuple[str, str], ...] = ()  # of a formula: what was made of all rows together
+    classes: tuple[str, ...] = ()  # of several ones, the reference first: coefficients are named "class: column"
+
+    @property
+    def intercepts(self) -> list[int]:
+        """Where intercepts are among the coefficients."""
+        if not self.classes:
+            return [j for j, name in enumerate(self.names) if name == INTERCEPT]
+        p = self.federation.d
+        return [c * p for c in range(len(self.classes) - 1) if self.names[c * p].endswith(f": {INTERCEPT}")]
 
 
 class Survival(NamedTuple):
@@ -78,7 +88,9 @@ def model_rows(
     frame = cleared(read_frame(data, text=wishes.text, **how), wishes.codes)
     frame, left_out, n = _complete(frame, wishes, extra)
     columns = plan(frame, wishes).fit(frame, standardise=False)
-    y, kind, event = _response(columns, frame, family)
+    reference, base = _base_class(columns, reference)
+    y, kind, event, classes = _response(columns, frame, family, base)
+    _plain_if(classes, site_intercepts, offset, exposure)
     bare = site_intercepts or survival.event is not None
     notes: list[tuple[str, str]] = []
     if read is not None:
@@ -88,6 +100,7 @@ def model_rows(
         if not bare:
             X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
             terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
+    names, terms = _of_classes(classes, names, terms)
     fed: Federation
     if survival.event is not None:
         from fedconvex.analysis.cox import outcomes_of
@@ -98,7 +111,38 @@ def model_rows(
     else:
         given = log_offset(frame, offset, exposure)
         fed = Federation.from_arrays(X, y, columns.clients(frame), None, columns.weights(frame), given)
-    return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n, tuple(notes))
+    return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n, tuple(notes), classes)
+
+
+def _plain_if(classes: tuple[str, ...], *others: Any) -> None:
+    """Raise ValueError where several classes come with what they cannot have."""
+    if classes and any(others):
+        raise bad("analyse: site_intercepts, offset, exposure", "not be given for family 'multinomial'", "one of them")
+
+
+def _of_classes(
+    classes: tuple[str, ...], names: tuple[str, ...], terms: dict[str, tuple[int, ...]]
+) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """Return names and terms of the coefficients: of each class but the reference, where there are several."""
+    p, several = len(names), classes[1:]
+    if not several:
+        return names, terms
+    terms = {term: tuple(c * p + j for c in range(len(several)) for j in where) for term, where in terms.items()}
+    return tuple(f"{c}: {name}" for c in several for name in names), terms
+
+
+def _base_class(columns: Any, reference: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """Return the reference levels of columns, and the class of the target that is one."""
+    name = columns.name_of("target")
+    rest = {column: level for column, level in reference.items() if column != name}
+    if len(rest) == len(reference):
+        return reference, None
+    known, base = [str(c) for c in columns.labels or ()], str(reference[name])
+    if base not in known:
+        raise bad(
+            f"analyse: reference of {name!r}", f"be one of {', '.join(known) or 'its classes (it has none)'}", base
+        )
+    return rest, base
 
 
 def _checked(
@@ -189,10 +233,12 @@ def _complete(frame: Frame, wishes: Wishes, extra: Collection[str]) -> tuple[Fra
     return frame.take(np.flatnonzero(keep)), found, frame.n
 
 
-def _response(columns: Any, frame: Frame, family: str | Family | None) -> tuple[np.ndarray, Family, str]:
-    """Return the response, its family, and what it is in words."""
+def _response(
+    columns: Any, frame: Frame, family: str | Family | None, base: str | None
+) -> tuple[np.ndarray, Family, str, tuple[str, ...]]:
+    """Return the response, its family, what it is in words, and its classes if there are several, reference first."""
     name, labels, y = columns.name_of("target"), columns.labels, columns.target(frame)
-    known = response_families.FAMILIES_WITHOUT_PARAMETERS
+    known = response_families.FAMILIES_WITHOUT_PARAMETERS | {"multinomial": MULTINOMIAL}
     if isinstance(family, Family):
         kind = family
     elif family is not None:
@@ -201,6 +247,8 @@ def _response(columns: Any, frame: Frame, family: str | Family | None) -> tuple[
         kind = known[family]
     elif labels is not None and len(labels) == 2:
         kind = known["logistic"]
+    elif labels is not None and isinstance(labels[0], str):
+        kind = MULTINOMIAL
     elif labels is None and (np.any(y < 0.0) or np.any(y != np.round(y))):
         kind = known["gaussian"]
     else:
@@ -210,9 +258,20 @@ def _response(columns: Any, frame: Frame, family: str | Family | None) -> tuple[
         if labels is None or len(labels) != 2:
             got = "numbers" if labels is None else f"{len(labels)}"
             raise bad(f"analyse: target {name!r}", "have two classes for family 'logistic'", got)
-        return y, kind, f"{name} = {labels[1]} (against {labels[0]})"
+        if base is not None and base != str(labels[0]):
+            y, labels = 1.0 - y, labels[::-1]
+        return y, kind, f"{name} = {labels[1]} (against {labels[0]})", ()
+    if kind.name == "multinomial":
+        if labels is None or len(labels) < 3:
+            got = "numbers" if labels is None else f"{len(labels)}"
+            raise bad(f"analyse: target {name!r}", "have three classes or more for family 'multinomial'", got)
+        listed = [str(c) for c in labels]
+        first = 0 if base is None else listed.index(base)
+        order = [first, *(i for i in range(len(listed)) if i != first)]
+        place = np.argsort(order)[np.asarray(y, dtype=np.int64)]
+        return place.astype(float), kind, f"{name} (against {listed[first]})", tuple(listed[i] for i in order)
     kind.check(y, f"analyse: target {name!r}")
-    return y, kind, str(name)
+    return y, kind, str(name), ()
 
 
 def against_reference(

@@ -220,6 +220,12 @@ class SitesModel:
     units: tuple[np.ndarray, np.ndarray]  # where numbers of the columns begin, and their size, roughly: (p,) each
     left_out: list[tuple[str, str, int]] = field(default_factory=list)
     notes: tuple[tuple[str, str], ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @property
+    def intercepts(self) -> list[int]:
+        """Where the intercept is among the coefficients."""
+        return [j for j, name in enumerate(self.names) if name == INTERCEPT]
 
     @property
     def federation(self) -> Any:

@@ -12,7 +12,7 @@ from fedconvex.cli.arguments import add_reading
 from fedconvex.cli.output import say
 from fedconvex.cli.parser import OK
 
-FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "cox")
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial", "cox")
 INTERVALS = ("wald", "profile")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
 
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
     add_reading(add)
     add = analyse.add_argument_group("model").add_argument
     add("--family", choices=FAMILIES,
-        help="default: logistic for two classes, gaussian for measurements, cox with --event")  # fmt: skip
+        help="default: logistic (two classes), multinomial (more), gaussian (measurements), cox (events)")  # fmt: skip
     add("--site-intercepts", action="store_true", help="an intercept of its own for every client, which stays there")
     add("--robust", choices=ROBUST, help="robust standard errors; client: clustered by client")
     add("--firth", action="store_true", help="Firth's estimate of a logistic model: finite for separated responses")
