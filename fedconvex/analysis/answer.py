@@ -117,7 +117,8 @@ class Analysis:
         frame = pd.DataFrame(self.table()).set_index("name")
         if ratio := self.rows.family.exponentiated:
             for column, new in (("estimate", ratio), ("low", f"{ratio}, low"), ("high", f"{ratio}, high")):
-                frame[new] = np.exp(frame[column])
+                with np.errstate(over="ignore"):
+                    frame[new] = np.exp(frame[column])
         return frame
 
     # ------------------------------------------------------------------ the fit as a whole
@@ -293,7 +294,8 @@ class Analysis:
         lines = [titles]
         for c in self.table():
             cells = [c.name, *(f"{v:.5g}" for v in (c.estimate, c.standard_error)), f"{c.statistic:.3f}", f"{c.p:.3g}"]
-            cells += [f"{c.low:.5g}", f"{c.high:.5g}", *([f"{np.exp(c.estimate):.4g}"] if ratio else [])]
+            with np.errstate(over="ignore"):
+                cells += [f"{c.low:.5g}", f"{c.high:.5g}", *([f"{np.exp(c.estimate):.4g}"] if ratio else [])]
             lines.append(["–" if cell == "nan" else cell for cell in cells])
         widths = [max(len(line[j]) for line in lines) for j in range(len(titles))]
         text = [f"{name:<11}{said}" for name, said in head] + [""]

@@ -17,6 +17,7 @@ from fedconvex.report.drawings import COLOURS, INK, as_svg, log_axis
 
 MOST_CLIENTS = 40
 WIDTH = 5.0  # inches
+FARTHEST = 200.0  # logarithms of ratios that are drawn; beyond it coefficients are
 
 
 class Line(NamedTuple):
@@ -60,6 +61,9 @@ def forest(found: Any, name: str) -> Forest:
         Line("Random effects", mean.estimate, mean.low, mean.high, "", math.nan, "random"),
         Line("Prediction interval", math.nan, s.prediction[0], s.prediction[1], "", math.nan, "prediction"),
     ]
+    ends = [v for x in lines for v in (x.value, x.low, x.high) if math.isfinite(v) and x.look != "client"]
+    if max(map(abs, [*ends, *b.tolist()])) > FARTHEST:  # a unit of the column is many standard deviations
+        ratio = ""
     wide = max(1e-300, (mean.high - mean.low) * (math.exp(min(abs(mean.estimate), 20.0)) if ratio else 1.0))
     places = min(max(2, 1 - math.floor(math.log10(wide))), 6)
     return Forest(name, ratio, [one._replace(text=_text(one, bool(ratio), places)) for one in lines], level)
@@ -103,6 +107,8 @@ def forest_figure(plot: Forest, prefix: str) -> str:
     """Return the plot as an SVG element."""
     lines, change = plot.lines, np.exp if plot.ratio else np.asarray
     low, high = limits(lines)
+    if plot.ratio:
+        low, high = max(low, -FARTHEST), min(high, FARTHEST)
     at = _heights(lines)
 
     def draw(axis: Any) -> None:
@@ -172,7 +178,7 @@ def _mark(axis: Any, line: Line, y: float, change: Any, ends: tuple[float, float
     """Draw a line: a square, a diamond, or a bar."""
     colour = COLOURS[{"client": "measured", "joint": "worst", "common": "fourth"}.get(line.look, "bound")]
     a, b = max(line.low, ends[0]), min(line.high, ends[1])
-    if not (math.isfinite(a) and math.isfinite(b)):
+    if not (math.isfinite(a) and math.isfinite(b) and a <= b):
         return
     if line.look == "client":
         axis.hlines(y, change(a), change(b), color=colour, linewidth=1.1)

@@ -219,7 +219,8 @@ class LikelihoodProblem(ClientWeights):
 
     def sums(self, B: np.ndarray) -> Derivatives:
         """Return N, grad N and hess N at models B (R, p): one round."""
-        total = [[self.client_sums(k, b) for k in range(self.federation.K)] for b in B]
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # far out, where a search turns back
+            total = [[self.client_sums(k, b) for k in range(self.federation.K)] for b in B]
         return Derivatives(*(np.array([sum(part[i] for part in parts) for parts in total]) for i in range(3)))
 
     def spread(self, inverses: np.ndarray) -> np.ndarray:
@@ -346,7 +347,10 @@ def alone(one: Any) -> Alone | None:
     if not found.attained[0] or (one.family.dispersion != "1" and n <= p):
         return None
     N, pearson = float(found.value[0]), one.pearson(b)
-    return Alone(b, one.information(b) / one.family.phi(N, pearson, n, p), N, pearson)
+    phi = one.family.phi(N, pearson, n, p)
+    if one.family.dispersion != "1" and phi <= (64.0 * np.finfo(float).eps * one.score_size(b)) ** 2:
+        return None  # residuals are rounding: there are no standard errors
+    return Alone(b, one.information(b) / phi, N, pearson)
 
 
 def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) -> float:

@@ -45,7 +45,7 @@ class Minima(NamedTuple):
 def certified_gap(decrement: np.ndarray, kappa: np.ndarray) -> np.ndarray:
     """Return the bound on N - N* from lambda^2 and kappa; inf where rho = kappa lambda >= 1."""
     rho = kappa * np.sqrt(decrement)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         whole = (rho + (1.0 - rho) * np.log1p(-rho)) / kappa**2
         series = 0.5 * decrement * (1.0 + rho / 3.0 + rho**2 / (6.0 * (1.0 - rho)))  # 1/6, 1/10, ... <= 1/6
     return np.where(rho < 1e-3, series, np.where(rho < 1.0, whole, np.inf))

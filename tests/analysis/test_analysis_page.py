@@ -11,6 +11,7 @@ from scipy import stats
 from fedconvex.analysis import analyse
 from fedconvex.analysis.client_checks import calibration_bins, client_fits
 from fedconvex.analysis.forest_plots import Line, forest, limits
+from fedconvex.analysis.heterogeneity import summarise
 from fedconvex.analysis.page import page
 from fedconvex.cli import main
 from tests.test_page import Reader
@@ -126,6 +127,22 @@ def test_a_confounded_coefficient_is_flagged(rng):
     said = "The coefficient of x is made by differences between clients"
     assert said in page(analyse(t, "y", "ward", guard=False))
     assert said not in page(analyse(t, "y", "ward", guard=False, site_intercepts=True))
+
+
+@pytest.mark.filterwarnings("error")
+def test_extremes_of_units_and_clients(rng):
+    """A column whose unit is 10^5 of its deviations; a client without residuals; one with all the weight."""
+    n, who = 150, np.arange(150) % 3
+    x = rng.normal(size=n)
+    t = {"x": 1e-5 * x, "y": rng.poisson(np.exp(0.5 * x)), "ward": who}
+    found = analyse(t, "y", "ward", family="poisson", guard=False)
+    assert forest(found, "x").ratio == "" and "∞" in Reader(page(found)).words and "inf" in found.summary()
+    y = np.where(who == 2, 1.0 + 2.0 * x, x + rng.normal(size=n))
+    exact = analyse({"x": x, "y": y, "ward": who}, "y", "ward", guard=False)
+    assert exact.differences.left_out == ("2",) and "left out: 2." in Reader(page(exact)).words
+    one = summarise(np.array([0.0, 1.0, 1.1]), np.array([1e-30, 1.0, 1.0]))
+    assert abs(one.common) < 1e-29 and one.Q.statistic == pytest.approx(2.21)
+    assert one.dersimonian_laird.tau2 == pytest.approx(0.0525)  # (Q - 2)/sum w (1 - w/sum w), 2 + 1 + 1
 
 
 def test_the_command_writes_it(rng, tmp_path, capsys):
