@@ -53,14 +53,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class SlowExamples:
-    """Examples of methods and sweeps are slow: they are whole runs, and the default tier tests the same methods."""
+    """Examples that are whole runs are slow: the default tier tests the same methods, plots and estimators."""
 
-    rooms = (ROOT / "fedconvex" / "methods", ROOT / "fedconvex" / "sweeps")
+    rooms = ("methods", "sweeps", "driver", "report", "remote", "families/*/methods", "families/*/estimator*")
+    parts = tuple(path for room in rooms for path in (ROOT / "fedconvex").glob(room))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):  # of all folders, before marks decide
         for item in items:
-            if isinstance(item, pytest.DoctestItem) and item.path.parent in self.rooms:
+            if isinstance(item, pytest.DoctestItem) and any(item.path.is_relative_to(part) for part in self.parts):
                 item.add_marker(pytest.mark.slow)
 
 

@@ -263,6 +263,7 @@ def test_trajectories_and_step_sizes_of_their_own():
     assert decay.gap < decay.trace.gap[0]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_threads_give_the_same_bits():
     problem = make(7)

@@ -214,8 +214,9 @@ def test_a_client_alone_must_know_its_domain():
         method.local(alone, message, np.zeros((1, 1), np.int64), None, Draws(key_from_seed(0), np.arange(1), 0))
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", [n if n == "full" else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
+@pytest.mark.parametrize("name", METHODS)
 def test_threads_give_the_same_bits(name):
     a, b = (run(METHODS[name], make(0), rounds=5, tol=0, trajectories=2, threads=k) for k in (1, 3))
     np.testing.assert_array_equal(a.w, b.w)

@@ -133,17 +133,17 @@ def test_a_users_loss_does_not_poison_the_cache(package):
 
 
 def test_old_caches_are_pruned(package):
-    """Caches of earlier sources do not pile up."""
+    """Caches of earlier sources do not pile up: an edit has one of its own, and the oldest others go."""
     losses = package / "fedconvex" / "losses" / "squared.py"
     light = "import json; from fedconvex.kernels import cache; print(json.dumps(cache._FOLDER))"
-    seen = set()
+    first, home = Path(python(package, light)), package / "fedconvex" / "__pycache__"
     for i in range(6):
-        losses.write_text(losses.read_text() + f"\n# edit {i}\n")
-        seen.add(python(package, light))
-    assert len(seen) == 6
-    left = list((package / "fedconvex" / "__pycache__").glob("kernels-*"))
-    assert len(left) <= 5
-    assert Path(python(package, light)) in left
+        (home / f"kernels-{i}").mkdir()
+        os.utime(home / f"kernels-{i}", (i, i))
+    losses.write_text(losses.read_text() + "\n# an edit\n")
+    current = Path(python(package, light))
+    assert current != first
+    assert {*home.glob("kernels-*")} == {current, first, *(home / f"kernels-{i}" for i in (3, 4, 5))}
 
 
 AT_ONCE = """

@@ -13,8 +13,6 @@ from fedconvex.driver import participants
 from fedconvex.methods import Decay, RADFed
 from fedconvex.problems import MovingTarget
 
-pytestmark = pytest.mark.compiled
-
 
 def uniform(problem):
     return Problem(problem.federation, problem.loss, problem.l2, "uniform")
@@ -76,6 +74,7 @@ def test_equals_plain_numpy(problem, models):
                 bags[r] = [w[r].copy() for _ in bags[r]]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("K", "m"), [(4, 2), (4, 3), (4, 4), (9, 2)])
 def test_models_are_dealt_uniformly(K, m):
     """Every ordered m-tuple of different clients is equally likely, independently from round to round."""
@@ -91,6 +90,7 @@ def test_models_are_dealt_uniformly(K, m):
     assert np.abs(pairs - R / K**2).max() < 4.5 * np.sqrt(R / K**2), f"seed {seed}"
 
 
+@pytest.mark.compiled
 def test_threads_messages_and_clients_alone(problem):
     mine = uniform(problem)
     for models in (None, 2):
@@ -157,6 +157,7 @@ def moments(problem, eta, E, B, m, S):
     return power(sum(first) / K, S), F2
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("m", "S", "B"), [(2, 3, 2), (4, 3, 5), (3, 1, 1), (1, 4, 2)])
 def test_moments_are_exact(rng, m, S, B):
     """Means and second moments of w after 1 and 3 aggregations within 4.5 standard errors (12 + 36 comparisons)."""
@@ -177,6 +178,7 @@ def test_moments_are_exact(rng, m, S, B):
             assert np.abs((sample.mean(axis=0) - exact) / error).max() < 4.5, f"run seed 7, round {t}"
 
 
+@pytest.mark.compiled
 def test_mean_fixed_point_is_that_of_uniform_fedavg(rng):
     """From its stationary start the mean stays; F1 z = z has the solution (sum C_k)^-1 sum C_k w_k*, whatever S is."""
     problem, eta, E = quadratic(rng), 0.15, 3

@@ -293,6 +293,7 @@ def test_client_rows_are_a_dictionary(data):
     assert len(set(store.keys[: store.known].tolist())) == len(known)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("method", [SETTINGS["batch 1"], SETTINGS["option I"]], ids=str)
 @pytest.mark.parametrize("R", [1, 5])

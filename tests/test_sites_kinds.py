@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -180,3 +181,26 @@ def test_reports_that_rows_cannot_give_certify_nothing():
             if how in ("NaN", "another shape", "integers"):
                 assert np.isinf(gap).all(), (name, how)
             assert np.isfinite(result.state.w).all(), (name, how)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "ends"),
+    [
+        ("FedMultiBoost", "reply/column", 10**6, r"client \d must answer for classifiers 0, \.\.\., "),
+        ("FedMultiBoost", "reply/column", 2**62, r"client \d must answer for classifiers 0, \.\.\., "),
+        ("VIRTUAL", "statistic", 1e300, "rho must be given where curvatures make a singular matrix"),
+        ("IRMv1", "reply/risk_gradient", 1e300, ""),
+        ("JointMOCHA", "reply/v", 1e300, ""),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_that_no_computation_takes_are_named_or_certify_nothing(name, field, value, ends):
+    """NumPy's errors ended runs: an array too big, a singular matrix, eigenvalues, a power out of range."""
+    fed, make = shared(name, kinds(name)[0], False)
+
+    def spoil(t, requests, answers):
+        if field in answers.get(1, {}):
+            answers[1] |= {field: np.full_like(answers[1][field], value)}
+
+    with pytest.raises(ValueError, match=ends) if ends else nullcontext():
+        assert not far(EVERY[name], fed, make, spoil, rounds=3, tol=1e-9)[0].gap < 1.0

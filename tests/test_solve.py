@@ -12,7 +12,7 @@ from fedconvex.penalties import L1
 from fedconvex.solvers import choice
 from fedconvex.solvers.kinked import smoothing
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.compiled_if_slow
 
 LOSSES = [Squared(), Logistic(), Softmax(3), Hinge(), SmoothedHinge(0.5), Exponential()]
 
@@ -80,8 +80,9 @@ def solver_trial(rng, loss=None, sparse=None):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
-def test_agrees_with_cvxpy(loss, sparse, rng):
-    for _ in range(2):
+@pytest.mark.parametrize("trials", [2, pytest.param(10, marks=pytest.mark.slow, id="compiled")])
+def test_agrees_with_cvxpy(loss, sparse, trials, rng):
+    for _ in range(trials):
         solver_trial(rng, loss, sparse)
 
 
@@ -90,7 +91,7 @@ def test_agrees_with_scikit_learn(sparse):
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.svm import LinearSVC
 
-    for seed in range(8):
+    for seed in range(2):
         for loss in (Squared(), Logistic(), Softmax(3), Hinge()):
             problem = random_problem(100 + seed, loss, sparse)
             fed, l2 = problem.federation, problem.l2
@@ -178,7 +179,7 @@ def test_chunks_of_rows_do_not_matter(monkeypatch):
 
 
 def test_stopping_tolerance_is_certified_and_true():
-    for seed in range(10):
+    for seed in range(4):
         problem = random_problem(seed, Logistic(), seed % 2 == 0, l2=1e-3)
         exact = Problem(problem.federation, problem.loss, problem.l2).solve()
         for tol in (1e-2, 1e-4, 1e-8):
@@ -259,20 +260,20 @@ def test_two_classes_of_softmax_are_logistic():
     np.testing.assert_allclose(2 * two.solve().w[1], problem.solve().w, atol=1e-10)
 
 
-def test_truncated_newton_agrees_with_direct(monkeypatch):
-    for loss in (Squared(), Logistic(), Softmax(3), SmoothedHinge(0.5), Hinge()):
-        for sparse in (False, True):
-            problem = random_problem(31, loss, sparse, l2=0.05)
-            direct = problem.solve()
-            monkeypatch.setattr(choice, "DIRECT_SIZE", 0)
-            krylov = Problem(problem.federation, loss, problem.l2).solve()
-            monkeypatch.undo()
-            assert krylov.gap < 1e-9
-            assert krylov.value == pytest.approx(direct.value, abs=1e-9)
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Softmax(3), SmoothedHinge(0.5), Hinge()], ids=repr)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.slow_unless(loss=[Squared(), Logistic()], sparse=True)
+def test_truncated_newton_agrees_with_direct(loss, sparse, monkeypatch):
+    problem = random_problem(31, loss, sparse, l2=0.05)
+    direct = problem.solve()
+    monkeypatch.setattr(choice, "DIRECT_SIZE", 0)
+    krylov = Problem(problem.federation, loss, problem.l2).solve()
+    assert krylov.gap < 1e-9
+    assert krylov.value == pytest.approx(direct.value, abs=1e-9)
 
 
 def test_hinge_duality_gap_bounds_the_truth():
-    for seed in range(10):
+    for seed in range(4):
         problem = random_problem(200 + seed, Hinge(), False)
         loose, tight = problem.solve(tol=1e-3), problem.solve()
         assert tight.gap <= 1e-11 * (1 + tight.value)
@@ -358,8 +359,9 @@ def certificate_trial(rng):
     assert Problem(Federation(X, labels, [0, 20, 40]), Logistic()).solve().lower <= truth + 1e-12
 
 
-def test_no_certificate_is_unsound_on_ill_conditioned_problems():
-    for seed in range(40):
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 100), marks=pytest.mark.slow)], ids=len)
+def test_no_certificate_is_unsound_on_ill_conditioned_problems(seeds):
+    for seed in seeds:
         certificate_trial(np.random.default_rng(seed))
 
 

@@ -24,6 +24,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 COMPILED, INTERPRETED, ANYWHERE = "compiled", "interpreted", "anywhere"
+IF_SLOW = "compiled_if_slow"  # where compiling takes longer than the default tier's sample of a slow test
 FEWEST, MOST = 3, 8  # worker processes: every one of them imports the package and collects all tests
 CHUNK = 20  # tests of one file that are handed out together
 CHUNK_ANYWHERE = 200  # these are quick, and those of one file share what they have parsed
@@ -60,7 +61,8 @@ def prepare(worker: str, workers: int) -> None:
 
 def kind_of_test(item) -> str:
     """The kind of worker that a test asks for."""
-    if item.get_closest_marker(COMPILED) or "compiled_kernels" in getattr(item, "fixturenames", ()):
+    slow = item.get_closest_marker("slow") and item.get_closest_marker(IF_SLOW)
+    if slow or item.get_closest_marker(COMPILED) or "compiled_kernels" in getattr(item, "fixturenames", ()):
         return COMPILED
     return ANYWHERE if item.get_closest_marker(ANYWHERE) else INTERPRETED
 

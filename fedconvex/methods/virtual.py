@@ -214,8 +214,13 @@ class VIRTUAL(CheckedFields):
         """Return the rho in (0, 1] with the least spectral radius, from what the clients have answered."""
         A = [unpack(v, problem.federation.d, False) for v in problem.statistic("curvature")]
         private = None if problem.private is None else problem.private.precision
-        T = damping.site_map(A, problem.prior.precision, private, problem.diagonal)
-        return damping.best_damping(np.linalg.eigvals(np.eye(len(T)) - T))
+        try:
+            T = damping.site_map(A, problem.prior.precision, private, problem.diagonal)
+            return damping.best_damping(np.linalg.eigvals(np.eye(len(T)) - T))
+        except np.linalg.LinAlgError:
+            steep = int(np.argmax([np.abs(a).max() for a in A]))
+            got = f"entries up to {np.abs(A[steep]).max():.3g} of client {problem.federation.labels[steep]}"
+            raise bad("VIRTUAL: rho", "be given where curvatures make a singular matrix", got, "set rho") from None
 
     def memory(self, problem: Any, R: int) -> Memory:
         """Return the sites t_k = 1 and the priors of the w_k."""

@@ -19,7 +19,7 @@ from fedconvex.methods import FedMultiBoost, MultiBoost, SecureSums
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 from fedconvex.solvers.certificates.gaps import ContradictedCertificate
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.compiled_if_slow
 
 LOSSES = [Exponential(), Logistic2()]
 INSTANCES = 3 if DISABLED else 8  # uncompiled runs are there for the code, not for the numbers
@@ -317,7 +317,7 @@ def test_certificates_over_all_stumps_follow_an_ensemble_beyond_the_ball(loss):
 
 @each_loss
 def test_certificates_bound_the_true_gap_everywhere(loss, rng):
-    for seed in range(12):
+    for seed in range(INSTANCES):
         problem = instance(seed, loss=loss)
         optimum = reference(problem)[0]
         for method in (MultiBoost(), MultiBoost(smoothing=20.0), FedMultiBoost(step_size=0.3)):
@@ -339,7 +339,7 @@ def test_certificates_bound_the_true_gap_everywhere(loss, rng):
 def test_a_general_polytope_of_weights():
     """Lambda with vertices (0.8, 0.2) and (0.3, 0.7)."""
     V = np.array([[0.8, 0.2], [0.3, 0.7]])
-    for seed in (3, 5):
+    for seed in (3,) if DISABLED else (3, 5):
         simplex = instance(seed, p=2)
         problem = EnsembleProblem(simplex.data, simplex.dictionary, simplex.q, uncertainty_set=V)
         value, _ = reference(problem)
@@ -717,6 +717,7 @@ def test_corrections_lead_into_the_ball(loss):
 
 
 @each_loss
+@pytest.mark.slow_unless(loss=Exponential())
 def test_runs_with_corrections_stay_in_the_ball(loss):
     """Separable data ask for ever larger ensembles: sum alpha stays at most 100, and the gap shrinks."""
     rng = np.random.default_rng(3)

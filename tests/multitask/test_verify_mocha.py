@@ -23,7 +23,7 @@ from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTa
 from fedconvex.theory.bound import AssumptionError, Bound
 from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own, verify, verify_grid, verify_suite
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.compiled_if_slow
 
 EXACT = MOCHA(epochs=50.0, sigma="pencil")
 MOST = 64 if DISABLED else 512  # trajectories; uncompiled runs are there for the code, not for the numbers

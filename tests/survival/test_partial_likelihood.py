@@ -119,6 +119,7 @@ def test_spreads_bound_differences_within_risk_sets(rng):
         assert 1.0 <= found[k] / np.sqrt(longest) <= 2.0 + 1e-12  # centred rows are nearer than the diameter
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_compiled_passes_are_those_of_the_source(rng):
     rows = drawn(rng, 400, 5, entry=True, strata=2, times=60)

@@ -103,7 +103,7 @@ class Covariance(Relation):
         if self.sigma2 == math.inf:
             return float(s[0] * s[0]) / (4.0 * self.lam)
         x = _shrink(s, 2.0 * self.lam, 2.0 * self.lam / self.sigma2)
-        return float(s @ x) - self.lam * (float(x @ x) / self.sigma2 + float(x.sum()) ** 2)
+        return float(s @ x) - self.lam * (float(x @ x) / self.sigma2 + float(x.sum()) * float(x.sum()))
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Return a subgradient of R at W."""

@@ -139,7 +139,10 @@ def shortfall(problem: Environments, v: np.ndarray) -> float:
     >>> float(one.value(np.array([1.2]))) <= shortfall(one, np.array([1.2])), shortfall(one, np.array([0.1]))
     (True, inf)
     """
-    lam, V = np.linalg.eigh(multiplier_matrix(problem, v))
+    M = multiplier_matrix(problem, v)
+    if not np.isfinite(M).all():
+        return math.inf
+    lam, V = np.linalg.eigh(M)
     if not lam[0] > DEFINITE * np.abs(lam).max():
         return math.inf
     return float(((V.T @ problem.gradient(v)) ** 2 / lam).sum()) / 4.0
@@ -149,6 +152,8 @@ def dual_bound(problem: Environments, mu: np.ndarray) -> float:
     """Return D(mu), which is at most min J; -inf where M is not positive definite beyond rounding."""
     M = np.einsum("e,eij->ij", mu, problem.S)
     h = (0.5 + mu) @ problem.b
+    if not np.isfinite(M).all():
+        return -math.inf
     lam, V = np.linalg.eigh(M)
     top = float(np.abs(mu) @ np.abs(problem.S).sum(axis=2).max(axis=1))  # multipliers of both signs may cancel
     if not lam[0] > DEFINITE * top:

@@ -203,6 +203,10 @@ class FedMultiBoost(CheckedFields):
     def send(self, problem: EnsembleProblem, reply: Reply, clients: np.ndarray, draws: Draws) -> Any:
         """Return what all clients of the round send, once they have agreed on masks: `SecureSums`."""
         (R, m), p, there = clients.shape, problem.p, reply.column >= 0
+        for label, column in zip(
+            problem.federation.labels[clients].ravel(), reply.column.reshape(R * m, -1), strict=True
+        ):
+            _check_columns(f"FedMultiBoost: client {label}", column, problem.sources.size)
         if not self._masked:
             return Reply(reply.loss, reply.edge[there].reshape(R, -1), reply.column[there].reshape(R, -1))
         column = np.array([np.unique(row[row >= 0]) for row in reply.column])
@@ -217,6 +221,7 @@ class FedMultiBoost(CheckedFields):
         """Return the sums over clients of losses by domain (R, p) and of edges by classifier (R, N), 0 if not asked."""
         R, p, N = len(clients), state.estimate.shape[1], state.sources.size
         if self._masked:
+            _check_columns("FedMultiBoost: the clients of a round", reply.column, N)
             total = self.sums.total(reply)
             losses, edges = total[:, :p], np.zeros((R, N))
             np.put_along_axis(edges, reply.column, total[:, p:], axis=1)
@@ -272,6 +277,13 @@ class FedMultiBoost(CheckedFields):
         out["stepped"] = np.zeros(len(state.w)) if state.t == 0 else (state.history[:, -1, 5] != 0.0).astype(float)
         out["worst_error"] = np.array([problem.domain_errors(a).max() for a in state.w])
         return out
+
+
+def _check_columns(who: str, column: np.ndarray, most: int) -> None:
+    """Raise unless classifiers that a client answers for are numbers of the dictionary, -1 for none."""
+    wrong = column[(column < -1) | (column >= most)]
+    if wrong.size:
+        raise bad(who, f"answer for classifiers 0, ..., {most - 1}", int(wrong[0]))
 
 
 def _domain_of_clients(problem: EnsembleProblem, asked: Any = slice(None)) -> np.ndarray:
