@@ -478,3 +478,13 @@ def test_a_solver_that_panics_has_given_up_and_ctrl_c_has_not() -> None:
 def test_a_step_that_is_too_long_ends_as_diverged():
     """Eigenvalues that overflow are not asked for."""
     assert run(IRMv1(step_size=1e200), _chain(1.0), rounds=12, tol=0).status.name == "DIVERGED"
+
+
+def test_equal_columns_have_a_singular_hessian_and_a_least_point():
+    """SciPy's trust region ended at such Hessians with an UnboundLocalError of its own."""
+    S, b = np.ones((2, 2, 2)), np.array([[0.19, 0.19], [0.25, 0.25]])
+    p = Environments(np.array([0.2157, 0.4124])[:, None, None] * S, b, np.array([0.84, 0.79]), lam=1.8e16)
+    starts = np.random.default_rng(0).normal(size=(40, 2))
+    points = least_points(p, starts)
+    assert points and p.value(points[0]) <= min(p.value(v) for v in starts)
+    assert np.linalg.norm(p.gradient(points[0])) <= 1e-6 * np.linalg.norm(p.gradient(starts[0]))

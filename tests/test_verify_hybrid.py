@@ -78,6 +78,7 @@ def test_hypotheses_that_fail_are_named():
         ("hybrid-dual", gap, HyFDCA(), "the method HybridDualAscent"),
         ("hybrid-tracked", gap, TrackedBlockDescent(step_size=np.array([0.1])), "one constant step size"),
         ("hybrid-tracked", gap, TrackedBlockDescent(step_size=9.0), "c > 0"),
+        ("hybrid-tracked", hinge, TrackedBlockDescent(step_size=1e-3), "a smooth loss"),
         ("hybrid-reduction", gap, TrackedBlockDescent(step_size=0.1, local_steps=2), "a method that it reduces to"),
     ]:
         found = verify(theorem, problem, method, rounds=3)

@@ -116,6 +116,14 @@ def test_a_small_ridge_makes_much_of_the_rounding_of_a_sum(size):
     assert abs(found.measured - found.bound.value) <= found.rounding
 
 
+def test_losses_whose_sums_cancel_violate_nothing():
+    """Two values of 1e16 and their conjugates leave a gap of 1.9, which is rounding: the certificate is 4e-25."""
+    fed = VerticalFederation.from_blocks([np.full((2, 1), 0.0843)], [-2.6182347270659678e7, 1.3695003987749246e8])
+    found = verify("vertical-certificate", VerticalProblem(fed, Squared(), 1e6), FedBCD(), rounds=4)
+    assert found.outcome is not Outcome.VIOLATED
+    assert abs(found.measured - found.bound.value) <= found.rounding
+
+
 def test_hypotheses_that_fail_are_named():
     logistic, squares = owners.three_owners.make(), owners.one_column_thrice.make()
     for theorem, problem, method, words in [

@@ -236,6 +236,8 @@ def _tracked(s: Setting) -> tuple[HybridProblem, tuple[Hypothesis, ...]]:
 
 def _read_tracked(s: Setting) -> Reading:
     p, checked = _tracked(s)
+    smooth = math.isfinite(traits(p.loss).smoothness)
+    checked += require(NAME, Hypothesis("a smooth loss", f"{p.loss!r}", smooth))
     gap = max(float(p.value(s.start)) - p.solve().value, 0.0)
     numbers = {"l2": p.l2, "smoothness": _roughest(p), "step_size": s.method.step_size, "start_gap": gap}
     return Reading({**numbers, "local_steps": s.method.local_steps, "rounds": s.rounds}, checked)

@@ -286,10 +286,13 @@ def least_points(problem: Environments, starts: np.ndarray) -> list[np.ndarray]:
     J: Any = lambda v: problem.value(v) / size  # noqa: E731
     found = []
     for v in starts / unit:
-        best = minimize(
-            J, v, jac=lambda v: problem.gradient(v) / size, hess=lambda v: problem.hessian(v) / size,
-            method="trust-exact", options={"gtol": 1e-13, "maxiter": 500},
-        ).x  # fmt: skip
+        slope: Any = lambda v: problem.gradient(v) / size  # noqa: E731
+        bend: Any = lambda v: problem.hessian(v) / size  # noqa: E731
+        how: Any = {"jac": slope, "options": {"gtol": 1e-13, "maxiter": 500}}
+        try:
+            best = minimize(J, v, hess=bend, method="trust-exact", **how).x
+        except UnboundLocalError:  # SciPy's own, where a Hessian is singular
+            best = minimize(J, v, method="BFGS", **how).x
         H = problem.hessian(best)
         lam = np.linalg.eigvalsh(H)
         if lam[0] > 4.0 * _EPS * lam.size * lam[-1]:  # no saddle, and not flat; the last digits by Newton's method

@@ -23,14 +23,15 @@ def duality_gap(problem: VerticalProblem, w: np.ndarray) -> tuple[float, float]:
     X, loss, l2, n = problem.federation.rows.X, problem.loss, problem.l2, problem.federation.n
     z = X @ w
     slopes = np.array([loss.slope(v, y) for v, y in zip(z, problem.y, strict=True)])
-    rows = [loss.value(v, y) + loss.conjugate(r, y) for v, r, y in zip(z, slopes, problem.y, strict=True)]
+    parts = np.array([(loss.value(v, y), loss.conjugate(r, y)) for v, r, y in zip(z, slopes, problem.y, strict=True)])
     v = X.T @ slopes / n
-    gap = float(np.mean(rows)) + 0.5 * l2 * float(w @ w) + 0.5 * float(v @ v) / l2
+    gap = float(parts.sum(axis=1).mean()) + 0.5 * l2 * float(w @ w) + 0.5 * float(v @ v) / l2
     rough = traits(loss).smoothness
     bend = (np.abs(X) @ np.abs(w) + np.abs(problem.y)) * (rough if np.isfinite(rough) else 0.0)
     terms = np.abs(X).T @ (np.abs(slopes) + bend) / n
     lost = float((2.0 * np.abs(v) + 100.0 * UNIT * terms) @ terms) / l2
-    return gap, 1.0 + float(np.mean(np.abs(z * slopes))) + l2 * float(w @ w) + float(v @ v) / l2 + lost
+    summed = float(np.abs(parts).sum(axis=1).mean()) + float(np.mean(np.abs(z * slopes)))
+    return gap, 1.0 + summed + l2 * float(w @ w) + float(v @ v) / l2 + lost
 
 
 def between(problem: VerticalProblem) -> np.ndarray:
