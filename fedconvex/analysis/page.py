@@ -52,6 +52,7 @@ def page(found: Analysis) -> str:
         lead=_lead(found, apart),
         coefficients=_coefficients(found),
         tests=_tests(found),
+        drift=_drift(found),
         left_out=_left_out(found),
         clients=_clients(found, fits) if fits else None,
         calibration=Markup(_calibration(found)) if logistic else "",
@@ -154,6 +155,15 @@ def _tests(found: Analysis) -> Table | None:
             continue
         rows.append([name, _number(one.statistic), one.distribution, _p(one.p)])
     return ["term", f"{how} statistic", "distribution", "p"], rows
+
+
+def _drift(found: Analysis) -> Table | None:
+    """Return the tests of proportional hazards."""
+    zph = getattr(found, "proportional_hazards", None)  # of Cox models with event times enough
+    if zph is None:
+        return None
+    rows = [[n, _number(s), "1", _p(p)] for n, s, p in zip(found.names, zph.statistics, zph.p_values, strict=True)]
+    return ["coefficient", "chi2", "df", "p"], [*rows, ["all", _number(zph.overall), f"{zph.df}", _p(zph.p_value)]]
 
 
 def _left_out(found: Analysis) -> Table | None:

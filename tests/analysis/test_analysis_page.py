@@ -111,7 +111,7 @@ def test_pages_of_other_analyses(kind, rng):
         t["ward"], words = np.full(240, "a"), "Fewer than two clients"
     elif kind == "cox":
         t |= {"y": np.exp(0.1 * t["y"]), "died": rng.integers(0, 2, 240)}
-        how, words = {"event": "died"}, "concordance"
+        how, words = {"event": "died"}, "Whether hazards are proportional"
     elif kind == "own intercepts":
         how, words = {"site_intercepts": True}, "an intercept of each client"
     else:
