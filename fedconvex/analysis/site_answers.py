@@ -9,7 +9,7 @@ an intercept of the site's own. Every array has a leading axis, of the models th
 | facts | constants of the likelihood, sums of weights, responses, their squares and e^offset; whether all agree |
 | gram | the upper triangle of X'X |
 | w (r,) | N_k, its gradient, the upper triangle of its Hessian: (r + 1)(r + 2)/2 numbers, and one |
-| inverse (r, r) | max_i x_i'A x_i |
+| inverse (r, r) | max_i x_i'A x_i, rounded up to a power of 2^(1/4): it is of one row |
 | rounding (r,) | what rounding may have done to N_k and its gradient: r + 1 numbers |
 | end (r,) | Pearson's sum, a bound of scores, the upper triangle of the expected information |
 | robust (r,), inverse | the upper triangles of four sums of squares, and three numbers |
@@ -151,7 +151,15 @@ def _end(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
     return {"pearson": rows.pearson(b), "size": rows.score_size(b), "information": information}
 
 
+def _upwards(v: float) -> float:
+    return 2.0 ** (np.ceil(4.0 * np.log2(v) - 1e-9) / 4.0) if v > 0.0 else 0.0
+
+
 def _robust(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
+    """Return sums of squares; a metric that is no inverse of a sum with this site's Hessian could point at one row."""
+    A, J = asked["inverse"][i], rows.client_sums(0, asked["robust"][i])[2]
+    if np.abs(A - A.T).max() > 1e-9 * np.abs(A).max() or np.linalg.eigvals(A @ J).real.max() > 1.0 + 1e-6:
+        raise Refused("its metric is not the inverse of a Hessian that this site's is a part of")
     total = rows.meat(asked["robust"][i], asked["inverse"][i])
     sums = {name: triangle(getattr(total, name)) for name in _MEAT}
     return sums | {"three": np.array([total.clients, total.leverage, total.certain])}
@@ -175,7 +183,7 @@ _ANSWERS = {
     "facts": _facts,
     "gram": lambda rows, asked, i: {"gram": triangle(rows.gram())},
     "w": _sums,
-    "inverse": lambda rows, asked, i: {"reach": rows.client_reach(0, asked["inverse"][i]) ** 2},
+    "inverse": lambda rows, asked, i: {"reach": _upwards(rows.client_reach(0, asked["inverse"][i]) ** 2)},
     "rounding": lambda rows, asked, i: {
         "values": rows.value_rounding(asked["rounding"][i]), "slopes": rows.gradient_rounding(asked["rounding"][i]),
     },
@@ -183,6 +191,24 @@ _ANSWERS = {
     "robust": _robust,
     "alone": _alone,
 }  # fmt: skip
+
+
+def _models(problem: Any, asked: Arrays) -> np.ndarray | None:
+    """Return the models whose scores a question tells, for the audit: coefficients, constant, whether own intercept."""
+    what = kind_of_question(asked)
+    if what not in ("w", "end", "robust"):
+        return None
+    _check(problem, what, asked)
+    B = asked[what] @ asked["map"][0].T
+    return np.column_stack([B, -B @ asked["shift"][0], np.full(len(B), asked["own"][0])])
+
+
+def _slopes(problem: Any, model: np.ndarray) -> np.ndarray:
+    """Return the slopes (n, 1) of the site's rows at such a model."""
+    X, y, s, o = problem.own_rows(problem.federation.number)
+    fed = Federation.from_arrays(X, y, np.zeros(len(y), dtype=np.int64), sample_weight=s, offset=o + model[-2])
+    rows = LikelihoodProblem(fed, problem.family, site_intercepts=bool(model[-1]))
+    return rows.at(0, model[:-2]).slopes[:, None]
 
 
 def _measured(problem: Any, asked: Arrays) -> int:
@@ -194,4 +220,6 @@ def _measure(roster: Any, w: np.ndarray) -> Measure | None:
     return None
 
 
-KIND = Kind(report, shapes, _measure, lambda method, problem: [], plain=True, measured=_measured)
+KIND = Kind(
+    report, shapes, _measure, lambda method, problem: [], plain=True, measured=_measured, models=_models, slopes=_slopes
+)

@@ -224,6 +224,9 @@ def asked_about(problem: Any, arrays: Mapping[str, np.ndarray], worked: bool) ->
     """
     w = next((arrays[name] for name in (("message/w", "message/z") if worked else ("w",)) if name in arrays), None)
     kind = kind_of(problem)
+    if kind is not None and kind.models is not None:
+        models = None if worked else kind.models(problem, arrays)
+        return None if models is None else (models, False)
     if kind is None or kind.audited(problem, worked) is None:
         return None
     if w is None or w.dtype != np.float64 or w.ndim < 2 or not w.size:
@@ -289,6 +292,8 @@ def _slopes_at(problem: Any, w: np.ndarray) -> list[np.ndarray]:
     """Return the slopes (n, C) of a site's rows at each of R models."""
     fed, out = problem.federation, []
     kind = kind_of(problem)
+    if kind is not None and kind.slopes is not None:
+        return [kind.slopes(problem, one) for one in w]
     risk = problem if kind is None else kind.audited(problem, False)
     for one in w:
         S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)

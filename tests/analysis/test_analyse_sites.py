@@ -188,3 +188,54 @@ def test_what_is_no_question_is_refused(rng):
     ):
         with pytest.raises(Refused):
             report(problem, 0, asked)
+
+
+def one_site(rng, own=False, **limits):
+    """A site that has joined, and how to ask it."""
+    from fedconvex.analysis.over_sites import Asking
+    from fedconvex.remote.site_engine import SiteEngine
+
+    plan, table = planned("logistic", own), hospitals("logistic", rng)
+    rows = plan.rows(parts(table)["x"], "x", Guards(parameters=1.0))
+    site = Site(plan.method, plan.make, rows, limits=Limits(share=1e6, **limits))
+    roster = plan.roster({"x": rows.n}, masses=[rows.masses[0]])
+    return rows, Asking(SiteEngine(plan.method, roster, in_process([site]), np.uint64(0), 64).server)
+
+
+@pytest.mark.parametrize("own", [0.0, 1.0], ids=["common", "own"])
+def test_a_server_cannot_point_at_a_row(own, rng):
+    """By a model at which the slopes of all other rows vanish, or by a metric that gives one row all the leverage."""
+    rows, ask = one_site(rng, bool(own))
+    doses = np.sort(rows.X[:, -1])
+    r, below, between = int(rows.X[:, -1].argmin()), doses[0] - 0.001, doses[:2].mean()
+    steep = np.zeros((1, rows.d))
+    steep[0, -1] = 1e9
+    frame = {"shift": np.zeros((1, rows.d)), "map": np.eye(rows.d)[None], "own": np.array([0.0])}
+    frame["shift"][0, -1] = below
+    ask("sums", {**frame, "w": steep})
+    frame["shift"] = frame["shift"].copy()
+    frame["shift"][0, -1] = between  # all scores but that of the row with the least dose keep their signs
+    with pytest.raises(ConnectionError, match="by a single row"):
+        ask("sums", {**frame, "w": steep})
+    frame["own"][0] = own
+    tilt = np.zeros((1, rows.d, rows.d))
+    tilt[0] = np.outer(rows.X[r], rows.X[r]) * 1e3
+    with pytest.raises(ConnectionError, match="its metric is not the inverse"):
+        ask("robust", {**frame, "robust": np.zeros((1, rows.d)), "inverse": tilt})
+    reach = ask("reach", {**frame, "inverse": np.eye(rows.d)[None]})[0]["reach"][0]
+    true = float((((rows.X - frame["shift"][0]) ** 2).sum(axis=1)).max())
+    assert reach >= true * 0.999 if not own else reach > 0.0
+    assert np.log2(reach) * 4.0 == pytest.approx(round(np.log2(reach) * 4.0), abs=1e-9)
+
+
+def test_honest_analyses_pass_the_audit(rng):
+    """With the limits of a site as they are by default, but for the count."""
+    refused = 0
+    for k in range(12):
+        name = FAMILIES[k % 6]
+        try:
+            federated(planned(name, k % 2 == 1), hospitals(name, rng), Limits(share=100.0), intervals="profile")
+        except ConnectionError as error:
+            assert "single row" in str(error), error
+            refused += 1
+    assert refused <= 2

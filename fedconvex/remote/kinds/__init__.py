@@ -67,6 +67,9 @@ class Kind(NamedTuple):
     measured : callable, optional
         (problem, asked) -> about how many models a request for a measurement is; raises `Refused` where it is none.
         By default such requests hold what ``asked`` says.
+    models, slopes : callable, optional
+        (problem, asked) -> the models (R, size) whose gradients a measurement tells, or None, and (problem, model) ->
+        the slopes of a site's rows (n, C) there: for the audit of kinds whose questions are not about ``w`` alone.
     """
 
     report: Callable[[Any, int, Arrays], dict[str, np.ndarray]]
@@ -85,6 +88,8 @@ class Kind(NamedTuple):
     weights: tuple[tuple[int, ...], ...] = ((),)
     refuses: Callable[[Arrays], str] = lambda arrays: ""
     measured: Callable[[Any, Arrays], int] | None = None
+    models: Callable[[Any, Arrays], np.ndarray | None] | None = None
+    slopes: Callable[[Any, np.ndarray], np.ndarray] | None = None
 
     @property
     def convex(self) -> bool:
