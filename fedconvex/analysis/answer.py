@@ -311,11 +311,12 @@ class Analysis:
         """Return what is said of the fit as a whole."""
         fed, family, fit = self.rows.federation, self.rows.family, self.fit
         head = [
+            *(note for note in self.rows.notes if note[0] == "Left out"),
             ("Response", self.rows.event),
             ("Family", f"{family.name}, link {family.link}" + (", an intercept of each client" * self.site_intercepts)),
             ("Clients", f"{fed.K} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
             ("Rows", f"{fed.n} of {self.rows.rows_read}" + self._left_out()),
-            *self.rows.notes,
+            *(note for note in self.rows.notes if note[0] != "Left out"),
             *self._likelihoods(),
         ]
         kind = "of the model" if self.robust is None else f"robust ({self.robust})"
@@ -374,6 +375,7 @@ class Analysis:
             "clients": [str(v) for v in self.rows.federation.labels],
             "rows": self.rows.federation.n,
             "rows_read": self.rows.rows_read,
+            "notes": [list(note) for note in self.rows.notes],
             "left_out": [list(row) for row in self.rows.left_out],
             "coefficients": [{k: None if v != v else v for k, v in c._asdict().items()} for c in self.table()],
             "covariance": None if self.exact else self.covariance.tolist(),

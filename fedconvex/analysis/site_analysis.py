@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance
+from fedconvex._check import instance, whole
 from fedconvex.analysis.analysing import analysed
 from fedconvex.analysis.answer import Analysis
 from fedconvex.analysis.over_sites import Asking, SitesModel
@@ -25,6 +25,7 @@ def analyse_sites(
     robust: str | None = None,
     level: float = 0.95,
     intervals: str = "wald",
+    require: int | None = None,
 ) -> Analysis:
     """Fit the model of a plan to rows that stay at their sites, with standard errors.
 
@@ -38,11 +39,14 @@ def analyse_sites(
         stay open while more is asked of the answer: `Analysis.test` and `Analysis.differences` ask sites again.
     robust, level, intervals
         As for `analyse`.
+    require : int, optional
+        Sites without which there is no analysis; default all. Where fewer answer, the analysis is begun anew with those
+        that do, and its first line names the others.
 
     Raises
     ------
     ConnectionError
-        If a site does not answer, or refuses: its limits, or guards.
+        If a site does not answer, or refuses: its limits, or guards; with ``require``, if too few are left.
     ValueError
         As `analyse`; separated responses have no profile intervals here, since a linear programme reads rows.
 
@@ -63,6 +67,49 @@ def analyse_sites(
     """
     instance("analyse_sites: plan", plan, AnalysisPlan)
     instance("analyse_sites: roster", roster, Roster)
+    K = roster.federation.K
+    least = whole("analyse_sites: require", K if require is None else require, low=1, high=K)
+    here, lost = list(range(K)), []  # type: list[int], list[str]
+    while True:
+        some = roster if len(here) == K else _of(plan, roster, here)
+        try:
+            return _analysed(plan, some, _to(transport, here), lost, robust, level, intervals)
+        except ConnectionError:
+            gone = _silent(some)
+            left = [k for k in here if str(roster.federation.labels[k]) not in gone]
+            if not gone or len(left) < least:
+                raise
+            lost, here = [*lost, *gone], left
+
+
+def _silent(roster: Roster) -> list[str]:
+    """Return who has not answered, or refused, the last question."""
+    last = max((i.round for i in roster.incidents), default=-1)
+    return sorted({str(i.client) for i in roster.incidents if i.round == last})
+
+
+def _analysed(
+    plan: AnalysisPlan, roster: Roster, transport: Any, lost: list[str], robust: Any, level: float, intervals: str
+) -> Analysis:
+    """Return the analysis of the sites of a roster, and who was left out."""
     server = SiteEngine(plan.method, roster, transport, np.uint64(0), _MODELS).server
-    rows = SitesModel(Asking(server), plan.family, plan.names, plan.terms, plan.event, plan.units)
+    notes = (("Left out", f"{', '.join(lost)}: no answer"),) if lost else ()
+    rows = SitesModel(Asking(server), plan.family, plan.names, plan.terms, plan.event, plan.units, notes=notes)
     return analysed(rows, plan.site_intercepts, robust, level, intervals)
+
+
+def _of(plan: AnalysisPlan, roster: Roster, here: list[int]) -> Roster:
+    """Return the roster of some of its sites."""
+    fed = roster.federation
+    labels, sizes = fed.labels[here], fed.sizes[here]
+    return Roster(plan.make, labels, sizes, fed.d, masses=fed.masses[here], patience=roster.patience)
+
+
+def _to(transport: Any, here: list[int]) -> Any:
+    """Return a transport to some sites, by their places in a roster of them."""
+
+    def ask(t: int, requests: dict[int, Any]) -> dict[int, Any]:
+        found = transport(t, {here[k]: message for k, message in requests.items()})
+        return {k: found[here[k]] for k in requests if here[k] in found}
+
+    return ask

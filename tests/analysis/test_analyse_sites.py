@@ -239,3 +239,35 @@ def test_honest_analyses_pass_the_audit(rng):
             assert "single row" in str(error), error
             refused += 1
     assert refused <= 2
+
+
+@pytest.mark.parametrize("when", [0, 3, 9], ids=["at once", "early", "late"])
+def test_those_that_answer_are_analysed_where_it_is_allowed(when, rng):
+    """A site falls silent: the analysis is that of the others, and says so first; or it is refused by name."""
+    table, plan = hospitals("logistic", rng), planned("logistic")
+    rows = {k: plan.rows(own, k, Guards(parameters=1.0)) for k, own in parts(table).items()}
+
+    def found(**options):
+        sites = in_process([Site(plan.method, plan.make, own) for own in rows.values()])
+        asked = []
+
+        def ask(t, requests):
+            asked.append(t)
+            answers = sites(t, requests)
+            if len(asked) > when:
+                answers.pop(1, None)
+            return answers
+
+        masses = [own.masses[0] for own in rows.values()]
+        roster = plan.roster({k: own.n for k, own in rows.items()}, masses=masses, patience=2)
+        return analyse_sites(plan, roster, ask, **options)
+
+    for options in ({}, {"require": 3}):
+        with pytest.raises(ConnectionError, match="y"):
+            found(**options)
+    there = found(require=2)
+    here = pooled("logistic", {c: v[table["site"] != "y"] for c, v in table.items()})
+    assert np.abs((there.estimates - here.estimates) / here.standard_errors).max() < 1e-10
+    assert there.summary().startswith("Left out   y: no answer")
+    with pytest.raises(ValueError, match="require"):
+        found(require=4)
