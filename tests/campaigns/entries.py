@@ -648,6 +648,7 @@ def own() -> dict[str, dict[str, Any]]:
             "roster": plan.roster(dict.fromkeys("abc", 40)),
             "transport": hospitals,
             "robust": "HC0",
+            "require": 2,
         },
         "problems.SurvivalFederation": {
             "event": np.arange(18) % 2 == 0,
