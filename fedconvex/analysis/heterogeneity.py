@@ -159,7 +159,10 @@ def reml_variance(b: np.ndarray, v: np.ndarray) -> float:
 
     most = 10.0 * (np.ptp(b) ** 2 + v.max())
     grid = np.concatenate([[0.0], np.geomspace(1e-8 * v.min(), most, 400)])
-    slopes = np.array([slope(t) for t in grid])
+    W = 1.0 / (v + grid[:, None])
+    total = W.sum(axis=1)
+    away = b - (W @ b / total)[:, None]
+    slopes = np.einsum("tk,tk->t", W**2, away**2) - total + np.einsum("tk,tk->t", W, W) / total
     falls = np.flatnonzero((slopes[:-1] > 0.0) & (slopes[1:] <= 0.0))
     found = [float(brentq(slope, grid[i], grid[i + 1], xtol=1e-300, rtol=1e-15)) for i in falls]
     return max([0.0, *found] if slopes[0] <= 0.0 else found, key=log_likelihood)

@@ -145,7 +145,8 @@ def _tests(found: Analysis) -> Table | None:
     """Return the tests of every term, and of all together."""
     if found.exact or found.fit.recession is not None:
         return None
-    how = "likelihood ratio" if found.robust is None else "wald"
+    quick = found.robust is None and len(found.rows.terms) <= MOST_PLOTS  # each fits a smaller model
+    how = "likelihood ratio" if quick else "wald"
     rows = []
     for name, terms in [*((t, t) for t in found.rows.terms), ("all together", None)]:
         try:
