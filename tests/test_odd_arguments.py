@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedconvex import FedAvg, Federation, Problem, Squared, compare, run
+from fedconvex.analysis import analyse, plan_analysis
 from fedconvex.comparison.scores import auc_of
 from fedconvex.constants import Constants
 from fedconvex.datasets import fedprox_synthetic, load, load_bundled, load_table
@@ -187,6 +188,18 @@ CASES = {
     "groups wider than a model": (
         lambda: Problem(FED, Squared(), penalty=GroupLasso(1.0, groups=3)),
         "GroupLasso.groups must be at most 2; got 3",
+    ),
+    "ties without times": (
+        lambda: analyse({"x": [1, 2, 4], "y": [0, 1, 1], "k": [0, 0, 1]}, "y", "k", ties="exact"),
+        "analyse: ties must be one of",
+    ),
+    "sums of a plan": (
+        lambda: plan_analysis({"x": [1, 2], "y": [0, 1], "k": [0, 1]}, target="y", client="k", sums=len),
+        "plan_analysis: sums must be PlainSums",
+    ),
+    "a flag of a plan": (
+        lambda: plan_analysis({"x": [1, 2], "y": [0, 1], "k": [0, 1]}, target="y", client="k", site_intercepts=TWO),
+        "plan_analysis: site_intercepts must be True or False",
     ),
     "a class for a problem": (lambda: Moments(Problem, step_size=0.1), r"Moments\.problem must be a Problem; got type"),
     "fairness problem": (lambda: fairness_plot({}, problem=3), "fairness_plot: problem must be a Problem"),

@@ -194,6 +194,7 @@ def _survival_family(
     family: str | Family | None, survival: Survival, others: Mapping[str, Any], site_intercepts: bool
 ) -> str | Family | None:
     """Return the family of Cox's model where events are named, and the family as it is elsewhere."""
+    among("analyse: ties", survival.ties, ("efron", "breslow"))
     if family not in (None, "cox") or (family is None and survival.event is None):
         for what in ("event", "entry", "strata"):
             if others[what] is not None:
@@ -208,7 +209,6 @@ def _survival_family(
     if site_intercepts:
         cure = "every client has a baseline hazard of its own, which takes up its level"
         raise bad("analyse: site_intercepts", "not be given for family 'cox'", True, cure)
-    among("analyse: ties", survival.ties, ("efron", "breslow"))
     from fedconvex.analysis.cox import cox
 
     return cox(survival.ties)

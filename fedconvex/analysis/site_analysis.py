@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance, whole
+from fedconvex._check import function, instance, whole
 from fedconvex.analysis.analysing import analysed
 from fedconvex.analysis.answer import Analysis
 from fedconvex.analysis.over_sites import Asking, SitesModel
@@ -61,6 +61,7 @@ def analyse_sites(
     """
     instance("analyse_sites: plan", plan, AnalysisPlan)
     instance("analyse_sites: roster", roster, Roster)
+    function("analyse_sites: transport", transport)
     K = roster.federation.K
     least = whole("analyse_sites: require", K if require is None else require, low=1, high=K)
     here, lost = list(range(K)), []  # type: list[int], list[str]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from fedconvex import losses
-from fedconvex._check import bad, instance, real, whole
+from fedconvex._check import bad, flag, instance, real, whole
 from fedconvex.analysis.likelihood import LikelihoodProblem
 from fedconvex.analysis.model_rows import INTERCEPT, Survival, against_reference, log_offset, model_rows
 from fedconvex.analysis.response_families import Family
 from fedconvex.federation import Federation
 from fedconvex.methods import FederatedNewton
 from fedconvex.remote import Roster
-from fedconvex.sums import PlainSums
+from fedconvex.sums import PlainSums, as_sums
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.planning import Wishes
 from fedconvex.tables.reading import read_frame
@@ -229,6 +229,8 @@ def plan_analysis(
     >>> plan_analysis(book, target="ill", client="site").names
     ('Intercept', 'age', 'ward=b', 'ward=c')
     """
+    flag("plan_analysis: site_intercepts", site_intercepts)
+    sums = PlainSums() if sums is None else as_sums("plan_analysis: sums", sums)
     rows = model_rows(
         book, target, client, family, site_intercepts=site_intercepts, offset=offset, exposure=exposure,
         weight=weight, reference=reference, survival=Survival(None, None, None, "efron"), formula=None,
@@ -239,5 +241,5 @@ def plan_analysis(
     units = np.where(scale > 0.0, mean, 0.0), np.where(scale > 0.0, scale, 1.0)
     return AnalysisPlan(
         rows.family, rows.names, rows.terms, rows.event, site_intercepts, replace(columns), units,
-        dict(reference or {}), weight, offset, exposure, PlainSums() if sums is None else sums,
+        dict(reference or {}), weight, offset, exposure, sums,
     )  # fmt: skip

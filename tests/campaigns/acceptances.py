@@ -115,7 +115,7 @@ KINDS = (
     Kind(
         "functions",
         "function | type | generator",
-        "problems.QEnsemble.q | methods.*.sums | verify.own_theorem.bound | verify.tightest.progress |"
+        "problems.QEnsemble.q | methods.*.sums | verify.own_theorem.* | verify.tightest.progress |"
         "bench.bench.progress | remote.Site.make",
         "called when they are used, and what they return is checked then",
     ),

@@ -44,7 +44,7 @@ def odd(good: Any) -> dict[str, Any]:
             "text": str(good),
         }
         found |= {"with None": [*good[:-1], None], "with NaN": [*good[:-1], nan], "nested": [list(good)]}
-    elif isinstance(good, dict):
+    elif isinstance(good, dict) and good:
         found |= {"other keys": {("x", k): v for k, v in good.items()}, "None within": dict.fromkeys(good)}
         found |= {"text within": dict.fromkeys(good, "x"), "pairs": list(good.items())}
     elif good is not None:
