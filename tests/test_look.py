@@ -70,6 +70,15 @@ def test_what_is_no_table_is_refused():
     with pytest.raises(TypeError, match="be a DataFrame of pandas, polars or pyarrow; got Odd"):
         Frame.of(Odd())
 
+    class Lazy(Odd):
+        """As polars' LazyFrame: its columns are not at hand before it is collected."""
+
+        def collect(self):
+            return {"a": [1.0]}
+
+    with pytest.raises(TypeError, match=r"got Lazy: pass data.collect\(\)"):
+        Frame.of(Lazy())
+
 
 @pytest.mark.parametrize(
     ("argv", "meant"),

@@ -258,7 +258,8 @@ def _of_other_frame(cls: type[Frame], data: Any, origin: str) -> Frame:
     try:
         table = nw.from_native(data, eager_only=True)
     except TypeError:
-        raise wrong_type(origin, "be a DataFrame of pandas, polars or pyarrow", type(data).__name__) from None
+        cure = "pass data.collect()" if hasattr(data, "collect") else ""
+        raise wrong_type(origin, "be a DataFrame of pandas, polars or pyarrow", type(data).__name__, cure) from None
     cells, written, categories = {}, {}, set()
     for series in table.iter_columns():
         name, values = str(series.name), np.array([*series.to_list(), None], dtype=object)[:-1]
