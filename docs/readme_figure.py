@@ -19,13 +19,13 @@ SOLVERS = ("fista", "fedsgd", "fedavg", "scaffold")
 
 
 def decision(axis):
-    """Draw what joining does for four hospitals: two are small, and in West a feature acts the other way round."""
+    """Draw what joining does for four hospitals: South is small, and in West a feature acts the other way round."""
     rng = np.random.default_rng(0)
-    hospital = np.repeat(["East", "North", "South", "West"], [400, 60, 60, 300])
-    X = rng.normal(size=(820, 10))
-    risk = X[:, 1:] @ np.linspace(0.2, 1.0, 9) + X[:, 0] * np.where(hospital == "West", -2, 2)
-    ill = np.where(risk + rng.logistic(size=820) > 0, "ill", "well")
-    table = pd.DataFrame(X, columns=[*"abcdefghij"]).assign(hospital=hospital, state=ill)
+    hospital = np.repeat(["East", "North", "South", "West"], [600, 200, 100, 300])
+    X = rng.normal(size=(1200, 30))
+    risk = X[:, 1:] @ np.linspace(0.2, 1.0, 29) + X[:, 0] * np.where(hospital == "West", -2, 2)
+    ill = np.where(risk + rng.logistic(size=1200) > 0, "ill", "well")
+    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(30)]).assign(hospital=hospital, state=ill)
     found = compare(table, "state", "hospital", methods=["pooled", "alone"], progress=False)
     joins = found["pooled"].joins
     for at, join in enumerate(joins):
