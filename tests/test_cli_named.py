@@ -30,7 +30,7 @@ def solve(capsys, *options):
     return status, out
 
 
-QUICK = ("optimistic-afl",)
+QUICK = ("gd",)
 
 
 @pytest.mark.parametrize(

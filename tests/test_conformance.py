@@ -404,6 +404,7 @@ def test_a_convention_that_is_not_the_papers_stands_in_the_first_line():
     assert str(found).startswith("This is fedavg, with conventions that are not those of the paper: clients weigh 1/K")
 
 
+@pytest.mark.slow
 def test_what_no_reading_is_like_is_said():
     found = conform(made("fedavg", [("l2 * v)", "l2 * np.abs(v))")]), "fedavg")
     assert found.verdict == "no reading" and found.differs and not found.conforms

@@ -271,6 +271,7 @@ def test_many_steps_approach_the_exact_solution(problem):
     np.testing.assert_allclose(far, exact, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["exact", "late", "adaptive"])
 def test_threads_change_no_bit(problem, name):

@@ -169,7 +169,7 @@ def test_zero_and_tiny_gradients():
 
 
 @pytest.mark.compiled
-@pytest.mark.slow_unless(problem="linear")
+@pytest.mark.slow
 def test_per_trajectory_settings_and_threads(problem):
     rhos, etas = (0.0, 0.1, 0.4), (0.1, 0.2, 0.3)
     method = FedSAM(step_size=etas, rho=rhos, local_steps=3, batch_size=2)

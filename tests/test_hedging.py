@@ -352,6 +352,7 @@ def test_gradient_steps_equal_plain_numpy(problem, rng):
             assert state.residual[0] == pytest.approx(max(left), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_inexact_clients_reach_the_minimiser(problem):
     """The fixed point does not depend on how many steps are taken from x_k: it is a zero of every tilted gradient."""
@@ -376,6 +377,7 @@ def test_batches_are_those_of_fedavg(problem):
     np.testing.assert_allclose(a, run(ProgressiveHedging(**how), even, rounds=5, tol=0).w, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_decaying_steps_settle(linear):
     base = {"rho": 1.0, "local_steps": 5, "batch_size": 2}
@@ -429,6 +431,7 @@ def test_every_trajectory_has_its_own_penalty(problem):
             np.testing.assert_array_equal(both.trace.dual_residual[:, r], alone.trace.dual_residual)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("how", [{}, {"local_steps": 2, "step_size": 0.2, "batch_size": 2}], ids=["exact", "steps"])
 def test_threads_and_resumption_change_no_bit(problem, how, tmp_path):

@@ -273,6 +273,7 @@ def test_boxes_against_rational_arithmetic(scale, rng):
 
 
 @each_kind
+@pytest.mark.slow
 def test_a_long_row_in_a_box(kind, rng):
     v, p = rows(kind, rng, (LONG // 10,)), LONG // 10
     x = project_simplex(v, cap=3.0 / p)

@@ -71,6 +71,7 @@ def test_paths_hold_the_optimum_of_cvxpy(kind, d, rng):
         assert at == pytest.approx(fit.value, rel=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled(only="minutes of pure Python")
 def test_a_start_elsewhere_leads_to_the_same_optimum(rng):
     """Warm starts save passes, never the certificate; solutions of other rows are refused."""
@@ -358,6 +359,7 @@ def test_straggler_claims_can_fail():
     assert sure == [False, False, False, True, False]  # how far the others come is a matter of rounds
 
 
+@pytest.mark.slow
 @pytest.mark.compiled(only="minutes of pure Python")
 def test_a_silent_node_is_named_and_others_converge(rng):
     fed = people(rng, m=4, rows=20)

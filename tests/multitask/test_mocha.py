@@ -278,7 +278,7 @@ def test_drops_up_to_90_percent_still_converge(rng):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
-@pytest.mark.slow_unless(loss=Hinge())
+@pytest.mark.slow
 def test_a_node_that_is_always_dropped_is_named(loss, rng):
     """The others solve their part to a certified end; what is left of the gap is that node's."""
     for missing in range(4):
@@ -300,7 +300,6 @@ def test_a_node_that_is_always_dropped_is_named(loss, rng):
         np.testing.assert_allclose(W[others], rest, atol=1e-4)
 
 
-@pytest.mark.compiled
 def test_unsafe_sigma_diverges_or_is_caught(rng):
     """Four identical tasks tied hard need sigma' near 4: with 1 the steps add up to more than the optimum.
 
@@ -312,13 +311,13 @@ def test_unsafe_sigma_diverges_or_is_caught(rng):
         fed = Federation.from_clients([(X, y)] * 4)
         problem = MultiTaskProblem(fed, loss, Pooled(0.02))
         assert safe_sigma(problem.mbar) == pytest.approx(4.0)
-        assert run(MOCHA(epochs=20.0), problem, rounds=4000, tol=1e-8).status.name == "CONVERGED"
+        assert run(MOCHA(epochs=20.0), problem, rounds=4000, tol=1e-5).status.name == "CONVERGED"
         unsafe = MOCHA(epochs=20.0, sigma=1.0)
         if isinstance(loss, Squared):
             with pytest.warns(DivergenceWarning):
                 assert run(unsafe, problem, rounds=4000, tol=1e-8).status.name == "DIVERGED"
         else:
-            result = run(unsafe, problem, rounds=1000, tol=1e-8)
+            result = run(unsafe, problem, rounds=100, tol=1e-8)
             assert result.status.name == "ROUND_LIMIT"
             assert result.trace.gap[1:].min() > 1e-3
             assert np.diff(result.trace.dual).min() < -1e-3
@@ -452,7 +451,7 @@ def test_less_accuracy_takes_more_rounds_and_fewer_steps_each(rng):
     ],
     ids=repr,
 )
-@pytest.mark.slow_unless(loss=Hinge())
+@pytest.mark.slow
 def test_learned_omega_is_certified_jointly(loss, m, d, rng):
     """The gap bounds the suboptimality of W and Omega together, and becomes small, for d < m and d > m."""
     for relation in (Covariance(0.3), Covariance(0.3, 2.0)):
@@ -482,10 +481,10 @@ def test_plain_alternation_is_stuck_where_annealing_is_not(rng):
     assert max(worst) > 0.02
 
 
-@pytest.mark.compiled
+@pytest.mark.compiled_if_slow
 @pytest.mark.parametrize(("m", "d"), [(5, 3), pytest.param(3, 6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "loss", [Hinge(), Squared(), *(pytest.param(x, marks=pytest.mark.slow) for x in LOSSES[1::2])], ids=repr
+    "loss", [Squared(), *(pytest.param(x, marks=pytest.mark.slow) for x in LOSSES if x != Squared())], ids=repr
 )
 def test_joint_mocha_converges_to_the_joint_solution(loss, m, d, rng):
     """To 1e-8, certified in every round, also with stragglers and drops; the dual lies below."""
@@ -582,7 +581,7 @@ def test_minibatch_sdca_keeps_its_promise_in_expectation(rng):
     assert np.diff(bad.mean(axis=1)).min() < 0
 
 
-@pytest.mark.compiled
+@pytest.mark.compiled_if_slow
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
 @pytest.mark.slow_unless(loss=Squared())
 def test_minibatch_sgd_equals_gradient_descent_on_full_batches(loss, rng):
@@ -591,9 +590,9 @@ def test_minibatch_sgd_equals_gradient_descent_on_full_batches(loss, rng):
     for t, state in iterate(MiniBatchSGD(step_size=eta, batch_size=99), problem, rounds=5):
         np.testing.assert_allclose(state.w[0], W, atol=1e-13)
         W = W - eta.at(t) * problem.gradient(W)
-    draws = [run(MiniBatchSGD(step_size=0.1, batch_size=2), problem, rounds=1, trajectories=4000).w]
+    draws = [run(MiniBatchSGD(step_size=0.1, batch_size=2), problem, rounds=1, trajectories=1000).w]
     mean = np.mean(draws[0], axis=0)
-    np.testing.assert_allclose(mean, -0.1 * problem.gradient(np.zeros((4, 3))), atol=0.02)  # unbiased
+    np.testing.assert_allclose(mean, -0.1 * problem.gradient(np.zeros((4, 3))), atol=0.04)  # unbiased
     start = rng.normal(size=(4, 3))
     assert run(MiniBatchSGD(step_size=0.1, batch_size=9), problem, rounds=1, start=start).gap > 0
 
