@@ -25,7 +25,7 @@ if _wrong or any(os.environ.get(k) != v for k, v in _ONE.items()):
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ["numpy", "scipy", "numba", "llvmlite", "scikit-learn", "jax", "jaxlib", "fedjax", "liblinear-official"]
-PACKAGES += ["celer", "skglm", "xgboost", "lightgbm", "joblib", "lifelines", "scikit-survival"]
+PACKAGES += ["celer", "skglm", "xgboost", "lightgbm", "joblib", "lifelines", "scikit-survival", "statsmodels"]
 
 
 def data_folder() -> Path:

@@ -24,11 +24,12 @@ ORDER = [
     "vertical",
     "boosting",
     "solve",
+    "analyse",
     "start",
 ]
 SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
 PEERS = ("scikit-learn", "jax", "fedjax", "liblinear-official", "celer", "skglm", "xgboost", "lightgbm", "joblib")
-PEERS += ("lifelines", "scikit-survival")
+PEERS += ("lifelines", "scikit-survival", "statsmodels")
 APART = ["penalties", "scale", "survival"]  # longer than all others together: `run_all.py` leaves them out
 
 

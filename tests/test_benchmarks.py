@@ -20,6 +20,7 @@ _CASES = "=[*{(type(c.loss), c.data.split()[0]): c for c in CASES}.values()]"  #
 # sizes that a script names, in the place of its own; "=..." is evaluated among its names
 TINY = {
     "agnostic": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MINIMAX": (3, 2, 60)},
+    "analyse": {"N": 400, "P": 3},
     "boosting": {"N": 60, "D": 3, "MANY": 3, "AFTER": 3},
     "family": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MEMORY": "print(1.0)"},
     "joint": {},

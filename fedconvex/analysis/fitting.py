@@ -134,17 +134,20 @@ def standardised(rows: Rows, kept: list[int], own: bool) -> tuple[Likelihood, np
 
 def _columns(rows: ModelRows, kept: list[int], own: bool) -> tuple[Federation, np.ndarray]:
     """Return the rows with some columns, standardised, and T."""
-    names = [rows.names[j] for j in kept]
-    X = rows.federation.X[:, kept]
-    mean, scale = X.mean(axis=0), X.std(axis=0)
-    scale[scale == 0.0] = 1.0
-    if not own:
-        mean *= float(INTERCEPT in names)
+    names, whole = [rows.names[j] for j in kept], rows.federation.X
+    X = whole if kept == list(range(whole.shape[1])) else whole[:, kept]
+    mean = X.mean(axis=0)
+    X = X - mean
+    scale = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
+    scale[scale <= 1e-13 * np.abs(mean)] = 1.0  # a constant column
+    if not (own or INTERCEPT in names):
+        X, mean = X + mean, np.zeros_like(mean)
     T = np.diag(1.0 / scale)
     if INTERCEPT in names:
-        mean[0] = 0.0  # it is the first
         T[0, 1:] = -mean[1:] / scale[1:]
-    return replace(rows.federation, X=np.ascontiguousarray((X - mean) / scale), columns=None), T
+        X[:, 0] = 1.0  # it is the first
+    X /= scale
+    return replace(rows.federation, X=X, columns=None), T
 
 
 def _several(rows: ModelRows, kept: list[int]) -> tuple[MultinomialLikelihood, np.ndarray]:

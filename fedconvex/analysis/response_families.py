@@ -185,7 +185,7 @@ GAUSSIAN = Family(
 )  # fmt: skip
 LOGISTIC = Family(
     "logistic", "Logistic", "logit", expit, _binomial_variance,
-    lambda z, y: np.logaddexp(0.0, np.where(y > 0.5, -z, z)), lambda z, y: np.where(y > 0.5, -expit(-z), expit(z)),
+    lambda z, y: np.logaddexp(0.0, (1.0 - 2.0 * y) * z), lambda z, y: (1.0 - 2.0 * y) * expit((1.0 - 2.0 * y) * z),
     _logistic_curvature, _logistic_curvature, 1.0, "1", 0, "odds ratio", np.zeros_like,
     lambda z, y: 1.0 + np.abs(z), _finite(_no_classes),
 )  # fmt: skip

@@ -57,6 +57,7 @@ CAMPAIGNS = {
     "composite": Campaign("test_composite:composite_trial", "gaps of penalised problems below the suboptimality", 40),
     "compare-classes": Campaign("campaigns.joining:trial_classes", "intervals of `compare`, held together", 2),
     "compare-real": Campaign("campaigns.joining:trial_real", "intervals of `compare`, held together", 4),
+    "coverage": Campaign("campaigns.coverage:trial_coverage", "intervals of `analyse` that hold the slope", 1),
     "conform": Campaign(
         "test_conformance:correct_trial", "correct implementations that are read as something else", 12
     ),
