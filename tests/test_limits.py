@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, run
+from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
 from fedconvex.methods import SCAFFOLD, FedProx, ProgressiveHedging, ProximalPoint, RADFed, ServerSGD
 from fedconvex.theorems.fedavg_limit import fedavg_bias, fedavg_limit_patel, fedprox_bias
 from fedconvex.theory import AssumptionError
@@ -153,6 +153,19 @@ def test_average_not_sum_of_minimisers():
     end = fedavg_round(problem, step_size=0.2, local_steps=1000).limit()
     assert end == pytest.approx([2.0], abs=1e-12)  # minimisers 1 and 3
     assert quadratic(problem).minimiser == pytest.approx([2.6], abs=1e-12)
+
+
+def test_the_sum_of_gradients_is_a_step_as_many_times_as_long():
+    """Four clients (w - 1)^2/2 and the step 1/L = 1: the mean ends in one round, the sum goes from w to 4 - 3w.
+
+    With the sum the step has to be below 2/(4 L).
+    """
+    problem = Problem(Federation.from_clients([([[1.0]], [1.0])] * 4), Squared())
+    w = np.array([0.0])
+    for expected in (4.0, -8.0, 28.0):
+        w = w - problem.client_gradients(w).sum(axis=0)
+        assert w == pytest.approx([expected])
+    assert run(FedSGD(step_size=1.0), problem, rounds=1).w == pytest.approx([1.0])
 
 
 def test_equal_hessians_have_no_bias(rng):
