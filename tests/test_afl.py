@@ -5,6 +5,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
+from test_agnosticfedavg import rows_of
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import Draws, key_from_seed
@@ -44,19 +45,10 @@ def plain(problem, w):
     """Values (p,) and gradients (p, *model) of the domains' objectives, from the rows."""
     fed = problem.federation
     domain = np.repeat(np.arange(fed.K), fed.sizes) if fed.domain is None else fed.domain
-    Z = fed.X @ w.reshape(-1, fed.d).T
-    if isinstance(problem.loss, Squared):
-        losses, S = 0.5 * (Z[:, 0] - fed.y) ** 2, Z - fed.y[:, None]
-    elif isinstance(problem.loss, Logistic):
-        losses, S = np.logaddexp(0, -fed.y * Z[:, 0]), (-fed.y / (1 + np.exp(fed.y * Z[:, 0])))[:, None]
-    else:
-        y = fed.y.astype(int)
-        losses = np.logaddexp.reduce(Z, axis=1) - Z[np.arange(fed.n), y]
-        S = np.exp(Z - Z.max(axis=1, keepdims=True))
-        S = S / S.sum(axis=1, keepdims=True) - np.eye(Z.shape[1])[y]
+    losses, rows = rows_of(problem, w)
     p = domain.max() + 1
     F = np.array([losses[domain == q].mean() for q in range(p)]) + 0.5 * problem.l2 * np.sum(w**2)
-    G = np.stack([(S[domain == q].T @ fed.X[domain == q] / (domain == q).sum()).reshape(w.shape) for q in range(p)])
+    G = np.stack([rows[domain == q].mean(axis=0) for q in range(p)])
     return F, G + problem.l2 * w
 
 

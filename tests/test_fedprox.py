@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from test_scaffold import batches
 
 from fedconvex import (
     FedAvg,
@@ -21,7 +22,7 @@ from fedconvex import (
     iterate,
     run,
 )
-from fedconvex.draws import BATCHES, Draws, below, key_from_seed, stream, uniform
+from fedconvex.draws import Draws, below, key_from_seed, stream, uniform
 from fedconvex.driver import participants
 from fedconvex.kernels import descent
 from fedconvex.methods import (
@@ -113,27 +114,12 @@ def gradient(problem, k, w, rows=None):
 
 def work_of(method, n, client_id, key, t):
     """Whether a client is late, and the rows of every step it does, by the rules of `fedconvex.draws`."""
-    B = n if method.batch_size is None else min(method.batch_size, n)
-    passes = method.local_steps if method.epochs is None else method.epochs
-    block, late = B if method.epochs is None else n, False
+    passes, late = method.local_steps if method.epochs is None else method.epochs, False
     if method.stragglers is not None:
         state = np.uint64(stream(key, 0, t, client_id, 5))
         late = uniform(state, 0) < method.stragglers.share
         passes = 1 + int(below(state, 1, passes - 1)) if late else passes
-    if B == n and not method.replacement:
-        return late, [None] * passes
-    state, pool, out = np.uint64(stream(key, 0, t, client_id, BATCHES)), list(range(n)), []
-    for e in range(passes):
-        for b in range(block):
-            u = e * block + b
-            if method.replacement or block == 1:
-                out.append(int(below(state, u, n)))
-            else:
-                i = b + int(below(state, u, n - b))
-                pool[b], pool[i] = pool[i], pool[b]
-                out.append(pool[b])
-    blocks = [out[i : i + block] for i in range(0, len(out), block)]
-    return late, [rows[i : i + B] for rows in blocks for i in range(0, block, B)]
+    return late, batches(method, n, client_id, key, t, passes)
 
 
 def plain_fedprox(method, problem, rounds, seed=0):

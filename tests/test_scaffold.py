@@ -35,10 +35,10 @@ def gradient(problem, k, w, rows=None):
     return X.T @ s / len(y) + problem.l2 * w
 
 
-def batches(method, n, client_id, key, t):
-    """Rows of every local step, by the rules of `fedconvex.draws`, or None for all rows."""
+def batches(method, n, client_id, key, t, passes=None):
+    """Rows of every local step, by the rules of `fedconvex.draws`, or None for all rows; of so many passes only."""
     B = n if method.batch_size is None else min(method.batch_size, n)
-    passes = method.local_steps if method.epochs is None else method.epochs
+    passes = passes or (method.local_steps if method.epochs is None else method.epochs)
     block = B if method.epochs is None else n
     if B == n and not method.replacement:
         return [None] * passes

@@ -95,7 +95,8 @@ def test_dates_are_kept_as_days_where_they_can_be_read(name, role):
 
 def test_few_rows_prove_nothing():
     """Three rows that agree with the target are chance."""
-    read_table({"x": [1, 2, 3, 1], "ill": [0, 1, 1, 0], "ward": [1, 1, 2, 2]}, "ill", "ward")
+    columns = read_table({"x": [1, 2, 3, 1], "ill": [0, 1, 1, 0], "ward": [1, 1, 2, 2]}, "ill", "ward")[1]
+    assert [name for name, *_ in columns.listed()] == ["x", "ill", "ward"]
 
 
 def test_real_targets_and_several_classes():

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from test_verify_vertical import outcome, planted
 
 from fedconvex import Federation, Hinge, HybridFederation, Logistic, Squared
 from fedconvex.methods import HybridDualAscent, HyFDCA, TrackedBlockDescent
@@ -17,19 +18,6 @@ from fedconvex.theorems.hybrid import _roughest, hybrid_tracked_rate
 from fedconvex.theorems.parts import blocks
 from fedconvex.verify import Outcome, verify
 from tests.campaigns import attempt
-
-
-def outcome(theorem, instance, method, rounds, start=None):
-    problem = instance.make()
-    start = None if start is None else start(problem)
-    return verify(theorem, problem, method, rounds=rounds, start=start).outcome
-
-
-def planted(name, **wrong):
-    """Return the theorem with arguments of its bound changed."""
-    theorem = THEOREMS[name]
-    change = {k: (lambda given, f=f: f(given)) for k, f in wrong.items()}
-    return theorem._replace(bound=lambda **a: theorem.bound(**{k: change.get(k, lambda x: x)(v) for k, v in a.items()}))
 
 
 def test_a_dual_rate_one_percent_too_fast_is_refuted():

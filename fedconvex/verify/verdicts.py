@@ -25,6 +25,7 @@ from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
 
+HUGE = 1e150  # squares beyond overflow
 TINIEST = sys.float_info.min  # numbers below have lost digits
 FINE = 0.01  # of the bound: what rounding may be where quantity and bound are compared in spite of it
 
@@ -200,6 +201,8 @@ def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcom
     least, most = limits.least, limits.most
     if math.isnan(low) or math.isnan(high):
         return Outcome.INCONCLUSIVE, ", which is not a number: it overflows"
+    if math.isinf(low) and abs(limits.value) > HUGE:
+        return Outcome.INCONCLUSIVE, ", which overflows, and the bound nearly does"
     off = max(off, TINIEST) if math.isfinite(low) and math.isfinite(high) else 0.0  # a run that diverged
     if high + off < limits.floor:
         what = f"rounding may move it by {off:.2g}; please report it with the data"
