@@ -336,7 +336,9 @@ class Analysis:
         if isinstance(self.rows, SitesModel):
             head.append(("Sites", self.rows.told))
         if self.profile is not None:
-            head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds)"))
+            loose = self.profile.loose
+            said = f"; {loose} of their ends may be farther out: not certified" if loose else ""
+            head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds){said}"))
         return head
 
     def _likelihoods(self) -> list[tuple[str, str]]:

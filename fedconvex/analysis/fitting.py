@@ -200,6 +200,9 @@ def need_independent(problem: Likelihood, names: tuple[str, ...], own: bool) -> 
 def _separated(rows: ModelRows, recession: Recession, T: np.ndarray, found: Minima) -> ValueError:
     """Return the error that says that no finite estimate exists: columns along which N falls for ever, and clients."""
     moved, fed = recession.moved, rows.federation
+    if rows.family.loss not in ("Logistic", "Poisson", "NegativeBinomial"):
+        must, cure = "be found", "measure the response and the columns in units nearer to one"
+        return bad("analyse: the estimate", must, "a search that overflows, or ends in rounding", cure)
     # without a direction of recession: where J is flat
     v = T @ (recession.direction if moved.size else np.linalg.eigh(found.J[0])[1][:, 0])
     size = np.abs(v) * np.maximum(fed.X.std(axis=0), 1e-300)

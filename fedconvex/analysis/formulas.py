@@ -59,7 +59,7 @@ def read_formula(text: str, names: Any) -> Formula:
         found = formulaic.Formula(text)
         wanted = [str(v) for v in found.rhs.required_variables]
         left = [str(v) for v in found.lhs.required_variables]
-    except FormulaicError as error:
+    except (FormulaicError, SyntaxError) as error:
         raise bad(who, "be one that formulaic reads", f"{text!r}: {str(error).splitlines()[0]}", cure) from None
     except AttributeError:
         raise bad(who, "have one response and one right side", repr(text), cure) from None

@@ -100,6 +100,8 @@ def model_rows(
         if not bare:
             X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
             terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
+    if any(c.name == INTERCEPT for c in columns.features):
+        raise bad("analyse: columns", f"have other names than {INTERCEPT!r}", "one of that name", "rename it")
     names, terms = _of_classes(classes, names, terms)
     fed: Federation
     if survival.event is not None:
@@ -264,6 +266,8 @@ def _response(
     if kind.name == "multinomial":
         if labels is None or len(labels) < 3:
             got = "numbers" if labels is None else f"{len(labels)}"
+            if labels is not None and len(labels) < 2:
+                raise bad(f"analyse: target {name!r}", "have two classes or more", f"one class, {labels[0]!r}")
             raise bad(f"analyse: target {name!r}", "have three classes or more for family 'multinomial'", got)
         listed = [str(c) for c in labels]
         first = 0 if base is None else listed.index(base)

@@ -56,9 +56,26 @@ class Asking:
         if found is None:
             silent = "; ".join(sorted({f"{i.client}: {i.what}" for i in self.server.incidents}))
             raise ConnectionError(f"analyse over sites: must have an answer of every site; {silent}")
+        for k, answer in enumerate(found):
+            if wrong := impossible(answer):
+                who = "the sum of all sites" if self.hidden else f"site {self.server.federation.labels[k]}"
+                raise ConnectionError(f"analyse over sites: {who} answers what cannot be: its {wrong}")
         times, numbers = self.steps.get(what, (0, 0))
         self.steps[what] = times + 1, numbers + sum(int(a.size) for a in found[0].values())
         return found
+
+
+def impossible(answer: dict[str, np.ndarray]) -> str:
+    """Return what in an answer no rows can give, or nothing: sums of squares and of losses that are negative."""
+    for name in ("N", "reach", "pearson", "size", "values", "slopes", "square", "lost"):
+        if name in answer and not (answer[name] >= -1e-9 * (1.0 + np.abs(answer[name]).max(initial=0.0))).all():
+            return f"{name} is negative"
+    for name in ("gram", "bend", "information", "hc0", "hc2", "hc3", "cr"):
+        for t in answer.get(name, ()):
+            r = round((np.sqrt(8.0 * t.size + 1.0) - 1.0) / 2.0)
+            if np.isfinite(t).all() and np.linalg.eigvalsh(H := symmetric(t, r)).min() < -1e-7 * np.abs(H).max():
+                return f"{name} is no sum of squares"
+    return ""
 
 
 class SitesLikelihood:

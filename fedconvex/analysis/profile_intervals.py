@@ -24,11 +24,17 @@ class ProfileIntervals(NamedTuple):
 
     @property
     def center(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both ends as one number each, (p,) and (p,)."""
-        infinite = ~np.isfinite(self.low[:, 1]), ~np.isfinite(self.high[:, 0])
+        """Both ends as one number each, (p,) and (p,); of an end that is not enclosed what it reaches at least."""
+        inner, outer = (np.column_stack([self.low[:, i], self.high[:, 1 - i]]) for i in (1, 0))
         with np.errstate(invalid="ignore"):
-            low, high = self.low.mean(axis=1), self.high.mean(axis=1)
-        return np.where(infinite[0], -np.inf, low), np.where(infinite[1], np.inf, high)
+            ends = np.where(np.isfinite(inner) & ~np.isfinite(outer), inner, 0.5 * (inner + outer))
+        return ends[:, 0], ends[:, 1]
+
+    @property
+    def loose(self) -> int:
+        """Ends that are finite, as far as is known, and have no certified bound."""
+        inner, outer = (np.column_stack([self.low[:, i], self.high[:, 1 - i]]) for i in (1, 0))
+        return int((np.isfinite(inner) & ~np.isfinite(outer)).sum())
 
 
 def quantile(family: Family, level: float, residual_df: float) -> float:

@@ -1,7 +1,10 @@
-"""What a site answers in an analysis: sums over its own rows, and nothing of a single one.
+"""What a site answers in an analysis: sums over its own rows, of which no few make up the whole.
 
 A question names what is asked by its arrays, and the columns that it is about: rows are (x - shift) M, with or without
 an intercept of the site's own. Every array has a leading axis, of the models that are asked about.
+
+Weights of rows may be far from equal, as far out where most scores are certain: an answer whose weights are those of
+fewer than five rows, in effective number (sum h)^2/sum h^2, is "lost", as one that overflows is: a search turns back.
 
 | asked | answered, of n rows and r columns |
 |---|---|
@@ -9,7 +12,7 @@ an intercept of the site's own. Every array has a leading axis, of the models th
 | facts | constants of the likelihood, sums of weights, responses, their squares and e^offset; whether all agree |
 | gram | the upper triangle of X'X |
 | w (r,) | N_k, its gradient, the upper triangle of its Hessian: (r + 1)(r + 2)/2 numbers, and one |
-| inverse (r, r) | max_i x_i'A x_i, rounded up to a power of 2^(1/4): it is of one row |
+| inverse (r, r) | max_i x_i'A x_i, rounded up to a power of 2: it is of one row |
 | rounding (r,) | what rounding may have done to N_k and its gradient: r + 1 numbers |
 | end (r,) | Pearson's sum, a bound of scores, the upper triangle of the expected information |
 | robust (r,), inverse | the upper triangles of four sums of squares, and three numbers |
@@ -33,6 +36,8 @@ from fedconvex.remote.messages import Refused
 Arrays = Mapping[str, np.ndarray]
 FRAME = ("shift", "map", "own")
 WHAT = ("center", "facts", "gram", "w", "rounding", "end", "robust", "alone", "inverse")  # the first that is there
+LEAST = 5.0  # rows that make up an answer
+_FEW = "its answer would be made of fewer than five rows"
 _MEAT = ("hc0", "hc2", "hc3", "cr")
 
 
@@ -91,7 +96,7 @@ def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
     _check(problem, what, asked)
     with np.errstate(all="ignore"):
         if what == "center":
-            X = (problem.own_rows(k)[0] - asked["center"]) / asked["unit"]
+            X = (problem.own_rows(k)[0] - asked["center"][0]) / asked["unit"][0]
             return {"sum": X.sum(axis=0)[None], "square": (X * X).sum(axis=0)[None]}
         rows = _rows(problem, k, asked)
         found = [_ANSWERS[what](rows, asked, i) for i in range(len(asked[what]))]
@@ -110,9 +115,15 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
         **dict.fromkeys(("center", "unit", "shift"), (m, p)), **dict.fromkeys(("facts", "gram", "alone", "own"), (m,)),
         **dict.fromkeys(("w", "rounding", "end", "robust"), (m, r)), "map": (m, p, r), "inverse": (m, r, r),
     }  # fmt: skip
+    if m != 1 and what not in ("w", "rounding", "inverse"):
+        raise Refused(f"{what} is asked once at a time")
     for name, a in asked.items():
         if a.dtype != FLOATS or a.shape != wanted[name] or not np.isfinite(a).all():
             raise Refused(f"its {name} is no finite array {wanted[name]}")
+    if "inverse" in asked and not all(_is_metric(A) for A in asked["inverse"]):
+        raise Refused("its metric is not symmetric and positive semidefinite")
+    if what != "center" and asked["own"][0] not in (0.0, 1.0):
+        raise Refused("it does not say whether intercepts are of sites")
     if what == "center" and not (asked["unit"] > 0.0).all():
         raise Refused("its units are not positive")
     if what != "center" and (r < 1 or r > p or any((asked[name] != asked[name][:1]).any() for name in FRAME)):
@@ -139,7 +150,9 @@ def _facts(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
 
 def _sums(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
     N, g, H = rows.client_sums(0, asked["w"][i])
+    at = rows.at(0, asked["w"][i])
     lost = not (np.isfinite(N) and np.isfinite(g).all() and np.isfinite(H).all())
+    lost = lost or (not rows.silent[0] and _few(at.s * at.curvatures))
     if lost:  # masked numbers must be finite
         N, g, H = 0.0, np.zeros_like(g), np.zeros_like(H)
     return {"N": N, "slope": g, "bend": triangle(H), "lost": float(lost)}
@@ -147,19 +160,38 @@ def _sums(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
 
 def _end(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
     b = asked["end"][i]
+    at = rows.at(0, b)
+    if not rows.silent[0] and _few(at.s * rows.family.expected_curvature(at.z)):
+        raise Refused(_FEW)
     information = triangle(rows.client_information(0, b))
-    return {"pearson": rows.pearson(b), "size": rows.score_size(b), "information": information}
+    return {"pearson": rows.pearson(b), "size": _upwards(rows.score_size(b)), "information": information}
 
 
 def _upwards(v: float) -> float:
-    return 2.0 ** (np.ceil(4.0 * np.log2(v) - 1e-9) / 4.0) if v > 0.0 else 0.0
+    return 2.0 ** np.ceil(np.log2(v)) if v > 0.0 else 0.0
+
+
+def _few(weights: np.ndarray) -> bool:
+    """Whether these are the weights of fewer rows than may make up an answer, in effective number."""
+    total = float(weights.sum())
+    return not total**2 >= LEAST * float(weights @ weights)
+
+
+def _is_metric(A: np.ndarray) -> bool:
+    size = float(np.abs(A).max())
+    return bool(np.abs(A - A.T).max() <= 1e-9 * size and np.linalg.eigvalsh(A).min() >= -1e-9 * size)
 
 
 def _robust(rows: LikelihoodProblem, asked: Arrays, i: int) -> dict[str, Any]:
     """Return sums of squares; a metric that is no inverse of a sum with this site's Hessian could point at one row."""
-    A, J = asked["inverse"][i], rows.client_sums(0, asked["robust"][i])[2]
-    if np.abs(A - A.T).max() > 1e-9 * np.abs(A).max() or np.linalg.eigvals(A @ J).real.max() > 1.0 + 1e-6:
+    A, b = asked["inverse"][i], asked["robust"][i]
+    if np.linalg.eigvals(A @ rows.client_sums(0, b)[2]).real.max() > 1.0 + 1e-6:
         raise Refused("its metric is not the inverse of a Hessian that this site's is a part of")
+    at = rows.at(0, b)
+    X, own = covariances.centred(at.X, at.curvatures, at.s) if rows.site_intercepts else (at.X, 0.0)
+    rest = np.maximum(1.0 - covariances.leverages(X, at.curvatures, A, own), covariances.CERTAIN)
+    if not rows.silent[0] and (_few(at.s * at.slopes**2) or _few(at.s * (at.slopes / rest) ** 2)):
+        raise Refused(_FEW)
     total = rows.meat(asked["robust"][i], asked["inverse"][i])
     sums = {name: triangle(getattr(total, name)) for name in _MEAT}
     return sums | {"three": np.array([total.clients, total.leverage, total.certain])}
@@ -196,7 +228,7 @@ _ANSWERS = {
 def _models(problem: Any, asked: Arrays) -> np.ndarray | None:
     """Return the models whose scores a question tells, for the audit: coefficients, constant, whether own intercept."""
     what = kind_of_question(asked)
-    if what not in ("w", "end", "robust"):
+    if what not in ("w", "end", "robust", "rounding"):
         return None
     _check(problem, what, asked)
     B = asked[what] @ asked["map"][0].T

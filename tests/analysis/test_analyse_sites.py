@@ -271,3 +271,52 @@ def test_those_that_answer_are_analysed_where_it_is_allowed(when, rng):
     assert there.summary().startswith("Left out   y: no answer")
     with pytest.raises(ValueError, match="require"):
         found(require=4)
+
+
+def test_no_question_is_answered_from_few_rows(rng):
+    """A steep model, a metric of one row's leverage, as many models as rows: what one question told of one row."""
+    rows, ask = one_site(rng)
+    p, frame = rows.d, {"shift": np.zeros((1, rows.d)), "map": np.eye(rows.d)[None], "own": np.zeros(1)}
+    ages = rows.X[:, 1]
+    steep, at = np.zeros((1, p)), dict(frame, shift=np.array([[0.0, ages[7], 0.0, 0.0, 0.0]]))
+    steep[0, 1] = 400.0
+    answer = ask("sums", {**at, "w": steep})[0]
+    assert answer["lost"] == 1.0 and not answer["bend"].any() and not answer["slope"].any()
+    tilt = np.zeros((1, p, p))
+    tilt[0, 0, 0] = (1.0 - 1e-6) / 0.25
+    for words, what, arrays in (
+        ("fewer than five", "end", {**at, "end": steep}),
+        ("metric|fewer", "robust", {**at, "robust": steep, "inverse": tilt}),
+        ("once at a time", "moments", {"center": np.zeros((20, p)), "unit": np.ones((20, p))}),
+        ("positive semidefinite", "reach", {**at, "inverse": -np.eye(p)[None]}),
+        ("whether intercepts", "sums", {**at, "own": np.array([0.5]), "w": np.zeros((1, p))}),
+    ):
+        with pytest.raises(ConnectionError, match=words):
+            ask(what, arrays)
+
+
+@pytest.mark.parametrize(
+    ("what", "lie"),
+    [
+        ("end", lambda a: a | {"information": -5.0 * a["information"]}),
+        ("w", lambda a: a | {"N": a["N"] - 1000.0}),
+        ("end", lambda a: a | {"pearson": -1e9}),
+        ("inverse", lambda a: {"reach": -5.0}),
+        ("robust", lambda a: a | {"hc3": -a["hc3"]}),
+    ],
+    ids=["information", "N", "pearson", "reach", "robust"],
+)
+def test_what_no_rows_can_give_names_the_site(what, lie, rng, monkeypatch):
+    """A site that lies where every server can see it."""
+    from fedconvex.analysis import site_answers
+
+    honest, table, plan = site_answers._ANSWERS[what], hospitals("quasipoisson", rng), planned("quasipoisson")
+    mass = plan.rows(parts(table)["y"], "y", Guards(parameters=1.0)).masses[0]
+
+    def told(rows, asked, i):
+        found = honest(rows, asked, i)
+        return lie(found) if rows.n == mass else found
+
+    monkeypatch.setitem(site_answers._ANSWERS, what, told)
+    with pytest.raises(ConnectionError, match="site y answers what cannot be"):
+        federated(plan, table, robust="HC3")

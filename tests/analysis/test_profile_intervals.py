@@ -257,3 +257,26 @@ def test_firth_maximises_the_penalised_likelihood(seed):
 
     best = scipy.optimize.minimize(penalised, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x / scale
     assert found.estimates == pytest.approx(best, rel=1e-5, abs=1e-6), seed
+
+
+def test_an_end_that_is_not_enclosed_is_no_infinite_one():
+    """A hair's breadth from separation rounding leaves no certificate: the inner number is told, and the doubt."""
+    n = 40
+    x = np.linspace(-2.0, 2.0, n)
+    y = (x > 0.0).astype(int)
+    x[19], x[20] = 1e-8, -1e-8
+    found = analyse({"x": x, "y": y, "site": np.arange(n) % 2}, "y", "site", keep=["x"], intervals="profile")
+    row = found.table()[0]
+    assert (row.low, row.high) == pytest.approx((-3.22938663, 3.22938663), rel=1e-6)
+    assert found.profile.loose == 0 or "not certified" in found.summary()
+
+
+def test_names_and_units_that_mislead_are_refused_in_words():
+    """A column that is called as the intercept is; responses at the end of doubles, which separate nothing."""
+    rng = np.random.default_rng(3)
+    x, site = rng.normal(size=60), np.arange(60) % 3
+    y = (x + 2.0 * rng.normal(size=60) > 0.0).astype(int)
+    with pytest.raises(ValueError, match="other names than 'Intercept'"):
+        analyse({"Intercept": x, "z": x**2, "y": y, "site": site}, "y", "site", guard=False)
+    with pytest.raises(ValueError, match=r"be found.*units"), np.errstate(all="ignore"):
+        analyse({"x": x, "y": 1e160 * rng.normal(size=60), "site": site}, "y", "site", family="gaussian", guard=False)
