@@ -100,8 +100,6 @@ def model_rows(
         if not bare:
             X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
             terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
-    if any(c.name == INTERCEPT for c in columns.features):
-        raise bad("analyse: columns", f"have other names than {INTERCEPT!r}", "one of that name", "rename it")
     names, terms = _of_classes(classes, names, terms)
     fed: Federation
     if survival.event is not None:
@@ -134,7 +132,9 @@ def _of_classes(
 
 
 def _base_class(columns: Any, reference: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Return the reference levels of columns, and the class of the target that is one."""
+    """Return the reference levels of columns, and the class of the target that is one; no column is the intercept."""
+    if any(c.name == INTERCEPT for c in columns.features):
+        raise bad("analyse: columns", f"have other names than {INTERCEPT!r}", "one of that name", "rename it")
     name = columns.name_of("target")
     rest = {column: level for column, level in reference.items() if column != name}
     if len(rest) == len(reference):
